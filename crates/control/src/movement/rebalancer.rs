@@ -4,7 +4,7 @@
 //! [`striate_plan::movement::Levelling`] says, within a budget of bytes per second of its own. What is on a site is found
 //! through the reverse index, page by page; nothing is kept between two looks, so that it may die at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
-use striate_meta::records::{Placement, Stripe};
+use striate_meta::records::{Garbage, Placement, Stripe};
 use striate_plan::movement::{ChunkMove, Levelling, SiteFill};
 use striate_runtime::Instant;
-use striate_stripe::{StripeError, Stripes, own_locations, wide_of};
+use striate_stripe::{StripeError, Stripes, own_locations, stripe_id, wide_of};
 
 use super::mover::{MoveOutcome, move_chunk};
 use super::throttle::Throttle;
@@ -86,12 +86,14 @@ struct Shared {
     progress: Mutex<RebalanceProgress>,
     is_paused: AtomicBool,
     /// Old chunks that may still be where they were.
-    recent: Mutex<Vec<Moved>>,
+    left: Mutex<Vec<Moved>>,
 }
 
+/// A chunk that is elsewhere now.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     at: Instant,
+    stripe: StripeId,
     from: SiteId,
     bytes: u64,
 }
@@ -106,8 +108,8 @@ impl Rebalancer {
     /// With these options.
     pub fn new(options: RebalanceOptions) -> Self {
         let throttle = Throttle::new(options.bytes_per_s);
-        let (progress, is_paused, recent) = (Mutex::default(), AtomicBool::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { options, throttle, progress, is_paused, recent }) }
+        let (progress, is_paused, left) = (Mutex::default(), AtomicBool::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { options, throttle, progress, is_paused, left }) }
     }
 
     /// How far it has come.
@@ -134,11 +136,12 @@ impl Rebalancer {
                     stripes.runtime().sleep(self.shared.options.look_every).await;
                 }
                 is_fruitful = false;
-                let levelling = self.levelling(&stripes).await;
-                if self.is_paused() || !patience.is_due(&levelling) {
-                    continue;
-                }
-                match self.level(&stripes, levelling).await {
+                let levelled = match self.levelling(&stripes).await {
+                    Ok(levelling) if self.is_paused() || !patience.is_due(&levelling) => continue,
+                    Ok(levelling) => self.level(&stripes, levelling).await,
+                    Err(error) => Err(error),
+                };
+                match levelled {
                     Ok(chunks) => {
                         // Where nobody has anything to give, looking costs nothing.
                         patience.note(chunks > 0 || self.progress().givers.is_empty());
@@ -161,25 +164,44 @@ impl Rebalancer {
         if self.is_paused() {
             return Ok(0);
         }
-        let levelling = self.levelling(stripes).await;
+        let levelling = self.levelling(stripes).await?;
         self.level(stripes, levelling).await
     }
 
-    /// How full the sites are. What was moved off a site a short time ago is still on it, and is counted as gone.
-    async fn levelling(&self, stripes: &Stripes) -> Levelling {
+    /// How full the sites are. What was moved off a site is still on it until the deleter comes by, and is counted as gone.
+    async fn levelling(&self, stripes: &Stripes) -> Result<Levelling, StripeError> {
         let mut fills = fills(stripes).await;
-        let grace = stripes.options().garbage_grace;
-        let (now, mut recent) = (stripes.runtime().now(), self.shared.recent.lock());
-        // The deleter looks four times in a grace, and knows a row for a grace before it consumes it.
-        recent.retain(|moved| now.duration_since(moved.at) < grace * 3 / 2);
+        self.forget_deleted(stripes).await?;
         let mut gone: BTreeMap<SiteId, u64> = BTreeMap::new();
-        recent.iter().for_each(|moved| *gone.entry(moved.from).or_default() += moved.bytes);
+        self.shared.left.lock().iter().for_each(|moved| *gone.entry(moved.from).or_default() += moved.bytes);
         for fill in &mut fills {
             let bytes = gone.get(&fill.site).map_or(0, |&bytes| bytes.min(fill.used_bytes));
             fill.used_bytes -= bytes;
             fill.free_bytes += bytes;
         }
-        Levelling::new(fills)
+        Ok(Levelling::new(fills))
+    }
+
+    /// Forgets old chunks that have been deleted: no garbage row names them any more. How long that takes depends on how much else is to
+    /// be deleted, but it is longer than the grace.
+    async fn forget_deleted(&self, stripes: &Stripes) -> Result<(), StripeError> {
+        let (now, grace) = (stripes.runtime().now(), stripes.options().garbage_grace);
+        let may_be_deleted = |moved: &Moved| now.duration_since(moved.at) >= grace;
+        if !self.shared.left.lock().iter().any(may_be_deleted) {
+            return Ok(());
+        }
+        let mut garbage = BTreeSet::new();
+        let mut rows = Rows::with_prefix(keys::GARBAGE);
+        while let Some(page) = rows.next(stripes).await? {
+            for row in page {
+                let record: Garbage = row.record()?;
+                let Ok(stripe) = stripe_id(&record.stripe) else { continue };
+                garbage.extend(record.chunks.iter().map(|chunk| (stripe, SiteId(chunk.site))));
+            }
+        }
+        let is_left = |moved: &Moved| !may_be_deleted(moved) || garbage.contains(&(moved.stripe, moved.from));
+        self.shared.left.lock().retain(is_left);
+        Ok(())
     }
 
     async fn level(&self, stripes: &Stripes, levelling: Levelling) -> Result<u64, StripeError> {
@@ -363,8 +385,9 @@ impl Look<'_> {
             let outcome = outcome.transpose()?;
             match outcome {
                 Some(MoveOutcome::Moved { bytes }) => {
-                    let moved = Moved { at: stripes.runtime().now(), from: wanted.from, bytes };
-                    rebalancer.shared.recent.lock().push(moved);
+                    let at = stripes.runtime().now();
+                    let moved = Moved { at, stripe: wanted.stripe, from: wanted.from, bytes };
+                    rebalancer.shared.left.lock().push(moved);
                 }
                 _ => {
                     refused += u64::from(len);

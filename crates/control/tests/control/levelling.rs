@@ -93,6 +93,28 @@ async fn a_new_site_fills_up_by_its_capacity_in_an_idle_cluster() {
     assert_eq!(rebalancer.progress().chunks, before, "it comes to an end");
 }
 
+/// What was moved off a site fills it until it is deleted: meanwhile the site does not give once more.
+#[tokio::test(start_paused = true)]
+async fn sites_give_once_however_late_garbage_is_deleted() {
+    let mut cluster = filled(200).await;
+    for id in 7..=10 {
+        cluster.add(id).await;
+        *cluster.sites[id as usize - 1].capacity.lock() = 200 * CHUNK;
+    }
+    let rebalancer = Rebalancer::default();
+    cluster.runtime.spawn(rebalancer.clone().run(cluster.client.stripes().clone()));
+    for is_deleted in [false, true] {
+        cluster.runtime.sleep(Duration::from_secs(1_200)).await;
+        let mut named = [0; 10];
+        for (_, stripe) in cluster.stripes().await {
+            stripe.locations.iter().for_each(|at| named[at.site as usize - 1] += 1);
+        }
+        assert!(named.iter().all(|chunks| (30..=42).contains(chunks)), "{is_deleted}: {named:?}");
+        cluster.collect().await;
+    }
+    assert_well(&cluster).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nearly_equal_sites_are_left_alone() {
     let mut cluster = filled(6_000).await;
