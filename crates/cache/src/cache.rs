@@ -232,11 +232,7 @@ impl Inner {
 
     fn explain(&self, of: &Stored) -> String {
         if let Stored::Memory(MemoryBlock { placed: Some(placed), .. }) = of {
-            return format!(
-                "in memory only: {} data splits and {} parities",
-                placed.splits,
-                placed.sites.len().saturating_sub(placed.splits)
-            );
+            return format!("in memory only: {}", splits_and_parities(placed.splits, placed.sites.len()));
         }
         let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
         let live = self.live(&stripes);
@@ -259,9 +255,9 @@ impl Inner {
         }
         let sites: Vec<String> =
             form.record.locations.iter().filter(|at| at.site != 0).map(|at| at.site.to_string()).collect();
-        let parities = sites.len().saturating_sub(splits);
         format!(
-            "in memory: {splits} data splits and {parities} parities, on memory sites {}",
+            "in memory: {}, on memory sites {}",
+            splits_and_parities(splits, sites.len()),
             sites.join(", ")
         )
     }
@@ -686,4 +682,12 @@ impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache").field("filling", &self.filling()).finish_non_exhaustive()
     }
+}
+
+/// What `chunks` of a cached block are, the first `splits` of which are its data.
+fn splits_and_parities(splits: usize, chunks: usize) -> String {
+    let parities = chunks.saturating_sub(splits);
+    let data = if splits == 1 { "split" } else { "splits" };
+    let coded = if parities == 1 { "parity" } else { "parities" };
+    format!("{splits} data {data} and {parities} {coded}")
 }

@@ -518,7 +518,7 @@ fn an_explanation_says_what_is_in_memory() {
         );
         gateway.whole("object").await;
         sites.settle().await;
-        assert!(explain().await.starts_with("in memory: 4 data splits and 1 parities, on memory sites 10"));
+        assert!(explain().await.starts_with("in memory: 4 data splits and 1 parity, on memory sites 10"));
         gateway.use_memory(&[]);
         assert_eq!(explain().await, "no memory site answers");
     });

@@ -62,7 +62,10 @@ impl Client {
     pub(crate) fn check_cold(&self, cold: &ColdSetting) -> Result<(), ClientError> {
         self.check_formats()?;
         if cold.profile.layout != Layout::Wide {
-            return invalid(format!("{} is no wide profile: write wide(128,27,4)", cold.profile));
+            return invalid(format!(
+                "{} is not a wide profile; write, for example, wide(128,27,4)",
+                cold.profile
+            ));
         }
         self.check_wide(&cold.profile, cold.without_spare_rack)
     }
@@ -126,7 +129,7 @@ impl Client {
     /// Checks that wide stripes of a profile fit the racks that there are.
     fn check_wide(&self, profile: &Profile, without_spare_rack: bool) -> Result<(), ClientError> {
         if profile.tier != Tier::Disk {
-            return invalid(format!("{profile} is no wide profile: write wide(128,27,4)"));
+            return invalid(format!("{profile} is not a wide profile; write, for example, wide(128,27,4)"));
         }
         let geometry = WideGeometry::of_profile(profile)
             .map_err(|error| ClientError::InvalidArgument(error.to_string()))?;

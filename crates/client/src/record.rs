@@ -86,7 +86,7 @@ pub(crate) fn open(
         reason: reason.to_owned(),
     };
     let version = object.version.as_ref().try_into();
-    let version = version.map_err(|_| inconsistent("its version id has not 16 bytes"))?;
+    let version = version.map_err(|_| inconsistent("its version id does not have 16 bytes"))?;
     let body = object.body.take().ok_or_else(|| inconsistent("its record has no body"))?;
     let profile = match object.profile.as_str() {
         "" => None,

@@ -233,7 +233,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                     let status: Status = server.get("/v1/status").await?;
                     if status.cache.is_none_or(|cache| cache.sites.is_empty()) {
                         println!(
-                            "there are no memory sites yet, and it takes no objects before; start `striate server \
+                            "there are no memory sites yet, and it takes no objects until there are; start `striate server \
                              --cache-mib` or `striate site --memory-mib`"
                         );
                     }

@@ -237,7 +237,7 @@ async fn narrow_again(stripes: &Stripes, known: &Known, plan: &CopyPlan) -> Resu
     let stays_hot =
         |(id, record): &(&StripeId, &Stripe)| record.dropped && !record.copies.is_empty() && !has_cooled(id);
     let mut made = 0;
-    // Those that may not have them yet, as two of their chunks are on one site, must not keep others from theirs.
+    // Stripes that may not get them back yet (two of their chunks share a site) do not count, so that they keep no others waiting.
     for (&id, _) in known.iter().filter(stays_hot) {
         if stripes.narrow_again(id).await? {
             tracing::info!(stripe = %id, "what is sealed has become hot and gets its own parities again");

@@ -332,7 +332,7 @@ fn parts(
         };
         let Some(left) = left.checked_sub(piece.len() as u64).filter(|left| *left == 0 || !piece.is_empty())
         else {
-            let reason = "an object has not the length that its origin said".to_owned();
+            let reason = "an object does not have the length that its origin announced".to_owned();
             return Some((Err(ClientError::Inconsistent { what: "an answer".to_owned(), reason }), None));
         };
         let part = ObjectPart { head, pieces: vec![piece], is_last: left == 0 };

@@ -41,7 +41,7 @@ impl Opened {
     pub(crate) fn new(record: &records::Origin, keys: &KeyStore) -> Result<Self, ClientError> {
         let wrong =
             |reason: String| ClientError::Inconsistent { what: "a bucket's origin".to_owned(), reason };
-        let id = record.id[..].try_into().map_err(|_| wrong("its id has not 16 bytes".to_owned()))?;
+        let id = record.id[..].try_into().map_err(|_| wrong("its id does not have 16 bytes".to_owned()))?;
         let signer = match record.access_key.as_str() {
             "" => None,
             access_key => {

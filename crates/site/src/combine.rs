@@ -185,7 +185,7 @@ pub(crate) async fn assemble_into(
     }
     if crc32c != expected {
         return Err(SiteError::BadRequest(format!(
-            "the sum for chunk {chunk} has not the checksum it must have"
+            "the sum for chunk {chunk} does not have the expected checksum"
         )));
     }
     sink.store().await

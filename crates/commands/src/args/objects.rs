@@ -19,16 +19,16 @@ pub enum BucketCommand {
             A profile says how objects are coded: rs(k,r) keeps k data and r parity chunks and survives any r \
             lost disks; lrc(k,l,g) repairs single losses from fewer chunks; replica(n) keeps n copies; none \
             keeps one. It needs as many disks as it has chunks. With `packed` before the code the bucket's small objects are \
-            packed into shared partitions when they have settled, whatever the store's --pack says; --pack decides it \
-            without a profile, and goes before the profile's word.\n\n\
-            With --origin the bucket is the face of a bucket in another S3 store, which Striate caches in memory: reads come \
+            packed into shared partitions when they have settled, whatever the store's --pack says; the bucket's own --pack \
+            decides it without a profile, and takes precedence over the profile.\n\n\
+            With --origin the bucket stands in front of a bucket in another S3 store, which Striate caches in memory: reads come \
             from the memory sites as far as they have the bytes, everything else is passed on. Writes through Striate are seen at once, \
             what others write there within --ttl. The key for the other store is read from STRIATE_ORIGIN_ACCESS_KEY and \
             STRIATE_ORIGIN_SECRET_KEY; without them requests are not signed.\n\n\
-            With --volatile the bucket's objects are in memory only, as in a cache: a restart, an eviction or the loss of a memory \
-            site takes them away. Memory sites are `striate server --cache-mib` or `striate site --memory-mib`.\n\n\
-            With --class a storage class means something: clients choose a profile with `x-amz-storage-class`, which every S3 tool \
-            sends. Objects of a class with a profile such as rs(6,2) are written under it. Objects of a class with a wide profile are \
+            With --volatile the bucket's objects are in memory only, as in a cache: an eviction, or the restart or loss of a memory \
+            site, removes them. Memory sites are `striate server --cache-mib` or `striate site --memory-mib`.\n\n\
+            With --class a storage class has a profile, which clients choose with `x-amz-storage-class`; every S3 tool \
+            sends that. Objects of a class with a profile such as rs(6,2) are written under it. Objects of a class with a wide profile are \
             written as others are and are cold at once: they are sealed into wide stripes of that profile at the next look. The \
             other objects wait for --cold-after. To move an object to another class, copy it onto itself with the new class.",
         after_long_help = "Examples:\n  \
@@ -52,7 +52,7 @@ pub enum BucketCommand {
         /// The largest block in KiB; larger objects become several blocks.
         #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(64..=65_536))]
         block_kib: Option<u32>,
-        /// So many neighbouring blocks go to the same sites: of one object, and of keys in one folder that are written one
+        /// How many neighbouring blocks go to the same sites: of one object, and of keys in one folder that are written one
         /// after the other. Reads of neighbours then ask few sites. 1: none [default: 8]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
         group: Option<u32>,
@@ -66,7 +66,7 @@ pub enum BucketCommand {
         /// Keep its objects in memory only.
         #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile", "class"])]
         volatile: bool,
-        /// With --volatile: so many parities for each block of an object; as many memory sites may then be lost.
+        /// With --volatile: parities for each block of an object; as many memory sites may then be lost.
         #[arg(long, value_name = "R", default_value_t = 0, requires = "volatile", value_parser = clap::value_parser!(u8).range(0..=10))]
         parities: u8,
         /// Where its objects are.
@@ -97,11 +97,11 @@ pub enum BucketCommand {
         group = ArgGroup::new("change").required(true).multiple(true)
             .args(["pack", "cold_profile", "keep_cold_as_it_is", "class"]),
         long_about = "Change what a bucket says of packing, of what is cold, and of storage classes.\n\n\
-            With `off` nothing more of the bucket is packed; what is packed stays so, and readable (`striate pack undo` \
-            splits it). `default` takes the bucket's own word back: its profile and the store's --pack decide.\n\n\
+            With `off` no more of the bucket is packed; packed objects stay packed and readable (`striate pack undo` \
+            splits them). `default` removes the bucket's own setting: its profile and the store's --pack decide.\n\n\
             --class NAME=PROFILE gives a storage class a profile, --class NAME= takes it away; classes that are not named stay \
-            as they are. Objects that are there keep their code until they are copied onto themselves with the class. What has a \
-            wide profile is sealed at the next look, and what is sealed stays so.",
+            as they are. Existing objects keep their code until they are copied onto themselves with the class. What has a \
+            wide profile is sealed at the next look, and what is sealed stays sealed.",
         after_long_help = "Examples:\n  \
             striate bucket set photos --pack auto\n  \
             striate bucket set sessions --pack off\n  \
@@ -119,7 +119,7 @@ pub enum BucketCommand {
         /// What becomes of what is cold.
         #[command(flatten)]
         cold: ColdArgs,
-        /// Seal nothing more; what is sealed stays so.
+        /// Seal nothing more; what is sealed stays sealed.
         #[arg(long, conflicts_with = "cold_profile")]
         keep_cold_as_it_is: bool,
         /// Which server.
@@ -149,7 +149,8 @@ pub struct OriginArgs {
     /// Its region.
     #[arg(long, value_name = "REGION", default_value = "us-east-1")]
     pub origin_region: String,
-    /// For how long what is known of an object is used without asking the origin (10s, 5m, 1h); 0s: it is always asked.
+    /// How long the gateway uses what it knows of an object before it asks the origin again (10s, 5m, 1h); 0s: it asks at every
+    /// read.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub ttl: Duration,
     /// The block in MiB that is cached: a range of a cold object fetches the blocks that it is in.
@@ -165,7 +166,7 @@ pub struct ColdArgs {
     /// rack more than its chunks fill, and f + 1 sites in each (`striate plan wide` shows what fits).
     #[arg(long, value_name = "PROFILE")]
     pub cold_profile: Option<Profile>,
-    /// What was not changed for so long is cold (12h, 30d).
+    /// Objects unchanged for this long are cold (12h, 30d).
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
     pub cold_after: Duration,
     /// What a storage class means (repeatable): objects with `x-amz-storage-class: NAME` are written under PROFILE, or, where it is
@@ -173,7 +174,7 @@ pub struct ColdArgs {
     /// INTELLIGENT_TIERING or GLACIER_IR.
     #[arg(long, value_name = "NAME=PROFILE")]
     pub class: Vec<ClassArg>,
-    /// Let wide profiles ask for all racks that there are: a lost rack cannot then be rebuilt before it is back.
+    /// Allow wide profiles that use every rack: a lost rack then cannot be rebuilt until it is back.
     #[arg(long, requires = "further_profiles")]
     pub allow_no_spare_rack: bool,
 }
@@ -228,7 +229,7 @@ impl FromStr for BucketPacking {
         match text {
             "default" => Ok(Self(None)),
             _ => text.parse().map(|packing| Self(Some(packing))).map_err(|error: PackingError| {
-                format!("{error}; `default` takes the bucket's own word back")
+                format!("{error}; `default` removes the bucket's own setting")
             }),
         }
     }

@@ -28,7 +28,7 @@ pub struct AdminArgs {
 #[command(
     long_about = "Show sites, capacity, debt, repair, scrub, packing and metadata mirrors.\n\n\
         Debt is what acknowledged writes still lack: chunks that could not be written while a disk was away, or were found \
-        damaged. It is paid by itself; `striate heal` does it at once. The exit status is 0 when everything is whole, 1 when something needs attention.",
+        damaged. The repair service restores them; `striate heal` does so at once. The exit status is 0 when everything is whole, 1 when something needs attention.",
     after_long_help = "Examples:\n  striate status\n  striate status --watch\n  striate status --dir /mnt/disk1\n  striate status --json | jq .sites"
 )]
 pub struct StatusArgs {
@@ -48,13 +48,13 @@ pub struct StatusArgs {
 #[command(
     long_about = "Read and check every chunk.\n\n\
         Reads every chunk from its disk, past the page cache, and compares it with the checksums taken when \
-        it was written. What is damaged or missing is named and queued for repair; nothing is deleted, \
-        but with --remove-orphans chunks that belong to no object. The exit status is 0 when all is well, 1 when something was found.",
+        it was written. It names what is damaged or missing and queues it for repair. It deletes nothing, except, with \
+        --remove-orphans, chunks that belong to no object. The exit status is 0 when all is well, 1 when something was found.",
     after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal"
 )]
 pub struct VerifyArgs {
-    /// Remove chunks that nothing names: what writes and repairs left that died at the wrong moment. Not after metadata
-    /// was put back from an export, unless what was written since is to be lost for good.
+    /// Remove chunks that nothing names, left by writes and repairs that died at the wrong moment. After metadata was restored
+    /// from an export, this loses for good what was written since the export.
     #[arg(long)]
     pub remove_orphans: bool,
     /// Show no progress.
@@ -105,9 +105,8 @@ pub struct ExplainArgs {
     long_about = "Rebuild what was lost and pay debt at once.\n\n\
         The store does the same by itself, within limits and after a wait. \
         Rebuilds the chunks of lost and replaced disks and of damaged places from the others, the most \
-        endangered first, while the store goes on serving, and goes on until nothing is left, what writes leave \
-        in debt meanwhile included. It can be stopped and started again at any time; what it cannot rebuild it \
-        names, and ends. \
+        endangered first, while the store keeps serving, and continues until nothing is left, including debt that \
+        writes leave meanwhile. It can be stopped and restarted at any time. It names what it cannot rebuild, and ends. \
         The exit status is 0 when everything is whole afterwards, 1 when something is left.",
     after_long_help = "Examples:\n  striate disk replace /mnt/disk3 && striate heal\n  striate heal --quiet --dir /mnt/disk1"
 )]
@@ -208,7 +207,7 @@ pub enum UpgradeCommand {
     /// Show the formats in force, what every process reads, and what holds newer formats.
     #[command(
         long_about = "Show the formats in force, what every process reads, and what holds newer formats.\n\n\
-            A newer program goes on writing the formats of the release before until the upgrade is finalized, so that \
+            A newer program keeps writing the formats of the release before until the upgrade is finalized, so that \
             going back is possible. The exit status is 1 while newer formats are not in force.",
         after_long_help = "Examples:\n  striate admin upgrade status\n  striate admin upgrade status --json | jq .holding"
     )]
@@ -299,16 +298,16 @@ pub enum SiteCommand {
         #[command(flatten)]
         target: ControlTarget,
     },
-    /// Give a site up for good that was drained, or whose disk is lost and rebuilt elsewhere.
+    /// Give up for good a site that was drained, or whose lost disk was rebuilt elsewhere.
     #[command(
-        long_about = "Give a site up for good that was drained, or whose disk is lost and rebuilt elsewhere.\n\n\
-            Without it a site that is gone stays a member: `striate status` warns of it, and it holds `striate admin upgrade \
-            finalize`, since nobody knows what its program reads.\n\n\
-            A site that is here is drained first; one that is lost is left to repair. The command is refused, and says \
-            why, while the site takes chunks, and while any chunk of a stripe is on it. Writes that had begun on it are \
-            sent back, and clients send them again.\n\n\
-            There is no way back. The number is never given out again, and the disk is refused should it return, since \
-            what it has is as old as the day it went: what was deleted since would come back. To use the disk again, empty \
+        long_about = "Give up for good a site that was drained, or whose lost disk was rebuilt elsewhere.\n\n\
+            Until then a site that is gone stays a member: `striate status` warns of it, and it blocks `striate admin upgrade \
+            finalize`, because nobody knows which formats its program reads.\n\n\
+            Drain a site that is here first; leave one that is lost to repair. The command is refused, and says \
+            why, while the site takes chunks, and while a chunk of a stripe, or a copy of one, is on it. Writes that had \
+            begun on it fail with 503, and clients send them again.\n\n\
+            There is no way back. The number is never given out again, and the disk is refused if it returns, because \
+            its chunks are as old as the day it went: what was deleted since would come back. To use the disk again, empty \
             it; it then joins as a new site, under the same certificate if you like.",
         after_long_help = "Examples:\n  \
             striate admin site drain 3 --control c1:9300 --identity admin\n  \
@@ -364,7 +363,7 @@ pub enum KeysCommand {
     },
     /// Give an access key a new secret.
     #[command(
-        long_about = "Give an access key a new secret.\n\nThe old secret is accepted for --grace more, so that \
+        long_about = "Give an access key a new secret.\n\nThe old secret stays valid for --grace-minutes, so that \
             its users can change over.",
         after_long_help = "Example:\n  striate admin keys rotate STRIABCDEFGHIJKLMNOP --grace-minutes 60"
     )]

@@ -12,7 +12,7 @@ pub enum PackCommand {
         long_about = "Show what is packed, what waits and what is dead, bucket by bucket.\n\n\
             PACKS INTO is the length of partitions, as far as memory allows, and A GROUP what must settle before one is written. \
             LIVE are objects in packed groups that can be read; DEAD are those that were overwritten or deleted since, whose \
-            space comes back when a group has too many of them; WAITING are small objects that packing would take, of which \
+            space is reclaimed when a group has too many of them; WAITING are small objects that packing would take, of which \
             some have SETTLED: they have not changed for --pack-after. The figures are those of the service's last pass \
             (every minute, and every hour for a bucket that is not packed); COUNTED says how old they are. Below the table each \
             bucket with a wide profile has a line: how many of its cold stripes are sealed into wide stripes, how many chunks wait, \
@@ -35,11 +35,11 @@ pub enum PackCommand {
     /// Pack now, whatever the store's --pack says.
     #[command(
         long_about = "Pack now, whatever the store's --pack says.\n\n\
-            Gives back the space of what is dead, then packs small objects that have settled, at full speed, in one bucket or in \
+            Reclaims dead space, then packs small objects that have settled, at full speed, in one bucket or in \
             all but those that say `off` themselves. With --now it takes objects of any age, and makes smaller groups of \
             what would otherwise wait a day for its neighbours. Less than the smallest group (1 MiB for each data chunk of \
-            the code) stays as it is. The store goes on serving, and a client that changes an object meanwhile wins. Ctrl-C \
-            ends it after the group that it is at; what was packed stays packed.",
+            the code) stays as it is. The store keeps serving, and a client that changes an object meanwhile wins. Ctrl-C \
+            stops it after the current group; what was packed stays packed.",
         after_long_help = "Examples:\n  \
             striate pack run\n  \
             striate pack run photos --now\n  \
@@ -64,14 +64,13 @@ pub enum PackCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Make objects of a bucket split again that are packed.
+    /// Split a bucket's packed objects again.
     #[command(
-        long_about = "Make objects of a bucket split again that are packed.\n\n\
+        long_about = "Split a bucket's packed objects again.\n\n\
             First it sets the bucket to `--pack off`, because it would be packed again otherwise, and says so; `striate bucket \
             set NAME --pack default` takes that back. Then every packed object gets a stripe of its own. Each is readable at \
             every moment, and a client that changes one meanwhile wins. The groups' space comes back when nothing in them \
-            lives any more and the grace has passed; until then both take space. Ctrl-C ends it; run it again to go on with \
-            the rest.",
+            lives any more and the grace has passed; until then both take space. Ctrl-C stops it; run it again to continue.",
         after_long_help = "Example:\n  striate pack undo photos"
     )]
     Undo {

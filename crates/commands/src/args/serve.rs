@@ -50,7 +50,7 @@ impl fmt::Display for HostPort {
 /// A share, from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("{text:?} is no share; write a number from 0 to 1"))
+    share.ok_or_else(|| format!("{text:?} is not a share; write a number from 0 to 1"))
 }
 
 /// The file of a service.
@@ -133,22 +133,22 @@ pub struct ListenArgs {
     #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::new(Adaptive::default()), env = "STRIATE_READ_POLICY")]
     pub read_policy: ReadPolicy,
 
-    /// Cache in memory what is written too, and not only what is read again. Of buckets in other S3 stores these are objects of up to 16 MiB
+    /// Also cache what is written, not only what is read again. Of buckets in other S3 stores these are objects of up to 16 MiB
     /// that come by one PUT or in a batch. Where there are no memory sites it does nothing.
     #[arg(long, env = "STRIATE_CACHE_WRITES")]
     pub cache_writes: bool,
 
-    /// The splits into which blocks are cut that are cached, in KiB: each on another memory site. 0: blocks are cached whole, and popular
+    /// The splits into which cached blocks are cut, in KiB; each goes to another memory site. 0: blocks are cached whole, and popular
     /// ones are copied (selective replication). All gateways of a cluster should say the same.
     #[arg(long, value_name = "KIB", default_value_t = 1_024, env = "STRIATE_CACHE_SPLIT_KIB")]
     pub cache_split_kib: u32,
 
-    /// MiB of cached blocks a second of which splits are written again that a memory site has lost, as when it restarts: blocks that are
-    /// read, from what other memory sites have of them. 0: none; they are read around until a further loss.
+    /// How many MiB of cached blocks a second are refilled after a memory site has lost splits, for example by a restart. A block is
+    /// refilled when it is read, from what other memory sites have of it. 0: never; reads decode around the loss until a further one.
     #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_CACHE_REFILL_MIB")]
     pub cache_refill_mib: u32,
 
-    /// A PEM file with certificates of those who may vouch for S3 stores elsewhere (`striate bucket create --origin`), besides those that
+    /// A PEM file with certificates of authorities to trust for other S3 stores (`striate bucket create --origin`), besides those that
     /// the system trusts.
     #[arg(long, value_name = "FILE", env = "STRIATE_ORIGIN_CA")]
     pub origin_ca: Option<PathBuf>,
@@ -214,7 +214,7 @@ pub struct ServerArgs {
     #[arg(long, env = "STRIATE_FINALIZE")]
     pub finalize: bool,
 
-    /// Keep blocks that are read again in memory, in so many MiB of it: everything that a cached block takes counts. 0: none.
+    /// Memory for cached blocks, in MiB, including all overhead. 0: no cache.
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = memory_mib, env = "STRIATE_CACHE_MIB")]
     pub cache_mib: u64,
 
@@ -278,7 +278,7 @@ fn memory_mib(text: &str) -> Result<u64, String> {
     long_about = "Run storage sites of a cluster, one for each directory.\n\n\
         A site keeps chunks and knows nothing of objects. It asks a control process for its number and tells it where it \
         listens; gateways then find it by themselves. A site may join at any time: start it on an empty directory.\n\n\
-        With --memory-mib it is a site of the memory tier (too): it keeps blocks that are read again in memory, and nothing \
+        With --memory-mib it is a memory site, alone or beside its disks: it keeps blocks that are read again in memory, and nothing \
         that matters. It may be stopped or killed at any time.\n\n\
         Processes know each other by certificates: see `striate admin init` and `striate admin certificate`.",
     after_long_help = "Examples:\n  \
@@ -296,8 +296,8 @@ pub struct SiteArgs {
     #[arg(long, value_name = "DIR", num_args = 1.., env = "STRIATE_DATA", value_delimiter = ',')]
     pub data: Vec<PathBuf>,
 
-    /// Keep blocks that are read again in so many MiB of this machine's memory: everything that a cached block takes counts. This
-    /// site listens after those of directories.
+    /// Memory of this machine for cached blocks, in MiB, including all overhead. This site listens on the port after those of the
+    /// directories.
     #[arg(long, value_name = "MIB", value_parser = memory_mib, env = "STRIATE_MEMORY_MIB")]
     pub memory_mib: Option<u64>,
 

@@ -17,7 +17,7 @@ pub struct UpkeepArgs {
     pub repair_after: Duration,
 
     /// How much each site may send and be sent for repair in a second while no requests wait there, in MiB. With 0
-    /// nothing is repaired but by `striate heal`.
+    /// only `striate heal` repairs.
     #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_REPAIR_RATE_MIB")]
     pub repair_rate_mib: u32,
 
@@ -66,12 +66,13 @@ impl From<&UpkeepArgs> for UpkeepOptions {
 /// A number from 0 to 100.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| format!("{text:?} is no share; write a number of percent from 0 to 100"))
+    number.ok_or_else(|| format!("{text:?} is not a percentage; write a number from 0 to 100"))
 }
 
 /// A number with the unit s, m, h or d, or 0.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time; write a number with its unit, as in 90s, 15m, 12h or 30d");
+    let wrong =
+        || format!("{text:?} is not a time; write a number with its unit, as in 90s, 15m, 12h or 30d");
     if text == "0" {
         return Ok(Duration::ZERO);
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use striate_runtime::Runtime;
 
 use super::number;
-use super::report::{cells, printable, table, time};
+use super::report::{cells, counted, printable, table, time};
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
     CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
@@ -39,7 +39,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
             let packing = server.follow_with("/v1/packing/run", &wish, |progress| {
                 bar.set_message(pack_progress(&progress));
             });
-            let stopped = "stopped; what was packed stays packed. Run it again to go on with the rest";
+            let stopped = "stopped; what was packed stays packed. Run it again to continue";
             let answer = interruptible(&runtime, packing, stopped).await;
             bar.finish_and_clear();
             let answer = answer?;
@@ -55,13 +55,13 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
             let path = format!("/v1/packing/undo/{bucket}");
             let undoing = server.follow(&path, |progress| {
                 bar.set_message(format!(
-                    "{} objects looked at, {} ({}) split again",
-                    number(&progress, "seen"),
+                    "{} looked at, {} ({}) split again",
+                    counted(number(&progress, "seen"), "object"),
                     number(&progress, "objects"),
                     human_bytes(number(&progress, "bytes")),
                 ));
             });
-            let stopped = "stopped; what is split stays split, and packing of the bucket off. Run it again to go on with the rest";
+            let stopped = "stopped; what is split stays split, and the bucket stays at --pack off. Run it again to continue";
             let answer = interruptible(&runtime, undoing, stopped).await;
             bar.finish_and_clear();
             let answer = answer?;
@@ -91,17 +91,17 @@ fn pack_progress(progress: &Value) -> String {
     let packed = &progress["packed"];
     match progress["bucket"].as_str().unwrap_or_default() {
         "" => format!(
-            "{} groups with dead objects looked at, {} given back",
-            number(progress, "marked"),
+            "{} with dead objects looked at, {} released",
+            counted(number(progress, "marked"), "group"),
             number(progress, "released")
         ),
         bucket => format!(
-            "{}: {} objects looked at, {} ({}) packed into {} groups",
+            "{}: {} looked at, {} ({}) packed into {}",
             printable(bucket),
-            number(progress, "seen"),
+            counted(number(progress, "seen"), "object"),
             number(packed, "objects"),
             human_bytes(number(packed, "bytes")),
-            number(packed, "groups"),
+            counted(number(packed, "groups"), "group"),
         ),
     }
 }
@@ -121,11 +121,11 @@ fn text(status: &PackingStatus) -> String {
     if packing.objects_packed > 0 || packing.groups_released > 0 {
         writeln!(
             text,
-            "{} objects ({}) packed into {} groups and {} groups given back since the service began; {}/s now",
-            packing.objects_packed,
+            "{} ({}) packed into {} and {} released since the service began; {}/s now",
+            counted(packing.objects_packed, "object"),
             human_bytes(packing.bytes_packed),
-            packing.groups_written,
-            packing.groups_released,
+            counted(packing.groups_written, "group"),
+            counted(packing.groups_released, "group"),
             human_bytes(packing.bytes_per_s)
         )
         .expect("writing to a string");
@@ -139,8 +139,8 @@ fn text(status: &PackingStatus) -> String {
     if packing.unreadable_groups > 0 {
         writeln!(
             text,
-            "! {} groups cannot be released: too many chunks of their directories are lost; bring lost disks back\n  {}",
-            packing.unreadable_groups,
+            "! {} cannot be released: too many chunks of directories are lost; bring lost disks back\n  {}",
+            counted(packing.unreadable_groups, "group"),
             packing.unreadable_stripes.join("\n  ")
         )
         .expect("writing to a string");
@@ -202,18 +202,20 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
         bucket.sealed.as_ref()?;
     let (name, of) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
     let mut line = format!(
-        "{name} is sealed as {profile}: of {cold_stripes} cold stripes {sealed_stripes} are, {half_sealed} in part; {waiting} partitions wait"
+        "{name}: {sealed_stripes} of {} sealed as {profile}, {half_sealed} in part; {} waiting",
+        counted(*cold_stripes, "cold stripe"),
+        counted(*waiting, "partition")
     );
     if let Some(reason) = held_up {
         write!(line, ": {}", printable(reason)).expect("writing to a string");
     }
     if of.not_packed > 0 {
         let bytes = human_bytes(of.not_packed_bytes);
-        write!(line, "; {} small cold objects ({bytes}) are not packed", of.not_packed)
+        write!(line, "; {} ({bytes}) not packed", counted(of.not_packed, "small cold object"))
             .expect("writing to a string");
     }
     if of.swapped > 0 {
-        write!(line, "; {} local parities went to the racks that change most", of.swapped)
+        write!(line, "; local parities moved to the racks that change most: {}", of.swapped)
             .expect("writing to a string");
     }
     for warning in &of.warnings {
@@ -235,26 +237,27 @@ pub(super) fn line(packing: &PackingState) -> String {
     let mut line = match figures.groups {
         0 => format!("{}: nothing is packed", packing.setting),
         groups => format!(
-            "{}: {groups} groups ({}), {} live in {} objects, {} dead",
+            "{}: {} ({}), {} live in {}, {} dead",
             packing.setting,
+            counted(groups, "group"),
             human_bytes(figures.packed_bytes),
             human_bytes(figures.live_bytes),
-            figures.live_objects,
+            counted(figures.live_objects, "object"),
             human_bytes(figures.dead_bytes),
         ),
     };
     if figures.waiting_objects > 0 {
         write!(
             line,
-            "; {} in {} objects wait, {} of them settled",
+            "; {} in {} waiting, {} of them settled",
             human_bytes(figures.waiting_bytes),
-            figures.waiting_objects,
+            counted(figures.waiting_objects, "object"),
             figures.settled_objects
         )
         .expect("writing to a string");
     }
     if packing.unreadable_groups > 0 {
-        write!(line, "; {} groups cannot be released", packing.unreadable_groups)
+        write!(line, "; {} cannot be released", counted(packing.unreadable_groups, "group"))
             .expect("writing to a string");
     }
     if packing.bytes_per_s > 0 {
@@ -269,26 +272,26 @@ fn packed(report: &Value) -> String {
     let progress = &report["progress"];
     let done = &progress["packed"];
     let mut text = format!(
-        "{} objects ({}) packed into {} groups\n",
-        number(done, "objects"),
+        "{} ({}) packed into {}\n",
+        counted(number(done, "objects"), "object"),
         human_bytes(number(done, "bytes")),
-        number(done, "groups")
+        counted(number(done, "groups"), "group")
     );
     let mut say = |line: String| writeln!(text, "{line}").expect("writing to a string");
     if number(progress, "marked") > 0 {
         say(format!(
-            "{} groups with dead objects looked at, {} given back: their space returns after the grace",
-            number(progress, "marked"),
+            "{} with dead objects looked at, {} released: their space returns after the grace",
+            counted(number(progress, "marked"), "group"),
             number(progress, "released")
         ));
     }
     if number(done, "overtaken") > 0 {
-        say(format!("{} objects were changed meanwhile", number(done, "overtaken")));
+        say(format!("{} changed meanwhile", counted(number(done, "overtaken"), "object")));
     }
     if number(done, "unreadable") > 0 {
         say(format!(
-            "! {} objects could not be read; `striate verify` names damage",
-            number(done, "unreadable")
+            "! {} could not be read; `striate verify` names damage",
+            counted(number(done, "unreadable"), "object")
         ));
     }
     if let Some(reason) = report["held_up"].as_str() {
@@ -306,8 +309,8 @@ fn packed(report: &Value) -> String {
     }
     if number(report, "unreadable") > 0 {
         say(format!(
-            "! {} groups cannot be released: too many chunks of their directories are lost",
-            number(report, "unreadable")
+            "! {} cannot be released: too many chunks of directories are lost",
+            counted(number(report, "unreadable"), "group")
         ));
     }
     text
@@ -316,21 +319,21 @@ fn packed(report: &Value) -> String {
 /// What of a bucket was sealed, and what waits.
 fn was_sealed(bucket: &str, report: &Value) -> String {
     let mut line = format!(
-        "{bucket}: {} wide stripes sealed of {} chunks ({}); of {} cold stripes {} are sealed, {} in part; {} chunks wait",
-        number(report, "sealed"),
-        number(report, "members"),
+        "{bucket}: {} made of {} ({}); {} of {} sealed, {} in part; {} waiting",
+        counted(number(report, "sealed"), "wide stripe"),
+        counted(number(report, "members"), "chunk"),
         human_bytes(number(report, "bytes")),
-        number(report, "cold_stripes"),
         number(report, "sealed_stripes"),
+        counted(number(report, "cold_stripes"), "cold stripe"),
         number(report, "half_sealed"),
-        number(report, "waiting")
+        counted(number(report, "waiting"), "chunk")
     );
     let mut add = |part: String| line.push_str(&part);
     if number(report, "given_up") > 0 {
-        add(format!("; {} were given up", number(report, "given_up")));
+        add(format!("; {} given up", number(report, "given_up")));
     }
     if number(report, "replaced") > 0 {
-        add(format!("; {} places of dead chunks taken", number(report, "replaced")));
+        add(format!("; {} of dead chunks taken", counted(number(report, "replaced"), "place")));
     }
     if let Some(reason) = report["held_up"].as_str() {
         add(format!(": {}", printable(reason)));
@@ -347,19 +350,19 @@ fn waiting(left: &Value) -> String {
     let settled = number(left, "settled_objects");
     let mut parts = Vec::new();
     if young > 0 {
-        parts.push(format!("{young} have not settled (--now takes them)"));
+        parts.push(format!("{young} not settled (--now takes them)"));
     }
     if settled > 0 {
         let (has, needs) = (number(left, "settled_bytes"), number(left, "group_bytes"));
         parts.push(match has < needs {
-            true => format!("{settled} fill no group, the smallest of which has {}", human_bytes(needs)),
-            false => format!("{settled} wait until a group is full, or for a day (--now takes them)"),
+            true => format!("{settled} too few for the smallest group, which has {}", human_bytes(needs)),
+            false => format!("{settled} waiting until a group is full, or for a day (--now takes them)"),
         });
     }
     let bucket = printable(left["bucket"].as_str().unwrap_or_default());
     format!(
-        "{bucket}: {} small objects ({}) stay split: {}",
-        number(left, "objects"),
+        "{bucket}: {} ({}) still split: {}",
+        counted(number(left, "objects"), "small object"),
         human_bytes(number(left, "bytes")),
         parts.join("; ")
     )
@@ -374,19 +377,19 @@ fn unpacked(bucket: &str, answer: &Value) -> String {
         writeln!(
             text,
             "{bucket} is set to --pack off, or it would be packed again; `striate bucket set {bucket} --pack default` \
-             takes that back"
+             undoes that"
         )
         .expect("writing to a string");
     }
     writeln!(
         text,
-        "{} objects ({}) split again",
-        number(progress, "objects"),
+        "{} ({}) split again",
+        counted(number(progress, "objects"), "object"),
         human_bytes(number(progress, "bytes"))
     )
     .expect("writing to a string");
     if number(progress, "failed") > 0 {
-        writeln!(text, "! {} objects are still packed; run it again", number(progress, "failed"))
+        writeln!(text, "! {} still packed; run it again", counted(number(progress, "failed"), "object"))
             .expect("writing to a string");
         for example in report["examples"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             writeln!(text, "  {}", printable(example)).expect("writing to a string");
@@ -427,11 +430,11 @@ mod tests {
     fn the_status_says_what_lives_is_dead_and_waits_and_what_cannot_be_released() {
         let line = line(&state());
         for part in
-            ["auto", "1 groups (4.0 MiB)", "3.0 KiB live", "1.0 KiB dead", "5.0 KiB in 5 objects wait"]
+            ["auto", "1 group (4.0 MiB)", "3.0 KiB live", "1.0 KiB dead", "5.0 KiB in 5 objects waiting"]
         {
             assert!(line.contains(part), "{part:?} is not in {line}");
         }
-        assert!(line.contains("2 of them settled") && line.contains("1 groups cannot be released"), "{line}");
+        assert!(line.contains("2 of them settled") && line.contains("1 group cannot be released"), "{line}");
         assert!(line.contains("40 s ago"), "{line}");
         let bucket = |name: &str, partition_len, reason: Option<&str>| PackedBucket {
             bucket: name.to_owned(),
@@ -459,8 +462,8 @@ mod tests {
             "32.0 MiB    128.0 MiB",
             "1.0 KiB (1)",
             "logs is not packed: it is off",
-            "photos is sealed as wide(42,15,4): of 9 cold stripes 7 are, 1 in part; 8 partitions wait: rack7 can supply 2 of 4; \
-             3 local parities went to the racks that change most\n  \
+            "photos: 7 of 9 cold stripes sealed as wide(42,15,4), 1 in part; 8 partitions waiting: rack7 can supply 2 of 4; \
+             local parities moved to the racks that change most: 3\n  \
              warning: wide(42,15,4) uses all 12 racks\n",
             "all  ",
             "7-1",
@@ -478,8 +481,11 @@ mod tests {
         let report = serde_json::json!({ "progress": { "packed": { "objects": 4, "bytes": 4_096, "groups": 1 } },
             "waiting": [left(3, 3_072), left(0, 0)], "skipped": [["logs", "its own setting is off"]] });
         let text = packed(&report);
-        assert!(text.contains("4 objects (4.0 KiB) packed into 1 groups"), "{text}");
-        assert!(text.contains("7 have not settled (--now takes them); 3 fill no group"), "{text}");
+        assert!(text.contains("4 objects (4.0 KiB) packed into 1 group\n"), "{text}");
+        assert!(
+            text.contains("7 not settled (--now takes them); 3 too few for the smallest group"),
+            "{text}"
+        );
         assert!(text.contains("logs is left alone: its own setting is off"), "{text}");
     }
 
@@ -489,8 +495,8 @@ mod tests {
             "waiting": 7, "given_up": 1, "replaced": 0, "held_up": "rack7 can supply 2 of 4", "warnings": ["add a rack"] });
         let report = serde_json::json!({ "progress": { "packed": {} }, "sealed": [["photos", sealed]] });
         let text = packed(&report);
-        let line = "photos: 2 wide stripes sealed of 20 chunks (20.0 MiB); of 9 cold stripes 4 are sealed, 1 in part; 7 chunks wait; \
-                    1 were given up: rack7 can supply 2 of 4\n  warning: add a rack\n";
+        let line = "photos: 2 wide stripes made of 20 chunks (20.0 MiB); 4 of 9 cold stripes sealed, 1 in part; 7 chunks waiting; \
+                    1 given up: rack7 can supply 2 of 4\n  warning: add a rack\n";
         assert!(text.contains(line), "{text}");
     }
 
@@ -505,7 +511,7 @@ mod tests {
             text.contains("bucket set photos --pack default") && text.contains("2 objects (2.0 KiB)"),
             "{text}"
         );
-        assert!(text.contains("1 objects are still packed") && text.contains("key: why"), "{text}");
+        assert!(text.contains("1 object still packed") && text.contains("key: why"), "{text}");
         let text = unpacked("photos", &answer("off", 0));
         assert!(!text.contains("--pack") && !text.contains('!'), "{text}");
     }

@@ -34,6 +34,11 @@ pub(crate) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
+/// A number of things: `1 group`, `2 groups`.
+pub(super) fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A name that clients chose, without what a terminal would obey.
 pub fn printable(name: &str) -> String {
     let escaped = |character: char| match character.is_control() {
@@ -298,19 +303,20 @@ pub fn heal(report: &Value, took: Duration) -> String {
         rounds => format!(", in {rounds} rounds"),
     };
     let mut text = format!(
-        "{} stripes looked at{rounds}, {} chunks ({}) rebuilt in {:.1} s\n",
-        number(progress, "stripes_done"),
-        number(progress, "chunks"),
+        "{} looked at{rounds}, {} ({}) rebuilt in {:.1} s\n",
+        counted(number(progress, "stripes_done"), "stripe"),
+        counted(number(progress, "chunks"), "chunk"),
         human_bytes(number(progress, "bytes")),
         took.as_secs_f64()
     );
     if number(report, "left") > 0 {
-        writeln!(text, "! {} stripes are not whole", number(report, "left")).expect("writing to a string");
+        writeln!(text, "! {} not whole", counted(number(report, "left"), "stripe"))
+            .expect("writing to a string");
     }
     for (name, what) in [
         (
             "still_lost",
-            "chunks are still missing for want of a disk: `striate disk replace PATH` adds one, in a cluster a new `striate site`",
+            "chunks are still missing for want of a disk: `striate disk replace PATH` adds one; in a cluster, start a new `striate site`",
         ),
         ("unknown", "chunks are on disks that did not answer; heal again when they do"),
         ("unrepairable", "stripes cannot be rebuilt now: bring lost disks back"),
@@ -359,7 +365,7 @@ pub fn verification(report: &Value) -> String {
     if number(report, "unexplained") > 0 {
         writeln!(
             text,
-            "! {} chunks are newer than the metadata; they were left alone. Was older metadata put back?",
+            "! {} chunks are newer than the metadata; they were left alone. Was older metadata restored?",
             number(report, "unexplained")
         )
         .expect("writing to a string");
@@ -494,7 +500,7 @@ mod tests {
             serde_json::json!({ "progress": {}, "left": 1, "still_lost": 2, "examples": ["stripe 1-2: …"] });
         let text = heal(&left, Duration::ZERO);
         assert!(
-            text.contains("1 stripes are not whole")
+            text.contains("1 stripe not whole")
                 && text.contains("disk replace")
                 && text.contains("stripe 1-2")
                 && !text.contains("everything"),

@@ -358,7 +358,7 @@ impl Look<'_> {
                 let Some(wide) = self.stripes.find(wide).await? else { return Ok(None) };
                 let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site);
                 let to = draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits));
-                // The only site that it may go to may have another chunk of the stripe. Without parities, or where it is dead, that binds nobody.
+                // The only site that it may go to may have another chunk of the stripe. Without parities, or where it is dead, that does not bind.
                 to.or_else(|| {
                     (record.dropped || record.dead).then(|| draw_beside(&[giver], &admits)).flatten()
                 })

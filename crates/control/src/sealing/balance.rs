@@ -22,7 +22,7 @@ pub(super) fn warnings(geometry: &WideGeometry, racks: usize, in_racks: &InRacks
     let mut warnings = Vec::new();
     if racks == geometry.z() {
         warnings.push(format!(
-            "{} uses all {racks} racks: what a lost rack held is rebuilt only when that is back; add a rack",
+            "{} uses all {racks} racks, so a lost rack cannot be rebuilt until it is back; add a rack",
             geometry.profile()
         ));
     }

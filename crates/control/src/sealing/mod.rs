@@ -273,7 +273,7 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
 fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
     let invalid = |reason: String| Err(StripeError::InvalidArgument(reason));
     if let Some(profile) = options.profiles().into_iter().find(|profile| profile.layout != Layout::Wide) {
-        return invalid(format!("{profile} is no wide profile: write wide(128,27,4)"));
+        return invalid(format!("{profile} is not a wide profile; write, for example, wide(128,27,4)"));
     }
     if stripes.formats().records < formats::WIDE {
         return invalid(

@@ -35,7 +35,7 @@ impl FromStr for Eviction {
         match text {
             "lru" => Ok(Self::Lru),
             "s3-fifo" => Ok(Self::S3Fifo),
-            _ => Err(format!("{text:?} is no order of eviction: write lru or s3-fifo")),
+            _ => Err(format!("{text:?} is not an eviction order; write lru or s3-fifo")),
         }
     }
 }

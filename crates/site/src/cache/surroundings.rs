@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are written or read between two looks at what the process takes.
 const LOOK_EVERY: u64 = 1 << 20;
-/// A peak decays by this part at each look, so that memory that comes and goes does not evict each time.
-const FORGOTTEN_PART: u64 = 64;
+/// A peak decays by one part in so many at each look, so that memory that comes and goes does not evict each time.
+const DECAY_DIVISOR: u64 = 64;
 
 /// How much the process has grown beside the pages of a cache, since that was made: buffers of requests, what the allocator keeps,
 /// the index.
@@ -38,7 +38,7 @@ impl Surroundings {
         self.moved.store(0, Ordering::Relaxed);
         let Some(resident) = resident_bytes() else { return false };
         let (now, last) = (resident.saturating_sub(self.before + in_pages()), self.grown_bytes());
-        let grown = now.max(last - last / FORGOTTEN_PART);
+        let grown = now.max(last - last / DECAY_DIVISOR);
         self.grown.store(grown, Ordering::Relaxed);
         true
     }

@@ -51,7 +51,7 @@ async fn retire(runtime: &Runtime, target: &ControlTarget, site: u32) -> Outcome
     };
     connect(runtime, target)?.patient().ask(ask).await.map_err(Failure::failed)?;
     println!(
-        "Site {site} is retired: its number and its disk are refused from now on. Stop its process if it still runs"
+        "Site {site} is retired: its number is never given out again, and its disk is refused. Stop its process if it still runs"
     );
     Ok(())
 }

@@ -113,7 +113,7 @@ impl<R: Read> Rows<R> {
             .parse()
             .ok()
             .filter(|time: &f64| time.is_finite())
-            .ok_or_else(|| wrong(format!("{time:?} is no time; write seconds, such as 12.345")))?;
+            .ok_or_else(|| wrong(format!("{time:?} is not a time; write seconds, such as 12.345")))?;
         if time_s < self.last_time_s {
             let reason =
                 format!("its time {time_s} is before {} of the row above; sort by time_s", self.last_time_s);
@@ -125,11 +125,11 @@ impl<R: Read> Rows<R> {
             "GET" => RowOp::Get,
             "PUT" => RowOp::Put,
             "DELETE" => RowOp::Delete,
-            _ => return Err(wrong(format!("{op:?} is no operation; write GET, PUT or DELETE"))),
+            _ => return Err(wrong(format!("{op:?} is not an operation; write GET, PUT or DELETE"))),
         };
         let size = match field(self.columns.size) {
             "" => None,
-            text => Some(text.parse().map_err(|_| wrong(format!("{text:?} is no size; write bytes")))?),
+            text => Some(text.parse().map_err(|_| wrong(format!("{text:?} is not a size; write bytes")))?),
         };
         let key = field(self.columns.key).to_owned();
         if key.is_empty() {

@@ -251,7 +251,7 @@ impl Cluster {
 fn unreleasable(packing: &PackingState) -> Option<String> {
     (packing.unreadable_groups > 0).then(|| {
         format!(
-            "{} packed groups cannot be released: too many chunks of their directories are lost (stripe {}); bring lost disks \
+            "{} packed groups cannot be released: too many chunks of directories are lost (stripe {}); bring lost disks \
              back",
             packing.unreadable_groups,
             packing.unreadable_stripes.join(", ")
