@@ -4,7 +4,7 @@
 //! (2) have the destination fetch the chunk from its site, compare it with the checksum of the original encoding and store it
 //! under the new generation, or do so for it where the destination cannot fetch it; (3) have the destination verify it from its
 //! medium; (4) compare-and-swap the stripe record, with the reverse index and a garbage row for the old chunk
-//! ([`striate_stripe::StripeChange`]). Readers find the one or the other: the old chunk is deleted after a grace that is longer
+//! ([`striate_stripe::StripeChange`]). Readers find one or the other: the old chunk is deleted after a grace that is longer
 //! than any read, and who still has the old location then asks for the new one.
 //!
 //! A chunk that is missing or damaged where it is named is not moved: its stripe is put in debt, for repair.
