@@ -18,7 +18,7 @@
 //! - [`packed_batches`]: batch reads of packed objects, as a queueing model.
 //! - [`caching`]: EC-Cache's experiments, as a model of flows.
 //! - [`wide`]: ECWide's experiments, as a model of flows.
-//! - [`reality`]: the same workload on real sites, to hold the lab against.
+//! - [`reality`]: the same workload on real sites, to compare the lab with.
 //! - [`rack_repair`], [`rack_encode`], [`rack_update`]: a wide stripe on real sites in racks: a chunk is repaired, the parities are made,
 //!   data chunks change.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.

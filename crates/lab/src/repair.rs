@@ -1,7 +1,7 @@
 //! One of many sites dies, and the repair service rebuilds its chunks while clients read.
 //!
 //! The real service on a machine of its own, allowed a share of each network card; the chunks are made at the sites that
-//! take them, out of what the sources' sites send ([`striate_control::repair`]). Told are how much of the share was used,
+//! take them, out of what the sources' sites send ([`striate_control::repair`]). It reports how much of the share was used,
 //! how evenly sources and targets were, and what the clients noticed.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the commands of `striate-lab` do: experiments in virtual time, and what holds them against reality.
+//! What the commands of `striate-lab` do: experiments in virtual time, and what compares them with real processes.
 
 mod awake;
 mod caching;
