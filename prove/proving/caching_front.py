@@ -16,11 +16,10 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import sigv4
-from .caching_store import resident_bytes
+from . import processes, sigv4
 from .claims import spread
 from .s3 import Client
-from .servers import CLOCK_TICKS_PER_S, MinIO, Server, Striate, striate_binary
+from .servers import MinIO, Server, Striate, striate_binary
 
 MIB = 1 << 20
 BUCKET = "cdn"
@@ -80,22 +79,11 @@ class Proxy(Server):
         self.kill()
         raise RuntimeError(f"{self.name} is not ready:\n{self.log_tail()}")
 
-    def processes(self):
-        """The process and its children."""
-        own = [self.process.pid]
-        for pid in own:
-            own += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        return own
-
     def cpu_ms(self):
-        def of(pid):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-            return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS_PER_S
-
-        return sum(map(of, self.processes()))
+        return sum(map(processes.cpu_ms, processes.with_children(self.process.pid)))
 
     def memory_bytes(self):
-        return sum(map(resident_bytes, self.processes()))
+        return sum(map(processes.resident_bytes, processes.with_children(self.process.pid)))
 
 
 class Nginx(Proxy):
@@ -144,7 +132,7 @@ class Front(Striate):
         return self
 
     def memory_bytes(self):
-        return resident_bytes(self.process.pid)
+        return processes.resident_bytes(self.process.pid)
 
 
 class Alone:
@@ -170,10 +158,7 @@ class Alone:
 
 def origin_bytes(origin):
     """Bytes that MinIO has written: to sockets, as long as nobody writes objects."""
-    for line in Path(f"/proc/{origin.process.pid}/io").read_text().splitlines():
-        if line.startswith("wchar:"):
-            return int(line.split()[1])
-    raise RuntimeError("no wchar in /proc")
+    return processes.written_bytes(origin.process.pid)
 
 
 def open_to_all(origin):

@@ -7,15 +7,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 from .claims import spread
 from .cluster import Cluster
 from .load import bench_binary
 from .load import run as load
 from .meanwhile import Meanwhile
-from .servers import CLOCK_TICKS_PER_S, Striate
+from .processes import cpu_ms, resident_bytes
 from .s3 import Client
+from .servers import Striate
 
 MIB = 1 << 20
 BUCKET = "cached"
@@ -25,13 +25,6 @@ BLOCK_KIB = 4_096
 AT_ONCE = 64
 # Sizes of the churn, in KiB.
 SIZES = [1, 20, 64, 300, 1_024, 4_096, 10_240]
-
-
-def resident_bytes(pid):
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmRSS in /proc")
 
 
 class Memory(Striate):
@@ -205,11 +198,7 @@ class Tier:
         return self.cluster.status()["cache"]
 
     def cpu_ms(self):
-        def of(process):
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].split()
-            return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS_PER_S
-
-        return sum(of(process) for name, process in self.cluster.running if not name.startswith(("etcd", "control")))
+        return sum(cpu_ms(process.pid) for name, process in self.cluster.running if not name.startswith(("etcd", "control")))
 
     def medium_read_bytes(self):
         return 0

@@ -5,10 +5,10 @@
 
 import hashlib
 import random
-import threading
 from pathlib import Path
 
 from .cluster import Cluster
+from .meanwhile import Clients
 from .servers import Striate, striate_binary
 from .upgrade import write_some, wrong
 
@@ -113,26 +113,15 @@ def prove_finalize_option(ledger, folder, release):
                formats["in_force"] == formats["target"] and not lost and bool(reason), "newest, none wrong, refused")
 
 
-class Load:
+class Load(Clients):
     """Clients that put objects of their own and read them back, through gateways that come and go; what was acknowledged
     is kept. A gateway that does not answer is not an error, and neither is 503."""
 
     SIZES = (100, 20_000, 400_000)
 
-    def __init__(self, cluster, clients=4):
-        self.cluster, self.stopping = cluster, threading.Event()
-        self.kept, self.wrong, self.failed, self.lock = {}, [], 0, threading.Lock()
-        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(clients)]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        for thread in self.threads:
-            thread.join()
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.kept, self.wrong, self.failed = {}, [], 0
 
     def work(self, number):
         generator, own, count = random.Random(number), [], 0

@@ -18,9 +18,9 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from .caching_store import resident_bytes
 from .claims import median, spread
 from .cluster import Cluster
+from .processes import resident_bytes
 from .servers import free_port
 
 MIB = 1 << 20

@@ -1,4 +1,4 @@
-"""What is done again and again in a thread while something else happens, and judged afterwards."""
+"""What is done again and again in threads while something else happens, and judged afterwards."""
 
 import threading
 
@@ -39,3 +39,25 @@ class Meanwhile:
     def __exit__(self, *_):
         self.stopping.set()
         self.thread.join()
+
+
+class Clients:
+    """Threads that each work as a client of a cluster until they are told to stop."""
+
+    def __init__(self, cluster, clients=4):
+        self.cluster, self.stopping, self.lock = cluster, threading.Event(), threading.Lock()
+        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(clients)]
+
+    def work(self, number):
+        """Until `stopping` is set."""
+        raise NotImplementedError
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join()

@@ -1,223 +1,21 @@
 """Ageing of two buckets on real processes: small objects, packed, and large ones are sealed into wide stripes, read while a site is away,
 repaired, deleted in part and made narrow again.
-
-Racks are network namespaces. What crosses them is counted by their links, in both directions.
 """
 
 import json
-import os
-import random
 import subprocess
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 from . import hosts, rows, tending
-from .meanwhile import Meanwhile
+from .sealing_cluster import PATIENCE_S, SMALL, STATED, Beside, Kept, RackedCluster, wait_for_fewer, wait_for_garbage
+from .sealing_objects import BUCKET, LARGE, MIB, OTHERS, LargeObjects, Objects, OtherObjects, Reading, Written
 
-MIB = 1 << 20
-BUCKET, LARGE, OTHERS = "archive", "media", "others"
 PARTITION = MIB
-# Bytes of a read while something else happens.
-PIECE = 16 << 10
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A cluster, the code that data is written under, and the wide one that it is sealed into."""
-
-    racks: int
-    profile: str
-    n: int
-    k: int
-    # Chunks that cross racks for one wide stripe sealed: one for each local parity from each other rack of its group, and of each rack
-    # with data one for each global parity.
-    sealing_chunks: int
-    narrow: str
-    narrow_k: int
-    narrow_r: int
-
-    @property
-    def sites(self):
-        return 5 * self.racks
-
-
-# Two groups of five data chunks and a local parity in two racks of three each, and two global parities in a fifth rack.
-SMALL = Shape(6, "wide(10,5,3)", 14, 10, 10, "rs(4,2)", 4, 2)
-# Three groups of fourteen data chunks, three racks of four and one of two and the local parity each; three globals.
-STATED = Shape(13, "wide(42,15,4)", 48, 42, 42, "rs(6,3)", 6, 3)
 # Links carry so much more than chunks: of frames of 1,514 bytes 66 are headers, every second one is acknowledged by 66 more, and there are
 # TLS records, requests and rows of metadata.
 FRAMING = 1.10
-# For so long is measured what crosses racks besides sealing.
-BESIDE_S = 20
 # What a dead process left is found and removed within.
 LEFTOVERS_S = 300
-# A site that is silent for so long is repaired.
-REPAIR_AFTER = "20s"
-PATIENCE_S = 1_200
-
-
-class Racks(hosts.Hosts):
-    """Sites in racks of their own network; everything else in the first."""
-
-    def __init__(self, folder, shape):
-        os.environ["STRIATE_REPAIR_AFTER"] = REPAIR_AFTER
-        self.shape = shape
-        super().__init__(folder, racks=shape.racks, gateways=2, sites=shape.sites)
-
-    def crossing(self):
-        """Bytes that have left racks, all together."""
-        return sum(int(Path(f"/sys/class/net/{self.bridge}{rack}/statistics/rx_bytes").read_text()) for rack in self.racks)
-
-    def moved(self):
-        """Chunks that were moved to level sites or for readers."""
-        movement = self.status().get("movement") or {}
-        return sum(movement.get(kind, {}).get("chunks", 0) for kind in ("levelling", "optimising"))
-
-    def prepare_bucket(self, bucket, layout, *flags):
-        self.run("bucket", "create", bucket, "--profile", f"{layout}{self.shape.narrow}", "--cold-profile", self.shape.profile, "--cold-after", "1s", *flags,
-                 "--dir", self.gateway)
-
-    def pack(self, bucket, *flags):
-        done = self.run("pack", "run", bucket, "--json", "--quiet", *flags, "--dir", self.gateway, timeout_s=3600)
-        return json.loads(done)["report"]
-
-    def payload(self):
-        """Bytes of all chunks."""
-        return sum(site["capacity"]["payload_bytes"] for site in self.status()["sites"])
-
-
-class Objects:
-    """Objects of 4 to 60 KiB, each told from its name."""
-
-    bucket = BUCKET
-    # Every object has more bytes.
-    least = 4 << 10
-
-    def __init__(self, seed, count):
-        self.pool = random.Random(seed).randbytes(MIB)
-        self.names = [f"folder{number % 7}/object{number:06}" for number in range(count)]
-
-    def body(self, name):
-        chance = random.Random(name)
-        size = chance.randrange(4 << 10, 60 << 10)
-        start = chance.randrange(len(self.pool) - size)
-        return name.encode() + self.pool[start:start + size]
-
-    def size(self):
-        return sum(len(self.body(name)) for name in self.names)
-
-    def path(self, name):
-        return f"/{self.bucket}/{name}"
-
-    def put(self, client, name):
-        client.expect("PUT", self.path(name), body=self.body(name))
-
-    def put_all(self, cluster):
-        cluster.each(self.put, self.names)
-
-    def delete(self, cluster, names):
-        """They are gone for good."""
-        cluster.each(lambda client, name: client.expect("DELETE", self.path(name)), names)
-        gone = set(names)
-        self.names = [name for name in self.names if name not in gone]
-
-    def wrong(self, cluster):
-        """Names whose bytes are not what they should be."""
-        are_wrong = cluster.each(lambda client, name: client.send("GET", self.path(name)).body != self.body(name), self.names)
-        return [name for name, is_wrong in zip(self.names, are_wrong) if is_wrong]
-
-
-class LargeObjects(Objects):
-    """Objects of three blocks, of so many that their blocks have rows of their own, and in parts of five blocks."""
-
-    bucket = LARGE
-
-    def __init__(self, seed, count, block):
-        super().__init__(seed, 0)
-        kinds = ["blocks", "blocks", "blocks", "segment", "parts"]
-        self.names = [f"{kinds[number % len(kinds)]}/{number:05}" for number in range(count)]
-        self.block, self.least = block, 3 * block
-
-    def blocks(self, name):
-        return {"blocks": 3, "segment": 9, "parts": 11}[name.split("/")[0]]
-
-    def body(self, name):
-        chance = random.Random(name)
-        mibs = self.blocks(name) * self.block // MIB
-        starts = [chance.randrange(MIB) for _ in range(mibs)]
-        return b"".join(self.pool[start:] + self.pool[:start] for start in starts)
-
-    def size(self):
-        return sum(self.blocks(name) for name in self.names) * self.block
-
-    def put(self, client, name):
-        body = self.body(name)
-        if name.startswith("parts"):
-            part = 5 * self.block
-            self.upload(client, name, [body[start:start + part] for start in range(0, len(body), part)])
-        else:
-            client.expect("PUT", self.path(name), body=body)
-
-    def encode_anew(self, cluster, profile):
-        """Copies each onto itself under a profile."""
-        def copy(client, name):
-            headers = {"x-amz-copy-source": self.path(name), "x-striate-profile": profile}
-            answer = client.expect("PUT", self.path(name), headers=headers)
-            if b"CopyObjectResult" not in answer.body:
-                raise RuntimeError(f"{name} was not copied: {answer.body[:300]!r}")
-
-        cluster.each(copy, self.names)
-
-    def upload(self, client, name, parts):
-        answer = client.expect("POST", self.path(name), query=[("uploads", "")])
-        upload = answer.body.decode().split("<UploadId>")[1].split("<")[0]
-        done = []
-        for number, part in enumerate(parts, 1):
-            query = [("partNumber", str(number)), ("uploadId", upload)]
-            etag = client.expect("PUT", self.path(name), query=query, body=part).headers["etag"]
-            done.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
-        whole = f"<CompleteMultipartUpload>{''.join(done)}</CompleteMultipartUpload>"
-        client.expect("POST", self.path(name), query=[("uploadId", upload)], body=whole.encode())
-
-
-class OtherObjects(Objects):
-    """Objects of a bucket that does not age."""
-
-    bucket = OTHERS
-
-
-class Reading(Meanwhile):
-    """Reads at random, and compares."""
-
-    # With pauses and in pieces, so that reads do not outweigh what sealing sends.
-    pause_s = 0.02
-
-    def __init__(self, objects, client):
-        super().__init__()
-        self.objects, self.client, self.chance = objects, client, random.Random(5)
-
-    def step(self):
-        name, first = self.chance.choice(self.objects.names), self.chance.randrange(self.objects.least)
-        answer = self.client.send("GET", self.objects.path(name), headers={"range": f"bytes={first}-{first + PIECE - 1}"})
-        if answer.body != self.objects.body(name)[first:first + PIECE]:
-            raise ValueError(f"{name} is not what it was, {answer.status}")
-
-
-class Written(Meanwhile):
-    """Writes objects beside those that there are."""
-
-    pause_s = 0.5
-
-    def __init__(self, objects, client):
-        super().__init__()
-        self.objects, self.client = objects, client
-
-    def step(self):
-        name = f"meanwhile/{len(self.objects.names):05}"
-        self.objects.put(self.client, name)
-        self.objects.names.append(name)
 
 
 def prove_ageing(ledger, folder, full):
@@ -227,7 +25,7 @@ def prove_ageing(ledger, folder, full):
     block = (3 if full else 1) * MIB
     small, large = (Objects(1, 32_000), LargeObjects(2, 530, block)) if full else (Objects(1, 4_000), LargeObjects(2, 24, block))
     others = OtherObjects(3, 0)
-    with Racks(folder, STATED if full else SMALL) as cluster:
+    with RackedCluster(folder, STATED if full else SMALL) as cluster:
         cluster.prepare_bucket(BUCKET, "packed ", "--pack", "1MiB")
         cluster.prepare_bucket(LARGE, "", "--pack", "off", "--block-kib", block >> 10)
         cluster.run("bucket", "create", OTHERS, "--profile", cluster.shape.narrow, "--pack", "off", "--dir", cluster.gateway)
@@ -242,42 +40,15 @@ def prove_ageing(ledger, folder, full):
         prove_back(ledger, cluster, small, large)
 
 
-class Kept:
-    """What sealing leaves as it is: rows of a bucket's objects, of blocks and of parts, and data chunks as stripes' rows name them."""
-
-    def __init__(self, cluster, bucket):
-        self.rows = rows.revisions(cluster, rows.OBJECTS + bucket.encode() + b"\0", rows.BLOCKS, rows.PARTS)
-        self.chunks = rows.data_chunks(cluster, cluster.shape.narrow_k)
-        self.moved = cluster.moved()
-
-    def compare(self, ledger, after, objects):
-        """Claims that `after` is the same."""
-        written = [key for key in self.rows.keys() | after.rows.keys() if self.rows.get(key) != after.rows.get(key)]
-        others = [chunk for chunk, file in self.chunks.items() if after.chunks.get(chunk) != file]
-        moved, count = after.moved - self.moved, len(objects.names)
-        ledger.add("sealing writes no row of an object, a block or a part, and no data chunk: rows of another revision in etcd, and data chunks of which "
-                   "stripes' rows name another site, generation or content", f"{len(written)} of {len(self.rows)}, {len(others)} of {len(self.chunks)}",
-                   not written and len(others) <= moved and len(self.rows) >= count and len(self.chunks) > 0,
-                   f"0 of at least {count}, and 0 beside chunks that were moved", f"{moved} were moved to level sites or for readers")
-
-
-class Beside:
-    """Bytes that cross racks whether anything is sealed or not: in a second at rest, and further ones for each read."""
-
-    def __init__(self, cluster, objects):
-        self.cluster = cluster
-        with Reading(objects, cluster.client(2)):
-            time.sleep(2)  # Connections are open then.
-        self.a_second = self.count()
-        with Reading(objects, cluster.client(2)) as reading:
-            total, reads = self.count() * BESIDE_S, reading.done
-        self.a_read = (total - self.a_second * BESIDE_S) / max(1, reads)
-
-    def count(self):
-        """Bytes in a second from now on."""
-        began, crossed = time.monotonic(), self.cluster.crossing()
-        time.sleep(BESIDE_S)
-        return (self.cluster.crossing() - crossed) / (time.monotonic() - began)
+def add_kept(ledger, before, after, objects):
+    """What sealing must leave alone has not changed."""
+    written = [key for key in before.rows.keys() | after.rows.keys() if before.rows.get(key) != after.rows.get(key)]
+    others = [chunk for chunk, file in before.chunks.items() if after.chunks.get(chunk) != file]
+    moved, count = after.moved - before.moved, len(objects.names)
+    ledger.add("sealing writes no row of an object, a block or a part, and no data chunk: rows of another revision in etcd, and data chunks of which "
+               "stripes' rows name another site, generation or content", f"{len(written)} of {len(before.rows)}, {len(others)} of {len(before.chunks)}",
+               not written and len(others) <= moved and len(before.rows) >= count and len(before.chunks) > 0,
+               f"0 of at least {count}, and 0 beside chunks that were moved", f"{moved} were moved to level sites or for readers")
 
 
 def prove_sealing(ledger, cluster, objects, stripes, chunk):
@@ -300,7 +71,7 @@ def prove_sealing(ledger, cluster, objects, stripes, chunk):
                f"{ratio:.3f}", 0.99 <= ratio <= FRAMING, f"0.99 to {FRAMING:.2f}",
                f"{crossed / MIB:.0f} MiB in all, {at_rest / MIB:.1f} of them at rest in {seconds:.0f} s and {of_reads / MIB:.1f} of {reads} reads")
     wait_for_garbage(cluster)
-    kept.compare(ledger, Kept(cluster, objects.bucket), objects)
+    add_kept(ledger, kept, Kept(cluster, objects.bucket), objects)
     add_bytes(ledger, cluster, report, stripes, chunk, before)
     wrong = objects.wrong(cluster)
     ledger.add("every byte after sealing", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
@@ -390,36 +161,6 @@ def add_verified(ledger, cluster, when):
     ledger.add(f"verify {when}: chunks that are damaged or missing, are on sites that do not answer, are named by nothing, are newer than the metadata",
                ", ".join(map(str, reports[-1]["found"])), clean is not None and progress["chunks"] > 0, "0, 0, 0, 0",
                f"{progress['chunks']} good chunks of {progress['stripes']} stripes; asked {len(reports)} times {reports[-1]['examples'][:1] or ''}".strip())
-
-
-def wait_for_fewer(count, pause_s=1):
-    """Waits as long as they become fewer, and answers how many are left."""
-    least, since = count(), time.monotonic()
-    while least and time.monotonic() - since < PATIENCE_S:
-        time.sleep(pause_s)
-        left = count()
-        if left < least:
-            least, since = left, time.monotonic()
-    return least
-
-
-def wait_for_garbage(cluster):
-    """Until what nothing names has been removed, no chunk is on its way to level sites, and sites have said so."""
-    before = deadline = None
-    while True:
-        left = wait_for_fewer(lambda: cluster.count_rows(rows.GARBAGE))
-        if left:
-            raise RuntimeError(f"{left} rows of garbage are left, and have not become fewer for {PATIENCE_S} s")
-        # Only from now on: the more was packed, the longer its garbage takes.
-        deadline = deadline or time.monotonic() + PATIENCE_S
-        time.sleep(15)
-        now = cluster.payload()
-        # A chunk that has moved is there twice until its old place is garbage, and removed.
-        if now == before and not cluster.count_rows(rows.GARBAGE):
-            return
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"sites have not come to rest within {PATIENCE_S} s after the garbage was gone")
-        before = now
 
 
 def prove_losses(ledger, cluster, all_objects, others):

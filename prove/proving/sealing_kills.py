@@ -7,7 +7,9 @@ import time
 
 from . import rows
 from .cluster import Cluster
-from .sealing import BUCKET, SMALL, Objects, Reading, add_verified, wait_for_garbage
+from .sealing import add_verified
+from .sealing_cluster import SMALL, wait_for_garbage
+from .sealing_objects import BUCKET, Objects, Reading
 
 # Objects for each kill, of some three wide stripes, so that none finds all of it sealed.
 OBJECTS_A_KILL = 1_000

@@ -11,13 +11,12 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from . import ROOT, TOOLS
+from . import ROOT, TOOLS, processes
 from .s3 import Client
 from .sigv4 import Credentials
 
 CREDENTIALS = Credentials("proving-access", "proving-secret-key-0123456789")
 DOMAIN = "s3.test"  # for virtual-hosted style; it need not resolve
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def free_port():
@@ -126,21 +125,14 @@ class Server:
 
     def cpu_ms(self):
         """User and system time of the process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS_PER_S
+        return processes.cpu_ms(self.process.pid)
 
     def medium_read_bytes(self):
         """Bytes that the process made the disk deliver so far, read-ahead included."""
-        for line in Path(f"/proc/{self.process.pid}/io").read_text().splitlines():
-            if line.startswith("read_bytes:"):
-                return int(line.split()[1])
-        raise RuntimeError("no read_bytes in /proc")
+        return processes.medium_read_bytes(self.process.pid)
 
     def peak_memory_bytes(self):
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError("no VmHWM in /proc")
+        return processes.peak_resident_bytes(self.process.pid)
 
     def disk_bytes(self):
         """What `du` says about all directories: blocks in use, metadata and mirrors included."""

@@ -5,10 +5,10 @@ import json
 import os
 import random
 import subprocess
-import threading
 import time
 
 from .cluster import Cluster
+from .meanwhile import Clients
 from .servers import free_port
 
 BUCKET = "tended"
@@ -19,30 +19,18 @@ OBJECTS = 400  # about 700 MB
 PATIENCE_S = 240
 
 
-class Load:
+class Load(Clients):
     """Clients that write objects of their own until there are many, and read any, until they are stopped. Keeps the MD5 of
     what was acknowledged."""
 
-    def __init__(self, cluster, clients=4):
-        self.cluster = cluster
+    def __init__(self, cluster):
+        super().__init__(cluster)
         self.written, self.wrong, self.failed, self.reads = {}, [], 0, 0
-        self.lock, self.is_over = threading.Lock(), threading.Event()
-        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(clients)]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.is_over.set()
-        for thread in self.threads:
-            thread.join()
 
     def work(self, number):
         generator, count = random.Random(number), 0
         client = self.cluster.client(gateway=1 + number % len(self.cluster.gateways))
-        while not self.is_over.is_set():
+        while not self.stopping.is_set():
             try:
                 if not self.written or (len(self.written) < OBJECTS and generator.random() < 0.3):
                     body = generator.randbytes(generator.choice(SIZES))
