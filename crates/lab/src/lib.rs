@@ -14,6 +14,7 @@
 //! - [`movement`]: the services that move chunks for the readers' sake.
 //! - [`workload`], [`drive`], [`latency`]: what is asked, by whom, and how long it took.
 //! - [`experiment`]: experiments as files, and their reports.
+//! - `events`, `draws`: events in the order of their times, and random numbers, for the models below.
 //! - [`directing`]: the experiment of Hu et al., as a queueing model.
 //! - [`packed_batches`]: batch reads of packed objects, as a queueing model.
 //! - [`caching`]: EC-Cache's experiments, as a model of flows.
@@ -38,7 +39,9 @@ pub mod commands;
 pub mod contents;
 pub mod costs;
 pub mod directing;
+mod draws;
 pub mod drive;
+mod events;
 pub mod experiment;
 pub mod failure;
 pub mod medium;

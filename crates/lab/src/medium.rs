@@ -19,7 +19,8 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch};
 use striate_runtime::{Instant, Runtime};
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 
-use crate::calibration::SiteModel;
+use crate::calibration::{Episodes, SiteModel};
+use crate::draws::{exponential, lognormal};
 
 /// Draws service times for one site.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub struct Medium {
 impl Medium {
     /// A medium from `now` on, with randomness of its own.
     pub fn new(model: SiteModel, mut rng: SmallRng, now: Instant) -> Self {
-        let episode_start = now + exponential(&mut rng, model.episodes.gap_s);
+        let episode_start = now + gap(&mut rng, model.episodes);
         Self { model, rng, episode_start }
     }
 
@@ -41,7 +42,11 @@ impl Medium {
         let model = self.model;
         let mut seconds = bytes as f64 / model.bandwidth_bytes_per_s;
         if is_first {
-            seconds += model.request_ms / 1e3 * lognormal(&mut self.rng, model.request_sigma);
+            let factor = match model.request_sigma {
+                0.0 => 1.0,
+                sigma => lognormal(&mut self.rng, sigma),
+            };
+            seconds += model.request_ms / 1e3 * factor;
             if self.rng.random::<f64>() < model.slow_share {
                 seconds *= model.slow_factor;
             }
@@ -56,25 +61,15 @@ impl Medium {
         let episodes = self.model.episodes;
         let length = Duration::from_secs_f64(episodes.length_s);
         while now >= self.episode_start + length {
-            self.episode_start += length + exponential(&mut self.rng, episodes.gap_s);
+            self.episode_start += length + gap(&mut self.rng, episodes);
         }
         now >= self.episode_start
     }
 }
 
-/// Mean 1: exp(σz − σ²/2).
-fn lognormal(rng: &mut SmallRng, sigma: f64) -> f64 {
-    if sigma == 0.0 {
-        return 1.0;
-    }
-    // Box and Muller; 1 − u is never 0.
-    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
-    let normal = radius * (std::f64::consts::TAU * rng.random::<f64>()).cos();
-    (sigma * normal - sigma * sigma / 2.0).exp()
-}
-
-fn exponential(rng: &mut SmallRng, mean_s: f64) -> Duration {
-    Duration::from_secs_f64(-mean_s * (1.0 - rng.random::<f64>()).ln())
+/// The time until the next slow episode.
+fn gap(rng: &mut SmallRng, episodes: Episodes) -> Duration {
+    Duration::from_secs_f64(exponential(rng, episodes.gap_s))
 }
 
 /// A real store that takes as long as a modelled medium: for experiments, in which many sites share one disk.
@@ -161,7 +156,7 @@ mod tests {
     use striate_site::conformance::{self, StoreUnderTest};
 
     use super::*;
-    use crate::calibration::{Calibration, Episodes};
+    use crate::calibration::Calibration;
 
     /// The mean service time is what the constants say: the request's mean, the bytes, the slow requests and
     /// the share of time in episodes.

@@ -1,4 +1,7 @@
 //! Flows from servers to clients, at max–min fair rates.
+//!
+//! With a link for each flow, as fast as a stream, [`crate::wide::network`] could do the same: in more than twice the time, and with
+//! some rates that differ in their last bits, from which a run goes another way.
 
 /// A flow's number.
 pub type FlowId = usize;

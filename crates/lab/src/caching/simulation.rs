@@ -1,7 +1,5 @@
 //! Clients that read blocks, one after the other.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -13,6 +11,8 @@ use striate_workload::latency::Latencies;
 use super::catalogue::Catalogue;
 use super::network::{FlowId, Network};
 use super::{Scheme, Setting};
+use crate::draws::{exponential, normal};
+use crate::events::Events;
 
 /// What was asked of servers counts less by half after this time, in seconds, for who chooses by it.
 const FORGET_S: f64 = 1.0;
@@ -64,29 +64,6 @@ enum What {
     Card { server: usize, is_slow: bool },
 }
 
-/// Something that happens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Event {
-    at: f64,
-    number: u64,
-    what: What,
-}
-
-impl Eq for Event {}
-
-impl Ord for Event {
-    /// The earliest is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 struct Request {
     client: usize,
     block: usize,
@@ -115,8 +92,7 @@ struct Simulation<'a> {
     rng: SmallRng,
     now: f64,
     network: Network,
-    events: BinaryHeap<Event>,
-    numbers: u64,
+    events: Events<What>,
     requests: Vec<Request>,
     flows: Vec<FlowOf>,
     /// Bytes that each server has sent.
@@ -141,8 +117,7 @@ pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> Seen {
         rng: SmallRng::seed_from_u64(!seed),
         now: 0.0,
         network: Network::new(cards, vec![setting.client_card; setting.clients], setting.stream),
-        events: BinaryHeap::new(),
-        numbers: 0,
+        events: Events::default(),
         requests: Vec::new(),
         flows: Vec::new(),
         sent: vec![0.0; setting.servers],
@@ -174,8 +149,7 @@ impl Simulation<'_> {
     }
 
     fn at(&mut self, at: f64, what: What) {
-        self.numbers += 1;
-        self.events.push(Event { at, number: self.numbers, what });
+        self.events.push(at, what);
     }
 
     /// What was counted until now does not count.
@@ -186,7 +160,7 @@ impl Simulation<'_> {
 
     fn run_until(&mut self, reads: u64) {
         while self.reads < reads {
-            let next_event = self.events.peek().map_or(f64::INFINITY, |event| event.at);
+            let next_event = self.events.next_at().unwrap_or(f64::INFINITY);
             let next_end = self.network.next_end_s().map_or(f64::INFINITY, |after| self.now + after);
             let at = next_event.min(next_end);
             for ended in self.network.pass(at - self.now) {
@@ -194,9 +168,9 @@ impl Simulation<'_> {
             }
             self.now = at;
             if next_event <= next_end
-                && let Some(event) = self.events.pop()
+                && let Some((_, what)) = self.events.pop()
             {
-                self.happen(event.what);
+                self.happen(what);
             }
         }
     }
@@ -235,14 +209,8 @@ impl Simulation<'_> {
             flows: Vec::new(),
             is_over: false,
         });
-        let delay = setting.delay_s * (setting.delay_sigma * self.normal()).exp();
+        let delay = setting.delay_s * (setting.delay_sigma * normal(&mut self.rng)).exp();
         self.at(self.now + delay + setting.connection_s, What::Begin { request });
-    }
-
-    /// A normally distributed number, by Box and Muller.
-    fn normal(&mut self) -> f64 {
-        let (one, other): (f64, f64) = (1.0 - self.rng.random::<f64>(), self.rng.random());
-        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
     }
 
     fn begin_flows(&mut self, request: usize) {
@@ -395,7 +363,7 @@ impl Simulation<'_> {
         self.late += u64::from(self.now - began >= self.setting.stall_s);
         self.useful += self.setting.block_bytes;
         self.reads += 1;
-        let think = -self.setting.think_s * (1.0 - self.rng.random::<f64>()).ln();
+        let think = exponential(&mut self.rng, self.setting.think_s);
         self.at(self.now + think, What::Read { client });
     }
 

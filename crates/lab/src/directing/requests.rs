@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use striate_splitmix::hash;
 
 use super::{Fit, OBJECTS, PARTITIONS, Table};
+use crate::draws::{exponential, lognormal};
 
 /// Mean bytes of a read. Nodes are as fast as their mean service time and this say.
 pub const MEAN_BYTES: f64 = 100_000.0;
@@ -56,7 +57,8 @@ impl Sessions<'_> {
             let partition = partition_of(ranks.draw(&mut rng), seed);
             let mut at = begins;
             loop {
-                let bytes = lognormal(&mut rng, MEAN_BYTES, self.fit.sigma).clamp(1.0, f64::from(u32::MAX));
+                let bytes = MEAN_BYTES * lognormal(&mut rng, self.fit.sigma);
+                let bytes = bytes.clamp(1.0, f64::from(u32::MAX));
                 requests.push(Request { at, partition, bytes: bytes as u32 });
                 if rng.random::<f64>() < 1.0 / self.fit.burst {
                     break;
@@ -117,17 +119,6 @@ impl Ranks {
         let at = (begin - beyond * (self.exponent - 1.0)).powf(1.0 / (1.0 - self.exponent));
         ((at - 0.5 - self.shift) as u64).clamp(EXACT_RANKS, OBJECTS - 1)
     }
-}
-
-pub(super) fn exponential(rng: &mut SmallRng, mean: f64) -> f64 {
-    -mean * (1.0 - rng.random::<f64>()).ln()
-}
-
-/// A lognormal number of this mean (Box and Muller).
-fn lognormal(rng: &mut SmallRng, mean: f64, sigma: f64) -> f64 {
-    let (radius, angle) = (1.0 - rng.random::<f64>(), std::f64::consts::TAU * rng.random::<f64>());
-    let normal = (-2.0 * radius.ln()).sqrt() * angle.cos();
-    mean * (sigma * normal - sigma * sigma / 2.0).exp()
 }
 
 #[cfg(test)]

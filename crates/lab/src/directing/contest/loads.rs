@@ -7,8 +7,9 @@ use rand::rngs::SmallRng;
 use striate_splitmix::hash;
 
 use super::super::prediction::Plan;
-use super::super::requests::{MEAN_BYTES, Request, Sessions, exponential, partition_of};
+use super::super::requests::{MEAN_BYTES, Request, Sessions, partition_of};
 use super::super::{FITS, Fit, OBJECTS, Table};
+use crate::draws::exponential;
 use crate::workload::trace::{self, Preload, ReplayOptions};
 use crate::workload::{Cdn, Due, Operation, Workload};
 

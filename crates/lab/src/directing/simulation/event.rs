@@ -1,6 +1,4 @@
-//! What happens, and when.
-
-use std::cmp::Ordering;
+//! What happens.
 
 use striate_core::SiteId;
 use striate_plan::Probe;
@@ -30,31 +28,3 @@ pub(super) enum Event {
     /// The table is in force.
     InForce(Probe),
 }
-
-/// An event at its time; of two at the same time the one that was made first comes first.
-pub(super) struct Timed {
-    pub(super) at: f64,
-    pub(super) number: u64,
-    pub(super) event: Event,
-}
-
-impl Ord for Timed {
-    /// The earliest is the greatest, for the heap.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Timed {}

@@ -10,7 +10,7 @@
 //!   these have ended and the policy has solved. All front ends refresh at the same time and have the same table, for
 //!   which the requests of all count ("separate yet nearly identical", §3.1): one planner stands for all. Each probes.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -30,13 +30,14 @@ use super::placement::place;
 use super::requests::{MEAN_BYTES, Request};
 use super::store_default::{Degraded, Pushes, StoreDefault};
 use super::{Fit, NODES, Table};
+use crate::events::Events;
 
 mod event;
 mod nodes;
 mod seen;
 mod views;
 
-use event::{Event, Timed};
+use event::Event;
 pub use nodes::SlowEpisodes;
 use nodes::{BELIEF_S, Node};
 pub use seen::{Seen, Times, quantile};
@@ -148,8 +149,7 @@ struct Simulation<'a> {
     front_ends: Vec<FrontEnd>,
     views: Views,
     progress: Vec<Progress>,
-    events: BinaryHeap<Timed>,
-    made: u64,
+    events: Events<Event>,
     bytes_per_s: f64,
     times: Times,
     probes: u64,
@@ -180,8 +180,7 @@ impl<'a> Simulation<'a> {
             front_ends: vec![FrontEnd::default(); front_ends],
             views: Views::new(front_ends),
             progress,
-            events: BinaryHeap::new(),
-            made: 0,
+            events: Events::default(),
             bytes_per_s: MEAN_BYTES / (run.fit.mean_service_s(run.table) - TASK_S),
             times: Times::default(),
             probes: 0,
@@ -217,12 +216,11 @@ impl<'a> Simulation<'a> {
     }
 
     fn push(&mut self, at: f64, event: Event) {
-        self.made += 1;
-        self.events.push(Timed { at, number: self.made, event });
+        self.events.push(at, event);
     }
 
     fn run(mut self) -> (Seen, Times) {
-        while let Some(Timed { at, event, .. }) = self.events.pop() {
+        while let Some((at, event)) = self.events.pop() {
             match event {
                 Event::Arrives(request) => self.arrives(at, request),
                 Event::Takes(front_end) => self.takes(at, front_end),

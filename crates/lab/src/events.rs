@@ -1,0 +1,77 @@
+//! What will happen in a simulation, by its time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// Events that are to come. Of two at the same time the one that was pushed first comes first.
+pub(crate) struct Events<E> {
+    heap: BinaryHeap<Timed<E>>,
+    pushed: u64,
+}
+
+struct Timed<E> {
+    at: f64,
+    number: u64,
+    event: E,
+}
+
+impl<E> Default for Events<E> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), pushed: 0 }
+    }
+}
+
+impl<E> Events<E> {
+    /// Adds an event.
+    pub(crate) fn push(&mut self, at: f64, event: E) {
+        self.pushed += 1;
+        self.heap.push(Timed { at, number: self.pushed, event });
+    }
+
+    /// When the next one happens.
+    pub(crate) fn next_at(&self) -> Option<f64> {
+        self.heap.peek().map(|timed| timed.at)
+    }
+
+    /// Takes the next one, and its time.
+    pub(crate) fn pop(&mut self) -> Option<(f64, E)> {
+        self.heap.pop().map(|Timed { at, event, .. }| (at, event))
+    }
+}
+
+impl<E> Ord for Timed<E> {
+    /// The earliest is the greatest, for the heap.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
+    }
+}
+
+impl<E> PartialOrd for Timed<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Timed<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<E> Eq for Timed<E> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_their_times_and_then_as_they_were_pushed() {
+        let mut events = Events::default();
+        for (at, event) in [(2.0, 'c'), (1.0, 'a'), (2.0, 'd'), (1.0, 'b')] {
+            events.push(at, event);
+        }
+        assert_eq!(events.next_at(), Some(1.0));
+        let all: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        assert_eq!(all, [(1.0, 'a'), (1.0, 'b'), (2.0, 'c'), (2.0, 'd')]);
+    }
+}
