@@ -22,6 +22,7 @@
 //! - [`reality`]: the same workload on real sites, to compare the lab with.
 //! - [`rack_repair`], [`rack_encode`], [`rack_update`]: a wide stripe on real sites in racks: a chunk is repaired, the parities are made,
 //!   data chunks change.
+//! - [`data_updates`]: how parities follow data chunks that change, in the model and on real sites.
 //! - [`repair`]: a site dies, and its chunks are rebuilt beside the clients' reads.
 //! - [`speed`]: how fast the lab itself is.
 //! - [`args`], [`commands`], [`failure`], [`program`]: the program, `striate-lab`, whose `faults` are [`striate_faults`].
@@ -38,6 +39,7 @@ pub mod calibration;
 pub mod commands;
 pub mod contents;
 pub mod costs;
+pub mod data_updates;
 pub mod directing;
 mod draws;
 pub mod drive;

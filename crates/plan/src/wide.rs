@@ -157,6 +157,23 @@ impl WideGeometry {
         &self.parts
     }
 
+    /// Of each of the n chunks, which of the z racks it is in: data in their order, the local parity of a group beside its last data
+    /// chunks or the global parities.
+    pub fn parts_of_chunks(&self) -> Vec<usize> {
+        let mut part_of = vec![0; self.n()];
+        let mut data: Vec<_> = (0..self.groups()).map(|group| self.group_data(group)).collect();
+        let mut globals = self.global_parities();
+        for (number, part) in self.parts.iter().enumerate() {
+            let mut chunks: Vec<usize> = globals.by_ref().take(part.globals).collect();
+            if let Some(group) = part.group {
+                chunks.extend(data[group].by_ref().take(part.data));
+                chunks.extend(part.has_local.then(|| self.local_parity(group)));
+            }
+            chunks.into_iter().for_each(|chunk| part_of[chunk] = number);
+        }
+        part_of
+    }
+
     /// Local groups.
     pub fn groups(&self) -> usize {
         self.data.div_ceil(self.locality)
@@ -453,6 +470,14 @@ mod tests {
                 prop_assert_eq!(racks.iter().map(|part| part.data).sum::<usize>() + 1, chunks);
                 prop_assert_eq!(racks.iter().filter(|part| part.has_local).count(), 1);
                 prop_assert_eq!(racks.len(), chunks.div_ceil(limit), "as few racks as hold it");
+            }
+            let part_of = of.parts_of_chunks();
+            for (number, part) in of.parts().iter().enumerate() {
+                let chunks: Vec<usize> = (0..of.n()).filter(|&chunk| part_of[chunk] == number).collect();
+                let group = part.group.map_or(0..0, |group| of.group_data(group));
+                prop_assert_eq!(chunks.len(), part.chunks());
+                prop_assert_eq!(chunks.iter().filter(|chunk| group.contains(chunk)).count(), part.data);
+                prop_assert_eq!(chunks.iter().filter(|chunk| of.global_parities().contains(chunk)).count(), part.globals);
             }
         }
 

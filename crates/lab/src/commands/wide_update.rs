@@ -57,7 +57,7 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
     let changes = changes(&code, &load).map_err(Failure::refused)?;
     let processes = start(runtime, &args.racks, hosts, &rack_of).await?;
     let mut trials = Vec::new();
-    for way in WAYS {
+    for (_, way) in WAYS {
         let sites = processes.connect_as_control(runtime)?;
         let prepared = RackUpdate::prepare(runtime, &code, sites, load, way, &changes).await;
         trials.push(prepared.map_err(Failure::failed)?);
@@ -68,14 +68,13 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
             trial.change(change).await.map_err(Failure::failed)?;
         }
     }
-    let mut ways: Vec<SeenWay> =
-        WAYS.iter().map(|way| SeenWay { name: way.name, changes: Vec::new() }).collect();
+    let mut ways: Vec<SeenWay> = WAYS.map(|(name, _)| SeenWay { name, changes: Vec::new() }).into();
     for &change in &changes {
         for (trial, seen) in trials.iter_mut().zip(&mut ways) {
             let meter = Meter::start(hosts, &processes)?;
             let changed = trial.change(change).await.map_err(Failure::failed)?;
             let metered = meter.stop(changed.took)?;
-            let (chunk, racks_of, crossed) = (change.chunk, trial.racks(change), changed.crossed);
+            let (chunk, racks_of, crossed) = (change.data.chunk, trial.racks(change), changed.crossed);
             seen.changes.push(SeenChange { chunk, racks_of, crossed, metered });
         }
     }

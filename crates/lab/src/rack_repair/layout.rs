@@ -29,23 +29,8 @@ pub fn racks_of(code: CodeSpec, scheme: Scheme) -> Result<Vec<usize>, WideError>
     match scheme {
         Scheme::Flat => Ok(chunks.collect()),
         Scheme::Topology => Ok(chunks.map(|chunk| chunk / code.tolerance().max(1)).collect()),
-        Scheme::Combined => WideGeometry::new(code).map(|geometry| combined(&geometry)),
+        Scheme::Combined => WideGeometry::new(code).map(|geometry| geometry.parts_of_chunks()),
     }
-}
-
-fn combined(geometry: &WideGeometry) -> Vec<usize> {
-    let mut rack_of = vec![0; geometry.n()];
-    let mut data: Vec<_> = (0..geometry.groups()).map(|group| geometry.group_data(group)).collect();
-    let mut globals = geometry.global_parities();
-    for (rack, part) in geometry.parts().iter().enumerate() {
-        let mut chunks: Vec<usize> = globals.by_ref().take(part.globals).collect();
-        if let Some(group) = part.group {
-            chunks.extend(data[group].by_ref().take(part.data));
-            chunks.extend(part.has_local.then(|| geometry.local_parity(group)));
-        }
-        chunks.into_iter().for_each(|chunk| rack_of[chunk] = rack);
-    }
-    rack_of
 }
 
 #[cfg(test)]

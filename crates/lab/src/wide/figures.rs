@@ -13,7 +13,8 @@ use super::layout::Layout;
 use super::repair::{Repairs, Selection};
 use super::rows::{Extent, Row, Table};
 use super::simulation;
-use super::updates::{self, Load, Way};
+use super::updates::{self, Load};
+use crate::data_updates::Way;
 
 /// Slices of a chunk of 64 MiB as the store sends them.
 pub const SLICES: usize = 256;

@@ -32,7 +32,7 @@ impl Layout {
         let geometry = WideGeometry::new(spec)
             .map_err(|reason| CodecError::Syntax { text: name.to_owned(), reason: reason.to_string() })?;
         let rule = PlacementRule::of_wide(&geometry);
-        let part_of = parts_of_chunks(&geometry);
+        let part_of = geometry.parts_of_chunks();
         Ok(Self { code: spec.build()?, part_of, rule, scheme: Scheme::Combined(geometry) })
     }
 
@@ -93,22 +93,4 @@ impl Layout {
         }
         sites
     }
-}
-
-/// The rack of each chunk: data in their order, local parities beside the last of their group, global ones last.
-fn parts_of_chunks(geometry: &WideGeometry) -> Vec<usize> {
-    let mut part_of = vec![0; geometry.n()];
-    let mut next: Vec<usize> = (0..geometry.groups()).map(|group| geometry.group_data(group).start).collect();
-    let mut globals = geometry.global_parities();
-    for (number, part) in geometry.parts().iter().enumerate() {
-        if let Some(group) = part.group {
-            part_of[next[group]..next[group] + part.data].fill(number);
-            next[group] += part.data;
-            if part.has_local {
-                part_of[geometry.local_parity(group)] = number;
-            }
-        }
-        globals.by_ref().take(part.globals).for_each(|global| part_of[global] = number);
-    }
-    part_of
 }

@@ -9,7 +9,8 @@ use super::large::{large_setting, repair_large};
 use super::layout::Layout;
 use super::repair::{Repairs, Selection};
 use super::sealing;
-use super::updates::{Load, Way, mean_update_s};
+use super::updates::{Load, mean_update_s};
+use crate::data_updates::Way;
 
 #[test]
 fn stripes_lie_as_the_stores_rule_demands_and_cross_racks_as_table_4_says() {

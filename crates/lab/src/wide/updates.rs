@@ -8,33 +8,17 @@
 //! | global parities pass it on in their rack | one for all global ones |
 //! | the local parity is where its group is updated most | none for the local one, mostly |
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use striate_core::SiteId;
 use striate_plan::{Scheme, WideGeometry};
-use striate_workload::keys::{KeyDistribution, Keys};
 
 use super::cluster::{Cluster, Setting};
 use super::layout::Layout;
 use super::simulation::{self, Job};
-
-/// How parities follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// Parities are read and written back, instead of sent the difference.
-    pub reads_parities: bool,
-    /// One global parity passes the difference on to the others.
-    pub inner_global: bool,
-    /// Local parities have moved to the racks of their groups that are updated most.
-    pub inner_local: bool,
-}
-
-impl Way {
-    /// The difference for each parity: what the paper compares with.
-    pub const DELTAS: Self = Self { reads_parities: false, inner_global: false, inner_local: false };
-}
+use crate::data_updates::{DataChunk, DataChunks, Way, count, hottest_rack};
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,11 +35,10 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// An operation on data chunk `chunk` of a stripe, by a client in a rack.
+/// An operation on a data chunk, by a client in a rack.
 #[derive(Clone, Copy, Debug)]
 struct Operation {
-    stripe: usize,
-    chunk: usize,
+    data: DataChunk,
     client: SiteId,
     is_update: bool,
 }
@@ -66,14 +49,13 @@ pub fn mean_update_s(layout: &Layout, setting: &Setting, way: Way, load: &Load) 
     // One site more in each rack is a client.
     let cluster = Cluster::new(layout.parts(), geometry.c() + 1, setting);
     let store = Store { cluster: &cluster, layout, geometry, chunk: setting.chunk, way };
-    let keys = KeyDistribution::ScrambledZipf { exponent: 0.99 };
-    let keys = Keys::new(keys, (load.stripes * geometry.k()) as u64);
+    let chunks = DataChunks::new(load.stripes, geometry.k());
     let mut rng = SmallRng::seed_from_u64(load.seed);
     let draw = |_| {
-        let key = keys.draw(&mut rng) as usize;
+        let data = chunks.draw(&mut rng);
         let client = cluster.site(rng.random_range(0..layout.parts()), geometry.c());
         let is_update = rng.random_bool(load.updates);
-        Operation { stripe: key / geometry.k(), chunk: key % geometry.k(), client, is_update }
+        Operation { data, client, is_update }
     };
     let operations: Vec<Operation> = (0..2 * load.operations).map(draw).collect();
     let (before, counted) = operations.split_at(load.operations);
@@ -103,36 +85,39 @@ impl Store<'_> {
         self.cluster.site(self.rack(stripe, chunk), chunk % self.geometry.c())
     }
 
-    /// The rack that is updated most, of each group of each stripe.
+    /// The rack that is updated most, of each group of each stripe that is updated.
     fn hottest(&self, operations: &[Operation]) -> HashMap<(usize, usize), usize> {
-        let mut counts: HashMap<(usize, usize), HashMap<usize, usize>> = HashMap::new();
-        for of in operations.iter().filter(|of| of.is_update) {
-            let group = of.chunk / self.geometry.r();
-            *counts
-                .entry((of.stripe, group))
-                .or_default()
-                .entry(self.rack(of.stripe, of.chunk))
-                .or_default() += 1;
-        }
-        let most = |of: HashMap<usize, usize>| of.into_iter().max_by_key(|&(rack, count)| (count, rack));
-        counts.into_iter().filter_map(|(group, of)| Some((group, most(of)?.0))).collect()
+        let counts = count(operations.iter().filter(|of| of.is_update).map(|of| of.data));
+        let groups: HashSet<(usize, usize)> =
+            counts.keys().map(|of| (of.stripe, self.group(of.chunk))).collect();
+        let hottest = |&(stripe, group): &(usize, usize)| {
+            let updates = |chunk| counts.get(&DataChunk { stripe, chunk }).copied().unwrap_or_default();
+            hottest_rack(self.geometry.group_data(group), updates, |chunk| self.rack(stripe, chunk))
+        };
+        groups.into_iter().map(|group| (group, hottest(&group))).collect()
+    }
+
+    fn group(&self, chunk: usize) -> usize {
+        chunk / self.geometry.r()
     }
 
     /// The site of the local parity for a chunk.
     fn local_parity(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> SiteId {
-        let group = of.chunk / self.geometry.r();
+        let DataChunk { stripe, chunk } = of.data;
+        let group = self.group(chunk);
         let original = self.geometry.local_parity(group);
-        let moved = hottest.get(&(of.stripe, group)).filter(|_| self.way.inner_local);
+        let moved = hottest.get(&(stripe, group)).filter(|_| self.way.inner_local);
         match moved {
             // It has changed places with a data chunk there, which is not the one that is updated.
-            Some(&rack) => self.cluster.site(rack, (of.chunk + 1) % self.geometry.c()),
-            None => self.site(of.stripe, original),
+            Some(&rack) => self.cluster.site(rack, (chunk + 1) % self.geometry.c()),
+            None => self.site(stripe, original),
         }
     }
 
     fn job(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> Job {
         let mut job = Job::default();
-        let data = self.site(of.stripe, of.chunk);
+        let stripe = of.data.stripe;
+        let data = self.site(stripe, of.data.chunk);
         let mut send = |from, to, after: &[usize]| job.add(self.cluster.send(from, to), self.chunk, after);
         let read = send(data, of.client, &[]);
         if !of.is_update {
@@ -140,7 +125,7 @@ impl Store<'_> {
         }
         let written = send(of.client, data, &[read]);
         let globals: Vec<SiteId> =
-            self.geometry.global_parities().map(|global| self.site(of.stripe, global)).collect();
+            self.geometry.global_parities().map(|global| self.site(stripe, global)).collect();
         let local = self.local_parity(of, hottest);
         let direct = if self.way.inner_global { &globals[..1] } else { &globals[..] };
         for &parity in direct.iter().chain([&local]).filter(|&&parity| parity != data) {

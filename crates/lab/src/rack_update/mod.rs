@@ -1,0 +1,258 @@
+//! Changes of wide stripes' data chunks on real sites in racks (ECWide, FAST'21, §4.3 and experiment B.2): a client reads a range of a
+//! chunk and writes other bytes, and the local parity and the global ones follow.
+//!
+//! | way | bytes across racks, in ranges |
+//! |--|--|
+//! | the client reads the parities' ranges too, and writes all | 2, and 2 for each parity |
+//! | each parity is sent the difference | 2, and 1 for each parity |
+//! | the first global parity is, and the others follow it in their rack | 2, 1, and 1 for the local parity |
+//! | the local parity is in the rack of its group that is changed most | none for it in that rack |
+//!
+//! The local one costs nothing where it is in the rack of the chunk that is changed. Sites make the new chunks: new generations out of
+//! the old ones and of what is sent in *windows*, as the store itself changes members of wide stripes. A site stores only what has the
+//! checksum that follows from the change, whichever way it came about.
+//!
+//! Racks lie as the geometry says; each stripe begins in another. The client is in a rack of its own.
+//! A local parity that moves changes places with the data chunk of that rack that is changed least.
+//! What it does not do: start processes, limit what links carry, or move chunks: they are written where they would be afterwards.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use striate_codec::Code;
+use striate_core::{ChunkId, FencingEpoch, Generation, StripeId};
+use striate_plan::WideGeometry;
+use striate_runtime::Runtime;
+use striate_site::{DeleteRequest, Site, SiteError};
+
+use crate::contents::WRITER;
+use crate::data_updates::{DataChunk, Way};
+use crate::rack_repair::{RackRepairError, write_chunks};
+
+mod step;
+mod workload;
+
+use step::Step;
+use workload::places;
+pub use workload::{Change, Load, WAYS, changes};
+
+/// What a change took.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    /// From the client's read to the last site's answer.
+    pub took: Duration,
+    /// Bytes of chunks that have crossed racks.
+    pub crossed: u64,
+}
+
+/// A chunk's file.
+#[derive(Clone, Copy, Debug)]
+struct File {
+    chunk: ChunkId,
+    /// Counted from 0.
+    site: usize,
+    crc32c: u32,
+}
+
+/// Stripes on sites, as one way has them.
+pub struct RackUpdate {
+    runtime: Runtime,
+    code: Code,
+    geometry: WideGeometry,
+    sites: Vec<Arc<dyn Site>>,
+    load: Load,
+    way: Way,
+    /// The site of each chunk of each stripe.
+    places: Vec<Vec<usize>>,
+    files: HashMap<(usize, usize), File>,
+    rng: SmallRng,
+}
+
+/// Racks of a stripe, and sites in each.
+///
+/// # Errors
+/// [`RackRepairError::Unfit`] where the code is not wide.
+pub fn shape(code: &Code) -> Result<(usize, usize), RackRepairError> {
+    let geometry = geometry(code)?;
+    Ok((geometry.z(), geometry.c()))
+}
+
+fn geometry(code: &Code) -> Result<WideGeometry, RackRepairError> {
+    WideGeometry::new(code.spec()).map_err(|error| RackRepairError::Unfit(error.to_string()))
+}
+
+impl RackUpdate {
+    /// Writes the chunks that `changes` need to sites, the c of rack 0 first.
+    ///
+    /// # Errors
+    /// When the code is not wide, sites are too few, or one does not take a chunk.
+    pub async fn prepare(
+        runtime: &Runtime,
+        code: &Code,
+        sites: Vec<Arc<dyn Site>>,
+        load: Load,
+        way: Way,
+        changes: &[Change],
+    ) -> Result<Self, RackRepairError> {
+        let geometry = geometry(code)?;
+        if sites.len() < geometry.z() * geometry.c() {
+            return Err(RackRepairError::Unfit(format!("{} sites are too few", sites.len())));
+        }
+        let places = places(&geometry, &load, way);
+        let rng = SmallRng::seed_from_u64(load.seed);
+        let (runtime, code, files) = (runtime.clone(), code.clone(), HashMap::new());
+        let mut trial = Self { runtime, code, geometry, sites, load, way, places, files, rng };
+        for stripe in 0..load.stripes {
+            trial.write(stripe, changes).await?;
+        }
+        Ok(trial)
+    }
+
+    /// The chunks of one stripe that are changed, and the parities that follow.
+    async fn write(&mut self, stripe: usize, changes: &[Change]) -> Result<(), RackRepairError> {
+        let of_stripe = changes
+            .iter()
+            .map(|change| change.data)
+            .filter(|data| data.stripe == stripe)
+            .map(|data| data.chunk);
+        let mut needed: Vec<usize> =
+            of_stripe.clone().chain(of_stripe.flat_map(|chunk| self.parities(chunk))).collect();
+        needed.sort_unstable();
+        needed.dedup();
+        let there: Vec<Arc<dyn Site>> =
+            self.places[stripe].iter().map(|&site| Arc::clone(&self.sites[site])).collect();
+        let id = self.id(stripe);
+        let checksums =
+            write_chunks(&self.runtime, id, &self.code, &there, &needed, self.load.chunk_len).await?;
+        for index in needed {
+            let chunk = ChunkId { stripe: id, index: index as u8, generation: Generation(1) };
+            let file = File { chunk, site: self.places[stripe][index], crc32c: checksums[index] };
+            self.files.insert((stripe, index), file);
+        }
+        Ok(())
+    }
+
+    fn id(&self, stripe: usize) -> StripeId {
+        let of_way = WAYS.iter().position(|(_, way)| *way == self.way).unwrap_or_default();
+        StripeId::new(WRITER, (of_way * self.load.stripes + stripe) as u64)
+    }
+
+    /// The parities that a data chunk is a term of: the local one first.
+    fn parities(&self, chunk: usize) -> Vec<usize> {
+        let group = self.code.local_group_of(chunk).expect("data chunks of a wide code are in groups");
+        std::iter::once(self.geometry.local_parity(group)).chain(self.geometry.global_parities()).collect()
+    }
+
+    /// The racks of a changed chunk and of the parities that follow it, the local one first. Counted from 0.
+    pub fn racks(&self, change: Change) -> Vec<usize> {
+        let DataChunk { stripe, chunk } = change.data;
+        let chunks = std::iter::once(chunk).chain(self.parities(chunk));
+        chunks.map(|chunk| self.places[stripe][chunk] / self.geometry.c()).collect()
+    }
+
+    /// Makes a change.
+    ///
+    /// # Errors
+    /// When a site does not read or make what it is asked for.
+    pub async fn change(&mut self, change: Change) -> Result<Changed, RackRepairError> {
+        let mut bytes = vec![0; self.load.range_len as usize];
+        self.rng.fill_bytes(&mut bytes);
+        let began = self.runtime.now();
+        let mut step = Step::new(self, change, bytes.into()).await?;
+        match self.way.reads_parities {
+            true => step.by_client().await?,
+            false => step.by_sites().await?,
+        }
+        let (took, crossed, made) = (self.runtime.now() - began, step.crossed, step.made);
+        for (index, file) in made {
+            let old = self.files.insert((change.data.stripe, index), file).expect("it was there");
+            let request = DeleteRequest { chunks: vec![old.chunk], epoch: FencingEpoch::NONE };
+            let deleted = self.sites[old.site].delete(request).await;
+            deleted.map_err(|reason| self.failed(old.site, reason))?;
+        }
+        Ok(Changed { took, crossed })
+    }
+
+    fn failed(&self, site: usize, reason: SiteError) -> RackRepairError {
+        RackRepairError::Site { site: self.sites[site].id(), reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::{ClusterId, RackId, SiteId};
+    use striate_runtime::run_in_virtual_time;
+    use striate_site::{LocalSite, MemoryStore, QueueLimits, SiteDirectory, SiteIdentity};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct All(Vec<Arc<LocalSite>>);
+
+    impl SiteDirectory for All {
+        fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
+            let site = self.0.get(site.0 as usize - 1)?;
+            Some(Arc::clone(site) as Arc<dyn Site>)
+        }
+    }
+
+    /// So many sites in each of so many racks, which know each other.
+    fn sites(runtime: &Runtime, racks: usize, of_rack: usize) -> Arc<All> {
+        let site = |number: usize| {
+            let (site, rack) = (SiteId(number as u32 + 1), RackId(format!("rack{}", number / of_rack)));
+            let identity = SiteIdentity { cluster: ClusterId(1), site, rack };
+            let store = Arc::new(MemoryStore::default());
+            Arc::new(LocalSite::new(runtime.clone(), identity, store, QueueLimits::default()))
+        };
+        let all = Arc::new(All((0..racks * of_rack).map(site).collect()));
+        let directory: Arc<dyn SiteDirectory> = Arc::clone(&all) as _;
+        all.0.iter().for_each(|site| site.set_directory(Arc::downgrade(&directory)));
+        all
+    }
+
+    /// Sites refuse a parity with another checksum than follows from the change, so that a change that is made is right.
+    #[test]
+    fn every_way_changes_parities_as_they_must_be_and_sends_the_ranges_that_it_says() {
+        let code: Code = "wide(20,5,3)".parse().unwrap();
+        let load = Load { chunk_len: 16 << 10, range_len: 4 << 10, stripes: 3, changes: 20, seed: 1 };
+        let crossed = run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (racks, of_rack) = shape(&code).unwrap();
+            let all = sites(&runtime, racks, of_rack);
+            let changes = changes(&code, &load).unwrap();
+            let mut crossed = Vec::new();
+            for (name, way) in WAYS {
+                let sites = all.0.iter().map(|site| Arc::clone(site) as Arc<dyn Site>).collect();
+                let mut trial =
+                    RackUpdate::prepare(&runtime, &code, sites, load, way, &changes).await.unwrap();
+                let mut ranges = 0;
+                for &change in &changes {
+                    let expected = ranges_across(way, &trial.racks(change));
+                    let of_change = trial.change(change).await.unwrap().crossed;
+                    assert_eq!(of_change, expected * u64::from(load.range_len), "{name}: {change:?}");
+                    ranges += expected;
+                }
+                crossed.push(ranges);
+            }
+            crossed
+        });
+        // A local parity and two global ones; 20 changes, of which some are in the rack of the local parity.
+        let [rewrite, deltas, global, local, both] = crossed[..] else { panic!("{crossed:?}") };
+        assert_eq!(rewrite, 20 * 8);
+        assert_eq!((deltas - global, local - both), (20, 20), "one range less for each change");
+        assert!(local < deltas, "{local} and {deltas}");
+    }
+
+    /// The ranges that a change sends across racks: to the client and back, and those of the parities. `racks` has those of the data
+    /// chunk, of the local parity and of the global ones.
+    fn ranges_across(way: Way, racks: &[usize]) -> u64 {
+        let [data, local, globals @ ..] = racks else { panic!("{racks:?}") };
+        if way.reads_parities {
+            return 2 * racks.len() as u64;
+        }
+        let of_globals = if way.inner_global { 1 } else { globals.len() };
+        (2 + of_globals + usize::from(local != data)) as u64
+    }
+}
