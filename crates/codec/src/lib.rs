@@ -4,8 +4,8 @@
 //! idea 1). A stripe is n chunks of equal length, of which the first k are the data and each of the others is a linear
 //! combination of them, byte by byte. This crate encodes ([`Code::encode`], [`Code::encode_and_checksum`]), decodes
 //! ([`Code::decode_plan`]), says which further losses a part of a stripe bears ([`Code::survives`]), finds repair equations ([`Code::cheapest_repair`]), evaluates them piecewise
-//! ([`accumulate`], [`PartialSum`]), updates parities ([`Code::parity_delta`]) and computes checksums ([`crc32c`]), those of
-//! parities that are not there yet included ([`predict_checksum`]).
+//! ([`accumulate`]) and computes checksums ([`crc32c`]), those of parities that are not there yet included
+//! ([`predict_checksum`]).
 //!
 //! The bytes go through kernels written with `std::arch` ([`Kernel`]), chosen once per process for the processor at
 //! hand.
@@ -45,7 +45,6 @@ mod checksum;
 mod chunk_set;
 mod code;
 mod decode;
-mod delta;
 mod encode;
 mod error;
 mod kernel;
@@ -63,7 +62,7 @@ pub use code::Code;
 pub use decode::DecodePlan;
 pub use error::CodecError;
 pub use kernel::{Coefficients, Kernel, Stores};
-pub use partial_sum::{PartialSum, accumulate};
+pub use partial_sum::accumulate;
 pub use predicted_checksum::{
     ChecksumChange, ChecksumMultiples, MultipleChecksums, SumChecksum, predict_checksum,
 };

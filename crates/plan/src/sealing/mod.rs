@@ -125,11 +125,6 @@ impl SealingPlan {
         members.chain(self.parities.iter().copied()).collect()
     }
 
-    /// Positions without a member.
-    pub fn holes(&self) -> usize {
-        self.members.iter().filter(|member| member.is_none()).count()
-    }
-
     /// Whether it has combined locality, judged by the rule for wide stripes and not by how it was chosen.
     ///
     /// # Errors
