@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_in_anything_has_another_name() {
+    fn every_field_changes_the_name() {
         let stripe = |number: u64| Bytes::copy_from_slice(&StripeId::new(3, number).to_bytes());
         let block = |number| Stored::from(Block { stripe: stripe(number), len: 5, ..Block::default() });
         let extent = |index, offset, len, content_version| {

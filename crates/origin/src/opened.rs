@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_anything_has_other_blocks() {
+    fn every_field_changes_the_name() {
         let blocks = [
             origin(1, 4).blocks("k", "e", 10),
             origin(2, 4).blocks("k", "e", 10),
