@@ -62,14 +62,14 @@ fn is_passed_on(name: &HeaderName) -> bool {
 
 /// What an origin is asked by a request, without its body.
 pub(crate) fn ask(request: &ElsewhereRequest) -> Ask<'_> {
-    let headers = request.headers.iter().filter(|(name, _)| is_passed_on(name)).map(owned).collect();
+    let headers = end_to_end(&request.headers, is_passed_on);
     Ask { method: request.method.clone(), key: &request.key, query: &request.query, headers }
 }
 
 /// An origin's answer, as it is.
 pub(crate) fn answer_of(answer: Response<Incoming>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
-    parts.headers = parts.headers.iter().filter(|(name, _)| is_answered(name)).map(owned).collect();
+    parts.headers = end_to_end(&parts.headers, is_answered);
     Response::from_parts(parts, Body::http_body_unsync(body))
 }
 
@@ -88,8 +88,14 @@ fn is_answered(name: &HeaderName) -> bool {
     !NOT.contains(&name.as_str())
 }
 
-fn owned((name, value): (&HeaderName, &HeaderValue)) -> (HeaderName, HeaderValue) {
-    (name.clone(), value.clone())
+/// The headers that `is_passed` lets through, without those that `Connection` names: they concern one connection (RFC 9110 §7.6.1).
+fn end_to_end(headers: &HeaderMap, is_passed: fn(&HeaderName) -> bool) -> HeaderMap {
+    let named = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    let of_connection: BTreeSet<String> =
+        named.flat_map(|names| names.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect();
+    let is_kept = |name: &HeaderName| is_passed(name) && !of_connection.contains(name.as_str());
+    let kept = headers.iter().filter(|(name, _)| is_kept(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// The document of DeleteObjects, as far as it matters here.
@@ -113,14 +119,18 @@ fn names(query: &str) -> impl Iterator<Item = String> {
 /// The objects of which a request changes the bytes, or what GET says of them.
 ///
 /// # Errors
-/// [`ClientError::MalformedDocument`] for a document that is none, or deletes too many.
+/// [`ClientError::MalformedDocument`] for a document that is none, or deletes too many; [`ClientError::NotForwarded`] where it was not
+/// read, so that nobody knows which objects to fence.
 fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
     let has = |wanted: &str| names(&request.query).any(|name| name == wanted);
     if request.key.is_empty() {
-        let ElsewhereBody::Held(document) = &request.body else { return Ok(Vec::new()) };
         if request.method != Method::POST || !has("delete") {
             return Ok(Vec::new());
         }
+        let ElsewhereBody::Held(document) = &request.body else {
+            let reason = "the document of a DeleteObjects comes as a stream: what it deletes is not known";
+            return Err(ClientError::NotForwarded(reason.to_owned()));
+        };
         let text = std::str::from_utf8(document).unwrap_or_default();
         let deletes: Deletes = quick_xml::de::from_str(text)
             .map_err(|error| ClientError::MalformedDocument(format!("the document is no Delete: {error}")))?;
@@ -262,7 +272,7 @@ fn has_document(request: &ElsewhereRequest) -> bool {
 /// An answer with all of its body, which is a small document.
 async fn read_small(origin: &Opened, answer: Response<Incoming>) -> Result<Response<Bytes>, ClientError> {
     let (mut parts, body) = answer.into_parts();
-    parts.headers = parts.headers.iter().filter(|(name, _)| is_answered(name)).map(owned).collect();
+    parts.headers = end_to_end(&parts.headers, is_answered);
     let body = Limited::new(body, LONGEST_DOCUMENT).collect().await;
     let body = body.map_err(|error| failed(origin, format!("its answer cannot be read: {error}")))?;
     Ok(Response::from_parts(parts, body.to_bytes()))
@@ -327,5 +337,25 @@ mod tests {
         assert!(super::written(&request(Method::POST, "", "delete", "<Delete><Object>")).is_err());
         let many = format!("<Delete>{}</Delete>", "<Object><Key>k</Key></Object>".repeat(1_001));
         assert!(super::written(&request(Method::POST, "", "delete", many.leak())).is_err());
+        let body = ElsewhereBody::Streamed { bytes: futures::stream::empty().boxed(), len: 1 };
+        let streamed = ElsewhereRequest { body, ..request(Method::POST, "", "delete", "") };
+        assert!(matches!(super::written(&streamed), Err(ClientError::NotForwarded(_))));
+    }
+
+    #[test]
+    fn headers_that_connection_names_are_not_passed_on() {
+        let mut request = request(Method::PUT, "k", "", "");
+        for (name, value) in [
+            ("connection", "close, X-Hop"),
+            ("connection", "x-other-hop"),
+            ("x-hop", "1"),
+            ("x-other-hop", "1"),
+            ("x-amz-meta-a", "b"),
+        ] {
+            request.headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let kept = HeaderMap::from_iter([("x-amz-meta-a".parse().unwrap(), "b".parse().unwrap())]);
+        assert_eq!(ask(&request).headers, kept);
+        assert_eq!(end_to_end(&request.headers, is_answered), kept);
     }
 }
