@@ -192,7 +192,7 @@ fn computed(of: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> C
 /// What sites are asked for of a piece, if anything.
 fn without<'a>((piece, computed): (&QueryPiece<'a>, &ChunkSet)) -> Option<QueryPiece<'a>> {
     let wanted = piece.wanted.difference(computed);
-    (!wanted.is_empty()).then(|| QueryPiece { wanted, ..*piece })
+    (!wanted.is_empty()).then_some(QueryPiece { wanted, ..*piece })
 }
 
 /// The error for a query without a plan: that of the first block that has none.
