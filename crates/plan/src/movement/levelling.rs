@@ -2,10 +2,10 @@
 //! beyond the mean share of their capacity give what they have too much, to those below it.
 //!
 //! Shares of capacity, not bytes, are made alike, so that a larger disk holds more. Levelling begins where the fullest and
-//! the emptiest site are five points apart, or half of the mean where that is less, and ends at a fifth of this, so that
-//! it does not follow every write. Chunks that are placed at random make sites unlike by themselves: of 65 sites with 200 chunks each the
-//! fullest and the emptiest are a third of the mean apart. Half of very little is left as it is. A destination is
-//! drawn in proportion to the space that it has below the giver, so that a new site is filled by many givers and many new
+//! the emptiest site are five points apart, or nine tenths of the mean where that is less, and ends at a fifth of this, so that
+//! it does not follow every write. Nine tenths of the mean are what a new site lacks, and more than chance makes of sites that
+//! have a few hundred chunks each, although neighbouring blocks go to the same sites. Nine tenths of very little are left as they are. A
+//! destination is drawn in proportion to the space that it has below the giver, so that a new site is filled by many givers and many new
 //! sites by each.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::placement_rule::PlacementRule;
 /// Shares of capacity that lie so far apart are levelled,
 const BEGIN: f64 = 0.05;
 /// or so much of the mean share, where that is less: a new site of a store that is nearly empty fills up too.
-const BEGIN_OF_MEAN: f64 = 0.5;
+const BEGIN_OF_MEAN: f64 = 0.9;
 /// and more than so many bytes.
 const LEAST_BYTES: f64 = (16 << 20) as f64;
 /// A move goes from a site to one that has less, by this part of what levelling begins at.
@@ -242,13 +242,16 @@ mod tests {
     #[test]
     fn chunks_that_were_placed_at_random_stay_where_they_are() {
         let mut rng = SmallRng::seed_from_u64(3);
-        for chunks in [200, 2_000] {
+        // Objects on nine sites each, with so many MiB of their blocks on each of them.
+        for (objects, mib) in [(212, 3), (530, 3), (30_000, 1)] {
             let mut used = [0u64; 65];
-            (0..65 * chunks).for_each(|_| used[rand::Rng::random_range(&mut rng, 0..65usize)] += 1);
+            for _ in 0..objects {
+                rand::seq::index::sample(&mut rng, 65, 9).iter().for_each(|site| used[site] += mib);
+            }
             let spread = used.iter().max().unwrap() - used.iter().min().unwrap();
             assert!(spread > 16, "{spread} MiB lie between the fullest and the emptiest");
             let sites = used.iter().zip(1..).map(|(&mib, site)| fill(site, mib, 250_000 - mib));
-            assert_eq!(Levelling::new(sites).givers(), [], "{chunks} chunks a site, {spread} apart");
+            assert_eq!(Levelling::new(sites).givers(), [], "{objects} objects, {spread} MiB apart");
         }
     }
 
