@@ -9,7 +9,7 @@
 //!
 //! A site computes the eight checksums crc(2^b·D) of a chunk in one local pass ([`MultipleChecksums::of`]) and reports 32
 //! bytes; whoever has those of all data chunks knows the checksum of every parity, of every partial sum, and of what
-//! an update makes of them ([`predict_checksum`], [`ChecksumChange`]). Whoever has the chunks themselves needs one product of each
+//! an update makes of them ([`predict_checksum`], [`ChecksumChange`]). With the chunks at hand one product of each suffices
 //! ([`SumChecksum`]).
 
 use crate::checksum::{crc32c, crc32c_append, crc32c_combine};

@@ -61,7 +61,7 @@ struct Job<'a> {
     owed: Option<Revision>,
     /// Every chunk was verified: then it is known whether the stripe is whole.
     is_examined: bool,
-    /// If this round rebuilds a member, the stripe drops its own parities, and its own rule binds no more.
+    /// If this round rebuilds a member, the stripe drops its own parities, and its own rule no longer binds.
     gives_up_parities: bool,
 }
 

@@ -149,7 +149,7 @@ impl Record for UploadPart {
 }
 
 impl ClosedSite {
-    /// Whether the site is closed still: it is retired, or whoever is about to retire it lives.
+    /// Whether the site is still closed: it is retired, or the process that is about to retire it is alive.
     ///
     /// # Errors
     /// When the metadata store fails.

@@ -128,7 +128,8 @@ fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
             return Ok(Vec::new());
         }
         let ElsewhereBody::Held(document) = &request.body else {
-            let reason = "the document of a DeleteObjects comes as a stream: what it deletes is not known";
+            let reason =
+                "the body of a DeleteObjects request is streamed, so it is not known what it deletes";
             return Err(ClientError::NotForwarded(reason.to_owned()));
         };
         let text = std::str::from_utf8(document).unwrap_or_default();

@@ -85,7 +85,7 @@ pub struct FigureArgs {
 #[command(
     long_about = "Run every experiment and write the pages of docs/src/results.\n\n\
         Each built-in experiment with all its seeds, and one unscaled run for each calibration, which validates the \
-        scale. It takes a night. Whatever ends it, Ctrl-C or a power cut, the same command goes on with what is \
+        scale. It takes a night. After Ctrl-C or a power cut the same command continues with what is \
         missing: every finished run is kept.",
     after_long_help = "Examples:\n  striate-lab results --jobs 2\n  striate-lab results --scale 1000 --seeds 2 --out /tmp/results"
 )]

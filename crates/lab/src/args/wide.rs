@@ -38,7 +38,7 @@ pub struct WideArgs {
 #[command(
     long_about = "Repair a chunk of a wide stripe on real processes in racks.\n\n\
         Each rack is a network namespace that was made before, with all its sites in it. One stripe is written; then its first chunk \
-        is lost and made anew in its rack, by the store's own repair, again and again. It reports the time of each \
+        is lost and rebuilt in its rack, by the store's own repair, again and again. It reports the time of each \
         repetition and what racks have sent and were sent meanwhile, as the links count it.",
     after_long_help = "Example:\n  \
         striate-lab wide-repair --code 'wide(20,5,3)' --scheme combined --host rack0,10.77.0.10,veth0 --host …"

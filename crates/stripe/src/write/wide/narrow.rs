@@ -37,7 +37,7 @@ pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -
 #[derive(PartialEq, Eq)]
 enum Dropped {
     Done,
-    /// A data chunk is in no wide stripe, or in one that is not sealed: whoever seals that one comes by again.
+    /// A data chunk is in no wide stripe, or in one that is not sealed yet: when that is sealed, the stripe is looked at again.
     Later,
     /// It, or a wide stripe of its, is in debt, or lacks a site, or it is being changed all the time.
     NotNow,
@@ -145,7 +145,7 @@ pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool,
     Ok(drop_parities_of(writes, id).await? == Dropped::Done)
 }
 
-/// N: a stripe gets its own parities back, since what it holds is read often. They become debt, which repair pays; its wide stripes go on
+/// N: a stripe gets its own parities back because it is read often. They are debt until repair makes them; its wide stripes keep
 /// protecting it. `false` where it has not dropped them, or has changed meanwhile.
 ///
 /// # Errors
