@@ -141,7 +141,7 @@ async fn a_user_packs_looks_and_undoes_it() {
     let young = server.ask(&["pack", "run", "photos"]).await;
     assert!(young.contains("0 objects (0 B) packed"), "{young}");
     assert!(
-        young.contains("100 small objects") && young.contains("have not settled (--now takes them)"),
+        young.contains("100 small objects") && young.contains("100 not settled (--now takes them)"),
         "{young}"
     );
 
@@ -160,7 +160,7 @@ async fn a_user_packs_looks_and_undoes_it() {
     let status = server.json(&["status", "--json"]).await;
     assert_eq!(status["packing"]["figures"]["live_objects"].as_u64(), Some(packed));
     let text = server.ask(&["status"]).await;
-    assert!(text.contains("1 groups (4.0 MiB)"), "{text}");
+    assert!(text.contains("1 group (4.0 MiB)"), "{text}");
 
     let name = server.key_that("photos", true).await.unwrap();
     let explained = server.json(&["explain", "--json", &name]).await;
