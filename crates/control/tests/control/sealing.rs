@@ -225,6 +225,15 @@ impl Sealing {
         None
     }
 
+    /// Sites are lost for good, one after the other; what each had is rebuilt before the next one goes.
+    async fn lose_each(&mut self, sites: impl IntoIterator<Item = SiteId>) {
+        for gone in sites {
+            let at = self.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
+            self.cluster.retire(at).await;
+            self.heal().await;
+        }
+    }
+
     pub async fn heal(&self) {
         let report = heal(self.cluster.client.stripes(), go_on).await.unwrap();
         assert!(report.is_whole() && self.cluster.debts().await == 0, "{report:?}");
@@ -432,11 +441,7 @@ async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of
     sealing.seal().await;
     sealing.collect().await;
     let (id, index, [site, to], free) = sealing.with_one_way_out().await;
-    for gone in free.into_iter().chain([site]) {
-        let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
-        sealing.cluster.retire(at).await;
-        sealing.heal().await;
-    }
+    sealing.lose_each(free.into_iter().chain([site])).await;
     let record = sealing.record(id).await;
     assert_eq!(record.locations[index].site, to.0);
     assert_eq!(record.locations.iter().filter(|at| at.site == to.0).count(), 2);
@@ -456,18 +461,12 @@ async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site()
         sealing.seal().await;
         sealing.collect().await;
         let (id, index, [site, to], free) = sealing.with_one_way_out().await;
-        for gone in free {
-            let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
-            sealing.cluster.retire(at).await;
-            sealing.heal().await;
-        }
+        sealing.lose_each(free).await;
         assert!(sealing.cluster.client.stripes().narrow_again(id).await.unwrap());
         if are_made {
             sealing.heal().await;
         }
-        let at = sealing.cluster.sites.iter().position(|of| of.id() == site).unwrap();
-        sealing.cluster.retire(at).await;
-        sealing.heal().await;
+        sealing.lose_each([site]).await;
         let record = sealing.record(id).await;
         assert_eq!(record.locations[index].site, to.0);
         let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
@@ -484,11 +483,7 @@ async fn parities_stay_where_wide_stripes_lack_too_much_already() {
     sealing.seal().await;
     sealing.collect().await;
     let (id, index, [site, _], free) = sealing.with_one_way_out().await;
-    for gone in free {
-        let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
-        sealing.cluster.retire(at).await;
-        sealing.heal().await;
-    }
+    sealing.lose_each(free).await;
     let stripes = sealing.cluster.client.stripes().clone();
     assert!(stripes.narrow_again(id).await.unwrap());
     sealing.heal().await;
@@ -528,11 +523,7 @@ async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leave
     sealing.seal().await;
     sealing.collect().await;
     let (id, index, [site, to], free) = sealing.with_one_way_out().await;
-    for gone in free {
-        let at = sealing.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
-        sealing.cluster.retire(at).await;
-        sealing.heal().await;
-    }
+    sealing.lose_each(free).await;
     let stripes = sealing.cluster.client.stripes().clone();
     assert!(stripes.narrow_again(id).await.unwrap());
     sealing.heal().await;
@@ -541,9 +532,7 @@ async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leave
     tx.require_unchanged(keys::stripe(id), Some(&row));
     release_stripe(&mut tx, id, &row.record().unwrap());
     assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
-    let at = sealing.cluster.sites.iter().position(|of| of.id() == site).unwrap();
-    sealing.cluster.retire(at).await;
-    sealing.heal().await;
+    sealing.lose_each([site]).await;
     let record = sealing.record(id).await;
     assert!(record.dead && record.locations[index].site == to.0, "{record:?}");
     assert_eq!(stripes.leave_wide(id).await.unwrap(), Exchange::Done);
