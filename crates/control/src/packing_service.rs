@@ -188,7 +188,7 @@ impl PackingService {
 }
 
 impl Looks {
-    /// One look at all marks and buckets; answers how much of its time went into groups.
+    /// One look at all marks and buckets; answers how much of its time was work that it found.
     async fn look(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
         if stripes.formats().records < formats::PACKED {
             // Nothing is packed, and nothing may be.
@@ -225,7 +225,9 @@ impl Looks {
                 busy += self.look_at(bucket, &default, packer, service, stripes).await?;
             }
         }
+        let leaving_since = stripes.runtime().now();
         leave_dead(stripes).await?;
+        busy += stripes.runtime().now() - leaving_since;
         self.counted.retain(|name, _| seen.binary_search(name).is_ok());
         let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
         service.shared.journal.lock().counted(sum, now);

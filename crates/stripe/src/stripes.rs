@@ -306,12 +306,20 @@ impl Stripes {
         crate::write::drop_parities(&self.inner.writes, id).await
     }
 
-    /// Has a dead stripe leave its wide stripes, and go.
+    /// Has the dead members of a wide stripe leave it, together. One of which no member lives goes.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn leave_wide(&self, id: StripeId) -> Result<Exchange, StripeError> {
-        crate::write::leave(&self.inner.writes, id).await
+    pub async fn leave_wide(&self, wide: StripeId) -> Result<Exchange, StripeError> {
+        crate::write::leave(&self.inner.writes, wide).await
+    }
+
+    /// Takes a dead stripe down. `false` while a wide stripe has chunks of it as members.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn release_dead(&self, id: StripeId) -> Result<bool, StripeError> {
+        crate::write::release_dead(&self.inner.writes, id).await
     }
 
     /// Whether a chunk at `site` may be the member at a position of a wide stripe, by the rule for places.
@@ -329,7 +337,7 @@ impl Stripes {
         position: usize,
         new: (StripeId, usize),
     ) -> Result<Exchange, StripeError> {
-        crate::write::exchange(&self.inner.writes, wide, position, Some(new)).await
+        crate::write::exchange(&self.inner.writes, wide, position, new).await
     }
 
     /// Has the local parity of a position's group change places with the member there, which is in another rack of the group.

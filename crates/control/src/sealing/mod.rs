@@ -25,6 +25,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 use striate_core::{Layout, Profile, RackId, SiteId, StorageClass, StripeId, formats};
 use striate_meta::keys;
@@ -38,7 +39,7 @@ use self::balance::warnings;
 use self::cold::Cold;
 use self::local_parities::swap_local_parities;
 use self::survey::Survey;
-use self::vacancies::{dead_stripes, fill_vacancies};
+use self::vacancies::{dead_stripes, fill_vacancies, wide_of_dead};
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
 
@@ -50,6 +51,8 @@ const DEAD_SHARE: f64 = 0.25;
 const TOGETHER: usize = 64;
 /// After so many wide stripes that were given up a look ends: something is amiss with more than some partitions.
 const MOST_GIVEN_UP: u64 = 3;
+/// Dead members leave so many wide stripes at the same time.
+const LEFT_AT_ONCE: usize = 4;
 /// Of so many positions of a wide stripe one may have no member.
 const POSITIONS_A_HOLE: usize = 16;
 
@@ -166,14 +169,18 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
 /// # Errors
 /// When the metadata store fails.
 pub async fn leave_dead(stripes: &Stripes) -> Result<u64, StripeError> {
-    let mut left = 0;
-    for OpenedStripe { id, .. } in dead_stripes(stripes).await? {
-        match stripes.leave_wide(id).await? {
-            Exchange::Done => left += 1,
-            Exchange::NotNow | Exchange::Unfit => {
-                tracing::debug!(stripe = %id, "a dead stripe cannot leave its wide stripes now")
-            }
+    let dead = dead_stripes(stripes).await?;
+    let leave = |wide: StripeId| async move {
+        let left = stripes.leave_wide(wide).await?;
+        if left != Exchange::Done {
+            tracing::debug!(%wide, "dead members cannot leave now");
         }
+        Ok::<_, StripeError>(())
+    };
+    stream::iter(wide_of_dead(&dead)).map(leave).buffer_unordered(LEFT_AT_ONCE).try_collect::<()>().await?;
+    let mut left = 0;
+    for OpenedStripe { id, .. } in dead {
+        left += u64::from(stripes.release_dead(id).await?);
     }
     Ok(left)
 }

@@ -26,6 +26,12 @@ pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<OpenedStripe>,
     Ok(dead)
 }
 
+/// The wide stripes that dead ones are members of.
+pub(super) fn wide_of_dead(dead: &[OpenedStripe]) -> BTreeSet<StripeId> {
+    let claims = dead.iter().flat_map(|of| &of.record.locations).filter_map(wide_of);
+    claims.map(|(wide, _)| wide).collect()
+}
+
 /// Gives vacant places, those of `dead` stripes among them, to cold partitions, which are then taken out of their pools. Answers how
 /// many places were taken.
 ///
@@ -37,7 +43,7 @@ pub(super) async fn fill_vacancies(
     dead: &[OpenedStripe],
 ) -> Result<u64, StripeError> {
     let mut wide = std::mem::take(&mut cold.wide);
-    wide.extend(dead.iter().flat_map(|of| &of.record.locations).filter_map(wide_of).map(|(wide, _)| wide));
+    wide.extend(wide_of_dead(dead));
     let dead: BTreeSet<StripeId> = dead.iter().map(|of| of.id).collect();
     let mut taken = 0;
     for id in wide {

@@ -474,6 +474,11 @@ impl Cluster {
         self.sites.iter().for_each(|site| *site.refuses.lock() = indices.to_vec());
     }
 
+    /// Bytes that sites have stored, all together.
+    pub fn written_bytes(&self) -> u64 {
+        self.sites.iter().map(|site| site.written_bytes.load(Ordering::Relaxed)).sum()
+    }
+
     /// Chunks on all sites.
     pub fn chunk_count(&self) -> usize {
         self.sites.iter().map(|site| site.chunks.lock().len()).sum()

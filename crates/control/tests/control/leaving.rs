@@ -1,5 +1,6 @@
 //! Members that die: they leave their wide stripes or others take their places, and their space comes back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use striate_client::WriteCondition;
@@ -8,7 +9,7 @@ use striate_control::{
     resume_wide, seal_bucket, verify,
 };
 use striate_meta::keys;
-use striate_meta::records::{PackingFigures, PackingWork, WideState};
+use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
 use striate_plan::heat::PartitionReads;
 use striate_stripe::{is_hole, wide_of};
 
@@ -136,6 +137,59 @@ async fn dead_members_leave_holes_and_their_space_returns() {
     sealing.collect().await;
     assert_eq!((sealing.wide_stripes().await.len(), sealing.cluster.chunk_count()), (0, 0));
     assert_eq!(sealing.rows(keys::STRIPES).await, 0);
+}
+
+/// However many they are, the parities are made anew once.
+#[tokio::test(start_paused = true)]
+async fn dead_members_of_a_wide_stripe_leave_it_together() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let before: BTreeMap<_, _> = sealing.wide_stripes().await.into_iter().collect();
+    sealing.delete(0..OBJECTS / 2).await;
+    sealing.repack().await;
+    sealing.leave().await;
+    let mut most_holes = 0;
+    for (id, record) in sealing.wide_stripes().await {
+        let holes = (0..10).filter(|&position| is_hole(&record, position)).count();
+        for global in 12..14 {
+            let version = |record: &Stripe| record.locations[global].content_version;
+            assert_eq!(version(&record), version(&before[&id]) + u32::from(holes > 0));
+        }
+        most_holes = most_holes.max(holes);
+    }
+    assert!(most_holes > 1, "in one of {} wide stripes", before.len());
+    sealing.collect().await;
+    sealing.assert_whole().await;
+    sealing.assert_clean().await;
+    sealing.assert_parities().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wide_stripe_of_which_nothing_lives_goes_and_no_parity_is_made() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    assert!(!sealing.wide_stripes().await.is_empty());
+    sealing.delete(0..OBJECTS).await;
+    sealing.repack().await;
+    // One that cannot be repaired any more does not hold it up either.
+    let (id, record) = sealing.wide_stripes().await.remove(0);
+    for position in 0..8 {
+        let site = striate_core::SiteId(record.locations[position].site);
+        sealing.lose(striate_stripe::file_of(id, &record, position), site);
+    }
+    assert!(!verify(sealing.cluster.client.stripes(), go_on).await.unwrap().is_clean());
+    let written = sealing.cluster.written_bytes();
+    sealing.leave().await;
+    assert_eq!(sealing.cluster.written_bytes(), written);
+    sealing.collect().await;
+    assert_eq!((sealing.wide_stripes().await.len(), sealing.dead().await), (0, 0));
+    for rows in [keys::STRIPES, keys::CHANGES, keys::REVERSES] {
+        assert_eq!(sealing.rows(rows).await, 0);
+    }
+    assert_eq!(sealing.cluster.chunk_count(), 0);
+    sealing.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -535,7 +535,10 @@ async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leave
     sealing.lose_each([site]).await;
     let record = sealing.record(id).await;
     assert!(record.dead && record.locations[index].site == to.0, "{record:?}");
-    assert_eq!(stripes.leave_wide(id).await.unwrap(), Exchange::Done);
+    for (wide, _) in record.locations.iter().filter_map(wide_of) {
+        assert_eq!(stripes.leave_wide(wide).await.unwrap(), Exchange::Done);
+    }
+    assert!(stripes.release_dead(id).await.unwrap());
     sealing.assert_whole().await;
 }
 

@@ -47,7 +47,7 @@ pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
 }
 
 /// Whether wide stripes have chunks of it as members.
-fn is_claimed(stripe: &Stripe) -> bool {
+pub(super) fn is_claimed(stripe: &Stripe) -> bool {
     stripe.locations.iter().any(|at| wide_of(at).is_some())
 }
 

@@ -16,8 +16,8 @@ use crate::table::{OpenedStripe, wide_of};
 use crate::write::entry::put_record;
 use crate::write::writes::Writes;
 
-/// Own stripes that one transaction claims: with the wide one, as many preconditions as a transaction may have.
-const CLAIMED_AT_ONCE: usize = 45;
+/// Own stripes that one transaction changes: with the wide one, as many preconditions as a transaction may have.
+pub(super) const CLAIMED_AT_ONCE: usize = 45;
 
 /// The own stripes of members, as they were read.
 pub(super) struct Own(Vec<(StripeId, Row, Stripe)>);
@@ -42,6 +42,11 @@ impl Own {
         let at = self.0.binary_search_by_key(&stripe, |(id, ..)| *id).ok()?;
         let record = &self.0[at].2;
         Some((record, record.locations.get(index)?))
+    }
+
+    /// Whether a stripe is there, and dead.
+    pub(super) fn is_dead(&self, stripe: StripeId) -> bool {
+        self.0.binary_search_by_key(&stripe, |(id, ..)| *id).is_ok_and(|at| self.0[at].2.dead)
     }
 
     /// Where a chunk is that may become a member.
@@ -176,20 +181,19 @@ async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result
 pub(super) async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     let own = Own::read(writes, &ids).await?;
+    let is_ours = |location: &Location| wide_of(location).is_some_and(|(of, _)| of == wide.id);
+    let claiming: Vec<_> = own.0.iter().filter(|(.., record)| record.locations.iter().any(is_ours)).collect();
     let mut is_done = true;
-    for (id, row, before) in &own.0 {
-        let mut record = before.clone();
-        for location in &mut record.locations {
-            if wide_of(location).is_some_and(|(of, _)| of == wide.id) {
-                *location = copy_of(location);
-            }
-        }
-        if record != *before {
-            let mut tx = writes.shared.table.transaction();
+    for some in claiming.chunks(CLAIMED_AT_ONCE) {
+        let mut tx = writes.shared.table.transaction();
+        for (id, row, before) in some {
+            let mut record = before.clone();
+            record.locations.iter_mut().filter(|at| is_ours(at)).for_each(|at| *at = copy_of(at));
             tx.require_unchanged(keys::stripe(*id), Some(row));
             put_record(&mut tx, *id, &record, before);
-            is_done &= commit(writes, tx, &[*id]).await?;
         }
+        let ids: Vec<StripeId> = some.iter().map(|(id, ..)| *id).collect();
+        is_done &= commit(writes, tx, &ids).await?;
     }
     Ok(is_done)
 }

@@ -1,8 +1,12 @@
-//! Members of sealed wide stripes that change: a dead one leaves a hole or is replaced, and a hole is filled.
+//! Members of sealed wide stripes that change: dead ones leave holes or are replaced, and a hole is filled.
 //!
-//! Each is one change of content. The local parity of the position and all global ones are made anew where they are
-//! ([`super::parities`]), and one transaction names them together with the change of the member: before it the old files are named,
+//! Each is a change of content. The local parities of the positions and all global ones are made anew where they are
+//! ([`super::parities`]), and one transaction names them together with the change of the members: before it the old files are named,
 //! after it the new ones.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use striate_codec::{ChecksumChange, MultipleChecksums};
 use striate_core::{Generation, RackId, SiteId, StripeId};
@@ -18,7 +22,7 @@ use crate::error::StripeError;
 use crate::table::{OpenedStripe, wide_of};
 use crate::write::change::{FileAt, StripeChange};
 use crate::write::entry::{has_entry, put_record, unnamed_of};
-use crate::write::release::{add_garbage, release_stripe};
+use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
 
 /// So often a transaction is tried again that loses against other changes.
@@ -35,48 +39,8 @@ pub enum Exchange {
     Unfit,
 }
 
-/// Has a dead stripe leave its wide stripes. Its chunks become garbage when it has left the last; those of a wide stripe without
-/// members too.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, StripeError> {
-    for _ in 0..=u8::MAX {
-        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(Exchange::Done) };
-        if !stripe.record.dead {
-            return Ok(Exchange::Done);
-        }
-        let Some((wide, position)) = stripe.record.locations.iter().find_map(wide_of) else {
-            let mut tx = writes.shared.table.transaction();
-            tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
-            release_stripe(&mut tx, id, &stripe.record);
-            match commit(writes, tx, &[id]).await? {
-                true => return Ok(Exchange::Done),
-                false => continue,
-            }
-        };
-        match exchange(writes, wide, position, None).await? {
-            Exchange::Done => dissolve(writes, wide).await?,
-            not_yet => return Ok(not_yet),
-        }
-    }
-    Ok(Exchange::NotNow)
-}
-
-/// A sealed wide stripe of which all positions are holes protects nothing.
-async fn dissolve(writes: &Writes, id: StripeId) -> Result<(), StripeError> {
-    let Some(wide) = writes.shared.table.find(id).await? else { return Ok(()) };
-    if !wide.record.is_sealed() || wide.record.member_chunks().next().is_some() {
-        return Ok(());
-    }
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(id), Some(&wide.row));
-    release_stripe(&mut tx, id, &wide.record);
-    commit(writes, tx, &[id]).await.map(drop)
-}
-
 /// One chunk that goes out of a wide stripe or comes in.
-struct Moved {
+pub(super) struct Moved {
     stripe: OpenedStripe,
     index: usize,
     /// Its multiples' checksums, filled up with zeros to the length of the wide stripe's chunks.
@@ -90,17 +54,29 @@ impl Moved {
     }
 }
 
-/// What a change of the member at one position is made of.
-struct Plan {
-    position: usize,
-    old: Option<Moved>,
-    new: Option<Moved>,
-    /// The parities that change, with the position's coefficients in them.
-    parities: Vec<(usize, u8)>,
+/// What a position holds, and is to hold; `None`: a hole.
+pub(super) struct Change {
+    pub(super) position: usize,
+    pub(super) old: Option<Moved>,
+    pub(super) new: Option<Moved>,
 }
 
-/// Puts `new`, a stripe and the index of its data chunk, at a position of a sealed wide stripe, or leaves a hole there. What was there
-/// must be dead.
+impl Change {
+    fn both(&self) -> impl Iterator<Item = &Moved> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// The difference of the old and the new member, in chunks of `len` bytes.
+    fn difference(&self, len: u32) -> Difference {
+        let zeros = MultipleChecksums::of_zeros(len.into());
+        let products = |of: &Option<Moved>| of.as_ref().map_or(zeros, |of| of.products);
+        let mut checksums = ChecksumChange::default();
+        checksums.replace(&products(&self.old), &products(&self.new), 0);
+        Difference { position: self.position, files: self.both().map(Moved::file).collect(), checksums }
+    }
+}
+
+/// Puts `new`, a stripe and the index of its data chunk, at a position of a sealed wide stripe. What was there must be dead.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -108,66 +84,78 @@ pub(crate) async fn exchange(
     writes: &Writes,
     id: StripeId,
     position: usize,
-    new: Option<(StripeId, usize)>,
+    new: (StripeId, usize),
 ) -> Result<Exchange, StripeError> {
     let Some(wide) = writes.shared.table.find(id).await? else { return Ok(Exchange::NotNow) };
-    let plan = match plan(writes, &wide, position, new).await? {
-        Ok(plan) => plan,
-        Err(why_not) => return Ok(why_not),
+    if !is_changeable(writes, &wide, &[new.0]).await? {
+        return Ok(Exchange::NotNow);
+    }
+    let old = match wide.record.member_chunks().find(|&(at, ..)| at == position) {
+        None => None,
+        Some((_, of, index)) => match leaving(writes, &wide, position, (of, index)).await? {
+            Some(old) => Some(old),
+            None => return Ok(Exchange::NotNow),
+        },
     };
+    let Some(new) = coming(writes, &wide, position, new).await? else { return Ok(Exchange::Unfit) };
+    change_members(writes, wide, vec![Change { position, old, new: Some(new) }]).await
+}
+
+/// Whether members of a wide stripe can change, as far as is known before it is tried: it is sealed, and neither it nor the stripes of
+/// those that are to come in lack anything.
+pub(super) async fn is_changeable(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    coming: &[StripeId],
+) -> Result<bool, StripeError> {
+    // To wait for changes that are under way is a courtesy: what is closed here cancels them.
+    if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
+        return Ok(false);
+    }
+    let debts: Vec<_> = coming.iter().copied().chain([wide.id]).map(keys::debt).collect();
+    Ok(!writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some))
+}
+
+/// Makes the parities anew that have a part of these positions, and names them with the change.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(super) async fn change_members(
+    writes: &Writes,
+    wide: OpenedStripe,
+    changes: Vec<Change>,
+) -> Result<Exchange, StripeError> {
+    let positions: Vec<usize> = changes.iter().map(|of| of.position).collect();
+    let Some(parities) = parities_of(&wide, &positions) else { return Ok(Exchange::NotNow) };
+    let id = wide.id;
     let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
     let before = change.record.clone();
-    let places = places_of(&before, &plan.parities);
-    let Some(generation) = change.open(&places).await? else { return Ok(Exchange::NotNow) };
-    let difference = difference_of(&plan, before.chunk_len);
-    if let Err(error) = make_parities(writes, &mut change, &before, &difference, generation).await {
-        tracing::debug!(wide = %id, position, %error, "the parities of a change of members cannot be made now");
+    let Some(generation) = change.open(&places_of(&before, &parities)).await? else {
+        return Ok(Exchange::NotNow);
+    };
+    change.make_together(parities.len());
+    let differences: Vec<Difference> = changes.iter().map(|of| of.difference(before.chunk_len)).collect();
+    let whole: Vec<Range<u32>> = std::iter::once(0..before.chunk_len).collect();
+    let of = (&parities[..], &differences[..]);
+    if let Err(error) = make_parities(writes, &mut change, &before, of, &whole, generation).await {
+        tracing::debug!(wide = %id, ?positions, %error, "the parities of a change of members cannot be made now");
         change.give_up(&[], generation).await;
         writes.shared.table.report_damage(&error).await?;
         return Ok(Exchange::NotNow);
     }
+    let plan = Plan { changes, parities };
     close(writes, &mut change, &before, &plan, generation).await
 }
 
-/// Looks at what takes part. `Err` has why it cannot be.
-async fn plan(
-    writes: &Writes,
-    wide: &OpenedStripe,
-    position: usize,
-    new: Option<(StripeId, usize)>,
-) -> Result<Result<Plan, Exchange>, StripeError> {
-    let table = &writes.shared.table;
-    let of_position = wide.record.member_chunks().find(|&(at, ..)| at == position);
-    // To wait for changes that are under way is a courtesy: what is closed here cancels them.
-    if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
-        return Ok(Err(Exchange::NotNow));
-    }
-    let debts: Vec<_> = new.iter().map(|&(id, _)| id).chain([wide.id]).map(keys::debt).collect();
-    if table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
-        return Ok(Err(Exchange::NotNow));
-    }
-    let old = match of_position {
-        None => None,
-        Some((_, id, index)) => match leaving(writes, wide, position, (id, index)).await? {
-            Some(old) => Some(old),
-            None => return Ok(Err(Exchange::NotNow)),
-        },
-    };
-    let new = match new {
-        None => None,
-        Some(chunk) => match coming(writes, wide, position, chunk).await? {
-            Some(new) => Some(new),
-            None => return Ok(Err(Exchange::Unfit)),
-        },
-    };
-    Ok(match parities_of(wide, position) {
-        None => Err(Exchange::NotNow),
-        Some(parities) => Ok(Plan { position, old, new, parities }),
-    })
+/// What changes together.
+struct Plan {
+    changes: Vec<Change>,
+    /// The parities that were made anew.
+    parities: Vec<usize>,
 }
 
 /// The member at a position, if it is dead and its bytes are there.
-async fn leaving(
+pub(super) async fn leaving(
     writes: &Writes,
     wide: &OpenedStripe,
     position: usize,
@@ -189,7 +177,9 @@ async fn coming(
     (id, index): (StripeId, usize),
 ) -> Result<Option<Moved>, StripeError> {
     match writes.shared.table.find(id).await? {
-        Some(stripe) if may_come_in(writes, wide, position, &stripe, index) => {
+        Some(stripe)
+            if index < stripe.code.k() && may_come_in(writes, wide, position, &stripe.record, index) =>
+        {
             moved(writes, stripe, index, wide.record.chunk_len).await
         }
         _ => Ok(None),
@@ -202,19 +192,14 @@ fn is_dead_member(wide: &OpenedStripe, position: usize, stripe: &OpenedStripe, i
         && is_same_file(&wide.record.locations[position], &stripe.record.locations[index])
 }
 
-/// Whether a chunk may be the member at a position: it is free, where one of the position's racks is, and by the rule for places.
-fn may_come_in(
-    writes: &Writes,
-    wide: &OpenedStripe,
-    position: usize,
-    stripe: &OpenedStripe,
-    index: usize,
-) -> bool {
-    let Some(location) = stripe.record.locations.get(index).filter(|_| index < stripe.code.k()) else {
-        return false;
-    };
-    is_free(&stripe.record, location, wide.record.chunk_len)
-        && admits_member(writes, wide, position, SiteId(location.site))
+/// Whether a data chunk of `stripe` may be the member at a position: it is free, where one of the position's racks is, and by the rule for
+/// places.
+fn may_come_in(writes: &Writes, wide: &OpenedStripe, position: usize, stripe: &Stripe, index: usize) -> bool {
+    let is_admitted = |site: u32| admits_member(writes, wide, position, SiteId(site));
+    stripe
+        .locations
+        .get(index)
+        .is_some_and(|at| is_free(stripe, at, wide.record.chunk_len) && is_admitted(at.site))
 }
 
 /// Whether a chunk at `site` may be the member at a position, by the rule for places. Not where another chunk is on a site that this process
@@ -244,18 +229,7 @@ async fn moved(
     }
 }
 
-/// The difference of the old and the new member, where there are any.
-fn difference_of(plan: &Plan, len: u32) -> Difference {
-    let zeros = MultipleChecksums::of_zeros(len.into());
-    let products = |of: &Option<Moved>| of.as_ref().map_or(zeros, |of| of.products);
-    let mut checksums = ChecksumChange::default();
-    checksums.replace(&products(&plan.old), &products(&plan.new), 0);
-    let files = [&plan.old, &plan.new].into_iter().flatten().map(Moved::file).collect();
-    let ranges = std::iter::once(0..len).collect();
-    Difference { parities: plan.parities.clone(), files, ranges, checksums }
-}
-
-/// Names the new parities and the new member, in one transaction with the records of both members' own stripes. Every other change of
+/// Names the new parities and the new members, in one transaction with the records of all members' own stripes. Every other change of
 /// the wide stripe that is under way is cancelled: its files are made from what was there before.
 async fn close(
     writes: &Writes,
@@ -264,6 +238,7 @@ async fn close(
     plan: &Plan,
     generation: Generation,
 ) -> Result<Exchange, StripeError> {
+    let positions = || plan.changes.iter().map(|of| of.position);
     for _ in 0..ATTEMPTS {
         let now = writes.shared.table.find(change.id).await?;
         let Some(now) = now.filter(|now| has_entry(&now.record, generation)) else {
@@ -273,16 +248,14 @@ async fn close(
         };
         let is_as_before =
             |index: usize| is_same_file(&now.record.locations[index], &before.locations[index]);
-        let is_same = now.record.members[plan.position] == before.members[plan.position]
-            && is_as_before(plan.position)
-            && plan.parities.iter().all(|&(index, _)| is_as_before(index))
-            && now.record.is_sealed();
+        let is_same = now.record.is_sealed()
+            && positions().all(|at| now.record.members[at] == before.members[at])
+            && positions().chain(plan.parities.iter().copied()).all(is_as_before);
         if !is_same {
             break;
         }
-        let Some(tx) = closing(writes, change, &now, plan, generation).await? else { break };
-        let own = [&plan.old, &plan.new].into_iter().flatten().map(|of| of.stripe.id);
-        let ids: Vec<StripeId> = own.chain([change.id]).collect();
+        let Some((tx, mut ids)) = closing(writes, change, &now, plan, generation).await? else { break };
+        ids.push(change.id);
         if commit(writes, tx, &ids).await? {
             change.note_closed();
             return Ok(Exchange::Done);
@@ -292,85 +265,107 @@ async fn close(
     Ok(Exchange::NotNow)
 }
 
-/// A member's own stripe as it is now, if it still has what was added up.
-async fn own_now(writes: &Writes, of: &Moved) -> Result<Option<OpenedStripe>, StripeError> {
-    let content = |stripe: &OpenedStripe| {
-        let at = &stripe.record.locations[of.index];
-        (at.crc32c, at.content_version)
-    };
-    let now = writes.shared.table.find(of.stripe.id).await?;
-    Ok(now.filter(|now| content(now) == content(&of.stripe)))
-}
-
-/// The transaction that closes a change on top of the records as they are now. `None` where it cannot be closed any more.
+/// The transaction that closes a change on top of the records as they are now, and the members' own stripes that it changes. `None` where
+/// it cannot be closed any more.
 async fn closing(
     writes: &Writes,
     change: &StripeChange<'_>,
     now: &OpenedStripe,
     plan: &Plan,
     generation: Generation,
-) -> Result<Option<Transaction>, StripeError> {
+) -> Result<Option<(Transaction, Vec<StripeId>)>, StripeError> {
     let mut tx = writes.shared.table.transaction();
     tx.require_unchanged(keys::stripe(now.id), Some(&now.row));
     // This change's own entry is closed, and the others are cancelled.
     let mut wide = now.clone();
     let entries = std::mem::take(&mut wide.record.entries);
-    (wide.record.locations[plan.position], wide.record.members[plan.position]) = Default::default();
-    if let Some(old) = &plan.old
-        && !take_out(writes, &mut tx, old, (now.id, plan.position)).await?
-    {
-        return Ok(None);
-    }
-    if let Some(new) = &plan.new
-        && !put_in(writes, &mut tx, new, &mut wide, plan.position).await?
-    {
-        return Ok(None);
+    let mut owners = Owners::default();
+    for Change { position, old, new } in &plan.changes {
+        (wide.record.locations[*position], wide.record.members[*position]) = Default::default();
+        if let Some(old) = old
+            && !owners.take_out(writes, old, (now.id, *position)).await?
+        {
+            return Ok(None);
+        }
+        if let Some(new) = new
+            && !owners.put_in(writes, &mut tx, new, &mut wide, *position).await?
+        {
+            return Ok(None);
+        }
     }
     let mut garbage = name_parities(change, &mut wide.record, &plan.parities, generation);
     garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&wide.record, entry)));
     put_record(&mut tx, now.id, &wide.record, &now.record);
     add_garbage(&mut tx, now.id, garbage);
-    Ok(Some(tx))
+    let ids = owners.put(&mut tx);
+    Ok(Some((tx, ids)))
 }
 
-/// The old member's own stripe claims the place no more. `false` where it does not claim it now, or is not dead.
-async fn take_out(
-    writes: &Writes,
-    tx: &mut Transaction,
-    old: &Moved,
-    place: (StripeId, usize),
-) -> Result<bool, StripeError> {
-    let Some(own) = own_now(writes, old).await? else { return Ok(false) };
-    if !own.record.dead || own.wide_of(old.index) != Some(place) {
-        return Ok(false);
-    }
-    let mut left = own.record.clone();
-    left.locations[old.index] = copy_of(&left.locations[old.index]);
-    tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
-    put_record(tx, own.id, &left, &own.record);
-    Ok(true)
-}
+/// The members' own stripes as they are now, and what a transaction makes of their records.
+#[derive(Default)]
+struct Owners(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
 
-/// The new member's own stripe claims the vacant place, and may drop its parities from now on. `false` where the chunk may not be there
-/// any more.
-async fn put_in(
-    writes: &Writes,
-    tx: &mut Transaction,
-    new: &Moved,
-    wide: &mut OpenedStripe,
-    position: usize,
-) -> Result<bool, StripeError> {
-    let Some(own) = own_now(writes, new).await? else { return Ok(false) };
-    if !may_come_in(writes, wide, position, &own, new.index) {
-        return Ok(false);
+impl Owners {
+    /// The record of a chunk's own stripe, if it still has what was added up.
+    async fn of(&mut self, writes: &Writes, of: &Moved) -> Result<Option<&mut Stripe>, StripeError> {
+        let (now, record) = match self.0.entry(of.stripe.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                let Some(now) = writes.shared.table.find(of.stripe.id).await? else { return Ok(None) };
+                let record = now.record.clone();
+                free.insert((now, record))
+            }
+        };
+        let content = |stripe: &OpenedStripe| {
+            let at = &stripe.record.locations[of.index];
+            (at.crc32c, at.content_version)
+        };
+        Ok((content(now) == content(&of.stripe)).then_some(record))
     }
-    let mut claimed = own.record.clone();
-    wide.record.locations[position] = copy_of(&claimed.locations[new.index]);
-    wide.record.members[position] = member_of(own.id, new.index, own.record.chunk_len);
-    wide.record.set_wide_state(WideState::Sealed);
-    claimed.locations[new.index].claim(wide.id, position);
-    tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
-    tx.require(Precondition::Absent(keys::debt(own.id)));
-    put_record(tx, own.id, &claimed, &own.record);
-    Ok(true)
+
+    /// The old member claims the place no more. `false` where it does not claim it now, or is not dead.
+    async fn take_out(
+        &mut self,
+        writes: &Writes,
+        old: &Moved,
+        (wide, position): (StripeId, usize),
+    ) -> Result<bool, StripeError> {
+        let Some(record) = self.of(writes, old).await? else { return Ok(false) };
+        let location = &mut record.locations[old.index];
+        let is_there = record.dead && wide_of(location) == Some((wide, position));
+        *location = copy_of(location);
+        Ok(is_there)
+    }
+
+    /// The new member claims the vacant place, and its stripe may drop its parities from now on. `false` where the chunk may not be there
+    /// any more.
+    async fn put_in(
+        &mut self,
+        writes: &Writes,
+        tx: &mut Transaction,
+        new: &Moved,
+        wide: &mut OpenedStripe,
+        position: usize,
+    ) -> Result<bool, StripeError> {
+        let Some(record) = self.of(writes, new).await? else { return Ok(false) };
+        if !may_come_in(writes, wide, position, record, new.index) {
+            return Ok(false);
+        }
+        let location = &mut record.locations[new.index];
+        wide.record.locations[position] = copy_of(location);
+        location.claim(wide.id, position);
+        wide.record.members[position] = member_of(new.stripe.id, new.index, record.chunk_len);
+        wide.record.set_wide_state(WideState::Sealed);
+        tx.require(Precondition::Absent(keys::debt(new.stripe.id)));
+        Ok(true)
+    }
+
+    /// Adds the records to `tx`; answers whose they are.
+    fn put(&self, tx: &mut Transaction) -> Vec<StripeId> {
+        for (&id, (now, record)) in &self.0 {
+            tx.require_unchanged(keys::stripe(id), Some(&now.row));
+            put_record(tx, id, record, &now.record);
+        }
+        self.0.keys().copied().collect()
+    }
 }

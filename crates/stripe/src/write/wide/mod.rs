@@ -1,14 +1,15 @@
 //! Wide stripes: cold partitions of many stripes under one code (ECWide, FAST'21).
 //!
 //! - [`seal`]: partitions become members, step by step: they are claimed ([`claim`]), and their own parities go ([`narrow`]).
-//! - [`exchange`]: a dead member leaves or is replaced, and a hole is filled.
+//! - [`exchange`]: members change together: dead ones leave ([`leave`](mod@leave)) or are replaced, and a hole is filled.
 //! - [`swap`]: the local parity of a group goes to the rack that changes most.
 //! - [`update`](mod@update): ranges of a member change in place.
-//! - [`parities`]: the parities' new generations when a member changes.
+//! - [`parities`]: the parities' new generations when members change.
 //! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
 
 mod claim;
 mod exchange;
+mod leave;
 mod links;
 mod narrow;
 mod parities;
@@ -17,7 +18,8 @@ mod swap;
 mod update;
 
 pub use exchange::Exchange;
-pub(crate) use exchange::{admits_member, exchange, leave};
+pub(crate) use exchange::{admits_member, exchange};
+pub(crate) use leave::{leave, release_dead};
 pub(super) use links::{Links, is_same_file};
 pub(super) use narrow::do_without_parities;
 pub(crate) use narrow::{drop_parities, narrow_again};

@@ -1,13 +1,14 @@
-//! New generations of a wide stripe's parities when one of its data chunks changes.
+//! New generations of a wide stripe's parities when some of its data chunks change.
 //!
-//! They are made where the old ones are. The difference crosses racks once for the global parities, and once more for the local one
-//! unless that is in the chunk's rack: the first global parity is made by the difference, the others by what has changed in the first, in
-//! their rack (ECWide §4.3). Only ranges that differ are sent.
+//! They are made where the old ones are. The difference of one chunk crosses racks once for the global parities, and once more for the
+//! local one unless that is in the chunk's rack: the first global parity is made by the difference, the others by what has changed in the
+//! first, in their rack (ECWide §4.3). Of several chunks each rack sends the sum that a parity needs, once for each parity: more than
+//! their differences one after the other, but each parity is read and written once. Only ranges that differ are sent.
 
 use std::ops::Range;
 
 use futures::future::try_join_all;
-use striate_codec::{ChecksumChange, gf256};
+use striate_codec::{ChecksumChange, Code, gf256};
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_site::Window;
@@ -20,40 +21,50 @@ use crate::write::writes::Writes;
 
 /// What a data chunk of a wide stripe was, compared with what it is to be.
 pub(super) struct Difference {
-    /// The parities that change, with the chunk's coefficients in them.
-    pub(super) parities: Vec<(usize, u8)>,
+    pub(super) position: usize,
     /// The files whose sum it is: those that there are of the old and the new one.
     pub(super) files: Vec<FileAt>,
-    /// Where it is not zero, in order.
-    pub(super) ranges: Vec<Range<u32>>,
     /// What it does to checksums of chunks as long as the parities.
     pub(super) checksums: ChecksumChange,
 }
 
-/// The parities that a position has a part in, with its coefficients. `None` where one of them is lost.
-pub(super) fn parities_of(wide: &OpenedStripe, position: usize) -> Option<Vec<(usize, u8)>> {
-    let rows = (wide.code.k()..wide.code.n()).map(|index| (index, wide.code.row(index)[position]));
-    let parities: Vec<(usize, u8)> = rows.filter(|&(_, factor)| factor != 0).collect();
-    let is_lost = |&(index, _): &(usize, u8)| wide.record.locations[index].site == 0;
-    (!parities.iter().any(is_lost)).then_some(parities)
+/// The parities that have a part of the chunks at these positions. `None` where one of them is lost.
+pub(super) fn parities_of(wide: &OpenedStripe, positions: &[usize]) -> Option<Vec<usize>> {
+    let has_part = |index: &usize| {
+        let row = wide.code.row(*index);
+        positions.iter().any(|&position| row[position] != 0)
+    };
+    let parities: Vec<usize> = (wide.code.k()..wide.code.n()).filter(has_part).collect();
+    let is_there = |&index: &usize| wide.record.locations[index].site != 0;
+    parities.iter().all(is_there).then_some(parities)
 }
 
 /// Where new generations of parities go: they stay where they are.
-pub(super) fn places_of(record: &Stripe, parities: &[(usize, u8)]) -> Vec<(usize, SiteId)> {
-    parities.iter().map(|&(index, _)| (index, SiteId(record.locations[index].site))).collect()
+pub(super) fn places_of(record: &Stripe, parities: &[usize]) -> Vec<(usize, SiteId)> {
+    parities.iter().map(|&index| (index, SiteId(record.locations[index].site))).collect()
 }
 
-/// Makes the new generation of each parity that changes, and reads it back from its medium. The record then says what they are.
+/// What data chunks that change together do to a parity: each difference with the chunk's coefficient.
+fn parts<'a>(code: &Code, index: usize, of: &'a [Difference]) -> Vec<(u8, &'a Difference)> {
+    let row = code.row(index);
+    of.iter().map(|of| (row[of.position], of)).filter(|&(factor, _)| factor != 0).collect()
+}
+
+/// Makes the new generation of each parity that changes, and reads it back from its medium. The record then says what they are. The data
+/// chunks change in these ranges alone.
 pub(super) async fn make_parities(
     writes: &Writes,
     change: &mut StripeChange<'_>,
     before: &Stripe,
-    difference: &Difference,
+    (parities, differences): (&[usize], &[Difference]),
+    ranges: &[Range<u32>],
     generation: Generation,
 ) -> Result<(), StripeError> {
-    for &(index, factor) in &difference.parities {
-        let crc32c = difference.checksums.apply(before.locations[index].crc32c, factor);
-        change.record.locations[index].crc32c = crc32c;
+    for &index in parities {
+        let of_old = before.locations[index].crc32c;
+        let parts = parts(&change.code, index, differences);
+        let add = |crc32c, (factor, of): (u8, &Difference)| of.checksums.apply(crc32c, factor);
+        change.record.locations[index].crc32c = parts.into_iter().fold(of_old, add);
     }
     let (change, locals) = (&*change, change.code.k() + change.code.local_groups().len());
     let parity = |index: usize, generation: u32| FileAt {
@@ -63,24 +74,26 @@ pub(super) async fn make_parities(
     };
     let make = |index: usize, terms: Vec<(u8, FileAt)>| async move {
         let old = parity(index, before.locations[index].generation);
-        let window = |range: &Range<u32>| change.window(old.site, &terms, range);
-        let windows = difference.ranges.iter().map(window).collect();
+        let windows = ranges.iter().map(|range| change.window(old.site, &terms, range)).collect();
         amend(writes, change, index, generation, old, windows).await
     };
-    let is_local = |&(index, _): &(usize, u8)| index < locals;
-    let first_global = difference.parities.iter().copied().find(|of| !is_local(of));
-    let follows = |of: &&(usize, u8)| !is_local(of) && Some(**of) != first_global;
-    let (following, direct): (Vec<_>, Vec<_>) = difference.parities.iter().partition(follows);
-    try_join_all(
-        direct.into_iter().map(|&(index, factor)| {
-            make(index, difference.files.iter().map(|&file| (factor, file)).collect())
-        }),
-    )
-    .await?;
-    let Some((first, of_first)) = first_global else { return Ok(()) };
+    let parts = |index: usize| parts(&change.code, index, differences);
+    let files = |index: usize| -> Vec<(u8, FileAt)> {
+        let of =
+            |(factor, of): (u8, &Difference)| of.files.iter().map(|&file| (factor, file)).collect::<Vec<_>>();
+        parts(index).into_iter().flat_map(of).collect()
+    };
+    let first_global = parities.iter().copied().find(|&index| index >= locals);
+    // What several chunks do to one parity is no multiple of what they do to another.
+    let follows =
+        |index: &&usize| differences.len() == 1 && **index >= locals && Some(**index) != first_global;
+    let (following, direct): (Vec<usize>, Vec<usize>) = parities.iter().partition(follows);
+    try_join_all(direct.into_iter().map(|index| make(index, files(index)))).await?;
+    let (Some(first), [_]) = (first_global, differences) else { return Ok(()) };
     let changed = [before.locations[first].generation, generation.0].map(|of| parity(first, of));
-    try_join_all(following.into_iter().map(|&(index, factor)| {
-        let by = gf256::div(factor, of_first);
+    let of_first = parts(first)[0].0;
+    try_join_all(following.into_iter().map(|index| {
+        let by = gf256::div(parts(index)[0].0, of_first);
         make(index, changed.map(|file| (by, file)).to_vec())
     }))
     .await?;
@@ -104,10 +117,10 @@ pub(super) async fn amend(
 pub(super) fn name_parities(
     change: &StripeChange<'_>,
     record: &mut Stripe,
-    parities: &[(usize, u8)],
+    parities: &[usize],
     generation: Generation,
 ) -> Vec<GarbageChunk> {
-    let name = |&(index, _): &(usize, u8)| {
+    let name = |&index: &usize| {
         let made = change.record.locations[index].crc32c;
         name_content(record, index, generation, made)
     };

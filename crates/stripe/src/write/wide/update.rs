@@ -9,6 +9,8 @@
 //! closes in between takes these entries away. Where the stripe's own parities are alive, too, or the wide stripe is not sealed, nothing is
 //! done: what is read often is not worth it, and what is being sealed soon is.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use striate_codec::{ChecksumChange, ChecksumMultiples, MultipleChecksums};
 use striate_core::{Generation, SiteId, StripeId};
@@ -68,7 +70,8 @@ struct Update<'a, 'w> {
     of: &'a MemberUpdate<'a>,
     writes: &'w Writes,
     position: usize,
-    parities: Vec<(usize, u8)>,
+    /// Those that have a part of it.
+    parities: Vec<usize>,
     own: StripeChange<'w>,
     wide: StripeChange<'w>,
     /// The records with their entries.
@@ -126,7 +129,7 @@ impl<'a, 'w> Update<'a, 'w> {
     /// Opens an entry in both records. `None` where the chunk cannot be changed now.
     async fn open(writes: &'w Writes, of: &'a MemberUpdate<'a>) -> Result<Option<Self>, StripeError> {
         let Some((own, wide, position)) = find(writes, of).await? else { return Ok(None) };
-        let Some(parities) = parities_of(&wide, position) else { return Ok(None) };
+        let Some(parities) = parities_of(&wide, &[position]) else { return Ok(None) };
         // To wait for changes that are under way is a courtesy: what is closed here cancels them.
         if !own.record.entries.is_empty() || !wide.record.entries.is_empty() {
             return Ok(None);
@@ -172,12 +175,13 @@ impl<'a, 'w> Update<'a, 'w> {
         new.chunk.generation = self.of_chunk;
         let range = |new: &NewBytes| new.offset..new.offset + new.bytes.len() as u32;
         let difference = Difference {
-            parities: self.parities.clone(),
+            position: self.position,
             files: vec![old, new],
-            ranges: self.of.new.iter().map(range).collect(),
             checksums: change.followed_by_zeros(u64::from(self.wide_before.chunk_len - len)),
         };
-        make_parities(self.writes, &mut self.wide, &self.wide_before, &difference, self.of_parities).await
+        let ranges: Vec<Range<u32>> = self.of.new.iter().map(range).collect();
+        let (before, of) = (&self.wide_before, (&self.parities[..], &[difference][..]));
+        make_parities(self.writes, &mut self.wide, before, of, &ranges, self.of_parities).await
     }
 
     /// The chunk, and the parities of its own stripe with its coefficients in them. These are nowhere now, but will be made again when what
@@ -236,9 +240,8 @@ impl<'a, 'w> Update<'a, 'w> {
     /// Whether nobody has cancelled this change, and what was rewritten is all that must be: by the records as they are now.
     fn can_close(&self, own: &Stripe, wide: &Stripe) -> bool {
         let is_open = has_entry(own, self.of_chunk) && has_entry(wide, self.of_parities);
-        let is_as_before = |&(index, _): &(usize, u8)| {
-            is_same_file(&wide.locations[index], &self.wide_before.locations[index])
-        };
+        let is_as_before =
+            |&index: &usize| is_same_file(&wide.locations[index], &self.wide_before.locations[index]);
         is_open
             && is_changeable(self.of, own, wide, self.position)
             && is_same_file(&own.locations[self.of.index], &self.own_before.locations[self.of.index])
