@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use striate_core::StripeId;
 use striate_meta::keys;
-use striate_meta::records::{Location, Stripe, WideState};
+use striate_meta::records::{Stripe, WideState};
 
 use super::claim::{CLAIMED_AT_ONCE, Own};
 use super::exchange::{Change, Exchange, change_members, is_changeable, leaving};
@@ -96,7 +96,7 @@ async fn dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeErro
     let mut record = Stripe { entries: Vec::new(), ..before.clone() };
     let named = own_locations(before).filter(|(_, at)| at.site != 0);
     let garbage = named.map(|(index, at)| at.to_garbage(index)).collect();
-    record.locations[wide.code.k()..].fill(Location::default());
+    record.locations[wide.code.k()..].iter_mut().for_each(|at| at.site = 0);
     record.set_wide_state(WideState::Aborting);
     let mut tx = writes.shared.table.transaction();
     // Where an entry was cancelled the row is another: it is looked at again.
