@@ -8,6 +8,8 @@
 //! up unnamed, and those that a site may have stored without saying so, become garbage; after a crash the entry is cancelled,
 //! which has the same effect.
 
+mod stuck;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
@@ -217,7 +219,12 @@ impl<'a> Job<'a> {
 
     /// One round; `None` asks for another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
-        self.gives_up_parities = self.may_give_up_parities(learned).await?;
+        if self.is_stuck(learned) {
+            if let Some(wanted) = self.in_the_way(learned) {
+                return self.make_room(&wanted, learned).await;
+            }
+            self.gives_up_parities = self.may_give_up_parities(learned).await?;
+        }
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
             Err(_) if self.lost_members().next().is_some() => return self.run_around(learned).await,
@@ -319,56 +326,6 @@ impl<'a> Job<'a> {
     fn is_bound_by_rule(&self, index: usize) -> bool {
         let is_member = wide_of(&self.change.record.locations[index]).is_some();
         self.change.is_bound_by_rule() && !(self.gives_up_parities && is_member)
-    }
-
-    /// Whether the stripe is to give up its own parities, or those it was to get back: its own rule bars every site to which wide stripes
-    /// would let its lost members go, so they would be missing for good. Only where each of its data chunks is protected as well by a wide
-    /// stripe.
-    async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
-        // What has refused a chunk may take it another time.
-        let is_stuck = self.lost_members().next().is_some()
-            && learned.refusals.is_empty()
-            && self.lost_members().all(|index| self.one_target(index, learned).is_none());
-        if !is_stuck || !self.change.is_bound_by_rule() {
-            return Ok(false);
-        }
-        let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
-        let lacking = self.states.iter().filter(is_lacking).count();
-        let bears = self.change.code.tolerance().saturating_sub(lacking);
-        for index in 0..self.change.code.k() {
-            let Some((wide, _)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
-                return Ok(false);
-            };
-            if self.lacking_in(&wide, learned).await? + bears > wide.code.tolerance() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// How many chunks a wide stripe lacks once this round has made one again. A stripe in debt may lack any of its chunks.
-    async fn lacking_in(&self, wide: &OpenedStripe, learned: &Learned) -> Result<usize, StripeError> {
-        let owner = |at: usize| match wide.record.members.get(at) {
-            Some(member) => member.stripe_id(),
-            None => Some(wide.id),
-        };
-        let n = wide.code.n();
-        let owners: BTreeSet<StripeId> = (0..n).filter_map(owner).collect();
-        let debts: Vec<_> = owners.iter().copied().map(keys::debt).collect();
-        let rows = self.stripes.meta().get_many(&debts).await?;
-        let owing: BTreeSet<StripeId> =
-            owners.into_iter().zip(rows).filter_map(|(id, row)| row.map(|_| id)).collect();
-        // Of several only one is made in a round, and then the parities are gone: the others lack there.
-        let mut lost = self.lost_members();
-        let made = lost.next().filter(|_| lost.next().is_none());
-        let is_lacking = |at: usize| {
-            let is_own = owner(at) == Some(self.change.id);
-            let index = wide.record.members.get(at).map(|member| member.index as usize);
-            let is_in_debt = !is_own && owner(at).is_some_and(|id| owing.contains(&id));
-            let is_made = is_own && index.is_some() && index == made;
-            !is_made && (is_in_debt || self.cost_in(wide, at, n, learned).is_none())
-        };
-        Ok((0..n).filter(|&at| is_lacking(at)).count())
     }
 
     /// Sites that take chunks, and to which the wide stripes of the lost ones let them go.

@@ -161,8 +161,10 @@ fn check(
     for (index, chunk) in record.locations.iter().enumerate() {
         let claim = wide_of(chunk);
         let Some(wide) = claim.map_or(Some(None), |(wide, _)| find(wide)) else { return };
-        let is_sealed = wide.as_ref().is_some_and(Stripe::is_sealed);
-        if record.dropped && index < k && !is_sealed && has_place(record, k, index) {
+        // One of which nothing lives is given up, and nobody needs what its members have.
+        let is_given_up = |wide: &Stripe| record.dead && wide.wide_state() == WideState::Aborting;
+        let is_protected = wide.as_ref().is_some_and(|wide| wide.is_sealed() || is_given_up(wide));
+        if record.dropped && index < k && !is_protected && has_place(record, k, index) {
             report(
                 Invariant::Protected,
                 format!("chunk {index} is in no sealed wide stripe, and its parities are gone"),

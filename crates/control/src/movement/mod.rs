@@ -7,6 +7,7 @@ mod journal;
 mod mover;
 mod optimiser;
 mod rebalancer;
+mod room;
 mod source;
 mod state;
 mod throttle;

@@ -22,6 +22,7 @@ use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes, own_locations, stripe_id, wide_of};
 
 use super::mover::{MoveOutcome, move_chunk};
+use super::room::makes_room;
 use super::throttle::Throttle;
 use crate::rows::Rows;
 
@@ -323,7 +324,7 @@ impl Look<'_> {
             if *left > 0
                 && let Some((wanted, len)) = self.plan_one(giver, stripe, &record).await?
             {
-                self.levelling.note(giver, wanted.to, len);
+                self.levelling.note(wanted.from, wanted.to, len);
                 *left = left.saturating_sub(u64::from(len));
                 moves.push((wanted, len));
             }
@@ -359,9 +360,13 @@ impl Look<'_> {
                 let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site);
                 let to = draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits));
                 // The only site that it may go to may have another chunk of the stripe. Without parities, or where it is dead, that does not bind.
-                to.or_else(|| {
-                    (record.dropped || record.dead).then(|| draw_beside(&[giver], &admits)).flatten()
-                })
+                let is_bound = !record.dropped && !record.dead;
+                let to = to.or_else(|| (!is_bound).then(|| draw_beside(&[giver], &admits)).flatten());
+                if to.is_none() && is_bound {
+                    let first = makes_room(self.stripes, stripe, index, (&wide, position)).await?;
+                    return Ok(first.map(|wanted| (wanted, len)));
+                }
+                to
             }
             Some(_) => draw(&is_near),
         };

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use striate_control::absence::Absent;
 use striate_control::repair_pace::RepairPace;
 use striate_control::{
-    PackOptions, SealOptions, SealReport, collect_abandoned, heal, move_chunk, pack_bucket, repair_stripe,
-    resume_wide, seal_bucket, verify,
+    MoveOutcome, PackOptions, Rebalancer, SealOptions, SealReport, collect_abandoned, heal, move_chunk,
+    pack_bucket, repair_stripe, resume_wide, seal_bucket, verify,
 };
 use striate_core::{ChunkId, RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
@@ -187,6 +187,35 @@ impl Sealing {
             }
         }
         found.unwrap()
+    }
+
+    /// A stripe that has parities of its own again, a member of it, its site, and the only other one to which its wide stripe lets it go: a
+    /// parity of the stripe is there.
+    async fn with_its_parity_in_the_way(&mut self) -> (StripeId, usize, SiteId, SiteId) {
+        let (stripes, racks) = (self.cluster.client.stripes().clone(), self.racks());
+        for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+            assert!(stripes.narrow_again(id).await.unwrap());
+            self.heal().await;
+            for index in 0..4 {
+                let site = SiteId(record.locations[index].site);
+                let wide = self.record(wide_of(&record.locations[index]).unwrap().0).await;
+                let is_free = |of: &SiteId| {
+                    racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0)
+                };
+                let free: Vec<SiteId> = racks.keys().copied().filter(is_free).collect();
+                for &to in &free {
+                    let from = SiteId(self.record(id).await.locations[5].site);
+                    let wanted = ChunkMove { stripe: id, index: 5, from, to };
+                    let moved = from == to
+                        || matches!(move_chunk(&stripes, &wanted).await.unwrap(), MoveOutcome::Moved { .. });
+                    if moved {
+                        self.lose_each(free.into_iter().filter(|of| *of != to)).await;
+                        return (id, index, site, to);
+                    }
+                }
+            }
+        }
+        panic!("no parity can be in the way");
     }
 
     /// Sites that are lost so that both of these members of a stripe are, neither may go anywhere, no wide stripe of the stripe lacks more
@@ -476,6 +505,31 @@ async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site()
     }
 }
 
+/// Where another chunk of the stripe can be elsewhere, that one moves, and the stripe keeps its parities.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_in_the_way_of_a_member_moves_first() {
+    for drains in [false, true] {
+        let mut sealing = Sealing::start().await;
+        sealing.seal().await;
+        sealing.collect().await;
+        let (id, index, site, to) = sealing.with_its_parity_in_the_way().await;
+        let stripes = sealing.cluster.client.stripes().clone();
+        if drains {
+            stripes.set_draining(site, true);
+            let rebalancer = Rebalancer::default();
+            while rebalancer.look(&stripes).await.unwrap() > 0 {}
+        } else {
+            sealing.lose_each([site]).await;
+        }
+        let record = sealing.record(id).await;
+        assert_eq!((record.locations[index].site, record.dropped), (to.0, false), "{record:?}");
+        assert!(record.locations.iter().filter(|at| at.site == to.0).count() == 1, "{record:?}");
+        sealing.assert_whole().await;
+        sealing.assert_clean().await;
+        sealing.assert_reads().await;
+    }
+}
+
 /// Where its wide stripes lack more already than they may, the stripe's own parities are what its chunks are rebuilt from: they stay.
 #[tokio::test(start_paused = true)]
 async fn parities_stay_where_wide_stripes_lack_too_much_already() {
@@ -558,12 +612,12 @@ async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them
             {
                 let wanted = ChunkMove { stripe: wide, index: position, from, to };
                 let outcome = move_chunk(stripes, &wanted).await.unwrap();
-                assert!(matches!(outcome, striate_control::MoveOutcome::Refused(_)), "{outcome:?}");
+                assert!(matches!(outcome, MoveOutcome::Refused(_)), "{outcome:?}");
             }
             for to in sealing.cluster.sites.iter().map(|site| site.id()).filter(|to| *to != from) {
                 let wanted = ChunkMove { stripe, index: member.index as usize, from, to };
                 match move_chunk(stripes, &wanted).await.unwrap() {
-                    striate_control::MoveOutcome::Moved { .. } => {
+                    MoveOutcome::Moved { .. } => {
                         moved += 1;
                         assert_eq!(sealing.assert_whole().await % 10, 0);
                         break;
@@ -610,7 +664,7 @@ async fn of_two_members_that_move_to_one_site_at_the_same_time_one_stays() {
         change.write_chunk(index, to, generation, payload).await.unwrap();
         let wanted = ChunkMove { stripe: other, index: other_index, from: other_from, to };
         let outcome = move_chunk(stripes, &wanted).await.unwrap();
-        assert!(matches!(outcome, striate_control::MoveOutcome::Moved { .. }), "{outcome:?}");
+        assert!(matches!(outcome, MoveOutcome::Moved { .. }), "{outcome:?}");
         let replaced = change.replace(index, to, generation).into_iter().collect();
         assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap());
         drop(change);

@@ -200,7 +200,7 @@ impl<'a> StripeChange<'a> {
     }
 
     /// The rack of a site, as far as that is known.
-    pub(in crate::write) fn rack_of(&self, site: SiteId) -> Option<RackId> {
+    pub fn rack_of(&self, site: SiteId) -> Option<RackId> {
         let known = self.writes.shared.sites.get(site).map(|site| site.rack());
         known.or_else(|| self.racks_elsewhere.get(&site).cloned())
     }
@@ -236,6 +236,13 @@ impl<'a> StripeChange<'a> {
             .filter(|place| !own.contains(&(place.index as usize)))
             .map(|place| SiteId(place.site))
             .collect()
+    }
+
+    /// The place of each chunk, as far as its site is known, lost or not. Behind these those of chunks that other changes are putting
+    /// somewhere.
+    pub fn places(&self) -> Vec<Option<(SiteId, RackId)>> {
+        let sites = self.record.locations.iter().map(|at| SiteId(at.site)).chain(self.expected_sites(&[]));
+        sites.map(|site| Some((site, self.rack_of(site)?))).collect()
     }
 
     /// The full name of a chunk as the record has it.

@@ -1,0 +1,106 @@
+//! Lost members of wide stripes to which their own stripe's rule bars every site that the wide ones leave them.
+//!
+//! A wide stripe leaves a lost member the sites of a rack or two that have none of its chunks: where racks have five sites, often one.
+//! The stripe that the member was written in may have another chunk there, or enough of them in that rack. Then such a chunk moves
+//! elsewhere. Where none can, the stripe gives up its parities, if wide stripes protect all its data chunks: its rule no longer binds.
+
+use std::collections::BTreeSet;
+
+use striate_core::{SiteId, StripeId};
+use striate_meta::keys;
+use striate_plan::movement::ChunkMove;
+use striate_plan::{ChunkState, Place, make_room};
+use striate_stripe::{OpenedStripe, StripeError};
+
+use super::{Job, Learned, RepairOutcome};
+use crate::movement::{MoveOutcome, move_chunk};
+
+impl Job<'_> {
+    /// Whether the stripe's own rule bars every site to which wide stripes would let its lost members go.
+    pub(super) fn is_stuck(&self, learned: &Learned) -> bool {
+        self.change.is_bound_by_rule()
+            && self.lost_members().next().is_some()
+            // What has refused a chunk may take it another time.
+            && learned.refusals.is_empty()
+            && self.lost_members().all(|index| self.one_target(index, learned).is_none())
+    }
+
+    /// The move of a good chunk that lets a lost member go where its wide stripe lets it.
+    pub(super) fn in_the_way(&self, learned: &Learned) -> Option<ChunkMove> {
+        let change = &self.change;
+        let elsewhere = |index: usize| match self.states[index] {
+            ChunkState::Good(_) => self.one_target(index, learned).map(|(_, to)| (to, self.rack(to))),
+            _ => None,
+        };
+        self.lost_members().find_map(|lost| {
+            let takers: Vec<Place> =
+                self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect();
+            let (index, to) = make_room(&change.rule(), &change.places(), lost, &takers, elsewhere)?;
+            let from = SiteId(change.record.locations[index].site);
+            Some(ChunkMove { stripe: change.id, index, from, to })
+        })
+    }
+
+    /// Moves a chunk out of the way of a lost member. Asks for another round, unless it cannot be moved now.
+    pub(super) async fn make_room(
+        &self,
+        wanted: &ChunkMove,
+        learned: &mut Learned,
+    ) -> Result<Option<RepairOutcome>, StripeError> {
+        let outcome = move_chunk(self.stripes, wanted).await?;
+        tracing::debug!(?wanted, ?outcome, "a chunk is in the way of one that is lost");
+        match outcome {
+            MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => Ok(None),
+            MoveOutcome::LeftToRepair => {
+                learned.chunks.insert(self.change.chunk(wanted.index), ChunkState::Lost);
+                Ok(None)
+            }
+            MoveOutcome::Refused(reason) => {
+                learned.refusals.insert(wanted.to, reason);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the stripe is to give up its own parities, or those it was to get back, so that its lost members are not missing for good.
+    /// Only where each of its data chunks is protected as well by a wide stripe.
+    pub(super) async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
+        let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
+        let lacking = self.states.iter().filter(is_lacking).count();
+        let bears = self.change.code.tolerance().saturating_sub(lacking);
+        for index in 0..self.change.code.k() {
+            let Some((wide, _)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
+                return Ok(false);
+            };
+            if self.lacking_in(&wide, learned).await? + bears > wide.code.tolerance() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How many chunks a wide stripe lacks once this round has made one again. A stripe in debt may lack any of its chunks.
+    async fn lacking_in(&self, wide: &OpenedStripe, learned: &Learned) -> Result<usize, StripeError> {
+        let owner = |at: usize| match wide.record.members.get(at) {
+            Some(member) => member.stripe_id(),
+            None => Some(wide.id),
+        };
+        let n = wide.code.n();
+        let owners: BTreeSet<StripeId> = (0..n).filter_map(owner).collect();
+        let debts: Vec<_> = owners.iter().copied().map(keys::debt).collect();
+        let rows = self.stripes.meta().get_many(&debts).await?;
+        let owing: BTreeSet<StripeId> =
+            owners.into_iter().zip(rows).filter_map(|(id, row)| row.map(|_| id)).collect();
+        // Of several only one is made in a round, and then the parities are gone: the others lack there.
+        let mut lost = self.lost_members();
+        let made = lost.next().filter(|_| lost.next().is_none());
+        let is_lacking = |at: usize| {
+            let is_own = owner(at) == Some(self.change.id);
+            let index = wide.record.members.get(at).map(|member| member.index as usize);
+            let is_in_debt = !is_own && owner(at).is_some_and(|id| owing.contains(&id));
+            let is_made = is_own && index.is_some() && index == made;
+            !is_made && (is_in_debt || self.cost_in(wide, at, n, learned).is_none())
+        };
+        Ok((0..n).filter(|&at| is_lacking(at)).count())
+    }
+}
