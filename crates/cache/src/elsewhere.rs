@@ -13,10 +13,11 @@ use striate_site::{Standing, TendMatter, Tended};
 use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
 
 use crate::Cache;
-use crate::cache::{Inner, Question};
-use crate::fill::split_len;
+use crate::cache::Inner;
+use crate::homes::Question;
 use crate::known::Sites;
-use crate::view::Served;
+use crate::splits::split_len;
+use crate::view::ReadOutcome;
 
 /// For so long a reader waits for a block that somebody else fetches.
 const WAIT_FOR_FETCH: Duration = Duration::from_secs(10);
@@ -169,13 +170,13 @@ impl Cache {
 
     /// Counts a read of `len` bytes of a block that is kept elsewhere, of which `cached` came from memory.
     pub fn fetched(&self, len: u64, cached: u64) {
-        let served = if cached > 0 { Served::Partial } else { Served::Miss };
-        self.inner.counts.served(served, len, cached);
+        let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
+        self.inner.counts.count(outcome, len, cached);
     }
 
     /// Counts a read of `len` bytes that passed by the tier.
     pub fn passed_by(&self, len: u64) {
-        self.inner.counts.served(Served::Bypass, len, 0);
+        self.inner.counts.count(ReadOutcome::Bypass, len, 0);
     }
 }
 
@@ -220,7 +221,7 @@ impl BlockFill {
         let kib = self.cache.kib_of_fill(&self.question, self.parities);
         let room = self.cache.runtime.timeout(WAIT_FOR_ROOM, self.cache.on_the_way.acquire_many(kib)).await;
         let _on_the_way = room.ok()?.ok()?;
-        self.cache.write(&self.question, pieces, self.parities, &self.live).await
+        self.cache.write_block(&self.question, pieces, self.parities, &self.live).await
     }
 }
 

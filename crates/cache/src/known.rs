@@ -19,17 +19,14 @@ use striate_plan::MemorySite;
 use striate_plan::splits::places;
 use striate_runtime::Instant;
 use striate_splitmix::hash;
-use striate_stripe::{OpenedStripe, Placed, StripeError};
+use striate_stripe::{MemoryBlock, OpenedStripe, Placed, StripeError};
 
-use crate::fill::split_len;
+use crate::splits::split_len;
 
 /// Blocks that are known at most.
 const MOST_KNOWN: usize = 64 << 10;
 /// A home is asked again after this time, which is how it learns what is read.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-
-/// In place of the sites' version, of a block whose writer said where its splits are.
-const PLACED: u64 = u64::MAX;
 
 /// Of names, which are hashes.
 #[derive(Default)]
@@ -64,8 +61,8 @@ pub(crate) struct Sites {
 #[derive(Clone)]
 struct Known {
     form: Arc<OpenedStripe>,
-    /// Of the sites by which it was placed.
-    version: u64,
+    /// Of the sites that its placement follows from; `None` where its row says where its splits are.
+    version: Option<u64>,
     parities: usize,
     asked_at: Instant,
     reads: u32,
@@ -98,12 +95,12 @@ impl KnownBlocks {
     /// the sites have changed.
     pub(crate) fn form(&self, name: StripeId, sites: &Sites) -> Option<Arc<OpenedStripe>> {
         let (form, parities) = match self.table.lock().get(&name)? {
-            known if known.version == sites.version => return Some(known.form.clone()),
+            known if known.version == Some(sites.version) => return Some(known.form.clone()),
             known => (known.form.clone(), known.parities),
         };
         let form = self.build(name, form.record.chunk_len, parities, sites).ok()?;
         if let Some(mut known) = self.table.lock().get_mut(&name) {
-            (known.form, known.version) = (form.clone(), sites.version);
+            (known.form, known.version) = (form.clone(), Some(sites.version));
         }
         Some(form)
     }
@@ -121,8 +118,8 @@ impl KnownBlocks {
         now: Instant,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let form = self.build(name, split_len, parities, sites)?;
-        let known =
-            Known { form: form.clone(), version: sites.version, parities, asked_at: now, reads: 0, wanted };
+        let version = Some(sites.version);
+        let known = Known { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted };
         self.table.lock().insert(name, known);
         Ok(form)
     }
@@ -171,25 +168,25 @@ impl KnownBlocks {
         self.at(name, spec, split_len, at)
     }
 
-    /// The stripe of the memory tier that a block is read as whose writer said where its splits are.
+    /// The stripe of the memory tier that a block is read as whose row says where its splits are.
     ///
     /// # Errors
     /// For a code that there is not.
-    pub(crate) fn placed(
+    pub(crate) fn recorded(
         &self,
-        name: StripeId,
-        len: u32,
+        block: &MemoryBlock,
         placed: &Placed,
         now: Instant,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
-        if let Some(known) = self.table.lock().get(&name).filter(|known| known.version == PLACED) {
+        let name = StripeId(block.content);
+        if let Some(known) = self.table.lock().get(&name).filter(|known| known.version.is_none()) {
             return Ok(known.form.clone());
         }
         let parities = placed.sites.len().saturating_sub(placed.splits);
         let spec = code(placed.splits, parities);
-        let form = self.at(name, spec, split_len(len, placed.splits), placed.sites.clone())?;
-        let (version, wanted) = (PLACED, parities);
-        let known = Known { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted };
+        let form = self.at(name, spec, split_len(block.len, placed.splits), placed.sites.clone())?;
+        let known =
+            Known { form: form.clone(), version: None, parities, asked_at: now, reads: 0, wanted: parities };
         self.table.lock().insert(name, known);
         Ok(form)
     }

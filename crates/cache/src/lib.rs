@@ -4,10 +4,15 @@
 //! splits are from the name and the memory sites that answer (`plan::splits`). So it is found without asking, and never out of
 //! date: what replaces a block has another name. Everything here can be lost at any time.
 //!
-//! - [`cache`]: a gateway's side: which blocks are read from the tier, for the read engine of `stripe`.
-//! - [`elsewhere`]: blocks of objects that are kept elsewhere.
+//! - [`cache`]: a gateway's side: its settings, its sites, and what the read engine of `stripe` calls.
+//! - [`reads`]: which blocks of a query are read from the tier, and what is due once they were read.
 //! - [`known`]: what a gateway knows of cached blocks.
-//! - [`fill`]: blocks that were read elsewhere are split, coded and written to the tier.
+//! - [`homes`]: what it asks and tells the homes of blocks; [`answer`]: a home's answer, whose grants are given up if nobody takes them.
+//! - [`filling`]: blocks that were read from where they are kept are written to the tier.
+//! - [`splits`]: how a block is cut, coded and written.
+//! - [`popularity`]: popular blocks get more parities.
+//! - [`explain`]: what a read would find, in words; [`view`]: what the tier did for reads, counted.
+//! - [`elsewhere`]: blocks of objects that are kept elsewhere.
 //! - [`refill`]: splits that memory sites have lost are written again.
 //! - [`volatile`]: blocks that are in memory only.
 //! - [`keeper`]: the side of a block's *home*, the site of its first split: who fills it, and how many parities it should have.
@@ -17,15 +22,20 @@
 mod answer;
 mod cache;
 mod elsewhere;
-mod fill;
+mod explain;
+mod filling;
+mod homes;
 mod keeper;
 mod known;
 mod names;
+mod popularity;
+mod reads;
 mod refill;
+mod splits;
 mod view;
 mod volatile;
 
 pub use cache::{Cache, CacheSettings};
 pub use elsewhere::{BlockFill, Looked, Missed};
 pub use keeper::Keeper;
-pub use view::{CacheCounts, Served};
+pub use view::{CacheCounts, ReadOutcome};

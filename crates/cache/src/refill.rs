@@ -10,18 +10,27 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::ChunkSet;
-use striate_core::cached;
 use striate_plan::splits::places;
 use striate_runtime::Instant;
 use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::{Span, Stored};
 
-use crate::cache::{Inner, Question};
-use crate::fill;
+use crate::cache::Inner;
+use crate::homes::Question;
 use crate::known::Sites;
+use crate::splits::cut;
 
 /// So much of a second may be used at once.
 const BURST: Duration = Duration::from_secs(1);
+
+/// What became of a refill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refill {
+    /// The splits were written, another process writes them, or they cannot be had now.
+    Tried,
+    /// The bound in bytes a second left no room for it.
+    NoRoom,
+}
 
 /// Bytes that may be refilled, a second.
 pub(crate) struct Pace {
@@ -51,7 +60,7 @@ impl Pace {
 }
 
 impl Inner {
-    /// Writes data splits that a cached block lacks, if it is this process's turn. `false`: there was no room in the bound.
+    /// Writes data splits that a cached block lacks, if it is this process's turn.
     pub(crate) async fn refill(
         &self,
         question: Question,
@@ -59,22 +68,22 @@ impl Inner {
         whole: Option<Vec<Bytes>>,
         missing: ChunkSet,
         live: &Sites,
-    ) -> bool {
+    ) -> Refill {
         if !self.refill_pace.take(question.len.into(), self.runtime.now()) {
-            return false;
+            return Refill::NoRoom;
         }
         let pieces = match (whole, self.stripes.upgrade()) {
             (Some(pieces), _) => pieces,
             // If it finds splits missing itself, one of the two is granted to write them.
             (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(of)]).await {
                 Ok(mut read) => read.blocks.swap_remove(0),
-                Err(_) => return true,
+                Err(_) => return Refill::Tried,
             },
-            (None, None) => return true,
+            (None, None) => return Refill::Tried,
         };
         let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Lost)]).await;
         let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
-            return true;
+            return Refill::Tried;
         };
         let parities = self.known.parities(question.name);
         self.learn(&question, *tended, live);
@@ -82,7 +91,7 @@ impl Inner {
             let filled = self.write_missing(&question, &pieces, missing, live).await.then_some(parities);
             self.end_fill(question, filled.flatten(), live).await;
         }
-        true
+        Refill::Tried
     }
 
     /// Whether all that was missing is there now.
@@ -93,7 +102,7 @@ impl Inner {
         missing: ChunkSet,
         live: &Sites,
     ) -> bool {
-        let splits = cached::splits(question.name);
+        let splits = question.splits();
         if missing.iter().any(|index| index >= splits) {
             // Sites have come or gone since: it is cut in another way now.
             return false;
@@ -102,11 +111,10 @@ impl Inner {
             return false;
         };
         let places = places(question.name, &live.sites, splits);
-        let data = fill::cut(pieces, question.len, splits);
+        let data = cut(pieces, question.len, splits);
         for index in missing.iter() {
             let split = vec![data[index].clone()];
-            let site = |site| self.site(site);
-            let written = fill::write(question.name, index, split, &places, Priority::Background, site).await;
+            let written = self.write_splits(question.name, index, split, &places, Priority::Background).await;
             if written.iter().any(Result::is_err) {
                 return false;
             }

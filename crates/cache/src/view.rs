@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a read of a block, or of a part of one, was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ReadOutcome {
     /// All of it from memory.
     Hit,
     /// Some of it: splits were missing.
@@ -15,7 +15,7 @@ pub enum Served {
     Bypass,
 }
 
-impl Served {
+impl ReadOutcome {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Partial, Self::Miss, Self::Bypass];
 
@@ -50,15 +50,15 @@ pub struct CacheCounts {
 }
 
 impl CacheCounts {
-    pub(crate) fn served(&self, served: Served, bytes: u64, cached: u64) {
-        self.reads[served as usize].fetch_add(1, Ordering::Relaxed);
-        self.bytes[served as usize].fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn count(&self, outcome: ReadOutcome, bytes: u64, cached: u64) {
+        self.reads[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.bytes[outcome as usize].fetch_add(bytes, Ordering::Relaxed);
         self.cached_bytes.fetch_add(cached, Ordering::Relaxed);
     }
 
-    /// Reads that were served so, and their bytes.
-    pub fn reads(&self, served: Served) -> (u64, u64) {
-        let of = |counts: &[AtomicU64; 4]| counts[served as usize].load(Ordering::Relaxed);
+    /// Reads with this outcome, and their bytes.
+    pub fn reads(&self, outcome: ReadOutcome) -> (u64, u64) {
+        let of = |counts: &[AtomicU64; 4]| counts[outcome as usize].load(Ordering::Relaxed);
         (of(&self.reads), of(&self.bytes))
     }
 }

@@ -12,14 +12,20 @@ use striate_codec::crc32c;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
 use striate_plan::splits::{data_splits, places};
 use striate_site::{DeleteRequest, Priority};
-use striate_stripe::{MemoryBlock, Placed, StripeError};
+use striate_stripe::{MemoryBlock, Placed, Stored, StripeError};
 
 use crate::cache::Inner;
-use crate::fill;
-use crate::known::code;
 
 /// Reads that found the row are over then, or have the splits in their memory.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// A block whose row says where its splits are, and where that is. It has no home.
+pub(crate) fn recorded(of: &Stored) -> Option<(&MemoryBlock, &Placed)> {
+    match of {
+        Stored::Memory(block) => Some((block, block.placed.as_ref()?)),
+        Stored::Block(_) | Stored::Extent(_) => None,
+    }
+}
 
 impl Inner {
     /// Writes a block into memory. A site that does not take its split is as one that has lost it.
@@ -47,13 +53,9 @@ impl Inner {
         let content = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
         // Sites evict the parities of cached blocks before data. These are all that bears a loss.
         let (name, len) = (cached::name(content, splits + parities), bytes.len() as u32);
-        let mut all = fill::cut(std::slice::from_ref(&bytes), len, splits);
-        if parities > 0 {
-            let of_block = self.known.code(code(splits, parities))?;
-            all.extend(fill::encode(&of_block, &all, 0, self.runtime.buffers())?);
-        }
+        let all = self.split_and_encode(std::slice::from_ref(&bytes), len, (splits, parities))?;
         let mut sites = places(name, &live.sites, splits + parities);
-        let written = fill::write(name, 0, all, &sites, Priority::Foreground, |site| self.site(site)).await;
+        let written = self.write_splits(name, 0, all, &sites, Priority::Foreground).await;
         let taken = written.iter().filter(|written| written.is_ok()).count();
         if taken < splits {
             let reason = written.into_iter().find_map(Result::err).map(|error| error.to_string());

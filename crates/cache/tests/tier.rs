@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use striate_cache::{Cache, CacheSettings, Keeper, Looked, Served};
+use striate_cache::{Cache, CacheSettings, Keeper, Looked, ReadOutcome};
 use striate_client::{
     Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes,
     ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
@@ -153,7 +153,7 @@ impl Gateway {
     }
 
     fn reads(&self) -> [u64; 4] {
-        Served::ALL.map(|served| self.cache.counts().reads(served).0)
+        ReadOutcome::ALL.map(|outcome| self.cache.counts().reads(outcome).0)
     }
 
     fn fills(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
-use striate_cache::Served;
+use striate_cache::ReadOutcome;
 use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState, ServedState};
 use striate_core::SiteId;
 use striate_meta::records;
@@ -24,13 +24,13 @@ impl Cluster {
         }
         let counts = self.inner.cache.counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let served = |served: Served| {
-            let (reads, bytes) = counts.reads(served);
-            ServedState { how: served.name().to_owned(), reads, bytes }
+        let served = |outcome: ReadOutcome| {
+            let (reads, bytes) = counts.reads(outcome);
+            ServedState { how: outcome.name().to_owned(), reads, bytes }
         };
         Some(CacheState {
             sites,
-            reads: Served::ALL.map(served).into(),
+            reads: ReadOutcome::ALL.map(served).into(),
             cached_bytes: count(&counts.cached_bytes),
             fills: count(&counts.fills),
             filled_bytes: count(&counts.filled_bytes),

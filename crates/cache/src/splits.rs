@@ -1,14 +1,15 @@
-//! Blocks on their way into the tier: split, coded, written.
-
-use std::sync::Arc;
+//! The splits of a block: how it is cut, coded and written to memory sites.
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use striate_codec::Code;
 use striate_core::{ChunkId, Generation, SiteId, StripeId, cached};
 use striate_runtime::{Buffer, BufferPool};
-use striate_site::{Priority, Site, SiteError, WriteRequest};
+use striate_site::{Priority, SiteError, WriteRequest};
 use striate_stripe::StripeError;
+
+use crate::cache::Inner;
+use crate::known::code;
 
 /// The length of a split of a block of `len` bytes. The last one is padded.
 pub(crate) fn split_len(len: u32, splits: usize) -> u32 {
@@ -69,26 +70,46 @@ pub(crate) fn encode(
     Ok(parities.into_iter().skip(from).map(Buffer::freeze).collect())
 }
 
-/// Writes splits `first` and following to their sites. Answers for each whether it is there.
-pub(crate) async fn write(
-    name: StripeId,
-    first: usize,
-    splits: Vec<Bytes>,
-    places: &[SiteId],
-    priority: Priority,
-    site: impl Fn(SiteId) -> Option<Arc<dyn Site>>,
-) -> Vec<Result<(), SiteError>> {
-    let write = |(index, payload): (usize, Bytes)| {
-        let at = places.get(index).copied().and_then(&site);
-        async move {
-            let unknown = || SiteError::Unavailable("its memory site is gone".to_owned());
-            let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
-            let request = WriteRequest { chunk, payload, granule_crcs: None, priority };
-            at.ok_or_else(unknown)?.write(request).await.map(drop)
+impl Inner {
+    /// The data splits of a block, and its parities.
+    ///
+    /// # Errors
+    /// For a code that there is not.
+    pub(crate) fn split_and_encode(
+        &self,
+        pieces: &[Bytes],
+        len: u32,
+        (splits, parities): (usize, usize),
+    ) -> Result<Vec<Bytes>, StripeError> {
+        let mut all = cut(pieces, len, splits);
+        if parities > 0 {
+            let code = self.known.code(code(splits, parities))?;
+            all.extend(encode(&code, &all, 0, self.runtime.buffers())?);
         }
-    };
-    debug_assert!(first + splits.len() <= cached::MOST_SPLITS);
-    join_all((first..).zip(splits).map(write)).await
+        Ok(all)
+    }
+
+    /// Writes splits `first` and following to their sites. Answers for each whether it is there.
+    pub(crate) async fn write_splits(
+        &self,
+        name: StripeId,
+        first: usize,
+        splits: Vec<Bytes>,
+        places: &[SiteId],
+        priority: Priority,
+    ) -> Vec<Result<(), SiteError>> {
+        let write = |(index, payload): (usize, Bytes)| {
+            let at = places.get(index).and_then(|site| self.site(*site));
+            async move {
+                let unknown = || SiteError::Unavailable("its memory site is gone".to_owned());
+                let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
+                let request = WriteRequest { chunk, payload, granule_crcs: None, priority };
+                at.ok_or_else(unknown)?.write(request).await.map(drop)
+            }
+        };
+        debug_assert!(first + splits.len() <= cached::MOST_SPLITS);
+        join_all((first..).zip(splits).map(write)).await
+    }
 }
 
 #[cfg(test)]

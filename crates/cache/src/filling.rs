@@ -1,0 +1,173 @@
+//! Blocks that this process fills the tier with.
+//!
+//! A reader that is granted the filling of a block hands the bytes on first, and then writes them to the tier in the background. Blocks on
+//! their way into the tier take a bounded amount of memory; a block for which there is no room is given up.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use striate_core::StripeId;
+use striate_meta::records::Block;
+use striate_plan::splits::places;
+use striate_runtime::Instant;
+use striate_site::{Priority, Standing, TendMatter};
+use striate_stripe::{Span, Stored};
+use tokio::sync::watch;
+
+use crate::cache::Inner;
+use crate::homes::Question;
+use crate::known::{NameHasher, Sites};
+
+/// What was to be filled by a read that came to nothing is forgotten after this time.
+const FORGET_FILL: Duration = Duration::from_secs(10);
+
+/// Blocks that this process is to fill, by name.
+pub(crate) type Filling = HashMap<StripeId, Fill, BuildHasherDefault<NameHasher>>;
+
+/// A block that this process is to fill.
+pub(crate) struct Fill {
+    since: Instant,
+    has_begun: bool,
+    parities: usize,
+    /// Dropped when it is filled, or will not be.
+    _done: watch::Sender<()>,
+    ended: watch::Receiver<()>,
+}
+
+impl Inner {
+    /// Notes that this process is to fill a block, with so many parities.
+    pub(crate) fn expect_fill(&self, name: StripeId, parities: usize) {
+        let now = self.runtime.now();
+        let mut filling = self.filling.lock();
+        filling.retain(|_, fill| fill.has_begun || now - fill.since < FORGET_FILL);
+        let (done, ended) = watch::channel(());
+        filling.insert(name, Fill { since: now, has_begun: false, parities, _done: done, ended });
+    }
+
+    /// When this process has filled a block, if it is about to.
+    pub(crate) fn ended(&self, name: StripeId) -> Option<watch::Receiver<()>> {
+        let filling = self.filling.lock();
+        let fill = filling.get(&name).filter(|fill| self.runtime.now() - fill.since < FORGET_FILL);
+        fill.map(|fill| fill.ended.clone())
+    }
+
+    /// The parities of a block that this process is to fill and has not begun to.
+    pub(crate) fn begin_fill(&self, name: StripeId) -> Option<usize> {
+        let mut filling = self.filling.lock();
+        let fill = filling.get_mut(&name).filter(|fill| !fill.has_begun)?;
+        fill.has_begun = true;
+        Some(fill.parities)
+    }
+
+    /// A block was written: fills it, where writes are cached.
+    pub(crate) fn written(self: &Arc<Self>, block: &Block, bytes: &Bytes) {
+        let Some(stripes) = self.fills_writes.then(|| self.stripes.upgrade()).flatten() else { return };
+        let (of, live) = (Stored::from(block.clone()), self.live(&stripes));
+        if let Some(question) = self.question(&of, &live) {
+            let (whole, matter) = (Some(vec![bytes.clone()]), TendMatter::Look);
+            self.spawn(|this| async move { this.fill_if_granted(question, of, whole, matter, &live).await });
+        }
+    }
+
+    /// Fills a block that is not there, or of which splits are missing, unless somebody else does.
+    pub(crate) async fn fill_if_granted(
+        &self,
+        question: Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        matter: TendMatter,
+        live: &Sites,
+    ) {
+        let tended = self.tell(question.home, vec![question.tend(0, matter)]).await;
+        let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
+            return;
+        };
+        self.learn(&question, *tended, live);
+        if let Some(parities) = self.begin_fill(question.name) {
+            self.fill(question, of, whole, parities, live).await;
+        }
+    }
+
+    /// Splits, codes and writes a block, which is read first where it is not at hand.
+    pub(crate) async fn fill(
+        &self,
+        question: Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        parities: usize,
+        live: &Sites,
+    ) {
+        let filled = self.read_and_write(&question, of, whole, parities, live).await;
+        self.end_fill(question, filled, live).await;
+    }
+
+    /// Tells the home of a block how its fill ended: with so many parities, or not at all.
+    pub(crate) async fn end_fill(&self, question: Question, filled: Option<usize>, live: &Sites) {
+        let (name, counts) = (question.name, &self.counts);
+        let matter = match filled {
+            Some(parities) => {
+                counts.fills.fetch_add(1, Ordering::Relaxed);
+                counts.filled_bytes.fetch_add(question.len.into(), Ordering::Relaxed);
+                let now = self.runtime.now();
+                let _ = self.known.add(name, question.split_len(), (parities, parities), live, now);
+                TendMatter::Filled { parities: parities as u8 }
+            }
+            None => {
+                counts.given_up.fetch_add(1, Ordering::Relaxed);
+                TendMatter::GaveUp
+            }
+        };
+        self.filling.lock().remove(&name);
+        self.tell(question.home, vec![question.tend(0, matter)]).await;
+    }
+
+    /// What is in memory of a block on its way: the bytes as they were read, and its splits. One that is larger than all that may be on
+    /// the way is there alone.
+    pub(crate) fn kib_of_fill(&self, question: &Question, parities: usize) -> u32 {
+        let chunks = (question.splits() + parities) as u64;
+        let bytes = u64::from(question.len) + u64::from(question.split_len()) * chunks;
+        bytes.div_ceil(1 << 10).min(self.kib_on_the_way.into()) as u32
+    }
+
+    /// How many parities a block has, now that it is read and written; `None` where its data are not there.
+    async fn read_and_write(
+        &self,
+        question: &Question,
+        of: Stored,
+        whole: Option<Vec<Bytes>>,
+        parities: usize,
+        live: &Sites,
+    ) -> Option<usize> {
+        let _on_the_way = self.on_the_way.try_acquire_many(self.kib_of_fill(question, parities)).ok()?;
+        let read;
+        let pieces = match &whole {
+            Some(pieces) => pieces,
+            None => {
+                let stripes = self.stripes.upgrade()?.past_cache();
+                read = stripes.read_spans(&[Span::whole(of)]).await.ok()?;
+                &read.blocks[0]
+            }
+        };
+        self.write_block(question, pieces, parities, live).await
+    }
+
+    /// How many parities a block has, now that it is written; `None` where its data are not there.
+    pub(crate) async fn write_block(
+        &self,
+        question: &Question,
+        pieces: &[Bytes],
+        parities: usize,
+        live: &Sites,
+    ) -> Option<usize> {
+        let splits = question.splits();
+        let all = self.split_and_encode(pieces, question.len, (splits, parities)).ok()?;
+        let places = places(question.name, &live.sites, splits + parities);
+        let written = self.write_splits(question.name, 0, all, &places, Priority::Background).await;
+        let has_data = written.iter().take(splits).all(Result::is_ok);
+        has_data.then(|| written.iter().skip(splits).take_while(|written| written.is_ok()).count())
+    }
+}

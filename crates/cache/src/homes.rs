@@ -1,0 +1,193 @@
+//! What the homes of blocks are asked and told.
+//!
+//! A home answers that the block is in memory, or that nobody has it and this process is to fill it, or that somebody else is filling it,
+//! and then the reader waits a little. A home that does not answer in time costs a read that time, once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::join_all;
+use striate_core::{SiteId, StripeId, cached};
+use striate_plan::splits::{data_splits, places};
+use striate_site::{Standing, Tend, TendMatter, Tended};
+use striate_stripe::{OpenedStripe, Stored};
+
+use crate::answer::Answer;
+use crate::cache::Inner;
+use crate::known::Sites;
+use crate::names::name;
+use crate::splits::split_len;
+
+/// A home that has not answered by then is not waited for.
+const ASK_WITHIN: Duration = Duration::from_millis(50);
+/// For so long a reader waits for a block that somebody else fills.
+const WAIT_FOR_FILL: Duration = Duration::from_millis(500);
+/// Pause before the first further question to the home of a block that is being filled; each one after it is twice as long.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+/// And the longest one.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A block of a query whose home is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Question {
+    pub(crate) name: StripeId,
+    pub(crate) len: u32,
+    pub(crate) home: SiteId,
+}
+
+impl Question {
+    /// Data splits of the block.
+    pub(crate) fn splits(&self) -> usize {
+        cached::splits(self.name)
+    }
+
+    /// Bytes of each of them.
+    pub(crate) fn split_len(&self) -> u32 {
+        split_len(self.len, self.splits())
+    }
+
+    /// As many of `parities` as there are further sites: more would spread nothing.
+    pub(crate) fn parities_within(&self, parities: usize, live: &Sites) -> usize {
+        parities.min(live.sites.len().saturating_sub(self.splits()))
+    }
+
+    /// What its home is told of it.
+    pub(crate) fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
+        Tend { name: self.name, split_len: self.split_len(), reads, matter }
+    }
+}
+
+impl Inner {
+    /// What a span's block or extent is called, cut as the live sites suggest, and its home.
+    pub(crate) fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
+        let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
+        let name = name(of, splits).ok()?;
+        let home = *places(name, &live.sites, 1).first()?;
+        Some(Question { name, len: of.len(), home })
+    }
+
+    /// The forms of blocks that are not known: those that their homes have, those that are filled meanwhile.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        questions: &[Question],
+        live: &Arc<Sites>,
+    ) -> Vec<Option<Arc<OpenedStripe>>> {
+        let is_own = |question: &Question| self.ended(question.name).is_some();
+        let (own, others): (Vec<Question>, Vec<Question>) =
+            questions.iter().partition(|question| is_own(question));
+        let mut found: HashMap<StripeId, Option<Arc<OpenedStripe>>> = HashMap::new();
+        let mut waiting = own;
+        for (question, tended) in others.iter().zip(self.tend(&others, 1, TendMatter::Look).await) {
+            match tended {
+                Some(Tended { standing: Standing::Filling, .. }) => waiting.push(*question),
+                Some(tended) => drop(found.insert(question.name, self.learn(question, tended, live))),
+                None => {}
+            }
+        }
+        let wait = |question| self.wait_for_fill(question, live, WAIT_FOR_FILL);
+        let waited = join_all(waiting.iter().map(wait)).await;
+        found.extend(waiting.iter().map(|question| question.name).zip(waited));
+        questions.iter().map(|question| found.remove(&question.name).flatten()).collect()
+    }
+
+    /// Tells homes the same of blocks, each of its own, that were read `reads` times; `None` for those that did not answer in time.
+    pub(crate) async fn tend(
+        &self,
+        questions: &[Question],
+        reads: u32,
+        matter: TendMatter,
+    ) -> Vec<Option<Tended>> {
+        let mut homes: Vec<(SiteId, Vec<usize>)> = Vec::new();
+        for (position, question) in questions.iter().enumerate() {
+            match homes.iter_mut().find(|(home, _)| *home == question.home) {
+                Some((_, positions)) => positions.push(position),
+                None => homes.push((question.home, vec![position])),
+            }
+        }
+        let ask = |(home, positions): (SiteId, Vec<usize>)| async move {
+            let tends = positions.iter().map(|&position| questions[position].tend(reads, matter)).collect();
+            (positions, self.ask_home(home, tends).await)
+        };
+        let mut answers = vec![None; questions.len()];
+        for (positions, answer) in join_all(homes.into_iter().map(ask)).await {
+            let tended = answer.map(Answer::take).unwrap_or_default();
+            for (position, tended) in positions.into_iter().zip(tended) {
+                answers[position] = Some(tended);
+            }
+        }
+        answers
+    }
+
+    /// Tells a home of blocks. Nothing, if it does not answer in time.
+    pub(crate) async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
+        self.ask_home(home, tends).await.map(Answer::take).unwrap_or_default()
+    }
+
+    /// A home's answer, if it comes in time. One that comes later gives up what it grants.
+    async fn ask_home(&self, home: SiteId, tends: Vec<Tend>) -> Option<Answer> {
+        let site = self.site(home)?;
+        let answered = Answer::wait_for(self.runtime.clone(), site, tends);
+        match self.runtime.timeout(ASK_WITHIN, answered).await {
+            Ok(Ok(Ok(answer))) => Some(answer),
+            failed => {
+                let error = failed.map(|answered| answered.map(|answer| answer.err()));
+                tracing::debug!(site = %home, ?error, "a home of cached blocks was asked in vain");
+                self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Records a home's answer about a block, and returns the block's form if the block is cached.
+    pub(crate) fn learn(
+        &self,
+        question: &Question,
+        tended: Tended,
+        live: &Sites,
+    ) -> Option<Arc<OpenedStripe>> {
+        let name = question.name;
+        let wanted = question.parities_within(tended.wanted_parities.into(), live);
+        match tended.standing {
+            Standing::Filled { parities } => {
+                let parities = question.parities_within(parities.into(), live);
+                let now = self.runtime.now();
+                self.known.add(name, question.split_len(), (parities, wanted), live, now).ok()
+            }
+            Standing::Granted => {
+                self.expect_fill(name, wanted);
+                None
+            }
+            Standing::Filling => None,
+        }
+    }
+
+    /// Waits until a block that is being filled is there, as long as `patience` lasts.
+    pub(crate) async fn wait_for_fill(
+        &self,
+        question: &Question,
+        live: &Sites,
+        patience: Duration,
+    ) -> Option<Arc<OpenedStripe>> {
+        let waiting = async {
+            if let Some(mut ended) = self.ended(question.name) {
+                // The sender never sends: this ends when it is dropped.
+                let _ = ended.changed().await;
+                return self.known.form(question.name, live);
+            }
+            let mut pause = ASK_AGAIN;
+            loop {
+                self.runtime.sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Look)]).await;
+                match tended.first() {
+                    Some(Tended { standing: Standing::Filling, .. }) => {}
+                    Some(tended) => return self.learn(question, *tended, live),
+                    None => return None,
+                }
+            }
+        };
+        self.runtime.timeout(patience, waiting).await.ok().flatten()
+    }
+}

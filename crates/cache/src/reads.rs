@@ -1,0 +1,110 @@
+//! What comes before and after a read: which blocks of a query are in memory, and what is due for a block that was read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use striate_codec::ChunkSet;
+use striate_core::StripeId;
+use striate_site::TendMatter;
+use striate_stripe::{OpenedStripe, ServedFrom, Span, Stored};
+
+use crate::cache::Inner;
+use crate::homes::Question;
+use crate::known::{Due, Sites};
+use crate::view::ReadOutcome;
+use crate::volatile::recorded;
+
+impl Inner {
+    /// See [`BlockCache::find`](striate_stripe::BlockCache::find).
+    pub(crate) async fn find(self: &Arc<Self>, spans: &[Span]) -> Vec<Option<Arc<OpenedStripe>>> {
+        let Some(stripes) = self.stripes.upgrade() else { return Vec::new() };
+        let live = self.live(&stripes);
+        if live.sites.is_empty() {
+            return Vec::new();
+        }
+        let mut forms = vec![None; spans.len()];
+        let mut unknown: HashMap<StripeId, (Question, Vec<usize>)> = HashMap::new();
+        for (position, span) in spans.iter().enumerate() {
+            if let Some((block, placed)) = recorded(&span.of) {
+                forms[position] = self.known.recorded(block, placed, self.runtime.now()).ok();
+                continue;
+            }
+            let Some(question) = self.question(&span.of, &live) else { continue };
+            match self.known.form(question.name, &live) {
+                Some(form) => forms[position] = Some(form),
+                None => unknown.entry(question.name).or_insert((question, Vec::new())).1.push(position),
+            }
+        }
+        let mut unknown: Vec<(Question, Vec<usize>)> = unknown.into_values().collect();
+        unknown.sort_unstable_by_key(|(_, positions)| positions[0]);
+        let questions: Vec<Question> = unknown.iter().map(|(question, _)| *question).collect();
+        for (form, (_, positions)) in self.ask(&questions, &live).await.into_iter().zip(unknown) {
+            positions.into_iter().for_each(|position| forms[position].clone_from(&form));
+        }
+        forms
+    }
+
+    /// A span was read: counts it, and does in the background what is due for its block.
+    pub(crate) fn after_read(self: &Arc<Self>, span: &Span, bytes: &[Bytes], from: ServedFrom) {
+        let len: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
+        if recorded(&span.of).is_some() {
+            return self.counts.count(ReadOutcome::Hit, len, len);
+        }
+        let Some(stripes) = self.stripes.upgrade() else { return };
+        let live = self.live(&stripes);
+        let Some(question) = self.question(&span.of, &live) else {
+            return self.counts.count(ReadOutcome::Bypass, len, 0);
+        };
+        let whole = || span.is_whole().then(|| bytes.to_vec());
+        match from {
+            ServedFrom::Cache { missing } => {
+                self.counts.count(ReadOutcome::Hit, len, len);
+                self.after_hit(question, &span.of, whole, missing, live);
+            }
+            ServedFrom::Both { cached } => {
+                let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
+                self.counts.count(outcome, len, cached);
+                // Of all who find it missing at the same time one asks.
+                if self.known.forget(question.name) {
+                    // A home knows whether a whole block is there by now; of splits others are missing than its own.
+                    let is_whole = question.splits() == 1;
+                    let matter = if is_whole { TendMatter::Look } else { TendMatter::Lost };
+                    let (of, whole) = (span.of.clone(), whole());
+                    self.spawn(|this| async move {
+                        this.fill_if_granted(question, of, whole, matter, &live).await;
+                    });
+                }
+            }
+            ServedFrom::Store => {
+                self.counts.count(ReadOutcome::Miss, len, 0);
+                if let Some(parities) = self.begin_fill(question.name) {
+                    let (of, whole) = (span.of.clone(), whole());
+                    self.spawn(|this| async move { this.fill(question, of, whole, parities, &live).await });
+                }
+            }
+        }
+    }
+
+    /// A block was read from memory: writes the splits that were missing, and follows its popularity.
+    fn after_hit(
+        self: &Arc<Self>,
+        question: Question,
+        of: &Stored,
+        whole: impl Fn() -> Option<Vec<Bytes>>,
+        missing: ChunkSet,
+        live: Arc<Sites>,
+    ) {
+        if !missing.is_empty() {
+            let (of, whole, live) = (of.clone(), whole(), live.clone());
+            self.spawn(|this| async move {
+                this.refill(question, of, whole, missing, &live).await;
+            });
+        }
+        let due = self.known.note_read(question.name, self.runtime.now());
+        if due != Due::default() {
+            let (of, whole) = (of.clone(), whole());
+            self.spawn(|this| async move { this.follow(question, of, due, whole, &live).await });
+        }
+    }
+}
