@@ -322,8 +322,10 @@ impl<'a> Run<'a> {
             self.stripes.drop_narrow_parities(id).await?;
         }
         let dead = dead_stripes(self.stripes).await?;
-        dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));
-        // Before what is dead leaves: that is the change that they are to be near.
+        // Each that comes into a dead one's place changes the local parity. What leaves does so together: of a rack one sum is sent.
+        if self.cold.pools.values().any(|pool| !pool.is_empty()) {
+            dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));
+        }
         self.report.swapped = swap_local_parities(self.stripes, &self.cold.changing).await?;
         self.report.replaced = fill_vacancies(self.stripes, &mut self.cold, &dead).await?;
         Ok(())
