@@ -226,8 +226,9 @@ impl Looks {
             }
         }
         let leaving_since = stripes.runtime().now();
-        leave_dead(stripes).await?;
-        busy += stripes.runtime().now() - leaving_since;
+        if leave_dead(stripes).await? > 0 {
+            busy += stripes.runtime().now() - leaving_since;
+        }
         self.counted.retain(|name, _| seen.binary_search(name).is_ok());
         let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
         service.shared.journal.lock().counted(sum, now);

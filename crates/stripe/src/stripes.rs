@@ -314,6 +314,14 @@ impl Stripes {
         crate::write::leave(&self.inner.writes, wide).await
     }
 
+    /// Gives up a sealed wide stripe of which no member lives. `false`: one does, or others change it now.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn dissolve_wide(&self, wide: StripeId) -> Result<bool, StripeError> {
+        crate::write::dissolve(&self.inner.writes, wide).await
+    }
+
     /// Takes a dead stripe down. `false` while a wide stripe has chunks of it as members.
     ///
     /// # Errors
@@ -483,9 +491,11 @@ impl Stripes {
         id: StripeId,
         priority: Priority,
     ) -> Result<Option<StripeChange<'_>>, StripeError> {
-        match self.find(id).await? {
-            Some(stripe) => Ok(Some(StripeChange::new(&self.inner.writes, stripe, priority).await?)),
-            None => Ok(None),
+        let Some(stripe) = self.find(id).await? else { return Ok(None) };
+        match StripeChange::new(&self.inner.writes, stripe, priority).await {
+            // It has gone while its wide stripes were looked up.
+            Err(StripeError::Inconsistent { .. }) if self.find(id).await?.is_none() => Ok(None),
+            change => change.map(Some),
         }
     }
 

@@ -9,12 +9,13 @@
 //! - [`survey`] walks over a bucket's rows, and [`cold`] is what it has found of cold stripes.
 //! - [`local_parities`]: they go to the racks that are expected to change most.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
+//! - [`dead`]: what is dead leaves when nothing has taken its places.
 //!
-//! Wide stripes that a process left half made are gone on with first, whoever began them. A stripe that is dead leaves its wide stripes
-//! when nothing has taken its places ([`leave_dead`]).
+//! Wide stripes that a process left half made are gone on with first, whoever began them.
 
 mod balance;
 mod cold;
+mod dead;
 mod local_parities;
 mod survey;
 mod target;
@@ -25,21 +26,22 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 use striate_core::{Layout, Profile, RackId, SiteId, StorageClass, StripeId, formats};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
-use striate_stripe::{Exchange, OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
+use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep};
 
 pub use self::balance::cold_warnings;
 use self::balance::warnings;
 use self::cold::Cold;
+use self::dead::dissolve_dead;
+pub use self::dead::leave_dead;
 use self::local_parities::swap_local_parities;
 use self::survey::Survey;
-use self::vacancies::{dead_stripes, fill_vacancies, wide_of_dead};
+use self::vacancies::fill_vacancies;
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
 
@@ -51,8 +53,6 @@ const DEAD_SHARE: f64 = 0.25;
 const TOGETHER: usize = 64;
 /// After so many wide stripes that were given up a look ends: something is amiss with more than some partitions.
 const MOST_GIVEN_UP: u64 = 3;
-/// Dead members leave so many wide stripes at the same time.
-const LEFT_AT_ONCE: usize = 4;
 /// Of so many positions of a wide stripe one may have no member.
 const POSITIONS_A_HOLE: usize = 16;
 
@@ -162,27 +162,6 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
         }
     }
     Ok(done)
-}
-
-/// Has dead stripes leave the wide stripes that they are members of; their space comes back then. Answers how many have left them all.
-///
-/// # Errors
-/// When the metadata store fails.
-pub async fn leave_dead(stripes: &Stripes) -> Result<u64, StripeError> {
-    let dead = dead_stripes(stripes).await?;
-    let leave = |wide: StripeId| async move {
-        let left = stripes.leave_wide(wide).await?;
-        if left != Exchange::Done {
-            tracing::debug!(%wide, "dead members cannot leave now");
-        }
-        Ok::<_, StripeError>(())
-    };
-    stream::iter(wide_of_dead(&dead)).map(leave).buffer_unordered(LEFT_AT_ONCE).try_collect::<()>().await?;
-    let mut left = 0;
-    for OpenedStripe { id, .. } in dead {
-        left += u64::from(stripes.release_dead(id).await?);
-    }
-    Ok(left)
 }
 
 /// Seals what is cold of a bucket.
@@ -321,7 +300,7 @@ impl<'a> Run<'a> {
         for &id in &self.cold.cooled {
             self.stripes.drop_narrow_parities(id).await?;
         }
-        let dead = dead_stripes(self.stripes).await?;
+        let dead = dissolve_dead(self.stripes).await?;
         // Each that comes into a dead one's place changes the local parity. What leaves does so together: of a rack one sum is sent.
         if self.cold.pools.values().any(|pool| !pool.is_empty()) {
             dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));

@@ -4,33 +4,12 @@
 use std::collections::BTreeSet;
 
 use striate_core::StripeId;
-use striate_meta::keys;
 use striate_plan::OpenPartition;
-use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
+use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole};
 
 use super::advance;
 use super::cold::{Alike, Cold, LengthClass};
-use crate::rows::Rows;
-
-/// The stripes that are dead and still members of wide stripes.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<OpenedStripe>, StripeError> {
-    let (mut dead, mut rows) = (Vec::new(), Rows::with_prefix(keys::CHANGES));
-    while let Some(page) = rows.next(stripes).await? {
-        for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
-            dead.extend(stripes.find(id).await?.filter(|stripe| stripe.record.dead));
-        }
-    }
-    Ok(dead)
-}
-
-/// The wide stripes that dead ones are members of.
-pub(super) fn wide_of_dead(dead: &[OpenedStripe]) -> BTreeSet<StripeId> {
-    let claims = dead.iter().flat_map(|of| &of.record.locations).filter_map(wide_of);
-    claims.map(|(wide, _)| wide).collect()
-}
+use super::dead::wide_of_dead;
 
 /// Gives vacant places, those of `dead` stripes among them, to cold partitions, which are then taken out of their pools. Answers how
 /// many places were taken.

@@ -7,7 +7,7 @@ use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::CombineTree;
-use striate_site::{AssembleRequest, CombineRequest, LocalTerm, Priority, SiteError, Window};
+use striate_site::{AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, SiteError, Window};
 
 use super::change::FileAt;
 use super::writes::Writes;
@@ -36,6 +36,19 @@ pub(super) struct Made {
     pub(super) crc32c: u32,
     /// Length in bytes.
     pub(super) len: u32,
+}
+
+/// Bytes that come to one site for a window, of all sites that add up for it: to that where most come.
+fn sent_for(window: &Window) -> u64 {
+    fn most_sums(upstream: &[CombineSource]) -> u64 {
+        let beyond = upstream.iter().map(|of| most_sums(&of.request.upstream)).max();
+        beyond.unwrap_or_default().max(upstream.len() as u64)
+    }
+    let sums = match window {
+        Window::Sum(sum) => most_sums(&sum.upstream),
+        Window::Bytes { .. } => 1,
+    };
+    sums.max(1) * u64::from(window.place().1)
 }
 
 impl Assembly<'_> {
@@ -96,7 +109,7 @@ impl Assembly<'_> {
             upstream: Vec::new(),
             priority: self.priority,
         };
-        let sent = windows.iter().map(|window| u64::from(window.place().1)).sum::<u64>() + u64::from(len);
+        let sent = windows.iter().map(sent_for).sum::<u64>() + u64::from(len);
         self.ask(old.site, AssembleRequest { chunk, crc32c, combination, windows }, sent).await
     }
 

@@ -29,7 +29,7 @@ use super::wide::{Links, do_without_parities, is_same_file};
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, file_of, gone, holders, len_of};
-use crate::trees::{combination, files_of};
+use crate::trees::{SLICE_LEN, combination, files_of};
 
 /// The record format that has entries.
 const ENTRIES_SINCE: u32 = 2;
@@ -164,7 +164,7 @@ impl<'a> StripeChange<'a> {
         }
         for _ in 0..ATTEMPTS {
             let all: Vec<usize> = (0..self.record.locations.len()).collect();
-            self.links = Links::find(table, self.id, &self.record, &all).await?;
+            self.links = Links::find(table, &self.record, &all).await?;
             if self.links.agree(self.id, &self.record) {
                 return Ok(());
             }
@@ -174,7 +174,7 @@ impl<'a> StripeChange<'a> {
             self.record = row.record()?;
             self.row = row;
         }
-        Err(StripeError::Busy)
+        Err(self.links.disagreement(self.id))
     }
 
     /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know: one that has just joined
@@ -420,7 +420,8 @@ impl<'a> StripeChange<'a> {
             cost: 0.0,
         };
         let numbered: Vec<CombineTerm> = terms.iter().enumerate().map(of).collect();
-        let tree = CombineTree::new(&numbered, site, &rack(site));
+        let len = columns.end - columns.start;
+        let tree = CombineTree::quickest(&numbered, site, &rack(site), len, SLICE_LEN);
         let files = |number: usize| (terms[number].1.chunk, terms[number].1.len);
         Window::Sum(combination(&tree, &files, columns, self.priority))
     }

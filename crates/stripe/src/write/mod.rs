@@ -39,7 +39,7 @@ pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
 pub use wide::{Besides, Exchange, MemberUpdate, NewBytes, WidePlan, WideStep};
 pub(crate) use wide::{
-    abort, admits_member, advance, drop_parities, exchange, leave, narrow_again, release_dead,
+    abort, admits_member, advance, dissolve, drop_parities, exchange, leave, narrow_again, release_dead,
     swap_local_parity, update,
 };
 pub use writes::SeparateWriter;

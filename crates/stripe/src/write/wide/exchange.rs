@@ -19,7 +19,7 @@ use super::links::{admits, copy_of, is_same_file, sites_of};
 use super::parities::{Difference, make_parities, name_parities, parities_of, places_of};
 use super::seal::{commit, products_of};
 use crate::error::StripeError;
-use crate::table::{OpenedStripe, wide_of};
+use crate::table::{OpenedStripe, own_locations, wide_of};
 use crate::write::change::{FileAt, StripeChange};
 use crate::write::entry::{has_entry, put_record, unnamed_of};
 use crate::write::release::add_garbage;
@@ -101,8 +101,8 @@ pub(crate) async fn exchange(
     change_members(writes, wide, vec![Change { position, old, new: Some(new) }]).await
 }
 
-/// Whether members of a wide stripe can change, as far as is known before it is tried: it is sealed, and neither it nor the stripes of
-/// those that are to come in lack anything.
+/// Whether members of a wide stripe can change, as far as is known before it is tried: it is sealed, neither it nor the stripes of
+/// those that are to come in lack anything, and the sites of its parities answer.
 pub(super) async fn is_changeable(
     writes: &Writes,
     wide: &OpenedStripe,
@@ -110,6 +110,10 @@ pub(super) async fn is_changeable(
 ) -> Result<bool, StripeError> {
     // To wait for changes that are under way is a courtesy: what is closed here cancels them.
     if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
+        return Ok(false);
+    }
+    let sites = writes.shared.sites.snapshot();
+    if !own_locations(&wide.record).all(|(_, at)| sites.is_readable(SiteId(at.site))) {
         return Ok(false);
     }
     let debts: Vec<_> = coming.iter().copied().chain([wide.id]).map(keys::debt).collect();

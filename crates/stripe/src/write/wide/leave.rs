@@ -4,14 +4,17 @@
 //! it is given up, and no parity is made. What has left its last wide stripe goes.
 
 use std::collections::BTreeSet;
+use std::future::ready;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_core::StripeId;
 use striate_meta::keys;
 use striate_meta::records::{Stripe, WideState};
 
 use super::claim::{CLAIMED_AT_ONCE, Own};
 use super::exchange::{Change, Exchange, change_members, is_changeable, leaving};
-use super::seal::{advance, commit};
+use super::links::is_same_file;
+use super::seal::{READ_AT_ONCE, WideStep, advance, commit};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, holders, own_locations};
 use crate::write::entry::{cancel, put_record};
@@ -21,26 +24,23 @@ use crate::write::writes::Writes;
 /// So often a step is tried again that loses against other changes.
 const ATTEMPTS: usize = 16;
 
+/// A data chunk of a wide stripe: its position, its own stripe, and its index there.
+type MemberChunk = (usize, StripeId, usize);
+
 /// Has the dead members of a sealed wide stripe leave it. One whose bytes are not there stays until it is repaired.
 ///
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, StripeError> {
     for _ in 0..ATTEMPTS {
-        let Some(wide) = writes.shared.table.find(id).await? else { return Ok(Exchange::Done) };
-        if wide.record.wide_state() == WideState::Aborting {
-            advance(writes, id).await?;
+        if dissolve(writes, id).await? {
             return Ok(Exchange::Done);
         }
+        let Some(wide) = writes.shared.table.find(id).await? else { return Ok(Exchange::Done) };
         if !wide.record.is_sealed() {
             return Ok(Exchange::NotNow);
         }
-        let members: Vec<(usize, StripeId, usize)> = wide.record.member_chunks().collect();
-        let dead = dead_of(writes, &members).await?;
-        if dead.len() == members.len() {
-            dissolve(writes, &wide).await?;
-            continue;
-        }
+        let dead = dead_of(writes, &wide).await?;
         if dead.is_empty() {
             return Ok(Exchange::Done);
         }
@@ -52,43 +52,75 @@ pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, Str
     Ok(Exchange::NotNow)
 }
 
+/// Gives up a sealed wide stripe of which no member lives; goes on with one that is being given up. `false`: one lives, it is not sealed,
+/// or others change it now.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn dissolve(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
+    for _ in 0..ATTEMPTS {
+        let Some(wide) = writes.shared.table.find(id).await? else { return Ok(true) };
+        if wide.record.wide_state() == WideState::Aborting {
+            return Ok(advance(writes, id).await? == WideStep::Aborted);
+        }
+        let members = wide.record.member_chunks().count();
+        if !wide.record.is_sealed() || dead_of(writes, &wide).await?.len() < members {
+            return Ok(false);
+        }
+        begin_to_dissolve(writes, &wide).await?;
+    }
+    Ok(false)
+}
+
 /// The members whose own stripes are dead.
-async fn dead_of(
-    writes: &Writes,
-    members: &[(usize, StripeId, usize)],
-) -> Result<Vec<(usize, StripeId, usize)>, StripeError> {
-    let own = Own::read(writes, &members.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
-    let is_dead = |&&(_, stripe, _): &&(usize, StripeId, usize)| own.is_dead(stripe);
-    Ok(members.iter().filter(is_dead).copied().collect())
+async fn dead_of(writes: &Writes, wide: &OpenedStripe) -> Result<Vec<MemberChunk>, StripeError> {
+    let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
+    let own = Own::read(writes, &ids).await?;
+    Ok(wide.record.member_chunks().filter(|&(_, stripe, _)| own.is_dead(stripe)).collect())
 }
 
 /// Leaves holes where dead members are: of as many stripes as one transaction changes.
 async fn take_out(
     writes: &Writes,
     wide: OpenedStripe,
-    dead: &[(usize, StripeId, usize)],
+    dead: &[MemberChunk],
 ) -> Result<Exchange, StripeError> {
     if !is_changeable(writes, &wide, &[]).await? {
         return Ok(Exchange::NotNow);
     }
-    let (mut changes, mut owners) = (Vec::new(), BTreeSet::new());
-    for &(position, stripe, index) in dead {
-        if owners.len() == CLAIMED_AT_ONCE && !owners.contains(&stripe) {
-            continue;
-        }
-        if let Some(old) = leaving(writes, &wide, position, (stripe, index)).await? {
+    let mut owners = BTreeSet::new();
+    let mut some = dead.to_vec();
+    some.retain(|&(_, stripe, _)| {
+        let fits = owners.len() < CLAIMED_AT_ONCE || owners.contains(&stripe);
+        if fits {
             owners.insert(stripe);
-            changes.push(Change { position, old: Some(old), new: None });
         }
-    }
-    match changes.is_empty() {
-        true => Ok(Exchange::NotNow),
-        false => change_members(writes, wide, changes).await,
+        fits
+    });
+    let of_member = |(position, stripe, index): MemberChunk| {
+        let wide = &wide;
+        async move {
+            let old = leaving(writes, wide, position, (stripe, index)).await?;
+            Ok::<_, StripeError>(old.map(|old| Change { position, old: Some(old), new: None }))
+        }
+    };
+    let read = stream::iter(some).map(of_member).buffered(READ_AT_ONCE);
+    let changes: Vec<Change> = read.try_filter_map(|change| ready(Ok(change))).try_collect().await?;
+    // Meanwhile others may have moved.
+    let Some(now) = writes.shared.table.find(wide.id).await? else { return Ok(Exchange::NotNow) };
+    let is_as_before = |of: &Change| {
+        let (before, now) = (&wide.record, &now.record);
+        before.members[of.position] == now.members[of.position]
+            && is_same_file(&before.locations[of.position], &now.locations[of.position])
+    };
+    match now.record.is_sealed() && !changes.is_empty() && changes.iter().all(is_as_before) {
+        true => change_members(writes, now, changes).await,
+        false => Ok(Exchange::NotNow),
     }
 }
 
-/// Gives up a sealed wide stripe of which nothing lives. What is dead stays dead, so that nobody needs its parities from now on.
-async fn dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
+/// What is dead stays dead, so that nobody needs the parities from now on.
+async fn begin_to_dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     for entry in &wide.record.entries {
         cancel(writes, wide.id, entry.generation).await?;
     }

@@ -16,7 +16,11 @@ use crate::write::entry::put_record;
 
 /// The wide stripes of some chunks of a stripe, as they were read.
 #[derive(Default)]
-pub(in crate::write) struct Links(BTreeMap<StripeId, Link>);
+pub(in crate::write) struct Links {
+    of: BTreeMap<StripeId, Link>,
+    /// A chunk that says that it is a member of a wide stripe that is not there: one of both was read before the other went.
+    missing: Option<(usize, StripeId)>,
+}
 
 struct Link {
     wide: OpenedStripe,
@@ -28,24 +32,24 @@ impl Links {
     /// Looks up the wide stripes of these chunks of a stripe.
     ///
     /// # Errors
-    /// When the metadata store fails, or a wide stripe does not have the member that says so.
+    /// When the metadata store fails.
     pub(in crate::write) async fn find(
         table: &StripeTable,
-        id: StripeId,
         stripe: &Stripe,
         chunks: &[usize],
     ) -> Result<Self, StripeError> {
         let mut found = Self::default();
         for &index in chunks {
             let Some((wide, position)) = wide_of(&stripe.locations[index]) else { continue };
-            let link = match found.0.entry(wide) {
+            let link = match found.of.entry(wide) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(free) => {
-                    let gone =
-                        || inconsistent(id, format!("chunk {index} is a member of {wide}, which is gone"));
-                    let wide = table.find(wide).await?.ok_or_else(gone)?;
-                    free.insert(Link { wide, members: Vec::new() })
-                }
+                Entry::Vacant(free) => match table.find(wide).await? {
+                    Some(wide) => free.insert(Link { wide, members: Vec::new() }),
+                    None => {
+                        found.missing = Some((index, wide));
+                        continue;
+                    }
+                },
             };
             link.members.push((index, position));
         }
@@ -55,17 +59,28 @@ impl Links {
     /// Whether every copy says of its member what the stripe says of the chunk. Where not, one of both records is newer than the
     /// other: they are to be read again.
     pub(in crate::write) fn agree(&self, id: StripeId, stripe: &Stripe) -> bool {
-        self.0.values().all(|link| {
-            link.members.iter().all(|&(index, position)| {
-                link.wide.record.has_member(position, id, index)
-                    && is_same_file(&link.wide.record.locations[position], &stripe.locations[index])
+        self.missing.is_none()
+            && self.of.values().all(|link| {
+                link.members.iter().all(|&(index, position)| {
+                    link.wide.record.has_member(position, id, index)
+                        && is_same_file(&link.wide.record.locations[position], &stripe.locations[index])
+                })
             })
-        })
+    }
+
+    /// Why they do not agree, however often they are read.
+    pub(in crate::write) fn disagreement(&self, id: StripeId) -> StripeError {
+        match self.missing {
+            Some((index, wide)) => {
+                inconsistent(id, format!("chunk {index} is a member of {wide}, which is gone"))
+            }
+            None => StripeError::Busy,
+        }
     }
 
     /// Adds the copies of the `moved` chunks to `tx`, which requires their wide stripes as they were read.
     pub(in crate::write) fn carry(&self, tx: &mut Transaction, stripe: &Stripe, moved: &[usize]) {
-        for link in self.of(moved) {
+        for link in self.of_chunks(moved) {
             let (id, before) = (link.wide.id, &link.wide.record);
             let mut record = before.clone();
             for &(index, position) in link.members.iter().filter(|(index, _)| moved.contains(index)) {
@@ -76,14 +91,14 @@ impl Links {
         }
     }
 
-    fn of(&self, chunks: &[usize]) -> impl Iterator<Item = &Link> {
+    fn of_chunks(&self, chunks: &[usize]) -> impl Iterator<Item = &Link> {
         let has_some = |link: &&Link| link.members.iter().any(|(index, _)| chunks.contains(index));
-        self.0.values().filter(has_some)
+        self.of.values().filter(has_some)
     }
 
     /// The wide stripes of these chunks.
     pub(in crate::write) fn ids_of(&self, chunks: &[usize]) -> impl Iterator<Item = StripeId> {
-        self.of(chunks).map(|link| link.wide.id)
+        self.of_chunks(chunks).map(|link| link.wide.id)
     }
 
     /// Whether a member may go to a site, by the rules of its wide stripe: no other chunk is there or on its way there, its rack has
@@ -97,7 +112,7 @@ impl Links {
         racks: usize,
     ) -> bool {
         let of_chunk = |link: &&Link| link.members.iter().any(|&(member, _)| member == index);
-        self.0.values().filter(of_chunk).all(|link| {
+        self.of.values().filter(of_chunk).all(|link| {
             let position = link.members.iter().find(|&&(member, _)| member == index).map(|&(_, at)| at);
             position.is_some_and(|position| admits(&link.wide, position, site, rack, &rack_of, racks))
         })
@@ -105,7 +120,7 @@ impl Links {
 
     /// Sites that know themselves in one of the wide stripes: what their racks are must be known.
     pub(in crate::write) fn sites(&self) -> impl Iterator<Item = SiteId> {
-        let records = self.0.values().map(|link| &link.wide.record);
+        let records = self.of.values().map(|link| &link.wide.record);
         records.flat_map(sites_of).map(SiteId)
     }
 }

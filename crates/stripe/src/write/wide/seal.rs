@@ -31,7 +31,7 @@ use crate::write::group::Packer;
 use crate::write::writes::Writes;
 
 /// Data chunks that are read at the same time for their checksums.
-const READ_AT_ONCE: usize = 16;
+pub(super) const READ_AT_ONCE: usize = 16;
 /// So often a step is tried again that loses against other changes.
 const ATTEMPTS: usize = 16;
 
