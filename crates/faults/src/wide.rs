@@ -270,6 +270,11 @@ mod tests {
         building.set_wide_state(WideState::Building);
         assert_eq!(found(&own(), Some(&building)), Some(Invariant::Protected));
         assert_eq!(found(&Stripe { dropped: false, ..own() }, Some(&building)), None);
+        let mut given_up = wide();
+        given_up.set_wide_state(WideState::Aborting);
+        given_up.locations[2].site = 0;
+        let dead = Stripe { dead: true, ..own() };
+        assert_eq!(found(&dead, Some(&given_up)), None, "nobody needs what is dead any more");
         let mut unclaimed = Stripe { dropped: false, ..own() };
         unclaimed.locations[0].wide = bytes::Bytes::new();
         assert_eq!(found(&unclaimed, Some(&wide())), Some(Invariant::Members));

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use striate_client::WriteCondition;
+use striate_control::absence::Absent;
+use striate_control::repair_pace::RepairPace;
 use striate_control::{
     HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket, repack_marked,
-    resume_wide, seal_bucket, verify,
+    repair_stripe, resume_wide, seal_bucket, verify,
 };
+use striate_core::StripeId;
 use striate_meta::keys;
 use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
 use striate_plan::heat::PartitionReads;
-use striate_stripe::{is_hole, wide_of};
+use striate_site::Site;
+use striate_stripe::{Exchange, is_hole, wide_of};
 
 use crate::cluster::{BUCKET, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -308,4 +312,149 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
             return;
         }
     }
+}
+
+/// They would be filled one after the other, and all parities made anew each time. Such a wide stripe goes, and others are made.
+#[tokio::test(start_paused = true)]
+async fn no_partition_takes_a_place_in_a_wide_stripe_of_which_nothing_lives() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    sealing.delete(0..OBJECTS).await;
+    sealing.repack().await;
+    let dead: Vec<StripeId> = sealing.wide_stripes().await.into_iter().map(|(id, _)| id).collect();
+    sealing.put_again().await;
+    sealing.pack().await;
+    let report = sealing.seal().await;
+    sealing.leave().await;
+    assert_eq!((report.replaced, report.swapped), (0, 0), "{report:?}");
+    assert!(sealing.wide_stripes().await.iter().all(|(id, _)| !dead.contains(id)));
+    sealing.collect().await;
+    sealing.assert_whole().await;
+    sealing.assert_clean().await;
+}
+
+/// A process that dies before or after any commit while wide stripes go of which nothing lives. Another goes on, and nothing is left over.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_dies_at_any_commit_while_wide_stripes_go_leaves_nothing_over() {
+    for commits in 0.. {
+        let mut ended = false;
+        for is_made in [false, true] {
+            let mut sealing = Sealing::start().await;
+            sealing.seal().await;
+            sealing.delete(0..OBJECTS).await;
+            sealing.repack().await;
+            let meta = DyingStore::new(sealing.cluster.meta.clone());
+            let dying = dying_client(&sealing.cluster, &meta).await;
+            *meta.death.lock() = Some(Death { commits: 3 * commits + usize::from(is_made), is_made });
+            let work = async { leave_dead(dying.stripes()).await.unwrap() };
+            let killed = sealing.cluster.runtime.timeout(Duration::from_secs(200), work).await;
+            ended |= killed.is_ok();
+            drop(dying);
+            sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
+            assert!(verify(sealing.cluster.client.stripes(), go_on).await.unwrap().is_clean());
+            collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
+            resume_wide(sealing.cluster.client.stripes()).await.unwrap();
+            sealing.leave().await;
+            sealing.collect().await;
+            for rows in [keys::STRIPES, keys::CHANGES, keys::REVERSES, keys::DEBTS] {
+                assert_eq!(sealing.rows(rows).await, 0, "after {commits} commits");
+            }
+            assert_eq!(sealing.cluster.chunk_count(), 0, "after {commits} commits");
+            sealing.assert_clean().await;
+        }
+        if ended {
+            assert!(commits > 3, "it took only {commits} steps");
+            return;
+        }
+    }
+}
+
+/// What moves beside them cancels nothing (design.md §10.16). The more leave, the longer they are added up, and the more moves meanwhile.
+#[tokio::test(start_paused = true)]
+async fn dead_members_leave_although_another_member_moves_meanwhile() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    sealing.delete(0..OBJECTS / 2).await;
+    sealing.repack().await;
+    let stripes = sealing.cluster.client.stripes();
+    let (mut found, mut most) = (None, 0);
+    for (id, record) in sealing.wide_stripes().await {
+        let (mut dead, mut moves) = (0, Vec::new());
+        for position in 0..10 {
+            let (own, _) = Sealing::member(&record, position);
+            match sealing.record(own).await.dead {
+                true => dead += 1,
+                false => moves = sealing.near_moves(&record, position).await,
+            }
+        }
+        if dead > most && !moves.is_empty() {
+            (found, most) = (Some((id, moves[0])), dead);
+        }
+    }
+    let (wide, wanted) = found.unwrap();
+    assert!(most > 2, "{most} dead ones");
+    // The dead ones are read one after the other; the move takes a read and a write.
+    sealing.cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_secs(1));
+    let moving = striate_control::move_chunk(stripes, &wanted);
+    let (left, moved) = futures::future::join(stripes.leave_wide(wide), moving).await;
+    println!("{most} dead: {left:?}, {moved:?}");
+    assert!(matches!(moved.unwrap(), striate_control::MoveOutcome::Moved { .. }));
+    assert_eq!(left.unwrap(), Exchange::Done, "of {most} dead members");
+}
+
+/// It would be tried every minute, and what was made of the other parities would be garbage each time.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_while_the_site_of_a_parity_does_not_answer() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    sealing.delete(0..OBJECTS / 2).await;
+    sealing.repack().await;
+    let wide = sealing.wide_stripes().await;
+    let sites: Vec<u32> = wide.iter().map(|(_, record)| record.locations[12].site).collect();
+    let set = |down: bool| {
+        let of = sealing.cluster.sites.iter().filter(|site| sites.contains(&site.id().0));
+        of.for_each(|site| *site.down.lock() = down);
+    };
+    set(true);
+    // Meanwhile it is seen.
+    sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
+    let _ = sealing.cluster.get(&name(OBJECTS - 1)).await;
+    let written = sealing.cluster.written_bytes();
+    for _ in 0..5 {
+        sealing.leave().await;
+    }
+    let in_vain = sealing.cluster.written_bytes() - written;
+    set(false);
+    sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
+    sealing.leave().await;
+    assert!(sealing.holes().await > 0);
+    assert_eq!(in_vain, 0, "bytes of parities that could not be named");
+}
+
+/// Of a dead stripe whose wide stripe goes while a repair reads both.
+#[tokio::test(start_paused = true)]
+async fn a_repair_of_what_goes_meanwhile_has_nothing_to_say() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    sealing.delete(0..OBJECTS).await;
+    sealing.repack().await;
+    let all = sealing.cluster.stripes().await;
+    let (id, record) = all.into_iter().find(|(_, of)| of.dead && of.dropped).unwrap();
+    let site = striate_core::SiteId(record.locations[0].site);
+    sealing.lose(striate_stripe::file_of(id, &record, 0), site);
+    let others = sealing.cluster.client.stripes().clone();
+    let meta = DyingStore::new(sealing.cluster.meta.clone());
+    let client = dying_client(&sealing.cluster, &meta).await;
+    let meanwhile = async move {
+        leave_dead(&others).await.unwrap();
+    };
+    *meta.after_get.lock() = Some((keys::stripe(id), Box::pin(meanwhile)));
+    let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+    let outcome = repair_stripe(client.stripes(), id, &absent, &pace, true).await;
+    assert!(meta.after_get.lock().is_none(), "it was read");
+    assert!(outcome.as_ref().is_ok_and(|outcome| outcome.unrepairable.is_none()), "{outcome:?}");
 }
