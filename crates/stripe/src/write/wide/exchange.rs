@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 
+use futures::future::join_all;
 use striate_codec::{ChecksumChange, MultipleChecksums};
-use striate_core::{Generation, RackId, SiteId, StripeId};
-use striate_meta::records::{Stripe, WideState};
+use striate_core::{ChunkRange, Generation, RackId, SiteId, StripeId};
+use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{Precondition, Transaction, keys};
 use striate_site::Priority;
 
@@ -112,12 +113,30 @@ pub(super) async fn is_changeable(
     if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
         return Ok(false);
     }
-    let sites = writes.shared.sites.snapshot();
-    if !own_locations(&wide.record).all(|(_, at)| sites.is_readable(SiteId(at.site))) {
+    let debts: Vec<_> = coming.iter().copied().chain([wide.id]).map(keys::debt).collect();
+    let is_whole = !writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some);
+    Ok(is_whole && has_parities(writes, wide).await?)
+}
+
+/// Whether the sites of a wide stripe's parities answer and have them, by a byte of each: or the others would be made for nothing.
+async fn has_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
+    let (sites, deadline) = (&writes.shared.sites, writes.shared.options.read_deadline);
+    let known = sites.snapshot();
+    if !own_locations(&wide.record).all(|(_, at)| known.is_readable(SiteId(at.site))) {
         return Ok(false);
     }
-    let debts: Vec<_> = coming.iter().copied().chain([wide.id]).map(keys::debt).collect();
-    Ok(!writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some))
+    let first_byte = |(index, at): (usize, &Location)| {
+        let (site, range) = (SiteId(at.site), ChunkRange { chunk: wide.file(index), offset: 0, len: 1 });
+        async move { (site, sites.read_range(site, range, Priority::Background, deadline).await) }
+    };
+    for (site, read) in join_all(own_locations(&wide.record).map(first_byte)).await {
+        if let Err(error) = read {
+            sites.note_failure(site, &error);
+            writes.shared.table.report_damage(&error.into()).await?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes the parities anew that have a part of these positions, and names them with the change.
