@@ -29,7 +29,8 @@ PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-u
 WIDE_MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-member", "claim-ignores-wide",
                   "abort-deletes-at-once", "seal-keeps-generation", "move-forgets-copy", "rule-at-open-only",
                   "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "release-ignores-members",
-                  "exchange-forgets-globals", "update-forgets-globals", "swap-in-two-transactions"]
+                  "exchange-forgets-globals", "update-forgets-globals", "swap-in-two-transactions",
+                  "dissolve-while-one-lives", "dissolve-forgets-garbage"]
 # Those of the memory tier.
 CACHE_MUTATIONS = ["stale-cache"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.

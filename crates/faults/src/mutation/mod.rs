@@ -111,6 +111,10 @@ pub enum Mutation {
     UpdateForgetsGlobals,
     /// A local parity and a member change places in two transactions.
     SwapInTwoTransactions,
+    /// A wide stripe is given up when dead members leave it, although others live.
+    DissolveWhileOneLives,
+    /// The parities of a wide stripe of which nothing lives are forgotten.
+    DissolveForgetsGarbage,
 }
 
 impl Mutation {
@@ -154,6 +158,8 @@ impl Mutation {
         Self::ExchangeForgetsGlobals,
         Self::UpdateForgetsGlobals,
         Self::SwapInTwoTransactions,
+        Self::DissolveWhileOneLives,
+        Self::DissolveForgetsGarbage,
     ];
 
     /// Its name on the command line.
@@ -198,6 +204,8 @@ impl Mutation {
             Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
             Self::UpdateForgetsGlobals => "update-forgets-globals",
             Self::SwapInTwoTransactions => "swap-in-two-transactions",
+            Self::DissolveWhileOneLives => "dissolve-while-one-lives",
+            Self::DissolveForgetsGarbage => "dissolve-forgets-garbage",
         }
     }
 }

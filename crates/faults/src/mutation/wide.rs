@@ -94,6 +94,10 @@ pub(super) async fn with_defect(
         Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written, is_exchanged).await,
         Mutation::UpdateForgetsGlobals => keep_globals(store, &mut tx, &written, is_updated).await,
         Mutation::SwapInTwoTransactions => keep_local_parity(store, &mut tx, &written).await,
+        Mutation::DissolveWhileOneLives => dissolve_early(store, &mut tx, &written).await,
+        Mutation::DissolveForgetsGarbage if dissolves(store, &written).await => {
+            forget(&mut tx, keys::GARBAGE);
+        }
         _ => {}
     }
     tx
@@ -175,6 +179,33 @@ async fn keep_local_parity(store: &dyn MetaStore, tx: &mut Transaction, written:
             Write::Delete(key) => *key != keys::change(id),
         });
     }
+}
+
+/// X as A1: members that live are left without protection.
+async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+    for (key, record) in written.iter().filter(|(_, record)| record.is_sealed()) {
+        let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
+            continue;
+        };
+        if record.member_chunks().count() < before.member_chunks().count() {
+            let mut given_up = record.clone();
+            given_up.set_wide_state(WideState::Aborting);
+            given_up.locations[record.members.len()..].iter_mut().for_each(|at| at.site = 0);
+            rewrite(tx, key, &given_up);
+            tx.writes.retain(|write| !matches!(write, Write::Delete(of) if *of == keys::change(id)));
+            tx.put(keys::change(id), Bytes::new());
+        }
+    }
+}
+
+/// Whether a sealed wide stripe is given up.
+async fn dissolves(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
+    for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
+        if record_now(store, key).await.is_some_and(|(_, before)| before.is_sealed()) {
+            return true;
+        }
+    }
+    false
 }
 
 /// S6 at once: own stripes drop their parities as soon as all of their data chunks are claimed.
