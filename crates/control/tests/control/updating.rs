@@ -299,7 +299,7 @@ async fn who_remembers_the_old_file_reads_the_new_bytes_as_soon_as_a_change_is_a
     }
 }
 
-/// Changes of members of one wide stripe rewrite the same parities; moves take chunks from under them.
+/// Changes of members of one wide stripe rewrite the same parities; in half of the rounds moves take chunks from under them.
 #[tokio::test(start_paused = true)]
 async fn changes_at_the_same_time_lose_nothing_of_each_other() {
     let mut updating = Updating::start().await;
@@ -324,7 +324,7 @@ async fn changes_at_the_same_time_lose_nothing_of_each_other() {
         let runtime = &updating.sealing.cluster.runtime;
         let moving = async {
             runtime.sleep(Duration::from_millis(100 * seed as u64)).await;
-            for to in &updating.sealing.cluster.sites {
+            for to in updating.sealing.cluster.sites.iter().filter(|_| seed % 2 == 0) {
                 let wanted = ChunkMove { stripe: one.0, index: one.1, from: SiteId(site), to: to.id() };
                 let moved = move_chunk(updating.stripes(), &wanted).await.unwrap();
                 if !matches!(moved, striate_control::MoveOutcome::Refused(_)) {
