@@ -177,9 +177,9 @@ impl Broken {
         *self.sealing.lock()
     }
 
-    /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit. Of a commit whose answer was lost
-    /// nothing is known here, so the record that is replaced must be the one that was seen.
-    fn check_entries(&self, id: StripeId, stripe: &Stripe, transaction: &Transaction) {
+    /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit, and so is what the record named before.
+    /// Of a commit whose answer was lost nothing is known here, so the record that is replaced must be the one that was seen.
+    fn check_unnamed(&self, id: StripeId, stripe: &Stripe, transaction: &Transaction) {
         let stripes = self.stripes.lock();
         let key = keys::stripe(id);
         let replaced = transaction.preconditions.iter().find_map(|rule| match rule {
@@ -190,6 +190,13 @@ impl Broken {
             return;
         };
         let garbage = garbage_of(transaction, id);
+        for (index, at) in own_locations(&before.record).filter(|(_, at)| at.site != 0) {
+            let file = at.to_garbage(index);
+            if !garbage.contains(&file) && !names(stripe, &file) {
+                let what = format!("{file:?} of stripe {id} was named, and is not garbage");
+                self.report(Invariant::Orphans, what);
+            }
+        }
         let is_open = |entry: &&Entry| stripe.entries.iter().any(|open| open.generation == entry.generation);
         for entry in before.record.entries.iter().filter(|entry| !is_open(entry)) {
             for place in &entry.places {
@@ -220,7 +227,7 @@ pub fn watch_commits(cluster: &Arc<Cluster>) {
     cluster.engine.observe(move |transaction, revision| {
         let Some(cluster) = weak.upgrade() else { return };
         for (id, record) in stripes_of(transaction) {
-            cluster.broken.check_entries(id, &record, transaction);
+            cluster.broken.check_unnamed(id, &record, transaction);
             check_commit(&cluster, id, &record, revision);
         }
         wide::check_commit(&cluster, transaction);

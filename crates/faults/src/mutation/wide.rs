@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use striate_meta::records::{self, Garbage, Stripe, WideState};
+use striate_core::StripeId;
+use striate_meta::records::{self, Garbage, GarbageChunk, Stripe, WideState};
 use striate_meta::{MetaStore, Precondition, Row, Transaction, Write, keys};
 use striate_stripe::{release_stripe, wide_of};
 
@@ -190,10 +191,28 @@ async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[
         if record.member_chunks().count() < before.member_chunks().count() {
             let mut given_up = record.clone();
             given_up.set_wide_state(WideState::Aborting);
-            given_up.locations[record.members.len()..].iter_mut().for_each(|at| at.site = 0);
+            let k = record.members.len();
+            let parities = record.locations.iter().enumerate().skip(k);
+            let unnamed = parities.map(|(index, at)| at.to_garbage(index)).collect();
+            given_up.locations[k..].iter_mut().for_each(|at| at.site = 0);
             rewrite(tx, key, &given_up);
+            also_garbage(tx, id, unnamed);
             tx.writes.retain(|write| !matches!(write, Write::Delete(of) if *of == keys::change(id)));
             tx.put(keys::change(id), Bytes::new());
+        }
+    }
+}
+
+/// More files for a garbage row that a transaction writes.
+fn also_garbage(tx: &mut Transaction, id: StripeId, files: Vec<GarbageChunk>) {
+    for write in &mut tx.writes {
+        if let Write::Put(key, value) = write
+            && key.starts_with(keys::GARBAGE)
+            && let Ok(mut garbage) = records::decode::<Garbage>(value)
+            && garbage.stripe == id.to_bytes().as_slice()
+        {
+            garbage.chunks.extend(files.iter().cloned());
+            *value = records::encode(&garbage);
         }
     }
 }
