@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use striate_core::StripeId;
 use striate_meta::records::{self, Garbage, GarbageChunk, Stripe, WideState};
 use striate_meta::{MetaStore, Precondition, Row, Transaction, Write, keys};
-use striate_stripe::{release_stripe, wide_of};
+use striate_stripe::{add_garbage, release_stripe, wide_of};
 
 use super::Mutation;
 use super::packing::{forget, ignore};
@@ -233,8 +233,13 @@ fn drop_parities(tx: &mut Transaction, key: &Bytes, record: &Stripe) {
     let Some(code) = profile.and_then(|profile| profile.code.build().ok()) else { return };
     if record.locations[..code.k()].iter().all(|at| wide_of(at).is_some()) {
         let mut dropped = Stripe { dropped: true, ..record.clone() };
+        let parities = record.locations.iter().enumerate().skip(code.k()).filter(|(_, at)| at.site != 0);
+        let unnamed = parities.map(|(index, at)| at.to_garbage(index)).collect();
         dropped.locations[code.k()..].iter_mut().for_each(|at| at.site = 0);
         rewrite(tx, key, &dropped);
+        if let Some(id) = keys::stripe_of(key) {
+            add_garbage(tx, id, unnamed);
+        }
     }
 }
 
