@@ -18,12 +18,12 @@ FRAMING = 1.10
 LEFTOVERS_S = 300
 
 
-def prove_ageing(ledger, folder, full):
+def prove_ageing(ledger, folder, full, gib):
     if hosts.are_missing(ledger):
         return
-    # In chunks of 1 MiB and 512 KiB: 10 GiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
+    # In chunks of 1 MiB and 512 KiB: so many GiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
     block = (3 if full else 1) * MIB
-    small, large = (Objects(1, 32_000), LargeObjects(2, 530, block)) if full else (Objects(1, 4_000), LargeObjects(2, 24, block))
+    small, large = (Objects(1, 3_200 * gib), LargeObjects(2, 53 * gib, block)) if full else (Objects(1, 4_000), LargeObjects(2, 24, block))
     others = OtherObjects(3, 0)
     with RackedCluster(folder, STATED if full else SMALL) as cluster:
         cluster.prepare_bucket(BUCKET, "packed ", "--pack", "1MiB")
