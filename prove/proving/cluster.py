@@ -136,6 +136,10 @@ class Cluster(TOOL.Cluster):
                               env={**os.environ, "STRIATE_RUN_DIR": str(self.folder)})
         return json.loads(done.stdout)
 
+    def payload(self):
+        """Bytes of all chunks."""
+        return sum(site["capacity"]["payload_bytes"] for site in self.status()["sites"])
+
     def etcd_leader(self):
         """The name of the member that leads now."""
         for member in self.engine.members:

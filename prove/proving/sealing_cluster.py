@@ -70,10 +70,6 @@ class RackedCluster(hosts.Hosts):
         done = self.run("pack", "run", bucket, "--json", "--quiet", *flags, "--dir", self.gateway, timeout_s=3600)
         return json.loads(done)["report"]
 
-    def payload(self):
-        """Bytes of all chunks."""
-        return sum(site["capacity"]["payload_bytes"] for site in self.status()["sites"])
-
 
 class Kept:
     """What sealing leaves as it is: rows of a bucket's objects, of blocks and of parts, and data chunks as stripes' rows name them."""
