@@ -71,7 +71,7 @@ fn done<T>(outcome: Result<T, StripeError>) -> Result<Option<T>, StripeError> {
         Ok(done) => Ok(Some(done)),
         Err(StripeError::Meta(error)) => Err(error.into()),
         Err(error) => {
-            tracing::warn!(%error, "a dead stripe stays for now");
+            tracing::warn!(%error, "dead members could not be released; the next look retries");
             Ok(None)
         }
     }

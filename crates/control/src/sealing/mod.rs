@@ -11,7 +11,7 @@
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
 //! - [`dead`]: what is dead leaves when nothing has taken its places.
 //!
-//! Wide stripes that a process left half made are gone on with first, whoever began them.
+//! A run first resumes wide stripes that another process left unfinished.
 
 mod balance;
 mod cold;

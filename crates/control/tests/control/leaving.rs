@@ -143,7 +143,7 @@ async fn dead_members_leave_holes_and_their_space_returns() {
     assert_eq!(sealing.rows(keys::STRIPES).await, 0);
 }
 
-/// However many they are, the parities are made anew once.
+/// The parities are rewritten once, however many members leave.
 #[tokio::test(start_paused = true)]
 async fn dead_members_of_a_wide_stripe_leave_it_together() {
     let mut sealing = Sealing::start().await;
@@ -314,7 +314,7 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
     }
 }
 
-/// They would be filled one after the other, and all parities made anew each time. Such a wide stripe goes, and others are made.
+/// Filling its places one by one would rewrite all parities each time. The wide stripe is deleted instead, and others are made.
 #[tokio::test(start_paused = true)]
 async fn no_partition_takes_a_place_in_a_wide_stripe_of_which_nothing_lives() {
     let mut sealing = Sealing::start().await;
@@ -395,7 +395,7 @@ async fn dead_members_leave_although_another_member_moves_meanwhile() {
     }
     let (wide, wanted) = found.unwrap();
     assert!(most > 2, "{most} dead ones");
-    // The dead ones are read one after the other; the move takes a read and a write.
+    // Sites answer late, so that the move commits while the members leave.
     sealing.cluster.sites.iter().for_each(|site| *site.lag.lock() = Duration::from_secs(1));
     let moving = striate_control::move_chunk(stripes, &wanted);
     let (left, moved) = futures::future::join(stripes.leave_wide(wide), moving).await;

@@ -1,6 +1,6 @@
 //! Members of sealed wide stripes that change: dead ones leave holes or are replaced, and a hole is filled.
 //!
-//! Each is a change of content. The local parities of the positions and all global ones are made anew where they are
+//! Each is a change of content. The local parities of the positions and all global ones are rewritten in place
 //! ([`super::parities`]), and one transaction names them together with the change of the members: before it the old files are named,
 //! after it the new ones.
 
@@ -139,7 +139,7 @@ async fn has_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, Stri
     Ok(true)
 }
 
-/// Makes the parities anew that have a part of these positions, and names them with the change.
+/// Rewrites the parities that cover these positions, and commits them with the change.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -173,7 +173,7 @@ pub(super) async fn change_members(
 /// What changes together.
 struct Plan {
     changes: Vec<Change>,
-    /// The parities that were made anew.
+    /// The parities that were rewritten.
     parities: Vec<usize>,
 }
 

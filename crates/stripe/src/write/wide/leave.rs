@@ -1,7 +1,7 @@
 //! Dead members leave their wide stripes, and their space comes back.
 //!
-//! Those of one wide stripe leave together, so that its parities are made anew once. A wide stripe of which nothing lives protects nothing:
-//! it is given up, and no parity is made. What has left its last wide stripe goes.
+//! The dead members of one wide stripe leave in one step, which rewrites its parities once. A wide stripe without live members protects
+//! nothing: it is given up without rewriting them. A dead stripe is deleted when it has left its last wide stripe.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -52,7 +52,7 @@ pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, Str
     Ok(Exchange::NotNow)
 }
 
-/// Gives up a sealed wide stripe of which no member lives; goes on with one that is being given up. `false`: one lives, it is not sealed,
+/// Gives up a sealed wide stripe without live members, or resumes giving it up. `false`: one lives, it is not sealed,
 /// or others change it now.
 ///
 /// # Errors

@@ -143,8 +143,8 @@ pub(super) fn admits(
     let record = &wide.record;
     let others = record.locations.iter().enumerate().filter(|&(at, _)| at != position);
     let entries = record.entries.iter().flat_map(|entry| &entry.places);
-    // Chunks that are on their way count beside those that are there, for their racks and for their groups; not so those that are made
-    // anew where they are.
+    // Chunks that are on their way count beside those that are there, for their racks and for their groups; not so those that are
+    // rewritten in place.
     let is_there = |&(at, site): &(usize, u32)| record.locations.get(at).is_some_and(|of| of.site == site);
     let expected = entries
         .map(|place| (place.index as usize, place.site))
