@@ -13,7 +13,7 @@ pub type Place = (SiteId, RackId);
 /// A chunk of a stripe that is to move, and where to, so that the chunk `index` may go to one of `takers`: sites that would take it but for
 /// the rule of the stripe. `places` has the place of each chunk, `None` where it has none, and behind the n chunks those of chunks on
 /// their way. `elsewhere` says where another chunk may go under the rule. `None` where no single move helps.
-pub fn make_room(
+pub fn clearing_move(
     rule: &PlacementRule,
     places: &[Option<Place>],
     index: usize,
@@ -55,7 +55,7 @@ mod tests {
         places: [Option<Place>; 4],
         elsewhere: impl Fn(usize) -> Option<Place>,
     ) -> Option<(usize, SiteId)> {
-        make_room(&PlacementRule::at_most(2, 4), &places, 1, &[place(9, 0)], elsewhere)
+        clearing_move(&PlacementRule::at_most(2, 4), &places, 1, &[place(9, 0)], elsewhere)
     }
 
     #[test]

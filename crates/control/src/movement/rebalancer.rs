@@ -22,7 +22,7 @@ use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes, own_locations, stripe_id, wide_of};
 
 use super::mover::{MoveOutcome, move_chunk};
-use super::room::makes_room;
+use super::room::find_clearing_move;
 use super::throttle::Throttle;
 use crate::rows::Rows;
 
@@ -363,7 +363,7 @@ impl Look<'_> {
                 let is_bound = !record.dropped && !record.dead;
                 let to = to.or_else(|| (!is_bound).then(|| draw_beside(&[giver], &admits)).flatten());
                 if to.is_none() && is_bound {
-                    let first = makes_room(self.stripes, stripe, index, (&wide, position)).await?;
+                    let first = find_clearing_move(self.stripes, stripe, index, (&wide, position)).await?;
                     return Ok(first.map(|wanted| (wanted, len)));
                 }
                 to

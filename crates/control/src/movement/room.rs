@@ -2,7 +2,7 @@
 
 use striate_core::{SiteId, StripeId};
 use striate_plan::movement::ChunkMove;
-use striate_plan::{Candidate, Place, draw_order, make_room};
+use striate_plan::{Candidate, Place, clearing_move, draw_order};
 use striate_site::Priority;
 use striate_stripe::{OpenedStripe, StripeError, Stripes};
 
@@ -11,7 +11,7 @@ use striate_stripe::{OpenedStripe, StripeError, Stripes};
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(super) async fn makes_room(
+pub(super) async fn find_clearing_move(
     stripes: &Stripes,
     id: StripeId,
     member: usize,
@@ -31,7 +31,7 @@ pub(super) async fn makes_room(
     };
     let admits = |of: &&&Candidate| stripes.admits_in_wide(wide, position, of.site);
     let takers: Vec<Place> = order.iter().filter(admits).map(|of| (of.site, of.rack.clone())).collect();
-    let wanted = make_room(&change.rule(), &places, member, &takers, elsewhere);
+    let wanted = clearing_move(&change.rule(), &places, member, &takers, elsewhere);
     Ok(wanted.map(|(index, to)| {
         let from = SiteId(change.record.locations[index].site);
         ChunkMove { stripe: id, index, from, to }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_plan::movement::ChunkMove;
-use striate_plan::{ChunkState, Place, make_room};
+use striate_plan::{ChunkState, Place, clearing_move};
 use striate_stripe::{OpenedStripe, StripeError};
 
 use super::{Job, Learned, RepairOutcome};
@@ -35,7 +35,7 @@ impl Job<'_> {
         self.lost_members().find_map(|lost| {
             let takers: Vec<Place> =
                 self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect();
-            let (index, to) = make_room(&change.rule(), &change.places(), lost, &takers, elsewhere)?;
+            let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, elsewhere)?;
             let from = SiteId(change.record.locations[index].site);
             Some(ChunkMove { stripe: change.id, index, from, to })
         })

@@ -18,7 +18,7 @@ use striate_stripe::{Packer, is_hole, stripe_id};
 
 use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on};
 use crate::packing;
-use crate::sealing::{WIDE, len};
+use crate::sealed::{WIDE, len};
 
 const IA: StorageClass = StorageClass::StandardIa;
 const ARCHIVE: StorageClass = StorageClass::GlacierIr;

@@ -17,7 +17,7 @@ use striate_site::Site;
 use striate_stripe::{ChunkChoice, Packer, file_of, is_hole, wide_of};
 
 use crate::cluster::{Cluster, OneShot, content, go_on};
-use crate::sealing::WIDE;
+use crate::sealed::WIDE;
 
 const BUCKET: &str = "large";
 const BLOCK: usize = 1 << 20;

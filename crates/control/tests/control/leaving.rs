@@ -19,7 +19,7 @@ use striate_stripe::{Exchange, is_hole, wide_of};
 
 use crate::cluster::{BUCKET, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
-use crate::sealing::{OBJECTS, Sealing, WIDE, len, name, pack_options};
+use crate::sealed::{OBJECTS, Sealing, WIDE, len, name, pack_options};
 
 impl Sealing {
     pub async fn delete(&mut self, keys: impl Iterator<Item = usize>) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::{Cluster, content, go_on};
-use crate::sealing::Sealing;
+use crate::sealed::Sealing;
 use striate_control::movement::RebalanceOptions;
 use striate_control::{GarbageCollector, Rebalancer, verify};
 use striate_core::SiteId;

@@ -9,7 +9,7 @@ use striate_site::Site;
 use striate_stripe::{file_of, is_hole};
 
 use crate::cluster::go_on;
-use crate::sealing::Sealing;
+use crate::sealed::Sealing;
 
 /// Repairs, moves and drained chunks in all.
 const EVENTS: usize = 1_000;

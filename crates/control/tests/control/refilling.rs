@@ -13,7 +13,7 @@ use striate_meta::{ScanRange, keys};
 
 use crate::cluster::{BUCKET, content};
 use crate::dying::{Death, DyingStore, Stall, dying_client};
-use crate::sealing::{OBJECTS, Sealing, len, name, pack_options};
+use crate::sealed::{OBJECTS, Sealing, len, name, pack_options};
 
 /// Two of five neighbours die.
 fn dies(key: &usize) -> bool {

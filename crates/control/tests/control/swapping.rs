@@ -14,7 +14,7 @@ use striate_stripe::{Exchange, stripe_id};
 use crate::cluster::{BUCKET, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
 use crate::interposed::{cancel_entries, move_first};
-use crate::sealing::{OBJECTS, Sealing, WIDE, name, pack_options};
+use crate::sealed::{OBJECTS, Sealing, WIDE, name, pack_options};
 
 /// The local parity of a position's group.
 fn parity_of(position: usize) -> usize {

@@ -17,7 +17,7 @@ use striate_stripe::{Exchange, MemberUpdate, NewBytes, Stripes, file_of, is_hole
 
 use crate::cluster::{BUCKET, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
-use crate::sealing::{OBJECTS, Sealing, len, name};
+use crate::sealed::{OBJECTS, Sealing, len, name};
 
 /// What an object is after its partition was changed.
 fn changed(key: usize) -> Vec<u8> {

@@ -1,0 +1,328 @@
+//! What is lost of wide stripes is read and rebuilt, also where rules leave it one place or none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use striate_control::absence::Absent;
+use striate_control::repair_pace::RepairPace;
+use striate_control::{MoveOutcome, Rebalancer, heal, move_chunk, repair_stripe, verify};
+use striate_core::{SiteId, StripeId};
+use striate_meta::records::Stripe;
+use striate_meta::{Commit, keys};
+use striate_plan::movement::ChunkMove;
+use striate_site::Site;
+use striate_stripe::{Exchange, file_of, is_hole, release_stripe, wide_of};
+
+use crate::cluster::go_on;
+use crate::sealed::Sealing;
+
+impl Sealing {
+    /// A stripe without parities, one of its data chunks, where that is, and the site of another one in its rack, to which its wide stripe
+    /// would let it go. Beside this it would let it go to the last ones of the rack.
+    async fn with_one_way_out(&self) -> (StripeId, usize, [SiteId; 2], BTreeSet<SiteId>) {
+        let (racks, mut found) = (self.racks(), None);
+        for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+            for (index, other) in (0..4).flat_map(|index| (0..4).map(move |other| (index, other))) {
+                let [site, to] = [index, other].map(|of| SiteId(record.locations[of].site));
+                let wide = self.record(wide_of(&record.locations[index]).unwrap().0).await;
+                let is_free = |of: &SiteId| {
+                    racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0)
+                };
+                if index != other && is_free(&to) {
+                    let free = racks.keys().copied().filter(is_free).filter(|of| *of != to).collect();
+                    found = Some((id, index, [site, to], free));
+                }
+            }
+        }
+        found.unwrap()
+    }
+
+    /// A stripe that has parities of its own again, a member of it, its site, and the only other one to which its wide stripe lets it go: a
+    /// parity of the stripe is there.
+    async fn with_its_parity_in_the_way(&mut self) -> (StripeId, usize, SiteId, SiteId) {
+        let (stripes, racks) = (self.cluster.client.stripes().clone(), self.racks());
+        for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+            assert!(stripes.narrow_again(id).await.unwrap());
+            self.heal().await;
+            for index in 0..4 {
+                let site = SiteId(record.locations[index].site);
+                let wide = self.record(wide_of(&record.locations[index]).unwrap().0).await;
+                let is_free = |of: &SiteId| {
+                    racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0)
+                };
+                let free: Vec<SiteId> = racks.keys().copied().filter(is_free).collect();
+                for &to in &free {
+                    let from = SiteId(self.record(id).await.locations[5].site);
+                    let wanted = ChunkMove { stripe: id, index: 5, from, to };
+                    let moved = from == to
+                        || matches!(move_chunk(&stripes, &wanted).await.unwrap(), MoveOutcome::Moved { .. });
+                    if moved {
+                        self.lose_each(free.into_iter().filter(|of| *of != to)).await;
+                        return (id, index, site, to);
+                    }
+                }
+            }
+        }
+        panic!("no parity can be in the way");
+    }
+
+    /// Sites that are lost so that both of these members of a stripe are, neither may go anywhere, no wide stripe of the stripe lacks more
+    /// than three chunks beside its own members, and one as many and such a member.
+    async fn with_one_member_too_many(&self, record: &Stripe, lost: [usize; 2]) -> Option<BTreeSet<SiteId>> {
+        let racks = self.racks();
+        let mut wides = Vec::new();
+        for index in 0..4 {
+            wides.push(self.record(wide_of(&record.locations[index]).unwrap().0).await);
+        }
+        let holders: BTreeSet<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+        let mut gone: BTreeSet<SiteId> = lost.iter().map(|&of| SiteId(record.locations[of].site)).collect();
+        for &of in &lost {
+            let rack = &racks[&SiteId(record.locations[of].site)];
+            let is_free = |site: &&SiteId| {
+                racks[*site] == *rack && wides[of].locations.iter().all(|at| at.site != site.0)
+            };
+            gone.extend(racks.keys().filter(is_free).filter(|site| !holders.contains(site)));
+        }
+        let all: Vec<SiteId> = racks.keys().copied().filter(|site| !holders.contains(site)).collect();
+        let lacking = |of: usize, gone: &BTreeSet<SiteId>| {
+            let own = SiteId(record.locations[of].site);
+            wides[of]
+                .locations
+                .iter()
+                .filter(|at| at.site != own.0 && gone.contains(&SiteId(at.site)))
+                .count()
+        };
+        for (one, two) in all.iter().flat_map(|one| all.iter().map(move |two| (*one, *two))) {
+            let gone: BTreeSet<SiteId> = gone.iter().copied().chain([one, two]).collect();
+            let counts: Vec<usize> = (0..4).map(|of| lacking(of, &gone)).collect();
+            if counts.iter().all(|&count| count <= 3) && lost.iter().any(|&of| counts[of] == 3) {
+                return Some(gone);
+            }
+        }
+        None
+    }
+
+    /// Sites are lost for good, one after the other; what each had is rebuilt before the next one goes.
+    async fn lose_each(&mut self, sites: impl IntoIterator<Item = SiteId>) {
+        for gone in sites {
+            let at = self.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
+            self.cluster.retire(at).await;
+            self.heal().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    // Of each wide stripe as many chunks as it may lose, members and parities.
+    for (id, record) in sealing.wide_stripes().await {
+        for position in [0, 7, 12] {
+            let site = SiteId(record.locations[position].site);
+            sealing.lose(file_of(id, &record, position), site);
+        }
+    }
+    sealing.assert_reads().await;
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.progress.damaged > 0 && verified.queued > 0, "{verified:?}");
+    sealing.heal().await;
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}
+
+/// One data chunk of a stripe that has dropped its parities cannot be computed now: too much of its wide stripe is away. Another can, by
+/// another wide stripe.
+#[tokio::test(start_paused = true)]
+async fn a_member_is_rebuilt_beside_one_that_cannot_be() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let stripes = sealing.cluster.stripes().await;
+    let of_two = stripes.iter().filter(|(_, record)| record.dropped).find_map(|(id, record)| {
+        let wides: Vec<_> = record.locations[..4].iter().map(|at| wide_of(at).unwrap().0).collect();
+        let other = wides.iter().position(|wide| *wide != wides[0])?;
+        Some((*id, record.clone(), wides[0], other))
+    });
+    let (id, record, wide, other) = of_two.expect("a stripe with members in two wide stripes");
+    let wide_record = sealing.record(wide).await;
+    for position in 0..wide_record.locations.len() {
+        if !is_hole(&wide_record, position) {
+            let file = file_of(wide, &wide_record, position);
+            sealing.lose(file, SiteId(wide_record.locations[position].site));
+        }
+    }
+    let lost = file_of(id, &record, other);
+    sealing.lose(lost, SiteId(record.locations[other].site));
+    verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    heal(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    let now = sealing.record(id).await;
+    let made = file_of(id, &now, other);
+    let has_it =
+        |site: &std::sync::Arc<crate::cluster::BreakableSite>| site.chunks.lock().contains_key(&made);
+    assert!(made != lost && sealing.cluster.sites.iter().any(has_it), "{now:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rack_may_be_lost_and_its_chunks_go_where_locality_stays_exact() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let rack = sealing.cluster.sites[0].rack();
+    let lost: Vec<usize> =
+        (0..sealing.cluster.sites.len()).filter(|&at| sealing.cluster.sites[at].rack() == rack).collect();
+    for &site in &lost {
+        *sealing.cluster.sites[site].down.lock() = true;
+    }
+    sealing.assert_reads().await;
+    for &site in &lost {
+        *sealing.cluster.sites[site].down.lock() = false;
+    }
+    sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
+    sealing.assert_reads().await;
+    // One site after the other is given up and emptied by repair.
+    for _ in 0..4 {
+        sealing.cluster.retire(0).await;
+        sealing.heal().await;
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
+}
+
+/// With five sites in each rack a lost chunk's wide stripe mostly leaves one of them for it, which may have another chunk of its own
+/// stripe. Without parities of its own that does not matter, until it is to have parities again.
+#[tokio::test(start_paused = true)]
+async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of_the_stripe_is_left() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (id, index, [site, to], free) = sealing.with_one_way_out().await;
+    sealing.lose_each(free.into_iter().chain([site])).await;
+    let record = sealing.record(id).await;
+    assert_eq!(record.locations[index].site, to.0);
+    assert_eq!(record.locations.iter().filter(|at| at.site == to.0).count(), 2);
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+    assert!(!sealing.cluster.client.stripes().narrow_again(id).await.unwrap(), "two chunks on a site");
+    assert_eq!(sealing.record(id).await, record);
+}
+
+/// The same of a stripe that has its own parities again: that it may have them must not cost its wide stripe what it may lose.
+#[tokio::test(start_paused = true)]
+async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site() {
+    for are_made in [false, true] {
+        let mut sealing = Sealing::start().await;
+        sealing.seal().await;
+        sealing.collect().await;
+        let (id, index, [site, to], free) = sealing.with_one_way_out().await;
+        sealing.lose_each(free).await;
+        assert!(sealing.cluster.client.stripes().narrow_again(id).await.unwrap());
+        if are_made {
+            sealing.heal().await;
+        }
+        sealing.lose_each([site]).await;
+        let record = sealing.record(id).await;
+        assert_eq!(record.locations[index].site, to.0);
+        let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+        assert!(verified.is_clean(), "{verified:?}");
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
+}
+
+/// Where another chunk of the stripe can be elsewhere, that one moves, and the stripe keeps its parities.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_in_the_way_of_a_member_moves_first() {
+    for drains in [false, true] {
+        let mut sealing = Sealing::start().await;
+        sealing.seal().await;
+        sealing.collect().await;
+        let (id, index, site, to) = sealing.with_its_parity_in_the_way().await;
+        let stripes = sealing.cluster.client.stripes().clone();
+        if drains {
+            stripes.set_draining(site, true);
+            let rebalancer = Rebalancer::default();
+            while rebalancer.look(&stripes).await.unwrap() > 0 {}
+        } else {
+            sealing.lose_each([site]).await;
+        }
+        let record = sealing.record(id).await;
+        assert_eq!((record.locations[index].site, record.dropped), (to.0, false), "{record:?}");
+        assert!(record.locations.iter().filter(|at| at.site == to.0).count() == 1, "{record:?}");
+        sealing.assert_whole().await;
+        sealing.assert_clean().await;
+        sealing.assert_reads().await;
+    }
+}
+
+/// Where its wide stripes lack more already than they may, the stripe's own parities are what its chunks are rebuilt from: they stay.
+#[tokio::test(start_paused = true)]
+async fn parities_stay_where_wide_stripes_lack_too_much_already() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (id, index, [site, _], free) = sealing.with_one_way_out().await;
+    sealing.lose_each(free).await;
+    let stripes = sealing.cluster.client.stripes().clone();
+    assert!(stripes.narrow_again(id).await.unwrap());
+    sealing.heal().await;
+    let record = sealing.record(id).await;
+    let (wide, _) = wide_of(&record.locations[(index + 1) % 4]).unwrap();
+    let repair = async |gone: BTreeSet<SiteId>| {
+        let absent = Absent { gone, awaited: BTreeSet::new() };
+        repair_stripe(&stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap()
+    };
+    // What is known to be damaged there counts as well.
+    let mut tx = stripes.transaction();
+    tx.put(keys::debt(wide), Bytes::new());
+    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    let outcome = repair(BTreeSet::from([site])).await;
+    assert_eq!((outcome.chunks, outcome.still_lost), (0, 1), "{outcome:?}");
+    let mut tx = stripes.transaction();
+    tx.delete(keys::debt(wide));
+    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    // A member that stays lost this time would have its wide stripe alone.
+    let mut tried = 0;
+    for other in (0..4).filter(|&other| other != index) {
+        let Some(gone) = sealing.with_one_member_too_many(&record, [index, other]).await else { continue };
+        let outcome = repair(gone).await;
+        assert_eq!((outcome.chunks, outcome.still_lost), (0, 2), "{outcome:?}");
+        assert_eq!(sealing.record(id).await, record);
+        tried += 1;
+    }
+    assert!(tried > 0, "no sites are such that a wide stripe lacks three others");
+    let outcome = repair(BTreeSet::from([site])).await;
+    assert!(outcome.is_whole() && sealing.record(id).await.dropped, "{outcome:?}");
+}
+
+/// And of a dead one, which must be whole before it can leave.
+#[tokio::test(start_paused = true)]
+async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leaves() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (id, index, [site, to], free) = sealing.with_one_way_out().await;
+    sealing.lose_each(free).await;
+    let stripes = sealing.cluster.client.stripes().clone();
+    assert!(stripes.narrow_again(id).await.unwrap());
+    sealing.heal().await;
+    let mut tx = stripes.transaction();
+    let row = stripes.meta().get(&keys::stripe(id)).await.unwrap().unwrap();
+    tx.require_unchanged(keys::stripe(id), Some(&row));
+    release_stripe(&mut tx, id, &row.record().unwrap());
+    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    sealing.lose_each([site]).await;
+    let record = sealing.record(id).await;
+    assert!(record.dead && record.locations[index].site == to.0, "{record:?}");
+    for (wide, _) in record.locations.iter().filter_map(wide_of) {
+        assert_eq!(stripes.leave_wide(wide).await.unwrap(), Exchange::Done);
+    }
+    assert!(stripes.release_dead(id).await.unwrap());
+    sealing.assert_whole().await;
+}
