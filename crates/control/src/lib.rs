@@ -41,6 +41,7 @@ pub mod pack_run;
 pub mod pack_setting;
 pub mod packing;
 pub mod packing_service;
+mod packing_turn;
 pub mod parts;
 pub mod placements;
 pub mod repacking;

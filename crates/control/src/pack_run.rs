@@ -218,7 +218,14 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         })
         .await?;
         self.report.sealed.push((bucket.name.clone(), report));
-        leave_dead(self.stripes).await?;
+        if flow.is_continue() {
+            let (progress, tell) = (&self.report.progress, &mut self.tell);
+            leave_dead(self.stripes, &mut || {
+                flow = tell(progress);
+                flow
+            })
+            .await?;
+        }
         Ok(flow)
     }
 

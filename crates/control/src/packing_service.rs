@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -24,6 +24,7 @@ use crate::pack_journal::{PackJournal, sum, tell, told, write_bucket};
 use crate::pack_setting::{PackDecision, decide_packing};
 use crate::pack_walk::{Step, Walk};
 use crate::packing::PackOptions;
+use crate::packing_turn::{PackingTurn, SEEN_WITHIN, is_taken};
 use crate::repacking::Repacker;
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
@@ -76,18 +77,24 @@ struct Shared {
     /// Those who want it to rest, and how many did since it began.
     holds: AtomicUsize,
     rests: AtomicUsize,
+    /// It runs in this process.
+    runs: AtomicBool,
+    /// A process packs by hand.
+    is_turn_taken: AtomicBool,
     /// Kept while it looks.
     looking: futures::lock::Mutex<()>,
     journal: Mutex<PackJournal>,
 }
 
 /// While it is kept the service begins no group.
-#[derive(Debug)]
-pub struct PackingHold(Arc<Shared>);
+pub struct PackingHold {
+    service: Arc<Shared>,
+    turn: PackingTurn,
+}
 
 impl Drop for PackingHold {
     fn drop(&mut self) {
-        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+        self.service.holds.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -109,8 +116,10 @@ impl PackingService {
         }
         let looking = futures::lock::Mutex::new(());
         let (holds, rests) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (runs, is_turn_taken) = (AtomicBool::new(false), AtomicBool::new(false));
         let journal = Mutex::default();
-        Self { shared: Arc::new(Shared { options, holds, rests, looking, journal }) }
+        let shared = Shared { options, holds, rests, runs, is_turn_taken, looking, journal };
+        Self { shared: Arc::new(shared) }
     }
 
     /// What it was told.
@@ -118,18 +127,30 @@ impl PackingService {
         &self.shared.options
     }
 
-    /// Keeps it from writing groups as long as the answer lives: for somebody who packs beside it. A group that is being
-    /// written is waited for.
-    pub async fn hold(&self) -> PackingHold {
+    /// The turn to pack by hand, in this process, while the service rests here and elsewhere: what it is writing is waited for. `None` while
+    /// another process has it.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn hold(&self, stripes: &Stripes) -> Result<Option<PackingHold>, StripeError> {
+        let Some(turn) = PackingTurn::take(stripes).await? else { return Ok(None) };
         self.shared.rests.fetch_add(1, Ordering::Relaxed);
         self.shared.holds.fetch_add(1, Ordering::Relaxed);
-        let hold = PackingHold(Arc::clone(&self.shared));
+        let hold = PackingHold { service: Arc::clone(&self.shared), turn };
         drop(self.shared.looking.lock().await);
-        hold
+        if !self.shared.runs.load(Ordering::Relaxed) {
+            hold.turn.settle().await;
+        }
+        Ok(Some(hold))
     }
 
     fn is_held(&self) -> bool {
-        self.shared.holds.load(Ordering::Relaxed) > 0
+        self.shared.holds.load(Ordering::Relaxed) > 0 || self.shared.is_turn_taken.load(Ordering::Relaxed)
+    }
+
+    /// `Break` while somebody holds it.
+    fn flow(&self) -> ControlFlow<()> {
+        if self.is_held() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Packs, and gives back the space of what is dead, for ever. In one process of a cluster at a time.
@@ -139,8 +160,26 @@ impl PackingService {
             let before = told(&stripes).await.unwrap_or_default();
             let now = stripes.runtime().now();
             self.shared.journal.lock().begin(&self.shared.options, now, before);
-            futures::future::join(self.keep_looking(&stripes), self.keep_telling(&stripes)).await;
+            self.shared.runs.store(true, Ordering::Relaxed);
+            let (looking, telling) = (self.keep_looking(&stripes), self.keep_telling(&stripes));
+            futures::future::join3(looking, telling, self.keep_asking(&stripes)).await;
         })
+    }
+
+    /// Asks whether another process packs by hand.
+    async fn keep_asking(&self, stripes: &Stripes) {
+        let shared = &self.shared;
+        loop {
+            match is_taken(stripes).await {
+                Ok(is_taken) => {
+                    if shared.is_turn_taken.swap(is_taken, Ordering::Relaxed) && !is_taken {
+                        shared.rests.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "who packs by hand is not known now"),
+            }
+            stripes.runtime().sleep(SEEN_WITHIN).await;
+        }
     }
 
     /// Writes down how far it is, where other processes see it.
@@ -226,7 +265,7 @@ impl Looks {
             }
         }
         let leaving_since = stripes.runtime().now();
-        if leave_dead(stripes).await? > 0 {
+        if leave_dead(stripes, &mut || service.flow()).await? > 0 {
             busy += stripes.runtime().now() - leaving_since;
         }
         self.counted.retain(|name, _| seen.binary_search(name).is_ok());
@@ -246,10 +285,7 @@ impl Looks {
             return Ok(());
         }
         let options = &service.shared.options.pack;
-        let mut tell = |_: &[_]| match service.is_held() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
+        let mut tell = |_: &[_]| service.flow();
         let done = self.repacker.repack_while(stripes, packer, options, &mut tell).await?;
         let released = service.shared.journal.lock().followed(&done);
         if released > 0 {
@@ -290,7 +326,7 @@ impl Looks {
                 let at = stripes.runtime().now();
                 service.shared.journal.lock().packed(at, &told.packed, &step.packed);
                 told = *step;
-                if service.is_held() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                service.flow()
             })
             .await?;
         if let Some(reason) = &walk.held_up {
@@ -320,11 +356,7 @@ impl Looks {
         stripes: &Stripes,
     ) -> Result<Duration, StripeError> {
         let began = stripes.runtime().now();
-        let report = seal_bucket(stripes, packer, bucket, options, &mut |_| match service.is_held() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        })
-        .await?;
+        let report = seal_bucket(stripes, packer, bucket, options, &mut |_| service.flow()).await?;
         if report.sealed > 0 || report.given_up > 0 {
             tracing::info!(bucket, ?report, "cold partitions were sealed");
         }

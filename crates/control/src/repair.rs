@@ -224,17 +224,23 @@ impl<'a> Job<'a> {
                 return self.make_room(&wanted, learned).await;
             }
             self.gives_up_parities = self.may_give_up_parities(learned).await?;
+            if !self.gives_up_parities
+                && let Some(wanted) = self.in_the_way_in_wide(learned).await?
+            {
+                return self.make_room(&wanted, learned).await;
+            }
         }
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
             Err(_) if self.lost_members().next().is_some() => return self.run_around(learned).await,
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
-                return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(0) }));
+                return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(learned.rebuilt) }));
             }
             Ok(None) => {
                 let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
-                return Ok(settled.then(|| RepairOutcome { refused: learned.refusals(), ..self.outcome(0) }));
+                let done = self.outcome(learned.rebuilt);
+                return Ok(settled.then(|| RepairOutcome { refused: learned.refusals(), ..done }));
             }
             Ok(Some(plan)) => plan,
         };

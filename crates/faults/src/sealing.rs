@@ -3,6 +3,7 @@
 //! wide stripes that are being built, goes on with some beside the service, and gives some up; and has some that are sealed get
 //! parities of their own again, or members change places with their local parities, whether that saves anything or not.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::Client;
@@ -44,7 +45,7 @@ async fn resume_all(cluster: &Cluster, stripes: &Stripes) -> Result<(), StripeEr
     resume_wide(stripes).await?;
     // Meanwhile others may take the places of what is dead.
     if !cluster.moves_chunks() || cluster.draw(LEFT) == 0 {
-        leave_dead(stripes).await?;
+        leave_dead(stripes, &mut || ControlFlow::Continue(())).await?;
     }
     Ok(())
 }

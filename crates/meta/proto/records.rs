@@ -758,7 +758,7 @@ pub struct Process {
     #[prost(uint64, tag = "7")]
     pub writer_lease: u64,
 }
-/// Who does what must happen in one place. Row: leader.
+/// Who does what must happen in one place. Rows: leader, work/packing-turn.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Leader {
     /// Whoever holds this lease; when it has ended anybody may take over.

@@ -93,6 +93,11 @@ pub fn packing_work() -> Bytes {
     Bytes::from_static(b"w/packing")
 }
 
+/// Which process packs by hand.
+pub fn packing_turn() -> Bytes {
+    Bytes::from_static(b"w/packing-turn")
+}
+
 /// What copies of partitions there are.
 pub fn copies_work() -> Bytes {
     Bytes::from_static(b"w/copies")

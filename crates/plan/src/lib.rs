@@ -70,7 +70,7 @@ pub use heat::{Partition, PartitionHeat, PartitionReads};
 pub use hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use load_direction::{DirectionProblem, LoadDirection};
 pub use lrs::LeastRecentlySelected;
-pub use making_room::{Place, clearing_move};
+pub use making_room::{Place, admits_at, clearing_move};
 pub use parities::{ParityBudget, PopularBlock};
 pub use placement::{Candidate, draw_order};
 pub use placement_rule::{PlacementRule, Strength};

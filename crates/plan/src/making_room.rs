@@ -36,8 +36,21 @@ fn admits_after(
     (moved, to): (usize, &Place),
 ) -> bool {
     let place = |at: usize| if at == moved { Some(to) } else { places[at].as_ref() };
-    let others: Vec<(usize, &Place)> =
-        (0..places.len()).filter(|&at| at != index).filter_map(|at| Some((at, place(at)?))).collect();
+    admits(rule, (0..places.len()).filter_map(|at| Some((at, place(at)?))), (index, taker))
+}
+
+/// Whether the chunk `index` may go to `taker` as all is.
+pub fn admits_at(rule: &PlacementRule, places: &[Option<Place>], index: usize, taker: &Place) -> bool {
+    let places = places.iter().enumerate().filter_map(|(at, place)| Some((at, place.as_ref()?)));
+    admits(rule, places, (index, taker))
+}
+
+fn admits<'a>(
+    rule: &PlacementRule,
+    places: impl Iterator<Item = (usize, &'a Place)>,
+    (index, taker): (usize, &Place),
+) -> bool {
+    let others: Vec<(usize, &Place)> = places.filter(|&(at, _)| at != index).collect();
     others.iter().all(|(_, (site, _))| *site != taker.0)
         && rule.admits(index, &taker.1, others.iter().map(|&(at, (_, rack))| (at, rack)))
 }
@@ -65,6 +78,13 @@ mod tests {
         assert_eq!(room(places.clone(), to), Some((2, SiteId(12))));
         assert_eq!(room(places.clone(), |chunk| to(chunk).filter(|_| chunk != 2)), None, "it may not");
         assert_eq!(room(places, |_| Some(place(9, 0))), None, "to where the other is to be");
+    }
+
+    #[test]
+    fn a_chunk_may_go_where_no_other_is_and_its_rack_is_not_full() {
+        let places = [Some(place(1, 1)), Some(place(2, 0)), Some(place(3, 1)), None];
+        let admits = |site, rack| admits_at(&PlacementRule::at_most(2, 4), &places, 1, &place(site, rack));
+        assert_eq!([admits(9, 1), admits(1, 0), admits(2, 0), admits(9, 2)], [false, false, true, true]);
     }
 
     #[test]

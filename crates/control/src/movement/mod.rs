@@ -20,5 +20,6 @@ pub(crate) use mover::verify_new;
 pub use mover::{MoveOutcome, move_chunk};
 pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
 pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};
+pub(crate) use room::find_move_in_wide;
 pub use source::AccessSource;
 pub use underway::Underway;

@@ -1,13 +1,14 @@
-//! Room for a member of a wide stripe that must leave its site: another chunk of the stripe that it was written in moves first.
+//! Room for a member of a wide stripe that must leave its site, or has lost it: another chunk moves first, of the stripe that it was written
+//! in, or of the wide one.
 
 use striate_core::{SiteId, StripeId};
 use striate_plan::movement::ChunkMove;
-use striate_plan::{Candidate, Place, clearing_move, draw_order};
+use striate_plan::{Candidate, Place, admits_at, clearing_move, draw_order};
 use striate_site::Priority;
-use striate_stripe::{OpenedStripe, StripeError, Stripes};
+use striate_stripe::{OpenedStripe, StripeChange, StripeError, Stripes, is_hole};
 
-/// The move of another chunk of a stripe that lets its chunk `member` go where its wide stripe lets it, from `position` there. `None` where
-/// no single move does.
+/// The move of another chunk, of the stripe or of its wide stripe, that lets its chunk `member` go where both let it; it is at `position` of
+/// the wide stripe. `None` where no single move does.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -31,9 +32,46 @@ pub(super) async fn find_clearing_move(
     };
     let admits = |of: &&&Candidate| stripes.admits_in_wide(wide, position, of.site);
     let takers: Vec<Place> = order.iter().filter(admits).map(|of| (of.site, of.rack.clone())).collect();
-    let wanted = clearing_move(&change.rule(), &places, member, &takers, elsewhere);
-    Ok(wanted.map(|(index, to)| {
+    if let Some((index, to)) = clearing_move(&change.rule(), &places, member, &takers, elsewhere) {
         let from = SiteId(change.record.locations[index].site);
-        ChunkMove { stripe: id, index, from, to }
-    }))
+        return Ok(Some(ChunkMove { stripe: id, index, from, to }));
+    }
+    let is_well = |site: SiteId| candidates.iter().any(|of| of.site == site);
+    find_move_in_wide(stripes, &change, member, (wide, position), &takers, is_well).await
+}
+
+/// The move of another chunk of the wide stripe within its rack, to one of `takers`: sites that the wide stripe leaves to the member, and its
+/// own stripe does not. The member may then have that chunk's place, if `is_well` says that the site takes chunks. `None` where there is no
+/// such chunk.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn find_move_in_wide(
+    stripes: &Stripes,
+    change: &StripeChange<'_>,
+    member: usize,
+    (wide, position): (&OpenedStripe, usize),
+    takers: &[Place],
+    is_well: impl Fn(SiteId) -> bool,
+) -> Result<Option<ChunkMove>, StripeError> {
+    let (rule, places) = (change.rule(), change.places());
+    for at in (0..wide.code.n()).filter(|&at| at != position && !is_hole(&wide.record, at)) {
+        let from = SiteId(wide.record.locations[at].site);
+        let Some(place) = change.rack_of(from).map(|rack| (from, rack)) else { continue };
+        let taker = takers.iter().find(|(site, rack)| *rack == place.1 && *site != from);
+        let Some(&(to, _)) = taker.filter(|_| is_well(from)) else { continue };
+        if !admits_at(&rule, &places, member, &place) {
+            continue;
+        }
+        let (stripe, index) = match wide.record.members.get(at) {
+            Some(other) => (other.stripe_id(), other.index as usize),
+            None => (Some(wide.id), at),
+        };
+        let Some(stripe) = stripe.filter(|&id| id != change.id) else { continue };
+        let has_none = |of: OpenedStripe| of.record.locations.iter().all(|at| at.site != to.0);
+        if stripes.find(stripe).await?.is_some_and(has_none) {
+            return Ok(Some(ChunkMove { stripe, index, from, to }));
+        }
+    }
+    Ok(None)
 }

@@ -2,7 +2,8 @@
 //!
 //! A wide stripe leaves a lost member the sites of a rack or two that have none of its chunks: where racks have five sites, often one.
 //! The stripe that the member was written in may have another chunk there, or enough of them in that rack. Then such a chunk moves
-//! elsewhere. Where none can, the stripe gives up its parities, if wide stripes protect all its data chunks: its rule no longer binds.
+//! elsewhere. Where none can, the stripe gives up its parities, if wide stripes protect all its data chunks: its rule no longer binds. Else
+//! another chunk of the wide stripe moves there, and the lost member gets the place that it leaves.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use striate_plan::{ChunkState, Place, clearing_move};
 use striate_stripe::{OpenedStripe, StripeError};
 
 use super::{Job, Learned, RepairOutcome};
-use crate::movement::{MoveOutcome, move_chunk};
+use crate::movement::{MoveOutcome, find_move_in_wide, move_chunk};
 
 impl Job<'_> {
     /// Whether the stripe's own rule bars every site to which wide stripes would let its lost members go.
@@ -33,12 +34,36 @@ impl Job<'_> {
             _ => None,
         };
         self.lost_members().find_map(|lost| {
-            let takers: Vec<Place> =
-                self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect();
+            let takers = self.places_for(lost, learned);
             let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, elsewhere)?;
             let from = SiteId(change.record.locations[index].site);
             Some(ChunkMove { stripe: change.id, index, from, to })
         })
+    }
+
+    /// The places to which its wide stripe lets a lost member go.
+    fn places_for(&self, lost: usize, learned: &Learned) -> Vec<Place> {
+        self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect()
+    }
+
+    /// The move of another chunk of a lost member's wide stripe, that leaves a place to which its own stripe lets the lost one go.
+    pub(super) async fn in_the_way_in_wide(
+        &self,
+        learned: &Learned,
+    ) -> Result<Option<ChunkMove>, StripeError> {
+        let well: BTreeSet<SiteId> = self.takers(&[], learned).into_iter().map(|of| of.site).collect();
+        for lost in self.lost_members() {
+            let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, lost).await? else {
+                continue;
+            };
+            let (takers, is_well) = (self.places_for(lost, learned), |site| well.contains(&site));
+            let wide = (&wide, position);
+            let wanted = find_move_in_wide(self.stripes, &self.change, lost, wide, &takers, is_well).await?;
+            if wanted.is_some() {
+                return Ok(wanted);
+            }
+        }
+        Ok(None)
     }
 
     /// Moves a chunk out of the way of a lost member. Asks for another round, unless it cannot be moved now.
@@ -51,6 +76,10 @@ impl Job<'_> {
         tracing::debug!(?wanted, ?outcome, "a chunk is in the way of one that is lost");
         match outcome {
             MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => Ok(None),
+            MoveOutcome::LeftToRepair if wanted.stripe != self.change.id => {
+                learned.refusals.insert(wanted.to, "a chunk in the way is to be repaired first".to_owned());
+                Ok(None)
+            }
             MoveOutcome::LeftToRepair => {
                 learned.chunks.insert(self.change.chunk(wanted.index), ChunkState::Lost);
                 Ok(None)

@@ -410,7 +410,8 @@ impl<'a> Run<'a> {
                 tracing::info!(wide = %id, members = count, "partitions were sealed");
                 Ok(true)
             }
-            WideStep::Aborted | WideStep::Gone => {
+            WideStep::Postponed if reason.is_none() => Ok(true),
+            WideStep::Aborted | WideStep::Gone | WideStep::Postponed => {
                 self.report.given_up += 1;
                 self.report.held_up =
                     Some(reason.unwrap_or_else(|| "a partition has changed meanwhile".to_owned()));
@@ -420,19 +421,35 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Goes on with a wide stripe. One whose parities cannot be made is given up, with the reason: its members stay what they were.
+/// Goes on with a wide stripe. One whose parities cannot be made is given up, with the reason: its members stay what they were. What is
+/// amiss with it does not hold up others.
+///
+/// # Errors
+/// When the metadata store fails.
 async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<String>), StripeError> {
-    match stripes.advance_wide(id).await {
-        Err(StripeError::Meta(error)) => Err(error.into()),
+    let why = match stripes.advance_wide(id).await {
+        Err(StripeError::Meta(error)) => return Err(error.into()),
+        Err(error) => error,
+        Ok(step) => return Ok((step, None)),
+    };
+    tracing::warn!(wide = %id, error = %why, "a wide stripe cannot be made now");
+    // It waits until that is repaired.
+    stripes.report_damage(&why).await?;
+    let step = match give_up(stripes, id).await {
+        Err(StripeError::Meta(error)) => return Err(error.into()),
         Err(error) => {
-            tracing::warn!(wide = %id, %error, "a wide stripe cannot be made now, and is given up");
-            // It waits until that is repaired.
-            stripes.report_damage(&error).await?;
-            if !stripes.abort_wide(id).await? {
-                return Err(error);
-            }
-            Ok((stripes.advance_wide(id).await?, Some(error.to_string())))
+            tracing::warn!(wide = %id, %error, "it cannot be given up now; the next look retries");
+            WideStep::Postponed
         }
-        Ok(step) => Ok((step, None)),
+        Ok(step) => step,
+    };
+    Ok((step, Some(why.to_string())))
+}
+
+/// Gives a wide stripe up if it is not sealed yet.
+async fn give_up(stripes: &Stripes, id: StripeId) -> Result<WideStep, StripeError> {
+    match stripes.abort_wide(id).await? {
+        true => stripes.advance_wide(id).await,
+        false => Ok(WideStep::Postponed),
     }
 }

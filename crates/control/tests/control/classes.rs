@@ -8,15 +8,15 @@ use striate_client::{
     ClassSetting, CopyRequest, CreateBucket, ExpectedDigests, ObjectAttributes, PutRequest, WriteCondition,
 };
 use striate_control::{
-    PackReport, SealOptions, SealReport, cold_of, cold_warnings, leave_dead, pack_bucket, repack_marked,
-    seal_bucket, verify,
+    PackReport, SealOptions, SealReport, cold_of, cold_warnings, pack_bucket, repack_marked, seal_bucket,
+    verify,
 };
 use striate_core::{StorageClass, StripeId};
 use striate_meta::records::{Bucket, Object, Stripe, object::Body};
 use striate_meta::{ScanRange, keys};
 use striate_stripe::{Packer, is_hole, stripe_id};
 
-use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on};
+use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on, leave_all};
 use crate::packing;
 use crate::sealed::{WIDE, len};
 
@@ -297,7 +297,7 @@ async fn vacant_places_are_for_partitions_of_the_same_profile() {
     }
     let stripes = classes.cluster.client.stripes();
     repack_marked(stripes, &classes.packer, &packing::options()).await.unwrap();
-    leave_dead(stripes).await.unwrap();
+    leave_all(stripes).await;
     // Those of the class that have waited take some.
     classes.seal().await;
     let holes = classes.holes().await;

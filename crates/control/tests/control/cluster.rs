@@ -16,6 +16,7 @@ use striate_client::{
     PutRequest, WriteCondition,
 };
 use striate_codec::crc32c;
+use striate_control::leave_dead;
 use striate_core::{ChunkId, Formats, InForce, LoadReport, Profile, RackId, SiteId, StripeId};
 use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
@@ -24,6 +25,7 @@ use striate_site::{
     AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream,
     Site, SiteDirectory, SiteError, SiteStatus, SliceStream, StoreStatus, WriteRequest, combine,
 };
+use striate_stripe::Stripes;
 
 pub const BUCKET: &str = "bucket";
 
@@ -488,6 +490,11 @@ impl Cluster {
 /// Progress of a heal or a verification that nobody looks at and nobody stops.
 pub fn go_on<T>(_: &T) -> ControlFlow<()> {
     ControlFlow::Continue(())
+}
+
+/// Has what is dead leave its wide stripes; answers how many stripes have left.
+pub async fn leave_all(stripes: &Stripes) -> u64 {
+    leave_dead(stripes, &mut || ControlFlow::Continue(())).await.unwrap()
 }
 
 /// A put without conditions.

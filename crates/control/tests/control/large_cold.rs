@@ -9,14 +9,14 @@ use striate_client::{
     CompleteUpload, CompletedPart, CreateBucket, CreateUpload, GetRequest, ObjectAttributes, PutRequest,
     ReadRange, UploadPartRequest, WriteCondition,
 };
-use striate_control::{SealOptions, SealReport, leave_dead, seal_bucket, verify};
+use striate_control::{SealOptions, SealReport, seal_bucket, verify};
 use striate_core::{Layout, SiteId};
 use striate_meta::records::Stripe;
 use striate_meta::{ScanRange, keys};
 use striate_site::Site;
 use striate_stripe::{ChunkChoice, Packer, file_of, is_hole, wide_of};
 
-use crate::cluster::{Cluster, OneShot, content, go_on};
+use crate::cluster::{Cluster, OneShot, content, go_on, leave_all};
 use crate::sealed::WIDE;
 
 const BUCKET: &str = "large";
@@ -207,7 +207,7 @@ async fn they_are_sealed_and_no_row_of_an_object_a_block_or_a_part_changes() {
         large.objects.remove(key);
     }
     large.collect().await;
-    leave_dead(&stripes).await.unwrap();
+    leave_all(&stripes).await;
     large.collect().await;
     large.assert_reads().await;
     let left = large.cluster.stripes().await;

@@ -7,8 +7,8 @@ use striate_client::WriteCondition;
 use striate_control::absence::Absent;
 use striate_control::repair_pace::RepairPace;
 use striate_control::{
-    HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, leave_dead, pack_bucket, repack_marked,
-    repair_stripe, resume_wide, seal_bucket, verify,
+    HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, pack_bucket, repack_marked, repair_stripe,
+    resume_wide, seal_bucket, verify,
 };
 use striate_core::StripeId;
 use striate_meta::keys;
@@ -17,7 +17,7 @@ use striate_plan::heat::PartitionReads;
 use striate_site::Site;
 use striate_stripe::{Exchange, is_hole, wide_of};
 
-use crate::cluster::{BUCKET, content, go_on};
+use crate::cluster::{BUCKET, content, go_on, leave_all};
 use crate::dying::{Death, DyingStore, dying_client};
 use crate::sealed::{OBJECTS, Sealing, WIDE, len, name, pack_options};
 
@@ -48,7 +48,7 @@ impl Sealing {
     }
 
     pub async fn leave(&self) -> u64 {
-        leave_dead(self.cluster.client.stripes()).await.unwrap()
+        leave_all(self.cluster.client.stripes()).await
     }
 
     pub async fn dead(&self) -> usize {
@@ -288,7 +288,7 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
             let mut tell = go_on;
             let work = async {
                 seal_bucket(dying.stripes(), &packer, BUCKET, &wide, &mut tell).await.unwrap();
-                leave_dead(dying.stripes()).await.unwrap();
+                leave_all(dying.stripes()).await;
             };
             let killed = sealing.cluster.runtime.timeout(Duration::from_secs(200), work).await;
             ended |= killed.is_ok();
@@ -347,7 +347,7 @@ async fn a_process_that_dies_at_any_commit_while_wide_stripes_go_leaves_nothing_
             let meta = DyingStore::new(sealing.cluster.meta.clone());
             let dying = dying_client(&sealing.cluster, &meta).await;
             *meta.death.lock() = Some(Death { commits: 3 * commits + usize::from(is_made), is_made });
-            let work = async { leave_dead(dying.stripes()).await.unwrap() };
+            let work = async { leave_all(dying.stripes()).await };
             let killed = sealing.cluster.runtime.timeout(Duration::from_secs(200), work).await;
             ended |= killed.is_ok();
             drop(dying);
@@ -447,7 +447,7 @@ async fn a_repair_of_what_goes_meanwhile_has_nothing_to_say() {
     let meta = DyingStore::new(sealing.cluster.meta.clone());
     let client = dying_client(&sealing.cluster, &meta).await;
     let meanwhile = async move {
-        leave_dead(&others).await.unwrap();
+        leave_all(&others).await;
     };
     *meta.after_get.lock() = Some((keys::stripe(id), Box::pin(meanwhile)));
     let (absent, pace) = (Absent::default(), RepairPace::unlimited());

@@ -13,6 +13,7 @@ use striate_meta::records::{self, PackedBucket, PackingFigures, PackingWork};
 use striate_meta::{Commit, keys};
 
 use crate::cluster::{BUCKET, Cluster, content, go_on};
+use crate::dying::{Death, DyingStore, dying_client};
 use crate::packing::{OBJECTS, Packing, len, name, options};
 
 const SMALL: Setting = Setting::Partitions(64 << 10);
@@ -191,12 +192,37 @@ async fn a_group_that_cannot_be_released_is_named_until_its_sites_are_back() {
 async fn the_service_rests_while_somebody_packs_by_hand() {
     let packing = Packing::start("rs(4,2)").await;
     let service = packing.serve(SMALL).await;
-    let hold = service.hold().await;
+    let hold = service.hold(packing.cluster.client.stripes()).await.unwrap().unwrap();
     packing.cluster.runtime.sleep(Duration::from_secs(300)).await;
     assert_eq!(packing.extent(0).await, None);
     drop(hold);
     packing.cluster.runtime.sleep(Duration::from_secs(90)).await;
     assert!(packing.extent(0).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_rests_while_another_process_packs_by_hand_and_one_does_so_at_a_time() {
+    let packing = Packing::start("rs(4,2)").await;
+    let service = packing.serve(SMALL).await;
+    let stripes = packing.cluster.client.stripes();
+    let meta = DyingStore::new(packing.cluster.meta.clone());
+    let gateway = dying_client(&packing.cluster, &meta).await;
+    let idle = PackingService::new(PackingOptions::default());
+    let hold = idle.hold(gateway.stripes()).await.unwrap().unwrap();
+    packing.cluster.runtime.sleep(Duration::from_secs(300)).await;
+    assert_eq!(packing.extent(0).await, None);
+    assert!(service.hold(stripes).await.unwrap().is_none(), "it is another process's turn");
+    drop(hold);
+    packing.cluster.runtime.sleep(Duration::from_secs(90)).await;
+    assert!(packing.extent(0).await.is_some());
+
+    // The turn of a process that dies ends with its lease.
+    let hold = idle.hold(gateway.stripes()).await.unwrap().unwrap();
+    *meta.death.lock() = Some(Death { commits: 0, is_made: false });
+    drop((hold, gateway));
+    assert!(service.hold(stripes).await.unwrap().is_none());
+    packing.cluster.runtime.sleep(Duration::from_secs(60)).await;
+    assert!(service.hold(stripes).await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]

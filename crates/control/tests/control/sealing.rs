@@ -152,6 +152,38 @@ async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
     sealing.assert_reads().await;
 }
 
+/// Parities are made by one process. Others that look meanwhile neither make them too nor give the wide stripe up.
+#[tokio::test(start_paused = true)]
+async fn what_one_process_is_sealing_others_leave_alone() {
+    let mut met = 0;
+    for commits in 0..8 {
+        let sealing = Sealing::start().await;
+        let meta = DyingStore::new(sealing.cluster.meta.clone());
+        let dying = dying_client(&sealing.cluster, &meta).await;
+        *meta.death.lock() = Some(Death { commits, is_made: true });
+        let packer = dying.stripes().packer();
+        let wide = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+        let mut tell = go_on;
+        let work = seal_bucket(dying.stripes(), &packer, BUCKET, &wide, &mut tell);
+        let killed = sealing.cluster.runtime.timeout(Duration::from_secs(2), work).await;
+        drop((killed, packer, dying));
+        let is_open =
+            |(_, of): &&(StripeId, Stripe)| of.wide_state() == WideState::Building && !of.entries.is_empty();
+        let wide = sealing.wide_stripes().await;
+        let Some((id, before)) = wide.iter().find(is_open) else { continue };
+        let stripes = sealing.cluster.client.stripes();
+        assert!(resume_wide(stripes).await.unwrap().contains(&(*id, WideStep::Postponed)));
+        assert_eq!(sealing.record(*id).await, *before);
+        // Its lease ends.
+        sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
+        collect_abandoned(stripes).await.unwrap();
+        resume_wide(stripes).await.unwrap();
+        assert!(sealing.record(*id).await.is_sealed());
+        met += 1;
+    }
+    assert!(met > 0, "no process has died in making parities");
+}
+
 /// A process that dies before or after any commit while it seals. What is there then bears the loss of two sites; another process goes on,
 /// and nothing is left over.
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
-//! Packing: what is packed, packing at once, and its undoing. One of these operations runs at a time; the service of this process,
-//! if it has one, rests meanwhile.
+//! Packing: what is packed, packing at once, and its undoing. One of these operations runs at a time in a cluster; the service rests
+//! meanwhile.
 
 use http::Response;
 use striate_commands::admin::messages::{Line, PackNow};
@@ -12,6 +12,9 @@ use super::{AdminService, Body, STOPPING, ok};
 /// Why an operation does not begin.
 const RUNNING: &str =
     "packing by hand, or its undoing, is running already; wait for it, or stop that command";
+
+const RUNNING_ELSEWHERE: &str = "packing by hand, or its undoing, is running already at another gateway; wait for it, or stop that command \
+    (where a gateway has died in it, some seconds)";
 
 impl AdminService {
     pub(super) async fn packing(&self, bucket: Option<&str>) -> Result<Response<Body>, Failure> {
@@ -28,7 +31,11 @@ impl AdminService {
                 return Line::Failed(RUNNING.to_owned());
             };
             let cluster = &this.shared.cluster;
-            let _hold = cluster.upkeep().packing().hold().await;
+            let _hold = match cluster.upkeep().packing().hold(cluster.client().stripes()).await {
+                Ok(Some(hold)) => hold,
+                Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
+                Err(error) => return Line::Failed(error.to_string()),
+            };
             let wish = PackWish { bucket: wish.bucket, now: wish.now, cold: wish.cold };
             let packed = striate_control::pack_now(cluster.client().stripes(), &wish, |progress| {
                 pace.progress(progress)
@@ -47,7 +54,11 @@ impl AdminService {
                 return Line::Failed(RUNNING.to_owned());
             };
             let (cluster, client) = (&this.shared.cluster, this.shared.cluster.client());
-            let _hold = cluster.upkeep().packing().hold().await;
+            let _hold = match cluster.upkeep().packing().hold(client.stripes()).await {
+                Ok(Some(hold)) => hold,
+                Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
+                Err(error) => return Line::Failed(error.to_string()),
+            };
             let before = match client.set_packing(&bucket, Some(Packing::Off)).await {
                 Ok(before) => before,
                 Err(error) => return Line::Failed(error.to_string()),

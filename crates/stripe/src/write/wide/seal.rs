@@ -11,6 +11,9 @@
 //! | aborting | claims are taken back, then the record goes | gone |
 //!
 //! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
+//!
+//! Parities are made by one process at a time: the entry that it opens before it makes them tells others, who leave the wide stripe alone
+//! while it is there.
 
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -57,6 +60,9 @@ pub enum WideStep {
     Aborted,
     /// There is no such stripe.
     Gone,
+    /// It is being built, and nothing can be done now: another process makes its parities, or has died in doing so. Then its entry goes when
+    /// its lease has ended.
+    Postponed,
 }
 
 impl Packer {
@@ -116,6 +122,7 @@ pub(crate) async fn advance(writes: &Writes, id: StripeId) -> Result<WideStep, S
         let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(WideStep::Gone) };
         match stripe.record.wide_state() {
             WideState::Narrow => return Ok(WideStep::Gone),
+            WideState::Building if !stripe.record.entries.is_empty() => return Ok(WideStep::Postponed),
             WideState::Building => match claim(writes, &stripe).await? {
                 Claimed::All => seal(writes, stripe).await?,
                 Claimed::NotNow => {}
@@ -159,6 +166,10 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
     let (id, k) = (stripe.id, stripe.code.k());
     let products = products_of_members(writes, &stripe).await?;
     let mut change = StripeChange::new(writes, stripe, Priority::Background).await?;
+    if !change.record.entries.is_empty() {
+        // Another process was faster.
+        return Ok(());
+    }
     for index in k..change.code.n() {
         let mut row = change.code.row(index);
         let holes = (0..k).filter(|&position| is_hole(&change.record, position));

@@ -1,0 +1,81 @@
+//! Packing by hand, and its undoing: one process of a cluster at a time does it. The service of the process that leads rests meanwhile, or
+//! both would pack and seal the same.
+
+use std::time::Duration;
+
+use striate_meta::{Commit, LeaseId, Precondition, keys, records};
+use striate_stripe::{StripeError, Stripes};
+
+/// The service sees within this time that somebody packs by hand.
+pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(2);
+/// Pauses between attempts to give a turn back.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// This process's turn. It ends when this is dropped, or with the process.
+pub struct PackingTurn {
+    stripes: Stripes,
+    lease: LeaseId,
+}
+
+impl PackingTurn {
+    /// Takes the turn, if no other process has it. The service of another process may go on with what it has begun until
+    /// [`PackingTurn::settle`] returns.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn take(stripes: &Stripes) -> Result<Option<Self>, StripeError> {
+        let (lease, row) = (stripes.writer_lease(), stripes.meta().get(&keys::packing_turn()).await?);
+        if let Some(row) = &row {
+            let holder = LeaseId(row.record::<records::Leader>()?.lease);
+            // One of this process was not given back yet.
+            if holder != lease && stripes.meta().is_alive(holder).await? {
+                return Ok(None);
+            }
+        }
+        let mut tx = stripes.transaction();
+        tx.require_unchanged(keys::packing_turn(), row.as_ref()).require(Precondition::LeaseAlive(lease));
+        tx.put(
+            keys::packing_turn(),
+            records::encode(&records::Leader { lease: lease.0, ..Default::default() }),
+        );
+        let taken = matches!(stripes.meta().commit(tx).await?, Commit::Done(_));
+        Ok(taken.then(|| Self { stripes: stripes.clone(), lease }))
+    }
+
+    /// Waits until the service of another process has seen it.
+    pub async fn settle(&self) {
+        self.stripes.runtime().sleep(2 * SEEN_WITHIN).await;
+    }
+}
+
+impl Drop for PackingTurn {
+    fn drop(&mut self) {
+        let (stripes, lease) = (self.stripes.clone(), self.lease);
+        self.stripes.runtime().spawn(async move {
+            while let Err(error) = give_back(&stripes, lease).await {
+                tracing::debug!(%error, "the turn of packing is given back later");
+                stripes.runtime().sleep(PAUSE).await;
+            }
+        });
+    }
+}
+
+async fn give_back(stripes: &Stripes, lease: LeaseId) -> Result<(), StripeError> {
+    if let Some(row) = stripes.meta().get(&keys::packing_turn()).await?
+        && row.record::<records::Leader>()?.lease == lease.0
+    {
+        let mut tx = stripes.transaction();
+        tx.require_unchanged(keys::packing_turn(), Some(&row)).delete(keys::packing_turn());
+        stripes.meta().commit(tx).await?;
+    }
+    Ok(())
+}
+
+/// Whether some process has the turn.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn is_taken(stripes: &Stripes) -> Result<bool, StripeError> {
+    let Some(row) = stripes.meta().get(&keys::packing_turn()).await? else { return Ok(false) };
+    Ok(stripes.meta().is_alive(LeaseId(row.record::<records::Leader>()?.lease)).await?)
+}
