@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use striate_core::formats::WIDE;
 use striate_core::{Layout, Profile, RackId, StorageClass, Tier};
-use striate_meta::records::{Bucket, ClassProfile, Cold, Object};
+use striate_meta::records::{Bucket, ClassProfile, Cold};
 use striate_plan::WideGeometry;
 
 use crate::record::check_supported;
@@ -189,33 +189,13 @@ impl Client {
     }
 
     /// The profile under which objects of a class are written, where the class has one of its own that is not wide.
-    fn profile_of_class(&self, class: StorageClass, bucket: &Bucket) -> Result<Option<Profile>, ClientError> {
+    pub(crate) fn profile_of_class(
+        &self,
+        class: StorageClass,
+        bucket: &Bucket,
+    ) -> Result<Option<Profile>, ClientError> {
         let Some(text) = bucket.profile_of_class(class) else { return Ok(None) };
         let profile = self.inner.stripes.profiles().parse(text)?;
         Ok(Some(profile).filter(|of| of.layout != Layout::Wide))
-    }
-
-    /// Whether copying an object onto itself re-encodes it: the class that it enters, or the one that it leaves, has a
-    /// profile of its own to write under, and objects of the one that it enters are written under another profile than it is.
-    ///
-    /// # Errors
-    /// [`ClientError::InvalidArgument`] for a text that is no profile.
-    pub(crate) fn is_recoded(
-        &self,
-        bucket: &Bucket,
-        old: &Object,
-        class: StorageClass,
-    ) -> Result<bool, ClientError> {
-        let (before, after) =
-            (self.profile_of_class(old.class(), bucket)?, self.profile_of_class(class, bucket)?);
-        let leaves = before.filter(|_| old.class() != class);
-        if leaves.or(after).is_none() {
-            return Ok(false);
-        }
-        let to_be = self.profile_for(None, class, bucket)?;
-        let is = self.inner.stripes.profiles().parse(&old.profile)?;
-        // An object that was packed has the profile that it would be packed under again.
-        let split = |profile| Profile { layout: Layout::Split, ..profile };
-        Ok(split(is) != split(to_be))
     }
 }

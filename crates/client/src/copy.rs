@@ -138,15 +138,21 @@ impl Client {
         }
         let (version, modified_unix_ms) = (self.new_version().to_vec(), self.now_unix_ms());
         let class = StorageClass::of_row(class_of_copy(request));
+        let current = self.read_current(&request.bucket, &request.key).await?;
+        let sealed_otherwise = match &current.object {
+            Some(old) if self.is_sealed_otherwise(&current.bucket, old, class).await? => old.body.clone(),
+            _ => None,
+        };
         let (mut described, mut is_recoded) = (None, false);
-        let commit = self.commit_object(&request.bucket, &request.key, None, |_, now| {
+        let commit = self.commit_object(&request.bucket, &request.key, Some(current), |_, now| {
             let old = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
             let open = |object| {
                 record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)
             };
             check_source(&request.source_condition, &open(old.clone())?.0)?;
             check_write(&request.condition, &request.key, now.etag())?;
-            is_recoded = self.is_recoded(&now.bucket, &old, class)?;
+            let is_sealed_otherwise = sealed_otherwise.is_some() && old.body == sealed_otherwise;
+            is_recoded = is_sealed_otherwise || self.is_recoded(&now.bucket, &old, class)?;
             if is_recoded {
                 return Ok(Change::Keep);
             }

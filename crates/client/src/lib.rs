@@ -31,6 +31,7 @@ mod put;
 mod put_many;
 mod read_ahead;
 mod reader;
+mod recoding;
 mod record;
 mod tagging;
 mod task;

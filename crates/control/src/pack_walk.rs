@@ -20,6 +20,7 @@ use crate::pack_figures::Tally;
 use crate::pack_setting::{impossible, profile_of, profile_of_class, unpackable};
 use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
 use crate::rows::Rows;
+use crate::sealing::{SealOptions, cold_of, is_too_short};
 
 /// Pause while requests wait at a site.
 const YIELD: Duration = Duration::from_secs(1);
@@ -73,6 +74,8 @@ pub(crate) type Tell<'a> = &'a mut (dyn FnMut(&Step) -> ControlFlow<()> + Send);
 pub(crate) struct Walk<'a> {
     stripes: &'a Stripes,
     bucket: Bucket,
+    /// What the bucket says of what is cold.
+    cold: Option<SealOptions>,
     /// The data chunks of a group of the bucket's own profile.
     k: usize,
     default: Profile,
@@ -149,9 +152,11 @@ impl<'a> Walk<'a> {
     ) -> Result<Self, StripeError> {
         let profile = profile_of(stripes, &bucket, default)?;
         let k = stripes.code(&profile)?.k();
+        let cold = cold_of(stripes, &bucket)?;
         Ok(Self {
             stripes,
             bucket,
+            cold,
             k,
             default: *default,
             options,
@@ -261,9 +266,10 @@ impl<'a> Walk<'a> {
         let class = object.class();
         self.seen += 1;
         self.tally.see(&object)?;
-        let Some(candidate) = Candidate::of_row(row, &object, self.options.object_max) else {
+        if !self.is_small(&object, now_unix_ms)? {
             return Ok(class);
-        };
+        }
+        let Some(candidate) = Candidate::of_row(row, &object) else { return Ok(class) };
         let waiting = match self.waiting.entry(class) {
             Entry::Occupied(of) => of.into_mut(),
             Entry::Vacant(of) => of.insert(Waiting::of(self.stripes, &self.bucket, &self.default, class)?),
@@ -285,6 +291,19 @@ impl<'a> Walk<'a> {
             waiting.add(candidate, age_ms);
         }
         Ok(class)
+    }
+
+    /// Whether packing takes an object of that size. Cold ones may be larger where nothing else would seal them.
+    fn is_small(&self, object: &Object, now_unix_ms: u64) -> Result<bool, StripeError> {
+        if object.size <= self.options.object_max {
+            return Ok(true);
+        }
+        match &self.cold {
+            Some(cold) if object.size <= self.options.cold_object_max => {
+                is_too_short(self.stripes, cold, object, now_unix_ms)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Writes a group of what waits of a class, if that may be done now. What may not be packed any more is only counted from then on.

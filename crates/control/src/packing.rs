@@ -32,6 +32,8 @@ const OVERHEAD: usize = 24;
 pub struct PackOptions {
     /// Objects up to this size, in bytes.
     pub object_max: u64,
+    /// Cold objects up to this size, where a stripe of their own is too short to be sealed.
+    pub cold_object_max: u64,
     /// Objects that were not changed for so long.
     pub settled_after: Duration,
     /// A bucket with less than a group that has settled for so long is packed into smaller partitions.
@@ -49,10 +51,11 @@ pub struct PackOptions {
 }
 
 impl Default for PackOptions {
-    /// Objects up to 256 KiB after an hour, partitions of 32 MiB and at least 1, a day of patience, a quarter dead, half of the time.
+    /// Objects up to 256 KiB after an hour, cold ones as far as they fit the smallest partition, partitions of 32 MiB and at least 1, a day of patience, a quarter dead, half of the time.
     fn default() -> Self {
         Self {
             object_max: 256 << 10,
+            cold_object_max: 15 << 16,
             settled_after: Duration::from_secs(3_600),
             patience: Duration::from_secs(24 * 3_600),
             partition_len: PARTITION_LEN,
@@ -116,12 +119,12 @@ impl Candidate {
         self.stored.len() as usize + self.key.len() + OVERHEAD
     }
 
-    /// An object that packing takes when it has settled: it is small, and has a stripe of its own.
-    pub(crate) fn of_row(row: &Row, object: &Object, object_max: u64) -> Option<Self> {
+    /// An object that has one stripe of its own.
+    pub(crate) fn of_row(row: &Row, object: &Object) -> Option<Self> {
         let Some(Body::Blocks(list)) = &object.body else { return None };
         let [block] = list.blocks.as_slice() else { return None };
         let stored = block.clone().into();
-        (object.size <= object_max).then(|| Self { key: row.key.clone(), stored, class: object.class() })
+        Some(Self { key: row.key.clone(), stored, class: object.class() })
     }
 }
 
@@ -141,7 +144,8 @@ pub(crate) async fn pack_group(
     let mut report = PackReport::default();
     let room: usize = candidates.iter().map(Candidate::room).sum();
     let wanted = room.min(stripes.code(profile)?.k() * partition_len as usize);
-    let share = stripes.memory_for(partition_len as usize + READ_BYTES).await;
+    let largest = candidates.iter().map(Candidate::room).max().unwrap_or_default();
+    let share = stripes.memory_for(partition_len as usize + READ_BYTES.max(largest)).await;
     pace.begin();
     let mut writer = packer.begin(profile, partition_len).await?;
     let text = writer.profile();

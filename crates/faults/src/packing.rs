@@ -27,6 +27,7 @@ const MOST_SEALED_SPLIT: u64 = 8;
 /// What is packed, and when what is dead must go.
 pub const OPTIONS: PackOptions = PackOptions {
     object_max: 256 << 10,
+    cold_object_max: 0,
     settled_after: Duration::from_secs(1),
     patience: Duration::ZERO,
     partition_len: 32 << 10,

@@ -1006,7 +1006,7 @@ pub struct SealedFigures {
     pub waiting: u64,
     #[prost(string, tag = "6")]
     pub held_up: ::prost::alloc::string::String,
-    /// Cold objects that are too small to be sealed, and not packed, and their bytes.
+    /// Cold stripes that are too short to be sealed, and the bytes that live in them.
     #[prost(uint64, tag = "7")]
     pub not_packed: u64,
     #[prost(uint64, tag = "8")]

@@ -211,7 +211,7 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
     }
     if of.not_packed > 0 {
         let bytes = human_bytes(of.not_packed_bytes);
-        write!(line, "; {} ({bytes}) not packed", counted(of.not_packed, "small cold object"))
+        write!(line, "; too short to be sealed: {} ({bytes})", counted(of.not_packed, "cold stripe"))
             .expect("writing to a string");
     }
     if of.swapped > 0 {
@@ -452,6 +452,8 @@ mod tests {
                 held_up: Some("rack7 can supply 2 of 4".to_owned()),
                 warnings: vec!["wide(42,15,4) uses all 12 racks".to_owned()],
                 swapped: 3,
+                not_packed: 2,
+                not_packed_bytes: 3 << 10,
                 ..SealedState::default()
             }),
         };
@@ -463,6 +465,7 @@ mod tests {
             "1.0 KiB (1)",
             "logs is not packed: it is off",
             "photos: 7 of 9 cold stripes sealed as wide(42,15,4), 1 in part; 8 partitions waiting: rack7 can supply 2 of 4; \
+             too short to be sealed: 2 cold stripes (3.0 KiB); \
              local parities moved to the racks that change most: 3\n  \
              warning: wide(42,15,4) uses all 12 racks\n",
             "all  ",

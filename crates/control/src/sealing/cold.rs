@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
-use striate_meta::records::{Location, Stripe};
+use striate_meta::records::{Location, Object, Stripe};
 use striate_plan::OpenPartition;
 use striate_stripe::{StripeError, Stripes, wide_of};
 
@@ -17,11 +17,13 @@ use super::SealOptions;
 use super::balance::InRacks;
 use super::local_parities::Changing;
 use super::survey::ColdStripe;
+use super::target::Target;
 
 /// Records of stripes counted together.
 const PAGE: usize = 300;
-/// Shorter chunks are not sealed: their rows would cost more than their parities. The packer makes partitions of small objects.
-pub(super) const SHORTEST: u32 = 64 << 10;
+/// Shorter chunks are not sealed: their rows would cost more than their parities. The packer makes partitions of such objects when they
+/// are cold.
+const SHORTEST: u32 = 64 << 10;
 
 /// Partitions that may share a wide stripe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,10 +55,10 @@ pub(super) struct Cold {
     pub(super) sealed: u64,
     /// And some of them.
     pub(super) half_sealed: u64,
-    /// Objects that are cold, and not in stripes that are sealed: too small, and not packed.
-    pub(super) small_objects: u64,
-    /// Their bytes.
-    pub(super) small_bytes: u64,
+    /// Cold stripes that are too short to be sealed: of small objects that are not packed, and the last ones of large objects.
+    pub(super) short: u64,
+    /// Bytes that live in them.
+    pub(super) short_bytes: u64,
 }
 
 /// Lengths that differ by an eighth at most: the octave of the longest, and its eighth.
@@ -69,6 +71,23 @@ impl LengthClass {
         let octave = last.ilog2();
         Self(octave, last >> octave.saturating_sub(3))
     }
+}
+
+/// Whether an object of one block is cold, and its stripe too short to be sealed.
+///
+/// # Errors
+/// When its profile is not understood.
+pub(crate) fn is_too_short(
+    stripes: &Stripes,
+    options: &SealOptions,
+    object: &Object,
+    now_ms: u64,
+) -> Result<bool, StripeError> {
+    if !Target::of(object, options).is_cold(now_ms) {
+        return Ok(false);
+    }
+    let k = stripes.code(&stripes.profiles().parse(&object.profile)?)?.k();
+    Ok(object.size < k as u64 * u64::from(SHORTEST))
 }
 
 impl Cold {
@@ -92,11 +111,19 @@ impl Cold {
         let overdue_ms = now_ms.saturating_sub(options.patience.as_millis() as u64);
         let mut added = 0;
         for (((of, row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
-            let (Some(row), None) = (row, debt) else { continue };
+            let Some(row) = row else { continue };
             let record: Stripe = row.record()?;
+            if record.chunk_len < SHORTEST {
+                self.short += 1;
+                self.short_bytes += of.living_bytes;
+                continue;
+            }
+            if debt.is_some() {
+                continue;
+            }
             // Rows are still being switched to a group under its own intent; an intent of other stripes is for many, and says nothing.
             let is_being_named = intent.is_some() && record.packed_bytes > 0;
-            if !is_being_named && record.chunk_len >= SHORTEST && !record.dead && record.members.is_empty() {
+            if !is_being_named && !record.dead && record.members.is_empty() {
                 added += self.add(stripes, of, &record, (options, overdue_ms))?;
             }
         }

@@ -37,6 +37,7 @@ use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep};
 pub use self::balance::cold_warnings;
 use self::balance::warnings;
 use self::cold::Cold;
+pub(crate) use self::cold::is_too_short;
 use self::dead::dissolve_dead;
 pub use self::dead::leave_dead;
 use self::local_parities::swap_local_parities;
@@ -137,9 +138,9 @@ pub struct SealReport {
     pub replaced: u64,
     /// Local parities that went to the rack of their group that is expected to change most.
     pub swapped: u64,
-    /// Objects that are cold, too small to be sealed, and not packed.
+    /// Cold stripes that are too short to be sealed: of small objects that are not packed, and the last ones of large objects.
     pub not_packed: u64,
-    /// Bytes of these.
+    /// Bytes that live in them.
     pub not_packed_bytes: u64,
 }
 
@@ -334,7 +335,7 @@ impl<'a> Run<'a> {
         cold.count_waiting(self.stripes).await?;
         report.cold_stripes = cold.stripes;
         (report.sealed_stripes, report.half_sealed) = (cold.sealed, cold.half_sealed);
-        (report.not_packed, report.not_packed_bytes) = (cold.small_objects, cold.small_bytes);
+        (report.not_packed, report.not_packed_bytes) = (cold.short, cold.short_bytes);
         report.waiting = self.waiting.values().sum::<usize>() as u64;
         self.packer.partitions_wait(bucket, self.waiting);
         for profile in options.profiles() {

@@ -13,7 +13,7 @@ use striate_meta::{Row, keys};
 use striate_stripe::{StripeError, Stripes};
 
 use super::SealOptions;
-use super::cold::{Cold, SHORTEST};
+use super::cold::Cold;
 use super::target::{Living, Target};
 use crate::object_stripes::stripes_of;
 use crate::rows::Rows;
@@ -68,7 +68,7 @@ impl<'a> Survey<'a> {
         let mut added = 0;
         while added < enough {
             while self.found.len() < PAGE && !self.ended {
-                self.step(cold).await?;
+                self.step().await?;
             }
             if self.found.is_empty() {
                 return Ok(false);
@@ -81,12 +81,12 @@ impl<'a> Survey<'a> {
     }
 
     /// Sees one row more.
-    async fn step(&mut self, cold: &mut Cold) -> Result<(), StripeError> {
+    async fn step(&mut self) -> Result<(), StripeError> {
         if self.page.is_empty() {
             self.page.extend(self.rows.next(self.stripes).await?.unwrap_or_default());
         }
         match self.page.pop_front() {
-            Some(row) => self.see(&row, cold).await,
+            Some(row) => self.see(&row).await,
             None => {
                 self.ended = true;
                 let packed = std::mem::take(&mut self.packed).into_iter();
@@ -97,7 +97,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    async fn see(&mut self, row: &Row, cold: &mut Cold) -> Result<(), StripeError> {
+    async fn see(&mut self, row: &Row) -> Result<(), StripeError> {
         let object: Object = row.record()?;
         let Some(body) = &object.body else { return Ok(()) };
         let target = Target::of(&object, self.options);
@@ -116,12 +116,7 @@ impl<'a> Survey<'a> {
             let living = Living::new(len, &object, target);
             self.found.extend(cold_stripe(id, &living, self.options, self.now_ms));
         })
-        .await?;
-        if matches!(body, Body::Blocks(_)) && object.size < u64::from(SHORTEST) {
-            cold.small_objects += 1;
-            cold.small_bytes += object.size;
-        }
-        Ok(())
+        .await
     }
 }
 

@@ -14,7 +14,7 @@ use striate_control::{
 use striate_core::{StorageClass, StripeId};
 use striate_meta::records::{Bucket, Object, Stripe, object::Body};
 use striate_meta::{ScanRange, keys};
-use striate_stripe::{Packer, is_hole, stripe_id};
+use striate_stripe::{Packer, is_hole, stripe_id, wide_of};
 
 use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on, leave_all};
 use crate::packing;
@@ -144,6 +144,11 @@ impl Classes {
             ..CopyRequest::default()
         };
         self.cluster.client.copy(copy).await.unwrap();
+    }
+
+    async fn body(&self, key: &str) -> Option<Body> {
+        let row = self.cluster.meta.get(&keys::object(BUCKET, key)).await.unwrap().unwrap();
+        row.record::<Object>().unwrap().body
     }
 
     async fn assert_whole(&self) {
@@ -280,6 +285,52 @@ async fn a_copy_onto_itself_makes_an_object_cold_when_all_of_its_stripe_are_of_t
     assert!(report.sealed >= 2, "{report:?}");
     let after: Vec<_> = bodies(classes.rows().await);
     assert!(before == after, "only the rows' descriptions have changed");
+    classes.assert_whole().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sealed_objects_that_are_copied_to_another_class_are_sealed_again_under_its_profile() {
+    let mut classes = Classes::start().await;
+    classes.set_classes(&[(IA, WIDE), (ARCHIVE, OTHER_WIDE)]).await;
+    classes.put_small(IA, COUNT).await;
+    for number in 0..12 {
+        classes.put(&format!("large/{number}"), IA, content(number, 400_000 + number)).await;
+    }
+    classes.pack().await;
+    assert!(classes.seal().await.sealed >= 2);
+    let sealed_under = async |classes: &Classes, profile: &str| {
+        let wide = classes.wide_stripes().await;
+        let of = wide
+            .iter()
+            .filter(|record| record.profile == profile)
+            .map(|record| (0..record.members.len()).filter(|&at| !is_hole(record, at)).count());
+        of.sum::<usize>()
+    };
+    let before = sealed_under(&classes, WIDE).await;
+    let names: Vec<String> = classes.objects.keys().cloned().collect();
+    for key in &names {
+        classes.copy_to(key, ARCHIVE).await;
+        // A second copy finds nothing to re-encode.
+        let body = classes.body(key).await;
+        classes.copy_to(key, ARCHIVE).await;
+        assert!(classes.body(key).await == body, "{key}");
+    }
+    classes.pack().await;
+    repack_marked(classes.cluster.client.stripes(), &classes.packer, &packing::options()).await.unwrap();
+    leave_dead(classes.cluster.client.stripes()).await.unwrap();
+    let report = classes.seal().await;
+    assert!(report.sealed >= 2, "{report:?}");
+    assert!(sealed_under(&classes, OTHER_WIDE).await > before / 2);
+    assert_eq!(classes.classes_in(WIDE).await, BTreeSet::new(), "nothing that lives is under the old one");
+
+    // To a class without a profile: neither sealed nor to be sealed.
+    let key = &names[0];
+    classes.copy_to(key, StorageClass::Standard).await;
+    let stripe = classes.classes().await.into_iter().find(|(_, of)| of.contains(&StorageClass::Standard));
+    let (id, _) = stripe.unwrap();
+    let record: Stripe =
+        classes.cluster.meta.get(&keys::stripe(id)).await.unwrap().unwrap().record().unwrap();
+    assert!(record.locations.iter().all(|at| wide_of(at).is_none()));
     classes.assert_whole().await;
 }
 

@@ -241,6 +241,7 @@ async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
     }
     assert_eq!((report.cold_stripes, report.sealed_stripes), (cold, sealed), "{report:?}");
     assert_eq!((report.half_sealed, report.waiting), (half_sealed, waiting), "{report:?}");
+    assert_eq!((report.not_packed, report.not_packed_bytes), (1, 17), "the last block of one object");
     assert!(half_sealed > 0 && waiting > 3 * 6, "racks hold more than is kept of them: {report:?}");
     // What was put off comes the next time.
     let mut sealed = report.sealed;

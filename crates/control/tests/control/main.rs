@@ -28,6 +28,7 @@ mod retirement;
 mod scrubbing;
 mod sealed;
 mod sealing;
+mod short_cold;
 mod statistics;
 mod swapping;
 mod unpacking;

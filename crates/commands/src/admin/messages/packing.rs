@@ -125,9 +125,9 @@ pub struct SealedState {
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
-    /// Cold objects that are too small to be sealed, and not packed.
+    /// Cold stripes that are too short to be sealed: of small objects that are not packed, and the last ones of large objects.
     pub not_packed: u64,
-    /// Bytes of these.
+    /// Bytes that live in them.
     pub not_packed_bytes: u64,
     /// What racks lack for the profile, in words.
     #[serde(default)]
