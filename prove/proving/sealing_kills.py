@@ -46,8 +46,8 @@ def kill_while_sealing(cluster, command, pause_s):
     try:
         time.sleep(pause_s)
         until = time.monotonic() + BEGUN_S
-        while running.poll() is None and not half_made(cluster) and time.monotonic() < until:
-            time.sleep(0.01)
+        while running.poll() is None and rows.newest_state(cluster) != rows.BUILDING and time.monotonic() < until:
+            pass
         cluster.kill("gateway2")
     finally:
         running.kill()
@@ -67,7 +67,7 @@ def half_made(cluster):
 def add_kills(ledger, cluster, left, report):
     met, remain = sum(count > 0 for count in left), half_made(cluster)
     ledger.add(f"{len(left)} times kill -9 of the process that seals: kills that left a wide stripe half made, by the rows of stripes",
-               f"{met}", met > 0, "> 0", f"{sum(left)} wide stripes in all")
+               f"{met}", 2 * met >= len(left) > 0, "half at least", f"{sum(left)} wide stripes in all")
     ledger.add("   wide stripes that are half made in the end, and stripes that are sealed", f"{remain}, {report['sealed_stripes']}",
                remain == 0 and report["sealed_stripes"] > 0, "0, > 0", f"{report['half_sealed']} sealed in part, {report['waiting']} partitions wait, "
                f"{report['given_up']} given up by the last run")
