@@ -193,6 +193,7 @@ prove-cache: build lab ## Prove the memory tier: EC-Cache's figures, memory with
 prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figures; racks are network namespaces (root; FULL=1: 10 GiB, 40 kills, every repair, 10,000 seeds of faults)
 	@tools/install.sh engines network bench
 	cargo build --release --package striate-bench --features codec-bench
+	cargo test --package striate-control --test control --no-run
 	prove/wide $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)

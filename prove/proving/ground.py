@@ -82,15 +82,6 @@ def prove_cold_builds(ledger, folder):
                f"≤ {MOST_BUILD}", "one of each")
 
 
-def prove_tests(ledger):
-    """Tests that are claims of this release, run by name."""
-    for claim, package, target, name in TESTS:
-        command = ["cargo", "test", "--quiet", "--package", package, "--test", target, "--", name]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        passed = re.search(r"test result: ok\. ([1-9]\d*) passed", done.stdout)
-        ledger.add(claim, f"{target}::{name}: {'passes' if passed else 'FAILS'}", bool(passed), "passes")
-
-
 def prove_form(ledger, folder):
     """64 KiB of form whose key names the file over and over must not become a key of 90 MB, on an expired policy too."""
     with Striate(folder) as server:

@@ -25,12 +25,6 @@ MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "writ
 PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-unmarked", "death-unmarked",
                      "overwrite-releases", "settle-blindly", "release-on-mark", "release-leaves-mark",
                      "swap-without-comparing", "copy-dropped-but-named"]
-# Those of sealing, and of changes of what is sealed: only seeds with wide stripes can find them, one in five.
-WIDE_MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-member", "claim-ignores-wide",
-                  "abort-deletes-at-once", "seal-keeps-generation", "move-forgets-copy", "rule-at-open-only",
-                  "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "release-ignores-members",
-                  "exchange-forgets-globals", "update-forgets-globals", "swap-in-two-transactions",
-                  "dissolve-while-one-lives", "dissolve-forgets-garbage"]
 # Those of the memory tier.
 CACHE_MUTATIONS = ["stale-cache"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.
@@ -46,9 +40,7 @@ class Laboratory:
     def run(self, *arguments):
         done = subprocess.run([lab_binary(), *map(str, arguments)], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"striate-lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
-        return done.stdout
+        return printed(arguments, done.returncode, done.stdout, done.stderr)
 
     def experiment(self, out, *arguments, name=EXPERIMENT, stem=None, cells=None):
         """Runs an experiment, a built-in one or a file of the name `stem`, into folder `out`; returns its results. Runs
@@ -56,6 +48,13 @@ class Laboratory:
         out = self.folder / out
         self.run("run", "--experiment", name, "--out", out, "--cells", cells or out / "cells", *arguments)
         return json.loads((out / f"{stem or name}.json").read_text())
+
+
+def printed(arguments, status, out, complaints):
+    """What `striate-lab` has printed; an error where it has failed."""
+    if status:
+        raise RuntimeError(f"striate-lab {' '.join(map(str, arguments))}: {complaints.strip()[-500:]}")
+    return out
 
 
 def traces(results):
@@ -181,11 +180,6 @@ def prove_table_2(ledger, runs):
 
 # What happened to wide stripes, which a fifth of the seeds have.
 SEALED = re.compile(r"^(wide stripes: .*)$", re.MULTILINE)
-
-
-def prove_wide_faults(ledger, laboratory, seeds):
-    prove_faults(ledger, laboratory, seeds, ())
-    prove_mutations(ledger, laboratory, WIDE_MUTATIONS, 1_500, "--family", "wide")
 
 
 def prove_faults(ledger, laboratory, seeds=None, mutations=tuple(MUTATIONS)):

@@ -9,7 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 PAGE = 1_000
-STRIPES, OBJECTS, BLOCKS, PARTS, GARBAGE, INTENTS = b"s/", b"o/", b"k/", b"t/", b"g/", b"i/"
+BASE = b"striate/r"
+STRIPES, OBJECTS, BLOCKS, PARTS, GARBAGE, INTENTS, CHANGES = b"s/", b"o/", b"k/", b"t/", b"g/", b"i/", b"q/"
 # States of wide stripes; 0 is that of others.
 BUILDING, SEALED, COMPLETE, ABORTING = 1, 2, 3, 4
 # Numbers of fields.
@@ -34,17 +35,16 @@ def end_of(prefix):
 
 def read(cluster, prefix):
     """All rows whose keys begin so, page by page, as they were at one moment."""
-    base = b"striate/r"
-    first, end, moment, rows = base + prefix, end_of(base + prefix), {}, []
+    first, end, moment, rows = BASE + prefix, end_of(BASE + prefix), {}, []
     while True:
         answer = cluster.ask_etcd({"key": text(first), "range_end": text(end), "limit": str(PAGE), **moment})
         moment = {"revision": answer["header"]["revision"]}
         for row in answer.get("kvs", []):
             key, value = (base64.b64decode(row.get(field, "")) for field in ("key", "value"))
-            rows.append(Row(key[len(base):], value, int(row["mod_revision"])))
+            rows.append(Row(key[len(BASE):], value, int(row["mod_revision"])))
         if not answer.get("more"):
             return rows
-        first = base + rows[-1].key + b"\0"
+        first = BASE + rows[-1].key + b"\0"
 
 
 def varint(data, at):
@@ -82,6 +82,16 @@ def wide_states(cluster):
     """How many wide stripes there are in each state."""
     states = (dict(fields(row.value[1:])).get(STRIPE_WIDE_STATE, 0) for row in read(cluster, STRIPES))
     return Counter(state for state in states if state)
+
+
+def newest_state(cluster):
+    """The state of the stripe on which work began last, or 0. Few rows are read, so that it is still so when this answers."""
+    in_work = read(cluster, CHANGES)
+    if not in_work:
+        return 0
+    newest = max(in_work, key=lambda row: row.revision)
+    found = cluster.ask_etcd({"key": text(BASE + STRIPES + newest.key[len(CHANGES):])}).get("kvs", [])
+    return dict(fields(base64.b64decode(found[0]["value"])[1:])).get(STRIPE_WIDE_STATE, 0) if found else 0
 
 
 def count_wide(cluster):

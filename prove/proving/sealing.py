@@ -5,6 +5,7 @@ repaired, deleted in part and made narrow again.
 import json
 import subprocess
 import time
+from dataclasses import dataclass
 
 from . import hosts, rows, tending
 from .sealing_cluster import PATIENCE_S, SMALL, STATED, Beside, Kept, RackedCluster, wait_for_fewer, wait_for_garbage
@@ -16,6 +17,15 @@ PARTITION = MIB
 FRAMING = 1.10
 # What a dead process left is found and removed within.
 LEFTOVERS_S = 300
+
+
+@dataclass(frozen=True)
+class Aged:
+    """What is sealed: objects, in so many narrow stripes of chunks of so many bytes."""
+
+    objects: Objects
+    stripes: int
+    chunk: int
 
 
 def prove_ageing(ledger, folder, full, gib):
@@ -33,11 +43,16 @@ def prove_ageing(ledger, folder, full, gib):
             objects.put_all(cluster)
         packed = cluster.pack(BUCKET, "--now")["progress"]["packed"]
         ledger.note(f"{packed['objects']} objects in {packed['groups']} groups")
-        prove_sealing(ledger, cluster, small, packed["groups"], PARTITION)
-        prove_sealing(ledger, cluster, large, large.size() // block, block // cluster.shape.narrow_k)
+        aged = [Aged(small, packed["groups"], PARTITION), Aged(large, large.size() // block, block // cluster.shape.narrow_k)]
+        # Garbage is removed after a minute at the earliest. In short both buckets wait for it together.
+        for together in [[of] for of in aged] if full else [aged]:
+            prove_sealing(ledger, cluster, together, 20 if full else 10)
         prove_losses(ledger, cluster, [small, large], others)
+        ledger.note("a site was lost, and another emptied")
         prove_deletes(ledger, cluster, [small, large], others)
+        ledger.note("a third was deleted")
         prove_back(ledger, cluster, small, large)
+        ledger.note("narrow again")
 
 
 def add_kept(ledger, before, after, objects):
@@ -51,10 +66,26 @@ def add_kept(ledger, before, after, objects):
                f"0 of at least {count}, and 0 beside chunks that were moved", f"{moved} were moved to level sites or for readers")
 
 
-def prove_sealing(ledger, cluster, objects, stripes, chunk):
-    """Seals a bucket of `stripes` narrow stripes of chunks of `chunk` bytes while it is read. Others write later: here bytes are counted."""
+def prove_sealing(ledger, cluster, together, beside_s):
+    """Seals buckets, one after the other, while they are read. Others write later: here bytes are counted."""
     wait_for_garbage(cluster)
-    beside, before, kept = Beside(cluster, objects), cluster.payload(), Kept(cluster, objects.bucket)
+    ledger.note("at rest")
+    besides = [Beside(cluster, of.objects, beside_s) for of in together]
+    before, kept = cluster.payload(), [Kept(cluster, of.objects.bucket) for of in together]
+    reports = [seal(ledger, cluster, of, beside) for of, beside in zip(together, besides)]
+    wait_for_garbage(cluster)
+    ledger.note("sealed, and at rest")
+    for of, of_before in zip(together, kept):
+        add_kept(ledger, of_before, Kept(cluster, of.objects.bucket), of.objects)
+    add_bytes(ledger, cluster, list(zip(together, reports)), before)
+    for of in together:
+        wrong = of.objects.wrong(cluster)
+        ledger.add(f"every byte of {of.objects.bucket} after sealing", f"{len(wrong)} of {len(of.objects.names)} wrong", not wrong, "0 wrong")
+
+
+def seal(ledger, cluster, of, beside):
+    """Seals a bucket. Answers what the command reports."""
+    objects = of.objects
     with Reading(objects, cluster.client(2)) as reading:
         began, crossed = time.monotonic(), cluster.crossing()
         report = cluster.pack(objects.bucket, "--cold")["sealed"][0][1]
@@ -64,25 +95,22 @@ def prove_sealing(ledger, cluster, objects, stripes, chunk):
     ledger.add(f"{len(objects.names):,} objects, {objects.size() / MIB:,.0f} MiB, of {objects.bucket} age: wide stripes sealed, given up, and reads "
                "meanwhile that were wrong", f"{sealed}, {report['given_up']}, {reading}",
                sealed > 0 and report["given_up"] == 0 and reading.is_right(), "> 0, 0, 0 of some",
-               f"{report['sealed_stripes']} of {stripes} stripes sealed, {report['half_sealed']} in part, {report['waiting']} partitions wait")
+               f"{report['sealed_stripes']} of {of.stripes} stripes sealed, {report['half_sealed']} in part, {report['waiting']} partitions wait")
     at_rest, of_reads = beside.a_second * seconds, beside.a_read * reads
-    ratio = (crossed - at_rest - of_reads) / max(1, sealed * cluster.shape.sealing_chunks * chunk)
+    ratio = (crossed - at_rest - of_reads) / max(1, sealed * cluster.shape.sealing_chunks * of.chunk)
     ledger.add("bytes across racks for each wide stripe sealed, over the trees' (less what processes send at rest and for reads, as measured before)",
                f"{ratio:.3f}", 0.99 <= ratio <= FRAMING, f"0.99 to {FRAMING:.2f}",
                f"{crossed / MIB:.0f} MiB in all, {at_rest / MIB:.1f} of them at rest in {seconds:.0f} s and {of_reads / MIB:.1f} of {reads} reads")
-    wait_for_garbage(cluster)
-    add_kept(ledger, kept, Kept(cluster, objects.bucket), objects)
-    add_bytes(ledger, cluster, report, stripes, chunk, before)
-    wrong = objects.wrong(cluster)
-    ledger.add("every byte after sealing", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")
+    return report
 
 
-def add_bytes(ledger, cluster, report, stripes, chunk, before):
+def add_bytes(ledger, cluster, sealed, before):
     """Bytes of chunks that are not the wide stripes' are taken off: of others, of partitions that wait, and of narrow parities that remain."""
     shape, after = cluster.shape, cluster.payload()
-    others = before - stripes * (shape.narrow_k + shape.narrow_r) * chunk
-    waiting, narrow = report["waiting"] * chunk, (stripes - report["sealed_stripes"]) * shape.narrow_r * chunk
-    ratio = (after - others - waiting - narrow) / max(1, report["sealed"] * shape.n * chunk)
+    others = before - sum(of.stripes * (shape.narrow_k + shape.narrow_r) * of.chunk for of, _ in sealed)
+    waiting = sum(report["waiting"] * of.chunk for of, report in sealed)
+    narrow = sum((of.stripes - report["sealed_stripes"]) * shape.narrow_r * of.chunk for of, report in sealed)
+    ratio = (after - others - waiting - narrow) / max(1, sum(report["sealed"] * shape.n * of.chunk for of, report in sealed))
     ledger.add("bytes of chunks in wide stripes after sealing, over those of the code", f"{ratio:.3f}", abs(ratio - 1) < 0.02, "0.98 to 1.02",
                f"{before / MIB:.0f} MiB of chunks before, {after / MIB:.0f} after: {others / MIB:.1f} of others, {waiting / MIB:.1f} in partitions that wait, "
                f"{narrow / MIB:.1f} in parities of stripes that are not sealed or in part")
@@ -136,7 +164,6 @@ def prove_back(ledger, cluster, small, large):
     before = rows.count_wide(cluster)
     left = wait_for_fewer(lambda: rows.count_wide(cluster), 10)
     ledger.add("wide stripes that are left when all objects are narrow again, by the rows of stripes", f"{left} of {before}", left == 0, "0")
-    wait_for_garbage(cluster)
     for objects in (small, large):
         wrong = objects.wrong(cluster)
         ledger.add(f"back to narrow: every byte of {objects.bucket}", f"{len(wrong)} of {len(objects.names)} wrong", not wrong, "0 wrong")

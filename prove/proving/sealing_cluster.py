@@ -12,8 +12,6 @@ from pathlib import Path
 from . import hosts, rows
 from .sealing_objects import Reading
 
-# For so long is measured what crosses racks besides sealing.
-BESIDE_S = 20
 # A site that is silent for so long is repaired.
 REPAIR_AFTER = "20s"
 PATIENCE_S = 1_200
@@ -81,21 +79,22 @@ class Kept:
 
 
 class Beside:
-    """Bytes that cross racks whether anything is sealed or not: in a second at rest, and further ones for each read."""
+    """Bytes that cross racks whether anything is sealed or not: in a second at rest, and further ones for each read. Both are measured for
+    `seconds`."""
 
-    def __init__(self, cluster, objects):
-        self.cluster = cluster
+    def __init__(self, cluster, objects, seconds):
+        self.cluster, self.seconds = cluster, seconds
         with Reading(objects, cluster.client(2)):
             time.sleep(2)  # Connections are open then.
         self.a_second = self.count()
         with Reading(objects, cluster.client(2)) as reading:
-            total, reads = self.count() * BESIDE_S, reading.done
-        self.a_read = (total - self.a_second * BESIDE_S) / max(1, reads)
+            total, reads = self.count() * self.seconds, reading.done
+        self.a_read = (total - self.a_second * self.seconds) / max(1, reads)
 
     def count(self):
         """Bytes in a second from now on."""
         began, crossed = time.monotonic(), self.cluster.crossing()
-        time.sleep(BESIDE_S)
+        time.sleep(self.seconds)
         return (self.cluster.crossing() - crossed) / (time.monotonic() - began)
 
 
@@ -117,8 +116,9 @@ def wait_for_garbage(cluster):
         left = wait_for_fewer(lambda: cluster.count_rows(rows.GARBAGE))
         if left:
             raise RuntimeError(f"{left} rows of garbage are left, and have not become fewer for {PATIENCE_S} s")
-        # Only from now on: the more was packed, the longer its garbage takes.
-        deadline = deadline or time.monotonic() + PATIENCE_S
+        if deadline is None:
+            # Only from now on: the more was packed, the longer its garbage takes.
+            before, deadline = cluster.payload(), time.monotonic() + PATIENCE_S
         time.sleep(15)
         now = cluster.payload()
         # A chunk that has moved is there twice until its old place is garbage, and removed.

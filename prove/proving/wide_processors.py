@@ -27,7 +27,7 @@ BAR = 1.3
 def prove_processors(ledger, racks, full):
     racks.free()
     # The first repetition opens connections.
-    seen = racks.run("wide-repair", CODE, "--scheme", "combined", "--repetitions", 31 if full else 13, "--apart", inside=0)
+    seen = racks.run("wide-repair", CODE, "--scheme", "combined", "--repetitions", 31 if full else 10, "--apart", inside=0)
     chunk_bytes, repairs, parts = seen["chunk_bytes"], seen["repetitions"][1:], seen["apart"][1:]
     figures = {
         "code": CODE, "repair_s": [run["processor_s"] for run in repairs], "moved_s": [part["moved"]["processor_s"] for part in parts],

@@ -80,19 +80,14 @@ def add_time(ledger, cell, figures):
     times, wire_s = figures["seconds"], figures["wire_s"]
     ratios = [seconds / wire_s for seconds in times]
     work_s = statistics.median(figures["work_s"])
-    holds = judge(statistics.median(ratios) <= OVER_WIRE, is_limited_by_wire(figures))
+    limit = "the wire is the limit" if is_limited_by_wire(figures) else "the processors are the limit"
     ledger.add(f"time of a repair over that of its bytes on the wire, {cell.name} {cell.code} at {figures['rate_mbit']} Mbit/s",
-               f"{statistics.median(ratios):.3f} ({statistics.median(times):.3f} s)", holds, f"<= {OVER_WIRE:.2f}",
-               f"{spread(ratios)}; the processors' own work {work_s:.3f} s, other programs {statistics.median(figures['others']):.0%}")
-
-
-def judge(is_met, is_wire):
-    """A bar that is missed where processors are the limit says nothing of the wire: then the figure is stated."""
-    return True if is_met else (False if is_wire else None)
+               f"{statistics.median(ratios):.3f} ({statistics.median(times):.3f} s)", statistics.median(ratios) <= OVER_WIRE, f"<= {OVER_WIRE:.2f}",
+               f"{spread(ratios)}; {limit}: the processors' own work takes {work_s:.3f} s, the wire {wire_s:.3f} s; other programs {statistics.median(figures['others']):.0%}")
 
 
 def is_limited_by_wire(figures):
-    """Otherwise by the processors, which all racks share here."""
+    """Otherwise by the processors, which all racks share here. That explains a bar that is missed; it is missed all the same."""
     return statistics.median(figures["work_s"]) < BUSY * figures["wire_s"]
 
 
@@ -110,7 +105,7 @@ def prove_one_chunk(ledger, racks, full):
         ratio = median[name] / median["CL"]
         busy = [cell for cell in (name, "CL") if not is_limited_by_wire(found[cell])]
         limit = f"the processors are the limit of {' and '.join(busy)}" if busy else "the wire is the limit of both"
-        ledger.add(f"time of {name}'s repair over CL's at 1 Gbit/s", f"{ratio:.2f}", judge(ratio >= bar, not busy), f">= {bar}",
+        ledger.add(f"time of {name}'s repair over CL's at 1 Gbit/s", f"{ratio:.2f}", ratio >= bar, f">= {bar}",
                    f"{median[name]:.2f} s and {median['CL']:.2f} s, {limit}; the paper: 3.9 s or 9.0 s and 0.8 s")
 
 
@@ -119,7 +114,7 @@ def prove_node(ledger, racks, full):
     racks.limit(1_000)
     cell = Cell("CL", "wide(64,11,4)", "combined", 2)
     found, chunk_mib, began = {"least recent": [], "any": []}, 4 if full else 2, time.monotonic()
-    for seed in range(1, 6 if full else 4):
+    for seed in range(1, 6 if full else 3):
         if not full and time.monotonic() - began > NODE_S:
             break
         for name, flags in (("least recent", []), ("any", ["--any"])):

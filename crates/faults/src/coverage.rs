@@ -181,6 +181,11 @@ impl Table {
         other.cells.iter().for_each(|(cell, count)| *self.cells.entry(*cell).or_default() += count);
     }
 
+    /// How often a cell was hit.
+    pub fn count(&self, row: Row, fault: FaultKind) -> u64 {
+        self.cells.get(&(row, fault)).copied().unwrap_or(0)
+    }
+
     /// Cells that were never hit, of those that can be.
     pub fn unhit(&self) -> Vec<(Row, FaultKind)> {
         let all = Row::all().flat_map(|row| FaultKind::ALL.map(|fault| (row, fault)));
@@ -218,7 +223,7 @@ impl fmt::Display for Table {
         for row in Row::all() {
             write!(f, "\n{:<12}", row.name())?;
             for fault in FaultKind::ALL {
-                write!(f, "{:>9}", self.cells.get(&(row, fault)).copied().unwrap_or(0))?;
+                write!(f, "{:>9}", self.count(row, fault))?;
             }
         }
         Ok(())

@@ -31,8 +31,10 @@ pub struct Sealing {
     pub dropped: u64,
     /// Members that were moved or repaired while their wide stripes were sealed.
     pub placed_anew: u64,
-    /// Places in sealed wide stripes that dead members have left, or others have taken.
-    pub exchanged: u64,
+    /// Places in sealed wide stripes that dead members have left,
+    pub left: u64,
+    /// and that others have taken.
+    pub taken: u64,
     /// Local parities that have changed places with a member.
     pub swapped: u64,
     /// Members that were changed in place.
@@ -49,7 +51,8 @@ impl Sealing {
         self.given_up += other.given_up;
         self.dropped += other.dropped;
         self.placed_anew += other.placed_anew;
-        self.exchanged += other.exchanged;
+        self.left += other.left;
+        self.taken += other.taken;
         self.swapped += other.swapped;
         self.updated += other.updated;
         self.narrow_again += other.narrow_again;
@@ -75,7 +78,8 @@ impl Sealing {
             match (left == came, before.content_version == now.content_version) {
                 (true, true) => self.placed_anew += 1,
                 (true, false) => self.updated += 1,
-                (false, _) => self.exchanged += 1,
+                (false, _) if came.stripe.is_empty() => self.left += 1,
+                (false, _) => self.taken += 1,
             }
         }
     }
@@ -256,6 +260,17 @@ mod tests {
         counts.count(Some(&before), &moved(&[1, 2]));
         counts.count(Some(&before), &moved(&[1]));
         assert_eq!((counts.swapped, counts.placed_anew), (1, 1));
+    }
+
+    #[test]
+    fn a_place_that_a_member_leaves_is_told_from_one_that_is_taken() {
+        let (full, mut with_hole) = (wide(), wide());
+        (with_hole.members[0], with_hole.locations[0]) = (Member::default(), Location::default());
+        let mut counts = Sealing::default();
+        counts.count(Some(&full), &with_hole);
+        assert_eq!((counts.left, counts.taken), (1, 0));
+        counts.count(Some(&with_hole), &full);
+        assert_eq!((counts.left, counts.taken), (1, 1));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use striate_faults::campaign::Campaign;
 use striate_faults::mutation::Mutation;
 use striate_faults::run::{RunOptions, run};
+use striate_faults::shape::Shape;
 
 fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
     Campaign {
@@ -25,6 +26,18 @@ fn some_seeds_break_no_invariant() {
     assert!(shown.failed.is_empty(), "{:#?}", shown.failed);
     assert_eq!(shown.clean, 8);
     assert!(shown.operations >= 8 * 500 && shown.faults >= 8 * 10, "{shown:?}");
+}
+
+/// Otherwise the campaign tries less than it says: codes whose groups fill their racks were given up each time.
+#[test]
+fn every_wide_code_of_the_campaign_is_sealed_where_nothing_fails() {
+    for wide in ["wide(4,2,2)", "wide(6,3,2)", "wide(10,5,3)"] {
+        let seed =
+            (1..).find(|&seed| Shape::of(seed).wide == Some(wide)).expect("there are seeds without end");
+        let report = run(RunOptions { operations: 200, faults: 0, ..RunOptions::new(seed) });
+        assert_eq!(report.broken, None, "seed {seed}");
+        assert!(report.sealing.sealed > 0, "{wide}, seed {seed}: {:?}", report.sealing);
+    }
 }
 
 /// I14.

@@ -100,7 +100,8 @@ impl PlacementRule {
 
     /// Sites for the parities of a wide stripe, from the k-th chunk on, whose members are where they are: (chunk, site). Fewer where
     /// the rule admits none. The local parity of a group that has room in its racks goes there; the global ones go together to the
-    /// rack with the most room, and so do local parities whose groups have none.
+    /// rack with the most room. A local parity whose group's racks are full, as where c divides r, goes to the global ones as long as
+    /// there is room, and to another rack then.
     pub fn draw_parities(
         &self,
         rng: &mut impl Rng,
@@ -108,38 +109,31 @@ impl PlacementRule {
         at: &[Option<RackId>],
         k: usize,
     ) -> Vec<(usize, SiteId)> {
-        let mut free: HashMap<&RackId, VecDeque<SiteId>> = HashMap::new();
-        for candidate in draw_order(rng, candidates) {
-            free.entry(&candidate.rack).or_default().push_back(candidate.site);
-        }
-        let mut at = at[..self.chunks()].to_vec();
-        let mut racks: Vec<&RackId> = free.keys().copied().collect();
-        racks.sort_unstable();
-        let (mut targets, mut rest) = (Vec::new(), Vec::new());
+        let mut room = ParityRoom::new(self, draw_order(rng, candidates), at);
+        let (mut globals, mut homeless) = (Vec::new(), Vec::new());
         for group in self.groups() {
             let Some(&parity) = group.iter().find(|&&chunk| chunk >= k) else { continue };
-            let is_global = group.iter().all(|&chunk| chunk >= k);
-            let own =
-                |rack: &&&RackId| group.iter().any(|&chunk| chunk < k && at[chunk].as_ref() == Some(**rack));
-            let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
-            let has_room = |rack: &&&RackId| self.admits(parity, rack, places()) && !free[**rack].is_empty();
-            let home = racks.iter().filter(own).find(has_room).copied();
-            match home.filter(|_| !is_global) {
-                None => rest.extend(group.iter().copied().filter(|&chunk| chunk >= k)),
-                Some(rack) => {
-                    targets
-                        .extend(free.get_mut(rack).and_then(VecDeque::pop_front).map(|site| (parity, site)));
-                    at[parity] = Some(rack.clone());
-                }
+            if group.iter().all(|&chunk| chunk >= k) {
+                globals = group;
+                continue;
+            }
+            let is_own = |rack: &&RackId| {
+                group.iter().any(|&chunk| chunk < k && room.at[chunk].as_ref() == Some(*rack))
+            };
+            let home = room.admitting(parity).find(is_own);
+            match home {
+                Some(rack) => room.put(parity, rack),
+                None => homeless.push(parity),
             }
         }
-        let in_rack = |rack: &RackId| at.iter().flatten().filter(|of| *of == rack).count();
-        let room = |rack: &RackId| self.rack_limit().saturating_sub(in_rack(rack)).min(free[rack].len());
-        let Some(common) = racks.iter().copied().max_by_key(|rack| room(rack)) else { return targets };
-        for chunk in rest.into_iter().take(room(common)) {
-            targets.extend(free.get_mut(common).and_then(VecDeque::pop_front).map(|site| (chunk, site)));
+        let mut common = None;
+        for chunk in globals.into_iter().chain(homeless) {
+            let beside = common.filter(|rack| room.admitting(chunk).any(|of| of == *rack));
+            let Some(rack) = beside.or_else(|| room.roomiest(chunk)) else { continue };
+            common.get_or_insert(rack);
+            room.put(chunk, rack);
         }
-        targets
+        room.targets
     }
 
     /// Each lost chunk goes to the rack that it was in, or to another one of its group.
@@ -209,6 +203,50 @@ impl PlacementRule {
     }
 }
 
+/// Racks while the parities of a wide stripe are placed beside its members.
+struct ParityRoom<'a> {
+    rule: &'a PlacementRule,
+    /// The racks, in order.
+    racks: Vec<&'a RackId>,
+    /// Their sites that have no chunk of the stripe, in the order of a draw.
+    free: HashMap<&'a RackId, VecDeque<SiteId>>,
+    /// The rack of each chunk that has one.
+    at: Vec<Option<RackId>>,
+    /// Parities that have a site.
+    targets: Vec<(usize, SiteId)>,
+}
+
+impl<'a> ParityRoom<'a> {
+    fn new(rule: &'a PlacementRule, order: Vec<&'a Candidate>, at: &[Option<RackId>]) -> Self {
+        let mut free: HashMap<&RackId, VecDeque<SiteId>> = HashMap::new();
+        for candidate in order {
+            free.entry(&candidate.rack).or_default().push_back(candidate.site);
+        }
+        let mut racks: Vec<&RackId> = free.keys().copied().collect();
+        racks.sort_unstable();
+        Self { rule, racks, free, at: at[..rule.chunks()].to_vec(), targets: Vec::new() }
+    }
+
+    /// Racks with a free site where the rule admits a chunk.
+    fn admitting(&self, chunk: usize) -> impl Iterator<Item = &'a RackId> {
+        let places = || self.at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+        let is_free = |rack: &&RackId| !self.free[*rack].is_empty();
+        self.racks.iter().copied().filter(is_free).filter(move |rack| self.rule.admits(chunk, rack, places()))
+    }
+
+    /// Of these the one that may hold the most further chunks.
+    fn roomiest(&self, chunk: usize) -> Option<&'a RackId> {
+        let in_rack = |rack: &RackId| self.at.iter().flatten().filter(|of| *of == rack).count();
+        let left = |rack: &RackId| self.rule.rack_limit().saturating_sub(in_rack(rack));
+        self.admitting(chunk).max_by_key(|rack| left(rack).min(self.free[*rack].len()))
+    }
+
+    fn put(&mut self, chunk: usize, rack: &'a RackId) {
+        self.targets.extend(self.free.get_mut(rack).and_then(VecDeque::pop_front).map(|site| (chunk, site)));
+        self.at[chunk] = Some(rack.clone());
+    }
+}
+
 /// A rack while groups are placed.
 struct RackRoom<'a> {
     rack: &'a RackId,
@@ -272,6 +310,7 @@ mod tests {
 
     use super::*;
     use crate::check::{check_placement, racks_crossed};
+    use crate::wide::WideGeometry;
 
     fn candidates(sites: usize, racks: usize) -> Vec<Candidate> {
         let site = |i: usize| Candidate {
@@ -413,6 +452,34 @@ mod tests {
                 life.check();
             }
             assert_eq!(crossed(&life), before, "{profile}");
+        }
+    }
+
+    /// Members lie as the geometry has them, and one rack is left. In (4,2,2) and (128,32,4) each group's members fill their racks.
+    #[test]
+    fn every_parity_of_a_wide_stripe_has_a_site_where_its_geometry_fits() {
+        for profile in
+            ["wide(4,2,2)", "wide(6,3,2)", "wide(8,4,4)", "wide(10,5,3)", "wide(42,15,4)", "wide(128,32,4)"]
+        {
+            let geometry = WideGeometry::of_profile(&profile.parse().unwrap()).unwrap();
+            let (k, part_of) = (geometry.k(), geometry.parts_of_chunks());
+            let all = candidates((geometry.z() + 1) * (geometry.c() + 1), geometry.z() + 1);
+            let (rule, rack_of) = (rule(profile, geometry.z() + 1), rack_of(&all));
+            let mut sites = vec![SiteId(0); rule.chunks()];
+            for chunk in 0..k {
+                let rack = RackId(format!("rack{}", part_of[chunk]));
+                let free = all.iter().find(|of| of.rack == rack && !sites.contains(&of.site));
+                sites[chunk] = free.expect("a rack has more sites than chunks").site;
+            }
+            let at: Vec<Option<RackId>> = sites.iter().map(|site| rack_of.get(site).cloned()).collect();
+            let free: Vec<Candidate> = all.iter().filter(|of| !sites.contains(&of.site)).cloned().collect();
+            for seed in 0..50 {
+                let mut sites = sites.clone();
+                let drawn = rule.draw_parities(&mut SmallRng::seed_from_u64(seed), &free, &at, k);
+                assert_eq!(drawn.len(), geometry.n() - k, "{profile}");
+                drawn.into_iter().for_each(|(chunk, site)| sites[chunk] = site);
+                check_placement(&rule, &sites, |site| rack_of.get(&site)).unwrap();
+            }
         }
     }
 

@@ -77,10 +77,12 @@ impl fmt::Display for Case {
     }
 }
 
-const CODES: [(usize, usize); 8] = [(2, 2), (6, 3), (10, 4), (12, 4), (16, 4), (64, 4), (128, 4), (128, 8)];
+const CODES: [(usize, usize); 11] =
+    [(2, 2), (6, 3), (4, 4), (8, 4), (10, 4), (12, 4), (16, 4), (32, 4), (64, 4), (128, 4), (128, 8)];
 const CHUNK_BYTES: [usize; 2] = [128 << 10, 1 << 20];
 
-/// Every code, chunk length, operation and place; `quick`: those that a claim is about, and the decodes of (10,4).
+/// Every code, chunk length, operation and place; `quick`: those that a claim is about, the decodes of (10,4), and encoding with the data
+/// chunks of ECWide's Fig. 1.
 pub fn cases(quick: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for place in [Place::Hot, Place::Dram] {
@@ -101,7 +103,10 @@ pub fn cases(quick: bool) -> Vec<Case> {
 fn is_quick(case: &Case) -> bool {
     match (case.operation, case.place) {
         (Operation::Encode, Place::Hot) => case.k == 10,
-        (Operation::Encode, Place::Dram) => matches!(case.k, 10 | 16 | 64 | 128),
+        (Operation::Encode, Place::Dram) => {
+            let is_only_figure = matches!(case.k, 4 | 8 | 32) && case.chunk_bytes == CHUNK_BYTES[1];
+            is_only_figure || matches!(case.k, 10 | 16 | 64 | 128)
+        }
         (Operation::DecodeOne | Operation::DecodeAll, place) => {
             let is_wide_claim = place == Place::Dram && case.r == 4 && matches!(case.k, 16 | 128);
             is_wide_claim || (case.k == 10 && case.chunk_bytes == CHUNK_BYTES[0])

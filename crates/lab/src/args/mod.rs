@@ -17,7 +17,8 @@ pub use ec_store::{FigureArgs, HowArgs, ResultsArgs, RunArgs};
 pub use faults::FaultsArgs;
 pub use reality::{PackedRealityArgs, RealityArgs, SiteArgs};
 pub use wide::{
-    EncodeNodeArgs, RackHost, RacksArgs, WideArgs, WideEncodeArgs, WideRepairArgs, WideUpdateArgs,
+    EncodeNodeArgs, RackHost, RacksArgs, WideArgs, WideCodesArgs, WideEncodeArgs, WideRepairArgs,
+    WideUpdateArgs,
 };
 
 /// Experiments on a whole Striate cluster in virtual time.
@@ -66,6 +67,8 @@ pub enum Command {
     Caching(CachingArgs),
     /// Reproduce the figures of ECWide (FAST'21) with the store's own codes and trees.
     Wide(WideArgs),
+    /// Compute what ECWide (FAST'21) says of codes, beside the paper's values.
+    WideCodes(WideCodesArgs),
     /// Try the store under random faults.
     Faults(FaultsArgs),
     /// Repair a chunk of a wide stripe on real processes in racks.

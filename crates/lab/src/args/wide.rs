@@ -33,6 +33,20 @@ pub struct WideArgs {
     pub json: bool,
 }
 
+/// `striate-lab wide-codes`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Compute what ECWide (FAST'21) says of codes, beside the paper's values.\n\n\
+        Which losses four locally repairable codes tolerate, by every erasure (Table 3); redundancy and chunks across racks (Table 4, \
+        Figs. 2 and 3); mean times to data loss (Tables 5 and 6).",
+    after_long_help = "Example:\n  striate-lab wide-codes"
+)]
+pub struct WideCodesArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `striate-lab wide-repair`.
 #[derive(Clone, Debug, Args)]
 #[command(

@@ -1,6 +1,7 @@
 //! `striate-lab faults`: the store under random faults.
 
 use striate_faults::campaign::{Campaign, Shown};
+use striate_faults::coverage::{FaultKind, Row, Table};
 use striate_faults::mutation::Mutation;
 use striate_faults::run::{self, RunOptions};
 use striate_faults::shape::Family;
@@ -127,20 +128,17 @@ fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
         shown.operations,
         shown.faults
     );
-    let Sealing { begun, sealed, given_up, dropped, placed_anew, exchanged, swapped, updated, narrow_again } =
-        shown.sealing;
-    println!(
-        "wide stripes: {begun} begun, {sealed} sealed, {given_up} given up; {dropped} stripes have dropped their parities, {narrow_again} \
-         have them again; {placed_anew} members moved or repaired, {exchanged} places left or taken, \
-         {swapped} changed for a local parity's, {updated} changed in place"
-    );
+    print_sealing(shown, &table);
     let unhit = table.unhit();
     if !unhit.is_empty() && campaign.seeds >= SEEDS_FOR_ALL_CELLS && campaign.family.is_none() {
         let names: Vec<_> =
             unhit.iter().map(|(row, fault)| format!("{} during {}", row.name(), fault.name())).collect();
         return Err(Failure::failed(format!("never tried: {}", names.join(", "))));
     }
-    let happened = [sealed, given_up, dropped, placed_anew, exchanged, swapped, updated, narrow_again];
+    let Sealing {
+        sealed, given_up, dropped, placed_anew, left, taken, swapped, updated, narrow_again, ..
+    } = shown.sealing;
+    let happened = [sealed, given_up, dropped, placed_anew, left, taken, swapped, updated, narrow_again];
     if happened.contains(&0) && campaign.seeds >= SEEDS_FOR_ALL_CELLS && may_seal(campaign) {
         return Err(Failure::failed("something of the above has never happened to a wide stripe".to_owned()));
     }
@@ -148,6 +146,27 @@ fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
         [] => Ok(()),
         failed => Err(Failure::failed(format!("{} seeds broke an invariant", failed.len()))),
     }
+}
+
+fn print_sealing(shown: &Shown, table: &Table) {
+    let Sealing {
+        begun,
+        sealed,
+        given_up,
+        dropped,
+        placed_anew,
+        left,
+        taken,
+        swapped,
+        updated,
+        narrow_again,
+    } = shown.sealing;
+    let racks = table.count(Row::Family(Family::Wide), FaultKind::RackLoss);
+    println!(
+        "wide stripes: {begun} begun, {sealed} sealed, {given_up} given up; {dropped} stripes have dropped their parities, {narrow_again} \
+         have them again; {placed_anew} members moved or repaired, {left} places left, {taken} taken, \
+         {swapped} changed for a local parity's, {updated} changed in place; {racks} racks lost"
+    );
 }
 
 fn judge_mutation(campaign: &Campaign, shown: &Shown) -> Outcome {

@@ -15,6 +15,7 @@ mod repair;
 mod site;
 mod site_processes;
 mod wide;
+mod wide_codes;
 mod wide_encode;
 mod wide_repair;
 mod wide_update;
@@ -51,6 +52,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
         Command::PackedBatches(args) => runtime.run_blocking(move || packed_batches::run(&args)).await,
         Command::Caching(args) => runtime.run_blocking(move || caching::run(&args)).await,
         Command::Wide(args) => runtime.run_blocking(move || wide::run(&args)).await,
+        Command::WideCodes(args) => runtime.run_blocking(move || wide_codes::run(&args)).await,
         Command::Faults(args) => runtime.run_blocking(move || faults::run(&clock, &args)).await,
         Command::WideRepair(args) => wide_repair::run(&runtime, args).await,
         Command::WideEncode(args) => wide_encode::run(&runtime, &args).await,

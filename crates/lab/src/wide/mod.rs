@@ -18,8 +18,10 @@
 //! - [`figures`]: the paper's figures,
 //! - [`full_node`]: and those of full nodes.
 //! - [`large`]: 1,000 sites, which the paper does not show.
+//! - [`codes`]: what the paper computes of codes.
 
 pub mod cluster;
+pub mod codes;
 pub mod encoding;
 pub mod figures;
 pub mod full_node;
