@@ -60,7 +60,7 @@ pub mod splits;
 pub mod trade_off;
 pub mod wide;
 
-pub use check::{PlacementFault, check_placement, fatal_rack, racks_crossed};
+pub use check::{PlacementFault, check_placement, racks_crossed};
 pub use co_access::{CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partner, SnapshotError};
 pub use combine_tree::{CombineTerm, CombineTree, TreeShape};
 pub use cost::{SiteCost, SiteQueue, USUAL_PER_BYTE};
