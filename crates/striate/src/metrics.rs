@@ -187,7 +187,7 @@ impl Metrics {
         page.head(
             "striate_s3_cut_total",
             "counter",
-            "Connections cut because of their peer's pace, by reason.",
+            "Connections cut because their client was too slow or idle, by reason.",
         );
         for (reason, count) in self.cut.read().iter() {
             page.value("striate_s3_cut_total", &[("reason", reason)], count.load(Ordering::Relaxed));
@@ -201,8 +201,16 @@ fn render_store(page: &mut Page, status: &Status) {
     page.value("striate_info", &[("version", status.version.as_str()), ("cluster", cluster.as_str())], 1);
     let sums: [(&str, &str, u64); 8] = [
         ("striate_uptime_seconds", "Time since the start.", status.uptime_s),
-        ("striate_debt_stripes", "Stripes that lack chunks; heal pays them.", status.debt_stripes),
-        ("striate_warnings", "Things that an operator should look at.", status.warnings.len() as u64),
+        (
+            "striate_debt_stripes",
+            "Stripes with missing chunks, which repair restores (debt).",
+            status.debt_stripes,
+        ),
+        (
+            "striate_warnings",
+            "Warnings that need an operator's attention, as `striate status` lists them.",
+            status.warnings.len() as u64,
+        ),
         (
             "striate_capacity_bytes",
             "Size of all file systems, each counted once.",
@@ -220,10 +228,12 @@ fn render_store(page: &mut Page, status: &Status) {
     type Measure = fn(&striate_commands::admin::messages::SiteState) -> u64;
     let per_site: [(&str, &str, Measure); 9] = [
         ("striate_site_up", "1 when the site takes reads and writes.", |site| (site.state == "ok").into()),
-        ("striate_site_queue_requests", "Requests waiting or being served.", |site| {
+        ("striate_site_queue_requests", "Requests that the site serves or has queued.", |site| {
             site.load.queue_requests.into()
         }),
-        ("striate_site_queue_bytes", "Bytes that those requests ask for.", |site| site.load.queue_bytes),
+        ("striate_site_queue_bytes", "Bytes that the site's queued and served requests ask for.", |site| {
+            site.load.queue_bytes
+        }),
         (
             "striate_site_io_permille",
             "Share of the workers' time that operations on the disk took.",
