@@ -52,7 +52,7 @@ impl fmt::Display for WhyNot {
             }
             Self::Bucket => "its own setting is off",
             Self::Store => "the store's --pack is off",
-            Self::FewSites => "the store has fewer than six sites, so that --pack auto leaves it alone",
+            Self::FewSites => "the store has fewer than six sites, so --pack auto does not apply",
             Self::WideCode => "its code has more chunks than there are sites",
         })
     }

@@ -469,7 +469,7 @@ impl Site for LocalSite {
         let inner = &self.inner;
         match inner.keeper.get() {
             Some(keeper) => Ok(keeper.tend(&blocks, inner.runtime.now())),
-            None => Err(SiteError::BadRequest("it is no site of the memory tier".to_owned())),
+            None => Err(SiteError::BadRequest("it is not a memory site".to_owned())),
         }
     }
 

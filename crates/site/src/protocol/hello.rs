@@ -33,7 +33,7 @@ pub enum Refusal {
     Malformed(String),
     /// The peer speaks another version.
     #[error(
-        "protocol version {theirs} is not spoken here, version {PROTOCOL_VERSION} is: run the same release of striate on all machines"
+        "protocol version {theirs} is not supported, only version {PROTOCOL_VERSION} is: run the same release of striate on all machines"
     )]
     Version {
         /// The peer's.
