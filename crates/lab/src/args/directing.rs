@@ -109,7 +109,7 @@ pub struct PackedBatchesArgs {
     /// Copies of the hottest partitions, as a share of all bytes.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     pub copies: f64,
-    /// The first placement. 1 to 199 were looked at while this was written.
+    /// Seed of the first placement. 1 to 199 were used to choose the rules.
     #[arg(long, default_value_t = 201)]
     pub seed: u64,
     /// Print JSON.
