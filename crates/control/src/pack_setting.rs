@@ -95,7 +95,7 @@ pub(crate) fn profile_of_class(
 ///
 /// # Errors
 /// [`StripeError::InvalidArgument`] for a text that is none of these.
-pub fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>, StripeError> {
+pub(crate) fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>, StripeError> {
     if !bucket.packing.is_empty() {
         let invalid = |error: striate_core::PackingError| StripeError::InvalidArgument(error.to_string());
         return bucket.packing.parse().map(Some).map_err(invalid);

@@ -175,7 +175,7 @@ impl CoAccess {
 
     /// Requests of the interval that ask for `b`, at most the `most` newest of them, by their places, with which
     /// [`Self::request`] tells their blocks. Costs the number of requests that asked for `b`.
-    pub fn requests_of(&self, b: StripeId, most: usize) -> Vec<usize> {
+    pub(crate) fn requests_of(&self, b: StripeId, most: usize) -> Vec<usize> {
         let all: Vec<usize> = self.interval.requests_of(b).collect();
         all.into_iter().rev().take(most).collect()
     }
