@@ -326,6 +326,7 @@ mod tests {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("striate_") && value.parse::<f64>().is_ok(), "{line}");
         }
+        assert_help_stands_alone(&text);
         assert!(text.contains("striate_s3_requests_total{operation=\"GetObject\",class=\"5xx\"} 1"));
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.005\"} 1"));
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
@@ -343,6 +344,21 @@ mod tests {
         assert!(text.contains("striate_origin_cached_writes_total 6"));
         assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
+    }
+
+    /// Prometheus shows the help text of one metric, not that of the metric before.
+    fn assert_help_stands_alone(text: &str) {
+        let help = |line| str::strip_prefix(line, "# HELP ").and_then(|rest| Some(rest.split_once(' ')?.1));
+        let mut helps: Vec<&str> = text.lines().filter_map(help).collect();
+        for help in &helps {
+            let refers_back =
+                ["Their", "Of these", "Bytes of these"].iter().any(|words| help.starts_with(words));
+            assert!(!refers_back, "{help:?} refers to another metric");
+        }
+        let count = helps.len();
+        helps.sort_unstable();
+        helps.dedup();
+        assert_eq!(helps.len(), count, "two metrics have one help text");
     }
 
     #[test]
