@@ -173,7 +173,7 @@ prove-cluster: build ## Prove the cluster's claims on real processes, in at most
 	-@tools/release >/dev/null
 	prove/cluster $(if $(FULL),--full)
 
-prove-ground: build lab ## Prove the ground of 0.2.0 beside 0.1.1: reads, processor time, hostile peers, the gate (FULL=1: cold builds too)
+prove-ground: build lab ## Prove builds, reads, processor time beside 0.1.1, hostile peers and the gate (FULL=1: cold builds too)
 	@tools/install.sh engines
 	cargo build --release --package striate-bench
 	cargo test --package striate-client --package striate-control --package striate-site --test objects --test control --test site --no-run

@@ -1,4 +1,4 @@
-"""Claims of 0.2.0 that need nothing but the tree and one server: builds, tests by name, forms, lines."""
+"""Claims that need nothing but the tree and one server: builds, tests by name, forms, lines."""
 
 import http.client
 import os

@@ -94,7 +94,7 @@ impl CommitFailure {
         let error = match last {
             MetaError::UnknownOutcome(_) => last,
             last if unknown => {
-                MetaError::UnknownOutcome(format!("it may have been committed before this happened: {last}"))
+                MetaError::UnknownOutcome(format!("an earlier attempt may have been committed: {last}"))
             }
             last => last,
         };

@@ -154,7 +154,7 @@ pub enum ClientError {
     #[error("{0}")]
     NotForwarded(String),
     /// A block is not in memory.
-    #[error("a block is not in memory (any more)")]
+    #[error("a block is not in the memory tier")]
     NotInMemory,
     /// Disks are full.
     #[error("the store is full: {0}")]

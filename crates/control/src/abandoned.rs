@@ -40,7 +40,7 @@ pub fn keep_collecting(stripes: Stripes, pause: Duration) -> BoxFuture<'static, 
                     Ok(report) if report == AbandonedReport::default() => {}
                     Ok(report) => tracing::info!(?report, "collected what unfinished writes left behind"),
                     Err(error) => {
-                        tracing::warn!(%error, "unfinished writes were not collected; will try again")
+                        tracing::warn!(%error, "collecting unfinished writes failed; will retry")
                     }
                 }
             }
@@ -129,7 +129,7 @@ async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, Strip
                 .partition(|found| found.has_record);
             for Unnamed { chunk, .. } in of_stripes {
                 if let Err(error) = collect_orphan(stripes, view.site.id(), chunk).await {
-                    tracing::warn!(%chunk, site = %view.site.id(), %error, "what a dead writer left stays for verify to find");
+                    tracing::warn!(%chunk, site = %view.site.id(), %error, "a chunk of a dead writer was not collected; `striate verify` finds it");
                 }
             }
             if chunks.is_empty() {

@@ -42,7 +42,7 @@ impl GarbageCollector {
             loop {
                 stripes.runtime().sleep(pause).await;
                 if let Err(error) = self.round(&stripes).await {
-                    tracing::warn!(%error, "garbage collection goes on later");
+                    tracing::warn!(%error, "garbage collection failed; will retry");
                 }
             }
         })
@@ -94,7 +94,7 @@ impl GarbageCollector {
                 if now.duration_since(first) >= stripes.options().garbage_grace
                     && let Err(error) = take_down_parts(stripes, abandoned).await
                 {
-                    tracing::warn!(%error, "parts of an upload are taken down later");
+                    tracing::warn!(%error, "removing the parts of an upload failed; will retry");
                 }
             }
             match page.into_iter().last() {

@@ -52,7 +52,7 @@ impl Candidacy {
             let task = self.runtime.spawn(work());
             self.hold(term, || task.is_finished()).await;
             task.abort();
-            tracing::warn!(name = self.name, "this process leads no more");
+            tracing::warn!(name = self.name, "this process is no longer the leader");
         }
     }
 
@@ -62,7 +62,7 @@ impl Candidacy {
                 Ok(Some(term)) => return term,
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "whether somebody leads cannot be seen; will look again")
+                    tracing::warn!(%error, "cannot read who leads; will retry")
                 }
             }
             self.runtime.sleep(LOOK_EVERY).await;

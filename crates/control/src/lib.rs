@@ -87,7 +87,7 @@ pub use memory_members::MemoryAnnouncement;
 pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
 pub use orphans::{OrphanReport, collect_orphans};
 pub use pack_run::{PackRunProgress, PackRunReport, PackWish, StillWaiting, pack_now};
-pub use pack_setting::{PackDecision, WhyNot, decide_packing, own_packing};
+pub use pack_setting::{PackDecision, WhyNot, decide_packing};
 pub use pack_walk::pack_bucket;
 pub use packing::{PackOptions, PackReport};
 pub use packing_service::{PackingHold, PackingOptions, PackingService};

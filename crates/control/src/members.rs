@@ -34,10 +34,10 @@ pub enum MembersError {
         own: ClusterId,
     },
     /// No control process has made the cluster's row yet.
-    #[error("the metadata know no cluster yet; start `striate control` on the same engine")]
+    #[error("the metadata has no cluster yet; start `striate control` on the same engine")]
     NoCluster,
     /// There is no such site.
-    #[error("there is no site {0}; `striate admin site list` shows those that there are")]
+    #[error("no such site: {0}; `striate admin site list` lists all sites")]
     NoSuchSite(SiteId),
     /// The site cannot be what it says.
     #[error("{0}")]

@@ -214,7 +214,7 @@ async fn make_garbage(
     add_garbage(&mut tx, chunk.stripe, vec![GarbageChunk::of(chunk, site)]);
     let done = matches!(stripes.meta().commit(tx).await?, Commit::Done(_));
     if done {
-        tracing::info!(%chunk, %site, "an orphan is garbage now");
+        tracing::info!(%chunk, %site, "queued an orphan for deletion");
     }
     Ok(done)
 }

@@ -52,7 +52,7 @@ impl fmt::Display for WhyNot {
             }
             Self::Bucket => "its own setting is off",
             Self::Store => "the store's --pack is off",
-            Self::FewSites => "the store has fewer than six sites, so that --pack auto leaves it alone",
+            Self::FewSites => "the store has fewer than six sites, so --pack auto does not apply",
             Self::WideCode => "its code has more chunks than there are sites",
         })
     }
@@ -95,7 +95,7 @@ pub(crate) fn profile_of_class(
 ///
 /// # Errors
 /// [`StripeError::InvalidArgument`] for a text that is none of these.
-pub fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>, StripeError> {
+pub(crate) fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>, StripeError> {
     if !bucket.packing.is_empty() {
         let invalid = |error: striate_core::PackingError| StripeError::InvalidArgument(error.to_string());
         return bucket.packing.parse().map(Some).map_err(invalid);

@@ -46,8 +46,10 @@ pub fn keep_sweeping_placements(stripes: Stripes) -> BoxFuture<'static, ()> {
             stripes.runtime().sleep(unused_for(&stripes)).await;
             match sweep.round(&stripes).await {
                 Ok(0) => {}
-                Ok(rows) => tracing::info!(rows, "rows of sets of sites that are not used were removed"),
-                Err(error) => tracing::warn!(%error, "sets of sites that are not used are removed later"),
+                Ok(rows) => tracing::info!(rows, "removed the rows of unused sets of sites"),
+                Err(error) => {
+                    tracing::warn!(%error, "removing the rows of unused sets of sites failed; will retry")
+                }
             }
         }
     })

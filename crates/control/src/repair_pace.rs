@@ -93,7 +93,7 @@ impl RepairPace {
     }
 
     /// Within limits.
-    pub fn limited(limits: RepairLimits) -> Self {
+    pub(crate) fn limited(limits: RepairLimits) -> Self {
         Self { limits: Some(limits), ..Self::default() }
     }
 

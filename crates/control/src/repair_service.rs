@@ -178,7 +178,7 @@ impl RepairService {
         loop {
             match silences.look(stripes, self.shared.options.after).await {
                 Ok(absent) => *self.shared.absent.lock() = Some(absent),
-                Err(error) => tracing::warn!(%error, "which sites are lost cannot be seen; will look again"),
+                Err(error) => tracing::warn!(%error, "cannot determine which sites are lost; will retry"),
             }
             let silent = silences.view(stripes.runtime().now(), self.shared.options.after);
             self.shared.progress.lock().sites(silent);
@@ -207,7 +207,7 @@ impl RepairService {
                 _ => Ok(false),
             };
             if let Err(error) = &worked {
-                tracing::warn!(%error, "repair goes on later");
+                tracing::warn!(%error, "a round of repair failed; will retry");
             }
             if !matches!(worked, Ok(true)) {
                 underway.beside(stripes.runtime().sleep(LOOK_EVERY)).await;

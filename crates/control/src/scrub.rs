@@ -40,13 +40,13 @@ pub fn keep_scrubbing(stripes: Stripes, cycle: Duration) -> BoxFuture<'static, (
         let mut scrub = loop {
             match Scrub::go_on(&stripes, cycle).await {
                 Ok(scrub) => break scrub,
-                Err(error) => tracing::warn!(%error, "the scrub cannot begin; will try again"),
+                Err(error) => tracing::warn!(%error, "the scrub cannot start; will retry"),
             }
             stripes.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
         };
         loop {
             if let Err(error) = scrub.step().await {
-                tracing::warn!(%error, "the scrub goes on later");
+                tracing::warn!(%error, "a step of the scrub failed; will retry");
             }
             let pause = scrub.pause();
             stripes.runtime().sleep(pause).await;

@@ -92,7 +92,7 @@ pub enum FinalizeError {
     #[error("not every process reads the newer formats; upgrade these, or stop them for good: {}", .0.join("; "))]
     Held(Vec<String>),
     /// The metadata know no cluster.
-    #[error("the metadata know no cluster yet")]
+    #[error("the metadata has no cluster yet")]
     NoCluster,
     /// The store needs a newer program than this one.
     #[error(transparent)]

@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Log lines on the standard error, of what RUST_LOG names. Nothing by default: faults are meant to happen here, and what comes
-/// of them is the output.
+/// Log lines on the standard error, as RUST_LOG chooses. Off by default: faults are expected here, and the
+/// output already reports their effects.
 fn start_logging() {
     let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

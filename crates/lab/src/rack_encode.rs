@@ -155,7 +155,7 @@ impl RackEncode {
             let ranges = vec![ChunkRange { chunk: chunk(index, 1), offset, len }];
             let request = ReadRequest { ranges, priority: Priority::Background, deadline: None };
             let reply = self.sites[index].read(request).next().await;
-            let unanswered = || SiteError::Unavailable("it ended its answer early".to_owned());
+            let unanswered = || SiteError::Unavailable("its answer ended early".to_owned());
             let bytes = reply.ok_or_else(unanswered).and_then(|reply| reply.result);
             bytes.map_err(|reason| self.failed(index, reason))
         };

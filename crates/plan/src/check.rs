@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use striate_codec::Code;
 use striate_core::{RackId, SiteId};
 
 use crate::placement_rule::PlacementRule;
@@ -82,24 +81,6 @@ pub fn check_placement<'a>(
     Ok(())
 }
 
-/// A rack whose loss costs data: what is left of the stripe does not determine it. `sites` are those of the chunks in
-/// their order; site 0, and one whose rack is not known, hold nothing.
-pub fn fatal_rack<'a>(
-    code: &Code,
-    sites: &[SiteId],
-    rack_of: impl Fn(SiteId) -> Option<&'a RackId>,
-) -> Option<&'a RackId> {
-    let racks: Vec<Option<&RackId>> = sites.iter().map(|&site| rack_of(site)).collect();
-    let mut each: Vec<&RackId> = racks.iter().copied().flatten().collect();
-    each.sort_unstable();
-    each.dedup();
-    let is_fatal = |lost: &RackId| {
-        let left = racks.iter().enumerate().filter(|(_, rack)| rack.is_some_and(|rack| rack != lost));
-        !code.is_sufficient(&left.map(|(chunk, _)| chunk).collect::<Vec<_>>())
-    };
-    each.into_iter().find(|rack| is_fatal(rack))
-}
-
 /// Racks beside its own from which a repair of `chunk` by its group is sent something: ECWide's measure of locality. 0
 /// where groups do not count.
 pub fn racks_crossed<'a>(
@@ -157,20 +138,5 @@ mod tests {
         assert_eq!(check([1, 2, 4, 5, 3, 6, 7, 8]), Ok(()));
         let spread = PlacementFault::GroupSpread { chunks: 3, racks: 2, limit: 1 };
         assert_eq!(check([1, 2, 4, 5, 9, 6, 7, 8]), Err(spread));
-    }
-
-    #[test]
-    fn a_rack_whose_loss_costs_data_is_found() {
-        let racks = [RackId("a".into()), RackId("b".into()), RackId("c".into())];
-        let rack_of = |site: SiteId| racks.get((site.0 as usize - 1) / 3);
-        let fatal = |code: &str, sites: &[u32]| {
-            let sites: Vec<SiteId> = sites.iter().copied().map(SiteId).collect();
-            fatal_rack(&code.parse().unwrap(), &sites, rack_of).cloned()
-        };
-        assert_eq!(fatal("rs(2,2)", &[1, 2, 4, 5]), None);
-        assert_eq!(fatal("rs(2,1)", &[1, 2, 4]), Some(racks[0].clone()));
-        assert_eq!(fatal("none", &[4]), Some(racks[1].clone()));
-        // Which three chunks are lost makes the difference: an LRC repairs more than its tolerance says.
-        assert_eq!(fatal("lrc(4,2,1)", &[1, 4, 2, 7, 8, 5, 3]), None);
     }
 }

@@ -18,15 +18,6 @@ use striate_core::{Layout, Profile, RackId, Spread};
 
 use crate::wide::WideGeometry;
 
-/// Whether a rule gives way when racks are too few.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strength {
-    /// It holds always: what does not fit is not placed.
-    Strict,
-    /// A rack may hold more chunks than the code tolerates to lose, where they would not fit otherwise.
-    BestEffort,
-}
-
 /// Which places the chunks of a stripe may have. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementRule {
@@ -35,7 +26,6 @@ pub struct PlacementRule {
     rack_limit: usize,
     /// Losses that the code tolerates.
     tolerance: usize,
-    strength: Strength,
     affinity: Option<Affinity>,
 }
 
@@ -50,22 +40,23 @@ impl PlacementRule {
     /// The rule for stripes of `profile`, whose code is `code`, on so many racks.
     pub fn new(profile: &Profile, code: &Code, racks: usize) -> Self {
         let (chunks, tolerance) = (code.n(), code.tolerance());
-        let (rack_limit, strength) = match (profile.spread, profile.layout) {
-            (Spread::Flat, _) => (chunks, Strength::BestEffort),
-            (Spread::Racks(limit), _) => (limit, Strength::Strict),
-            (Spread::Tolerance, Layout::Wide) => (tolerance.max(1), Strength::Strict),
+        let rack_limit = match (profile.spread, profile.layout) {
+            (Spread::Flat, _) => chunks,
+            (Spread::Racks(limit), _) => limit,
+            (Spread::Tolerance, Layout::Wide) => tolerance.max(1),
+            // Where racks are too few, a rack holds more chunks than the code tolerates to lose.
             (Spread::Tolerance, Layout::Split | Layout::Packed) => {
-                let fitting = chunks.div_ceil(racks.max(1));
-                let is_strict = fitting <= tolerance.max(1);
-                let strength = if is_strict { Strength::Strict } else { Strength::BestEffort };
-                (fitting.max(tolerance).max(1), strength)
+                chunks.div_ceil(racks.max(1)).max(tolerance).max(1)
             }
         };
-        let keeps_groups = matches!(profile.spread, Spread::Racks(_))
-            || (profile.layout == Layout::Wide && strength == Strength::Strict);
+        let keeps_groups = match profile.spread {
+            Spread::Racks(_) => true,
+            Spread::Tolerance => profile.layout == Layout::Wide,
+            Spread::Flat => false,
+        };
         let affinity = keeps_groups.then(|| local_groups(code)).flatten();
         let affinity = affinity.map(|groups| Affinity { group_of: groups.into() });
-        Self { chunks, rack_limit, tolerance, strength, affinity }
+        Self { chunks, rack_limit, tolerance, affinity }
     }
 
     /// The rule for wide stripes of this geometry.
@@ -74,12 +65,12 @@ impl PlacementRule {
         let affinity =
             code.as_ref().and_then(local_groups).map(|groups| Affinity { group_of: groups.into() });
         let (chunks, rack_limit, tolerance) = (geometry.n(), geometry.c(), geometry.f());
-        Self { chunks, rack_limit, tolerance, strength: Strength::Strict, affinity }
+        Self { chunks, rack_limit, tolerance, affinity }
     }
 
     /// Stripes of `chunks` chunks of which a rack may hold `rack_limit`, and may lose them.
     pub fn at_most(rack_limit: usize, chunks: usize) -> Self {
-        Self { chunks, rack_limit, tolerance: rack_limit, strength: Strength::Strict, affinity: None }
+        Self { chunks, rack_limit, tolerance: rack_limit, affinity: None }
     }
 
     /// n, the chunks of a stripe.
@@ -92,18 +83,13 @@ impl PlacementRule {
         self.rack_limit
     }
 
-    /// Whether it gives way when racks are too few.
-    pub fn strength(&self) -> Strength {
-        self.strength
-    }
-
     /// Whether every rack may be lost: none holds more chunks than the code tolerates to lose.
     pub fn tolerates_rack_loss(&self) -> bool {
         self.rack_limit <= self.tolerance
     }
 
     /// Whether groups of chunks stay in their racks.
-    pub fn keeps_groups(&self) -> bool {
+    pub(crate) fn keeps_groups(&self) -> bool {
         self.affinity.is_some()
     }
 
@@ -117,7 +103,7 @@ impl PlacementRule {
     }
 
     /// The racks that a group of so many chunks may spread over.
-    pub fn racks_of_group(&self, chunks: usize) -> usize {
+    pub(crate) fn racks_of_group(&self, chunks: usize) -> usize {
         chunks.div_ceil(self.rack_limit)
     }
 
@@ -183,23 +169,23 @@ mod tests {
     #[test]
     fn a_rule_says_when_racks_are_too_few_for_what_the_code_tolerates() {
         let cases = [
-            // (profile, racks, chunks in a rack, strength, tolerates a rack's loss)
-            ("rs(4,2)", 6, 2, Strength::Strict, true),
-            ("rs(4,2)", 3, 2, Strength::Strict, true),
-            ("rs(4,2)", 2, 3, Strength::BestEffort, false),
-            ("rs(4,2)", 1, 6, Strength::BestEffort, false),
-            ("none", 4, 1, Strength::Strict, false),
-            ("replica(3)", 2, 2, Strength::Strict, true),
-            ("replica(3)", 1, 3, Strength::BestEffort, false),
-            ("rs(4,2) spread racks(1)", 3, 1, Strength::Strict, true),
-            ("rs(4,2) spread racks(3)", 6, 3, Strength::Strict, false),
-            ("rs(4,2) spread flat", 6, 6, Strength::BestEffort, false),
-            ("wide(12,3,3)", 2, 3, Strength::Strict, true),
+            // (profile, racks, chunks in a rack, tolerates a rack's loss)
+            ("rs(4,2)", 6, 2, true),
+            ("rs(4,2)", 3, 2, true),
+            ("rs(4,2)", 2, 3, false),
+            ("rs(4,2)", 1, 6, false),
+            ("none", 4, 1, false),
+            ("replica(3)", 2, 2, true),
+            ("replica(3)", 1, 3, false),
+            ("rs(4,2) spread racks(1)", 3, 1, true),
+            ("rs(4,2) spread racks(3)", 6, 3, false),
+            ("rs(4,2) spread flat", 6, 6, false),
+            ("wide(12,3,3)", 2, 3, true),
         ];
-        for (profile, racks, limit, strength, tolerates) in cases {
+        for (profile, racks, limit, tolerates) in cases {
             let rule = rule(profile, racks);
-            let found = (rule.rack_limit(), rule.strength(), rule.tolerates_rack_loss());
-            assert_eq!(found, (limit, strength, tolerates), "{profile} on {racks} racks");
+            let found = (rule.rack_limit(), rule.tolerates_rack_loss());
+            assert_eq!(found, (limit, tolerates), "{profile} on {racks} racks");
         }
     }
 

@@ -178,12 +178,12 @@ impl StripeModel {
 /// The share of the patterns of `losses` lost chunks that a maximally recoverable code decodes: one loss of each local
 /// group is repaired by its local parity, and the global parities stand for the rest. `groups` counts the chunks of
 /// each local group with its parity.
-pub fn most_decodable(groups: &[usize], globals: usize, losses: usize) -> f64 {
+pub(crate) fn most_decodable(groups: &[usize], globals: usize, losses: usize) -> f64 {
     most_decodable_beside(groups, globals, &vec![0; groups.len() + 1], losses)
 }
 
 /// The same of patterns that contain all chunks of a random rack.
-pub fn most_decodable_with_rack(geometry: &WideGeometry, losses: usize) -> f64 {
+pub(crate) fn most_decodable_with_rack(geometry: &WideGeometry, losses: usize) -> f64 {
     let groups: Vec<usize> =
         (0..geometry.groups()).map(|group| geometry.group_data(group).len() + 1).collect();
     let shares = geometry.parts().iter().map(|part| {

@@ -99,7 +99,7 @@ impl WideGeometry {
     ///
     /// # Errors
     /// [`WideError`] for other codes, and where c exceeds f.
-    pub fn with_rack_limit(spec: CodeSpec, rack_limit: usize) -> Result<Self, WideError> {
+    pub(crate) fn with_rack_limit(spec: CodeSpec, rack_limit: usize) -> Result<Self, WideError> {
         let CodeSpec::Wide { data, locality, tolerance } = spec else { return Err(WideError::NotWide(spec)) };
         spec.check()?;
         if !(1..=tolerance).contains(&rack_limit) {
@@ -210,7 +210,7 @@ impl WideGeometry {
     }
 
     /// Chunks sent across racks to repair a global parity: one from each other rack that holds data.
-    pub fn global_repair_chunks(&self) -> usize {
+    pub(crate) fn global_repair_chunks(&self) -> usize {
         self.parts.iter().filter(|part| part.data > 0).count()
     }
 

@@ -36,7 +36,7 @@ pub enum SignError {
     #[error("the URI {0} names no host")]
     NoHost(http::Uri),
     /// A header's value, the key or the region holds what a header cannot.
-    #[error("it cannot be signed: {0}")]
+    #[error("the request cannot be signed: {0}")]
     Unsignable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -155,7 +155,7 @@ pub trait Message {
 
 fn read<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
     let text = String::from_utf8_lossy(document);
-    quick_xml::de::from_str(&text).map_err(|error| format!("the store's answer makes no sense: {error}"))
+    quick_xml::de::from_str(&text).map_err(|error| format!("cannot parse the store's answer: {error}"))
 }
 
 fn write(document: &impl Serialize) -> String {

@@ -199,7 +199,9 @@ async fn ended(body: Body) -> Result<Bytes, ClientError> {
     match body.next().await {
         None => Ok(Bytes::new()),
         Some(Ok(bytes)) if bytes.is_empty() => Ok(bytes),
-        Some(Ok(_)) => Err(ClientError::InvalidRequest("a body came that was not announced".to_owned())),
+        Some(Ok(_)) => Err(ClientError::InvalidRequest(
+            "the request has a body but does not declare its length".to_owned(),
+        )),
         Some(Err(error)) => Err(ClientError::Body(error.to_string())),
     }
 }
@@ -227,7 +229,7 @@ impl Verified {
             return Ok(());
         }
         let trailers = self.trailers.as_ref().and_then(|trailers| trailers.lock().take());
-        let sent = checksum::parse_trailers(&trailers.ok_or("the announced trailer did not come")?);
+        let sent = checksum::parse_trailers(&trailers.ok_or("the announced trailer is missing")?);
         let sent = sent.map_err(|refusal| refusal.message)?;
         match computed.iter().all(|computed| sent.contains(computed)) {
             true => Ok(()),

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 /// Bytes by which a queue may differ from what was told of it: what a disk reads in about a millisecond. In the model of load
 /// direction a millisecond of work is what front ends may believe wrongly.
-pub const UNTOLD_BYTES: u64 = 256 << 10;
+pub(crate) const UNTOLD_BYTES: u64 = 256 << 10;
 
 /// What is in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl QueueLength {
     }
 
     /// Whether who was told `told` must be told again: of any request more or less, of [`UNTOLD_BYTES`], and that nothing is left.
-    pub fn is_news_after(self, told: Self) -> bool {
+    pub(crate) fn is_news_after(self, told: Self) -> bool {
         let is_other = self.requests != told.requests || self.bytes.abs_diff(told.bytes) >= UNTOLD_BYTES;
         is_other || (self.bytes == 0 && told.bytes > 0)
     }
@@ -50,7 +50,7 @@ pub struct Alarm {
 
 impl Alarm {
     /// From now on it rings when the queue is news after `told`. The caller looks at the queue itself afterwards.
-    pub fn arm(&self, told: QueueLength) {
+    pub(crate) fn arm(&self, told: QueueLength) {
         self.is_armed.store(false, Ordering::SeqCst);
         self.told_requests.store(told.requests, Ordering::Relaxed);
         self.told_bytes.store(told.bytes, Ordering::Relaxed);

@@ -318,7 +318,7 @@ pub trait Site: Send + Sync + Debug {
     async fn read_range(&self, range: ChunkRange, priority: Priority) -> Result<Bytes, SiteError> {
         let request = ReadRequest { ranges: vec![range], priority, deadline: None };
         let reply = self.read(request).next().await;
-        let unanswered = || SiteError::Unavailable("it ended its answer early".to_owned());
+        let unanswered = || SiteError::Unavailable("its answer ended early".to_owned());
         let bytes = reply.ok_or_else(unanswered)?.result?;
         match bytes.len() == range.len as usize {
             true => Ok(bytes),
@@ -347,7 +347,7 @@ pub trait Site: Send + Sync + Debug {
     /// Tells it of cached blocks whose home it is, and asks it, block by block. A site that keeps durable chunks refuses.
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
         let _ = blocks;
-        Err(SiteError::BadRequest("it is no site of the memory tier".to_owned()))
+        Err(SiteError::BadRequest("it is not a memory site".to_owned()))
     }
 
     /// The checksums of a chunk's products, from which those of sums that it is a term of follow. The chunk is read where it is; who
@@ -363,7 +363,7 @@ pub trait Site: Send + Sync + Debug {
     /// taken before the next is left out. Ends with an error, or when the site stops; until then the queue is as the last report
     /// told it. A site that does not push refuses.
     fn watch(&self) -> LoadStream {
-        let refused = SiteError::BadRequest("it pushes no load reports".to_owned());
+        let refused = SiteError::BadRequest("it does not push load reports".to_owned());
         stream::once(async move { Err(refused) }).boxed()
     }
 

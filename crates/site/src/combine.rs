@@ -32,13 +32,13 @@ use crate::api::{
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 
 /// Local slices that are read and summed ahead of the one that is being sent.
-pub const LOCAL_SLICES_AHEAD: usize = 2;
+pub(crate) const LOCAL_SLICES_AHEAD: usize = 2;
 /// Longest slice, in bytes.
-pub const MAX_SLICE_LEN: u32 = 4 << 20;
+pub(crate) const MAX_SLICE_LEN: u32 = 4 << 20;
 /// Most chunks and inner nodes of one tree.
-pub const MAX_TREE_SIZE: usize = 1024;
+pub(crate) const MAX_TREE_SIZE: usize = 1024;
 /// Most windows of one chunk.
-pub const MAX_WINDOWS: usize = 1024;
+pub(crate) const MAX_WINDOWS: usize = 1024;
 
 /// Checks the limits above and that all nodes agree on offset, length and slice length.
 ///

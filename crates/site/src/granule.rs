@@ -15,13 +15,13 @@ use crate::api::SiteError;
 
 /// The longest payload a store accepts, in bytes. A record's length field is trusted only below it, so that a
 /// damaged header cannot ask for gigabytes.
-pub const MAX_CHUNK_LEN: usize = 256 * 1024 * 1024;
+pub(crate) const MAX_CHUNK_LEN: usize = 256 * 1024 * 1024;
 
 /// Short granules in a long one.
 const SHORT_IN_LONG: usize = GRANULE_LEN / SMALL_GRANULE_LEN;
 
 /// Number of granules of `granule_len` bytes of a chunk of `len` bytes.
-pub fn granule_count(len: u32, granule_len: usize) -> usize {
+pub(crate) fn granule_count(len: u32, granule_len: usize) -> usize {
     (len as usize).div_ceil(granule_len)
 }
 
@@ -36,14 +36,14 @@ pub fn granule_crcs(payload: &[u8], granule_len: usize) -> Arc<[u32]> {
 }
 
 /// The CRC-32C of a whole payload of `len` bytes, combined from that of its granules of `full` bytes.
-pub fn payload_crc(granules: &[u32], len: u32, full: usize) -> u32 {
+pub(crate) fn payload_crc(granules: &[u32], len: u32, full: usize) -> u32 {
     let crcs = granules.iter().enumerate();
     crcs.fold(0, |crc, (i, granule)| crc32c_combine(crc, *granule, granule_len(len, i, full) as u64))
 }
 
 /// The length of the granules of which `count` checksums came with a chunk of `len` bytes; `None` if there is no such
 /// length. A chunk of one short granule has one long one, which is the same.
-pub fn told_granule_len(count: usize, len: u32) -> Option<usize> {
+pub(crate) fn told_granule_len(count: usize, len: u32) -> Option<usize> {
     [GRANULE_LEN, SMALL_GRANULE_LEN].into_iter().find(|full| granule_count(len, *full) == count)
 }
 

@@ -156,7 +156,7 @@ pub enum IdentityError {
 }
 
 /// Where Striate keeps its files in a directory it was given: `root/.striate`.
-pub fn striate_directory(root: &Path) -> PathBuf {
+pub(crate) fn striate_directory(root: &Path) -> PathBuf {
     root.join(".striate")
 }
 

@@ -114,7 +114,7 @@ impl LoadMeter {
     }
 
     /// Marks the beginning of an operation that may wait for the disk.
-    pub fn begin_store_operation(&self) -> StoreOperation<'_> {
+    pub(crate) fn begin_store_operation(&self) -> StoreOperation<'_> {
         let mut spent = self.spent.lock();
         let active = spent.active + 1;
         spent.set_active(active, self.runtime.now());
@@ -123,7 +123,7 @@ impl LoadMeter {
     }
 
     /// Counts bytes that a read took from the store.
-    pub fn has_read(&self, bytes: u64) {
+    pub(crate) fn has_read(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

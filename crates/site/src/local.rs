@@ -44,7 +44,7 @@ use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, VERIFY_BYTES};
 
 /// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
 /// does not hold up the event loop.
-pub const INLINE_READ_BYTES: u64 = 2 << 20;
+pub(crate) const INLINE_READ_BYTES: u64 = 2 << 20;
 
 /// A site in this process. Cheap to clone.
 #[derive(Clone)]
@@ -469,7 +469,7 @@ impl Site for LocalSite {
         let inner = &self.inner;
         match inner.keeper.get() {
             Some(keeper) => Ok(keeper.tend(&blocks, inner.runtime.now())),
-            None => Err(SiteError::BadRequest("it is no site of the memory tier".to_owned())),
+            None => Err(SiteError::BadRequest("it is not a memory site".to_owned())),
         }
     }
 

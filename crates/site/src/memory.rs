@@ -29,7 +29,6 @@ struct State {
     capacity_bytes: u64,
     medium: u64,
     epoch: FencingEpoch,
-    write_failure: Option<SiteError>,
 }
 
 #[derive(Debug)]
@@ -71,7 +70,6 @@ impl MemoryStore {
             capacity_bytes,
             medium: 0,
             epoch: FencingEpoch::default(),
-            write_failure: None,
         };
         Self { state: Mutex::new(state) }
     }
@@ -105,11 +103,6 @@ impl MemoryStore {
         state.chunks.clear();
         state.payload_bytes = 0;
     }
-
-    /// Fault hook: writes fail with `error` from now on; `None` ends it.
-    pub fn fail_writes(&self, error: Option<SiteError>) {
-        self.state.lock().write_failure = error;
-    }
 }
 
 impl State {
@@ -134,9 +127,6 @@ impl ChunkStore for MemoryStore {
         let mut state = self.state.lock();
         if let Some(existing) = state.chunks.get(&chunk) {
             return granule::check_rewrite(chunk, (existing.len(), existing.crc32c), (len, crc32c));
-        }
-        if let Some(error) = &state.write_failure {
-            return Err(error.clone());
         }
         if state.payload_bytes + u64::from(len) > state.capacity_bytes {
             return Err(SiteError::NoSpace);
@@ -193,7 +183,7 @@ impl ChunkStore for MemoryStore {
             capacity_bytes: state.capacity_bytes,
             free_bytes: state.capacity_bytes - state.payload_bytes,
             medium: state.medium,
-            suspect: state.write_failure.as_ref().map(ToString::to_string),
+            suspect: None,
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::load::LoadMeter;
 /// were idle in it: in the lab reads took longer than without pushes (docs/decisions/site-protocol.md).
 pub const PUSH_INTERVAL: Duration = Duration::from_millis(1);
 /// Most watchers of a site; more are refused as busy, and live on what replies tell them.
-pub const MAX_WATCHERS: usize = 1024;
+pub(crate) const MAX_WATCHERS: usize = 1024;
 
 /// The reports that one site pushes.
 #[derive(Debug)]

@@ -178,7 +178,7 @@ pub struct Ticket<W> {
 
 impl<W> Ticket<W> {
     /// Takes out the items that no worker has begun.
-    pub fn take_waiting(&self) -> Vec<W> {
+    pub(crate) fn take_waiting(&self) -> Vec<W> {
         let entry = self.queue.remove(self.class, self.sequence);
         let items = entry.map(|mut entry| std::mem::take(&mut entry.items)).unwrap_or_default();
         items.into_iter().map(|(_, work)| work).collect()
@@ -286,7 +286,7 @@ impl<W> Queue<W> {
     }
 
     /// True when no request waits for a worker.
-    pub fn nothing_waits(&self) -> bool {
+    pub(crate) fn nothing_waits(&self) -> bool {
         self.waiting_requests.load(Ordering::Relaxed) == 0
     }
 
@@ -306,7 +306,7 @@ impl<W> Queue<W> {
     ///
     /// # Errors
     /// [`SiteError::Busy`] when they would pass the bounds.
-    pub fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<Buffered, SiteError> {
+    pub(crate) fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<Buffered, SiteError> {
         let counts = &self.counts;
         let before = counts.buffered.fetch_add(bytes, Ordering::SeqCst);
         // From here on the drop of the guard undoes the count.

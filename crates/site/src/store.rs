@@ -10,7 +10,7 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch};
 use crate::api::{ChunkPage, SiteError};
 
 /// About as many bytes are in memory while a store verifies a chunk.
-pub const VERIFY_BYTES: u64 = 1 << 20;
+pub(crate) const VERIFY_BYTES: u64 = 1 << 20;
 
 /// A stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

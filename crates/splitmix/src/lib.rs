@@ -1,9 +1,8 @@
 //! SplitMix64 (Steele, Lea and Flood, “Fast splittable pseudorandom number generators”, OOPSLA 2014).
 //!
 //! For seeded choices that must be the same in every process and every version, because something stored or published
-//! depends on them: the points of a code, places in a sketch, sizes of a workload's objects, tables of results. A generator
-//! from a library may change its numbers with its version. For draws that merely have to be random, use the runtime's
-//! generator.
+//! depends on them: the points of a code, sizes of a workload's objects, tables of results. A generator from a library may
+//! change its numbers with its version. For draws that merely have to be random, use the runtime's generator.
 //!
 //! The n-th number of a generator is [`finalise`] of its seed plus n times [`GAMMA`], so that it is also a hash of n
 //! ([`hash`]). None of it withstands an adversary.

@@ -111,12 +111,6 @@ pub struct ReportAccessRequest {
     /// and which ones, request after request: positions among the blocks.
     #[prost(uint32, repeated, tag = "3")]
     pub accesses: ::prost::alloc::vec::Vec<u32>,
-    /// Counters of requests before the interval that are not zero: their places,
-    #[prost(uint32, repeated, tag = "4")]
-    pub tail_places: ::prost::alloc::vec::Vec<u32>,
-    /// and what they count.
-    #[prost(uint32, repeated, tag = "5")]
-    pub tail_counts: ::prost::alloc::vec::Vec<u32>,
     /// Requests since the gateway began, those that were not sampled too. 0 from gateways that do not say.
     #[prost(uint64, tag = "6")]
     pub requests: u64,

@@ -179,7 +179,7 @@ impl AdminService {
             (Method::GET, ["v1", "meta"]) => self.export().await,
             (Method::POST, ["v1", "meta"]) => self.import(body).await,
             (method, _) => Err(Failure::failed(format!(
-                "this server knows no {method} {path}; are command and server of one version?"
+                "this server knows no {method} {path}; do the command and the server have the same version?"
             ))),
         }
     }
@@ -198,12 +198,13 @@ impl AdminService {
         let mut notes = Vec::new();
         if let Some(aside) = &replaced.aside {
             notes.push(format!(
-                "files of this store that were left in the directory, without the identity of a disk, are in {} now; \
-                 when everything is whole again nobody needs them: remove that folder",
+                "files of this store that were left in the directory, without the identity of a disk, were moved to {}; \
+                 remove that folder once the store is whole again",
                 aside.display()
             ));
         }
-        notes.push("the lost chunks are rebuilt by and by; `striate heal` does it at once".to_owned());
+        notes
+            .push("the lost chunks are rebuilt in the background; `striate heal` does it at once".to_owned());
         Ok(ok(&Replaced { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
     }
 

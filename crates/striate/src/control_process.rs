@@ -136,7 +136,7 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
             let following = futures::future::join(cluster.follow_sites(), reporting);
             futures::future::join4(following, upkeep, moving, statistics.run(stripes)).await;
         }
-        Err(error) => tracing::warn!(%error, "the work of the leader could not begin; will try again"),
+        Err(error) => tracing::warn!(%error, "cannot start the services of the leader; will retry"),
     }
 }
 

@@ -187,7 +187,7 @@ impl Metrics {
         page.head(
             "striate_s3_cut_total",
             "counter",
-            "Connections cut because of their peer's pace, by reason.",
+            "Connections cut because their client was too slow or idle, by reason.",
         );
         for (reason, count) in self.cut.read().iter() {
             page.value("striate_s3_cut_total", &[("reason", reason)], count.load(Ordering::Relaxed));
@@ -201,8 +201,16 @@ fn render_store(page: &mut Page, status: &Status) {
     page.value("striate_info", &[("version", status.version.as_str()), ("cluster", cluster.as_str())], 1);
     let sums: [(&str, &str, u64); 8] = [
         ("striate_uptime_seconds", "Time since the start.", status.uptime_s),
-        ("striate_debt_stripes", "Stripes that lack chunks; heal pays them.", status.debt_stripes),
-        ("striate_warnings", "Things that an operator should look at.", status.warnings.len() as u64),
+        (
+            "striate_debt_stripes",
+            "Stripes with missing chunks, which repair restores (debt).",
+            status.debt_stripes,
+        ),
+        (
+            "striate_warnings",
+            "Warnings that need an operator's attention, as `striate status` lists them.",
+            status.warnings.len() as u64,
+        ),
         (
             "striate_capacity_bytes",
             "Size of all file systems, each counted once.",
@@ -220,10 +228,12 @@ fn render_store(page: &mut Page, status: &Status) {
     type Measure = fn(&striate_commands::admin::messages::SiteState) -> u64;
     let per_site: [(&str, &str, Measure); 9] = [
         ("striate_site_up", "1 when the site takes reads and writes.", |site| (site.state == "ok").into()),
-        ("striate_site_queue_requests", "Requests waiting or being served.", |site| {
+        ("striate_site_queue_requests", "Requests that the site serves or has queued.", |site| {
             site.load.queue_requests.into()
         }),
-        ("striate_site_queue_bytes", "Bytes that those requests ask for.", |site| site.load.queue_bytes),
+        ("striate_site_queue_bytes", "Bytes that the site's queued and served requests ask for.", |site| {
+            site.load.queue_bytes
+        }),
         (
             "striate_site_io_permille",
             "Share of the workers' time that operations on the disk took.",
@@ -316,6 +326,7 @@ mod tests {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("striate_") && value.parse::<f64>().is_ok(), "{line}");
         }
+        assert_help_stands_alone(&text);
         assert!(text.contains("striate_s3_requests_total{operation=\"GetObject\",class=\"5xx\"} 1"));
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.005\"} 1"));
         assert!(text.contains("striate_s3_request_seconds_bucket{operation=\"GetObject\",le=\"+Inf\"} 2"));
@@ -333,6 +344,21 @@ mod tests {
         assert!(text.contains("striate_origin_cached_writes_total 6"));
         assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
+    }
+
+    /// Prometheus shows the help text of one metric, not that of the metric before.
+    fn assert_help_stands_alone(text: &str) {
+        let help = |line| str::strip_prefix(line, "# HELP ").and_then(|rest| Some(rest.split_once(' ')?.1));
+        let mut helps: Vec<&str> = text.lines().filter_map(help).collect();
+        for help in &helps {
+            let refers_back =
+                ["Their", "Of these", "Bytes of these"].iter().any(|words| help.starts_with(words));
+            assert!(!refers_back, "{help:?} refers to another metric");
+        }
+        let count = helps.len();
+        helps.sort_unstable();
+        helps.dedup();
+        assert_eq!(helps.len(), count, "two metrics have one help text");
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Collector {
             tracing::warn!(
                 endpoint = self.endpoint,
                 reason,
-                "the collector takes no spans; they are dropped until it does"
+                "the collector does not accept spans; they are dropped until it does"
             );
         }
     }

@@ -33,7 +33,7 @@ pub enum StripeError {
         reason: String,
     },
     /// The block was in memory only, or is kept elsewhere, and is not in memory now.
-    #[error("the block is not in memory (any more)")]
+    #[error("the block is not in the memory tier")]
     NotInMemory,
     /// Disks are full.
     #[error("the store is full: {0}")]

@@ -78,14 +78,6 @@ impl Operation {
             Self::Delete(_) => Kind::Delete,
         }
     }
-
-    /// How many objects it is about.
-    pub fn object_count(&self) -> u64 {
-        match self {
-            Self::Read(objects) => objects.count(),
-            _ => 1,
-        }
-    }
 }
 
 impl Objects {
@@ -117,6 +109,5 @@ mod tests {
         let list = Objects::List(vec![9, 1, 4]);
         assert!(run.count() == 2 && run.iter().eq([3, 4]));
         assert!(list.count() == 3 && list.iter().eq([9, 1, 4]));
-        assert_eq!(Operation::Read(list).object_count(), 3);
     }
 }

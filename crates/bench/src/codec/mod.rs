@@ -5,7 +5,7 @@
 //! reported as median and quartiles over the rounds.
 //!
 //! *Hot* repeats one stripe: at 128 KiB a stripe of 14 chunks fits in an L2 cache, at 1 MiB it does not. *From DRAM*
-//! rotates over 2 GiB of stripes. That is several times the last-level cache of the machines this was written on (which
+//! rotates over 2 GiB of stripes. That is several times the last-level cache of the machines that were measured (which
 //! report up to 480 MiB, shared with other tenants), and every stripe is used once per rotation; some lines may still
 //! be found in the cache, for every library alike. Memory is in ordinary 4 KiB pages.
 

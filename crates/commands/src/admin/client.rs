@@ -155,7 +155,7 @@ impl AdminClient {
         let body = answer.into_body().collect().await.map_err(|error| self.broken(&error))?.to_bytes();
         serde_json::from_slice(&body).map_err(|error| {
             Failure::failed(format!(
-                "the server's answer is not understood ({error}); are both of one version?"
+                "the server's answer is not understood ({error}); do the command and the server have the same version?"
             ))
         })
     }

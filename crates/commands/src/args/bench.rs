@@ -31,26 +31,26 @@ pub struct BenchArgs {
     /// The bucket. --load makes it if it is missing.
     #[arg(long, value_name = "NAME")]
     pub bucket: String,
-    /// What is asked.
+    /// The workload to run.
     #[arg(long, value_enum)]
     pub workload: WorkloadName,
-    /// What keys begin with. Default: striate-bench/WORKLOAD/SEED/.
+    /// Prefix of all keys. Default: striate-bench/WORKLOAD/SEED/.
     #[arg(long)]
     pub prefix: Option<String>,
-    /// What all random choices derive from: sizes, contents, and the order of operations.
+    /// Seed of all random choices: sizes, contents, and the order of operations.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 
-    /// How many objects there are (pages: how many pages).
+    /// Number of objects (pages: number of pages).
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub objects: Option<u64>,
     /// Size of each object of ycsb-* and ec-store, such as 10KB, 100KB or 1MiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Reads ask for this many bytes at a random place of an object, such as 4KiB, and not for all of it.
+    /// Read this many bytes at a random offset of an object, such as 4KiB, instead of all of it.
     #[arg(long, value_name = "BYTES", value_parser = parse_range)]
     pub range: Option<u64>,
-    /// What the sizes of pages and analytics are multiplied by.
+    /// Factor by which the sizes of pages and analytics are multiplied.
     #[arg(long, value_name = "FACTOR", value_parser = parse_positive)]
     pub size_scale: Option<f64>,
     /// Exponent of the Zipf distribution, where the workload has one.
@@ -62,45 +62,47 @@ pub struct BenchArgs {
     /// The CDN's histogram of popularity, in the same format.
     #[arg(long, value_name = "FILE")]
     pub cdn_popularity: Option<PathBuf>,
-    /// The trace: CSV with the headings `time_s,op,key,size[,group]`, as it is or compressed by gzip.
+    /// Trace file: CSV with the columns `time_s,op,key,size[,group]`, optionally compressed by gzip.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// How many times as fast as it was recorded the trace is replayed.
+    /// Replay the trace this many times as fast as it was recorded.
     #[arg(long, value_name = "FACTOR", value_parser = parse_positive)]
     pub time_scale: Option<f64>,
     /// Which of the trace's objects --load writes: those that it reads before it writes them, or all.
     #[arg(long, value_enum)]
     pub preload: Option<PreloadName>,
 
-    /// Closed loop: how many clients, each with one operation at a time.
+    /// Closed loop: number of clients, each with one operation at a time.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
     /// Open loop: operations per second, at the times of a Poisson process, instead of a closed loop.
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_positive, conflicts_with = "clients")]
     pub rate: Option<f64>,
-    /// Open loop: the most operations under way; what is due then waits, and its wait counts.
+    /// Open loop: maximum number of operations in flight. Later ones queue, and their time in the queue
+    /// counts.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_in_flight: u32,
-    /// Seconds that the workload runs before it is measured.
+    /// Warm-up, in seconds, that is not measured.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = parse_seconds)]
     pub warm_up: f64,
-    /// Seconds that are measured; 0 measures nothing. Default: 30, but without an end for a trace and with --operations.
+    /// Length of the measurement, in seconds; 0 measures nothing. Default: 30, or unlimited for a trace and
+    /// with --operations.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<f64>,
     /// End after this many operations.
     #[arg(long, value_name = "COUNT")]
     pub operations: Option<u64>,
-    /// Seconds after which a request has failed.
+    /// Timeout of a request, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = parse_positive)]
     pub timeout: f64,
 
     /// First write the objects that are missing or have another size. May be interrupted and repeated.
     #[arg(long)]
     pub load: bool,
-    /// At the end remove all objects that the workload may have written.
+    /// Finally remove all objects that the workload may have written.
     #[arg(long)]
     pub clean: bool,
-    /// Compare what is read with what was written.
+    /// Check that every read returns what was written.
     #[arg(long)]
     pub verify: bool,
     /// Sign the bodies of writes too, which costs this machine a SHA-256 of each.
@@ -142,11 +144,11 @@ pub enum WorkloadName {
     Analytics,
     /// A CDN (--cdn-sizes and --cdn-popularity).
     Cdn,
-    /// What a file says, when it says so (--trace).
+    /// The operations of a trace, at its times (--trace).
     Trace,
 }
 
-/// Which objects of a trace are there before it.
+/// Which objects of a trace are loaded before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PreloadName {
     /// Those that the trace reads or deletes before it writes them.

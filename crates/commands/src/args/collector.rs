@@ -14,7 +14,7 @@ impl OtlpEndpoint {
     pub fn parse(text: &str) -> Result<Self, String> {
         let hint = |reason: &dyn fmt::Display| {
             format!(
-                "{text:?} is no collector's URL ({reason}); write http://HOST:4318 or https://HOST/v1/traces"
+                "{text:?} is not a collector's URL ({reason}); write http://HOST:4318 or https://HOST/v1/traces"
             )
         };
         let uri: http::Uri = text.parse().map_err(|error| hint(&error))?;

@@ -39,7 +39,7 @@ pub use upkeep::UpkeepArgs;
         striate server /tmp/striate/disk{1...6}     start a store over six directories\n  \
         striate bucket create photos                make a bucket (in another terminal)\n  \
         striate cp --recursive ~/Pictures s3://photos/\n  \
-        striate status                              what the store says of itself\n\n\
+        striate status                              show the state of the store\n\n\
         `striate COMMAND --help` explains every command."
 )]
 pub struct Cli {
@@ -87,10 +87,10 @@ pub enum Command {
     /// Manage access keys and metadata.
     #[command(subcommand)]
     Admin(AdminCommand),
-    /// The laboratory is a program of its own: `striate-lab`.
+    /// Moved to the separate program `striate-lab`.
     #[command(hide = true, disable_help_flag = true, after_long_help = "Example:\n  striate-lab list")]
     Lab {
-        /// What `striate-lab` is to be told.
+        /// Arguments of `striate-lab`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -52,15 +52,16 @@ pub enum BucketCommand {
         /// The largest block in KiB; larger objects become several blocks.
         #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(64..=65_536))]
         block_kib: Option<u32>,
-        /// How many neighbouring blocks go to the same sites: of one object, and of keys in one folder that are written one
-        /// after the other. Reads of neighbours then ask few sites. 1: none [default: 8]
+        /// Number of neighbouring blocks that go to the same sites: blocks of one object, and of keys in one
+        /// folder that are written one after the other. Reads of neighbours then use fewer sites. 1 disables
+        /// grouping [default: 8]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
         group: Option<u32>,
         /// Whether its small objects are packed: `auto` (where the store has six sites), `off`, or the longest partition (8MiB;
         /// a power of two from 1 to 64 MiB). Default: as the profile says, or else the store's --pack.
         #[arg(long, value_name = "off|auto|SIZE")]
         pack: Option<Packing>,
-        /// What becomes of what is cold.
+        /// Cold data and storage classes.
         #[command(flatten)]
         cold: ColdArgs,
         /// Keep its objects in memory only.
@@ -69,7 +70,7 @@ pub enum BucketCommand {
         /// With --volatile: parities for each block of an object; as many memory sites may then be lost.
         #[arg(long, value_name = "R", default_value_t = 0, requires = "volatile", value_parser = clap::value_parser!(u8).range(0..=10))]
         parities: u8,
-        /// Where its objects are.
+        /// The bucket in another S3 store.
         #[command(flatten)]
         origin: OriginArgs,
         /// Which server.
@@ -92,11 +93,11 @@ pub enum BucketCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Change what a bucket says of packing, of what is cold, and of storage classes.
+    /// Change a bucket's settings of packing, cold data and storage classes.
     #[command(
         group = ArgGroup::new("change").required(true).multiple(true)
             .args(["pack", "cold_profile", "keep_cold_as_it_is", "class"]),
-        long_about = "Change what a bucket says of packing, of what is cold, and of storage classes.\n\n\
+        long_about = "Change a bucket's settings of packing, cold data and storage classes.\n\n\
             With `off` no more of the bucket is packed; packed objects stay packed and readable (`striate pack undo` \
             splits them). `default` removes the bucket's own setting: its profile and the store's --pack decide.\n\n\
             --class NAME=PROFILE gives a storage class a profile, --class NAME= takes it away; classes that are not named stay \
@@ -116,10 +117,10 @@ pub enum BucketCommand {
         /// `auto`, `off`, the longest partition (8MiB), or `default`.
         #[arg(long, value_name = "off|auto|SIZE|default")]
         pack: Option<BucketPacking>,
-        /// What becomes of what is cold.
+        /// Cold data and storage classes.
         #[command(flatten)]
         cold: ColdArgs,
-        /// Seal nothing more; what is sealed stays sealed.
+        /// Stop sealing cold data; sealed data stays sealed.
         #[arg(long, conflicts_with = "cold_profile")]
         keep_cold_as_it_is: bool,
         /// Which server.
@@ -149,11 +150,12 @@ pub struct OriginArgs {
     /// Its region.
     #[arg(long, value_name = "REGION", default_value = "us-east-1")]
     pub origin_region: String,
-    /// How long the gateway uses what it knows of an object before it asks the origin again (10s, 5m, 1h); 0s: it asks at every
-    /// read.
+    /// How long the gateway uses what it knows of an object before it asks the origin again (10s, 5m, 1h). 0s
+    /// asks on every read.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub ttl: Duration,
-    /// The block in MiB that is cached: a range of a cold object fetches the blocks that it is in.
+    /// Size of cached blocks in MiB. Reading a range of an object that is not cached fetches every block that
+    /// the range touches.
     #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cache_block_mib: u32,
 }
@@ -162,16 +164,17 @@ pub struct OriginArgs {
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("further_profiles").multiple(true).args(["cold_profile", "class"]))]
 pub struct ColdArgs {
-    /// Seal partitions that are cold into wide stripes of this profile: wide(k,r,f), or wide(k=128,f=4,redundancy=1.063). Needs a
-    /// rack more than its chunks fill, and f + 1 sites in each (`striate plan wide` shows what fits).
+    /// Seal cold partitions into wide stripes of this profile: wide(k,r,f), or
+    /// wide(k=128,f=4,redundancy=1.063). It needs one rack more than its chunks fill, and f + 1 sites in each
+    /// (`striate plan wide` shows what fits).
     #[arg(long, value_name = "PROFILE")]
     pub cold_profile: Option<Profile>,
     /// Objects unchanged for this long are cold (12h, 30d).
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
     pub cold_after: Duration,
-    /// What a storage class means (repeatable): objects with `x-amz-storage-class: NAME` are written under PROFILE, or, where it is
-    /// wide, are cold at once and sealed into wide stripes of it. NAME is STANDARD, REDUCED_REDUNDANCY, STANDARD_IA, ONEZONE_IA,
-    /// INTELLIGENT_TIERING or GLACIER_IR.
+    /// Profile of a storage class (repeatable): objects with `x-amz-storage-class: NAME` are written with
+    /// PROFILE. With a wide PROFILE they are cold at once, and are sealed into its wide stripes. NAME is
+    /// STANDARD, REDUCED_REDUNDANCY, STANDARD_IA, ONEZONE_IA, INTELLIGENT_TIERING or GLACIER_IR.
     #[arg(long, value_name = "NAME=PROFILE")]
     pub class: Vec<ClassArg>,
     /// Allow wide profiles that use every rack: a lost rack then cannot be rebuilt until it is back.
@@ -203,13 +206,13 @@ impl FromStr for ClassArg {
 }
 
 impl ColdArgs {
-    /// What the bucket is told.
+    /// The bucket's new setting of cold data.
     pub fn setting(&self) -> Option<ColdBucket> {
         let (after_s, without_spare_rack) = (self.cold_after.as_secs(), self.allow_no_spare_rack);
         self.cold_profile.map(|profile| ColdBucket { profile, after_s, without_spare_rack })
     }
 
-    /// What the bucket is told of storage classes.
+    /// The bucket's new profiles of storage classes.
     pub fn classes(&self) -> Vec<ClassOfBucket> {
         let without_spare_rack = self.allow_no_spare_rack;
         let of =
@@ -218,7 +221,7 @@ impl ColdArgs {
     }
 }
 
-/// What a bucket is to say of packing.
+/// A bucket's new setting of packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketPacking(pub Option<Packing>);
 

@@ -74,7 +74,7 @@ pub struct VerifyArgs {
     long_about = "Show how objects would be read, and why.\n\n\
         Plans the read of these objects together, in one query, as the server would at this moment: which chunks it \
         would ask of which sites, what asking each site costs now (o_j, where an idle site costs 1) and what that is \
-        made of, the plan's cost, and a bound below which no plan of as many chunks can be. Of a packed object it shows \
+        made of, the plan's cost, and a lower bound on the cost of every plan with as many chunks. Of a packed object it shows \
         what it can be read from: the chunk that has it (normal), the rest of that chunk's local group (of an lrc), or \
         chunks of the whole stripe (global); with the sites, the bytes that they send, what that costs now, and how long \
         it should take by recent reads. It reads only metadata.",
@@ -103,7 +103,7 @@ pub struct ExplainArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Rebuild what was lost and pay debt at once.\n\n\
-        The store does the same by itself, within limits and after a wait. \
+        The store does the same automatically, within limits and after a wait. \
         Rebuilds the chunks of lost and replaced disks and of damaged places from the others, the most \
         endangered first, while the store keeps serving, and continues until nothing is left, including debt that \
         writes leave meanwhile. It can be stopped and restarted at any time. It names what it cannot rebuild, and ends. \
@@ -174,13 +174,13 @@ pub enum AdminCommand {
             striate admin certificate gateway g1 --authority ca --to g1 --days 90"
     )]
     Certificate(CertificateArgs),
-    /// List the sites of a cluster, and set them to drain.
+    /// List, drain, resume and retire the sites of a cluster.
     #[command(subcommand)]
     Site(SiteCommand),
-    /// Show what the gateways of a cluster know of requests together: the hottest blocks, and what is asked for with them.
+    /// Show the hottest blocks across all gateways, and which blocks are read together with them.
     #[command(after_long_help = "Example:\n  striate admin access --control c1:9300 --identity admin")]
     Access(AccessArgs),
-    /// What a running server is asked for.
+    /// Commands that talk to a running server.
     #[command(flatten)]
     Server(ServerCommand),
     /// Move all metadata to another engine.
@@ -204,9 +204,9 @@ pub enum ServerCommand {
 /// `striate admin upgrade …`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum UpgradeCommand {
-    /// Show the formats in force, what every process reads, and what holds newer formats.
+    /// Show the formats in force, those that every process reads, and which processes block newer ones.
     #[command(
-        long_about = "Show the formats in force, what every process reads, and what holds newer formats.\n\n\
+        long_about = "Show the formats in force, those that every process reads, and which processes block newer ones.\n\n\
             A newer program keeps writing the formats of the release before until the upgrade is finalized, so that \
             going back is possible. The exit status is 1 while newer formats are not in force.",
         after_long_help = "Examples:\n  striate admin upgrade status\n  striate admin upgrade status --json | jq .holding"
@@ -252,7 +252,7 @@ pub struct CertificateArgs {
     /// The directory to write to; made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// How long it is valid, in days.
+    /// Validity of the certificate, in days.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
 }
@@ -271,7 +271,7 @@ pub struct ControlTarget {
 /// `striate admin access`.
 #[derive(Clone, Debug, Args)]
 pub struct AccessArgs {
-    /// How many of the hottest blocks are shown.
+    /// Number of hottest blocks to show.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub hottest: u32,
     /// Which cluster.
@@ -289,7 +289,7 @@ pub enum SiteCommand {
         #[command(flatten)]
         target: ControlTarget,
     },
-    /// Keep new chunks off a site, and move what it has to other sites. Its chunks are read meanwhile.
+    /// Keep new chunks off a site, and move its chunks to other sites. They stay readable meanwhile.
     #[command(after_long_help = "Example:\n  striate admin site drain 3 --control c1:9300 --identity admin")]
     Drain {
         /// The site's number.
@@ -298,16 +298,16 @@ pub enum SiteCommand {
         #[command(flatten)]
         target: ControlTarget,
     },
-    /// Give up for good a site that was drained, or whose lost disk was rebuilt elsewhere.
+    /// Retire a drained site, or a lost one whose chunks were rebuilt elsewhere, for good.
     #[command(
-        long_about = "Give up for good a site that was drained, or whose lost disk was rebuilt elsewhere.\n\n\
+        long_about = "Retire a drained site, or a lost one whose chunks were rebuilt elsewhere, for good.\n\n\
             Until then a site that is gone stays a member: `striate status` warns of it, and it blocks `striate admin upgrade \
             finalize`, because nobody knows which formats its program reads.\n\n\
             Drain a site that is here first; leave one that is lost to repair. The command is refused, and says \
             why, while the site takes chunks, and while a chunk of a stripe, or a copy of one, is on it. Writes that had \
             begun on it fail with 503, and clients send them again.\n\n\
             There is no way back. The number is never given out again, and the disk is refused if it returns, because \
-            its chunks are as old as the day it went: what was deleted since would come back. To use the disk again, empty \
+            its chunks are stale: objects that were deleted since would reappear. To use the disk again, empty \
             it; it then joins as a new site, under the same certificate if you like.",
         after_long_help = "Examples:\n  \
             striate admin site drain 3 --control c1:9300 --identity admin\n  \
@@ -321,7 +321,7 @@ pub enum SiteCommand {
         #[command(flatten)]
         target: ControlTarget,
     },
-    /// Let new chunks come to a site again.
+    /// Resume a drained site: it takes new chunks again.
     #[command(after_long_help = "Example:\n  striate admin site resume 3 --control c1:9300 --identity admin")]
     Resume {
         /// The site's number.
@@ -370,7 +370,7 @@ pub enum KeysCommand {
     Rotate {
         /// The access key.
         access_key: String,
-        /// Accept the old secret for so many minutes more.
+        /// Accept the old secret for this many more minutes.
         #[arg(long, value_name = "MINUTES", default_value_t = 0)]
         grace_minutes: u32,
         /// Write key and secret to this new file (mode 0600).

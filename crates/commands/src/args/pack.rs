@@ -7,9 +7,9 @@ use super::AdminArgs;
 /// `striate pack …`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PackCommand {
-    /// Show what is packed, what waits and what is dead.
+    /// Show packed, waiting and dead objects.
     #[command(
-        long_about = "Show what is packed, what waits and what is dead, bucket by bucket.\n\n\
+        long_about = "Show packed, waiting and dead objects, bucket by bucket.\n\n\
             PACKS INTO is the length of partitions, as far as memory allows, and A GROUP what must settle before one is written. \
             LIVE are objects in packed groups that can be read; DEAD are those that were overwritten or deleted since, whose \
             space is reclaimed when a group has too many of them; WAITING are small objects that packing would take, of which \
@@ -48,10 +48,11 @@ pub enum PackCommand {
     Run {
         /// This bucket alone, also when its own setting is off.
         bucket: Option<String>,
-        /// Take also what has not settled, and what fills no group of the usual size.
+        /// Also pack objects that have not settled, into smaller groups where needed.
         #[arg(long)]
         now: bool,
-        /// Then seal what is cold into wide stripes, where buckets say so (`striate bucket create --cold-profile`).
+        /// Then seal cold data into wide stripes, in buckets with a wide profile (`striate bucket create
+        /// --cold-profile`).
         #[arg(long)]
         cold: bool,
         /// Show no progress.

@@ -27,17 +27,18 @@ pub struct PeerArgs {
           env = "STRIATE_MAX_REQUESTS_PER_KEY")]
     pub max_requests_per_key: u32,
 
-    /// KiB a second that a client must send of its body, or take of its answer, on average while it is waited for. Whoever
-    /// moves twice as much always finishes. With 0 nobody is too slow.
+    /// Minimum rate in KiB a second at which a client must send its body or receive its answer, averaged over
+    /// --min-rate-window. Only time in which the server waits for the client counts. A client at twice this
+    /// rate is never cut off. 0 disables the check.
     #[arg(long, value_name = "KIB", default_value_t = 8, env = "STRIATE_MIN_RATE_KIB")]
     pub min_rate_kib: u32,
 
-    /// The time over which that rate is measured.
+    /// Time over which the rate of a client is averaged.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_MIN_RATE_WINDOW")]
     pub min_rate_window: Duration,
 
-    /// The time over which it is measured while memory for bodies is short: for senders a third of it. The slowest
-    /// are cut first then.
+    /// Time over which the rate of a client is averaged while memory for bodies is short; for clients that
+    /// send, a third of it. The slowest are cut off first.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = window, env = "STRIATE_PRESSED_WINDOW")]
     pub pressed_window: Duration,
 
@@ -45,8 +46,8 @@ pub struct PeerArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = window, env = "STRIATE_MEMORY_WAIT")]
     pub memory_wait: Duration,
 
-    /// MiB of answers that the kernel may hold for clients that do not take them. Beyond it memory is short too: the slowest are
-    /// cut first.
+    /// Unread bytes of answers that may wait in the kernel's socket buffers, in MiB. Above this, memory
+    /// counts as short too: the slowest clients are cut off first.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_UNSENT_MEMORY_MIB")]
     pub unsent_memory_mib: u32,

@@ -33,7 +33,7 @@ pub struct WideArgs {
     #[arg(long, value_name = "F")]
     pub f: usize,
 
-    /// Bytes stored for a byte, at most.
+    /// Maximum number of bytes stored per byte of data.
     #[arg(long, value_name = "REDUNDANCY", default_value_t = 1.1)]
     pub redundancy: f64,
 
@@ -45,19 +45,19 @@ pub struct WideArgs {
     #[arg(long, value_name = "SITES")]
     pub sites_per_rack: usize,
 
-    /// What a site can send, in gigabits a second. Repair takes a tenth of it.
+    /// Bandwidth of a site in gigabits a second. Repair uses a tenth of it.
     #[arg(long, value_name = "GBIT", default_value_t = 1.0, value_parser = positive)]
     pub bandwidth: f64,
 
-    /// What a site holds, in TiB.
+    /// Capacity of a site, in TiB.
     #[arg(long, value_name = "TIB", default_value_t = 16.0, value_parser = positive)]
     pub capacity: f64,
 
-    /// How long a site works before it fails, in years, on average.
+    /// Mean time to failure of a site, in years.
     #[arg(long, value_name = "YEARS", default_value_t = 4.0, value_parser = positive)]
     pub mttf: f64,
 
-    /// How long a rack works before all its sites are lost at once, in years, on average. Without it racks do not fail.
+    /// Mean time, in years, until a rack loses all its sites at once. Without it racks do not fail.
     #[arg(long, value_name = "YEARS", value_parser = positive)]
     pub rack_mttf: Option<f64>,
 

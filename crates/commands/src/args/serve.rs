@@ -1,4 +1,4 @@
-//! Arguments of the commands that run for long: `server`, `site`, `gateway`.
+//! Options of the long-running commands: `server`, `site`, `gateway`, `control`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ pub struct ListenArgs {
     #[arg(long, value_name = "DIR", env = "STRIATE_CERTS")]
     pub certs: Option<PathBuf>,
 
-    /// The region that clients are told.
+    /// Region that the endpoint reports to clients.
     #[arg(long, default_value = "us-east-1", env = "STRIATE_REGION")]
     pub region: String,
 
@@ -115,12 +115,13 @@ pub struct ListenArgs {
     #[command(flatten)]
     pub peers: PeerArgs,
 
-    /// How many further losses a block must survive when its write is acknowledged although sites are lost; if the
-    /// chunks that are stored do not decode after any so many losses, the write fails with 503. While all n sites are
-    /// up all n are waited for. With 1, rs(4,2) takes writes with 5 or 6 sites, and what was acknowledged survives one
-    /// more loss before `striate heal`. With 0 it takes them with 4 as well, and the next loss before a heal can lose
-    /// what was written then. With as many as the profile has parities (or more) writes fail as soon as one site is
-    /// lost. Of `none`, where no loss can be survived, the one chunk is enough.
+    /// Number of further losses that a block must survive when its write is acknowledged although sites are
+    /// lost. If the stored chunks could not survive that many more, the write fails with 503. While all n
+    /// sites are up, a write waits for all of them. With 1, rs(4,2) accepts writes with 5 or 6 sites, and
+    /// what was acknowledged survives one more loss before `striate heal`. With 0 it also accepts them with
+    /// 4, and the next loss before a heal can destroy what was written then. With the number of parities of
+    /// the profile or more, writes fail as soon as one site is lost. A `none` bucket survives no loss: its
+    /// one chunk is enough.
     #[arg(long, value_name = "LOSSES", default_value_t = 1, value_parser = clap::value_parser!(u8),
           env = "STRIATE_WRITE_SURPLUS")]
     pub write_surplus: u8,
@@ -133,18 +134,20 @@ pub struct ListenArgs {
     #[arg(long, value_name = "POLICY", default_value_t = ReadPolicy::new(Adaptive::default()), env = "STRIATE_READ_POLICY")]
     pub read_policy: ReadPolicy,
 
-    /// Also cache what is written, not only what is read again. Of buckets in other S3 stores these are objects of up to 16 MiB
-    /// that come by one PUT or in a batch. Where there are no memory sites it does nothing.
+    /// Cache writes as well as repeated reads. For buckets in other S3 stores this covers objects of up to 16
+    /// MiB that are written by a single PUT or in a batch. It has no effect without memory sites.
     #[arg(long, env = "STRIATE_CACHE_WRITES")]
     pub cache_writes: bool,
 
-    /// The splits into which cached blocks are cut, in KiB; each goes to another memory site. 0: blocks are cached whole, and popular
-    /// ones are copied (selective replication). All gateways of a cluster should say the same.
+    /// Size of the splits into which cached blocks are cut, in KiB; the splits of a block go to different
+    /// memory sites. 0 caches whole blocks and copies popular ones (selective replication). Use the same
+    /// value on all gateways of a cluster.
     #[arg(long, value_name = "KIB", default_value_t = 1_024, env = "STRIATE_CACHE_SPLIT_KIB")]
     pub cache_split_kib: u32,
 
-    /// How many MiB of cached blocks a second are refilled after a memory site has lost splits, for example by a restart. A block is
-    /// refilled when it is read, from what other memory sites have of it. 0: never; reads decode around the loss until a further one.
+    /// Rate at which cached blocks are refilled after a memory site has lost splits, for example by a
+    /// restart, in MiB a second. A block is refilled when it is read, from its splits on other memory sites.
+    /// 0 disables refilling: reads decode around the lost splits.
     #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_CACHE_REFILL_MIB")]
     pub cache_refill_mib: u32,
 
@@ -160,7 +163,7 @@ pub struct ListenArgs {
 }
 
 impl ListenArgs {
-    /// What these say of stripes.
+    /// The options of the stripe service.
     pub fn stripe_options(&self) -> StripeOptions {
         StripeOptions {
             in_flight_bytes: (self.body_memory_mib as usize) << 20,
@@ -204,8 +207,8 @@ pub struct ServerArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
 
-    /// The profile of buckets that have none of their own. Only at the first start; afterwards the store
-    /// remembers it. Default: by the number of directories.
+    /// Default profile of buckets. It takes effect at the first start only; afterwards the store remembers
+    /// it. Default: chosen by the number of directories.
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 
@@ -218,11 +221,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = memory_mib, env = "STRIATE_CACHE_MIB")]
     pub cache_mib: u64,
 
-    /// In which order cached blocks go.
+    /// Which cached blocks are evicted first.
     #[command(flatten)]
     pub eviction: EvictionArgs,
 
-    /// What it does by itself.
+    /// Background work.
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
 
@@ -231,7 +234,7 @@ pub struct ServerArgs {
     #[arg(long, env = "STRIATE_OPTIMISE_PLACEMENT")]
     pub optimise_placement: bool,
 
-    /// How to listen.
+    /// Listeners.
     #[command(flatten)]
     pub listen: ListenArgs,
 }
@@ -243,7 +246,7 @@ impl ServerArgs {
     }
 }
 
-/// In which order cached blocks go.
+/// Which cached blocks are evicted first.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct EvictionArgs {
     /// Which cached blocks go first when memory is full: `lru`, those that were read longest ago (best for blocks of language models);
@@ -277,7 +280,7 @@ fn memory_mib(text: &str) -> Result<u64, String> {
 #[command(
     long_about = "Run storage sites of a cluster, one for each directory.\n\n\
         A site keeps chunks and knows nothing of objects. It asks a control process for its number and tells it where it \
-        listens; gateways then find it by themselves. A site may join at any time: start it on an empty directory.\n\n\
+        listens; gateways then find it automatically. A site may join at any time: start it on an empty directory.\n\n\
         With --memory-mib it is a memory site, alone or beside its disks: it keeps blocks that are read again in memory, and nothing \
         that matters. It may be stopped or killed at any time.\n\n\
         Processes know each other by certificates: see `striate admin init` and `striate admin certificate`.",
@@ -301,7 +304,7 @@ pub struct SiteArgs {
     #[arg(long, value_name = "MIB", value_parser = memory_mib, env = "STRIATE_MEMORY_MIB")]
     pub memory_mib: Option<u64>,
 
-    /// In which order cached blocks go.
+    /// Which cached blocks are evicted first.
     #[command(flatten)]
     pub eviction: EvictionArgs,
 
@@ -328,12 +331,12 @@ pub struct SiteArgs {
 }
 
 impl SiteArgs {
-    /// The memory of its site of the memory tier, if there is to be one.
+    /// Options of its memory site; `None` without one.
     pub fn memory(&self) -> Option<CacheOptions> {
         self.eviction.options(self.memory_mib.unwrap_or(0))
     }
 
-    /// How many sites it is.
+    /// Number of sites in this process.
     pub fn sites(&self) -> usize {
         self.data.len() + usize::from(self.memory().is_some())
     }
@@ -343,7 +346,7 @@ impl SiteArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Run a gateway of a cluster.\n\n\
-        A gateway speaks S3. It keeps nothing itself: metadata are on the engine, chunks on the sites, which it finds in \
+        A gateway speaks S3. It keeps nothing itself: metadata is on the engine, chunks are on the sites, which it finds in \
         the metadata. Any number of gateways serve the same buckets.",
     after_long_help = "Example:\n  \
         striate gateway --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/g1"
@@ -362,12 +365,12 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "DIR", env = "STRIATE_IDENTITY")]
     pub identity: PathBuf,
 
-    /// Where the control processes listen, which bring together what gateways know of requests. Without it, what this
-    /// gateway sees does not count when chunks are moved.
+    /// Addresses of the control processes, which combine what all gateways observe of requests. Without them,
+    /// the requests of this gateway do not influence where chunks are moved.
     #[arg(long, value_name = "HOST:PORT", env = "STRIATE_CONTROL", value_delimiter = ',')]
     pub control: Vec<HostPort>,
 
-    /// How to listen.
+    /// Listeners.
     #[command(flatten)]
     pub listen: ListenArgs,
 }
@@ -400,7 +403,7 @@ pub struct ControlArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = ":9300", env = "STRIATE_CONTROL_ADDRESS")]
     pub address: HostPort,
 
-    /// The profile of buckets that have none of their own, from now on. Default: it follows the number of sites.
+    /// Change the default profile of buckets. Default: it follows the number of sites.
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 
@@ -408,11 +411,12 @@ pub struct ControlArgs {
     #[arg(long, default_value = "us-east-1", env = "STRIATE_REGION")]
     pub region: String,
 
-    /// What it does by itself while it leads.
+    /// Background work while it leads.
     #[command(flatten)]
     pub upkeep: UpkeepArgs,
 
-    /// Memory for what packing, repairs and moves hold while it leads, in MiB. Partitions have at most half of it.
+    /// Memory for packing, repairs and moves while this process leads, in MiB. Partitions use at most half of
+    /// it.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_BODY_MEMORY_MIB")]
     pub body_memory_mib: u32,

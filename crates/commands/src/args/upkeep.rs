@@ -1,4 +1,4 @@
-//! Options of what a store does by itself to stay whole: `server` and `control` have them.
+//! Options of the background work that keeps a store whole: `server` and `control` have them.
 
 use std::time::Duration;
 
@@ -8,41 +8,44 @@ use striate_control::{
 };
 use striate_core::Packing;
 
-/// What a store does by itself to stay whole.
+/// Background work that keeps a store whole.
 #[derive(Clone, Debug, Args)]
 pub struct UpkeepArgs {
-    /// A site that does not answer for so long (90s, 15m, 12h, 2d) counts as lost: its chunks are rebuilt on other sites.
-    /// The time begins anew with the process.
+    /// How long a site may be unreachable (90s, 15m, 12h, 2d) before its chunks are rebuilt on other sites. Restarting
+    /// the process resets the timer.
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time, env = "STRIATE_REPAIR_AFTER")]
     pub repair_after: Duration,
 
-    /// How much each site may send and be sent for repair in a second while no requests wait there, in MiB. With 0
-    /// only `striate heal` repairs.
+    /// Repair bandwidth of each site, sent and received, while no requests are queued there, in MiB a second.
+    /// With 0 only `striate heal` repairs.
     #[arg(long, value_name = "MIB", default_value_t = 64, env = "STRIATE_REPAIR_RATE_MIB")]
     pub repair_rate_mib: u32,
 
-    /// The same while requests wait there.
+    /// Repair bandwidth of each site while requests are queued there, in MiB a second.
     #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..),
           env = "STRIATE_REPAIR_FLOOR_MIB")]
     pub repair_floor_mib: u32,
 
-    /// Every chunk is read from its disk and verified within this time (12h, 30d). With 0 only by `striate verify`.
+    /// Read and verify every chunk once within this time (12h, 30d). 0 disables the scrub; `striate verify`
+    /// still works.
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, env = "STRIATE_SCRUB_CYCLE")]
     pub scrub_cycle: Duration,
 
-    /// Rewrite small objects (up to 256 KiB) that have not changed for an hour into partitions that they share: `off`,
-    /// `auto`, or the longest partition (8MiB, 32MiB; a power of two from 1 to 64 MiB). `auto` packs where the store has at
-    /// least six sites and the bucket's code is rs or lrc, into partitions of 32 MiB. A bucket may say otherwise
-    /// (`striate bucket create --pack`). What is packed stays readable when it is off.
+    /// Rewrite small objects (up to 256 KiB) that have not changed for an hour into shared partitions: `off`,
+    /// `auto`, or the longest partition (8MiB, 32MiB; a power of two from 1 to 64 MiB). `auto` packs where
+    /// the store has at least six sites and the bucket's code is rs or lrc, into partitions of 32 MiB. A
+    /// bucket may have its own setting (`striate bucket create --pack`). Packed objects stay readable with
+    /// `off`.
     #[arg(long, value_name = "off|auto|SIZE", default_value_t, env = "STRIATE_PACK")]
     pub pack: Packing,
 
-    /// For how long an object must not have changed before it is packed (10m, 1h, 7d).
+    /// How long an object must be unchanged before it is packed (10m, 1h, 7d).
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "STRIATE_PACK_AFTER")]
     pub pack_after: Duration,
 
-    /// Copies of the packed partitions that are read most, on the sites that reads load least, may take so many percent of all packed
-    /// bytes. They make reads of hot objects faster and are no redundancy. With 0 there are none.
+    /// Share of all packed bytes that copies of the most-read partitions may use, in percent. Copies are
+    /// placed on the sites that reads load least. They speed up reads of hot objects, and add no redundancy.
+    /// 0 disables them.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, env = "STRIATE_HOT_COPIES")]
     pub hot_copies: f64,
 }

@@ -65,7 +65,7 @@ impl ObjectSet<'_> {
         let written = stream::iter(writes).buffer_unordered(parallel).try_collect::<()>().await;
         bar.finish_and_clear();
         written.map_err(|failure| {
-            failure.with_hint("what was loaded so far stays; the same command goes on with the rest")
+            failure.with_hint("the objects loaded so far are kept; run the same command again to continue")
         })?;
         let others = if missing.len() as u64 == count { "" } else { "; the others were there" };
         eprintln!("loaded {} of {count} objects, {}{others}", missing.len(), human_bytes(bytes));

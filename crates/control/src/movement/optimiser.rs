@@ -177,7 +177,7 @@ impl Optimiser {
             loop {
                 underway.during(stripes.runtime().sleep(self.shared.options.every)).await;
                 if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut underway).await {
-                    tracing::warn!(%error, "chunks are moved for the readers later");
+                    tracing::warn!(%error, "moving chunks closer to their readers failed; will retry");
                 }
             }
         })

@@ -151,7 +151,9 @@ impl Rebalancer {
                             tracing::info!(chunks, "moved chunks off drained sites, or to level sites");
                         }
                     }
-                    Err(error) => tracing::warn!(%error, "chunks are moved to other sites later"),
+                    Err(error) => {
+                        tracing::warn!(%error, "moving chunks off drained and full sites failed; will retry")
+                    }
                 }
             }
         })

@@ -77,7 +77,7 @@ impl Underway {
                 Either::Left((output, _)) => return output,
                 Either::Right((ended, _)) => {
                     if let Some(Err(error)) = self.note(ended) {
-                        tracing::warn!(%error, "a chunk is moved for the readers later");
+                        tracing::warn!(%error, "moving a chunk closer to its readers failed; will retry");
                     }
                 }
             }

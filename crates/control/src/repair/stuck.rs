@@ -73,7 +73,7 @@ impl Job<'_> {
         learned: &mut Learned,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         let outcome = move_chunk(self.stripes, wanted).await?;
-        tracing::debug!(?wanted, ?outcome, "a chunk is in the way of one that is lost");
+        tracing::debug!(?wanted, ?outcome, "moving a chunk that blocks a repair");
         match outcome {
             MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => Ok(None),
             MoveOutcome::LeftToRepair if wanted.stripe != self.change.id => {

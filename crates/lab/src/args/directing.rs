@@ -25,10 +25,10 @@ pub struct DirectingArgs {
     /// The load: A1, A2, A3 or A4; without it, any of the family of short bursts on hot objects.
     #[arg(long, value_name = "NAME")]
     pub fit: Option<String>,
-    /// How many loads and placements that give Normal's row.
+    /// Number of loads and placements that give Normal's row.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub placements: usize,
-    /// How many are tried for it at most.
+    /// Maximum number of loads to try for it.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub tries: u64,
     /// Instead, compare Normal's time-outs on A1 to A4.
@@ -37,13 +37,13 @@ pub struct DirectingArgs {
     /// Only loads that give Normal's row of both tables, on one placement.
     #[arg(long)]
     pub jointly: bool,
-    /// How near Normal's mean, median and 95th percentile must be to the paper's, as a share of them.
+    /// How near the mean, median and 95th percentile of Normal must be to the paper's: a share of them.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     pub within: f64,
     /// Seconds of each run, in the model's time.
     #[arg(long, value_name = "SECONDS", default_value_t = 800.0)]
     pub length: f64,
-    /// What a probe takes a front end. The paper's least response times say 1.25 ms.
+    /// Latency of a probe at a front end. The paper's least response times suggest 1.25 ms.
     #[arg(long, value_name = "MS", default_value_t = 1.25)]
     pub probe_ms: f64,
     /// The first seed.
@@ -74,7 +74,7 @@ pub struct DirectingArgs {
     /// Writes Figures 5 to 8 of these loads into this folder.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["default", "time_outs"])]
     pub figures: Option<PathBuf>,
-    /// Writes what was found into this file.
+    /// Write the results into this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Writes problems of load direction tables, with the shares and values that the solver finds and what it takes, into this
@@ -100,16 +100,17 @@ pub struct PackedBatchesArgs {
     /// Queries of each run that count.
     #[arg(long, value_name = "COUNT", default_value_t = 18_000)]
     pub queries: usize,
-    /// The share of its time that the hottest site would be busy if all were read from their own chunks.
+    /// Share of its time for which the hottest site would be busy if every object were read from its own
+    /// chunk.
     #[arg(long, default_value_t = 0.8)]
     pub load: f64,
-    /// w: what the load that a read adds counts against its latency.
+    /// w: weight of the load that a read adds, against its latency.
     #[arg(long, value_name = "W", default_value_t = striate_plan::makespan::USUAL_WEIGHT)]
     pub load_weight: f64,
     /// Copies of the hottest partitions, as a share of all bytes.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     pub copies: f64,
-    /// The first placement. 1 to 199 were looked at while this was written.
+    /// Seed of the first placement. 1 to 199 were used to choose the rules.
     #[arg(long, default_value_t = 201)]
     pub seed: u64,
     /// Print JSON.

@@ -23,7 +23,7 @@ pub struct RunArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How many seeds to run, instead of what the experiment says.
+    /// Number of seeds; overrides the experiment.
     #[arg(long, value_name = "COUNT")]
     pub seeds: Option<u32>,
     /// Only this policy, by its name; can be given several times.
@@ -35,7 +35,7 @@ pub struct RunArgs {
     /// How it is run.
     #[command(flatten)]
     pub how: HowArgs,
-    /// Where the results are written.
+    /// Directory of the results.
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     pub out: PathBuf,
 }
@@ -43,13 +43,13 @@ pub struct RunArgs {
 /// How experiments are run.
 #[derive(Clone, Debug, Args)]
 pub struct HowArgs {
-    /// What blocks, phases and reporting interval are divided by, instead of what the experiment says.
+    /// Factor by which blocks, phases and the reporting interval are divided; overrides the experiment.
     #[arg(long)]
     pub scale: Option<f64>,
     /// Runs at the same time, each on a core of its own.
     #[arg(long, default_value_t = 1)]
     pub jobs: usize,
-    /// Where finished runs are kept, so that none is made twice by the same program.
+    /// Directory of finished runs, so that none is repeated by the same program.
     #[arg(long, value_name = "DIR", default_value = "lab-results/cells")]
     pub cells: PathBuf,
 }
@@ -69,13 +69,13 @@ pub struct FigureArgs {
     /// P, A or D.
     #[arg(long, default_value = "P")]
     pub calibration: String,
-    /// How many seeds to run, instead of what the experiment says.
+    /// Number of seeds; overrides the experiment.
     #[arg(long, value_name = "COUNT")]
     pub seeds: Option<u32>,
     /// How it is run.
     #[command(flatten)]
     pub how: HowArgs,
-    /// Where the results are written.
+    /// Directory of the results.
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     pub out: PathBuf,
 }
@@ -93,7 +93,7 @@ pub struct ResultsArgs {
     /// Only these experiments; without it all, and the unscaled runs.
     #[arg(long, value_name = "NAME")]
     pub experiment: Vec<String>,
-    /// How many seeds to run, instead of what the experiments say.
+    /// Number of seeds; overrides the experiments.
     #[arg(long, value_name = "COUNT")]
     pub seeds: Option<u32>,
     /// Leave the unscaled runs out.
@@ -102,7 +102,7 @@ pub struct ResultsArgs {
     /// How they are run.
     #[command(flatten)]
     pub how: HowArgs,
-    /// Where the pages are written.
+    /// Directory of the pages.
     #[arg(long, value_name = "DIR", default_value = "docs/src/results")]
     pub out: PathBuf,
 }

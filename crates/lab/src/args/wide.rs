@@ -16,7 +16,7 @@ use crate::rack_repair::layout::Scheme;
     after_long_help = "Examples:\n  striate-lab wide\n  striate-lab wide --rounds 3 --chunks 600 --json"
 )]
 pub struct WideArgs {
-    /// Seeds of what is random.
+    /// Number of seeds.
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub rounds: u64,
     /// Chunks of 64 MiB of the node that fails in a cluster of 1,000 sites; 5,960 are 400 GB.
@@ -70,23 +70,25 @@ pub struct WideRepairArgs {
     /// KiB of a chunk.
     #[arg(long, value_name = "KIB", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub chunk_kib: u32,
-    /// How often the chunk is lost.
+    /// Number of times that the chunk is lost.
     #[arg(long, default_value_t = 3)]
     pub repetitions: u32,
-    /// Beside each repetition, measure what its bytes take when they are only moved, and its sums when they are only added up. This
-    /// process must then run in the lost chunk's rack, the first.
+    /// For each repetition, also measure how long its bytes take when they are only moved, and its sums when
+    /// they are only added up. This process must then run in the rack of the lost chunk, the first.
     #[arg(long, conflicts_with = "stripes")]
     pub apart: bool,
-    /// In place of one chunk, lose one of each of so many stripes on a site, and repair all of them at once.
+    /// Lose one chunk of each of this many stripes on one site, instead of one chunk, and repair all of them
+    /// at once.
     #[arg(long, value_name = "COUNT")]
     pub stripes: Option<usize>,
     /// Sites of each rack, for --stripes.
     #[arg(long, value_name = "COUNT", default_value_t = 6)]
     pub rack_sites: usize,
-    /// For --stripes: requestors by chance and the first repairer of a rack, in place of those selected longest ago.
+    /// With --stripes: choose requestors at random and the first repairer of a rack, instead of those
+    /// selected longest ago.
     #[arg(long)]
     pub any: bool,
-    /// For --stripes: what places are drawn from.
+    /// With --stripes: seed of the placements.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -111,7 +113,7 @@ pub struct WideEncodeArgs {
     /// KiB of a chunk.
     #[arg(long, value_name = "KIB", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub chunk_kib: u32,
-    /// How often each way makes the parities.
+    /// Number of times that each method makes the parities.
     #[arg(long, default_value_t = 3)]
     pub repetitions: u32,
 }
@@ -142,10 +144,10 @@ pub struct WideUpdateArgs {
     /// Stripes whose chunks are changed.
     #[arg(long, default_value_t = 8)]
     pub stripes: usize,
-    /// How many changes each way makes.
+    /// Number of changes that each method makes.
     #[arg(long, default_value_t = 20)]
     pub updates: usize,
-    /// What changes are drawn from.
+    /// Seed of the changes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

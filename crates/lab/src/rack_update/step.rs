@@ -156,7 +156,7 @@ impl<'a> Step<'a> {
             vec![ChunkRange { chunk: file.chunk, offset: self.at.offset, len: self.of.load.range_len }];
         let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
         let reply = self.of.sites[file.site].read(request).next().await;
-        let unanswered = || SiteError::Unavailable("it ended its answer early".to_owned());
+        let unanswered = || SiteError::Unavailable("its answer ended early".to_owned());
         let bytes = reply.ok_or_else(unanswered).and_then(|reply| reply.result);
         bytes.map_err(|reason| self.of.failed(file.site, reason))
     }

@@ -47,7 +47,7 @@ impl Backlog {
     fn pop(&self) -> Result<Option<Arc<Group>>, Failure> {
         let mut waiting = self.0.lock();
         if waiting.overrun {
-            return Err(Failure::Broken("writes came faster than it could copy them".to_owned()));
+            return Err(Failure::Broken("it could not keep up with the writes".to_owned()));
         }
         let group = waiting.groups.pop_front();
         waiting.bytes -= group.as_ref().map_or(0, |group| group.bytes());

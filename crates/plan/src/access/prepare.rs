@@ -165,7 +165,7 @@ impl Preparation {
         is_settled
     }
 
-    /// One tree of the undecided sites that that a block hangs together.
+    /// Joins the undecided sites of a block into one tree.
     fn join_sites(&mut self, block: AccessBlock<'_>) {
         let mut first = NONE;
         for option in block.options.iter().filter(|option| !self.settled[option.site]) {

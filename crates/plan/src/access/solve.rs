@@ -58,7 +58,7 @@ pub struct AccessWorkspace {
     chunks: Vec<AccessChunk>,
 }
 
-/// Work units that take about 200 µs on the machine that this was written on.
+/// Work units that take about 200 µs on one core of an AMD EPYC.
 pub const BUDGET_OF_200_US: u64 = 1_600;
 
 /// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.

@@ -140,13 +140,12 @@ impl Interval {
         self.accesses[self.place(seen.last)].request == self.newest()
     }
 
-    /// Removes the oldest request; tells each of its blocks.
-    pub(super) fn remove_oldest(&mut self, mut leaves: impl FnMut(StripeId)) {
+    /// Removes the oldest request.
+    pub(super) fn remove_oldest(&mut self) {
         let Some(request) = self.requests.pop_front() else { return };
         self.oldest_request = self.oldest_request.wrapping_add(1);
         for access in self.accesses.drain(..request.len as usize) {
             let seen = &mut self.blocks[access.slot as usize];
-            leaves(seen.id);
             seen.count -= 1;
             seen.first = access.next;
             if seen.count == 0 {

@@ -15,17 +15,13 @@
 //! Where requests are long the interval is shorter than 5,000 of them, because its ids are what is bounded; of a request
 //! of more than 1,024 blocks the first 1,024 count.
 //!
-//! The *tail* is what the interval is too short for. Requests that leave it are remembered in a count-min [`sketch`]
-//! that is halved whenever as many have left as the interval holds, so that popularity reaches back a few intervals in
-//! fixed memory (1 MiB). A sketch of pairs is left out on purpose: its error would be e/w of *all* remembered pairs, some
-//! twenty in a counter for the paper's workloads, while pairs of the tail are seen once or twice.
+//! Nothing is remembered of requests that left the interval: no decision needs popularity that is older.
 //!
 //! Statistics are hints: losing them, or a gateway that had some, does no harm. [`CoAccess::snapshot`] and
 //! [`CoAccess::merged`] bring together what several gateways saw; likelihoods of the merged interval are those of all
 //! its requests.
 
 mod interval;
-mod sketch;
 mod snapshot;
 
 #[cfg(test)]
@@ -35,7 +31,6 @@ use rand::Rng;
 use striate_core::StripeId;
 
 use interval::Interval;
-use sketch::Sketch;
 pub use snapshot::{CoAccessSnapshot, SnapshotError};
 
 /// How much is kept.
@@ -80,9 +75,6 @@ pub struct CoAccessTotals {
 pub struct CoAccess {
     limits: CoAccessLimits,
     interval: Interval,
-    tail: Sketch,
-    /// Requests that left the interval since the tail was halved.
-    left: usize,
     observed: u64,
     left_out: u64,
 }
@@ -118,8 +110,6 @@ impl CoAccess {
         Self {
             limits: CoAccessLimits { requests: within(limits.requests), blocks, request_blocks },
             interval: Interval::default(),
-            tail: Sketch::default(),
-            left: 0,
             observed: 0,
             left_out: 0,
         }
@@ -134,7 +124,7 @@ impl CoAccess {
         }
         self.observed += 1;
         while self.interval.requests() >= self.limits.requests {
-            self.forget_oldest();
+            self.interval.remove_oldest();
         }
         self.interval.begin();
         let mut counted = 0;
@@ -147,21 +137,10 @@ impl CoAccess {
                 continue;
             }
             while self.interval.accesses() >= self.limits.blocks {
-                self.forget_oldest();
+                self.interval.remove_oldest();
             }
             self.interval.add(block);
             counted += 1;
-        }
-    }
-
-    /// The oldest request leaves the interval, exactly, and goes into the tail.
-    fn forget_oldest(&mut self) {
-        let Self { interval, tail, left, limits, .. } = self;
-        interval.remove_oldest(|block| tail.add(block, 1));
-        *left += 1;
-        if *left >= limits.requests {
-            tail.halve();
-            *left = 0;
         }
     }
 
@@ -196,7 +175,7 @@ impl CoAccess {
 
     /// Requests of the interval that ask for `b`, at most the `most` newest of them, by their places, with which
     /// [`Self::request`] tells their blocks. Costs the number of requests that asked for `b`.
-    pub fn requests_of(&self, b: StripeId, most: usize) -> Vec<usize> {
+    pub(crate) fn requests_of(&self, b: StripeId, most: usize) -> Vec<usize> {
         let all: Vec<usize> = self.interval.requests_of(b).collect();
         all.into_iter().rev().take(most).collect()
     }
@@ -213,12 +192,6 @@ impl CoAccess {
     /// chunk (EC-Store §IV-C).
     pub fn popularity(&self, block: StripeId) -> f64 {
         self.count(block) as f64 / self.interval.requests().max(1) as f64
-    }
-
-    /// Requests for `block` in the interval and, fading, in some before it. Never less than the truth; more by at most
-    /// e/w ≈ 4·10⁻⁵ of all remembered accesses, with probability 98%.
-    pub fn long_count(&self, block: StripeId) -> u64 {
-        self.count(block) as u64 + u64::from(self.tail.estimate(block))
     }
 
     /// A block, drawn with a probability in proportion to the requests that ask for it: how the mover finds candidates
@@ -251,7 +224,7 @@ impl CoAccess {
             blocks: self.interval.blocks(),
             observed: self.observed,
             left_out: self.left_out,
-            memory_bytes: self.interval.memory_bytes() + self.tail.memory_bytes(),
+            memory_bytes: self.interval.memory_bytes(),
         }
     }
 }

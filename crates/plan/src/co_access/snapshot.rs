@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use striate_core::StripeId;
 
-use super::sketch::Sketch;
 use super::{CoAccess, CoAccessLimits};
 
 /// The state of co-access statistics, to be written in any format that serde knows: every block's id once, and 4 bytes
@@ -16,8 +15,6 @@ pub struct CoAccessSnapshot {
     pub blocks: Vec<(u64, u64)>,
     /// Its requests, oldest first; positions in `blocks`.
     pub requests: Vec<Vec<u32>>,
-    /// The tail's counters that are not zero, with their places.
-    pub tail: Vec<(u32, u32)>,
 }
 
 /// Why a snapshot cannot be taken over.
@@ -32,15 +29,6 @@ pub enum SnapshotError {
         position: u32,
         /// Blocks in the snapshot.
         blocks: usize,
-    },
-    /// The tail has a counter that this version does not.
-    #[error(
-        "the snapshot's tail has a counter {place}, of which there are {}; both sides need one version",
-        Sketch::LEN
-    )]
-    Counter {
-        /// The counter.
-        place: u32,
     },
 }
 
@@ -58,12 +46,11 @@ impl CoAccess {
         let requests = (0..self.interval.requests())
             .map(|request| self.interval.blocks_of(request).map(&mut position_of).collect())
             .collect();
-        let tail = self.tail.counters().map(|(place, counter)| (place as u32, counter)).collect();
-        CoAccessSnapshot { blocks, requests, tail }
+        CoAccessSnapshot { blocks, requests }
     }
 
     /// The statistics of all snapshots together. Requests are ordered by how old they are within their own interval;
-    /// where the limits do not hold all, the oldest go into the tail.
+    /// where the limits do not hold all, the oldest are forgotten.
     ///
     /// # Errors
     /// [`SnapshotError`] for a snapshot that this version did not write.
@@ -75,9 +62,6 @@ impl CoAccess {
         let mut requests: Vec<(f64, &CoAccessSnapshot, &[u32])> = Vec::new();
         for snapshot in snapshots {
             snapshot.check()?;
-            for &(place, counter) in &snapshot.tail {
-                merged.tail.add_at(place as usize, counter);
-            }
             let age = |index: usize| 1.0 - (index + 1) as f64 / snapshot.requests.len() as f64;
             let of_it = snapshot.requests.iter().enumerate();
             requests.extend(of_it.map(|(index, request)| (age(index), snapshot, request.as_slice())));
@@ -102,11 +86,8 @@ impl CoAccessSnapshot {
     pub fn check(&self) -> Result<(), SnapshotError> {
         let blocks = self.blocks.len();
         let unknown = |position: &&u32| **position as usize >= blocks;
-        if let Some(&position) = self.requests.iter().flatten().find(unknown) {
-            return Err(SnapshotError::Block { position, blocks });
-        }
-        match self.tail.iter().find(|(place, _)| *place as usize >= Sketch::LEN) {
-            Some(&(place, _)) => Err(SnapshotError::Counter { place }),
+        match self.requests.iter().flatten().find(unknown) {
+            Some(&position) => Err(SnapshotError::Block { position, blocks }),
             None => Ok(()),
         }
     }

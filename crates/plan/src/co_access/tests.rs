@@ -12,9 +12,6 @@ use super::*;
 #[derive(Default)]
 struct Model {
     requests: VecDeque<BTreeSet<StripeId>>,
-    /// What left, halved when the sketch is.
-    left: HashMap<StripeId, u64>,
-    left_since: usize,
 }
 
 impl Model {
@@ -30,14 +27,7 @@ impl Model {
         }
         let accesses = |model: &Self| model.requests.iter().map(BTreeSet::len).sum::<usize>();
         while self.requests.len() >= limits.requests || accesses(self) + counted.len() > limits.blocks {
-            for block in self.requests.pop_front().expect("a request fits when nothing else is there") {
-                *self.left.entry(block).or_default() += 1;
-            }
-            self.left_since += 1;
-            if self.left_since >= limits.requests {
-                self.left.values_mut().for_each(|count| *count /= 2);
-                self.left_since = 0;
-            }
+            self.requests.pop_front().expect("a request fits when nothing else is there");
         }
         self.requests.push_back(counted);
     }
@@ -90,7 +80,6 @@ proptest! {
         for b in (0..12).map(id) {
             let count = model.count(&[b]);
             prop_assert_eq!(statistics.count(b), count);
-            prop_assert!(statistics.long_count(b) >= count as u64 + model.left.get(&b).copied().unwrap_or(0));
             let partners: HashMap<_, _> =
                 statistics.partners(b, usize::MAX).into_iter().map(|it| (it.block, it.likelihood)).collect();
             for i in (0..12).map(id).filter(|&i| i != b) {
@@ -158,7 +147,6 @@ fn the_newest_requests_of_every_gateway_stay_when_merged_ones_do_not_fit() {
     for writer in [1, 2] {
         let kept = (0..10).filter(|&sequence| merged.count(StripeId::new(writer, sequence)) == 1);
         assert_eq!(kept.collect::<Vec<_>>(), [7, 8, 9]);
-        assert!(merged.long_count(StripeId::new(writer, 6)) >= 1, "the others are in the tail");
     }
 }
 
@@ -168,14 +156,10 @@ fn a_snapshot_that_names_what_it_has_not_is_refused() {
         let snapshot: CoAccessSnapshot = serde_json::from_str(text).expect("a snapshot");
         CoAccess::merged(CoAccessLimits::default(), &[snapshot]).map(|_| ())
     };
-    assert_eq!(merged(r#"{"blocks":[[1,1]],"requests":[[0]],"tail":[[262143,1]]}"#), Ok(()));
+    assert_eq!(merged(r#"{"blocks":[[1,1]],"requests":[[0]]}"#), Ok(()));
     assert_eq!(
-        merged(r#"{"blocks":[[1,1]],"requests":[[0],[1]],"tail":[]}"#),
+        merged(r#"{"blocks":[[1,1]],"requests":[[0],[1]]}"#),
         Err(SnapshotError::Block { position: 1, blocks: 1 })
-    );
-    assert_eq!(
-        merged(r#"{"blocks":[],"requests":[],"tail":[[262144,1]]}"#),
-        Err(SnapshotError::Counter { place: 262_144 })
     );
 }
 
@@ -200,28 +184,6 @@ fn a_full_interval_of_the_papers_requests_takes_little() {
     let totals = statistics.totals();
     assert_eq!(totals.requests, 5_000);
     assert!(totals.memory_bytes <= 5 << 20, "{totals:?}");
-}
-
-/// The sketch's bound: too high by more than e·N/w for 1.8% of the blocks at most, and never too low.
-#[test]
-fn the_tail_of_zipf_scans_is_as_exact_as_its_bound_says() {
-    let (limits, mut statistics, mut model) =
-        (CoAccessLimits::default(), CoAccess::default(), Model::default());
-    for request in zipf_scans(2, 1_000_000, 20_000) {
-        model.observe(limits, &request);
-        statistics.observe(request);
-    }
-    let remembered: u64 = model.left.values().sum();
-    let bound = (std::f64::consts::E * remembered as f64 / f64::from(1_u32 << 16)).ceil() as u64 + 1;
-    let mut beyond = 0;
-    for (&block, &left) in &model.left {
-        let estimate = statistics.long_count(block) - statistics.count(block) as u64;
-        assert!(estimate >= left, "{block}: {estimate} instead of {left}");
-        beyond += usize::from(estimate > left + bound);
-    }
-    let share = beyond as f64 / model.left.len() as f64;
-    assert!(share <= 0.018, "{share} of {} blocks beyond {bound}", model.left.len());
-    assert!(remembered > 10_000, "{remembered}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl PieceOptions {
     }
 
     /// Adds a piece, without options as yet.
-    pub fn push_piece(&mut self) {
+    pub(crate) fn push_piece(&mut self) {
         self.ends.push(self.options.len());
     }
 
@@ -101,7 +101,12 @@ impl PieceOptions {
     ///
     /// # Panics
     /// Without a piece.
-    pub fn push_option(&mut self, need: usize, cap: usize, slots: impl IntoIterator<Item = Slot>) -> bool {
+    pub(crate) fn push_option(
+        &mut self,
+        need: usize,
+        cap: usize,
+        slots: impl IntoIterator<Item = Slot>,
+    ) -> bool {
         let first = self.slots.len();
         self.slots.extend(slots);
         let of_option = &self.slots[first..];

@@ -14,7 +14,7 @@ use striate_codec::{ChunkSet, Code, CodecError};
 ///
 /// # Errors
 /// [`CodecError::Insufficient`] when the chunks that can be had do not determine the wanted ones.
-pub fn cheapest_determining(
+pub(crate) fn cheapest_determining(
     code: &Code,
     wanted: &ChunkSet,
     costs: &[Option<f64>],

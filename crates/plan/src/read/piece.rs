@@ -64,12 +64,12 @@ impl<'a> QueryPiece<'a> {
     }
 
     /// What a chunk costs, its site asked: its transfer, and for a parity the decoding of a data chunk from k others.
-    pub fn chunk_cost(&self, index: usize, of: SiteCost) -> f64 {
+    pub(crate) fn chunk_cost(&self, index: usize, of: SiteCost) -> f64 {
         of.transfer(self.len) + self.decoding_cost(index, of)
     }
 
     /// What the decoding of a data chunk from k others costs for a parity, and nothing for any other chunk.
-    pub fn decoding_cost(&self, index: usize, of: SiteCost) -> f64 {
+    pub(crate) fn decoding_cost(&self, index: usize, of: SiteCost) -> f64 {
         let k = self.code.k();
         let is_parity = (k..self.code.n()).contains(&index) && k > 1;
         if is_parity { of.decode_per_byte * (k as f64 * f64::from(self.len)) } else { 0.0 }

@@ -31,7 +31,7 @@ impl Shared {
         let hung = self.hang();
         *self.progress.0.lock() = now;
         if let Some(reason) = hung {
-            tracing::warn!(directory = %self.directory.display(), reason, "the disk answers again");
+            tracing::warn!(directory = %self.directory.display(), reason, "the disk has recovered");
         }
     }
 
@@ -40,6 +40,6 @@ impl Shared {
         let since = (*self.progress.0.lock())?;
         let taken = self.runtime.now().saturating_duration_since(since);
         let hangs = taken >= self.options.hung_after;
-        hangs.then(|| format!("it hangs: a write has taken {} s so far", taken.as_secs()))
+        hangs.then(|| format!("the disk hangs: a write has taken {} s so far", taken.as_secs()))
     }
 }

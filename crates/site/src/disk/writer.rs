@@ -383,7 +383,9 @@ impl Writer {
             segment.condemned = Some(active.len);
         }
         name.condemn(&*shared.fs, &shared.directory, active.len).inspect_err(|error| {
-            shared.become_suspect(format!("a write failed, and so did the note that it did: {error}"));
+            shared.become_suspect(format!(
+                "a write failed, and so did recording that its segment is damaged: {error}"
+            ));
         })
     }
 }

@@ -22,7 +22,7 @@ pub use simulated::{Call, Fault, HeldSync, Reads, SimulatedFileSystem};
 
 /// Offset, length and address of direct reads and writes are multiples of this; it is at least any device's logical
 /// block and the page of the page cache.
-pub const DIRECT_ALIGNMENT: usize = 4096;
+pub(crate) const DIRECT_ALIGNMENT: usize = 4096;
 
 /// What tells one file from another, whatever its name: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,10 +137,10 @@ pub fn write_atomically(fs: &dyn FileSystem, path: &Path, content: &[u8]) -> io:
 }
 
 /// The extension of files that may be swept at the next start.
-pub const TEMPORARY_EXTENSION: &str = "tmp";
+pub(crate) const TEMPORARY_EXTENSION: &str = "tmp";
 
 /// Reads a whole small file.
-pub fn read_whole(fs: &dyn FileSystem, path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_whole(fs: &dyn FileSystem, path: &Path) -> io::Result<Vec<u8>> {
     let file = fs.open(path)?;
     let len = file.len()?;
     file.read_at(0, len as usize)

@@ -23,7 +23,7 @@ pub mod generated {
 pub use generated as messages;
 
 /// A load report as a message.
-pub fn load_message(load: LoadReport) -> messages::Load {
+pub(crate) fn load_message(load: LoadReport) -> messages::Load {
     messages::Load {
         sequence: load.sequence,
         queue_requests: load.queue_requests,
@@ -38,7 +38,7 @@ pub fn load_message(load: LoadReport) -> messages::Load {
 }
 
 /// The inverse of [`load_message`].
-pub fn load_report(load: messages::Load) -> LoadReport {
+pub(crate) fn load_report(load: messages::Load) -> LoadReport {
     LoadReport {
         sequence: load.sequence,
         queue_requests: load.queue_requests,
@@ -53,13 +53,13 @@ pub fn load_report(load: messages::Load) -> LoadReport {
 }
 
 /// An error as a message.
-pub fn error_message(error: &SiteError) -> messages::Error {
+pub(crate) fn error_message(error: &SiteError) -> messages::Error {
     let (status, detail) = encode_error(error);
     messages::Error { status: status.into(), detail }
 }
 
 /// The inverse of [`error_message`]; what this version does not know becomes [`SiteError::Unavailable`].
-pub fn site_error(error: messages::Error) -> SiteError {
+pub(crate) fn site_error(error: messages::Error) -> SiteError {
     let known = u8::try_from(error.status).ok().and_then(|status| decode_error(status, &error.detail));
     known
         .unwrap_or_else(|| SiteError::Unavailable(format!("it answered with unknown error {}", error.status)))
@@ -80,7 +80,7 @@ pub fn chunk_id(bytes: &[u8]) -> Result<ChunkId, SiteError> {
 }
 
 /// A stored chunk as a message.
-pub fn chunk_message(info: ChunkInfo) -> messages::Chunk {
+pub(crate) fn chunk_message(info: ChunkInfo) -> messages::Chunk {
     messages::Chunk { chunk: chunk_bytes(info.chunk), len: info.len, crc32c: info.crc32c }
 }
 
@@ -88,12 +88,12 @@ pub fn chunk_message(info: ChunkInfo) -> messages::Chunk {
 ///
 /// # Errors
 /// As [`chunk_id`].
-pub fn chunk_info(chunk: messages::Chunk) -> Result<ChunkInfo, SiteError> {
+pub(crate) fn chunk_info(chunk: messages::Chunk) -> Result<ChunkInfo, SiteError> {
     Ok(ChunkInfo { chunk: chunk_id(&chunk.chunk)?, len: chunk.len, crc32c: chunk.crc32c })
 }
 
 /// What is told of cached blocks, as a request.
-pub fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
+pub(crate) fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
     let message = |tend: &Tend| {
         let (matter, parities) = match tend.matter {
             TendMatter::Look => (messages::tend::Matter::Look, 0),
@@ -116,7 +116,7 @@ pub fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
 ///
 /// # Errors
 /// [`SiteError::BadRequest`] for what is none.
-pub fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, SiteError> {
+pub(crate) fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, SiteError> {
     let malformed = || SiteError::BadRequest("what is told of a cached block is malformed".to_owned());
     let tend = |tend: messages::Tend| {
         let parities = u8::try_from(tend.parities).map_err(|_| malformed())?;
@@ -134,7 +134,7 @@ pub fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, SiteErro
 }
 
 /// Where cached blocks stand, as messages.
-pub fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
+pub(crate) fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
     let message = |tended: Tended| {
         let (standing, parities) = match tended.standing {
             Standing::Filled { parities } => (messages::tended::Standing::Filled, parities),
@@ -151,7 +151,7 @@ pub fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
 }
 
 /// The inverse of [`tended_messages`]; a standing that this version does not know is [`Standing::Filling`].
-pub fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
+pub(crate) fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
     let most = |number: u32| number.min(u8::MAX.into()) as u8;
     let tended = |tended: messages::Tended| {
         let standing = match tended.standing() {
@@ -165,7 +165,7 @@ pub fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
 }
 
 /// A status as a reply.
-pub fn status_message(status: SiteStatus) -> messages::StatusReply {
+pub(crate) fn status_message(status: SiteStatus) -> messages::StatusReply {
     let store = status.store;
     messages::StatusReply {
         load: Some(load_message(status.load)),
@@ -239,7 +239,7 @@ fn cache_view(cache: messages::Cache) -> CacheView {
 ///
 /// # Errors
 /// [`SiteError::Unavailable`] when a part is missing or malformed.
-pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError> {
+pub(crate) fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError> {
     let malformed = || SiteError::Unavailable("its status is malformed".to_owned());
     let cluster: [u8; 16] = reply.cluster[..].try_into().map_err(|_| malformed())?;
     let store = reply.store.ok_or_else(malformed)?;
@@ -266,7 +266,7 @@ pub fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, SiteError
 
 /// A combination's request as bytes. Offset, length, slices and priority are those of the root: the tree's
 /// nodes agree on them ([`crate::combine::check`]).
-pub fn encode_combine(request: &CombineRequest) -> Bytes {
+pub(crate) fn encode_combine(request: &CombineRequest) -> Bytes {
     combine_message(request).encode_to_vec().into()
 }
 
@@ -300,7 +300,7 @@ fn node_message(request: &CombineRequest) -> messages::CombineNode {
 ///
 /// # Errors
 /// A text that says what is wrong.
-pub fn decode_combine(bytes: &[u8]) -> Result<CombineRequest, String> {
+pub(crate) fn decode_combine(bytes: &[u8]) -> Result<CombineRequest, String> {
     combine_request(messages::Combine::decode(bytes).map_err(|error| error.to_string())?)
 }
 
@@ -318,7 +318,7 @@ fn combine_request(message: messages::Combine) -> Result<CombineRequest, String>
 }
 
 /// The request for a chunk that a site is to make, as bytes, and the bytes of its windows, in their order.
-pub fn encode_assemble(request: &AssembleRequest) -> (Bytes, Bytes) {
+pub(crate) fn encode_assemble(request: &AssembleRequest) -> (Bytes, Bytes) {
     let (mut windows, mut payload) = (Vec::with_capacity(request.windows.len()), Vec::new());
     for window in &request.windows {
         let (offset, len) = window.place();
@@ -386,7 +386,7 @@ impl AnnouncedAssemble {
     ///
     /// # Errors
     /// A text that says what is wrong.
-    pub fn with_payload(self, mut payload: Bytes) -> Result<AssembleRequest, String> {
+    pub(crate) fn with_payload(self, mut payload: Bytes) -> Result<AssembleRequest, String> {
         let Self { mut request, announced } = self;
         for messages::Window { sum, offset, len } in announced {
             request.windows.push(match sum {

@@ -41,13 +41,13 @@ use crate::api::{Priority, SiteError};
 use crate::granule;
 
 /// Length of a frame's header in bytes.
-pub const FRAME_HEADER_LEN: usize = 16 + LOAD_LEN;
+pub(crate) const FRAME_HEADER_LEN: usize = 16 + LOAD_LEN;
 /// Length of the fixed part of a read request in bytes.
 pub const READ_HEAD_LEN: usize = 24;
 /// Length of one range of a read request in bytes.
 pub const RANGE_LEN: usize = 32;
 /// Length of the fixed part of a write's head in bytes.
-pub const WRITE_HEAD_LEN: usize = 32;
+pub(crate) const WRITE_HEAD_LEN: usize = 32;
 
 /// The part of a frame before its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,7 +88,7 @@ impl FrameHeader {
 }
 
 /// A frame's header and its bytes.
-pub fn encode_frame(item: u32, result: Result<Bytes, SiteError>, load: LoadReport) -> (Bytes, Bytes) {
+pub(crate) fn encode_frame(item: u32, result: Result<Bytes, SiteError>, load: LoadReport) -> (Bytes, Bytes) {
     let (status, bytes) = match result {
         Ok(bytes) => (0, bytes),
         Err(error) => encode_error(&error),
@@ -101,7 +101,7 @@ pub fn encode_frame(item: u32, result: Result<Bytes, SiteError>, load: LoadRepor
 pub const LOAD_LEN: usize = 52;
 
 /// Appends a load report.
-pub fn put_load(out: &mut BytesMut, load: &LoadReport) {
+pub(crate) fn put_load(out: &mut BytesMut, load: &LoadReport) {
     out.put_u64_le(load.sequence);
     out.put_u32_le(load.queue_requests);
     out.put_u32_le(load.workers);
@@ -117,7 +117,7 @@ pub fn put_load(out: &mut BytesMut, load: &LoadReport) {
 ///
 /// # Panics
 /// If fewer than [`LOAD_LEN`] bytes are left.
-pub fn get_load(input: &mut &[u8]) -> LoadReport {
+pub(crate) fn get_load(input: &mut &[u8]) -> LoadReport {
     LoadReport {
         sequence: input.get_u64_le(),
         queue_requests: input.get_u32_le(),
@@ -142,7 +142,7 @@ const SUSPECT: u8 = 8;
 const UNAVAILABLE: u8 = 9;
 
 /// An error as status byte and detail.
-pub fn encode_error(error: &SiteError) -> (u8, Bytes) {
+pub(crate) fn encode_error(error: &SiteError) -> (u8, Bytes) {
     let named = |chunk: &ChunkId, reason: &str| Bytes::from([&chunk.to_bytes(), text(reason)].concat());
     match error {
         SiteError::Missing(chunk) => (MISSING, named(chunk, "")),
@@ -166,7 +166,7 @@ fn text(reason: &str) -> &[u8] {
 }
 
 /// The inverse of [`encode_error`]; `None` when it is not an error of this protocol.
-pub fn decode_error(status: u8, detail: &[u8]) -> Option<SiteError> {
+pub(crate) fn decode_error(status: u8, detail: &[u8]) -> Option<SiteError> {
     let reason = || String::from_utf8_lossy(detail).into_owned();
     Some(match status {
         MISSING => SiteError::Missing(ChunkId::from_bytes(detail)?),
@@ -191,7 +191,7 @@ pub fn decode_error(status: u8, detail: &[u8]) -> Option<SiteError> {
 }
 
 /// A priority as a number.
-pub fn encode_priority(priority: Priority) -> u8 {
+pub(crate) fn encode_priority(priority: Priority) -> u8 {
     match priority {
         Priority::Foreground => 0,
         Priority::Repair => 1,
@@ -203,7 +203,7 @@ pub fn encode_priority(priority: Priority) -> u8 {
 ///
 /// # Errors
 /// A text when there is no such priority.
-pub fn decode_priority(number: u8) -> Result<Priority, String> {
+pub(crate) fn decode_priority(number: u8) -> Result<Priority, String> {
     match number {
         0 => Ok(Priority::Foreground),
         1 => Ok(Priority::Repair),
@@ -277,7 +277,7 @@ fn decode_range(bytes: &[u8]) -> Result<ChunkRange, String> {
 }
 
 /// The reads that are to be cancelled, by their ids.
-pub fn encode_cancel(ids: &[u64]) -> Bytes {
+pub(crate) fn encode_cancel(ids: &[u64]) -> Bytes {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
@@ -285,7 +285,7 @@ pub fn encode_cancel(ids: &[u64]) -> Bytes {
 ///
 /// # Errors
 /// A text when these are no ids, or too many.
-pub fn decode_cancel(bytes: &[u8]) -> Result<Vec<u64>, String> {
+pub(crate) fn decode_cancel(bytes: &[u8]) -> Result<Vec<u64>, String> {
     let (ids, rest) = bytes.as_chunks::<8>();
     if ids.is_empty() || ids.len() > MAX_CANCELLED || !rest.is_empty() {
         return Err(format!("{} bytes; allowed are 1 to {MAX_CANCELLED} ids of 8", bytes.len()));
@@ -323,7 +323,7 @@ impl WriteHead {
     ///
     /// # Errors
     /// A text when the length is not allowed or does not fit the number of granules.
-    pub fn full_len(fixed: &[u8; WRITE_HEAD_LEN]) -> Result<usize, String> {
+    pub(crate) fn full_len(fixed: &[u8; WRITE_HEAD_LEN]) -> Result<usize, String> {
         let mut lengths = &fixed[24..];
         let (len, granules) = (lengths.get_u32_le(), lengths.get_u32_le() as usize);
         if len == 0 || len > MAX_CHUNK_LEN {

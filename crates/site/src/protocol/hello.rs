@@ -20,10 +20,10 @@ use super::limits::MAX_RACK_LEN;
 use crate::identity::SiteIdentity;
 
 /// Length of a hello in bytes.
-pub const HELLO_LEN: usize = 20;
+pub(crate) const HELLO_LEN: usize = 20;
 const WELCOME_FIXED_LEN: usize = 24 + LOAD_LEN + 2;
 /// Longest welcome in bytes.
-pub const MAX_WELCOME_LEN: usize = WELCOME_FIXED_LEN + MAX_RACK_LEN;
+pub(crate) const MAX_WELCOME_LEN: usize = WELCOME_FIXED_LEN + MAX_RACK_LEN;
 
 /// Why a hello, welcome or request is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum Refusal {
     Malformed(String),
     /// The peer speaks another version.
     #[error(
-        "protocol version {theirs} is not spoken here, version {PROTOCOL_VERSION} is: run the same release of striate on all machines"
+        "protocol version {theirs} is not supported, only version {PROTOCOL_VERSION} is: run the same release of striate on all machines"
     )]
     Version {
         /// The peer's.
@@ -70,7 +70,7 @@ pub fn encode_hello(cluster: ClusterId) -> Bytes {
 ///
 /// # Errors
 /// The refusal.
-pub fn accept_hello(mut bytes: &[u8], cluster: ClusterId) -> Result<(), Refusal> {
+pub(crate) fn accept_hello(mut bytes: &[u8], cluster: ClusterId) -> Result<(), Refusal> {
     check_version(bytes)?;
     if bytes.len() != HELLO_LEN {
         return Err(Refusal::Malformed(format!("a hello of {} bytes", bytes.len())));

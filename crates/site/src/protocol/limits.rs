@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 /// Most ranges of one read.
-pub const MAX_RANGES: usize = 4096;
+pub(crate) const MAX_RANGES: usize = 4096;
 /// Most reads that one message cancels.
 pub const MAX_CANCELLED: usize = 1024;
 /// Longest chunk, in bytes.
-pub const MAX_CHUNK_LEN: u32 = 64 << 20;
+pub(crate) const MAX_CHUNK_LEN: u32 = 64 << 20;
 /// Most inner nodes of a combine tree on the way from the root to a leaf.
-pub const MAX_TREE_DEPTH: usize = 32;
+pub(crate) const MAX_TREE_DEPTH: usize = 32;
 /// Longest detail of an error, in bytes.
-pub const MAX_ERROR_LEN: usize = 4096;
+pub(crate) const MAX_ERROR_LEN: usize = 4096;
 /// Longest body of a request other than a write, in bytes.
 pub const MAX_REQUEST_LEN: usize = 1 << 20;
 /// Longest reply of the control protocol, in bytes.
-pub const MAX_CONTROL_REPLY_LEN: usize = 4 << 20;
+pub(crate) const MAX_CONTROL_REPLY_LEN: usize = 4 << 20;
 /// Longest rack label, in bytes.
-pub const MAX_RACK_LEN: usize = 256;
+pub(crate) const MAX_RACK_LEN: usize = 256;
 /// Most chunks that one delete names.
-pub const MAX_DELETED_CHUNKS: usize = 8192;
+pub(crate) const MAX_DELETED_CHUNKS: usize = 8192;
 /// Most chunks of one page of a list.
-pub const MAX_LISTED_CHUNKS: usize = 8192;
+pub(crate) const MAX_LISTED_CHUNKS: usize = 8192;
 /// Most cached blocks that one message tells of.
-pub const MAX_TENDED_BLOCKS: usize = 4096;
+pub(crate) const MAX_TENDED_BLOCKS: usize = 4096;
 /// Most header fields of a request.
-pub const MAX_HEADERS: usize = 32;
+pub(crate) const MAX_HEADERS: usize = 32;
 /// Longest list of header fields, in bytes.
 pub const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
 /// Requests at the same time on one control connection.
-pub const MAX_CONTROL_STREAMS: u32 = 64;
+pub(crate) const MAX_CONTROL_STREAMS: u32 = 64;
 
 /// How long a caller waits for an operation that has no deadline of its own. For a site in another process it is the default time
 /// until a reply begins.
-pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a listening site allows its peers.
 #[derive(Clone, Debug)]

@@ -28,19 +28,19 @@ pub mod hello;
 pub mod limits;
 
 /// The version of this protocol. Another one is refused.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub(crate) const PROTOCOL_VERSION: u32 = 2;
 
 /// Path of the handshake.
 pub const HELLO_PATH: &str = "/striate/v1/hello";
 /// Path of reads.
-pub const READ_PATH: &str = "/striate/v1/read";
+pub(crate) const READ_PATH: &str = "/striate/v1/read";
 /// Path of cancellations.
-pub const CANCEL_PATH: &str = "/striate/v1/cancel";
+pub(crate) const CANCEL_PATH: &str = "/striate/v1/cancel";
 /// Path of writes.
-pub const CHUNK_PATH: &str = "/striate/v1/chunk";
+pub(crate) const CHUNK_PATH: &str = "/striate/v1/chunk";
 /// Path of combinations.
-pub const COMBINE_PATH: &str = "/striate/v1/combine";
+pub(crate) const COMBINE_PATH: &str = "/striate/v1/combine";
 /// Path of chunks that a site is to make. A site of 0.1.0 does not know it, and refuses it as a bad request.
-pub const ASSEMBLE_PATH: &str = "/striate/v1/assemble";
+pub(crate) const ASSEMBLE_PATH: &str = "/striate/v1/assemble";
 /// Path of chunks that a site is to make with windows. A site of before 0.5.0 does not know it, and refuses it as a bad request.
-pub const AMEND_PATH: &str = "/striate/v1/amend";
+pub(crate) const AMEND_PATH: &str = "/striate/v1/amend";

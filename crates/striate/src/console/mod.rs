@@ -160,7 +160,7 @@ impl Console {
     async fn sign_in(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES).collect().await;
         let Ok(body) = body.map(|body| body.to_bytes()) else {
-            return plain(StatusCode::BAD_REQUEST, "the request is too long or broke off\n");
+            return plain(StatusCode::BAD_REQUEST, "the request is too long or incomplete\n");
         };
         let Ok(wish) = serde_json::from_slice::<SignIn>(&body) else {
             return plain(StatusCode::BAD_REQUEST, "write {\"access_key\": …, \"secret\": …}\n");

@@ -70,13 +70,10 @@ impl From<&AccessReport> for ReportAccessRequest {
             chunk: reads.partition.1.into(),
             count: reads.count,
         };
-        let (tail_places, tail_counts) = snapshot.tail.iter().copied().unzip();
         Self {
             blocks: snapshot.blocks.iter().flat_map(|&(writer, sequence)| [writer, sequence]).collect(),
             lengths: snapshot.requests.iter().map(|request| request.len() as u32).collect(),
             accesses: snapshot.requests.concat(),
-            tail_places,
-            tail_counts,
             requests: *requests,
             named: objects.iter().map(named).collect(),
             partitions: partitions.iter().map(reads).collect(),
@@ -90,9 +87,6 @@ impl TryFrom<ReportAccessRequest> for AccessReport {
     /// Only the form is checked here: what a request names may not exist.
     fn try_from(report: ReportAccessRequest) -> Result<Self, Self::Error> {
         let (blocks, []) = report.blocks.as_chunks::<2>() else { return Err("half a block") };
-        if report.tail_places.len() != report.tail_counts.len() {
-            return Err("counters without a place");
-        }
         if report.named.len() > NAMED || report.named.iter().any(|block| block.object.len() > MAX_NAME_LEN) {
             return Err("too many names, or too long ones");
         }
@@ -117,7 +111,6 @@ impl TryFrom<ReportAccessRequest> for AccessReport {
         let snapshot = CoAccessSnapshot {
             blocks: blocks.iter().map(|&[writer, sequence]| (writer, sequence)).collect(),
             requests,
-            tail: report.tail_places.into_iter().zip(report.tail_counts).collect(),
         };
         let named = report.named.into_iter();
         let objects = named.map(|block| (StripeId::new(block.writer, block.sequence), block.object.into()));
@@ -140,7 +133,6 @@ mod tests {
             statistics.observe((0..3).map(|block| StripeId::new(request % 5, request * 7 % 100 + block)));
         }
         let snapshot = statistics.snapshot();
-        assert!(!snapshot.tail.is_empty());
         let objects = vec![(StripeId::new(3, 9), Arc::from("photos/cat"))];
         let partitions = vec![PartitionReads { partition: (StripeId::new(3, 9), 5), count: 70 }];
         let report = AccessReport { snapshot, requests: 56_000, objects, partitions };
@@ -151,7 +143,7 @@ mod tests {
     #[test]
     fn the_longest_report_fits_a_message() {
         let mut statistics = CoAccess::default();
-        // Never the same block twice, ten thousand intervals of them: the tail is full.
+        // Never the same block twice: the interval has as many blocks as it may.
         for request in 0..20_000_u64 {
             statistics.observe((0..100).map(|block| StripeId::new(request, block)));
         }
@@ -181,11 +173,10 @@ mod tests {
         let half = ReportAccessRequest { blocks: vec![1, 2, 3], ..report.clone() };
         let more = ReportAccessRequest { lengths: vec![2], ..report.clone() };
         let fewer = ReportAccessRequest { lengths: vec![], ..report.clone() };
-        let placeless = ReportAccessRequest { tail_counts: vec![1], ..report.clone() };
         let long = NamedBlock { object: "n".repeat(MAX_NAME_LEN + 1), ..NamedBlock::default() };
         let long = ReportAccessRequest { named: vec![long], ..report.clone() };
         let many = ReportAccessRequest { named: vec![NamedBlock::default(); NAMED + 1], ..report };
-        for malformed in [half, more, fewer, placeless, long, many] {
+        for malformed in [half, more, fewer, long, many] {
             assert!(AccessReport::try_from(malformed.clone()).is_err(), "{malformed:?}");
         }
     }

@@ -9,7 +9,10 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
     let Some(cache) = cache else { return };
     for (name, help) in [
         ("striate_cache_reads_total", "Reads of blocks and of parts of them, by how they were served."),
-        ("striate_cache_read_bytes_total", "Their bytes."),
+        (
+            "striate_cache_read_bytes_total",
+            "Bytes read of blocks and of parts of them, by how they were served.",
+        ),
     ] {
         page.head(name, "counter", help);
         for served in &cache.reads {
@@ -19,13 +22,21 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
     }
     for (name, help, value) in [
         ("striate_cache_cached_bytes_total", "Bytes of reads that came from memory.", cache.cached_bytes),
-        ("striate_cache_fills_total", "Blocks that this process has written to memory sites.", cache.fills),
-        ("striate_cache_filled_bytes_total", "Their bytes.", cache.filled_bytes),
-        ("striate_cache_given_up_total", "Blocks that it was to write and has not.", cache.given_up),
-        ("striate_cache_parities_total", "Parities that it has added to popular blocks.", cache.parities),
+        ("striate_cache_fills_total", "Blocks that this process wrote to memory sites.", cache.fills),
+        (
+            "striate_cache_filled_bytes_total",
+            "Bytes of blocks that this process wrote to memory sites.",
+            cache.filled_bytes,
+        ),
+        ("striate_cache_given_up_total", "Fills of the cache that this process gave up.", cache.given_up),
+        (
+            "striate_cache_parities_total",
+            "Parities that this process added to popular cached blocks.",
+            cache.parities,
+        ),
         (
             "striate_cache_unanswered_total",
-            "Questions that memory sites did not answer in time.",
+            "Look-ups of cached blocks that memory sites did not answer in time.",
             cache.unanswered,
         ),
     ] {
@@ -36,7 +47,7 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
         page.head(
             "striate_cache_imbalance_ratio",
             "gauge",
-            "λ of memory sites: the most loaded one over the mean, less 1.",
+            "Load of the most loaded memory site over the mean, minus 1 (λ).",
         );
         page.value("striate_cache_imbalance_ratio", &[], percent / 100.0);
     }
@@ -52,23 +63,31 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
             "Requests to other S3 stores, repeated ones included.",
             origins.requests,
         ),
-        ("striate_origin_failures_total", "Of these, those that failed.", origins.failures),
+        ("striate_origin_failures_total", "Requests to other S3 stores that failed.", origins.failures),
         ("striate_origin_bytes_total", "Bytes of objects that other S3 stores have sent.", origins.bytes),
         (
             "striate_origin_revalidations_total",
-            "Questions whether what is known of an object still holds.",
+            "Requests that asked an origin whether an object had changed.",
             origins.revalidations,
         ),
-        ("striate_origin_changes_total", "Of these, those after which it did not.", origins.changes),
-        ("striate_origin_passed_by_total", "Reads of objects elsewhere beside the cache.", origins.passed_by),
+        (
+            "striate_origin_changes_total",
+            "Revalidations after which the object had changed.",
+            origins.changes,
+        ),
+        (
+            "striate_origin_passed_by_total",
+            "Reads of objects in other S3 stores that bypassed the cache.",
+            origins.passed_by,
+        ),
         (
             "striate_origin_cached_writes_total",
-            "Writes of objects elsewhere that were put into memory too.",
+            "Writes to other S3 stores that were cached.",
             origins.cached_writes,
         ),
         (
             "striate_origin_uncached_writes_total",
-            "Writes that were to be and were not, for lack of memory for bodies.",
+            "Writes to other S3 stores that were not cached because memory for bodies was short.",
             origins.uncached_writes,
         ),
     ] {
@@ -83,25 +102,57 @@ fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
         ("striate_memory_site_up", "gauge", "1 when the memory site answers.", |site| {
             (site.state == "ok").into()
         }),
-        ("striate_memory_site_bound_bytes", "gauge", "Memory that it may take.", |site| site.bound_bytes),
-        ("striate_memory_site_charged_bytes", "gauge", "Memory that it takes.", |site| site.charged_bytes),
-        ("striate_memory_site_splits", "gauge", "Splits of cached blocks.", |site| site.splits),
-        ("striate_memory_site_parity_bytes", "gauge", "Bytes of its parities.", |site| site.parity_bytes),
-        ("striate_memory_site_hits_total", "counter", "Reads of splits that found them.", |site| site.hits),
-        ("striate_memory_site_misses_total", "counter", "Reads that did not.", |site| site.misses),
-        ("striate_memory_site_read_bytes_total", "counter", "Bytes that were read.", |site| site.read_bytes),
-        ("striate_memory_site_evicted_data_total", "counter", "Data splits evicted.", |site| {
-            site.evicted_data
+        ("striate_memory_site_bound_bytes", "gauge", "Memory that the memory site may use.", |site| {
+            site.bound_bytes
         }),
-        ("striate_memory_site_evicted_parities_total", "counter", "Parities evicted.", |site| {
-            site.evicted_parities
+        ("striate_memory_site_charged_bytes", "gauge", "Memory that the memory site uses.", |site| {
+            site.charged_bytes
         }),
-        ("striate_memory_site_refused_total", "counter", "Splits for which nothing could go.", |site| {
-            site.refused
+        ("striate_memory_site_splits", "gauge", "Splits of cached blocks on the memory site.", |site| {
+            site.splits
         }),
-        ("striate_memory_site_damaged_total", "counter", "Reads of bytes changed in memory.", |site| {
-            site.damaged
+        ("striate_memory_site_parity_bytes", "gauge", "Bytes of parities on the memory site.", |site| {
+            site.parity_bytes
         }),
+        (
+            "striate_memory_site_hits_total",
+            "counter",
+            "Reads that found a split on the memory site.",
+            |site| site.hits,
+        ),
+        (
+            "striate_memory_site_misses_total",
+            "counter",
+            "Reads that did not find a split on the memory site.",
+            |site| site.misses,
+        ),
+        ("striate_memory_site_read_bytes_total", "counter", "Bytes read from the memory site.", |site| {
+            site.read_bytes
+        }),
+        (
+            "striate_memory_site_evicted_data_total",
+            "counter",
+            "Data splits evicted from the memory site.",
+            |site| site.evicted_data,
+        ),
+        (
+            "striate_memory_site_evicted_parities_total",
+            "counter",
+            "Parities evicted from the memory site.",
+            |site| site.evicted_parities,
+        ),
+        (
+            "striate_memory_site_refused_total",
+            "counter",
+            "Writes of splits refused because nothing could be evicted.",
+            |site| site.refused,
+        ),
+        (
+            "striate_memory_site_damaged_total",
+            "counter",
+            "Reads that found corrupted bytes in memory.",
+            |site| site.damaged,
+        ),
     ];
     for (name, kind, help, measure) in per_site {
         page.head(name, kind, help);

@@ -11,12 +11,17 @@ pub(super) fn render(page: &mut Page, rebalance: &RebalanceProgress, optimiser: 
     for (name, help, space, reads) in [
         (
             "striate_moved_chunks_total",
-            "Chunks moved to another site, for space's sake or the readers'.",
+            "Chunks moved to another site, to balance space or to speed up reads.",
             rebalance.chunks,
             optimiser.chunks,
         ),
-        ("striate_moved_bytes_total", "Their bytes.", rebalance.bytes, optimiser.bytes),
-        ("striate_moves_failed_total", "Moves that were begun and not made.", failed, not_made),
+        (
+            "striate_moved_bytes_total",
+            "Bytes of chunks moved to another site.",
+            rebalance.bytes,
+            optimiser.bytes,
+        ),
+        ("striate_moves_failed_total", "Moves of chunks that failed or were given up.", failed, not_made),
     ] {
         page.head(name, "counter", help);
         page.value(name, &[("why", "space")], space);
@@ -24,9 +29,9 @@ pub(super) fn render(page: &mut Page, rebalance: &RebalanceProgress, optimiser: 
     }
     let left: u64 = rebalance.givers.iter().map(|(_, bytes)| bytes).sum();
     let name = "striate_rebalance_left_bytes";
-    page.head(name, "gauge", "Bytes that drained and overfull sites had to give at the last look.");
+    page.head(name, "gauge", "Bytes still to be moved off drained and overfull sites, at the last pass.");
     page.value(name, &[], left);
     let name = "striate_moves_evaluated_total";
-    page.head(name, "counter", "Candidate moves that were evaluated for the readers' sake.");
+    page.head(name, "counter", "Candidate moves evaluated to speed up reads.");
     page.value(name, &[], optimiser.evaluated);
 }

@@ -37,7 +37,7 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
         ),
         (
             "striate_read_probes_total",
-            "Messages that asked a site for its queue, for a read policy that wants it.",
+            "Messages that asked a site for its queue length, for read policies that probe.",
             &measures.probes,
         ),
     ] {
@@ -52,7 +52,7 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
         ),
         (
             "striate_plan_gap_ratio",
-            "What part of its cost a plan may be above the cheapest.",
+            "By what share of its cost a plan may exceed the cheapest one.",
             &measures.plan_gaps,
         ),
     ] {
@@ -72,20 +72,28 @@ pub(super) fn render_pushes(page: &mut Page, pushes: PushView) {
 /// The memory for bodies: what is taken, who waits for it, what was taken back.
 pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
     let name = "striate_body_memory_bytes";
-    page.head(
-        name,
-        "gauge",
-        "Memory for bodies: all of it, what is taken, and of that what idle clients pin.",
-    );
+    page.head(name, "gauge", "Memory for request bodies: total, in use, and pinned by idle clients.");
     for (state, bytes) in [("total", memory.total), ("taken", memory.taken), ("pinned", memory.pinned)] {
         page.value(name, &[("state", state)], bytes);
     }
-    page.head("striate_body_memory_waiting", "gauge", "Requests that wait for memory.");
+    page.head("striate_body_memory_waiting", "gauge", "Requests that wait for memory for their bodies.");
     page.value("striate_body_memory_waiting", &[], memory.waiting);
     for (name, help, count) in [
-        ("striate_body_memory_waits_total", "Requests that had to wait for memory.", memory.waited),
-        ("striate_body_memory_refused_total", "Requests that waited for memory in vain.", memory.refused),
-        ("striate_body_memory_released_total", "Memory taken back from idle clients.", memory.released),
+        (
+            "striate_body_memory_waits_total",
+            "Requests that had to wait for memory for their bodies.",
+            memory.waited,
+        ),
+        (
+            "striate_body_memory_refused_total",
+            "Requests refused because no memory for their bodies was freed in time.",
+            memory.refused,
+        ),
+        (
+            "striate_body_memory_released_total",
+            "How often memory for bodies was taken back from an idle client.",
+            memory.released,
+        ),
     ] {
         page.head(name, "counter", help);
         page.value(name, &[], count);
@@ -98,17 +106,27 @@ pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, load
     page.head(sampled, "counter", "Read requests that went into the co-access statistics.");
     page.value(sampled, &[], co_access.observed);
     for (name, help, value) in [
-        ("striate_co_access_requests", "Requests in the interval of the statistics.", co_access.requests),
-        ("striate_co_access_blocks", "Different blocks that they ask for.", co_access.blocks),
-        ("striate_co_access_bytes", "Memory of the statistics.", co_access.memory_bytes),
+        (
+            "striate_co_access_requests",
+            "Requests in the interval of the co-access statistics.",
+            co_access.requests,
+        ),
+        (
+            "striate_co_access_blocks",
+            "Distinct blocks in the interval of the co-access statistics.",
+            co_access.blocks,
+        ),
+        ("striate_co_access_bytes", "Memory of the co-access statistics, in bytes.", co_access.memory_bytes),
     ] {
         page.head(name, "gauge", help);
         page.value(name, &[], value);
     }
     type Measure = fn(&SiteLoadView) -> f64;
     let per_site: [(&str, &str, Measure); 2] = [
-        ("striate_site_load", "Load by processor, disk and chunks.", |view| view.omega),
-        ("striate_site_load_imbalance", "How far the load is from the average.", |view| view.imbalance),
+        ("striate_site_load", "Load of the site, from its processor, disk and chunks.", |view| view.omega),
+        ("striate_site_load_imbalance", "Distance of the load of the site from the mean.", |view| {
+            view.imbalance
+        }),
     ];
     for (name, help, measure) in per_site {
         page.head(name, "gauge", help);

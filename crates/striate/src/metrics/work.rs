@@ -13,15 +13,27 @@ pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: 
                 "Stripes that are not whole, as far as is known.",
                 repair.stripes_left,
             ),
-            ("striate_repair_stripes_waiting", "Of these, those that wait for a site.", repair.waiting),
-            ("striate_repair_bytes_per_second", "Bytes rebuilt in a second, of late.", repair.bytes_per_s),
+            (
+                "striate_repair_stripes_waiting",
+                "Stripes that are not whole and wait for a site.",
+                repair.waiting,
+            ),
+            (
+                "striate_repair_bytes_per_second",
+                "Current repair rate, in bytes per second.",
+                repair.bytes_per_s,
+            ),
         ];
         for (name, help, value) in gauges {
             page.head(name, "gauge", help);
             page.value(name, &[], value);
         }
         if let Some(seconds) = repair.seconds_left {
-            page.head("striate_repair_seconds_left", "gauge", "Until all is whole that waits for no site.");
+            page.head(
+                "striate_repair_seconds_left",
+                "gauge",
+                "Estimated time until every stripe is whole that does not wait for a site.",
+            );
             page.value("striate_repair_seconds_left", &[], seconds);
         }
         for (name, help, value) in [
@@ -34,12 +46,28 @@ pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: 
     }
     let Some(scrub) = scrub else { return };
     for (name, help, value) in [
-        ("striate_scrub_cycle", "The scrub's cycle, from 1.", scrub.cycle),
-        ("striate_scrub_verified_chunks", "Chunks found good in this cycle.", scrub.now.chunks),
-        ("striate_scrub_verified_bytes", "Their bytes.", scrub.now.bytes),
-        ("striate_scrub_damaged_chunks", "Chunks found damaged or missing in this cycle.", scrub.now.damaged),
-        ("striate_scrub_total_chunks", "Chunks that this cycle is to verify.", scrub.total_chunks),
-        ("striate_scrub_seconds_left", "Until this cycle ends.", scrub.seconds_left),
+        ("striate_scrub_cycle", "Number of the scrub's current cycle, from 1.", scrub.cycle),
+        (
+            "striate_scrub_verified_chunks",
+            "Chunks that the scrub found good in this cycle.",
+            scrub.now.chunks,
+        ),
+        (
+            "striate_scrub_verified_bytes",
+            "Bytes of chunks that the scrub found good in this cycle.",
+            scrub.now.bytes,
+        ),
+        (
+            "striate_scrub_damaged_chunks",
+            "Chunks that the scrub found damaged or missing in this cycle.",
+            scrub.now.damaged,
+        ),
+        ("striate_scrub_total_chunks", "Chunks that the scrub verifies in this cycle.", scrub.total_chunks),
+        (
+            "striate_scrub_seconds_left",
+            "Estimated time until the cycle of the scrub ends.",
+            scrub.seconds_left,
+        ),
     ] {
         page.head(name, "gauge", help);
         page.value(name, &[], value);
@@ -52,19 +80,27 @@ pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
     let figures = &packing.figures;
     for (name, help, value) in [
         ("striate_packed_groups", "Packed groups, at the last count.", figures.groups),
-        ("striate_packed_bytes", "Bytes of their partitions, without parities.", figures.packed_bytes),
-        ("striate_packed_live_objects", "Objects in them that can be read.", figures.live_objects),
-        ("striate_packed_live_bytes", "Bytes of these.", figures.live_bytes),
-        ("striate_packed_dead_bytes", "Bytes of objects in them that are gone.", figures.dead_bytes),
         (
-            "striate_packing_waiting_objects",
-            "Small objects that packing would take.",
-            figures.waiting_objects,
+            "striate_packed_bytes",
+            "Bytes of partitions of packed groups, without parities.",
+            figures.packed_bytes,
         ),
-        ("striate_packing_waiting_bytes", "Bytes of these.", figures.waiting_bytes),
+        ("striate_packed_live_objects", "Live objects in packed groups.", figures.live_objects),
+        ("striate_packed_live_bytes", "Bytes of live objects in packed groups.", figures.live_bytes),
+        (
+            "striate_packed_dead_bytes",
+            "Bytes in packed groups of objects that were deleted or overwritten.",
+            figures.dead_bytes,
+        ),
+        ("striate_packing_waiting_objects", "Small objects that wait to be packed.", figures.waiting_objects),
+        (
+            "striate_packing_waiting_bytes",
+            "Bytes of small objects that wait to be packed.",
+            figures.waiting_bytes,
+        ),
         (
             "striate_packing_unreadable_groups",
-            "Packed groups that cannot be released: a directory is lost.",
+            "Packed groups that cannot be released because a directory of theirs is lost.",
             packing.unreadable_groups,
         ),
     ] {
@@ -76,7 +112,7 @@ pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
         ("striate_packing_bytes_total", "Bytes of objects packed.", packing.bytes_packed),
         (
             "striate_packing_released_groups_total",
-            "Groups whose space was given back.",
+            "Packed groups whose space was reclaimed.",
             packing.groups_released,
         ),
     ] {
@@ -90,15 +126,19 @@ pub(super) fn render_copies(page: &mut Page, copies: Option<&CopiesState>) {
     let Some(copies) = copies else { return };
     for (name, help, value) in [
         ("striate_hot_copies", "Copies of hot partitions.", copies.copies),
-        ("striate_hot_copy_bytes", "Their bytes.", copies.bytes),
-        ("striate_hot_copy_budget_bytes", "Bytes that they may take.", copies.budget_bytes),
+        ("striate_hot_copy_bytes", "Bytes of copies of hot partitions.", copies.bytes),
+        (
+            "striate_hot_copy_budget_bytes",
+            "Bytes that copies of hot partitions may use.",
+            copies.budget_bytes,
+        ),
     ] {
         page.head(name, "gauge", help);
         page.value(name, &[], value);
     }
     for (name, help, value) in [
-        ("striate_hot_copies_made_total", "Copies made.", copies.made),
-        ("striate_hot_copies_dropped_total", "Copies dropped.", copies.dropped),
+        ("striate_hot_copies_made_total", "Copies of hot partitions made.", copies.made),
+        ("striate_hot_copies_dropped_total", "Copies of hot partitions dropped.", copies.dropped),
     ] {
         page.head(name, "counter", help);
         page.value(name, &[], value);

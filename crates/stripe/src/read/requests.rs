@@ -93,7 +93,7 @@ impl SiteRequests {
             let bytes = chunks.iter().map(|(_, range)| u64::from(range.len)).sum();
             let Some((site, in_flight, queue)) = sites.ask(id, bytes) else {
                 self.ready.extend(chunks.into_iter().map(|(wanted, _)| {
-                    let reason = "it does not answer, or is not known".to_owned();
+                    let reason = "it does not answer or is unknown".to_owned();
                     Answer { site: id, wanted, result: Err(SiteError::Unavailable(reason)) }
                 }));
                 continue;
@@ -151,12 +151,15 @@ impl SiteRequests {
                 return futures::future::pending().await;
             };
             let Some(reply) = reply else {
-                let reason = "it ended its answer early".to_owned();
+                let reason = "its answer ended early".to_owned();
                 self.fail(request, &SiteError::Unavailable(reason));
                 continue;
             };
             if request.items.get(reply.item).is_none_or(|item| item.is_answered) {
-                self.fail(request, &SiteError::Unavailable("it answered what was not asked".to_owned()));
+                self.fail(
+                    request,
+                    &SiteError::Unavailable("it sent an answer that was not requested".to_owned()),
+                );
                 continue;
             }
             request.record(&self.reads, &reply, self.predicts);

@@ -351,7 +351,7 @@ impl Sites {
             _ => return,
         }
         if !entry.health.probing.swap(true, Ordering::AcqRel) {
-            tracing::warn!(site = %site, %error, "site left out until it answers well again");
+            tracing::warn!(site = %site, %error, "site failed; it is not used until a probe of it succeeds");
             let runtime = self.runtime.clone();
             self.runtime.spawn(async move { probe_until_well(runtime, entry).await });
         }
@@ -382,7 +382,7 @@ async fn probe_until_well(runtime: Runtime, entry: Entry) {
             entry.health.probing.store(false, Ordering::Release);
             entry.health.no_reads.store(false, Ordering::Release);
             entry.health.no_writes.store(false, Ordering::Release);
-            tracing::info!(site = %entry.site.id(), "site is well again");
+            tracing::info!(site = %entry.site.id(), "site has recovered");
             return;
         }
     }

@@ -140,7 +140,7 @@ async fn watch(runtime: &Runtime, entry: &Entry, usual: &Usual) -> bool {
                 }
             }
             Ok(Some(Err(error))) => {
-                tracing::debug!(site = %entry.site.id(), %error, "the site pushes no load reports now");
+                tracing::debug!(site = %entry.site.id(), %error, "the site does not push load reports");
                 break;
             }
             Ok(None) => break,

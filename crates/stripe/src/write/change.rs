@@ -657,7 +657,7 @@ impl<'a> StripeChange<'a> {
         let mut tx = self.writes.shared.table.transaction();
         add_garbage(&mut tx, self.id, chunks);
         if let Err(error) = self.writes.shared.table.meta().commit(tx).await {
-            tracing::debug!(stripe = %self.id, %error, "what a lost change wrote stays for verify to find");
+            tracing::debug!(stripe = %self.id, %error, "chunks of a failed change were not collected; `striate verify` finds them");
         }
     }
 }

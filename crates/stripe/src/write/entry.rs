@@ -125,7 +125,7 @@ pub(super) fn cancel_in_background(writes: &Writes, id: StripeId, generation: u3
     writes.shared.runtime.clone().spawn(async move {
         let mut pause = PAUSE;
         while let Err(error) = cancel(&writes, id, generation).await {
-            tracing::debug!(stripe = %id, %error, "a change that was given up is cancelled later");
+            tracing::debug!(stripe = %id, %error, "cancelling a change that was given up failed; the collector cancels it");
             writes.shared.runtime.sleep(pause).await;
             pause = LONGEST_PAUSE.min(2 * pause);
         }

@@ -119,7 +119,7 @@ impl Packer {
         let Some(names) = self.names.get() else { return };
         let meta = self.writes.shared.table.meta();
         if let Err(error) = meta.revoke_lease(names.registered().lease).await {
-            tracing::debug!(%error, "the lease of packing ends by itself");
+            tracing::debug!(%error, "ending the lease of packing failed; it will expire");
         }
     }
 

@@ -203,7 +203,7 @@ impl Writer {
             let meta = self.meta.clone();
             self.runtime.spawn(async move {
                 if let Err(error) = meta.commit(tx).await {
-                    tracing::debug!(%error, "an intent's row stays for the collector");
+                    tracing::debug!(%error, "removing an intent failed; the collector removes it");
                 }
             });
         }
@@ -222,7 +222,7 @@ fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered)
         tracing::warn!(
             ended = ended.id,
             now = again.id,
-            "the writer's lease has ended; it goes on under a new one"
+            "the writer's lease expired; it continues under a new one"
         );
         *registered = again;
     }

@@ -34,7 +34,7 @@ impl SeparateWriter {
     pub async fn close(self) {
         let shared = &self.0.shared;
         if let Err(error) = shared.table.meta().revoke_lease(self.0.writer_lease()).await {
-            tracing::debug!(%error, "the lease of a service ends by itself");
+            tracing::debug!(%error, "ending the lease of a service failed; it will expire");
         }
     }
 }
