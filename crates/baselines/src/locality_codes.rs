@@ -13,7 +13,7 @@
 //!
 //! Where r divides k, the groups of Optimal-LRC are those of Azure-LRC+1, with other globals.
 //!
-//! A test finds f by trying every erasure, one rank for each set of chunks.
+//! [`LinearCode::tolerated`] finds f by trying every erasure. Cost: one rank for each set of chunks; meant for some 16 chunks.
 
 use striate_codec::gf256;
 use striate_codec::lrc::for_each_subset;
@@ -136,6 +136,18 @@ impl LinearCode {
         self.rows[0].len()
     }
 
+    /// f: the most chunks of which any may be lost, by trying all erasures.
+    pub fn tolerated(&self) -> usize {
+        let tolerates = |losses: usize| {
+            let mut all = true;
+            for_each_subset(self.n(), self.n() - losses, &mut |left| {
+                all = all && self.rank(left) == self.k()
+            });
+            all
+        };
+        (1..=self.n()).take_while(|&losses| tolerates(losses)).count()
+    }
+
     /// The fewest other chunks that determine this one, by trying all sets of up to k.
     pub fn locality(&self, chunk: usize) -> usize {
         let others: Vec<usize> = (0..self.n()).filter(|&other| other != chunk).collect();
@@ -176,21 +188,9 @@ impl LinearCode {
 mod tests {
     use super::*;
 
-    /// f: the most chunks of which any may be lost.
-    fn tolerated(code: &LinearCode) -> usize {
-        let tolerates = |losses: usize| {
-            let mut all = true;
-            for_each_subset(code.n(), code.n() - losses, &mut |left| {
-                all = all && code.rank(left) == code.k()
-            });
-            all
-        };
-        (1..=code.n()).take_while(|&losses| tolerates(losses)).count()
-    }
-
     #[test]
     fn ecwides_table_3_comes_out_by_trying_every_erasure() {
-        let tolerated = LocalityCode::ALL.map(|code| tolerated(&code.build(16, 10, 5).unwrap()));
+        let tolerated = LocalityCode::ALL.map(|code| code.build(16, 10, 5).unwrap().tolerated());
         assert_eq!(tolerated, [5, 4, 4, 4], "Azure-LRC, Xorbas, Optimal-LRC, Azure-LRC+1");
     }
 
