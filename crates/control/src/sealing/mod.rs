@@ -337,9 +337,10 @@ impl<'a> Run<'a> {
         (report.not_packed, report.not_packed_bytes) = (cold.small_objects, cold.small_bytes);
         report.waiting = self.waiting.values().sum::<usize>() as u64;
         self.packer.partitions_wait(bucket, self.waiting);
+        let sizes = self.stripes.rack_sizes();
         for profile in options.profiles() {
             let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
-            report.warnings.extend(warnings(&geometry_of(&profile)?, self.stripes.rack_count(), &in_racks));
+            report.warnings.extend(warnings(&geometry_of(&profile)?, &sizes, &in_racks));
         }
         write_sealed(self.stripes, bucket, options, report).await?;
         Ok(self.report)

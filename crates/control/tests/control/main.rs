@@ -34,3 +34,4 @@ mod unpacking;
 mod updating;
 mod volatile;
 mod wide_codes;
+mod wide_profiles;
