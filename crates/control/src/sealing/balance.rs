@@ -8,6 +8,7 @@ use striate_meta::records::{Bucket, PackedBucket};
 use striate_plan::WideGeometry;
 use striate_stripe::{StripeError, Stripes};
 
+use super::durability::durability_warnings_of;
 use super::{SealOptions, cold_of, geometry_of};
 use crate::rows::Rows;
 
@@ -67,8 +68,8 @@ fn missing_racks(geometry: &WideGeometry, rack_sizes: &[usize]) -> Option<String
     }
 }
 
-/// The buckets whose cold data the racks do not suit, and what is amiss, in words: as the last look at what is cold has found it, or,
-/// where there was none under the bucket's profiles yet, whether a spare rack is missing.
+/// The buckets whose cold data the racks do not suit, or become less durable, and what is amiss, in words: as the last look at what is
+/// cold has found it, or, where there was none under the bucket's profiles yet, as far as it is known without one.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -102,7 +103,7 @@ async fn warnings_of(
     let (sizes, nothing) = (stripes.rack_sizes(), InRacks::new());
     let of = |profile| Ok(warnings(&geometry_of(profile)?, &sizes, &nothing));
     let each: Vec<Vec<String>> = options.profiles().iter().map(of).collect::<Result<_, StripeError>>()?;
-    Ok(each.concat())
+    Ok([each.concat(), durability_warnings_of(stripes, bucket).await?].concat())
 }
 
 #[cfg(test)]

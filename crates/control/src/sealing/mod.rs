@@ -9,6 +9,7 @@
 //! - [`survey`] walks over a bucket's rows, and [`cold`] is what it has found of cold stripes.
 //! - [`local_parities`]: they go to the racks that are expected to change most.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
+//! - [`durability`]: whether what is sealed bears as many losses as before.
 //! - [`dead`]: what is dead leaves when nothing has taken its places.
 //!
 //! A run first resumes wide stripes that another process left unfinished.
@@ -16,6 +17,7 @@
 mod balance;
 mod cold;
 mod dead;
+mod durability;
 mod local_parities;
 mod survey;
 mod target;
@@ -39,6 +41,8 @@ use self::balance::warnings;
 use self::cold::Cold;
 use self::dead::dissolve_dead;
 pub use self::dead::leave_dead;
+pub use self::durability::durability_warnings;
+use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
 use self::survey::Survey;
 use self::vacancies::fill_vacancies;
@@ -131,7 +135,7 @@ pub struct SealReport {
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
-    /// What racks lack for the profiles, in words.
+    /// What racks lack for the profiles, and where sealing makes data less durable, in words.
     pub warnings: Vec<String>,
     /// Dead members whose places others have taken, and holes that were filled.
     pub replaced: u64,
@@ -342,6 +346,7 @@ impl<'a> Run<'a> {
             let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
             report.warnings.extend(warnings(&geometry_of(&profile)?, &sizes, &in_racks));
         }
+        report.warnings.extend(durability_warnings_of(self.stripes, bucket).await?);
         write_sealed(self.stripes, bucket, options, report).await?;
         Ok(self.report)
     }

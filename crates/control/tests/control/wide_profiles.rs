@@ -1,12 +1,14 @@
-//! What is said of wide profiles that the racks do not suit.
+//! What is said of wide profiles that the racks do not suit, or that bear less than what they replace.
 
 use std::time::Duration;
 
 use striate_client::ColdSetting;
-use striate_control::cold_warnings;
+use striate_control::{SealOptions, cold_warnings, durability_warnings, seal_bucket};
 use striate_core::RackId;
+use striate_meta::records::{Bucket, ClassProfile, Cold};
 
-use crate::cluster::{BUCKET, Cluster};
+use crate::cluster::{BUCKET, Cluster, go_on};
+use crate::pack_service::set_profile;
 use crate::sealed::WIDE;
 
 /// Racks with so many sites each.
@@ -59,4 +61,58 @@ async fn a_spare_rack_that_shrinks_is_warned_of() {
     regroup(&cluster, &[6, 5, 4, 4, 3, 2]);
     let found = warnings().await;
     assert!(found[BUCKET][0].contains("needs 6 racks with 4 sites or more, and there are 4"), "{found:?}");
+}
+
+/// Sites that bear three losses, and a wide code that bears two.
+#[tokio::test(start_paused = true)]
+async fn sealing_that_makes_data_less_durable_is_warned_of_before_and_after_a_look() {
+    let cluster = racks_of(&[3; 8], "rs(6,3)").await;
+    set_profile(&cluster, "rs(6,3)").await;
+    let stripes = cluster.client.stripes();
+    let warnings = async || cold_warnings(stripes).await.unwrap().remove(BUCKET);
+    cluster.client.set_cold(BUCKET, Some(cold("wide(10,5,2)", false))).await.unwrap();
+    let expected = "wide(10,5,2) survives 2 losses and rs(6,3) 3: ";
+    let before = warnings().await.unwrap();
+    assert!(before.len() == 1 && before[0].starts_with(expected), "{before:?}");
+    let options = SealOptions::new("wide(10,5,2)".parse().unwrap(), Duration::ZERO);
+    let packer = stripes.packer();
+    let report = seal_bucket(stripes, &packer, BUCKET, &options, &mut go_on).await.unwrap();
+    assert_eq!((report.warnings, warnings().await), (before.clone(), Some(before)));
+    packer.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_wide_profile_is_compared_with_those_that_it_replaces() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    let (strong, weak) = ("wide(42,15,4)", "wide(42,15,2)");
+    let (ia, reduced) = ("STANDARD_IA", "REDUCED_REDUNDANCY");
+    for (profile, cold, classes, expected) in [
+        ("", weak, vec![], vec![]),
+        ("rs(6,3)", strong, vec![], vec![]),
+        ("rs(6,3)", weak, vec![], vec![(weak, "rs(6,3)")]),
+        ("replica(4)", weak, vec![], vec![(weak, "replica(4)")]),
+        ("rs(6,3)", "", vec![], vec![]),
+        // What is written under a class's own profile follows the cold one.
+        ("", weak, vec![(reduced, "rs(4,1)"), (ia, "rs(6,5)")], vec![(weak, "rs(6,5)")]),
+        // What a class is sealed into replaces the bucket's profile, and no other class's.
+        ("", strong, vec![(reduced, "rs(6,3)"), (ia, weak)], vec![]),
+        ("rs(6,3)", strong, vec![(reduced, "rs(6,4)"), (ia, weak)], vec![(weak, "rs(6,3)")]),
+    ] {
+        let class = |&(class, profile): &(&str, &str)| ClassProfile {
+            class: class.to_owned(),
+            profile: profile.to_owned(),
+        };
+        let bucket = Bucket {
+            profile: profile.to_owned(),
+            cold: (!cold.is_empty()).then(|| Cold { profile: cold.to_owned(), after_s: 0 }),
+            classes: classes.iter().map(class).collect(),
+            ..Bucket::default()
+        };
+        let default = "rs(4,2)".parse().unwrap();
+        let found = durability_warnings(cluster.client.stripes(), &bucket, &default).unwrap();
+        assert_eq!(found.len(), expected.len(), "{bucket:?}: {found:?}");
+        for (line, (wide, narrow)) in found.iter().zip(expected) {
+            assert!(line.starts_with(wide) && line.contains(narrow), "{line}");
+        }
+    }
 }
