@@ -28,6 +28,7 @@ mod retirement;
 mod scrubbing;
 mod sealed;
 mod sealing;
+mod sealing_by_hand;
 mod statistics;
 mod swapping;
 mod unpacking;
