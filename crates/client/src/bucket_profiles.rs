@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use striate_core::formats::WIDE;
-use striate_core::{Layout, Profile, RackId, StorageClass, Tier};
+use striate_core::{Layout, Profile, StorageClass, Tier};
 use striate_meta::records::{Bucket, ClassProfile, Cold};
 use striate_plan::WideGeometry;
 
@@ -133,23 +133,16 @@ impl Client {
         }
         let geometry = WideGeometry::of_profile(profile)
             .map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
-        let mut sites: BTreeMap<RackId, usize> = BTreeMap::new();
-        let all = self.inner.stripes.sites();
-        all.iter().for_each(|view| *sites.entry(view.site.rack()).or_default() += 1);
-        let enough = |count: &&usize| **count >= geometry.sites_per_rack_needed();
-        let roomy = sites.values().filter(enough).count();
-        if roomy >= geometry.z() + usize::from(!without_spare_rack) {
-            return Ok(());
+        let sizes = self.inner.stripes.rack_sizes();
+        let Err(misfit) = geometry.check_fits_racks(&sizes) else { return Ok(()) };
+        match geometry.roomy_racks(&sizes) == geometry.z() {
+            true if without_spare_rack => Ok(()),
+            true => invalid(format!(
+                "{misfit}; with --allow-no-spare-rack it takes all {} racks, and a lost one cannot be rebuilt before it is back",
+                geometry.z()
+            )),
+            false => invalid(misfit.to_string()),
         }
-        let fewest = sites.values().copied().min().unwrap_or_default();
-        let misfit = geometry.check_fits(sites.len(), fewest).err();
-        let reason = misfit.map_or_else(
-            || format!("{roomy} racks have {} sites", geometry.sites_per_rack_needed()),
-            |misfit| misfit.to_string(),
-        );
-        let has_all = roomy == geometry.z();
-        let hint = "; with --allow-no-spare-rack it takes all racks, and a lost one cannot be rebuilt before it is back";
-        invalid(format!("{reason}{}", if has_all { hint } else { "" }))
     }
 
     /// The profile of a new object: the request's, that of its storage class unless it is wide, the bucket's, or the cluster's.

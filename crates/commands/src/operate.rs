@@ -240,6 +240,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                 }
                 None => println!("bucket {} with profile {}", made.name, made.profile),
             }
+            print!("{}", report::bucket_warnings(&made));
         }
         BucketCommand::List { admin } => {
             let buckets: Vec<BucketInfo> = AdminClient::find(runtime, &admin)?.get("/v1/buckets").await?;

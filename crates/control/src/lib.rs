@@ -98,7 +98,8 @@ pub use repair_pace::RepairLimits;
 pub use repair_service::{RepairOptions, RepairService};
 pub use scrub::keep_scrubbing;
 pub use sealing::{
-    SealOptions, SealReport, TellSealed, cold_of, cold_warnings, leave_dead, resume_wide, seal_bucket,
+    SealOptions, SealReport, TellSealed, cold_of, cold_warnings, durability_warnings, leave_dead,
+    resume_wide, seal_bucket,
 };
 pub use statistics::{SiteLoadView, SiteStatistics};
 pub use unpacking::{TellUnpacked, UnpackProgress, UnpackReport, split_packed, unpack_bucket};

@@ -1,11 +1,13 @@
-//! Packing for somebody who waits for it: every bucket or one, at once and at full speed, whatever the store is told. It ends
-//! between two groups when it is told to; what was packed stays packed.
+//! Packing and sealing for somebody who waits for it: every bucket or one, at once and at full speed, whatever the store is told. It
+//! ends between two groups or wide stripes when it is told to; what was packed or sealed stays so.
+//!
+//! What is cold of a bucket is also sealed where the bucket is not packed, as the service does: large objects need no packing.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde::Serialize;
-use striate_core::{Packing, StripeId};
+use striate_core::{Packing, Profile, StripeId};
 use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{Packer, StripeError, Stripes};
@@ -17,7 +19,7 @@ use crate::packing::{PackOptions, PackReport};
 use crate::packing_service::default_profile;
 use crate::repacking::{Repacked, repack_marked_while};
 use crate::rows::Rows;
-use crate::sealing::{SealReport, cold_of, leave_dead, resume_wide, seal_bucket};
+use crate::sealing::{SealOptions, SealReport, cold_of, leave_dead, resume_wide, seal_bucket};
 
 /// So many groups that cannot be seen are named.
 const NAMED: usize = 20;
@@ -46,6 +48,8 @@ pub struct PackRunProgress {
     pub marked: u64,
     /// Of these, those that were given back.
     pub released: u64,
+    /// Cold stripes that were found.
+    pub cold: u64,
     /// Wide stripes that were sealed.
     pub sealed: u64,
 }
@@ -59,7 +63,7 @@ pub struct PackRunReport {
     pub stopped: bool,
     /// Why no further group could be stored.
     pub held_up: Option<String>,
-    /// Buckets that were left alone, and why.
+    /// Buckets that were not packed, and why.
     pub skipped: Vec<(String, String)>,
     /// What waits in the others.
     pub waiting: Vec<StillWaiting>,
@@ -91,8 +95,8 @@ pub struct StillWaiting {
 /// Follows all marks and packs, by what the wish says. `tell` is called as it goes on, and ends it by `Break`.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a bucket that is not there or cannot be packed; when the metadata store fails, or a group
-/// cannot be stored.
+/// [`StripeError::InvalidArgument`] for a bucket that is not there, or of which nothing can be packed or is to be sealed; when the
+/// metadata store fails, or a group cannot be stored.
 pub async fn pack_now(
     stripes: &Stripes,
     wish: &PackWish,
@@ -152,18 +156,18 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
                 let row = self.stripes.meta().get(&keys::bucket(name)).await?;
                 let row = row.ok_or_else(|| invalid(format!("there is no bucket {name}")))?;
                 let bucket: Bucket = row.record()?;
-                if let Some(why) = impossible(self.stripes, &bucket, &default)? {
+                let why = impossible(self.stripes, &bucket, &default)?;
+                if let Some(why) = why.filter(|&why| self.seals(&bucket, Some(why)).is_none()) {
                     return Err(invalid(format!("{name} cannot be packed: {why}")));
                 }
-                Some(bucket)
+                Some((bucket, why))
             }
         };
         if self.follow_marks(packer).await?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        if let Some(bucket) = named {
-            let flow = self.pack(bucket.clone(), &default, packer).await?;
-            return if flow.is_break() { Ok(flow) } else { self.seal(&bucket, packer).await };
+        if let Some((bucket, why)) = named {
+            return self.go_through(bucket, why, &default, packer).await;
         }
         let mut rows = Rows::with_prefix(keys::BUCKETS);
         while let Some(page) = rows.next(self.stripes).await? {
@@ -173,16 +177,47 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
                 if own_packing(self.stripes, &bucket)? == Some(Packing::Off) {
                     why = why.or(Some(WhyNot::Bucket));
                 }
-                if let Some(why) = why {
-                    self.report.skipped.push((bucket.name, why.to_string()));
-                } else if self.pack(bucket.clone(), &default, packer).await?.is_break()
-                    || self.seal(&bucket, packer).await?.is_break()
-                {
+                if self.go_through(bucket, why, &default, packer).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Packs a bucket unless there is a reason not to, and seals what is cold of it where that is wished.
+    async fn go_through(
+        &mut self,
+        bucket: Bucket,
+        why_not_packed: Option<WhyNot>,
+        default: &Profile,
+        packer: &Packer,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let cold = self.seals(&bucket, why_not_packed).transpose()?;
+        let flow = match why_not_packed {
+            None => self.pack(bucket.clone(), default, packer).await?,
+            Some(why) => {
+                self.report.skipped.push((bucket.name.clone(), why.to_string()));
+                match &cold {
+                    Some(_) => self.count(&bucket, default, packer).await?,
+                    None => ControlFlow::Continue(()),
+                }
+            }
+        };
+        match cold {
+            Some(cold) if flow.is_continue() => self.seal(&bucket.name, &cold, packer).await,
+            _ => Ok(flow),
+        }
+    }
+
+    /// Into what the cold part of a bucket is to be sealed; `None`: it is not.
+    fn seals(
+        &self,
+        bucket: &Bucket,
+        why_not_packed: Option<WhyNot>,
+    ) -> Option<Result<SealOptions, StripeError>> {
+        let may_seal = self.wish.cold && why_not_packed.is_none_or(WhyNot::allows_sealing);
+        if may_seal { cold_of(self.stripes, bucket).transpose() } else { None }
     }
 
     /// Gives the space of what is dead back.
@@ -202,22 +237,24 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         Ok(flow)
     }
 
-    /// Seals what is cold of a bucket that says into what.
-    async fn seal(&mut self, bucket: &Bucket, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
-        let Some(options) = cold_of(self.stripes, bucket)?.filter(|_| self.wish.cold) else {
-            return Ok(ControlFlow::Continue(()));
-        };
+    /// Seals what is cold of a bucket.
+    async fn seal(
+        &mut self,
+        bucket: &str,
+        options: &SealOptions,
+        packer: &Packer,
+    ) -> Result<ControlFlow<()>, StripeError> {
         resume_wide(self.stripes).await?;
-        let before = self.report.progress.sealed;
+        let (cold, sealed) = (self.report.progress.cold, self.report.progress.sealed);
         let (progress, tell) = (&mut self.report.progress, &mut self.tell);
         let mut flow = ControlFlow::Continue(());
-        let report = seal_bucket(self.stripes, packer, &bucket.name, &options, &mut |report| {
-            progress.sealed = before + report.sealed;
+        let report = seal_bucket(self.stripes, packer, bucket, options, &mut |report| {
+            (progress.cold, progress.sealed) = (cold + report.cold_stripes, sealed + report.sealed);
             flow = tell(&*progress);
             flow
         })
         .await?;
-        self.report.sealed.push((bucket.name.clone(), report));
+        self.report.sealed.push((bucket.to_owned(), report));
         if flow.is_continue() {
             let (progress, tell) = (&self.report.progress, &mut self.tell);
             leave_dead(self.stripes, &mut || {
@@ -229,11 +266,35 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         Ok(flow)
     }
 
+    /// Counts a bucket that is not packed, so that what is told of it is as new as what is told of its wide stripes.
+    async fn count(
+        &mut self,
+        bucket: &Bucket,
+        default: &Profile,
+        packer: &Packer,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        self.report.progress.bucket.clone_from(&bucket.name);
+        let before = self.report.progress.seen;
+        let (progress, tell) = (&mut self.report.progress, &mut self.tell);
+        let mut walk = Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?;
+        let flow = walk
+            .run(packer, &mut |step: &Step| {
+                progress.seen = before + step.seen;
+                tell(&*progress)
+            })
+            .await?;
+        if flow.is_continue() {
+            let decision = decide_packing(self.stripes, bucket, default, self.told.setting)?;
+            write_bucket(self.stripes, walk, decision).await?;
+        }
+        Ok(flow)
+    }
+
     /// Packs a bucket. With `now` it is gone through again until nothing more fills a group.
     async fn pack(
         &mut self,
         bucket: Bucket,
-        default: &striate_core::Profile,
+        default: &Profile,
         packer: &Packer,
     ) -> Result<ControlFlow<()>, StripeError> {
         let setting = own_packing(self.stripes, &bucket)?.unwrap_or(self.told.setting);

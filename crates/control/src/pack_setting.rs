@@ -40,6 +40,16 @@ pub enum WhyNot {
     WideCode,
 }
 
+impl WhyNot {
+    /// Whether what is cold of such a bucket can be sealed all the same: its stripes are on the store's disks, and stay.
+    pub(crate) fn allows_sealing(self) -> bool {
+        match self {
+            Self::Deleting | Self::Volatile | Self::Origin | Self::Formats => false,
+            Self::Whole | Self::Bucket | Self::Store | Self::FewSites | Self::WideCode => true,
+        }
+    }
+}
+
 impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -14,6 +14,7 @@
 //! stripe is in all racks, a lost one cannot be rebuilt before it is back, and where it is on all sites of a rack, a
 //! lost chunk finds no site in its rack.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use striate_codec::{CodeSpec, CodecError};
@@ -254,7 +255,32 @@ impl WideGeometry {
             return Ok(());
         }
         let fitting = fitting_codes(self.tolerance, racks, sites_per_rack);
-        Err(Misfit { wanted: Box::new(self.clone()), racks, sites_per_rack, fitting })
+        Err(Misfit { wanted: Box::new(self.clone()), racks, sites_per_rack, smaller: 0, fitting })
+    }
+
+    /// Of racks with so many sites each, how many have the sites that stripes need.
+    pub fn roomy_racks(&self, rack_sizes: &[usize]) -> usize {
+        rack_sizes.iter().filter(|&&sites| sites >= self.sites_per_rack_needed()).count()
+    }
+
+    /// Whether stripes fit racks with so many sites each. Racks that are too small for them do not count.
+    ///
+    /// # Errors
+    /// [`Misfit`] with the arithmetic, and with what would fit.
+    pub fn check_fits_racks(&self, rack_sizes: &[usize]) -> Result<(), Misfit> {
+        let roomy = self.roomy_racks(rack_sizes);
+        if roomy >= self.racks_needed() {
+            return Ok(());
+        }
+        let is_roomy = |&sites: &usize| sites >= self.sites_per_rack_needed();
+        let (racks, sites_per_rack) = match roomy {
+            // The largest is too small.
+            0 => (rack_sizes.len(), rack_sizes.iter().copied().max().unwrap_or_default()),
+            _ => (roomy, rack_sizes.iter().copied().filter(is_roomy).min().unwrap_or_default()),
+        };
+        let fitting = fitting_codes_of_racks(self.tolerance, rack_sizes);
+        let smaller = rack_sizes.len() - racks;
+        Err(Misfit { wanted: Box::new(self.clone()), racks, sites_per_rack, smaller, fitting })
     }
 }
 
@@ -311,6 +337,22 @@ pub fn fitting_codes(tolerance: usize, racks: usize, sites_per_rack: usize) -> V
     let mut codes: Vec<WideGeometry> =
         (1..=z).filter_map(|racks| largest(Some(racks * rack_limit - 1))).collect();
     codes.extend(largest(None));
+    least_redundant_first(codes)
+}
+
+/// The same for racks with so many sites each. A code takes all racks of at least some size, and places no more in any than in the smallest.
+fn fitting_codes_of_racks(tolerance: usize, rack_sizes: &[usize]) -> Vec<WideGeometry> {
+    let useful: Vec<usize> = rack_sizes.iter().map(|&sites| sites.min(tolerance + 1)).collect();
+    let smallest: BTreeSet<usize> = useful.iter().copied().collect();
+    let codes = smallest.into_iter().flat_map(|sites| {
+        let racks = useful.iter().filter(|&&of| of >= sites).count();
+        fitting_codes(tolerance, racks, sites)
+    });
+    least_redundant_first(codes.collect())
+}
+
+/// In the order of their redundancy, without those that are repaired with no fewer chunks across racks than one before them.
+fn least_redundant_first(mut codes: Vec<WideGeometry>) -> Vec<WideGeometry> {
     let order = |of: &WideGeometry| (of.redundancy(), of.repair_chunks());
     codes.sort_by(|a, b| order(a).partial_cmp(&order(b)).expect("both are numbers"));
     let mut fewest = usize::MAX;
@@ -366,6 +408,8 @@ pub struct Misfit {
     pub racks: usize,
     /// Sites in each of them.
     pub sites_per_rack: usize,
+    /// Further racks, which have fewer sites and do not count.
+    pub smaller: usize,
     /// What fits, that with the least redundancy first.
     pub fitting: Vec<WideGeometry>,
 }
@@ -375,7 +419,16 @@ impl Misfit {
     pub fn reason(&self) -> String {
         let of = &self.wanted;
         let use_of_racks = RackUse { chunks: of.n(), racks: of.z(), rack_limit: of.c() };
-        use_of_racks.lacking(self.racks, self.sites_per_rack).unwrap_or_default()
+        let lacking = use_of_racks.lacking(self.racks, self.sites_per_rack).unwrap_or_default();
+        match self.smaller {
+            0 => lacking,
+            smaller => {
+                format!(
+                    "{lacking} with {} sites or more, and {smaller} with fewer",
+                    of.sites_per_rack_needed()
+                )
+            }
+        }
     }
 
     fn explain(&self) -> String {
@@ -527,6 +580,42 @@ mod tests {
         );
         let refusal = geometry(128, 27, 4).check_fits(2, 1).unwrap_err().to_string();
         assert!(refusal.contains("No wide code fits"), "{refusal}");
+    }
+
+    #[test]
+    fn racks_that_are_too_small_do_not_count() {
+        let wide = geometry(42, 15, 4);
+        let sizes = |roomy: usize, small: &[usize]| [vec![5; roomy], small.to_vec()].concat();
+        assert_eq!(wide.check_fits_racks(&sizes(13, &[])), Ok(()));
+        assert_eq!(wide.check_fits_racks(&sizes(13, &[1])), Ok(()));
+        let refusal = wide.check_fits_racks(&sizes(12, &[1])).unwrap_err().to_string();
+        for part in ["12 + 1 = 13 racks, there are 12 with 5 sites or more, and 1 with fewer", "What fits: "]
+        {
+            assert!(refusal.contains(part), "{part:?} of {refusal}");
+        }
+        // Where no rack is large enough, the largest ones are told of.
+        let refusal = wide.check_fits_racks(&[&[4; 9][..], &[3; 2]].concat()).unwrap_err().to_string();
+        for part in ["racks, there are 11; ", "sites a rack, there are 4. What fits: ", "spread racks(3)"] {
+            assert!(refusal.contains(part), "{part:?} of {refusal}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn codes_that_are_offered_fit_racks_of_many_sizes(
+            tolerance in 2usize..6, sizes in proptest::collection::vec(0usize..9, 1..30), size in 0usize..9,
+        ) {
+            let wanted = WideGeometry::new(CodeSpec::Wide { data: 90, locality: 30, tolerance }).unwrap();
+            if let Err(misfit) = wanted.check_fits_racks(&sizes) {
+                prop_assert_eq!(misfit.racks + misfit.smaller, sizes.len());
+                for code in &misfit.fitting {
+                    prop_assert_eq!(code.check_fits_racks(&sizes), Ok(()));
+                }
+            }
+            // Racks of one size are what they always were.
+            let even = vec![size; sizes.len()];
+            prop_assert_eq!(wanted.check_fits_racks(&even), wanted.check_fits(even.len(), size));
+        }
     }
 
     #[test]

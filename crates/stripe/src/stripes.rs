@@ -174,6 +174,11 @@ impl Stripes {
         self.inner.sites.rack_count()
     }
 
+    /// How many sites each rack has, whether they answer or not.
+    pub fn rack_sizes(&self) -> Vec<usize> {
+        self.inner.sites.rack_sizes()
+    }
+
     /// What reading from each site costs now, of those that answer (o_j and m_j of EC-Store Eq. 1), in their order.
     pub fn site_costs(&self) -> Vec<(SiteId, SiteCost)> {
         let sites = self.inner.sites.snapshot();

@@ -442,6 +442,9 @@ pub struct BucketInfo {
     /// Storage classes with profiles of their own.
     #[serde(default)]
     pub classes: Vec<ClassOfBucket>,
+    /// Where sealing makes its data less durable, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Objects whose read is to be explained.

@@ -39,7 +39,7 @@ pub enum PackCommand {
             all but those that say `off` themselves. With --now it takes objects of any age, and makes smaller groups of \
             what would otherwise wait a day for its neighbours. Less than the smallest group (1 MiB for each data chunk of \
             the code) stays as it is. The store keeps serving, and a client that changes an object meanwhile wins. Ctrl-C \
-            stops it after the current group; what was packed stays packed.",
+            stops it after the current group or wide stripe; what was packed or sealed stays so.",
         after_long_help = "Examples:\n  \
             striate pack run\n  \
             striate pack run photos --now\n  \
@@ -52,7 +52,7 @@ pub enum PackCommand {
         #[arg(long)]
         now: bool,
         /// Then seal cold data into wide stripes, in buckets with a wide profile (`striate bucket create
-        /// --cold-profile`).
+        /// --cold-profile`), also in those that are not packed.
         #[arg(long)]
         cold: bool,
         /// Show no progress.

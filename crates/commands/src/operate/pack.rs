@@ -39,7 +39,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
             let packing = server.follow_with("/v1/packing/run", &wish, |progress| {
                 bar.set_message(pack_progress(&progress));
             });
-            let stopped = "stopped; what was packed stays packed. Run it again to continue";
+            let stopped = "stopped; what was packed or sealed stays so. Run it again to continue";
             let answer = interruptible(&runtime, packing, stopped).await;
             bar.finish_and_clear();
             let answer = answer?;
@@ -96,13 +96,24 @@ fn pack_progress(progress: &Value) -> String {
             number(progress, "released")
         ),
         bucket => format!(
-            "{}: {} looked at, {} ({}) packed into {}",
+            "{}: {} looked at, {} ({}) packed into {}{}",
             printable(bucket),
             counted(number(progress, "seen"), "object"),
             number(packed, "objects"),
             human_bytes(number(packed, "bytes")),
             counted(number(packed, "groups"), "group"),
+            seal_progress(progress),
         ),
+    }
+}
+
+/// How far sealing has come, where something is cold.
+fn seal_progress(progress: &Value) -> String {
+    match (number(progress, "cold"), number(progress, "sealed")) {
+        (0, 0) => String::new(),
+        (cold, sealed) => {
+            format!("; {} found, {} sealed", counted(cold, "cold stripe"), counted(sealed, "wide stripe"))
+        }
     }
 }
 
@@ -297,7 +308,8 @@ fn packed(report: &Value) -> String {
     if let Some(reason) = report["held_up"].as_str() {
         say(format!("! nothing more is packed now: {reason}"));
     }
-    for sealed in report["sealed"].as_array().into_iter().flatten() {
+    let all_sealed = || report["sealed"].as_array().into_iter().flatten();
+    for sealed in all_sealed() {
         say(was_sealed(printable(sealed[0].as_str().unwrap_or_default()).as_ref(), &sealed[1]));
     }
     for left in report["waiting"].as_array().into_iter().flatten() {
@@ -305,7 +317,9 @@ fn packed(report: &Value) -> String {
     }
     for skipped in report["skipped"].as_array().into_iter().flatten() {
         let text = |place: usize| skipped[place].as_str().unwrap_or_default();
-        say(format!("{} is left alone: {}", printable(text(0)), text(1)));
+        let is_sealed = all_sealed().any(|sealed| sealed[0] == skipped[0]);
+        let left = if is_sealed { "not packed" } else { "left alone" };
+        say(format!("{} is {left}: {}", printable(text(0)), text(1)));
     }
     if number(report, "unreadable") > 0 {
         say(format!(
@@ -496,11 +510,26 @@ mod tests {
     fn a_run_says_what_it_sealed_and_what_waits() {
         let sealed = serde_json::json!({ "sealed": 2, "members": 20, "bytes": 20 << 20, "cold_stripes": 9, "sealed_stripes": 4, "half_sealed": 1,
             "waiting": 7, "given_up": 1, "replaced": 0, "held_up": "rack7 can supply 2 of 4", "warnings": ["add a rack"] });
-        let report = serde_json::json!({ "progress": { "packed": {} }, "sealed": [["photos", sealed]] });
-        let text = packed(&report);
+        let mut report = serde_json::json!({ "progress": { "packed": {} }, "sealed": [["photos", sealed]] });
+        let mut text = packed(&report);
         let line = "photos: 2 wide stripes made of 20 chunks (20.0 MiB); 4 of 9 cold stripes sealed, 1 in part; 7 chunks waiting; \
                     1 given up: rack7 can supply 2 of 4\n  warning: add a rack\n";
         assert!(text.contains(line), "{text}");
+        // What is not packed is sealed all the same.
+        report["skipped"] = serde_json::json!([["photos", "it is off"], ["logs", "it is off"]]);
+        text = packed(&report);
+        assert!(text.contains("photos is not packed: it is off\nlogs is left alone: it is off\n"), "{text}");
+    }
+
+    #[test]
+    fn progress_says_what_is_sealed_as_soon_as_something_is_cold() {
+        let mut progress =
+            serde_json::json!({ "bucket": "photos", "seen": 10, "packed": {}, "cold": 0, "sealed": 0 });
+        assert!(!pack_progress(&progress).contains("sealed"));
+        progress["cold"] = 30.into();
+        assert!(pack_progress(&progress).ends_with("; 30 cold stripes found, 0 wide stripes sealed"));
+        progress["sealed"] = 2.into();
+        assert!(pack_progress(&progress).ends_with("; 30 cold stripes found, 2 wide stripes sealed"));
     }
 
     #[test]

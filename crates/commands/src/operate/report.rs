@@ -457,7 +457,12 @@ pub fn bucket(bucket: &BucketInfo) -> String {
     rows.extend(bucket.classes.iter().filter_map(class_of));
     rows.push(cells(["owner", &bucket.owner]));
     rows.push(cells(["created", &date(bucket.created_unix_ms)]));
-    table(&rows)
+    table(&rows) + &bucket_warnings(bucket)
+}
+
+/// What is amiss with a bucket's profiles, a line each.
+pub fn bucket_warnings(bucket: &BucketInfo) -> String {
+    bucket.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
 }
 
 /// `striate admin keys list`.

@@ -8,24 +8,19 @@ use striate_meta::records::{Bucket, PackedBucket};
 use striate_plan::WideGeometry;
 use striate_stripe::{StripeError, Stripes};
 
+use super::durability::durability_warnings_of;
 use super::{SealOptions, cold_of, geometry_of};
 use crate::rows::Rows;
 
 /// Cold data chunks by the racks that they are in.
 pub(super) type InRacks = BTreeMap<RackId, u64>;
 
-/// What is amiss, in words. `racks` is how many racks there are.
+/// What is amiss, in words. `rack_sizes` are the sites of each rack that there is.
 ///
 /// A wide stripe takes at most c of its k members from a rack. Where one holds a larger share of what is cold, the rest of it waits for
 /// ever, however much is sealed.
-pub(super) fn warnings(geometry: &WideGeometry, racks: usize, in_racks: &InRacks) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if racks == geometry.z() {
-        warnings.push(format!(
-            "{} uses all {racks} racks, so a lost rack cannot be rebuilt until it is back; add a rack",
-            geometry.profile()
-        ));
-    }
+pub(super) fn warnings(geometry: &WideGeometry, rack_sizes: &[usize], in_racks: &InRacks) -> Vec<String> {
+    let mut warnings: Vec<String> = missing_racks(geometry, rack_sizes).into_iter().collect();
     let all: u64 = in_racks.values().sum();
     let most = geometry.c() as f64 / geometry.k() as f64;
     // A few chunks say nothing of how racks are filled.
@@ -47,8 +42,34 @@ pub(super) fn warnings(geometry: &WideGeometry, racks: usize, in_racks: &InRacks
     warnings
 }
 
-/// The buckets whose cold data the racks do not suit, and what is amiss, in words: as the last look at what is cold has found it, or,
-/// where there was none under the bucket's profiles yet, whether a spare rack is missing.
+/// Says that there is no rack in which a lost one is rebuilt, or that racks have too few sites. A rack counts only with all the sites that
+/// stripes need there, as where a bucket gets its profile.
+fn missing_racks(geometry: &WideGeometry, rack_sizes: &[usize]) -> Option<String> {
+    let (profile, z, sites) = (geometry.profile(), geometry.z(), geometry.sites_per_rack_needed());
+    let roomy = geometry.roomy_racks(rack_sizes);
+    let smaller = rack_sizes.len() - roomy;
+    if roomy > z {
+        None
+    } else if roomy == z && smaller == 0 {
+        Some(format!(
+            "{profile} uses all {z} racks, so a lost rack cannot be rebuilt until it is back; add a rack"
+        ))
+    } else if roomy == z {
+        Some(format!(
+            "{profile} uses all {z} racks that have {sites} sites or more, so a lost rack cannot be rebuilt until it is back; add \
+             sites to the smaller racks"
+        ))
+    } else {
+        Some(format!(
+            "{profile} needs {} racks with {sites} sites or more, and there are {roomy}: what is lost may not be rebuilt until it \
+             is back; add sites or racks",
+            geometry.racks_needed()
+        ))
+    }
+}
+
+/// The buckets whose cold data the racks do not suit, or become less durable, and what is amiss, in words: as the last look at what is
+/// cold has found it, or, where there was none under the bucket's profiles yet, as far as it is known without one.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -79,10 +100,10 @@ async fn warnings_of(
     if let Some(seen) = seen {
         return Ok(seen.warnings);
     }
-    let (racks, nothing) = (stripes.rack_count(), InRacks::new());
-    let of = |profile| Ok(warnings(&geometry_of(profile)?, racks, &nothing));
+    let (sizes, nothing) = (stripes.rack_sizes(), InRacks::new());
+    let of = |profile| Ok(warnings(&geometry_of(profile)?, &sizes, &nothing));
     let each: Vec<Vec<String>> = options.profiles().iter().map(of).collect::<Result<_, StripeError>>()?;
-    Ok(each.concat())
+    Ok([each.concat(), durability_warnings_of(stripes, bucket).await?].concat())
 }
 
 #[cfg(test)]
@@ -97,10 +118,23 @@ mod tests {
     fn racks_that_hold_too_much_and_a_missing_spare_one_are_named() {
         let geometry = WideGeometry::new("wide(10,5,3)".parse().unwrap()).unwrap();
         assert_eq!((geometry.z(), geometry.c()), (5, 3));
-        assert!(warnings(&geometry, 6, &racks(&[20, 20, 20, 20, 20, 20])).is_empty());
-        let few = warnings(&geometry, 5, &racks(&[3, 1]));
-        assert!(few.len() == 1 && few[0].contains("all 5 racks"), "{few:?}");
-        let uneven = warnings(&geometry, 6, &racks(&[50, 10, 10, 10, 10, 10]));
+        assert!(warnings(&geometry, &[4; 6], &racks(&[20, 20, 20, 20, 20, 20])).is_empty());
+        let few = warnings(&geometry, &[4; 5], &racks(&[3, 1]));
+        assert!(few.len() == 1 && few[0].contains("all 5 racks,"), "{few:?}");
+        let uneven = warnings(&geometry, &[4; 6], &racks(&[50, 10, 10, 10, 10, 10]));
         assert!(uneven.len() == 1 && uneven[0].starts_with("rack1 holds 50.0%"), "{uneven:?}");
+    }
+
+    #[test]
+    fn racks_with_too_few_sites_do_not_count() {
+        let geometry = WideGeometry::new("wide(10,5,3)".parse().unwrap()).unwrap();
+        let of = |sizes: &[usize]| warnings(&geometry, sizes, &InRacks::new());
+        assert!(of(&[4, 4, 4, 4, 4, 9, 1]).is_empty());
+        let no_spare = of(&[4, 4, 4, 4, 4, 1]);
+        assert!(no_spare.len() == 1 && no_spare[0].contains("all 5 racks that have 4 sites"), "{no_spare:?}");
+        let too_few = of(&[4, 4, 4, 3, 3, 3, 3]);
+        assert!(
+            too_few.len() == 1 && too_few[0].contains("needs 6 racks with 4 sites or more, and there are 3")
+        );
     }
 }

@@ -2,11 +2,14 @@
 //! dead of a member will be written again, or leaves, and is then sent to its local parity.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::{ChangingMember, swap_due};
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
+
+use super::TellCount;
 
 /// The shares of members that are expected to change, by wide stripe and position; what is not here stays as it is.
 #[derive(Debug, Default)]
@@ -23,13 +26,20 @@ impl Changing {
     }
 }
 
-/// Brings local parities to where they should be; answers how many.
+/// Brings local parities to where they should be. `tell` is told after each wide stripe how many went there.
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(super) async fn swap_local_parities(stripes: &Stripes, changing: &Changing) -> Result<u64, StripeError> {
+pub(super) async fn swap_local_parities(
+    stripes: &Stripes,
+    changing: &Changing,
+    tell: TellCount<'_>,
+) -> Result<ControlFlow<()>, StripeError> {
     let mut swapped = 0;
     for (&id, shares) in &changing.0 {
+        if tell(swapped).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
         let Some(wide) = stripes.find(id).await? else { continue };
         if !wide.record.is_sealed() {
             continue;
@@ -45,7 +55,7 @@ pub(super) async fn swap_local_parities(stripes: &Stripes, changing: &Changing) 
             }
         }
     }
-    Ok(swapped)
+    Ok(tell(swapped))
 }
 
 /// The position of the member with which the local parity of a group should change places.

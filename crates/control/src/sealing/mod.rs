@@ -9,6 +9,7 @@
 //! - [`survey`] walks over a bucket's rows, and [`cold`] is what it has found of cold stripes.
 //! - [`local_parities`]: they go to the racks that are expected to change most.
 //! - [`vacancies`]: places of dead members, and holes, are given to others.
+//! - [`durability`]: whether what is sealed bears as many losses as before.
 //! - [`dead`]: what is dead leaves when nothing has taken its places.
 //!
 //! A run first resumes wide stripes that another process left unfinished.
@@ -16,6 +17,7 @@
 mod balance;
 mod cold;
 mod dead;
+mod durability;
 mod local_parities;
 mod survey;
 mod target;
@@ -40,8 +42,10 @@ use self::cold::Cold;
 pub(crate) use self::cold::is_too_short;
 use self::dead::dissolve_dead;
 pub use self::dead::leave_dead;
+pub use self::durability::durability_warnings;
+use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
-use self::survey::Survey;
+use self::survey::{Survey, Walked};
 use self::vacancies::fill_vacancies;
 use crate::pack_journal::write_sealed;
 use crate::rows::Rows;
@@ -132,7 +136,7 @@ pub struct SealReport {
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
-    /// What racks lack for the profiles, in words.
+    /// What racks lack for the profiles, and where sealing makes data less durable, in words.
     pub warnings: Vec<String>,
     /// Dead members whose places others have taken, and holes that were filled.
     pub replaced: u64,
@@ -144,8 +148,11 @@ pub struct SealReport {
     pub not_packed_bytes: u64,
 }
 
-/// Told after each wide stripe what was done until then; ends the run by `Break`.
+/// Told what was done until then, while rows are looked at and after each wide stripe that was made or changed; ends the run by `Break`.
 pub type TellSealed<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
+
+/// Told how much of something was done until then; ends it by `Break`.
+type TellCount<'a> = &'a mut (dyn FnMut(u64) -> ControlFlow<()> + Send);
 
 /// Goes on with the wide stripes that are half made; answers what became of each.
 ///
@@ -185,19 +192,26 @@ pub fn seal_bucket<'a>(
         let mut survey = Survey::new(stripes, bucket, options);
         let mut run = Run::new(stripes, packer, options.together);
         loop {
-            let is_last = !survey.go_on(&mut run.cold, options.together * most_k).await?;
-            if is_last {
-                run.tend().await?;
+            let enough = options.together * most_k;
+            let walked = survey
+                .go_on(&mut run.cold, enough, &mut |cold| {
+                    run.report.cold_stripes = cold.stripes;
+                    tell(&run.report)
+                })
+                .await?;
+            run.report.cold_stripes = run.cold.stripes;
+            let mut stops = walked == Walked::Stopped;
+            if walked == Walked::ToTheEnd {
+                stops = run.tend(tell).await?.is_break();
             }
-            if run.seal(tell).await?.is_break() {
+            if stops || run.seal(tell).await?.is_break() {
                 // What was not looked at is not known: what is told of the bucket stays as it was.
                 return Ok(run.report);
             }
-            if is_last {
-                break;
+            if walked == Walked::ToTheEnd {
+                return run.finish(bucket, options).await;
             }
         }
-        run.finish(bucket, options).await
     })
 }
 
@@ -297,18 +311,32 @@ impl<'a> Run<'a> {
     }
 
     /// Brings what is sealed to where it should be, when all is known that is expected to change.
-    async fn tend(&mut self) -> Result<(), StripeError> {
+    async fn tend(&mut self, tell: TellSealed<'_>) -> Result<ControlFlow<()>, StripeError> {
         for &id in &self.cold.cooled {
             self.stripes.drop_narrow_parities(id).await?;
+            if tell(&self.report).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
         let dead = dissolve_dead(self.stripes).await?;
         // Each that comes into a dead one's place changes the local parity. What leaves does so together: of a rack one sum is sent.
         if self.cold.pools.values().any(|pool| !pool.is_empty()) {
             dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));
         }
-        self.report.swapped = swap_local_parities(self.stripes, &self.cold.changing).await?;
-        self.report.replaced = fill_vacancies(self.stripes, &mut self.cold, &dead).await?;
-        Ok(())
+        let report = &mut self.report;
+        let flow = swap_local_parities(self.stripes, &self.cold.changing, &mut |swapped| {
+            report.swapped = swapped;
+            tell(report)
+        })
+        .await?;
+        if flow.is_break() {
+            return Ok(flow);
+        }
+        fill_vacancies(self.stripes, &mut self.cold, &dead, &mut |taken| {
+            report.replaced = taken;
+            tell(report)
+        })
+        .await
     }
 
     /// Seals what fills wide stripes, of each pool.
@@ -338,10 +366,12 @@ impl<'a> Run<'a> {
         (report.not_packed, report.not_packed_bytes) = (cold.short, cold.short_bytes);
         report.waiting = self.waiting.values().sum::<usize>() as u64;
         self.packer.partitions_wait(bucket, self.waiting);
+        let sizes = self.stripes.rack_sizes();
         for profile in options.profiles() {
             let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
-            report.warnings.extend(warnings(&geometry_of(&profile)?, self.stripes.rack_count(), &in_racks));
+            report.warnings.extend(warnings(&geometry_of(&profile)?, &sizes, &in_racks));
         }
+        report.warnings.extend(durability_warnings_of(self.stripes, bucket).await?);
         write_sealed(self.stripes, bucket, options, report).await?;
         Ok(self.report)
     }

@@ -6,6 +6,7 @@
 //! then.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
 use striate_core::{Profile, StripeId};
 use striate_meta::records::{Object, object::Body};
@@ -29,6 +30,20 @@ pub(super) struct ColdStripe {
     pub(super) profile: Profile,
     pub(super) since_ms: u64,
 }
+
+/// How far a walk over a bucket's rows has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walked {
+    /// Enough was found, and there may be more.
+    Further,
+    /// There is nothing left.
+    ToTheEnd,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// Told what was found until then; ends the walk by `Break`.
+type TellFound<'a> = &'a mut (dyn FnMut(&Cold) -> ControlFlow<()> + Send);
 
 /// A walk over a bucket's rows, and what was learnt of stripes that were not looked at yet.
 pub(super) struct Survey<'a> {
@@ -60,24 +75,35 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Adds what is cold to `cold` until `enough` partitions more are there. `false`: there is nothing left.
+    /// Adds what is cold to `cold` until `enough` partitions more are there. `tell` is told after each page of rows and of stripes.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(super) async fn go_on(&mut self, cold: &mut Cold, enough: usize) -> Result<bool, StripeError> {
+    pub(super) async fn go_on(
+        &mut self,
+        cold: &mut Cold,
+        enough: usize,
+        tell: TellFound<'_>,
+    ) -> Result<Walked, StripeError> {
         let mut added = 0;
         while added < enough {
             while self.found.len() < PAGE && !self.ended {
+                if self.page.is_empty() && tell(cold).is_break() {
+                    return Ok(Walked::Stopped);
+                }
                 self.step().await?;
             }
             if self.found.is_empty() {
-                return Ok(false);
+                return Ok(Walked::ToTheEnd);
+            }
+            if tell(cold).is_break() {
+                return Ok(Walked::Stopped);
             }
             let most = PAGE.min(enough - added).min(self.found.len());
             let page: Vec<ColdStripe> = self.found.drain(..most).collect();
             added += cold.look_at(self.stripes, &page, self.options, self.now_ms).await?;
         }
-        Ok(true)
+        Ok(Walked::Further)
     }
 
     /// Sees one row more.

@@ -2,17 +2,18 @@
 //! under the same profile takes one: the parities change once, and the wide stripe is as full as before.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use striate_core::StripeId;
 use striate_plan::OpenPartition;
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole};
 
-use super::advance;
 use super::cold::{Alike, Cold, LengthClass};
 use super::dead::wide_of_dead;
+use super::{TellCount, advance};
 
-/// Gives vacant places, those of `dead` stripes among them, to cold partitions, which are then taken out of their pools. Answers how
-/// many places were taken.
+/// Gives vacant places, those of `dead` stripes among them, to cold partitions, which are then taken out of their pools. `tell` is told
+/// after each wide stripe how many places were taken.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -20,12 +21,16 @@ pub(super) async fn fill_vacancies(
     stripes: &Stripes,
     cold: &mut Cold,
     dead: &[OpenedStripe],
-) -> Result<u64, StripeError> {
+    tell: TellCount<'_>,
+) -> Result<ControlFlow<()>, StripeError> {
     let mut wide = std::mem::take(&mut cold.wide);
     wide.extend(wide_of_dead(dead));
     let dead: BTreeSet<StripeId> = dead.iter().map(|of| of.id).collect();
     let mut taken = 0;
     for id in wide {
+        if tell(taken).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
         let Some(of) = stripes.find(id).await? else { continue };
         let alike = Alike { profile: of.record.profile.clone(), lens: LengthClass::of(of.record.chunk_len) };
         let Some(pool) = cold.pools.get_mut(&alike) else { continue };
@@ -38,7 +43,7 @@ pub(super) async fn fill_vacancies(
             taken += filled;
         }
     }
-    Ok(taken)
+    Ok(tell(taken))
 }
 
 /// Gives the vacant places of one wide stripe away.

@@ -52,7 +52,7 @@ impl Packing {
 }
 
 /// Writes the store's profile, as its first start does.
-async fn set_profile(cluster: &Cluster, profile: &str) {
+pub async fn set_profile(cluster: &Cluster, profile: &str) {
     let row = cluster.meta.get(&keys::cluster()).await.unwrap().unwrap();
     let record = records::Cluster { profile: profile.to_owned(), ..row.record().unwrap() };
     let mut tx = cluster.client.stripes().transaction();

@@ -130,7 +130,9 @@ impl AdminService {
     }
 
     fn bucket_info(&self, bucket: records::Bucket) -> BucketInfo {
-        let default_profile = bucket.profile.is_empty();
+        let (cluster, default_profile) = (&self.shared.cluster, bucket.profile.is_empty());
+        let weaker =
+            striate_control::durability_warnings(cluster.client().stripes(), &bucket, &cluster.profile());
         let volatile = bucket.profile.parse().is_ok_and(|profile: Profile| profile.tier == Tier::Memory);
         let classes = bucket.classes.iter().filter_map(class_shown).collect();
         let origin = bucket.origin.map(|origin| OriginInfo {
@@ -141,7 +143,7 @@ impl AdminService {
             block_len: origin.block_len,
         });
         let profile = match default_profile {
-            true => self.shared.cluster.profile().to_string(),
+            true => cluster.profile().to_string(),
             false => bucket.profile,
         };
         BucketInfo {
@@ -160,6 +162,8 @@ impl AdminService {
                 Some(ColdBucket { profile, after_s: cold.after_s, without_spare_rack: false })
             }),
             classes,
+            // A profile that is not understood says so where it is used.
+            warnings: weaker.unwrap_or_default(),
         }
     }
 }

@@ -327,9 +327,16 @@ impl Sites {
 
     /// Number of racks among all sites that keep durable chunks, whether they answer or not.
     pub(crate) fn rack_count(&self) -> usize {
+        self.rack_sizes().len()
+    }
+
+    /// The same racks, and how many sites each of them has.
+    pub(crate) fn rack_sizes(&self) -> Vec<usize> {
+        let mut sizes: BTreeMap<RackId, usize> = BTreeMap::new();
         let table = self.table.read();
         let durable = table.values().filter(|entry| entry.tier == Tier::Disk);
-        durable.map(|entry| entry.site.rack()).collect::<std::collections::HashSet<RackId>>().len()
+        durable.for_each(|entry| *sizes.entry(entry.site.rack()).or_default() += 1);
+        sizes.into_values().collect()
     }
 
     /// Keeps new chunks off a site.

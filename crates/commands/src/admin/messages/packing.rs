@@ -129,7 +129,7 @@ pub struct SealedState {
     pub not_packed: u64,
     /// Bytes that live in them.
     pub not_packed_bytes: u64,
-    /// What racks lack for the profile, in words.
+    /// What racks lack for the profile, and where sealing makes data less durable, in words.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Local parities that went to the racks that change most, at all looks until now.

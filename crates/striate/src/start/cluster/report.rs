@@ -259,7 +259,7 @@ fn unreleasable(packing: &PackingState) -> Option<String> {
     })
 }
 
-/// Says of which buckets the racks do not suit what is cold, if there are any, and the way out.
+/// Says of which buckets the racks do not suit what is cold, or sealing makes it less durable, if there are any, and the way out.
 fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
     let (name, warnings) = buckets.iter().next()?;
     let others = match buckets.len() - 1 {
@@ -267,7 +267,7 @@ fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
         others => format!(" and {others} more"),
     };
     let more = if buckets.len() + warnings.len() > 2 { "; `striate pack status` says more" } else { "" };
-    Some(format!("the racks do not suit what is cold of {name}{others}: {}{more}", warnings.first()?))
+    Some(format!("what is cold of {name}{others}: {}{more}", warnings.first()?))
 }
 
 fn replace_hint(what: &str, path: &str) -> String {
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_whose_cold_data_the_racks_do_not_suit_are_warned_of_in_one_line() {
+    fn buckets_whose_cold_data_is_not_well_sealed_are_warned_of_in_one_line() {
         let of = |name: &str, warnings: &[&str]| {
             (name.to_owned(), warnings.iter().map(|&warning| warning.to_owned()).collect())
         };
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(line(Vec::new()), None);
         let all_racks = "wide(42,15,4) uses all 12 racks; add a rack";
         let one = line(vec![of("archive", &[all_racks])]).unwrap();
-        assert_eq!(one, format!("the racks do not suit what is cold of archive: {all_racks}"));
+        assert_eq!(one, format!("what is cold of archive: {all_racks}"));
         let more = "; `striate pack status` says more";
         let two = line(vec![of("archive", &[all_racks, "rack1 holds 50.0%"])]).unwrap();
         assert_eq!(two, one.clone() + more);

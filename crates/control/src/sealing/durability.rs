@@ -1,0 +1,55 @@
+//! Whether what is sealed bears as many losses as before: a bucket's wide profiles beside those under which its objects are written.
+
+use striate_core::{Layout, Profile};
+use striate_meta::keys;
+use striate_meta::records::Bucket;
+use striate_stripe::{StripeError, Stripes};
+
+use super::cold_of;
+use crate::pack_setting::profile_of;
+use crate::packing_service::default_profile;
+
+/// What sealing makes less durable in a bucket, in words, one line for each wide profile. `default` is the store's profile. Profiles that
+/// requests name themselves are not known here.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a text that is no profile.
+pub fn durability_warnings(
+    stripes: &Stripes,
+    bucket: &Bucket,
+    default: &Profile,
+) -> Result<Vec<String>, StripeError> {
+    let Some(options) = cold_of(stripes, bucket)? else { return Ok(Vec::new()) };
+    let own = profile_of(stripes, bucket, default)?;
+    let mut most_durable = own;
+    for class in &bucket.classes {
+        let profile = stripes.profiles().parse(&class.profile)?;
+        if profile.layout != Layout::Wide && profile.code.tolerance() > most_durable.code.tolerance() {
+            most_durable = profile;
+        }
+    }
+    let warning = |wide: Profile| {
+        // What is cold by its age may be of any class. What is sealed for its class was written under the bucket's own profile.
+        let narrow = if options.cold_profile == Some(wide) { most_durable } else { own };
+        let (before, after) = (narrow.code.tolerance(), wide.code.tolerance());
+        (after < before).then(|| {
+            format!(
+                "{wide} survives {after} losses and {narrow} {before}: sealing makes what is cold less durable; choose a wide code \
+                 with f = {before} or more"
+            )
+        })
+    };
+    Ok(options.profiles().into_iter().filter_map(warning).collect())
+}
+
+/// The same of a bucket by its name. Nothing where it is gone, or the store has no profile yet.
+pub(super) async fn durability_warnings_of(
+    stripes: &Stripes,
+    bucket: &str,
+) -> Result<Vec<String>, StripeError> {
+    let Some(default) = default_profile(stripes).await? else { return Ok(Vec::new()) };
+    match stripes.meta().get(&keys::bucket(bucket)).await? {
+        Some(row) => durability_warnings(stripes, &row.record()?, &default),
+        None => Ok(Vec::new()),
+    }
+}
