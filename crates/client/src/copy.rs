@@ -84,8 +84,8 @@ impl Client {
 
     /// Streams the source into a put.
     async fn copy_bytes(&self, request: &CopyRequest) -> Result<ObjectInfo, CopyFailure> {
-        let current =
-            self.read_current(&request.bucket, &request.key).await.map_err(|error| (None, error))?;
+        let current = self.read_current(&request.bucket, &request.key, &request.condition).await;
+        let current = current.map_err(|error| (None, error))?;
         let source = GetRequest {
             bucket: request.source_bucket.clone(),
             key: request.source_key.clone(),
@@ -139,7 +139,7 @@ impl Client {
         let (version, modified_unix_ms) = (self.new_version().to_vec(), self.now_unix_ms());
         let class = StorageClass::of_row(class_of_copy(request));
         let (mut described, mut is_recoded) = (None, false);
-        let commit = self.commit_object(&request.bucket, &request.key, None, |_, now| {
+        let commit = self.commit_object(&request.bucket, &request.key, &request.condition, None, |_, now| {
             let old = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
             let open = |object| {
                 record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)
