@@ -45,7 +45,12 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         let is_granted = |(_, tended): &(&Tend, &Tended)| tended.standing == Standing::Granted;
-        let given_up = |(tend, _): (&Tend, &Tended)| Tend { reads: 0, matter: TendMatter::GaveUp, ..*tend };
+        let given_up = |(tend, tended): (&Tend, &Tended)| Tend {
+            reads: 0,
+            matter: TendMatter::GaveUp,
+            grant: tended.grant,
+            ..*tend
+        };
         let granted: Vec<Tend> =
             self.asked.iter().zip(&self.tended).filter(is_granted).map(given_up).collect();
         if !granted.is_empty() {

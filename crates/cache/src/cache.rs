@@ -19,7 +19,7 @@ use striate_plan::splits::SPLIT_BYTES;
 use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::{
-    BlockCache, MemoryBlock, OpenedStripe, ServedFrom, Span, Stored, StripeError, Stripes, WeakStripes,
+    BlockCache, FoundCached, MemoryBlock, ServedFrom, Span, Stored, StripeError, Stripes, WeakStripes,
 };
 use tokio::sync::Semaphore;
 
@@ -127,7 +127,7 @@ impl Cache {
 }
 
 impl BlockCache for Cache {
-    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<Option<Arc<OpenedStripe>>>> {
+    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, FoundCached> {
         self.inner.find(spans).boxed()
     }
 

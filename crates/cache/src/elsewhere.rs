@@ -14,7 +14,7 @@ use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
 
 use crate::Cache;
 use crate::cache::Inner;
-use crate::homes::Question;
+use crate::homes::{Learned, Question};
 use crate::known::Sites;
 use crate::splits::split_len;
 use crate::view::ReadOutcome;
@@ -77,25 +77,27 @@ impl Cache {
         let answers = self.inner.tend(&questions, 1, TendMatter::Look).await;
         for ((position, question), tended) in others.into_iter().zip(answers) {
             let Some(tended) = tended else { continue };
-            let form = self.inner.learn(&question, tended, &live);
-            match tended.standing {
-                Standing::Filled { .. } if form.is_some() => all[position] = Looked::There,
-                Standing::Granted => {
+            match self.inner.learn(&question, tended, &live) {
+                Learned::There(_) => all[position] = Looked::There,
+                // Begun before what was learnt is dropped.
+                Learned::Granted(_expected) => {
                     all[position] = self.grant(question, &live).map_or(Looked::Absent, Looked::Granted);
                 }
-                Standing::Filling => under_way.push((position, question)),
-                Standing::Filled { .. } => {}
+                Learned::Absent if tended.standing == Standing::Filling => {
+                    under_way.push((position, question))
+                }
+                Learned::Absent => {}
             }
         }
         for (position, question) in under_way {
-            let is_awaited = waits && position == 0;
-            all[position] = match is_awaited {
-                true if self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await.is_some() => {
-                    Looked::There
-                }
+            if !waits || position != 0 {
+                all[position] = Looked::OnItsWay;
+                continue;
+            }
+            all[position] = match self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await {
+                Learned::There(_) => Looked::There,
                 // The process that was to fill it has not; its home may have passed the turn to this one.
-                true => self.grant(question, &live).map_or(Looked::Absent, Looked::Granted),
-                false => Looked::OnItsWay,
+                _learned => self.grant(question, &live).map_or(Looked::Absent, Looked::Granted),
             };
         }
         all
@@ -118,7 +120,7 @@ impl Cache {
         let answers = self.inner.tend(&questions, 0, TendMatter::Look).await;
         let granted = |(question, tended): (&Question, Option<Tended>)| {
             let tended = tended.filter(|tended| tended.standing == Standing::Granted)?;
-            self.inner.learn(question, tended, &live);
+            let _expected = self.inner.learn(question, tended, &live);
             self.grant(*question, &live)
         };
         questions.iter().zip(answers).map(granted).collect()
@@ -152,7 +154,7 @@ impl Cache {
         self.inner.known.forget(question.name);
         let fill = match self.inner.tend(&[question], 1, TendMatter::Lost).await[..] {
             [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
-                self.inner.learn(&question, tended, &live);
+                let _expected = self.inner.learn(&question, tended, &live);
                 self.grant(question, &live)
             }
             _ => None,

@@ -33,19 +33,54 @@ pub(crate) struct Fill {
     since: Instant,
     has_begun: bool,
     parities: usize,
+    /// Its number at the home.
+    grant: u64,
     /// Dropped when it is filled, or will not be.
     _done: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }
 
+/// A block that this process is to fill, in the hands of who asked for it. Dropped before the fill has begun, it gives the grant back:
+/// otherwise all who read the block would wait for a fill that does not come, until the grant expires.
+pub(crate) struct Expected {
+    cache: Arc<Inner>,
+    question: Question,
+    grant: u64,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let name = self.question.name;
+        let is_own = |fill: &Fill| fill.grant == self.grant && !fill.has_begun;
+        let given_up = {
+            let mut filling = self.cache.filling.lock();
+            if filling.get(&name).is_some_and(is_own) { filling.remove(&name) } else { None }
+        };
+        if given_up.is_some() {
+            let (question, grant) = (self.question, self.grant);
+            self.cache.counts.given_up.fetch_add(1, Ordering::Relaxed);
+            self.cache.spawn(|cache| async move {
+                cache.tell(question.home, vec![question.ending(grant, TendMatter::GaveUp)]).await;
+            });
+        }
+    }
+}
+
 impl Inner {
-    /// Notes that this process is to fill a block, with so many parities.
-    pub(crate) fn expect_fill(&self, name: StripeId, parities: usize) {
+    /// Notes that this process is to fill a block, with so many parities, by a home's grant of that number.
+    pub(crate) fn expect_fill(
+        self: &Arc<Self>,
+        question: &Question,
+        parities: usize,
+        grant: u64,
+    ) -> Expected {
         let now = self.runtime.now();
         let mut filling = self.filling.lock();
         filling.retain(|_, fill| fill.has_begun || now - fill.since < FORGET_FILL);
         let (done, ended) = watch::channel(());
-        filling.insert(name, Fill { since: now, has_begun: false, parities, _done: done, ended });
+        let fill = Fill { since: now, has_begun: false, parities, grant, _done: done, ended };
+        filling.insert(question.name, fill);
+        Expected { cache: Arc::clone(self), question: *question, grant }
     }
 
     /// When this process has filled a block, if it is about to.
@@ -75,7 +110,7 @@ impl Inner {
 
     /// Fills a block that is not there, or of which splits are missing, unless somebody else does.
     pub(crate) async fn fill_if_granted(
-        &self,
+        self: &Arc<Self>,
         question: Question,
         of: Stored,
         whole: Option<Vec<Bytes>>,
@@ -86,7 +121,7 @@ impl Inner {
         let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
             return;
         };
-        self.learn(&question, *tended, live);
+        let _expected = self.learn(&question, *tended, live);
         if let Some(parities) = self.begin_fill(question.name) {
             self.fill(question, of, whole, parities, live).await;
         }
@@ -121,8 +156,8 @@ impl Inner {
                 TendMatter::GaveUp
             }
         };
-        self.filling.lock().remove(&name);
-        self.tell(question.home, vec![question.tend(0, matter)]).await;
+        let grant = self.filling.lock().remove(&name).map_or(0, |fill| fill.grant);
+        self.tell(question.home, vec![question.ending(grant, matter)]).await;
     }
 
     /// What is in memory of a block on its way: the bytes as they were read, and its splits. One that is larger than all that may be on

@@ -16,6 +16,7 @@ use striate_stripe::{OpenedStripe, Stored};
 
 use crate::answer::Answer;
 use crate::cache::Inner;
+use crate::filling::Expected;
 use crate::known::Sites;
 use crate::names::name;
 use crate::splits::split_len;
@@ -55,7 +56,32 @@ impl Question {
 
     /// What its home is told of it.
     pub(crate) fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
-        Tend { name: self.name, split_len: self.split_len(), reads, matter }
+        Tend { name: self.name, split_len: self.split_len(), reads, matter, grant: 0 }
+    }
+
+    /// What its home is told of the end of a grant.
+    pub(crate) fn ending(&self, grant: u64, matter: TendMatter) -> Tend {
+        Tend { grant, ..self.tend(0, matter) }
+    }
+}
+
+/// What a home's answer means for a block.
+pub(crate) enum Learned {
+    /// It is in memory, and read as this.
+    There(Arc<OpenedStripe>),
+    /// This process is to fill it, and gives that up when it drops this before it has begun.
+    Granted(Expected),
+    /// It is read where it is kept.
+    Absent,
+}
+
+impl Learned {
+    /// Its form, where it is there.
+    pub(crate) fn form(&self) -> Option<Arc<OpenedStripe>> {
+        match self {
+            Self::There(form) => Some(form.clone()),
+            Self::Granted(_) | Self::Absent => None,
+        }
     }
 }
 
@@ -68,16 +94,13 @@ impl Inner {
         Some(Question { name, len: of.len(), home })
     }
 
-    /// The forms of blocks that are not known: those that their homes have, those that are filled meanwhile.
-    pub(crate) async fn ask(
-        self: &Arc<Self>,
-        questions: &[Question],
-        live: &Arc<Sites>,
-    ) -> Vec<Option<Arc<OpenedStripe>>> {
+    /// How blocks stand that are not known: those that their homes have, those that are filled meanwhile, and those that this process is
+    /// to fill.
+    pub(crate) async fn ask(self: &Arc<Self>, questions: &[Question], live: &Arc<Sites>) -> Vec<Learned> {
         let is_own = |question: &Question| self.ended(question.name).is_some();
         let (own, others): (Vec<Question>, Vec<Question>) =
             questions.iter().partition(|question| is_own(question));
-        let mut found: HashMap<StripeId, Option<Arc<OpenedStripe>>> = HashMap::new();
+        let mut found: HashMap<StripeId, Learned> = HashMap::new();
         let mut waiting = own;
         for (question, tended) in others.iter().zip(self.tend(&others, 1, TendMatter::Look).await) {
             match tended {
@@ -89,7 +112,7 @@ impl Inner {
         let wait = |question| self.wait_for_fill(question, live, WAIT_FOR_FILL);
         let waited = join_all(waiting.iter().map(wait)).await;
         found.extend(waiting.iter().map(|question| question.name).zip(waited));
-        questions.iter().map(|question| found.remove(&question.name).flatten()).collect()
+        questions.iter().map(|question| found.remove(&question.name).unwrap_or(Learned::Absent)).collect()
     }
 
     /// Tells homes the same of blocks, each of its own, that were read `reads` times; `None` for those that did not answer in time.
@@ -140,41 +163,34 @@ impl Inner {
         }
     }
 
-    /// Records a home's answer about a block, and returns the block's form if the block is cached.
-    pub(crate) fn learn(
-        &self,
-        question: &Question,
-        tended: Tended,
-        live: &Sites,
-    ) -> Option<Arc<OpenedStripe>> {
+    /// Records a home's answer about a block.
+    pub(crate) fn learn(self: &Arc<Self>, question: &Question, tended: Tended, live: &Sites) -> Learned {
         let name = question.name;
         let wanted = question.parities_within(tended.wanted_parities.into(), live);
         match tended.standing {
             Standing::Filled { parities } => {
                 let parities = question.parities_within(parities.into(), live);
                 let now = self.runtime.now();
-                self.known.add(name, question.split_len(), (parities, wanted), live, now).ok()
+                let form = self.known.add(name, question.split_len(), (parities, wanted), live, now);
+                form.map_or(Learned::Absent, Learned::There)
             }
-            Standing::Granted => {
-                self.expect_fill(name, wanted);
-                None
-            }
-            Standing::Filling => None,
+            Standing::Granted => Learned::Granted(self.expect_fill(question, wanted, tended.grant)),
+            Standing::Filling => Learned::Absent,
         }
     }
 
-    /// Waits until a block that is being filled is there, as long as `patience` lasts.
+    /// Waits until a block that is being filled is there, or the turn passes to this process, as long as `patience` lasts.
     pub(crate) async fn wait_for_fill(
-        &self,
+        self: &Arc<Self>,
         question: &Question,
         live: &Sites,
         patience: Duration,
-    ) -> Option<Arc<OpenedStripe>> {
+    ) -> Learned {
         let waiting = async {
             if let Some(mut ended) = self.ended(question.name) {
                 // The sender never sends: this ends when it is dropped.
                 let _ = ended.changed().await;
-                return self.known.form(question.name, live);
+                return self.known.form(question.name, live).map_or(Learned::Absent, Learned::There);
             }
             let mut pause = ASK_AGAIN;
             loop {
@@ -184,10 +200,10 @@ impl Inner {
                 match tended.first() {
                     Some(Tended { standing: Standing::Filling, .. }) => {}
                     Some(tended) => return self.learn(question, *tended, live),
-                    None => return None,
+                    None => return Learned::Absent,
                 }
             }
         };
-        self.runtime.timeout(patience, waiting).await.ok().flatten()
+        self.runtime.timeout(patience, waiting).await.unwrap_or(Learned::Absent)
     }
 }

@@ -36,11 +36,20 @@ pub struct Keeper {
 
 #[derive(Debug, Default)]
 struct State {
-    filling: BTreeMap<StripeId, Instant>,
+    filling: BTreeMap<StripeId, Grant>,
+    /// Grants so far, which are numbered from 1.
+    grants: u64,
     known: BTreeMap<StripeId, Known>,
     planned_at: Option<Instant>,
     /// Of the budget for first parities, what no block has.
     first_left: u64,
+}
+
+/// A gateway's right to fill a block, in the order of age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    since: Instant,
+    number: u64,
 }
 
 /// A block whose popularity is known.
@@ -73,6 +82,10 @@ impl BlockKeeper for Keeper {
         self.store.view()
     }
 
+    fn has(&self, chunks: &[ChunkId]) -> Vec<bool> {
+        chunks.iter().map(|chunk| self.store.has(*chunk)).collect()
+    }
+
     fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended> {
         let mut state = self.state.lock();
         let answer = |tend| {
@@ -97,26 +110,29 @@ impl Keeper {
             known.parities = parities;
         }
         let filled = Standing::Filled { parities: known.parities };
-        let standing = match tend.matter {
+        let (standing, grant) = match tend.matter {
             TendMatter::Filled { .. } | TendMatter::GaveUp => {
-                state.filling.remove(&tend.name);
-                filled
+                state.end_grant(tend);
+                (filled, 0)
             }
-            TendMatter::Look if self.is_there(tend.name) => filled,
+            TendMatter::Look if self.is_there(tend.name) => (filled, 0),
             TendMatter::Look | TendMatter::Lost => self.grant(state, tend, now),
         };
         let wanted_parities = state.known.get(&tend.name).map_or(0, |known| known.wanted);
-        Tended { standing, wanted_parities }
+        Tended { standing, wanted_parities, grant }
     }
 
-    /// Grants a fill to the caller unless another gateway is filling the block. A new block starts with one parity if memory allows.
-    fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> Standing {
+    /// Grants a fill to the caller unless another gateway is filling the block, and numbers the grant. A new block starts with one
+    /// parity if memory allows.
+    fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> (Standing, u64) {
         let is_filled_by_another =
-            state.filling.get(&tend.name).is_some_and(|since| now - *since < FILL_WITHIN);
+            state.filling.get(&tend.name).is_some_and(|grant| now - grant.since < FILL_WITHIN);
         if is_filled_by_another {
-            return Standing::Filling;
+            return (Standing::Filling, 0);
         }
-        state.filling.insert(tend.name, now);
+        state.grants += 1;
+        let number = state.grants;
+        state.filling.insert(tend.name, Grant { since: now, number });
         let known = state.known.entry(tend.name).or_default();
         known.parities = 0;
         if known.wanted == 0
@@ -124,14 +140,14 @@ impl Keeper {
         {
             (state.first_left, known.wanted) = (left, 1);
         }
-        Standing::Granted
+        (Standing::Granted, number)
     }
 
     /// Lets popularity fade, and says how many parities blocks should have.
     fn plan(&self, state: &mut State, now: Instant) {
         let since = state.planned_at.replace(now).map_or(Duration::ZERO, |planned| now - planned);
         let fade = 0.5f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64());
-        state.filling.retain(|_, since| now - *since < FILL_WITHIN);
+        state.filling.retain(|_, grant| now - grant.since < FILL_WITHIN);
         state.known.values_mut().for_each(|known| known.popularity *= fade);
         let popular = |(name, known): (&StripeId, &Known)| PopularBlock {
             splits: cached::splits(*name),
@@ -150,11 +166,18 @@ impl Keeper {
 }
 
 impl State {
+    /// Ends the grant that its holder says is over. Others fill and write parities too, and say so: no such word ends it.
+    fn end_grant(&mut self, tend: &Tend) {
+        if self.filling.get(&tend.name).is_some_and(|grant| grant.number == tend.grant) {
+            self.filling.remove(&tend.name);
+        }
+    }
+
     /// Forgets the least popular blocks, and the oldest fills, when there are more than `most` of them. A scan comes with more blocks
     /// between two plans than memory has room for, so this does not wait for the next one.
     fn trim(&mut self, most: usize) {
         trim(&mut self.known, most, |a, b| a.popularity.total_cmp(&b.popularity));
-        trim(&mut self.filling, most, Instant::cmp);
+        trim(&mut self.filling, most, Grant::cmp);
     }
 }
 
@@ -180,7 +203,17 @@ mod tests {
     const SPLIT_LEN: u32 = 1 << 20;
 
     fn tend(number: u64, reads: u32, matter: TendMatter) -> Tend {
-        Tend { name: cached::name(u128::from(number) << 64, 4), split_len: SPLIT_LEN, reads, matter }
+        Tend {
+            name: cached::name(u128::from(number) << 64, 4),
+            split_len: SPLIT_LEN,
+            reads,
+            matter,
+            grant: 0,
+        }
+    }
+
+    fn ending(number: u64, matter: TendMatter, granted: Tended) -> Tend {
+        Tend { grant: granted.grant, ..tend(number, 0, matter) }
     }
 
     struct Home {
@@ -225,13 +258,30 @@ mod tests {
     async fn who_gives_up_or_dies_makes_way_for_another() {
         let home = Home::new(64);
         let look = |number| home.ask(tend(number, 1, TendMatter::Look)).standing;
-        assert_eq!(look(1), Standing::Granted);
-        home.ask(tend(1, 0, TendMatter::GaveUp));
+        let granted = home.ask(tend(1, 1, TendMatter::Look));
+        assert_eq!(granted.standing, Standing::Granted);
+        home.ask(ending(1, TendMatter::GaveUp, granted));
         assert_eq!(look(1), Standing::Granted);
         home.runtime.sleep(FILL_WITHIN - Duration::from_millis(1)).await;
         assert_eq!(look(1), Standing::Filling);
         home.runtime.sleep(Duration::from_millis(1)).await;
         assert_eq!(look(1), Standing::Granted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_ends_the_grant_of_another() {
+        let home = Home::new(64);
+        let lost = || home.ask(tend(1, 1, TendMatter::Lost));
+        let first = lost();
+        home.runtime.sleep(FILL_WITHIN).await;
+        let second = lost();
+        assert_eq!((first.standing, second.standing), (Standing::Granted, Standing::Granted));
+        // The first comes too late, and a third has written a parity.
+        home.ask(ending(1, TendMatter::Filled { parities: 1 }, first));
+        home.ask(tend(1, 0, TendMatter::GaveUp));
+        assert_eq!(lost().standing, Standing::Filling);
+        home.ask(ending(1, TendMatter::GaveUp, second));
+        assert_eq!(lost().standing, Standing::Granted);
     }
 
     #[tokio::test(start_paused = true)]

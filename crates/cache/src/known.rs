@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quick_cache::UnitWeighter;
+use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 use striate_codec::{Code, CodeSpec};
 use striate_core::{Layout, Profile, SiteId, Spread, StripeId, Tier, cached};
@@ -23,8 +23,12 @@ use striate_stripe::{MemoryBlock, OpenedStripe, Placed, StripeError};
 
 use crate::splits::split_len;
 
-/// Blocks that are known at most.
-const MOST_KNOWN: usize = 64 << 10;
+/// Bytes of memory that known blocks take, at most: every gateway pays them, besides what it caches.
+const MOST_BYTES: u64 = 16 << 20;
+/// Of one block, about.
+const BYTES_OF_ONE: u64 = 700;
+/// Of these, what the table takes beside the entry.
+const BYTES_BESIDE: usize = 64;
 /// A home is asked again after this time, which is how it learns what is read.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
@@ -46,7 +50,19 @@ impl std::hash::Hasher for NameHasher {
     }
 }
 
-type Table = Cache<StripeId, Known, UnitWeighter, BuildHasherDefault<NameHasher>>;
+type Table = Cache<StripeId, Known, InBytes, BuildHasherDefault<NameHasher>>;
+
+/// Weighs a known block by the memory that it takes.
+#[derive(Clone, Debug)]
+struct InBytes;
+
+impl Weighter<StripeId, Known> for InBytes {
+    fn weight(&self, _: &StripeId, known: &Known) -> u64 {
+        let record = &known.form.record;
+        let heap = record.profile.capacity() + record.locations.capacity() * size_of::<Location>();
+        (size_of::<(StripeId, Known)>() + size_of::<OpenedStripe>() + heap + BYTES_BESIDE) as u64
+    }
+}
 
 /// The memory sites at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +103,8 @@ pub(crate) struct KnownBlocks {
 impl KnownBlocks {
     pub(crate) fn new() -> Self {
         let (hasher, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
-        let table = Cache::with(MOST_KNOWN, MOST_KNOWN as u64, UnitWeighter, hasher, lifecycle);
+        let blocks = (MOST_BYTES / BYTES_OF_ONE) as usize;
+        let table = Cache::with(blocks, MOST_BYTES, InBytes, hasher, lifecycle);
         Self { table: Mutex::new(table), codes: Mutex::default() }
     }
 
@@ -252,6 +269,19 @@ mod tests {
                 (0..splits + parities).for_each(|chunk| assert_eq!(fewer.row(chunk), most.row(chunk)));
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn known_blocks_take_a_bounded_amount_of_memory() {
+        let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
+        for number in 0..70_000 {
+            let name = cached::name(number << 64, 4);
+            known.add(name, 100, (1, 1), &sites(6, 1), runtime.now()).unwrap();
+        }
+        let (blocks, form) =
+            (known.table.lock().len(), size_of::<OpenedStripe>() + 5 * size_of::<Location>());
+        assert!(blocks > 10_000, "{blocks} are known");
+        assert!((blocks * form) as u64 <= MOST_BYTES, "{blocks} blocks of more than {form} bytes");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 //! A gateway tells the home of a block now and then how often the block was read, and the home answers how many parities it should have.
 //! A gateway that has read the whole block and knows of fewer writes those that are missing.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use crate::splits::{cut, encode};
 impl Inner {
     /// Tells a block's home of reads, and makes it as many parities as the home says.
     pub(crate) async fn follow(
-        &self,
+        self: &Arc<Self>,
         question: Question,
         of: Stored,
         due: Due,
@@ -31,7 +32,7 @@ impl Inner {
             let tended = self.tell(question.home, vec![question.tend(reads, TendMatter::Look)]).await;
             match tended.first() {
                 Some(tended) if tended.standing == Standing::Granted => {
-                    return self.refill_first_split(question, of, whole, live).await;
+                    return self.refill_first_split(question, tended.grant, of, whole, live).await;
                 }
                 Some(tended) => {
                     let wanted = question.parities_within(tended.wanted_parities.into(), live);
@@ -47,13 +48,14 @@ impl Inner {
 
     /// The home of a block does not have the first split. The others may be there; if not, the next read fills the block again.
     async fn refill_first_split(
-        &self,
+        self: &Arc<Self>,
         question: Question,
+        grant: u64,
         of: Stored,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
-        self.tell(question.home, vec![question.tend(0, TendMatter::GaveUp)]).await;
+        self.tell(question.home, vec![question.ending(grant, TendMatter::GaveUp)]).await;
         if self.refill(question, of, whole, ChunkSet::first(1), live).await == Refill::NoRoom {
             self.known.forget(question.name);
         }

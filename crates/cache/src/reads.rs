@@ -7,21 +7,21 @@ use bytes::Bytes;
 use striate_codec::ChunkSet;
 use striate_core::StripeId;
 use striate_site::TendMatter;
-use striate_stripe::{OpenedStripe, ServedFrom, Span, Stored};
+use striate_stripe::{FoundCached, ServedFrom, Span, Stored};
 
 use crate::cache::Inner;
-use crate::homes::Question;
+use crate::homes::{Learned, Question};
 use crate::known::{Due, Sites};
 use crate::view::ReadOutcome;
 use crate::volatile::recorded;
 
 impl Inner {
     /// See [`BlockCache::find`](striate_stripe::BlockCache::find).
-    pub(crate) async fn find(self: &Arc<Self>, spans: &[Span]) -> Vec<Option<Arc<OpenedStripe>>> {
-        let Some(stripes) = self.stripes.upgrade() else { return Vec::new() };
+    pub(crate) async fn find(self: &Arc<Self>, spans: &[Span]) -> FoundCached {
+        let Some(stripes) = self.stripes.upgrade() else { return FoundCached::default() };
         let live = self.live(&stripes);
         if live.sites.is_empty() {
-            return Vec::new();
+            return FoundCached::default();
         }
         let mut forms = vec![None; spans.len()];
         let mut unknown: HashMap<StripeId, (Question, Vec<usize>)> = HashMap::new();
@@ -39,10 +39,14 @@ impl Inner {
         let mut unknown: Vec<(Question, Vec<usize>)> = unknown.into_values().collect();
         unknown.sort_unstable_by_key(|(_, positions)| positions[0]);
         let questions: Vec<Question> = unknown.iter().map(|(question, _)| *question).collect();
-        for (form, (_, positions)) in self.ask(&questions, &live).await.into_iter().zip(unknown) {
-            positions.into_iter().for_each(|position| forms[position].clone_from(&form));
+        let learned = self.ask(&questions, &live).await;
+        for (learned, (_, positions)) in learned.iter().zip(unknown) {
+            positions.into_iter().for_each(|position| forms[position] = learned.form());
         }
-        forms
+        let is_granted = |learned: &Learned| matches!(learned, Learned::Granted(_));
+        let granted: Vec<Learned> = learned.into_iter().filter(is_granted).collect();
+        let expected = (!granted.is_empty()).then(|| Box::new(granted) as Box<dyn Send>);
+        FoundCached { forms, expected }
     }
 
     /// A span was read: counts it, and does in the background what is due for its block.

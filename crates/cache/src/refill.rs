@@ -5,6 +5,7 @@
 //! the peers, and what they lack from where the block is kept. A bound in bytes a second limits all this; what exceeds it waits for the next
 //! read. One gateway of the cluster refills a block: its home grants that, as it grants fills.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,7 +63,7 @@ impl Pace {
 impl Inner {
     /// Writes data splits that a cached block lacks, if it is this process's turn.
     pub(crate) async fn refill(
-        &self,
+        self: &Arc<Self>,
         question: Question,
         of: Stored,
         whole: Option<Vec<Bytes>>,
@@ -86,7 +87,7 @@ impl Inner {
             return Refill::Tried;
         };
         let parities = self.known.parities(question.name);
-        self.learn(&question, *tended, live);
+        let _expected = self.learn(&question, *tended, live);
         if self.begin_fill(question.name).is_some() {
             let filled = self.write_missing(&question, &pieces, missing, live).await.then_some(parities);
             self.end_fill(question, filled.flatten(), live).await;

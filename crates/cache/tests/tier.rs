@@ -10,8 +10,9 @@ use futures::StreamExt;
 use futures::future::join_all;
 use striate_cache::{Cache, CacheSettings, Keeper, Looked, ReadOutcome};
 use striate_client::{
-    Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes,
-    ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange, WriteCondition,
+    Client, ClientError, ClientOptions, CompleteUpload, CompletedPart, CreateBucket, CreateUpload,
+    ExpectedDigests, GetRequest, ObjectAttributes, ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange,
+    UploadPartRequest, WriteCondition,
 };
 use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
 use striate_meta::{MemoryStore as MemoryMeta, MetaStore};
@@ -120,17 +121,7 @@ impl Gateway {
     }
 
     async fn put_in(&self, bucket: &str, key: &str, bytes: &[u8]) -> Result<ObjectInfo, ClientError> {
-        let put = PutRequest {
-            bucket: bucket.to_owned(),
-            key: key.to_owned(),
-            attributes: ObjectAttributes::default(),
-            condition: WriteCondition::default(),
-            profile: None,
-            content_len: Some(bytes.len() as u64),
-            digests: ExpectedDigests::default(),
-            body: Box::new(Body(Some(Bytes::copy_from_slice(bytes)))),
-        };
-        self.client.put(put).await
+        self.client.put(put_request(bucket, key, bytes, WriteCondition::default())).await
     }
 
     async fn get(&self, key: &str, range: ReadRange) -> Vec<u8> {
@@ -158,6 +149,19 @@ impl Gateway {
 
     fn fills(&self) -> u64 {
         self.cache.counts().fills.load(Ordering::Relaxed)
+    }
+}
+
+fn put_request(bucket: &str, key: &str, bytes: &[u8], condition: WriteCondition) -> PutRequest {
+    PutRequest {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        attributes: ObjectAttributes::default(),
+        condition,
+        profile: None,
+        content_len: Some(bytes.len() as u64),
+        digests: ExpectedDigests::default(),
+        body: Box::new(Body(Some(Bytes::copy_from_slice(bytes)))),
     }
 }
 
@@ -635,6 +639,110 @@ fn who_waits_for_a_process_that_has_died_fetches_in_its_place() {
         assert!(matches!(other.cache.look(&block, true).await[..], [Looked::There]));
         let read = other.cache.read(&block[0], 0..MIB as u32).await.unwrap();
         assert_eq!(read.blocks[0].concat(), bytes);
+    });
+}
+
+/// Otherwise nobody fills the block for ten seconds, and each read through another gateway waits for half a second.
+#[test]
+fn a_read_that_comes_to_nothing_makes_way_for_another_to_fill() {
+    in_virtual_time(34, async |runtime| {
+        let mut sites = Sites::new(&runtime, 6, 64);
+        let other = sites.gateway().await;
+        other.put("object", &noise(4 * MIB, 1)).await;
+        // It reaches no disk.
+        let durable = std::mem::take(&mut sites.durable);
+        let one = sites.gateway().await;
+        sites.durable = durable;
+        one.get_in(BUCKET, "object", ReadRange::Whole).await.unwrap_err();
+        sites.settle().await;
+        let began = runtime.now();
+        assert!(other.whole("object").await == noise(4 * MIB, 1));
+        let took = runtime.now() - began;
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        sites.settle().await;
+        assert_eq!((one.cache.filling(), one.fills(), other.fills()), (0, 0, 1));
+    });
+}
+
+#[test]
+fn what_is_gone_from_memory_counts_as_absent() {
+    in_virtual_time(33, async |runtime| {
+        let sites = Sites::new(&runtime, 8, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        let keys = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        for key in &keys {
+            let before = sites.cached_splits().await;
+            gateway.put_in(VOLATILE, key, &noise(20_000, 1)).await.unwrap();
+            let evicted = sites.cached_splits().await.into_iter().filter(|split| !before.contains(split));
+            for split in evicted.filter(|_| !["a", "c"].contains(&&**key)) {
+                sites.remove(split).await;
+            }
+        }
+        let sizes = async |until_gap| gateway.client.sizes_of(VOLATILE, &keys, until_gap).await.unwrap();
+        let there = Some(20_000);
+        assert_eq!(sizes(false).await, [there, None, there, None, None]);
+        assert_eq!(sizes(true).await, [there]);
+
+        let absent = || WriteCondition { if_absent: true, ..WriteCondition::default() };
+        let create = |key: &str| put_request(VOLATILE, key, &noise(5_000, 2), absent());
+        let is_refused =
+            |put: &Result<ObjectInfo, ClientError>| matches!(put, Err(ClientError::PreconditionFailed(_)));
+        assert!(is_refused(&gateway.client.put(create("a")).await));
+        gateway.client.put(create("b")).await.unwrap();
+        let many = gateway.client.put_many(vec![create("c"), create("d")]).await;
+        assert!(is_refused(&many[0]) && many[1].is_ok(), "{many:?}");
+        assert_eq!(sizes(false).await, [there, Some(5_000), there, Some(5_000), None]);
+        assert_eq!(gateway.get_in(VOLATILE, "d", ReadRange::Whole).await.unwrap(), noise(5_000, 2));
+
+        let any = WriteCondition { if_match: Some(vec!["*".to_owned()]), ..WriteCondition::default() };
+        let error = gateway.client.put(put_request(VOLATILE, "e", b"bytes", any)).await.unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchKey(_)), "{error}");
+        let head = async |key: &str| {
+            let (bucket, key) = (VOLATILE.to_owned(), key.to_owned());
+            gateway.client.head(GetRequest { bucket, key, ..GetRequest::default() }).await
+        };
+        assert_eq!(head("d").await.unwrap().0.size, 5_000);
+        assert!(matches!(head("e").await.unwrap_err(), ClientError::Evicted(_)));
+        sites.settle().await;
+        assert!(matches!(head("e").await.unwrap_err(), ClientError::NoSuchKey(_)), "its row is gone too");
+    });
+}
+
+#[test]
+fn an_object_of_parts_that_is_gone_from_memory_counts_as_absent() {
+    in_virtual_time(35, async |runtime| {
+        let sites = Sites::new(&runtime, 8, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,0)").await;
+        let upload =
+            CreateUpload { bucket: VOLATILE.to_owned(), key: "a".to_owned(), ..CreateUpload::default() };
+        let upload = gateway.client.create_upload(upload).await.unwrap().id;
+        let part = UploadPartRequest {
+            bucket: VOLATILE.to_owned(),
+            key: "a".to_owned(),
+            upload: upload.clone(),
+            number: 1,
+            content_len: Some(MIB as u64),
+            digests: ExpectedDigests::default(),
+            body: Box::new(Body(Some(noise(MIB, 1).into()))),
+        };
+        let etag = gateway.client.upload_part(part).await.unwrap().etag;
+        let complete = CompleteUpload {
+            bucket: VOLATILE.to_owned(),
+            key: "a".to_owned(),
+            upload,
+            parts: vec![CompletedPart { number: 1, etag, checksums: Vec::new() }],
+            ..CompleteUpload::default()
+        };
+        gateway.client.complete_upload(complete).await.unwrap();
+        let keys = ["a".to_owned()];
+        let sizes = async || gateway.client.sizes_of(VOLATILE, &keys, false).await.unwrap();
+        assert_eq!(sizes().await, [Some(MIB as u64)]);
+        for split in sites.cached_splits().await {
+            sites.remove(split).await;
+        }
+        assert_eq!(sizes().await, [None]);
     });
 }
 

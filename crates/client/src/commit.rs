@@ -18,7 +18,7 @@ use striate_meta::records::{AbandonedParts, Bucket, Object, encode, object::Body
 use striate_meta::{Commit, MetaError, Row, Transaction, keys};
 use striate_stripe::id16;
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, WriteCondition};
 
 /// How often a transaction is submitted until its outcome is known.
 const MAX_SUBMISSIONS: u32 = 8;
@@ -33,6 +33,8 @@ pub(crate) struct Current {
     pub(crate) bucket_row: Row,
     pub(crate) row: Option<Row>,
     pub(crate) object: Option<Object>,
+    /// The object was in memory only and is not there any more. Its row is still to be replaced or removed.
+    pub(crate) is_gone: bool,
 }
 
 /// What becomes of an object's row.
@@ -120,18 +122,24 @@ pub(crate) fn fenced() -> CommitFailure {
 }
 
 impl Current {
-    /// The current object's ETag.
+    /// The current object's ETag; none of one that is gone.
     pub(crate) fn etag(&self) -> Option<&str> {
-        self.object.as_ref().map(|object| object.etag.as_str())
+        self.object.as_ref().filter(|_| !self.is_gone).map(|object| object.etag.as_str())
     }
 }
 
 impl Client {
-    /// Reads a key's current state in one request.
+    /// Reads a key's current state in one request. Where `condition` depends on whether there is an object, memory sites are asked for
+    /// one that is in memory only.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`].
-    pub(crate) async fn read_current(&self, bucket: &str, key: &str) -> Result<Current, ClientError> {
+    pub(crate) async fn read_current(
+        &self,
+        bucket: &str,
+        key: &str,
+        condition: &WriteCondition,
+    ) -> Result<Current, ClientError> {
         let keys = [keys::bucket(bucket), keys::object(bucket, key)];
         loop {
             let mut rows = self.inner.meta.get_many(&keys).await?.into_iter();
@@ -145,18 +153,23 @@ impl Client {
             if record.origin.is_some() {
                 return Err(ClientError::Elsewhere(bucket.to_owned()));
             }
-            let object = row.as_ref().map(Row::record).transpose()?;
-            return Ok(Current { bucket: record, bucket_row, row, object });
+            let object: Option<Object> = row.as_ref().map(Row::record).transpose()?;
+            let is_gone = match &object {
+                Some(object) if condition.is_any() => self.are_gone(&[object]).await?[0],
+                _ => false,
+            };
+            return Ok(Current { bucket: record, bucket_row, row, object, is_gone });
         }
     }
 
     /// Changes the object under `key`. `change` sees the current state, evaluates the request's conditions
     /// against it, may add preconditions and writes of its own, and says what to do. It is asked again after
-    /// a conflict. `current` is what the caller has read already, if it has.
+    /// a conflict. `current` is what the caller has read already under `condition`, if it has.
     pub(crate) async fn commit_object<F>(
         &self,
         bucket: &str,
         key: &str,
+        condition: &WriteCondition,
         mut current: Option<Current>,
         mut change: F,
     ) -> Result<Committed, CommitFailure>
@@ -166,7 +179,7 @@ impl Client {
         for attempt in 0..MAX_ATTEMPTS {
             let now = match current.take() {
                 Some(current) => current,
-                None => self.read_current(bucket, key).await?,
+                None => self.read_current(bucket, key, condition).await?,
             };
             let mut tx = self.transaction();
             tx.require_unchanged(now.bucket_row.key.clone(), Some(&now.bucket_row));
@@ -264,7 +277,7 @@ impl Client {
     /// After a commit of `version` that may have happened: whether it is there.
     async fn look_for(&self, bucket: &str, key: &str, version: &Bytes) -> Result<Committed, CommitFailure> {
         let unknown = |error| CommitFailure { error, unknown: true };
-        let now = self.read_current(bucket, key).await.map_err(unknown)?;
+        let now = self.read_current(bucket, key, &WriteCondition::default()).await.map_err(unknown)?;
         if now.object.is_some_and(|object| object.version == *version) {
             return Ok(Committed::Done);
         }

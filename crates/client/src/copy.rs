@@ -84,8 +84,8 @@ impl Client {
 
     /// Streams the source into a put.
     async fn copy_bytes(&self, request: &CopyRequest) -> Result<ObjectInfo, CopyFailure> {
-        let current =
-            self.read_current(&request.bucket, &request.key).await.map_err(|error| (None, error))?;
+        let current = self.read_current(&request.bucket, &request.key, &request.condition).await;
+        let current = current.map_err(|error| (None, error))?;
         let source = GetRequest {
             bucket: request.source_bucket.clone(),
             key: request.source_key.clone(),
@@ -138,48 +138,50 @@ impl Client {
         }
         let (version, modified_unix_ms) = (self.new_version().to_vec(), self.now_unix_ms());
         let class = StorageClass::of_row(class_of_copy(request));
-        let current = self.read_current(&request.bucket, &request.key).await?;
+        let current = self.read_current(&request.bucket, &request.key, &request.condition).await?;
         let sealed_otherwise = match &current.object {
             Some(old) if self.is_sealed_otherwise(&current.bucket, old, class).await? => old.body.clone(),
             _ => None,
         };
         let (mut described, mut is_recoded) = (None, false);
-        let commit = self.commit_object(&request.bucket, &request.key, Some(current), |_, now| {
-            let old = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
-            let open = |object| {
-                record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)
-            };
-            check_source(&request.source_condition, &open(old.clone())?.0)?;
-            check_write(&request.condition, &request.key, now.etag())?;
-            let is_sealed_otherwise = sealed_otherwise.is_some() && old.body == sealed_otherwise;
-            is_recoded = is_sealed_otherwise || self.is_recoded(&now.bucket, &old, class)?;
-            if is_recoded {
-                return Ok(Change::Keep);
-            }
-            let mut new = match &request.attributes {
-                Some(attributes) => record::described(attributes.clone()),
-                None => Object {
-                    storage_class: request.storage_class.clone().unwrap_or_default(),
-                    website_redirect: request.website_redirect.clone().unwrap_or_default(),
-                    ..old.clone()
-                },
-            };
-            new.tags = request.tags.clone().unwrap_or(old.tags);
-            let new = Object {
-                version: version.clone().into(),
-                modified_unix_ms,
-                owner: request.owner.clone(),
-                size: old.size,
-                etag: old.etag,
-                checksums: old.checksums,
-                profile: old.profile,
-                body: old.body,
-                ..new
-            };
-            let row = encode(&new);
-            described = Some(open(new)?.0);
-            Ok(Change::Describe(row))
-        });
+        let commit =
+            self.commit_object(&request.bucket, &request.key, &request.condition, Some(current), |_, now| {
+                let old =
+                    now.object.clone().ok_or_else(|| ClientError::NoSuchKey(request.source_key.clone()))?;
+                let open = |object| {
+                    record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)
+                };
+                check_source(&request.source_condition, &open(old.clone())?.0)?;
+                check_write(&request.condition, &request.key, now.etag())?;
+                let is_sealed_otherwise = sealed_otherwise.is_some() && old.body == sealed_otherwise;
+                is_recoded = is_sealed_otherwise || self.is_recoded(&now.bucket, &old, class)?;
+                if is_recoded {
+                    return Ok(Change::Keep);
+                }
+                let mut new = match &request.attributes {
+                    Some(attributes) => record::described(attributes.clone()),
+                    None => Object {
+                        storage_class: request.storage_class.clone().unwrap_or_default(),
+                        website_redirect: request.website_redirect.clone().unwrap_or_default(),
+                        ..old.clone()
+                    },
+                };
+                new.tags = request.tags.clone().unwrap_or(old.tags);
+                let new = Object {
+                    version: version.clone().into(),
+                    modified_unix_ms,
+                    owner: request.owner.clone(),
+                    size: old.size,
+                    etag: old.etag,
+                    checksums: old.checksums,
+                    profile: old.profile,
+                    body: old.body,
+                    ..new
+                };
+                let row = encode(&new);
+                described = Some(open(new)?.0);
+                Ok(Change::Describe(row))
+            });
         match commit.await.map_err(CommitFailure::into_error)? {
             Committed::Done if is_recoded => Ok(None),
             Committed::Done => described.map(Some).ok_or(ClientError::Conflict),

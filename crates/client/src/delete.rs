@@ -23,7 +23,9 @@ impl Client {
     ) -> Result<bool, ClientError> {
         check_key(key)?;
         let mut existed = false;
-        let commit = self.commit_object(bucket, key, None, |_, now| {
+        // A row that is left of an object that is gone from memory is removed like any other.
+        let unconditional = WriteCondition::default();
+        let commit = self.commit_object(bucket, key, &unconditional, None, |_, now| {
             existed = now.object.is_some();
             if now.object.is_none() {
                 return Ok(Change::Keep);

@@ -11,8 +11,8 @@ use crate::{Client, ClientError};
 const LOOKED_UP_AT_ONCE: usize = 512;
 
 impl Client {
-    /// The size in bytes of the object of each key, `None` where there is none. With `until_gap` the answer ends before the
-    /// first key without an object, and so do the look-ups, up to a window of them.
+    /// The size in bytes of the object of each key, `None` where there is none, or none any more in memory. With `until_gap` the
+    /// answer ends before the first key without an object, and so do the look-ups, up to a window of them.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`], and when the metadata store fails.
@@ -27,9 +27,17 @@ impl Client {
             let named = window.iter().filter(|key| check_key(key).is_ok());
             let rows: Vec<Bytes> = named.map(|key| keys::object(bucket, key)).collect();
             let mut rows = self.inner.meta.get_many(&rows).await?.into_iter();
-            for key in window {
+            let object = |key: &String| {
                 let row = check_key(key).ok().and_then(|()| rows.next().flatten());
-                let size = row.map(|row| row.record::<Object>().map(|object| object.size)).transpose()?;
+                row.map(|row| row.record::<Object>()).transpose()
+            };
+            let objects: Vec<Option<Object>> = window.iter().map(object).collect::<Result<_, _>>()?;
+            let gap = objects.iter().position(Option::is_none).filter(|_| until_gap);
+            let known: Vec<&Object> = objects[..gap.unwrap_or(objects.len())].iter().flatten().collect();
+            let mut gone = self.are_gone(&known).await?.into_iter();
+            for object in objects {
+                let there = object.filter(|_| !gone.next().unwrap_or_default());
+                let size = there.map(|object| object.size);
                 if size.is_none() && until_gap {
                     return self.checked(bucket, sizes).await;
                 }

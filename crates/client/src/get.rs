@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_meta::records::{Object, UploadPart, object::Body};
 use striate_meta::{Row, keys};
-use striate_stripe::{Phase, Sample, SampledObject, id16, is_gone_from_memory, remove_gone_from_memory};
+use striate_stripe::{Phase, Sample, SampledObject, id16, is_gone_from_memory};
 use tracing::{Instrument, debug_span};
 
 use crate::blocks::{BlockWalk, gone};
@@ -49,12 +49,16 @@ impl Budget {
 
 impl Client {
     /// The object's state, under the same conditions and range checks as a get. The range is the one that
-    /// a get would answer.
+    /// a get would answer. Of an object that is in memory only, the memory sites are asked whether they have it.
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], and those of conditions and range.
     pub async fn head(&self, request: GetRequest) -> Result<(ObjectInfo, Range<u64>), ClientError> {
-        let object = self.current_object(&request.bucket, &request.key).await?;
+        let row = self.current_row(&request.bucket, &request.key).await?;
+        let object: Object = row.record()?;
+        if self.are_gone(&[&object]).await?[0] {
+            return Err(self.evicted(&request.key, &row, &object));
+        }
         let (mut info, body) =
             record::open(request.key, object, self.inner.stripes.profiles(), ShowParts::Yes)?;
         check_read(&request.condition, &info)?;
@@ -135,20 +139,10 @@ impl Client {
             ClientError::Unreadable { .. } if self.was_on_sites_that_left(&row).await => {}
             error => return error,
         }
-        let mut tx = self.transaction();
-        let removed = row
-            .record()
-            .map_err(ClientError::from)
-            .and_then(|object| remove_gone_from_memory(&mut tx, &row, &object).map_err(ClientError::from));
-        if let Err(error) = removed {
-            return error;
+        match row.record() {
+            Ok(object) => self.evicted(key, &row, &object),
+            Err(error) => error.into(),
         }
-        let client = self.clone();
-        self.inner.runtime.spawn(async move {
-            // Who fails here leaves it to the next reader.
-            let _ = client.commit_rows(tx).await;
-        });
-        ClientError::Evicted(key.to_owned())
     }
 
     /// Whether an object was in the memory of sites that have left the cluster.

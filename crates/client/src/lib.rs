@@ -23,6 +23,7 @@ mod exist;
 mod explain;
 mod gathering;
 mod get;
+mod in_memory;
 mod ingest;
 mod list;
 mod many;

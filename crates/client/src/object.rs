@@ -85,6 +85,13 @@ pub struct WriteCondition {
     pub if_match: Option<Vec<String>>,
 }
 
+impl WriteCondition {
+    /// Whether there is one.
+    pub fn is_any(&self) -> bool {
+        self.if_absent || self.if_match.is_some()
+    }
+}
+
 /// Conditions of a read, with S3's precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCondition {

@@ -52,7 +52,7 @@ impl Client {
     /// happened.
     pub async fn put(&self, request: PutRequest) -> Result<ObjectInfo, ClientError> {
         check_key(&request.key)?;
-        let current = self.read_current(&request.bucket, &request.key).await?;
+        let current = self.read_current(&request.bucket, &request.key, &request.condition).await?;
         self.put_over(current, request, 1).await
     }
 
@@ -183,7 +183,7 @@ impl PutCommit {
             return stored.settle(Err(error.into())).await;
         }
         let new = NewVersion::of(&object);
-        let commit = client.commit_object(&bucket, &key, Some(current), |tx, now| {
+        let commit = client.commit_object(&bucket, &key, &condition, Some(current), |tx, now| {
             check_write(&condition, &key, now.etag())?;
             check_replaced(replaces, &key, now)?;
             stored.name(tx);

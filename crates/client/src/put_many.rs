@@ -43,7 +43,9 @@ impl Client {
             let wanted = rows_of(&window);
             let rows = self.inner.meta.get_many(&wanted).instrument(span.clone()).await;
             // Without rows each put asks for itself, and says what is wrong.
-            let states = states_of(&window, rows.unwrap_or_default());
+            let mut states = states_of(&window, rows.unwrap_or_default());
+            let depends = window.iter().map(|request| request.condition.is_any()).collect();
+            self.mark_gone(depends, &mut states).await;
             for (request, state) in window.into_iter().zip(states) {
                 let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
                 let client = self.clone();
@@ -63,6 +65,23 @@ impl Client {
             outcomes.push(put.await);
         }
         outcomes
+    }
+
+    /// Asks the memory sites for all objects that are in memory only and on which a put `depends`. Where that fails each put asks for
+    /// itself.
+    async fn mark_gone(&self, depends: Vec<bool>, states: &mut [Option<Current>]) {
+        let depending = states.iter_mut().zip(depends).filter(|(_, depends)| *depends);
+        let there = |state: &Option<Current>| state.as_ref().is_some_and(|current| current.object.is_some());
+        let mut depending: Vec<&mut Option<Current>> =
+            depending.map(|(state, _)| state).filter(|state| there(state)).collect();
+        let objects = depending.iter().filter_map(|state| state.as_ref()?.object.as_ref());
+        let gone = self.are_gone(&objects.collect::<Vec<_>>()).await;
+        for (position, state) in depending.iter_mut().enumerate() {
+            match (&gone, &mut **state) {
+                (Ok(gone), Some(current)) => current.is_gone = gone[position],
+                _ => **state = None,
+            }
+        }
     }
 }
 
@@ -93,7 +112,7 @@ fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Curr
         let is_here = |bucket: &Bucket| !bucket.deleting && bucket.origin.is_none();
         let bucket: Bucket = bucket_row.record().ok().filter(is_here)?;
         let object = row.as_ref().map(Row::record).transpose().ok()?;
-        Some(Current { bucket, bucket_row, row, object })
+        Some(Current { bucket, bucket_row, row, object, is_gone: false })
     };
     requests.iter().map(&mut state).collect()
 }

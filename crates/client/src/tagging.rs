@@ -6,7 +6,7 @@ use striate_meta::records::encode;
 
 use crate::commit::{Change, CommitFailure};
 use crate::record::check_key;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, WriteCondition};
 
 impl Client {
     /// The object's tags.
@@ -32,7 +32,8 @@ impl Client {
         tags: BTreeMap<String, String>,
     ) -> Result<(), ClientError> {
         check_key(key)?;
-        let commit = self.commit_object(bucket, key, None, |_, now| {
+        let unconditional = WriteCondition::default();
+        let commit = self.commit_object(bucket, key, &unconditional, None, |_, now| {
             let mut object = now.object.clone().ok_or_else(|| ClientError::NoSuchKey(key.to_owned()))?;
             if object.tags == tags {
                 return Ok(Change::Keep);

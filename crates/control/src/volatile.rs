@@ -1,26 +1,28 @@
 //! Objects of volatile buckets that are gone from memory: their rows go, also where nobody reads them.
 //!
-//! A walk over the rows of such buckets, at a bounded rate, asks the sites of each object for its splits. An object is gone by the rule of
-//! [`striate_stripe::is_gone_from_memory`], by which a read answers 404 and removes the row: never while a site that might have a split is
-//! a member and does not answer. Asking costs a site the verification of the split and does not count as a read of it, so that
-//! nothing stays in memory because it was looked at.
+//! A walk over the rows of such buckets, at a bounded rate, asks the memory sites for the splits of many objects at once. An object is
+//! gone by the rule of [`striate_stripe::is_gone_from_memory`], by which a read answers 404 and removes the row: never while a site that
+//! might have a split is a member and does not answer. Being asked costs a site a look at its index and does not count as a read, so that
+//! nothing stays in memory because it was looked at. Rows go as many in a transaction as one may have: evictions that are faster than
+//! this would let the metadata grow.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::future::join_all;
-use striate_core::{ChunkId, Generation, Profile, SiteId, StripeId, Tier};
-use striate_meta::records::{Bucket, MemoryBlock, Object, UploadPart, object::Body, upload_part};
+use striate_core::{Profile, Tier};
+use striate_meta::records::{Bucket, MemoryBlock, Object};
 use striate_meta::{Commit, Row, keys};
-use striate_site::SiteError;
-use striate_stripe::{StripeError, Stripes, id16, is_gone_from_memory, remove_gone_from_memory};
+use striate_stripe::{StripeError, Stripes, remove_gone_from_memory};
 
 use crate::rows::Rows;
 
 /// Pause between two walks.
 const WALK_EVERY: Duration = Duration::from_secs(60);
 /// Blocks of which the splits are asked for in a second, at most.
-const BLOCKS_PER_SECOND: u32 = 100;
+const BLOCKS_PER_SECOND: f64 = 5_000.0;
+/// Blocks of which the splits are asked for in one question to each site, about.
+const BLOCKS_AT_ONCE: usize = 1_000;
+/// Rows that one transaction removes: each is a precondition and at most two writes, of 103 that there may be of either.
+const ROWS_OF_A_TRANSACTION: usize = 50;
 /// A site that has not answered by then does not answer.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
 
@@ -74,75 +76,74 @@ async fn sweep_bucket(
 ) -> Result<(), StripeError> {
     let mut rows = Rows::with_prefix(&keys::objects(bucket));
     while let Some(page) = rows.next(stripes).await? {
+        let mut asked = Asked::default();
         for row in page {
             let object: Object = row.record()?;
+            let blocks = stripes.blocks_in_memory(&object).await?;
             report.objects += 1;
-            if is_gone(stripes, &object).await? && remove(stripes, &row, &object).await? {
-                report.gone += 1;
+            if !blocks.is_empty() {
+                asked.add(row, object, blocks);
+            }
+            if asked.len >= BLOCKS_AT_ONCE {
+                report.gone += std::mem::take(&mut asked).sweep(stripes).await?;
             }
         }
+        report.gone += asked.sweep(stripes).await?;
     }
     Ok(())
 }
 
-/// `false`: somebody has written the object meanwhile.
-async fn remove(stripes: &Stripes, row: &Row, object: &Object) -> Result<bool, StripeError> {
-    let mut tx = stripes.transaction();
-    remove_gone_from_memory(&mut tx, row, object)?;
-    Ok(matches!(stripes.submit(&tx).await?, Commit::Done(_)))
+/// Objects of which memory sites are asked together.
+#[derive(Default)]
+struct Asked {
+    objects: Vec<(Row, Object)>,
+    blocks: Vec<Vec<MemoryBlock>>,
+    /// Blocks of all objects.
+    len: usize,
 }
 
-async fn is_gone(stripes: &Stripes, object: &Object) -> Result<bool, StripeError> {
-    match &object.body {
-        Some(Body::Memory(list)) => is_any_gone(stripes, &list.blocks).await,
-        Some(Body::Uploaded(uploaded)) => {
-            let upload = id16(&uploaded.upload, "an upload")?;
-            let mut rows = Rows::with_prefix(&keys::parts(&upload));
-            while let Some(page) = rows.next(stripes).await? {
-                for row in page {
-                    let part: UploadPart = row.record()?;
-                    if let Some(upload_part::Body::Memory(list)) = part.body
-                        && is_any_gone(stripes, &list.blocks).await?
-                    {
-                        return Ok(true);
-                    }
-                }
-            }
-            Ok(false)
-        }
-        _ => Ok(false),
+impl Asked {
+    fn add(&mut self, row: Row, object: Object, blocks: Vec<MemoryBlock>) {
+        self.len += blocks.len();
+        self.objects.push((row, object));
+        self.blocks.push(blocks);
     }
-}
 
-async fn is_any_gone(stripes: &Stripes, blocks: &[MemoryBlock]) -> Result<bool, StripeError> {
-    let left = stripes.memory_sites_that_left(blocks).await?;
-    for block in blocks {
+    /// Removes the rows of those that are gone; answers how many. Takes as long as the rate of questions demands.
+    async fn sweep(self, stripes: &Stripes) -> Result<u64, StripeError> {
         let began = stripes.runtime().now();
-        let missing = missing(stripes, block, &left).await?;
-        if is_gone_from_memory(block, |index, site| left.contains(&site) || missing.contains(&index)) {
-            return Ok(true);
+        let gone = stripes.are_gone_from_memory(&self.blocks, ASK_WITHIN).await?;
+        let gone = self.objects.into_iter().zip(gone).filter(|(_, is_gone)| *is_gone);
+        let gone: Vec<(Row, Object)> = gone.map(|(object, _)| object).collect();
+        let mut removed = 0;
+        for rows in gone.chunks(ROWS_OF_A_TRANSACTION) {
+            removed += remove(stripes, rows).await?;
         }
-        stripes.runtime().sleep_until(began + Duration::from_secs(1) / BLOCKS_PER_SECOND).await;
+        let least = Duration::from_secs(1).mul_f64(self.len as f64 / BLOCKS_PER_SECOND);
+        stripes.runtime().sleep_until(began + least).await;
+        Ok(removed)
     }
-    Ok(false)
 }
 
-/// The splits of a block that their sites say they do not have.
-async fn missing(
-    stripes: &Stripes,
-    block: &MemoryBlock,
-    left: &BTreeSet<SiteId>,
-) -> Result<BTreeSet<usize>, StripeError> {
-    let stripe = StripeId(u128::from_be_bytes(id16(&block.content, "a block in memory")?));
-    let sites = stripes.memory_sites();
-    let asked = block.sites.iter().enumerate().filter_map(|(index, site)| {
-        let site = sites.iter().find(|known| known.id() == SiteId(*site) && !left.contains(&known.id()))?;
-        let chunk = ChunkId { stripe, index: index as u8, generation: Generation(0) };
-        Some(async move {
-            let answer = stripes.runtime().timeout(ASK_WITHIN, site.verify(chunk)).await;
-            let is_missing = matches!(answer, Ok(Err(SiteError::Missing(_) | SiteError::Corrupt { .. })));
-            is_missing.then_some(index)
-        })
-    });
-    Ok(join_all(asked).await.into_iter().flatten().collect())
+/// Removes rows that are as they were read, together; where one of them was written meanwhile, each by itself. Answers how many.
+async fn remove(stripes: &Stripes, rows: &[(Row, Object)]) -> Result<u64, StripeError> {
+    if remove_together(stripes, rows).await? {
+        return Ok(rows.len() as u64);
+    }
+    let mut removed = 0;
+    if rows.len() > 1 {
+        for row in rows {
+            removed += u64::from(remove_together(stripes, std::slice::from_ref(row)).await?);
+        }
+    }
+    Ok(removed)
+}
+
+/// `false`: somebody has written one of the objects meanwhile.
+async fn remove_together(stripes: &Stripes, rows: &[(Row, Object)]) -> Result<bool, StripeError> {
+    let mut tx = stripes.transaction();
+    for (row, object) in rows {
+        remove_gone_from_memory(&mut tx, row, object)?;
+    }
+    Ok(matches!(stripes.submit(&tx).await?, Commit::Done(_)))
 }

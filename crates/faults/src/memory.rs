@@ -150,6 +150,10 @@ impl Site for MemoryMachine {
         self.site()?.verify(chunk).await
     }
 
+    async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
+        self.site()?.has(chunks).await
+    }
+
     fn combine(&self, request: CombineRequest) -> SliceStream {
         match self.site() {
             Ok(site) => site.combine(request),

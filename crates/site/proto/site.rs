@@ -163,6 +163,21 @@ pub struct VerifyReply {
     pub chunk: ::core::option::Option<Chunk>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HasRequest {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub chunks: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HasReply {
+    #[prost(message, optional, tag = "1")]
+    pub load: ::core::option::Option<Load>,
+    #[prost(message, optional, tag = "2")]
+    pub error: ::core::option::Option<Error>,
+    /// As many as chunks were named, in their order.
+    #[prost(bool, repeated, tag = "3")]
+    pub has: ::prost::alloc::vec::Vec<bool>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProductsRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub chunk: ::prost::bytes::Bytes,
@@ -201,6 +216,9 @@ pub struct Tend {
     /// Of FILLED.
     #[prost(uint32, tag = "5")]
     pub parities: u32,
+    /// Of FILLED and GAVE_UP: the grant that this ends, as the home has numbered it. 0: none, or from before 0.5.0.
+    #[prost(uint64, tag = "6")]
+    pub grant: u64,
 }
 /// Nested message and enum types in `Tend`.
 pub mod tend {
@@ -266,6 +284,9 @@ pub struct Tended {
     pub parities: u32,
     #[prost(uint32, tag = "3")]
     pub wanted_parities: u32,
+    /// Of GRANTED. 0: from before 0.5.0.
+    #[prost(uint64, tag = "4")]
+    pub grant: u64,
 }
 /// Nested message and enum types in `Tended`.
 pub mod tended {
@@ -547,6 +568,28 @@ pub mod site_control_client {
                 .insert(GrpcMethod::new("striate.site.v1.SiteControl", "Verify"));
             self.inner.unary(req, path, codec).await
         }
+        /// Which of many chunks the site has. Nothing is read, and nothing counts as read. A site of before 0.5.0 does not know the call.
+        pub async fn has(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HasRequest>,
+        ) -> std::result::Result<tonic::Response<super::HasReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/striate.site.v1.SiteControl/Has",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("striate.site.v1.SiteControl", "Has"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The checksums of a chunk's products with 2⁰ … 2⁷ in GF(2⁸). A site of before 0.5.0 does not know the call.
         pub async fn products(
             &mut self,
@@ -647,6 +690,11 @@ pub mod site_control_server {
             &self,
             request: tonic::Request<super::VerifyRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyReply>, tonic::Status>;
+        /// Which of many chunks the site has. Nothing is read, and nothing counts as read. A site of before 0.5.0 does not know the call.
+        async fn has(
+            &self,
+            request: tonic::Request<super::HasRequest>,
+        ) -> std::result::Result<tonic::Response<super::HasReply>, tonic::Status>;
         /// The checksums of a chunk's products with 2⁰ … 2⁷ in GF(2⁸). A site of before 0.5.0 does not know the call.
         async fn products(
             &self,
@@ -908,6 +956,49 @@ pub mod site_control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = VerifySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/striate.site.v1.SiteControl/Has" => {
+                    #[allow(non_camel_case_types)]
+                    struct HasSvc<T: SiteControl>(pub Arc<T>);
+                    impl<T: SiteControl> tonic::server::UnaryService<super::HasRequest>
+                    for HasSvc<T> {
+                        type Response = super::HasReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HasRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SiteControl>::has(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HasSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

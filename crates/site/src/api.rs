@@ -175,6 +175,8 @@ pub struct Tend {
     pub reads: u32,
     /// What has become of it.
     pub matter: TendMatter,
+    /// The grant that ends when it was filled or given up; 0: none.
+    pub grant: u64,
 }
 
 /// What a gateway says of a cached block.
@@ -200,6 +202,8 @@ pub struct Tended {
     pub standing: Standing,
     /// How many parities it should have, by its popularity.
     pub wanted_parities: u8,
+    /// Of a block that who asks is to fill: the number of this grant, which only its holder knows. Else 0.
+    pub grant: u64,
 }
 
 /// Where a cached block stands.
@@ -220,6 +224,9 @@ pub enum Standing {
 pub trait BlockKeeper: Send + Sync + Debug {
     /// What the site's cache holds, and what became of chunks.
     fn view(&self) -> CacheView;
+
+    /// Which of these chunks the site has. Nothing is read, and nothing counts as read.
+    fn has(&self, chunks: &[ChunkId]) -> Vec<bool>;
 
     /// Takes note of what a gateway tells, and answers it, block by block.
     fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended>;
@@ -338,6 +345,12 @@ pub trait Site: Send + Sync + Debug {
     /// Reads the whole chunk from the medium, past the page cache, and verifies it.
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError>;
 
+    /// Which of many chunks it has, chunk by chunk. A site of the memory tier reads nothing for it, and nothing counts as read; one
+    /// that keeps durable chunks verifies each of them.
+    async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
+        has_by_verifying(self, &chunks).await
+    }
+
     /// Evaluates a combine tree whose root is this site.
     fn combine(&self, request: CombineRequest) -> SliceStream;
 
@@ -377,6 +390,22 @@ pub trait Site: Send + Sync + Debug {
 pub trait SiteDirectory: Send + Sync + Debug {
     /// The site with this number, if it is known.
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>>;
+}
+
+/// Which of many chunks a site has, one question after the other.
+pub(crate) async fn has_by_verifying(
+    site: &(impl Site + ?Sized),
+    chunks: &[ChunkId],
+) -> Result<Vec<bool>, SiteError> {
+    let mut has = Vec::with_capacity(chunks.len());
+    for &chunk in chunks {
+        has.push(match site.verify(chunk).await {
+            Ok(_) => true,
+            Err(SiteError::Missing(_) | SiteError::Corrupt { .. }) => false,
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(has)
 }
 
 /// The checksums of a chunk's products, computed here.

@@ -32,7 +32,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::api::{
     AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, DeleteRequest, LoadStream, Priority, ReadReply,
     ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus, SliceStream, Tend, Tended,
-    WriteRequest, products_by_reading,
+    WriteRequest, has_by_verifying, products_by_reading,
 };
 use crate::combine;
 use crate::identity::SiteIdentity;
@@ -450,6 +450,13 @@ impl Site for LocalSite {
         let held = Held::default().and(inner.queue.admit_bytes(Priority::Background, VERIFY_BYTES)?);
         let _operation = inner.load.begin_store_operation();
         inner.in_time(inner.store.verify_holding(chunk, held)).await
+    }
+
+    async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
+        match self.inner.keeper.get() {
+            Some(keeper) => Ok(keeper.has(&chunks)),
+            None => has_by_verifying(self, &chunks).await,
+        }
     }
 
     async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {

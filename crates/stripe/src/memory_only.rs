@@ -4,13 +4,22 @@
 //! and does not answer nobody knows; it may come back with all that it had. An object is gone when too few splits of one of its blocks can
 //! be left. Then its row is worth nothing, and whoever finds that out removes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use striate_core::SiteId;
-use striate_meta::records::{AbandonedParts, MemoryBlock, Object, encode, object::Body};
-use striate_meta::{MetaError, Row, Transaction, keys};
+use futures::future::join_all;
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
+use striate_meta::records::{
+    AbandonedParts, MemoryBlock, Object, UploadPart, encode, object::Body, upload_part,
+};
+use striate_meta::{MetaError, Row, ScanRange, Transaction, keys};
+use striate_site::Site;
 
 use crate::{StripeError, Stripes, id16};
+
+/// Rows of parts that are read together.
+const PARTS_PAGE: usize = 500;
 
 /// The number of a memory site in the process of its gateway, which nobody else sees and no row names.
 pub const OWN_MEMORY: SiteId = SiteId(u32::MAX);
@@ -25,17 +34,113 @@ impl Stripes {
         blocks: &[MemoryBlock],
     ) -> Result<BTreeSet<SiteId>, MetaError> {
         let named = blocks.iter().flat_map(|block| &block.sites).map(|site| SiteId(*site));
-        let mut named: BTreeSet<SiteId> = named.filter(|site| *site != SiteId(0)).collect();
+        self.sites_that_left(named.filter(|site| *site != SiteId(0)).collect()).await
+    }
+
+    /// Of sites that had splits those that have left the cluster.
+    async fn sites_that_left(&self, mut named: BTreeSet<SiteId>) -> Result<BTreeSet<SiteId>, MetaError> {
         let mut left = BTreeSet::new();
         // It ends with its process.
         if named.remove(&OWN_MEMORY) && !self.memory_sites().iter().any(|site| site.id() == OWN_MEMORY) {
             left.insert(OWN_MEMORY);
+        }
+        if named.is_empty() {
+            return Ok(left);
         }
         let rows: Vec<_> = named.iter().map(|site| keys::memory_site(*site)).collect();
         let rows = self.meta().get_many(&rows).await?;
         left.extend(named.into_iter().zip(rows).filter(|(_, row)| row.is_none()).map(|(site, _)| site));
         Ok(left)
     }
+
+    /// The blocks of an object that are in memory only, its parts' included.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn blocks_in_memory(&self, object: &Object) -> Result<Vec<MemoryBlock>, StripeError> {
+        let uploaded = match &object.body {
+            Some(Body::Memory(list)) => return Ok(list.blocks.clone()),
+            Some(Body::Uploaded(uploaded)) => uploaded,
+            _ => return Ok(Vec::new()),
+        };
+        let mut blocks = Vec::new();
+        let mut range = ScanRange::prefix(&keys::parts(&id16(&uploaded.upload, "an upload")?));
+        loop {
+            let rows = self.meta().scan(range.clone(), PARTS_PAGE).await?;
+            for row in &rows {
+                if let Some(upload_part::Body::Memory(list)) = row.record::<UploadPart>()?.body {
+                    blocks.extend(list.blocks);
+                }
+            }
+            match rows.last() {
+                Some(last) if rows.len() == PARTS_PAGE => {
+                    range.start = [&last.key[..], b"\0"].concat().into()
+                }
+                _ => return Ok(blocks),
+            }
+        }
+    }
+
+    /// Of each list of blocks whether any of them is gone from memory. Each site is asked once, for all splits that it should have; one
+    /// that does not answer `within` this time may have them, unless it has left the cluster. Nothing is read and nothing counts as
+    /// read, so that nothing stays in memory because somebody asked for it.
+    ///
+    /// # Errors
+    /// When the metadata store fails, and for blocks without a name.
+    pub async fn are_gone_from_memory(
+        &self,
+        lists: &[Vec<MemoryBlock>],
+        within: Duration,
+    ) -> Result<Vec<bool>, StripeError> {
+        let mut splits: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
+        for block in lists.iter().flatten() {
+            let name = name_of(block)?;
+            for (index, site) in block.sites.iter().enumerate().filter(|(_, site)| **site != 0) {
+                splits.entry(SiteId(*site)).or_default().push(split(name, index));
+            }
+        }
+        let known = self.memory_sites();
+        let ask = |(site, splits): (SiteId, Vec<ChunkId>)| {
+            let known = known.iter().find(|known| known.id() == site).map(Arc::clone);
+            async move { (site, self.missing_of(known, splits, within).await) }
+        };
+        let (mut lost, mut silent) = (HashSet::new(), BTreeSet::new());
+        for (site, missing) in join_all(splits.into_iter().map(ask)).await {
+            match missing {
+                Some(missing) => lost.extend(missing),
+                None => drop(silent.insert(site)),
+            }
+        }
+        let left = self.sites_that_left(silent).await?;
+        let is_gone = |block: &MemoryBlock| -> Result<bool, StripeError> {
+            let name = name_of(block)?;
+            let is_lost = |index, site| left.contains(&site) || lost.contains(&split(name, index));
+            Ok(is_gone_from_memory(block, is_lost))
+        };
+        let is_any_gone = |blocks: &Vec<MemoryBlock>| -> Result<bool, StripeError> {
+            blocks.iter().map(is_gone).try_fold(false, |any, gone| Ok(any || gone?))
+        };
+        lists.iter().map(is_any_gone).collect()
+    }
+
+    /// The splits that a site says it does not have; `None` if it does not say in time.
+    async fn missing_of(
+        &self,
+        site: Option<Arc<dyn Site>>,
+        splits: Vec<ChunkId>,
+        within: Duration,
+    ) -> Option<Vec<ChunkId>> {
+        let has = self.runtime().timeout(within, site?.has(splits.clone())).await.ok()?.ok()?;
+        Some(splits.into_iter().zip(has).filter(|(_, has)| !has).map(|(split, _)| split).collect())
+    }
+}
+
+fn name_of(block: &MemoryBlock) -> Result<StripeId, StripeError> {
+    Ok(StripeId(u128::from_be_bytes(id16(&block.content, "a block in memory")?)))
+}
+
+fn split(name: StripeId, index: usize) -> ChunkId {
+    ChunkId { stripe: name, index: index as u8, generation: Generation(0) }
 }
 
 /// Whether too few splits of a block are left, where those are lost of which `is_lost` says so, by their numbers and sites, and those

@@ -149,6 +149,10 @@ impl Site for DistantSite {
         self.call((0, 0), move |site| async move { site.verify(chunk).await }).await
     }
 
+    async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
+        self.call((0, 0), move |site| async move { site.has(chunks).await }).await
+    }
+
     /// The request's way there takes no time of its own: the first slice's way back is long enough.
     fn combine(&self, request: CombineRequest) -> SliceStream {
         let way = self.way.clone();

@@ -151,15 +151,16 @@ impl Client {
             ..upload.record.template.clone().unwrap_or_default()
         };
         let new = NewVersion::of(&object);
-        let commit = self.commit_object(&request.bucket, &request.key, None, |tx, now| {
-            check_write(&request.condition, &request.key, now.etag())?;
-            tx.require(Precondition::Version(upload.row.key.clone(), upload.row.version));
-            tx.delete(upload.row.key.clone());
-            if !checked.left_out.is_empty() {
-                abandon_parts(tx, &upload.id, checked.left_out.clone());
-            }
-            Ok(Change::Replace(new.clone()))
-        });
+        let commit =
+            self.commit_object(&request.bucket, &request.key, &request.condition, None, |tx, now| {
+                check_write(&request.condition, &request.key, now.etag())?;
+                tx.require(Precondition::Version(upload.row.key.clone(), upload.row.version));
+                tx.delete(upload.row.key.clone());
+                if !checked.left_out.is_empty() {
+                    abandon_parts(tx, &upload.id, checked.left_out.clone());
+                }
+                Ok(Change::Replace(new.clone()))
+            });
         match commit.await.map_err(CommitFailure::into_error)? {
             Committed::Done => Ok(Some(object)),
             Committed::Fenced => Ok(None),

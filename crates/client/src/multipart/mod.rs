@@ -13,7 +13,7 @@ use striate_meta::{Row, keys};
 
 use crate::commit::{CommitFailure, abandon_parts};
 use crate::record::{self, check_key};
-use crate::{Client, ClientError, CreateUpload, UploadInfo};
+use crate::{Client, ClientError, CreateUpload, UploadInfo, WriteCondition};
 
 /// Attempts of an optimistic change of an upload's row.
 const MAX_ATTEMPTS: u32 = 64;
@@ -67,7 +67,7 @@ impl Client {
         let mut id = [0; 16];
         self.inner.runtime.fill_secret(&mut id);
         for attempt in 0..MAX_ATTEMPTS {
-            let now = self.read_current(&request.bucket, &request.key).await?;
+            let now = self.read_current(&request.bucket, &request.key, &WriteCondition::default()).await?;
             let mut template = record::described(request.attributes.clone());
             template.profile = self.profile_for(request.profile, template.class(), &now.bucket)?.to_string();
             let upload = Upload {

@@ -60,6 +60,7 @@ pub struct BreakableSite {
     /// What it tells of the bytes that reads take from it in a second.
     pub read_rate: Mutex<Option<u64>>,
     asked: AtomicUsize,
+    asked_for_many: AtomicUsize,
     here: Weak<Self>,
     /// The sites that it can reach.
     pub neighbours: Mutex<Arc<Neighbours>>,
@@ -116,6 +117,7 @@ impl BreakableSite {
             told: Mutex::default(),
             read_rate: Mutex::default(),
             asked: AtomicUsize::new(0),
+            asked_for_many: AtomicUsize::new(0),
         })
     }
 
@@ -138,6 +140,11 @@ impl BreakableSite {
     /// How often it was asked for its status.
     pub fn times_asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// How often it was asked which of many chunks it has.
+    pub fn times_asked_for_many(&self) -> usize {
+        self.asked_for_many.load(Ordering::Relaxed)
     }
 
     fn directory(&self) -> Arc<dyn SiteDirectory> {
@@ -269,6 +276,13 @@ impl Site for BreakableSite {
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
         self.chunk(chunk).map(|(_, info)| info)
+    }
+
+    async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
+        self.up()?;
+        self.asked_for_many.fetch_add(1, Ordering::Relaxed);
+        self.wait().await;
+        Ok(chunks.into_iter().map(|chunk| self.chunk(chunk).is_ok()).collect())
     }
 
     fn combine(&self, request: CombineRequest) -> SliceStream {

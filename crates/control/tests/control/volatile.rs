@@ -157,13 +157,44 @@ async fn an_object_of_parts_goes_with_its_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_walk_asks_at_a_bounded_rate() {
+async fn a_walk_asks_for_many_objects_at_once_and_at_a_bounded_rate() {
     let memory = Memory::new().await;
-    for number in 0..300 {
+    for number in 0..3_000 {
         let blocks = vec![memory.block(number).await];
         memory.put(&number.to_string(), in_memory(blocks)).await;
     }
     let began = memory.cluster.runtime.now();
-    assert_eq!(memory.sweep().await.objects, 300);
-    assert!(memory.cluster.runtime.now() - began >= Duration::from_secs(3));
+    assert_eq!(memory.sweep().await.objects, 3_000);
+    let took = memory.cluster.runtime.now() - began;
+    assert!((0.59..1.0).contains(&took.as_secs_f64()), "{took:?}");
+    for site in &memory.sites {
+        assert_eq!(site.times_asked_for_many(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_go_many_in_a_transaction_and_one_that_was_written_meanwhile_stays() {
+    let memory = Memory::new().await;
+    for number in 0..300 {
+        let blocks = vec![memory.block(number).await];
+        memory.put(&format!("{number:03}"), in_memory(blocks)).await;
+        memory.lose(0, number);
+        memory.lose(1, number);
+    }
+    let commits = async || {
+        memory.put_row("revision".into(), Bytes::new()).await;
+        memory.client().meta().get(b"revision").await.unwrap().unwrap().version.0
+    };
+    let again = in_memory(vec![memory.block(1_000).await]);
+    let before = commits().await;
+    // Written again while sites are asked.
+    *memory.sites[2].lag.lock() = Duration::from_millis(10);
+    let written = async {
+        memory.cluster.runtime.sleep(Duration::from_millis(5)).await;
+        memory.put("007", again).await;
+    };
+    let (report, ()) = futures::join!(memory.sweep(), written);
+    assert_eq!((report.gone, memory.left().await), (299, vec!["007".to_owned()]));
+    let took = commits().await - before;
+    assert!((6..=6 + 50 + 3).contains(&took), "{took} commits");
 }

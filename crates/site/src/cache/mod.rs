@@ -209,9 +209,9 @@ impl CacheStore {
         view
     }
 
-    /// Whether a chunk is here, without counting it as read.
+    /// Whether a chunk is here and not known to be damaged, without counting it as read.
     pub fn has(&self, chunk: ChunkId) -> bool {
-        self.shard(chunk).lock().peek(chunk).is_some()
+        self.shard(chunk).lock().has(chunk)
     }
 
     fn number_of(&self, chunk: ChunkId) -> usize {

@@ -50,6 +50,11 @@ impl Shard {
         Some(self.nodes.get(*self.slots.get(&chunk)?).into())
     }
 
+    /// Whether there is an entry that is not known to be damaged.
+    pub(super) fn has(&self, chunk: ChunkId) -> bool {
+        self.slots.get(&chunk).is_some_and(|slot| !self.nodes.get(*slot).is_damaged)
+    }
+
     /// An entry that is read now.
     pub(super) fn read(&mut self, chunk: ChunkId) -> Option<Entry> {
         let slot = *self.slots.get(&chunk)?;

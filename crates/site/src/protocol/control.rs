@@ -107,6 +107,7 @@ pub(crate) fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
             reads: tend.reads,
             matter: matter.into(),
             parities: parities.into(),
+            grant: tend.grant,
         }
     };
     messages::TendRequest { blocks: blocks.iter().map(message).collect() }
@@ -128,7 +129,7 @@ pub(crate) fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, S
         };
         let name: [u8; 16] = tend.name[..].try_into().map_err(|_| malformed())?;
         let (name, split_len, reads) = (StripeId::from_bytes(name), tend.split_len, tend.reads);
-        Ok(Tend { name, split_len, reads, matter })
+        Ok(Tend { name, split_len, reads, matter, grant: tend.grant })
     };
     request.blocks.into_iter().map(tend).collect()
 }
@@ -145,6 +146,7 @@ pub(crate) fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
             standing: standing.into(),
             parities: parities.into(),
             wanted_parities: tended.wanted_parities.into(),
+            grant: tended.grant,
         }
     };
     blocks.into_iter().map(message).collect()
@@ -159,7 +161,7 @@ pub(crate) fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
             messages::tended::Standing::Granted => Standing::Granted,
             messages::tended::Standing::Filling => Standing::Filling,
         };
-        Tended { standing, wanted_parities: most(tended.wanted_parities) }
+        Tended { standing, wanted_parities: most(tended.wanted_parities), grant: tended.grant }
     };
     blocks.into_iter().map(tended).collect()
 }

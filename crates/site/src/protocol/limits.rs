@@ -24,6 +24,8 @@ pub(crate) const MAX_DELETED_CHUNKS: usize = 8192;
 pub(crate) const MAX_LISTED_CHUNKS: usize = 8192;
 /// Most cached blocks that one message tells of.
 pub(crate) const MAX_TENDED_BLOCKS: usize = 4096;
+/// Most chunks of which one message asks whether the site has them.
+pub(crate) const MAX_ASKED_CHUNKS: usize = 8192;
 /// Most header fields of a request.
 pub(crate) const MAX_HEADERS: usize = 32;
 /// Longest list of header fields, in bytes.

@@ -30,7 +30,7 @@ use striate_runtime::Runtime;
 
 use crate::api::{
     AssembleRequest, ChunkPage, CombineRequest, DeleteRequest, LoadStream, ReadRequest, ReadStream, Site,
-    SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest, products_by_reading,
+    SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest, has_by_verifying, products_by_reading,
 };
 use crate::combine;
 use crate::granule;
@@ -39,7 +39,9 @@ use crate::protocol::control::messages;
 use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
 use crate::protocol::hello::Welcome;
-use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS, REPLY_TIMEOUT};
+use crate::protocol::limits::{
+    MAX_ASKED_CHUNKS, MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS, REPLY_TIMEOUT,
+};
 use crate::protocol::{AMEND_PATH, ASSEMBLE_PATH, CHUNK_PATH, COMBINE_PATH};
 use crate::store::ChunkInfo;
 use crate::transport::Connector;
@@ -298,6 +300,27 @@ impl Site for RemoteSite {
         self.inner.control_outcome(reply.load, reply.error)?;
         let info = reply.chunk.ok_or_else(|| self.inner.endpoint().unavailable("an empty reply"))?;
         convert::chunk_info(info)
+    }
+
+    async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
+        let mut all = Vec::with_capacity(chunks.len());
+        for asked in chunks.chunks(MAX_ASKED_CHUNKS) {
+            let message =
+                messages::HasRequest { chunks: asked.iter().copied().map(convert::chunk_bytes).collect() };
+            let reply = match self.inner.control.client().has(message).await {
+                Ok(reply) => reply.into_inner(),
+                Err(status) if status.code() == tonic::Code::Unimplemented => {
+                    return has_by_verifying(self, &chunks).await;
+                }
+                Err(status) => return Err(error_of(status, self.inner.endpoint())),
+            };
+            self.inner.control_outcome(reply.load, reply.error)?;
+            if reply.has.len() != asked.len() {
+                return Err(self.inner.endpoint().unavailable("it answered for other chunks"));
+            }
+            all.extend(reply.has);
+        }
+        Ok(all)
     }
 
     async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {

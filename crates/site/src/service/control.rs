@@ -11,7 +11,9 @@ use crate::api::{DeleteRequest, Site, SiteError};
 use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControl;
 use crate::protocol::control::{self, messages};
-use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS, MAX_TENDED_BLOCKS};
+use crate::protocol::limits::{
+    MAX_ASKED_CHUNKS, MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS, MAX_TENDED_BLOCKS,
+};
 
 /// The server of [`messages`]. Requests reach it only from peers with a right to it.
 pub(super) struct Control {
@@ -56,6 +58,16 @@ impl Control {
         }
         let blocks = self.site.tend(control::tend_blocks(request)?).await?;
         Ok(messages::TendReply { load: self.load(), error: None, blocks: control::tended_messages(blocks) })
+    }
+
+    async fn has_which(&self, request: messages::HasRequest) -> Result<messages::HasReply, SiteError> {
+        if request.chunks.len() > MAX_ASKED_CHUNKS {
+            let reason = format!("more than {MAX_ASKED_CHUNKS} chunks in one question");
+            return Err(SiteError::BadRequest(reason));
+        }
+        let chunks = request.chunks.iter().map(|chunk| control::chunk_id(chunk)).collect::<Result<_, _>>()?;
+        let has = self.site.has(chunks).await?;
+        Ok(messages::HasReply { load: self.load(), error: None, has })
     }
 
     async fn check(&self, request: messages::VerifyRequest) -> Result<messages::VerifyReply, SiteError> {
@@ -118,6 +130,18 @@ impl SiteControl for Control {
         request: Request<messages::VerifyRequest>,
     ) -> Result<Response<messages::VerifyReply>, Status> {
         let reply = self.check(request.into_inner()).await.unwrap_or_else(|error| messages::VerifyReply {
+            load: self.load(),
+            error: Some(control::error_message(&error)),
+            ..Default::default()
+        });
+        Ok(Response::new(reply))
+    }
+
+    async fn has(
+        &self,
+        request: Request<messages::HasRequest>,
+    ) -> Result<Response<messages::HasReply>, Status> {
+        let reply = self.has_which(request.into_inner()).await.unwrap_or_else(|error| messages::HasReply {
             load: self.load(),
             error: Some(control::error_message(&error)),
             ..Default::default()

@@ -371,6 +371,7 @@ impl Subject {
         let request = AssembleRequest { chunk: chunk(9), crc32c, combination, windows: Vec::new() };
         self.site.assemble(request.clone()).await.expect("it is what it must be");
         let info = self.site.verify(chunk(9)).await.expect("it is there");
+        assert_eq!(self.site.has(vec![chunk(10), chunk(9)]).await, Ok(vec![false, true]));
         assert_eq!((info.len, info.crc32c), (10_000, request.crc32c));
         self.site.assemble(request.clone()).await.expect("the same chunk again is accepted");
 

@@ -16,11 +16,19 @@ use super::span::{MemoryBlock, Span, Stored};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
+/// What a query finds cached.
+#[derive(Default)]
+pub struct FoundCached {
+    /// The cached form of each span's block or extent; `None` where it is read from where it is kept. Empty if that is everywhere.
+    pub forms: Vec<Option<Arc<OpenedStripe>>>,
+    /// Dropped when the query has ended, however it ends: what was expected of it and has not come by then is given up.
+    pub expected: Option<Box<dyn Send>>,
+}
+
 /// What knows which blocks are cached.
 pub trait BlockCache: Send + Sync {
-    /// The cached form of each span's block or extent; `None` where it is read from where it is kept. Called once for a query, before
-    /// anything else is looked up.
-    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<Option<Arc<OpenedStripe>>>>;
+    /// What of the spans is cached. Called once for a query, before anything else is looked up.
+    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, FoundCached>;
 
     /// What a read of a block or an extent would find cached, in words, as far as this process knows. Asks nobody.
     fn explain(&self, of: &Stored) -> String;

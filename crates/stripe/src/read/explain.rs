@@ -115,7 +115,7 @@ impl Reads {
         let is_in_memory = |span: &&Span| matches!(span.of, Stored::Memory(_));
         let in_memory: Vec<Span> = spans.iter().filter(is_in_memory).cloned().collect();
         let mut forms = match self.shared.cache() {
-            Some(cache) if !in_memory.is_empty() => cache.find(&in_memory).await,
+            Some(cache) if !in_memory.is_empty() => cache.find(&in_memory).await.forms,
             _ => Vec::new(),
         }
         .into_iter();

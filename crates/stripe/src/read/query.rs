@@ -34,7 +34,7 @@ use striate_runtime::Instant;
 use striate_site::SiteError;
 use tracing::{Instrument, debug_span};
 
-use super::cached::{ServedFrom, Source};
+use super::cached::{FoundCached, ServedFrom, Source};
 use super::gathering::{Piece, StripeRead, matches_checksum, trim};
 use super::located::Located;
 use super::measure::Phase;
@@ -137,7 +137,7 @@ impl Reads {
         source: Source,
     ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
-        let located = self.located(spans, source, &mut stats).await?;
+        let (located, _expected) = self.located(spans, source, &mut stats).await?;
         let bytes = located.bytes_in_memory(&*self.shared.options.read_policy, self.can_be_asked());
         let share = budget.acquire(bytes).await?;
         let mut read = vec![Vec::new(); spans.len()];
@@ -157,7 +157,7 @@ impl Reads {
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
         let mut stats = ReadStats::default();
-        let located = self.located(spans, source, &mut stats).await?;
+        let (located, _expected) = self.located(spans, source, &mut stats).await?;
         let hand_out = self.telling_cache(spans, source, hand_out);
         self.gather(spans, located, Purpose::Ahead, budget, stats, hand_out).await
     }
@@ -178,23 +178,24 @@ impl Reads {
         }
     }
 
-    /// The stripes of spans, looked up together.
+    /// The stripes of spans, looked up together; and what the cache expects of the query, to be kept until its end.
     async fn located(
         &self,
         spans: &[Span],
         source: Source,
         stats: &mut ReadStats,
-    ) -> Result<Located, StripeError> {
+    ) -> Result<(Located, Option<Box<dyn Send>>), StripeError> {
         let began = self.shared.runtime.now();
-        let cached = match self.shared.cache().filter(|_| source == Source::Nearest) {
+        let FoundCached { forms, expected } = match self.shared.cache().filter(|_| source == Source::Nearest)
+        {
             Some(cache) => cache.find(spans).await,
-            None => Vec::new(),
+            None => FoundCached::default(),
         };
-        let looking_up = Located::look_up(&self.shared.table, &self.shared.sites, spans, &cached);
+        let looking_up = Located::look_up(&self.shared.table, &self.shared.sites, spans, &forms);
         let located = looking_up.instrument(debug_span!("metadata")).await?;
         stats.metadata = self.shared.runtime.now() - began;
         self.shared.measures.took(Phase::Metadata, stats.metadata);
-        Ok(located)
+        Ok((located, expected))
     }
 
     /// Plans and reads spans whose stripes are known.
