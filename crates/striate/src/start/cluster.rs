@@ -39,7 +39,7 @@ use super::plan::{OpenPlan, StartPlan};
 use super::roster::{Member, RequiredFormats, Roster};
 use super::sealing::{self, SealingBytes};
 use super::site::{DiskSite, meta_folder, rack_of};
-use crate::resident::resident_bytes;
+use crate::resident::ResidentMemory;
 use shared::Followed;
 
 /// What a start is told besides its directories.
@@ -391,7 +391,8 @@ fn memory_site(
     cluster: ClusterId,
     options: CacheOptions,
 ) -> Outcome<Arc<CacheStore>> {
-    let store = CacheStore::within_process(options, resident_bytes)
+    let process = Arc::new(ResidentMemory::new(runtime.clone()));
+    let store = CacheStore::within_process(options, process)
         .map_err(|error| Failure::refused(format!("--cache-mib: {error}")))?;
     let store = Arc::new(store);
     let identity = SiteIdentity { cluster, site: OWN_MEMORY, rack: RackId("memory".to_owned()) };
