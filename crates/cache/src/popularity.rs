@@ -12,6 +12,7 @@ use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::Stored;
 
 use crate::cache::Inner;
+use crate::fates::Fate;
 use crate::homes::Question;
 use crate::known::{Due, Sites, code};
 use crate::refill::Refill;
@@ -56,6 +57,7 @@ impl Inner {
         self.tell(question.home, vec![question.tend(0, TendMatter::GaveUp)]).await;
         if self.refill(question, of, whole, ChunkSet::first(1), live).await == Refill::NoRoom {
             self.known.forget(question.name);
+            self.fates.note(question.name, Fate::Gone);
         }
     }
 

@@ -32,6 +32,10 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
         page.head(name, "counter", help);
         page.value(name, &[], value);
     }
+    let name = "striate_cache_invalidated_total";
+    page.head(name, "counter", "Blocks of volatile buckets that were taken out of memory, by why.");
+    page.value(name, &[("cause", "deleted")], cache.deleted);
+    page.value(name, &[("cause", "overwritten")], cache.overwritten);
     if let Some(percent) = cache.imbalance() {
         page.head(
             "striate_cache_imbalance_ratio",
@@ -60,6 +64,11 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
             origins.revalidations,
         ),
         ("striate_origin_changes_total", "Of these, those after which it did not.", origins.changes),
+        (
+            "striate_origin_fenced_total",
+            "Objects elsewhere of which what was known does not hold any more, because they were written through Striate.",
+            origins.fenced,
+        ),
         ("striate_origin_passed_by_total", "Reads of objects elsewhere beside the cache.", origins.passed_by),
         (
             "striate_origin_cached_writes_total",
@@ -79,14 +88,21 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
 
 fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
     type Measure = fn(&MemorySiteState) -> u64;
-    let per_site: [(&str, &str, &str, Measure); 12] = [
+    let per_site: [(&str, &str, &str, Measure); 15] = [
         ("striate_memory_site_up", "gauge", "1 when the memory site answers.", |site| {
             (site.state == "ok").into()
         }),
         ("striate_memory_site_bound_bytes", "gauge", "Memory that it may take.", |site| site.bound_bytes),
         ("striate_memory_site_charged_bytes", "gauge", "Memory that it takes.", |site| site.charged_bytes),
         ("striate_memory_site_splits", "gauge", "Splits of cached blocks.", |site| site.splits),
+        ("striate_memory_site_data_bytes", "gauge", "Bytes of its data splits.", |site| site.data_bytes),
         ("striate_memory_site_parity_bytes", "gauge", "Bytes of its parities.", |site| site.parity_bytes),
+        (
+            "striate_memory_site_other_bytes",
+            "gauge",
+            "Of the memory that it takes, the index, blocks on their way and other memory of its process.",
+            |site| site.other_bytes,
+        ),
         ("striate_memory_site_hits_total", "counter", "Reads of splits that found them.", |site| site.hits),
         ("striate_memory_site_misses_total", "counter", "Reads that did not.", |site| site.misses),
         ("striate_memory_site_read_bytes_total", "counter", "Bytes that were read.", |site| site.read_bytes),
@@ -96,6 +112,12 @@ fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
         ("striate_memory_site_evicted_parities_total", "counter", "Parities evicted.", |site| {
             site.evicted_parities
         }),
+        (
+            "striate_memory_site_deleted_total",
+            "counter",
+            "Splits deleted, because their object was.",
+            |site| site.deleted,
+        ),
         ("striate_memory_site_refused_total", "counter", "Splits for which nothing could go.", |site| {
             site.refused
         }),
@@ -106,8 +128,23 @@ fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
     for (name, kind, help, measure) in per_site {
         page.head(name, kind, help);
         for site in sites {
-            let number = site.site.map_or_else(|| "own".to_owned(), |number| number.to_string());
+            let number = number_of(site);
             page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], measure(site));
         }
     }
+    let name = "striate_memory_site_blocks";
+    page.head(name, "gauge", "Cached blocks whose home it is, by how many parities they have.");
+    for site in sites {
+        let number = number_of(site);
+        for (parities, blocks) in site.blocks_by_parities.iter().enumerate() {
+            let parities = parities.to_string();
+            let labels =
+                [("site", number.as_str()), ("rack", site.rack.as_str()), ("parities", parities.as_str())];
+            page.value(name, &labels, *blocks);
+        }
+    }
+}
+
+fn number_of(site: &MemorySiteState) -> String {
+    site.site.map_or_else(|| "own".to_owned(), |number| number.to_string())
 }
