@@ -19,10 +19,11 @@ use striate_plan::splits::SPLIT_BYTES;
 use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::{
-    BlockCache, FoundCached, MemoryBlock, ServedFrom, Span, Stored, StripeError, Stripes, WeakStripes,
+    BlockCache, FoundCached, Invalidation, MemoryBlock, ServedFrom, Span, StripeError, Stripes, WeakStripes,
 };
 use tokio::sync::Semaphore;
 
+use crate::fates::Fates;
 use crate::filling::Filling;
 use crate::known::{KnownBlocks, Sites};
 use crate::refill::Pace;
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) stripes: WeakStripes,
     sites: Mutex<Tier>,
     pub(crate) known: KnownBlocks,
+    pub(crate) fates: Fates,
     pub(crate) filling: Mutex<Filling>,
     /// KiB that may be on their way, and what is left of them.
     pub(crate) kib_on_the_way: u32,
@@ -94,6 +96,7 @@ impl Cache {
             stripes: stripes.downgrade(),
             sites: Mutex::default(),
             known: KnownBlocks::new(),
+            fates: Fates::new(),
             filling: Mutex::default(),
             kib_on_the_way,
             on_the_way: Semaphore::new(kib_on_the_way as usize),
@@ -131,8 +134,8 @@ impl BlockCache for Cache {
         self.inner.find(spans).boxed()
     }
 
-    fn explain(&self, of: &Stored) -> String {
-        self.inner.explain(of)
+    fn explain<'a>(&'a self, of: &'a [Span]) -> BoxFuture<'a, Vec<String>> {
+        self.inner.explain(of).boxed()
     }
 
     fn written(&self, block: &Block, bytes: &Bytes) {
@@ -148,12 +151,16 @@ impl BlockCache for Cache {
         self.inner.keep(bytes, most_splits, parities).boxed()
     }
 
-    fn forget(&self, block: MemoryBlock) {
-        self.inner.forget(block);
+    fn forget(&self, block: MemoryBlock, cause: Invalidation) {
+        self.inner.forget(block, cause);
     }
 
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom) {
         self.inner.after_read(span, bytes, from);
+    }
+
+    fn failed(&self, span: &Span, error: &StripeError) {
+        self.inner.after_failure(span, error);
     }
 }
 

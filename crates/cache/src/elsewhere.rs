@@ -14,6 +14,7 @@ use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
 
 use crate::Cache;
 use crate::cache::Inner;
+use crate::fates::Fate;
 use crate::homes::{Learned, Question};
 use crate::known::Sites;
 use crate::splits::split_len;
@@ -151,7 +152,9 @@ impl Cache {
         let Some(question) = self.inner.question(&of, &live) else { return Err(Missed::default()) };
         // First read the splits that are there: once the block is forgotten, its home must be asked again.
         let parts = splits_of(&stripes, question.name, of).await;
-        self.inner.known.forget(question.name);
+        if self.inner.known.forget(question.name) {
+            self.inner.fates.note(question.name, Fate::Gone);
+        }
         let fill = match self.inner.tend(&[question], 1, TendMatter::Lost).await[..] {
             [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
                 let _expected = self.inner.learn(&question, tended, &live);
@@ -174,6 +177,11 @@ impl Cache {
     pub fn fetched(&self, len: u64, cached: u64) {
         let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
         self.inner.counts.count(outcome, len, cached);
+    }
+
+    /// Counts a read of `len` bytes of a block that is kept elsewhere and could not be had.
+    pub fn failed(&self, len: u64) {
+        self.inner.counts.count(ReadOutcome::Error, len, 0);
     }
 
     /// Counts a read of `len` bytes that passed by the tier.
@@ -219,10 +227,10 @@ impl BlockFill {
         });
     }
 
-    async fn write(&self, pieces: &[Bytes]) -> Option<usize> {
+    async fn write(&self, pieces: &[Bytes]) -> Result<usize, Fate> {
         let kib = self.cache.kib_of_fill(&self.question, self.parities);
         let room = self.cache.runtime.timeout(WAIT_FOR_ROOM, self.cache.on_the_way.acquire_many(kib)).await;
-        let _on_the_way = room.ok()?.ok()?;
+        let Ok(Ok(_on_the_way)) = room else { return Err(Fate::TooMuchOnTheWay) };
         self.cache.write_block(&self.question, pieces, self.parities, &self.live).await
     }
 }
@@ -233,7 +241,7 @@ impl Drop for BlockFill {
             return;
         }
         let (cache, question, live) = (self.cache.clone(), self.question, self.live.clone());
-        self.cache.runtime.spawn(async move { cache.end_fill(question, None, &live).await });
+        self.cache.runtime.spawn(async move { cache.end_fill(question, Err(Fate::NotRead), &live).await });
     }
 }
 

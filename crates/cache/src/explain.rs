@@ -1,42 +1,125 @@
-//! What a read would find in memory, in words.
+//! What a read would find in memory, in words, and why not where it would not.
 
-use striate_stripe::Stored;
+use std::time::Duration;
+
+use futures::future::join_all;
+use striate_core::{ChunkId, Generation, SiteId};
+use striate_site::SiteError;
+use striate_stripe::{OpenedStripe, Span, Stored};
 
 use crate::cache::Inner;
+use crate::fates::Fate;
+use crate::homes::Question;
+use crate::known::Sites;
 use crate::volatile::recorded;
+
+/// Blocks of which memory sites are asked; of further ones only what is known is said. A site reads a split to the end to answer.
+const MOST_ASKED: usize = 64;
+/// A memory site that has not answered by then does not answer.
+const ASK_WITHIN: Duration = Duration::from_secs(2);
+
+/// What memory sites have of a block.
+struct Found {
+    /// Its splits and parities that are there.
+    there: usize,
+    /// All that there were.
+    of: usize,
+    /// Whether all sites have answered.
+    is_certain: bool,
+}
 
 impl Inner {
     /// See [`BlockCache::explain`](striate_stripe::BlockCache::explain).
-    pub(crate) fn explain(&self, of: &Stored) -> String {
-        if let Some((_, placed)) = recorded(of) {
-            return format!("in memory only: {}", splits_and_parities(placed.splits, placed.sites.len()));
-        }
+    pub(crate) async fn explain(&self, spans: &[Span]) -> Vec<String> {
+        let explain = |(number, span): (usize, &Span)| {
+            let (of, is_asked) = (span.of.clone(), number < MOST_ASKED);
+            async move { self.explain_one(&of, is_asked).await }
+        };
+        join_all(spans.iter().enumerate().map(explain)).await
+    }
+
+    async fn explain_one(&self, of: &Stored, is_asked: bool) -> String {
         let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
         let live = self.live(&stripes);
-        let Some(question) = self.question(of, &live) else { return "no memory site answers".to_owned() };
-        let Some(form) = self.known.form(question.name, &live) else {
-            let is_on_its_way = self.ended(question.name).is_some();
-            let state = if is_on_its_way {
-                "being written to memory"
-            } else {
-                "not in memory, as far as this gateway knows"
-            };
-            return match live.sites.len() {
-                1 => state.to_owned(),
-                _ => format!("{state}; its home is memory site {}", question.home),
-            };
-        };
-        if live.sites.len() == 1 {
-            return "in memory, whole".to_owned();
+        if let Some((block, placed)) = recorded(of) {
+            let form = format!("in memory only: {}", splits_and_parities(placed.splits, placed.sites.len()));
+            let Ok(opened) = self.known.recorded(block, placed, self.runtime.now()) else { return form };
+            return self.compared(form, &opened, is_asked).await;
         }
-        let sites: Vec<String> =
-            form.record.locations.iter().filter(|at| at.site != 0).map(|at| at.site.to_string()).collect();
-        format!(
-            "in memory: {}, on memory sites {}",
-            splits_and_parities(question.splits(), sites.len()),
-            sites.join(", ")
-        )
+        let Some(question) = self.question(of, &live) else {
+            return "not in memory: no memory site answers".to_owned();
+        };
+        match self.known.form(question.name, &live) {
+            Some(opened) => {
+                let form = form_of(&question, &opened, &live);
+                self.compared(form, &opened, is_asked).await
+            }
+            None => self.explain_absent(&question, &live),
+        }
     }
+
+    /// Of a block that this process does not know to be in memory.
+    fn explain_absent(&self, question: &Question, live: &Sites) -> String {
+        let state = if self.ended(question.name).is_some() {
+            "being written to memory".to_owned()
+        } else if let Some(fate) = self.fates.of(question.name) {
+            format!("not in memory: {}", fate.reason())
+        } else {
+            "not in memory, as far as this gateway knows, which has not read it of late".to_owned()
+        };
+        match live.sites.len() {
+            1 => state,
+            _ => format!("{state}; its home is memory site {}", question.home),
+        }
+    }
+
+    /// `form`, or what memory sites say that is missing of it.
+    async fn compared(&self, form: String, opened: &OpenedStripe, is_asked: bool) -> String {
+        if !is_asked {
+            return form;
+        }
+        match self.look_for_splits(opened).await {
+            Found { is_certain: false, .. } => format!("{form}; not all of their sites answer"),
+            Found { there: 0, .. } => format!("not in memory any more: {}", Fate::Gone.reason()),
+            Found { there, of, .. } if there < of => format!("{form}; {there} of {of} are still there"),
+            Found { .. } => form,
+        }
+    }
+
+    /// Asks memory sites for the splits and parities of a block. That does not count as reading them.
+    async fn look_for_splits(&self, opened: &OpenedStripe) -> Found {
+        let ask = |(index, site): (usize, SiteId)| async move {
+            let chunk = ChunkId { stripe: opened.id, index: index as u8, generation: Generation(0) };
+            let site = self.site(site)?;
+            match self.runtime.timeout(ASK_WITHIN, site.verify(chunk)).await.ok()? {
+                Ok(_) => Some(true),
+                Err(SiteError::Missing(_) | SiteError::Corrupt { .. }) => Some(false),
+                Err(_) => None,
+            }
+        };
+        let sites = opened.record.locations.iter().map(|at| SiteId(at.site)).enumerate();
+        let asked = sites.filter(|(_, site)| site.0 > 0).map(ask);
+        let answers = join_all(asked).await;
+        Found {
+            there: answers.iter().filter(|answer| **answer == Some(true)).count(),
+            of: answers.len(),
+            is_certain: answers.iter().all(Option::is_some),
+        }
+    }
+}
+
+/// A block as it is read from memory.
+fn form_of(question: &Question, opened: &OpenedStripe, live: &Sites) -> String {
+    if live.sites.len() == 1 {
+        return "in memory, whole".to_owned();
+    }
+    let at = opened.record.locations.iter().map(|at| at.site).filter(|site| *site != 0);
+    let sites: Vec<String> = at.map(|site| site.to_string()).collect();
+    format!(
+        "in memory: {}, on memory sites {}",
+        splits_and_parities(question.splits(), sites.len()),
+        sites.join(", ")
+    )
 }
 
 /// What `chunks` of a cached block are, the first `splits` of which are its data.

@@ -14,11 +14,12 @@ use striate_core::StripeId;
 use striate_meta::records::Block;
 use striate_plan::splits::places;
 use striate_runtime::Instant;
-use striate_site::{Priority, Standing, TendMatter};
+use striate_site::{Priority, SiteError, Standing, TendMatter};
 use striate_stripe::{Span, Stored};
 use tokio::sync::watch;
 
 use crate::cache::Inner;
+use crate::fates::Fate;
 use crate::homes::Question;
 use crate::known::{NameHasher, Sites};
 
@@ -141,17 +142,19 @@ impl Inner {
     }
 
     /// Tells the home of a block how its fill ended: with so many parities, or not at all.
-    pub(crate) async fn end_fill(&self, question: Question, filled: Option<usize>, live: &Sites) {
+    pub(crate) async fn end_fill(&self, question: Question, filled: Result<usize, Fate>, live: &Sites) {
         let (name, counts) = (question.name, &self.counts);
         let matter = match filled {
-            Some(parities) => {
+            Ok(parities) => {
                 counts.fills.fetch_add(1, Ordering::Relaxed);
                 counts.filled_bytes.fetch_add(question.len.into(), Ordering::Relaxed);
+                self.fates.forget(name);
                 let now = self.runtime.now();
                 let _ = self.known.add(name, question.split_len(), (parities, parities), live, now);
                 TendMatter::Filled { parities: parities as u8 }
             }
-            None => {
+            Err(fate) => {
+                self.fates.note(name, fate);
                 counts.given_up.fetch_add(1, Ordering::Relaxed);
                 TendMatter::GaveUp
             }
@@ -168,7 +171,10 @@ impl Inner {
         bytes.div_ceil(1 << 10).min(self.kib_on_the_way.into()) as u32
     }
 
-    /// How many parities a block has, now that it is read and written; `None` where its data are not there.
+    /// How many parities a block has, now that it is read and written.
+    ///
+    /// # Errors
+    /// Why its data are not there.
     async fn read_and_write(
         &self,
         question: &Question,
@@ -176,33 +182,42 @@ impl Inner {
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,
-    ) -> Option<usize> {
-        let _on_the_way = self.on_the_way.try_acquire_many(self.kib_of_fill(question, parities)).ok()?;
+    ) -> Result<usize, Fate> {
+        let kib = self.kib_of_fill(question, parities);
+        let _on_the_way = self.on_the_way.try_acquire_many(kib).map_err(|_| Fate::TooMuchOnTheWay)?;
         let read;
         let pieces = match &whole {
             Some(pieces) => pieces,
             None => {
-                let stripes = self.stripes.upgrade()?.past_cache();
-                read = stripes.read_spans(&[Span::whole(of)]).await.ok()?;
+                let stripes = self.stripes.upgrade().ok_or(Fate::NotRead)?.past_cache();
+                read = stripes.read_spans(&[Span::whole(of)]).await.map_err(|_| Fate::NotRead)?;
                 &read.blocks[0]
             }
         };
         self.write_block(question, pieces, parities, live).await
     }
 
-    /// How many parities a block has, now that it is written; `None` where its data are not there.
+    /// How many parities a block has, now that it is written.
+    ///
+    /// # Errors
+    /// Why its data are not there.
     pub(crate) async fn write_block(
         &self,
         question: &Question,
         pieces: &[Bytes],
         parities: usize,
         live: &Sites,
-    ) -> Option<usize> {
+    ) -> Result<usize, Fate> {
         let splits = question.splits();
-        let all = self.split_and_encode(pieces, question.len, (splits, parities)).ok()?;
+        let all = self.split_and_encode(pieces, question.len, (splits, parities));
+        let all = all.map_err(|_| Fate::NotRead)?;
         let places = places(question.name, &live.sites, splits + parities);
         let written = self.write_splits(question.name, 0, all, &places, Priority::Background).await;
-        let has_data = written.iter().take(splits).all(Result::is_ok);
-        has_data.then(|| written.iter().skip(splits).take_while(|written| written.is_ok()).count())
+        let (data, parities) = written.split_at(splits);
+        match data.iter().zip(&places).find_map(|(written, site)| Some((written.as_ref().err()?, site))) {
+            Some((SiteError::NoSpace, site)) => Err(Fate::NoRoom(*site)),
+            Some((_, site)) => Err(Fate::NotWritten(*site)),
+            None => Ok(parities.iter().take_while(|written| written.is_ok()).count()),
+        }
     }
 }

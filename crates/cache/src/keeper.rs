@@ -14,7 +14,7 @@ use striate_core::{ChunkId, Generation, StripeId, cached};
 use striate_plan::parities::parities;
 use striate_plan::{ParityBudget, PopularBlock};
 use striate_runtime::Instant;
-use striate_site::{BlockKeeper, CacheStore, CacheView, Standing, Tend, TendMatter, Tended};
+use striate_site::{BlockKeeper, CacheStore, CacheView, MOST_PARITIES, Standing, Tend, TendMatter, Tended};
 
 /// A gateway that has not filled a block by then does not any more.
 const FILL_WITHIN: Duration = Duration::from_secs(10);
@@ -66,7 +66,7 @@ impl Keeper {
     /// Of the blocks whose home has `store`. As homes share all blocks evenly, so each has its part of what parities may take.
     pub fn new(store: Arc<CacheStore>) -> Self {
         let bytes = store.view().bound_bytes;
-        let budget = ParityBudget::of_memory(bytes);
+        let budget = ParityBudget { most: MOST_PARITIES, ..ParityBudget::of_memory(bytes) };
         let most_known = ((bytes >> 20) * KNOWN_FOR_MIB).max(64) as usize;
         let state = State { first_left: budget.first_bytes, ..State::default() };
         Self { store, budget, most_known, state: Mutex::new(state) }
@@ -79,7 +79,13 @@ impl Keeper {
 
 impl BlockKeeper for Keeper {
     fn view(&self) -> CacheView {
-        self.store.view()
+        let mut view = self.store.view();
+        let known: Vec<(StripeId, u8)> =
+            self.state.lock().known.iter().map(|(name, known)| (*name, known.parities)).collect();
+        for (_, parities) in known.into_iter().filter(|(name, _)| self.is_there(*name)) {
+            view.blocks_by_parities[usize::from(parities).min(MOST_PARITIES)] += 1;
+        }
+        view
     }
 
     fn has(&self, chunks: &[ChunkId]) -> Vec<bool> {
@@ -252,6 +258,19 @@ mod tests {
             Standing::Filled { parities: 1 }
         );
         assert_eq!(look(), Standing::Filled { parities: 1 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn blocks_that_are_there_count_by_their_parities() {
+        let home = Home::new(64);
+        for (number, parities) in [(1, 0), (2, 2), (3, 2), (4, 200), (5, 1)] {
+            home.ask(tend(number, 1, TendMatter::Look));
+            home.ask(tend(number, 0, TendMatter::Filled { parities }));
+            if number < 5 {
+                home.write(number, 0).await;
+            }
+        }
+        assert_eq!(home.keeper.view().blocks_by_parities, [1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@
 //! - [`filling`]: blocks that were read from where they are kept are written to the tier.
 //! - [`splits`]: how a block is cut, coded and written.
 //! - [`popularity`]: popular blocks get more parities.
-//! - [`explain`]: what a read would find, in words; [`view`]: what the tier did for reads, counted.
+//! - [`explain`]: what a read would find, in words; [`fates`]: why blocks are not in memory; [`view`]: what the tier did for reads, counted.
 //! - [`elsewhere`]: blocks of objects that are kept elsewhere.
 //! - [`refill`]: splits that memory sites have lost are written again.
 //! - [`volatile`]: blocks that are in memory only.
@@ -23,6 +23,7 @@ mod answer;
 mod cache;
 mod elsewhere;
 mod explain;
+mod fates;
 mod filling;
 mod homes;
 mod keeper;

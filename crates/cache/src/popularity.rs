@@ -13,6 +13,7 @@ use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::Stored;
 
 use crate::cache::Inner;
+use crate::fates::Fate;
 use crate::homes::Question;
 use crate::known::{Due, Sites, code};
 use crate::refill::Refill;
@@ -58,6 +59,7 @@ impl Inner {
         self.tell(question.home, vec![question.ending(grant, TendMatter::GaveUp)]).await;
         if self.refill(question, of, whole, ChunkSet::first(1), live).await == Refill::NoRoom {
             self.known.forget(question.name);
+            self.fates.note(question.name, Fate::Gone);
         }
     }
 

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use striate_codec::ChunkSet;
 use striate_core::StripeId;
 use striate_site::TendMatter;
-use striate_stripe::{FoundCached, ServedFrom, Span, Stored};
+use striate_stripe::{FoundCached, MemoryBlock, ServedFrom, Span, Stored, StripeError};
 
 use crate::cache::Inner;
+use crate::fates::Fate;
 use crate::homes::{Learned, Question};
 use crate::known::{Due, Sites};
 use crate::view::ReadOutcome;
@@ -71,6 +72,7 @@ impl Inner {
                 self.counts.count(outcome, len, cached);
                 // Of all who find it missing at the same time one asks.
                 if self.known.forget(question.name) {
+                    self.fates.note(question.name, Fate::Gone);
                     // A home knows whether a whole block is there by now; of splits others are missing than its own.
                     let is_whole = question.splits() == 1;
                     let matter = if is_whole { TendMatter::Look } else { TendMatter::Lost };
@@ -87,6 +89,16 @@ impl Inner {
                     self.spawn(|this| async move { this.fill(question, of, whole, parities, &live).await });
                 }
             }
+        }
+    }
+
+    /// A span could not be read. An object in memory only that was evicted is a miss; what is elsewhere has yet to be asked for there.
+    pub(crate) fn after_failure(&self, span: &Span, error: &StripeError) {
+        let len = u64::from(span.range.end - span.range.start);
+        match (&span.of, error) {
+            (Stored::Memory(MemoryBlock { placed: None, .. }), _) => {}
+            (Stored::Memory(_), StripeError::NotInMemory) => self.counts.count(ReadOutcome::Miss, len, 0),
+            _ => self.counts.count(ReadOutcome::Error, len, 0),
         }
     }
 

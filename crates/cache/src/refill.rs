@@ -17,6 +17,7 @@ use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::{Span, Stored};
 
 use crate::cache::Inner;
+use crate::fates::Fate;
 use crate::homes::Question;
 use crate::known::Sites;
 use crate::splits::cut;
@@ -89,38 +90,41 @@ impl Inner {
         let parities = self.known.parities(question.name);
         let _expected = self.learn(&question, *tended, live);
         if self.begin_fill(question.name).is_some() {
-            let filled = self.write_missing(&question, &pieces, missing, live).await.then_some(parities);
-            self.end_fill(question, filled.flatten(), live).await;
+            let written = self.write_missing(&question, &pieces, missing, live).await;
+            let filled = written.and_then(|()| parities.ok_or(Fate::Gone));
+            self.end_fill(question, filled, live).await;
         }
         Refill::Tried
     }
 
-    /// Whether all that was missing is there now.
+    /// Writes the data splits that are missing.
+    ///
+    /// # Errors
+    /// Why not all of them are there now.
     async fn write_missing(
         &self,
         question: &Question,
         pieces: &[Bytes],
         missing: ChunkSet,
         live: &Sites,
-    ) -> bool {
+    ) -> Result<(), Fate> {
         let splits = question.splits();
         if missing.iter().any(|index| index >= splits) {
             // Sites have come or gone since: it is cut in another way now.
-            return false;
+            return Err(Fate::Gone);
         }
-        let Ok(_on_the_way) = self.on_the_way.try_acquire_many(self.kib_of_fill(question, 0)) else {
-            return false;
-        };
+        let kib = self.kib_of_fill(question, 0);
+        let _on_the_way = self.on_the_way.try_acquire_many(kib).map_err(|_| Fate::TooMuchOnTheWay)?;
         let places = places(question.name, &live.sites, splits);
         let data = cut(pieces, question.len, splits);
         for index in missing.iter() {
             let split = vec![data[index].clone()];
             let written = self.write_splits(question.name, index, split, &places, Priority::Background).await;
             if written.iter().any(Result::is_err) {
-                return false;
+                return Err(Fate::NotWritten(places[index]));
             }
         }
-        true
+        Ok(())
     }
 }
 

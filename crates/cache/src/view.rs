@@ -13,11 +13,13 @@ pub enum ReadOutcome {
     Miss,
     /// From where it is kept, because no memory site answers.
     Bypass,
+    /// Not at all: it could be had neither from memory nor from where it is kept. Its bytes are those that were asked for.
+    Error,
 }
 
 impl ReadOutcome {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Hit, Self::Partial, Self::Miss, Self::Bypass];
+    pub const ALL: [Self; 5] = [Self::Hit, Self::Partial, Self::Miss, Self::Bypass, Self::Error];
 
     /// Its name in metrics.
     pub fn name(self) -> &'static str {
@@ -26,6 +28,7 @@ impl ReadOutcome {
             Self::Partial => "partial",
             Self::Miss => "miss",
             Self::Bypass => "bypass",
+            Self::Error => "error",
         }
     }
 }
@@ -33,8 +36,8 @@ impl ReadOutcome {
 /// Counters of one gateway. They only grow.
 #[derive(Debug, Default)]
 pub struct CacheCounts {
-    reads: [AtomicU64; 4],
-    bytes: [AtomicU64; 4],
+    reads: [AtomicU64; ReadOutcome::ALL.len()],
+    bytes: [AtomicU64; ReadOutcome::ALL.len()],
     /// Bytes of reads that came from memory.
     pub cached_bytes: AtomicU64,
     /// Blocks that this gateway has filled.
@@ -47,6 +50,10 @@ pub struct CacheCounts {
     pub parities: AtomicU64,
     /// Questions to homes of blocks that were not answered in time.
     pub unanswered: AtomicU64,
+    /// Blocks in memory only whose object was deleted.
+    pub deleted: AtomicU64,
+    /// Blocks in memory only whose object was overwritten.
+    pub overwritten: AtomicU64,
 }
 
 impl CacheCounts {
@@ -58,7 +65,7 @@ impl CacheCounts {
 
     /// Reads with this outcome, and their bytes.
     pub fn reads(&self, outcome: ReadOutcome) -> (u64, u64) {
-        let of = |counts: &[AtomicU64; 4]| counts[outcome as usize].load(Ordering::Relaxed);
+        let of = |counts: &[AtomicU64]| counts[outcome as usize].load(Ordering::Relaxed);
         (of(&self.reads), of(&self.bytes))
     }
 }

@@ -5,6 +5,7 @@
 //! many.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use striate_codec::crc32c;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
 use striate_plan::splits::{data_splits, places};
 use striate_site::{DeleteRequest, Priority};
-use striate_stripe::{MemoryBlock, Placed, Stored, StripeError};
+use striate_stripe::{Invalidation, MemoryBlock, Placed, Stored, StripeError};
 
 use crate::cache::Inner;
 
@@ -70,7 +71,12 @@ impl Inner {
 
     /// Takes a block out of memory that no row names any more, when reads that have begun are over. What is not taken out now is
     /// evicted in time.
-    pub(crate) fn forget(self: &Arc<Self>, block: MemoryBlock) {
+    pub(crate) fn forget(self: &Arc<Self>, block: MemoryBlock, cause: Invalidation) {
+        let counted = match cause {
+            Invalidation::Deleted => &self.counts.deleted,
+            Invalidation::Overwritten => &self.counts.overwritten,
+        };
+        counted.fetch_add(1, Ordering::Relaxed);
         let (this, name) = (Arc::clone(self), StripeId(block.content));
         self.runtime.spawn(async move {
             this.runtime.sleep(GRACE).await;

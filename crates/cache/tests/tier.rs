@@ -20,7 +20,7 @@ use striate_runtime::Runtime;
 use striate_site::{
     CacheOptions, CacheStore, ChunkStore, LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity,
 };
-use striate_stripe::{MemoryBlock, Span, StripeOptions};
+use striate_stripe::{BlockCache, MemoryBlock, Span, Stored, StripeOptions};
 
 const MIB: usize = 1 << 20;
 const BUCKET: &str = "bucket";
@@ -143,7 +143,7 @@ impl Gateway {
         self.get(key, ReadRange::Whole).await
     }
 
-    fn reads(&self) -> [u64; 4] {
+    fn reads(&self) -> [u64; 5] {
         ReadOutcome::ALL.map(|outcome| self.cache.counts().reads(outcome).0)
     }
 
@@ -212,7 +212,7 @@ fn what_was_read_once_comes_from_memory() {
                     whole[len / 3..len / 3 + len / 2]
                 );
             }
-            assert_eq!(gateway.reads()[1..], [0, misses, 0], "{memory_sites} sites: only hits since");
+            assert_eq!(gateway.reads()[1..], [0, misses, 0, 0], "{memory_sites} sites: only hits since");
         }
     });
 }
@@ -225,7 +225,7 @@ fn a_range_of_a_block_that_is_not_cached_is_read_alone_and_fills_the_block() {
         gateway.put("object", &noise(4 * MIB, 1)).await;
         assert_eq!(gateway.get("object", from(5, 10)).await, noise(4 * MIB, 1)[5..15]);
         sites.settle().await;
-        assert_eq!((gateway.reads(), gateway.fills()), ([0, 0, 1, 0], 1));
+        assert_eq!((gateway.reads(), gateway.fills()), ([0, 0, 1, 0, 0], 1));
         sites.wipe_disks();
         assert_eq!(gateway.whole("object").await, noise(4 * MIB, 1));
     });
@@ -250,11 +250,11 @@ fn what_is_missing_comes_from_parities_or_from_where_it_is_kept_and_is_there_aga
         // One split: the parity stands in for it.
         sites.remove(of(1)).await;
         assert_eq!(gateway.whole("object").await, whole);
-        assert_eq!(gateway.reads(), [1, 0, 1, 0]);
+        assert_eq!(gateway.reads(), [1, 0, 1, 0, 0]);
         // Two: one has to come from the disks, and only one.
         sites.remove(of(2)).await;
         assert_eq!(gateway.whole("object").await, whole);
-        assert_eq!(gateway.reads(), [1, 1, 1, 0]);
+        assert_eq!(gateway.reads(), [1, 1, 1, 0, 0]);
         let cached = gateway.cache.counts().cached_bytes.load(Ordering::Relaxed);
         assert_eq!(cached as usize, 4 * MIB + 2 * MIB, "two data splits were there");
         sites.settle().await;
@@ -382,7 +382,7 @@ fn what_was_evicted_is_filled_again_when_it_is_read() {
                 let read = join_all((0..8).map(|_| gateway.get("object", range))).await;
                 assert!(read.iter().all(|bytes| bytes == wanted));
                 sites.settle().await;
-                let [hits, partial, misses, _] = gateway.reads();
+                let [hits, partial, misses, ..] = gateway.reads();
                 assert!(misses > before[2] && partial == before[1]);
                 assert_eq!(gateway.fills(), fills + 1, "one of the eight fills it again");
                 assert_eq!(gateway.whole("object").await, whole);
@@ -526,14 +526,59 @@ fn an_explanation_says_what_is_in_memory() {
         let at: Vec<String> = splits.iter().map(|(site, _)| (101 + site).to_string()).collect();
         assert_eq!(
             before,
-            format!("not in memory, as far as this gateway knows; its home is memory site {}", at[0])
+            format!(
+                "not in memory, as far as this gateway knows, which has not read it of late; its home is memory site {}",
+                at[0]
+            )
         );
         assert_eq!(
             explain().await,
             format!("in memory: 4 data splits and 1 parity, on memory sites {}", at.join(", "))
         );
+        sites.remove(splits[1]).await;
+        assert_eq!(
+            explain().await,
+            format!(
+                "in memory: 4 data splits and 1 parity, on memory sites {}; 4 of 5 are still there",
+                at.join(", ")
+            )
+        );
+        for split in splits {
+            sites.remove(split).await;
+        }
+        assert_eq!(explain().await, "not in memory any more: evicted, or lost with a memory site");
         gateway.use_memory(&[]);
-        assert_eq!(explain().await, "no memory site answers");
+        assert_eq!(explain().await, "not in memory: no memory site answers");
+    });
+}
+
+#[test]
+fn an_explanation_says_why_a_block_was_not_cached() {
+    in_virtual_time(9, async |runtime| {
+        let sites = Sites::new(&runtime, 1, 64);
+        let gateway = sites.gateway().await;
+        let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
+        let spans = block.clone().map(|block| Span::whole(Stored::Memory(block)));
+        let Looked::Granted(fill) = gateway.cache.look(&block, true).await.remove(0) else {
+            panic!("nobody fills it")
+        };
+        drop(fill);
+        sites.settle().await;
+        let given_up = "not in memory: given up, since it was not read to its end";
+        assert_eq!(gateway.cache.explain(&spans).await, [given_up]);
+    });
+}
+
+#[test]
+fn a_read_that_fails_is_an_error_of_the_bytes_that_were_asked_for() {
+    in_virtual_time(9, async |runtime| {
+        let sites = Sites::new(&runtime, 1, 64);
+        let gateway = sites.gateway().await;
+        gateway.put("object", &noise(MIB, 1)).await;
+        sites.wipe_disks();
+        assert!(gateway.get_in(BUCKET, "object", from(5, 10)).await.is_err());
+        assert_eq!(gateway.reads(), [0, 0, 0, 0, 1]);
+        assert_eq!(gateway.cache.counts().reads(ReadOutcome::Error), (1, 10));
     });
 }
 
@@ -552,7 +597,7 @@ fn what_is_written_comes_from_memory_where_writes_are_cached() {
                 sites.wipe_disks();
                 assert_eq!(gateway.whole("small").await, noise(100_000, 1));
                 assert_eq!(gateway.whole("large").await, noise(9 * MIB, 2));
-                assert_eq!(gateway.reads()[1..], [0, 0, 0]);
+                assert_eq!(gateway.reads()[1..], [0; 4]);
             }
         }
     });
@@ -569,7 +614,7 @@ fn services_read_past_the_cache_and_leave_no_trace_in_it() {
         let service = gateway.client.stripes().past_cache();
         assert_eq!(service.read_spans(&spans).await.unwrap().blocks.concat().concat(), noise(2 * MIB, 1));
         sites.settle().await;
-        assert_eq!((gateway.reads(), gateway.fills()), ([0; 4], 0));
+        assert_eq!((gateway.reads(), gateway.fills()), ([0; 5], 0));
         gateway.whole("object").await;
         sites.settle().await;
         sites.wipe_disks();
@@ -760,6 +805,7 @@ fn an_evicted_volatile_object_answers_not_found() {
         sites.remove(splits[1]).await;
         let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
         assert!(matches!(error, ClientError::Evicted(_)), "{error}");
+        assert_eq!(gateway.reads(), [1, 0, 1, 0, 0], "what was evicted is a miss");
         sites.settle().await;
         let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
         assert!(matches!(error, ClientError::NoSuchKey(_)), "its row is gone too: {error}");
@@ -821,6 +867,10 @@ fn the_memory_of_a_volatile_object_is_free_when_it_is_replaced_or_deleted() {
         assert_eq!(sites.cached_splits().await.len(), 4 * of_one, "reads that have begun may need them");
         runtime.sleep(Duration::from_secs(11)).await;
         assert_eq!(sites.cached_splits().await.len(), 2 * of_one);
+        let counts = gateway.cache.counts();
+        let [deleted, overwritten] =
+            [&counts.deleted, &counts.overwritten].map(|counted| counted.load(Ordering::Relaxed));
+        assert_eq!((deleted, overwritten), (1, 1));
         for (key, seed) in [("kept", 1), ("replaced", 3)] {
             assert_eq!(gateway.get_in(VOLATILE, key, ReadRange::Whole).await.unwrap(), noise(4 * MIB, seed));
         }

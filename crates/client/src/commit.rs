@@ -16,7 +16,7 @@ use bytes::Bytes;
 use striate_core::StripeId;
 use striate_meta::records::{AbandonedParts, Bucket, Object, encode, object::Body};
 use striate_meta::{Commit, MetaError, Row, Transaction, keys};
-use striate_stripe::id16;
+use striate_stripe::{Invalidation, id16};
 
 use crate::{Client, ClientError, WriteCondition};
 
@@ -186,7 +186,11 @@ impl Client {
             tx.require_unchanged(keys::object(bucket, key), now.row.as_ref());
             let change = change(&mut tx, &now)?;
             let callers = 2..tx.preconditions.len();
-            let releases = matches!(change, Change::Replace(_) | Change::Remove);
+            let invalidation = match &change {
+                Change::Replace(_) => Some(Invalidation::Overwritten),
+                Change::Remove => Some(Invalidation::Deleted),
+                Change::Keep | Change::Describe(_) => None,
+            };
             let version = match &change {
                 Change::Keep => return Ok(Committed::Done),
                 Change::Replace(new) => Some(new.id.clone()),
@@ -195,8 +199,8 @@ impl Client {
             self.apply(&mut tx, bucket, key, &now, change).await?;
             match self.submit(tx).await? {
                 Submitted::Done => {
-                    if releases {
-                        self.forget_in_memory(now.object.as_ref());
+                    if let Some(cause) = invalidation {
+                        self.forget_in_memory(now.object.as_ref(), cause);
                     }
                     return Ok(Committed::Done);
                 }
@@ -268,10 +272,10 @@ impl Client {
     }
 
     /// The memory of an object that was replaced or removed is free for others.
-    pub(crate) fn forget_in_memory(&self, object: Option<&Object>) {
+    fn forget_in_memory(&self, object: Option<&Object>, cause: Invalidation) {
         let Some(Object { body: Some(Body::Memory(list)), .. }) = object else { return };
         let blocks = list.blocks.iter().filter_map(|block| block.try_into().ok());
-        blocks.for_each(|block| self.inner.stripes.forget_in_memory(block));
+        blocks.for_each(|block| self.inner.stripes.forget_in_memory(block, cause));
     }
 
     /// After a commit of `version` that may have happened: whether it is there.

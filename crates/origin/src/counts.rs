@@ -15,6 +15,8 @@ pub struct OriginCounts {
     pub revalidations: AtomicU64,
     /// Of these, those after which it did not.
     pub changes: AtomicU64,
+    /// Objects of which what was known does not hold any more, because somebody wrote them through Striate.
+    pub fenced: AtomicU64,
     /// Reads beside the cache: while the key was written, or because the request cannot be answered from memory.
     pub passed_by: AtomicU64,
     /// Writes that were put into memory.

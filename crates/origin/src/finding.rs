@@ -151,8 +151,9 @@ impl Shared {
         let (stale, asked_at) = (self.known.get(name), runtime.now());
         let first = asked.first_range(origin.block_len).filter(|_| stale.is_none());
         let answer = self.ask_head(origin, key, first).await?;
-        if stale.is_some() {
+        if let Some(stale) = &stale {
             add(&self.upstream.counts.revalidations, 1);
+            add(&self.upstream.counts.fenced, u64::from(stale.epoch != epoch));
         }
         let (status, headers) = (answer.status(), answer.headers());
         let Some(head) = Head::of(status, headers).map(Arc::new) else {

@@ -20,6 +20,7 @@ use striate_client::ClientError;
 use striate_s3::{ElsewhereBody, ElsewhereRequest};
 use striate_s3_client::encode_path;
 
+use crate::counts::add;
 use crate::known::ObjectName;
 use crate::opened::Opened;
 use crate::service::Shared;
@@ -177,7 +178,8 @@ impl Shared {
         let writing = self.client.runtime().spawn(async move {
             let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
             let read = this.write(&of, request).await;
-            objects.iter().for_each(|key| this.known.forget(&ObjectName::new(&of, key)));
+            let was_known = |key: &&String| this.known.forget(&ObjectName::new(&of, key));
+            add(&this.upstream.counts.fenced, objects.iter().filter(was_known).count() as u64);
             match is_settled(&read) {
                 true => noted.end().await,
                 false => drop(this.client.runtime().spawn(noted.end_after(UNSETTLED))),

@@ -88,8 +88,9 @@ impl KnownObjects {
         self.table.insert(name, known);
     }
 
-    pub(crate) fn forget(&self, name: &ObjectName) {
-        self.table.remove(name);
+    /// Whether it was known.
+    pub(crate) fn forget(&self, name: &ObjectName) -> bool {
+        self.table.remove(name).is_some()
     }
 
     /// Only who read the same epoch may share an answer: it was asked for after the last write.

@@ -183,6 +183,15 @@ impl Reading {
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
+        let next = self.take_next().await;
+        if let Err(ReadError::Failed(_)) = next {
+            let end = self.object.blocks.end(self.left.start / self.object.blocks.len);
+            self.shared.cache.failed(self.left.end.min(end).saturating_sub(self.left.start));
+        }
+        next
+    }
+
+    async fn take_next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
                 self.left.start += piece.len() as u64;

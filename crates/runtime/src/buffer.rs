@@ -67,6 +67,13 @@ impl BufferPool {
         Buffer { bytes, len, pool: Some(self.clone()) }
     }
 
+    /// Gives up the buffers that wait to be used again.
+    pub fn drop_kept(&self) {
+        let dropped = self.inner.kept.lock().shrink(0, 0);
+        // The allocator may take its time; nobody waits for the lock meanwhile.
+        drop(dropped);
+    }
+
     /// Bytes of buffers that wait to be used again.
     pub fn kept_bytes(&self) -> usize {
         self.inner.kept.lock().bytes
@@ -193,6 +200,17 @@ mod tests {
             0,
             "what is longer than the limit pushes everything out and is not kept"
         );
+    }
+
+    #[test]
+    fn kept_buffers_are_given_up_and_those_in_use_are_not() {
+        let pool = BufferPool::new(4 * STEP);
+        let held = pool.take(STEP);
+        drop((pool.take(STEP), pool.take(2 * STEP)));
+        pool.drop_kept();
+        assert_eq!(pool.kept_bytes(), 0);
+        drop(held);
+        assert_eq!(pool.kept_bytes(), STEP);
     }
 
     #[test]

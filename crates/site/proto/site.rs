@@ -63,7 +63,7 @@ pub struct StatusReply {
     pub cache: ::core::option::Option<Cache>,
 }
 /// What a site of the memory tier holds, and what became of chunks since it began.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cache {
     #[prost(uint64, tag = "1")]
     pub bound_bytes: u64,
@@ -97,6 +97,12 @@ pub struct Cache {
     pub damaged: u64,
     #[prost(uint64, tag = "16")]
     pub refused: u64,
+    /// Of the charged bytes, all but the pages of chunks.
+    #[prost(uint64, tag = "17")]
+    pub other_bytes: u64,
+    /// How many of the blocks whose home this is have no parity, one, two, and so on.
+    #[prost(uint64, repeated, tag = "18")]
+    pub blocks_by_parities: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Store {

@@ -34,7 +34,7 @@ pub use api::{
     LocalTerm, Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus,
     SliceStream, Standing, Tend, TendMatter, Tended, Window, WriteRequest,
 };
-pub use cache::{CacheOptions, CacheStore, CacheView, Eviction};
+pub use cache::{CacheOptions, CacheStore, CacheView, Eviction, MOST_PARITIES, ProcessMemory};
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};
 pub use filesystem::RealFileSystem;
 pub use identity::{DiskId, Identity, IdentityError, SiteIdentity};

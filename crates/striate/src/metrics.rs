@@ -302,9 +302,13 @@ mod tests {
                 sites: vec![MemorySiteState {
                     site: Some(7),
                     state: "ok".to_owned(),
+                    other_bytes: 11,
+                    deleted: 12,
+                    blocks_by_parities: vec![0, 13],
                     ..MemorySiteState::default()
                 }],
                 reads: vec![ServedState { how: "hit".to_owned(), reads: 4, bytes: 8 }],
+                overwritten: 14,
                 ..CacheState::default()
             }),
             origins: Some(OriginState { bytes: 5, cached_writes: 6, ..OriginState::default() }),
@@ -343,6 +347,10 @@ mod tests {
         assert!(text.contains("striate_origin_bytes_total 5"));
         assert!(text.contains("striate_origin_cached_writes_total 6"));
         assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
+        assert!(text.contains("striate_memory_site_other_bytes{site=\"7\",rack=\"\"} 11"));
+        assert!(text.contains("striate_memory_site_deleted_total{site=\"7\",rack=\"\"} 12"));
+        assert!(text.contains("striate_memory_site_blocks{site=\"7\",rack=\"\",parities=\"1\"} 13"));
+        assert!(text.contains("striate_cache_invalidated_total{cause=\"overwritten\"} 14"));
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
     }
 

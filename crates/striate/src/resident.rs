@@ -1,7 +1,59 @@
 //! What this process takes of the machine's memory.
 
+use std::time::Duration;
+
+// Its C library is linked because of this, also where it is not the allocator.
+use mimalloc as _;
+use parking_lot::Mutex;
+use striate_runtime::{Instant, Runtime};
+use striate_site::ProcessMemory;
+
+/// Memory is given back no more often: the system takes pages away for it, and clears those that it gives out again.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+
+// SAFETY: this is the declaration in `mimalloc.h`. It may be called at any time from any thread: it takes the allocator's own locks, and
+// touches only what is free.
+unsafe extern "C" {
+    /// Gives back to the system what is free in the memory that all threads share, and what this thread keeps.
+    safe fn mi_collect(force: bool);
+}
+
+/// The memory of this process.
+#[derive(Debug)]
+pub(crate) struct ResidentMemory {
+    runtime: Runtime,
+    given_back_at: Mutex<Option<Instant>>,
+}
+
+impl ResidentMemory {
+    /// Of the process that has `runtime`.
+    pub(crate) fn new(runtime: Runtime) -> Self {
+        Self { runtime, given_back_at: Mutex::default() }
+    }
+}
+
+impl ProcessMemory for ResidentMemory {
+    fn resident_bytes(&self) -> Option<u64> {
+        resident_bytes()
+    }
+
+    fn give_back(&self) -> bool {
+        let now = self.runtime.now();
+        {
+            let mut given_back_at = self.given_back_at.lock();
+            if given_back_at.is_some_and(|last| now - last < GIVE_BACK_EVERY) {
+                return false;
+            }
+            *given_back_at = Some(now);
+        }
+        self.runtime.buffers().drop_kept();
+        mi_collect(true);
+        true
+    }
+}
+
 /// Resident bytes of this process; `None` where the system does not say.
-pub(crate) fn resident_bytes() -> Option<u64> {
+fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
@@ -10,6 +62,19 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_given_back_once_a_second() {
+        let memory = ResidentMemory::new(Runtime::deterministic(1, Duration::ZERO));
+        let buffers = memory.runtime.buffers();
+        drop(buffers.take(1 << 20));
+        assert_eq!(buffers.kept_bytes(), 1 << 20);
+        assert!(memory.give_back());
+        assert_eq!(buffers.kept_bytes(), 0, "a buffer that nobody uses is free memory too");
+        assert!(!memory.give_back());
+        memory.runtime.sleep(GIVE_BACK_EVERY).await;
+        assert!(memory.give_back());
+    }
 
     #[test]
     fn memory_that_is_written_to_is_resident() {

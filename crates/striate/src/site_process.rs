@@ -28,7 +28,7 @@ use crate::membership::client::{Channel, ControlClient, ControlError};
 use crate::membership::messages::cluster_control_client::ClusterControlClient;
 use crate::membership::messages::{RegisterMemoryRequest, RegisterReply, RegisterRequest};
 use crate::remote_sites::{RemoteSites, SiteAddress};
-use crate::resident::resident_bytes;
+use crate::resident::ResidentMemory;
 use crate::server::{listen, watch_signals};
 use crate::start::directories::{DirectoryError, Found, inspect};
 use crate::start::lock::DirectoryLock;
@@ -179,7 +179,8 @@ impl Process {
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,
     ) -> Outcome {
-        let store = CacheStore::within_process(options, resident_bytes);
+        let process = Arc::new(ResidentMemory::new(self.runtime.clone()));
+        let store = CacheStore::within_process(options, process);
         let store = Arc::new(store.map_err(|error| Failure::refused(format!("--memory-mib: {error}")))?);
         let port = listener.local_addr().map_err(Failure::failed)?.port();
         let announcement = RegisterMemoryRequest {

@@ -29,8 +29,9 @@ pub use memory_only::{OWN_MEMORY, is_gone_from_memory, remove_gone_from_memory};
 pub use options::StripeOptions;
 pub use read::{
     BlockCache, BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, FoundCached, Histogram,
-    HistogramView, HotBlock, MemoryBlock, OptionExplained, OptionKind, Phase, Placed, QueryExplained,
-    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span, Stored,
+    HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplained, OptionKind, Phase, Placed,
+    QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span,
+    Stored,
 };
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};

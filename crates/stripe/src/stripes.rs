@@ -16,8 +16,8 @@ use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::read::{
-    BlockCache, BlocksRead, MemoryBlock, QueryExplained, ReadMeasures, ReadStats, Reads, Sampler, Source,
-    Span,
+    BlockCache, BlocksRead, Invalidation, MemoryBlock, QueryExplained, ReadMeasures, ReadStats, Reads,
+    Sampler, Source, Span,
 };
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
@@ -463,8 +463,8 @@ impl Stripes {
     }
 
     /// Tells that nothing names a block any more that was in memory only.
-    pub fn forget_in_memory(&self, block: MemoryBlock) {
-        self.inner.reads.forget_in_memory(block);
+    pub fn forget_in_memory(&self, block: MemoryBlock, cause: Invalidation) {
+        self.inner.reads.forget_in_memory(block, cause);
     }
 
     /// Reads look for cached blocks from now on. Later calls change nothing.

@@ -153,8 +153,9 @@ pub struct Capacity {
 }
 
 impl Status {
-    /// Leaves out what is not for everybody who may see numbers: the names of objects.
+    /// Leaves out what is not for everybody who may see numbers: the names of objects and of volatile buckets.
     pub fn hide_names(&mut self) {
+        self.cache.iter_mut().for_each(|cache| cache.volatile_buckets.clear());
         self.movement
             .iter_mut()
             .flat_map(|movement| &mut movement.hottest)

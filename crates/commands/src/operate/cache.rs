@@ -1,13 +1,24 @@
 //! The memory tier as people read it.
 
-use super::report::{cells, table};
+use super::report::{cells, counted, printable, table};
 use crate::admin::messages::{CacheState, MemorySiteState, OriginState};
 use crate::transfer::progress::human_bytes;
 
 /// The sites of the tier, a line each.
 pub(super) fn sites(cache: &CacheState) -> String {
-    let mut rows =
-        vec![cells(["RACK", "MEMORY SITE", "ADDRESS", "STATE", "SPLITS", "USED", "OF", "READ", "EVICTED"])];
+    let mut rows = vec![cells([
+        "RACK",
+        "MEMORY SITE",
+        "ADDRESS",
+        "STATE",
+        "SPLITS",
+        "DATA",
+        "PARITIES",
+        "OTHER",
+        "OF",
+        "READ",
+        "EVICTED",
+    ])];
     let row = |site: &MemorySiteState| {
         vec![
             site.rack.clone(),
@@ -15,7 +26,9 @@ pub(super) fn sites(cache: &CacheState) -> String {
             site.address.clone(),
             site.state.clone(),
             site.splits.to_string(),
-            human_bytes(site.charged_bytes),
+            human_bytes(site.data_bytes),
+            human_bytes(site.parity_bytes),
+            human_bytes(site.other_bytes),
             human_bytes(site.bound_bytes),
             human_bytes(site.read_bytes),
             (site.evicted_data + site.evicted_parities).to_string(),
@@ -46,16 +59,63 @@ pub(super) fn line(cache: &CacheState) -> String {
     )
 }
 
-/// `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed; 4 reads passed by; 17 writes cached, 1 not for lack of memory`
+/// `128.0 MiB of data and parities, 119.0 MiB other memory of the processes, of 256.0 MiB`
+pub(super) fn memory(cache: &CacheState) -> String {
+    let sum = |of: fn(&MemorySiteState) -> u64| human_bytes(cache.sites.iter().map(of).sum());
+    let of_process = if cache.sites.len() == 1 { "process" } else { "processes" };
+    format!(
+        "{} of data and parities, {} other memory of the {of_process}, of {}",
+        sum(|site| site.data_bytes + site.parity_bytes),
+        sum(|site| site.other_bytes),
+        sum(|site| site.bound_bytes)
+    )
+}
+
+/// `3 blocks without parities, 14 with 1, 2 with 4`; none where nothing is known of blocks.
+pub(super) fn parities(cache: &CacheState) -> Option<String> {
+    let blocks = cache.blocks_by_parities();
+    let have = |(parities, blocks): (usize, &u64)| match parities {
+        0 => format!("{} without parities", counted(*blocks, "block")),
+        _ => format!("{blocks} with {parities}"),
+    };
+    let shown = blocks.iter().enumerate().filter(|(parities, blocks)| *parities == 0 || **blocks > 0);
+    (!blocks.is_empty()).then(|| shown.map(have).collect::<Vec<_>>().join(", "))
+}
+
+/// What left memory, and why; none where nothing did: `data splits evicted: 17, blocks of overwritten objects: 2`.
+pub(super) fn gone(cache: &CacheState) -> Option<String> {
+    let sum = |of: fn(&MemorySiteState) -> u64| cache.sites.iter().map(of).sum();
+    let causes = [
+        ("data splits evicted", sum(|site| site.evicted_data)),
+        ("parities evicted", sum(|site| site.evicted_parities)),
+        ("blocks of deleted objects", cache.deleted),
+        ("blocks of overwritten objects", cache.overwritten),
+    ];
+    let causes = causes.iter().filter(|(_, number)| *number > 0);
+    let causes: Vec<String> = causes.map(|(cause, number)| format!("{cause}: {number}")).collect();
+    (!causes.is_empty()).then(|| causes.join(", "))
+}
+
+/// The first few volatile buckets; none where there are none.
+pub(super) fn volatile(cache: &CacheState) -> Option<String> {
+    const SHOWN: usize = 8;
+    let buckets = &cache.volatile_buckets;
+    let names: Vec<String> = buckets.iter().take(SHOWN).map(|name| printable(name)).collect();
+    let more = if buckets.len() > SHOWN { " and others" } else { "" };
+    (!buckets.is_empty()).then(|| format!("{}{more}: in memory only", names.join(", ")))
+}
+
+/// `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed, 3 written through Striate;
+/// 4 reads passed by; 17 writes cached, 1 not for lack of memory`
 pub(super) fn origins(origins: &OriginState) -> String {
-    let OriginState { requests, failures, bytes, revalidations, changes, passed_by, .. } = origins;
+    let OriginState { requests, failures, bytes, revalidations, changes, fenced, passed_by, .. } = origins;
     let writes = match (origins.cached_writes, origins.uncached_writes) {
         (0, 0) => String::new(),
         (cached, 0) => format!("; {cached} writes cached"),
         (cached, not) => format!("; {cached} writes cached, {not} not for lack of memory"),
     };
     format!(
-        "{requests} requests ({failures} failed), {}; {revalidations} revalidations, {changes} changed; {passed_by} reads passed by{writes}",
+        "{requests} requests ({failures} failed), {}; {revalidations} revalidations, {changes} changed, {fenced} written through Striate; {passed_by} reads passed by{writes}",
         human_bytes(*bytes)
     )
 }
@@ -83,6 +143,39 @@ mod tests {
         );
         assert!(text.ends_with("filled, 2 given up"), "{text}");
         assert!(line(&CacheState::default()).starts_with("nothing was read yet"));
+    }
+
+    #[test]
+    fn lines_say_what_memory_is_for_and_what_left_it() {
+        let site = MemorySiteState {
+            bound_bytes: 256 << 20,
+            data_bytes: 120 << 20,
+            parity_bytes: 8 << 20,
+            other_bytes: 119 << 20,
+            blocks_by_parities: vec![0, 14, 0, 0, 2, 0],
+            evicted_data: 17,
+            ..MemorySiteState::default()
+        };
+        let mut state = CacheState { sites: vec![site], overwritten: 2, ..CacheState::default() };
+        assert_eq!(
+            memory(&state),
+            "128.0 MiB of data and parities, 119.0 MiB other memory of the process, of 256.0 MiB"
+        );
+        assert_eq!(parities(&state).unwrap(), "0 blocks without parities, 14 with 1, 2 with 4");
+        assert_eq!(gone(&state).unwrap(), "data splits evicted: 17, blocks of overwritten objects: 2");
+        assert_eq!(volatile(&state), None);
+        state.volatile_buckets = vec!["kv-cache".to_owned(), "sessions".to_owned()];
+        assert_eq!(volatile(&state).unwrap(), "kv-cache, sessions: in memory only");
+        let empty = CacheState::default();
+        assert_eq!((parities(&empty), gone(&empty)), (None, None));
+    }
+
+    #[test]
+    fn what_failed_to_be_read_says_nothing_of_hits() {
+        let served = |how: &str, bytes| ServedState { how: how.to_owned(), reads: 1, bytes };
+        let reads = vec![served("hit", 300), served("error", 9_999)];
+        let state = CacheState { reads, cached_bytes: 300, ..CacheState::default() };
+        assert_eq!(state.hit_ratio(), Some(1.0));
     }
 
     #[test]

@@ -138,6 +138,13 @@ fn work(status: &Status) -> String {
     }
     if let Some(cache) = &status.cache {
         rows.push(vec!["cache".to_owned(), super::cache::line(cache)]);
+        rows.push(vec!["its memory".to_owned(), super::cache::memory(cache)]);
+        let further = [
+            ("its parities", super::cache::parities(cache)),
+            ("gone from it", super::cache::gone(cache)),
+            ("volatile buckets", super::cache::volatile(cache)),
+        ];
+        rows.extend(further.into_iter().filter_map(|(name, line)| Some(vec![name.to_owned(), line?])));
     }
     if let Some(origins) = &status.origins {
         rows.push(vec!["origins".to_owned(), super::cache::origins(origins)]);

@@ -10,6 +10,8 @@ use super::store::ObjectStore;
 use crate::args::{CatArgs, LsArgs, RmArgs};
 use crate::failure::{Failure, Outcome};
 
+/// Buckets that are looked at at the same time.
+const PARALLEL_LOOKS: usize = 16;
 /// Deletes at the same time.
 const PARALLEL_DELETES: usize = 16;
 
@@ -20,8 +22,14 @@ const PARALLEL_DELETES: usize = 16;
 pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
     let store = ObjectStore::connect(runtime, &args.endpoint)?;
     let Some(location) = args.location else {
-        for bucket in store.buckets().await? {
-            println!("{}  {}", bucket.creation_date, bucket.name);
+        let looked_at = store.buckets().await?.into_iter().map(|bucket| {
+            let store = &store;
+            async move { (store.is_volatile(&bucket.name).await, bucket) }
+        });
+        let mut looked_at = stream::iter(looked_at).buffered(PARALLEL_LOOKS);
+        while let Some((is_volatile, bucket)) = looked_at.next().await {
+            let volatile = if is_volatile { "  (volatile: in memory only)" } else { "" };
+            println!("{}  {}{volatile}", bucket.creation_date, bucket.name);
         }
         return Ok(());
     };

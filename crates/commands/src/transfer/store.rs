@@ -116,6 +116,12 @@ impl ObjectStore {
         Ok(answer.buckets.bucket)
     }
 
+    /// Whether a bucket says that its objects are in memory only. Other stores say no such thing.
+    pub async fn is_volatile(&self, bucket: &str) -> bool {
+        let head = self.endpoint.send(&Call { method: Method::HEAD, bucket, ..Call::default() }).await;
+        head.is_ok_and(|head| head.headers().contains_key("x-striate-volatile"))
+    }
+
     /// One page of a listing below `prefix`; `next` is what the page before answered.
     ///
     /// # Errors

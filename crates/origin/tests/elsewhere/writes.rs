@@ -94,6 +94,21 @@ async fn what_is_written_comes_from_memory_and_its_origin_is_asked_for_nothing()
 }
 
 #[tokio::test]
+async fn an_object_that_is_written_through_striate_counts_as_fenced_where_it_was_known() {
+    let world = World::new(6).await;
+    let (gateway, other) = (world.gateway(LONG).await, world.gateway(LONG).await);
+    let fenced = |of: &Gateway| of.origins.counts().fenced.load(Ordering::Relaxed);
+    gateway.put_in_pieces("k", &[], &noise(1_000, 1), None).await.unwrap();
+    for reader in [&gateway, &other] {
+        assert_eq!(bytes_of(reader.open("k").await).await, noise(1_000, 1));
+    }
+    assert_eq!((fenced(&gateway), fenced(&other)), (0, 0), "nobody knew it before");
+    gateway.put_in_pieces("k", &[], &noise(1_000, 2), None).await.unwrap();
+    assert_eq!(bytes_of(other.open("k").await).await, noise(1_000, 2));
+    assert_eq!((fenced(&gateway), fenced(&other)), (1, 1));
+}
+
+#[tokio::test]
 async fn where_writes_are_not_cached_nothing_is() {
     let world = World::new(6).await;
     let gateway = world.gateway(LONG).await;

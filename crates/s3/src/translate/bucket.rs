@@ -4,6 +4,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::CreateBucket;
 
+use super::put::volatile_header;
 use super::{Translator, not_implemented, profile_of, timestamp};
 use crate::authorize::{ACCOUNT_ID, ACCOUNT_NAME, Resource};
 use crate::refusal::Refusal;
@@ -56,8 +57,11 @@ impl Translator {
         let resource = Resource::Bucket(&request.input.bucket);
         let entered = self.enter(&request, "HeadBucket", "s3:ListBucket", resource)?;
         let bucket = self.client.bucket(&request.input.bucket).await.map_err(|error| entered.fail(error))?;
+        let is_here = bucket.origin.is_none();
+        let headers = volatile_header(bucket.profile.parse().ok().filter(|_| is_here));
         let region = self.region_of(bucket.region);
-        Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(region), ..HeadBucketOutput::default() }))
+        let output = HeadBucketOutput { bucket_region: Some(region), ..HeadBucketOutput::default() };
+        Ok(S3Response::with_headers(output, headers))
     }
 
     pub(super) async fn bucket_delete(

@@ -28,6 +28,7 @@ use self::arena::{Arena, PAGE_LEN, Payload, pages_of};
 use self::nodes::Node;
 pub use self::order::Eviction;
 use self::shard::{Entry, Shard};
+pub use self::surroundings::ProcessMemory;
 use self::surroundings::Surroundings;
 use crate::api::{ChunkPage, SiteError};
 use crate::granule;
@@ -40,6 +41,8 @@ const ADDRESSES: u64 = 4;
 /// Bytes of the bound for each shard, about.
 const SHARD_BYTES: u64 = 64 << 20;
 const MOST_SHARDS: u64 = 64;
+/// No cached block has more parities.
+pub const MOST_PARITIES: usize = 10;
 
 /// How a cache is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +74,9 @@ pub struct CacheView {
     /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, and beside them what is for chunks
     /// on their way and the index, or what the process has grown by if that is more.
     pub charged_bytes: u64,
-    /// Of these, the index.
+    /// Of these, all but the pages.
+    pub other_bytes: u64,
+    /// The index.
     pub index_bytes: u64,
     /// Chunks.
     pub chunks: u64,
@@ -99,6 +104,8 @@ pub struct CacheView {
     pub damaged: u64,
     /// Writes for which there was no room, because all was being read.
     pub refused: u64,
+    /// How many of the blocks whose home this is have no parity, one, two, and so on. Only a [`crate::BlockKeeper`] knows.
+    pub blocks_by_parities: [u64; MOST_PARITIES + 1],
 }
 
 #[derive(Debug, Default)]
@@ -136,13 +143,12 @@ impl CacheStore {
         Self::with_surroundings(options, Surroundings::new(None))
     }
 
-    /// An empty cache that gives way to what its process takes otherwise: `resident_bytes` tells what all of the process takes, and is asked
-    /// now and for each MiB that is written or read.
+    /// An empty cache that gives way to what its process takes otherwise: `process` is asked now, and for each MiB that is written or read.
     ///
     /// # Errors
     /// As for [`Self::new`].
-    pub fn within_process(options: CacheOptions, resident_bytes: fn() -> Option<u64>) -> io::Result<Self> {
-        Self::with_surroundings(options, Surroundings::new(Some(resident_bytes)))
+    pub fn within_process(options: CacheOptions, process: Arc<dyn ProcessMemory>) -> io::Result<Self> {
+        Self::with_surroundings(options, Surroundings::new(Some(process)))
     }
 
     fn with_surroundings(options: CacheOptions, surroundings: Surroundings) -> io::Result<Self> {
@@ -182,10 +188,11 @@ impl CacheStore {
             damaged,
             refused,
         } = &self.counts;
-        let index_bytes = count(&self.index_bytes);
+        let (index_bytes, other_bytes) = (count(&self.index_bytes), self.beside_pages());
         let mut view = CacheView {
             bound_bytes: self.options.bound_bytes,
-            charged_bytes: self.arena.resident_bytes() + self.beside_pages(),
+            charged_bytes: self.arena.resident_bytes() + other_bytes,
+            other_bytes,
             index_bytes,
             hits: count(hits),
             read_bytes: count(read_bytes),
@@ -237,8 +244,12 @@ impl CacheStore {
 
     /// Bytes of the bound that are not for pages. What the process has grown by has the index and chunks on their way in it.
     fn beside_pages(&self) -> u64 {
-        let known = self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed);
-        known.max(self.surroundings.grown_bytes().min(self.options.bound_bytes / 2))
+        self.known_beside_pages().max(self.surroundings.grown_bytes().min(self.options.bound_bytes / 2))
+    }
+
+    /// Of these, those that are set aside for chunks on their way and the index, however much the process grows.
+    fn known_beside_pages(&self) -> u64 {
+        self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed)
     }
 
     /// Pages that may be resident beside everything else that counts.
@@ -249,7 +260,8 @@ impl CacheStore {
 
     /// Takes note that `bytes` of a chunk came in or were read.
     fn moved(&self, chunk: ChunkId, bytes: usize) {
-        if self.surroundings.moved(bytes as u64, || self.arena.resident_bytes()) {
+        let in_pages = || self.arena.resident_bytes();
+        if self.surroundings.moved(bytes as u64, self.known_beside_pages(), in_pages) {
             self.settle(chunk);
         }
     }

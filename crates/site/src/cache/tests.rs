@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use futures::FutureExt;
 use proptest::prelude::*;
@@ -255,22 +256,51 @@ proptest! {
     }
 }
 
+/// A process that takes `grown` bytes beside the pages of a cache, of which `free` can be given back.
+#[derive(Debug, Default)]
+struct Process {
+    arena: OnceLock<Arc<Arena>>,
+    grown: AtomicU64,
+    free: AtomicU64,
+}
+
+impl ProcessMemory for Process {
+    fn resident_bytes(&self) -> Option<u64> {
+        let pages = self.arena.get().map_or(0, |arena| arena.resident_bytes());
+        Some(pages + self.grown.load(Ordering::Relaxed))
+    }
+
+    fn give_back(&self) -> bool {
+        self.grown.fetch_sub(self.free.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        true
+    }
+}
+
+/// A cache of 16 MiB, of which nothing is set aside for chunks on their way, in such a process.
+fn cache_in_process() -> (CacheStore, Arc<Process>) {
+    let process = Arc::new(Process::default());
+    let options = CacheOptions { on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
+    let cache = CacheStore::within_process(options, process.clone()).unwrap();
+    process.arena.set(cache.arena.clone()).unwrap();
+    (cache, process)
+}
+
+async fn write_mibs(cache: &CacheStore, numbers: std::ops::Range<u64>) -> CacheView {
+    for number in numbers {
+        cache.write(split(number, 0), payload(number, MIB as usize), None).await.unwrap();
+    }
+    cache.view()
+}
+
 #[tokio::test]
 async fn what_the_process_takes_besides_is_taken_off_what_the_cache_may_keep() {
-    static RESIDENT: AtomicU64 = AtomicU64::new(0);
-    let options = CacheOptions { on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };
-    let cache = CacheStore::within_process(options, || Some(RESIDENT.load(Ordering::Relaxed))).unwrap();
-    let write = async |numbers: std::ops::Range<u64>| {
-        for number in numbers {
-            cache.write(split(number, 0), payload(number, MIB as usize), None).await.unwrap();
-        }
-        cache.view()
-    };
-    let grow = |mib: u64| RESIDENT.store(cache.arena.resident_bytes() + mib * MIB, Ordering::Relaxed);
-    assert_eq!(write(0..40).await.chunks, 15, "16 MiB less the index");
+    let (cache, process) = cache_in_process();
+    let grow = |mib: u64| process.grown.store(mib * MIB, Ordering::Relaxed);
+    assert_eq!(write_mibs(&cache, 0..40).await.chunks, 15, "16 MiB less the index");
     grow(5);
-    let view = write(40..41).await;
+    let view = write_mibs(&cache, 40..41).await;
     assert!(view.chunks == 11 && view.charged_bytes <= LEAST_CACHE_BYTES, "{view:?}");
+    assert_eq!(view.other_bytes, 5 * MIB);
     grow(14);
     let read = cache.try_read(ChunkRange { chunk: split(40, 0), offset: 0, len: MIB as u32 }).unwrap();
     assert_eq!(read.map(|bytes| bytes.len() as u64), Ok(MIB));
@@ -279,4 +309,14 @@ async fn what_the_process_takes_besides_is_taken_off_what_the_cache_may_keep() {
         8,
         "a read finds out as well, and half of the bound is the cache's in any case"
     );
+}
+
+#[tokio::test]
+async fn memory_that_the_process_can_give_back_costs_no_chunk() {
+    let (cache, process) = cache_in_process();
+    assert_eq!(write_mibs(&cache, 0..40).await.chunks, 15);
+    process.grown.store(14 * MIB, Ordering::Relaxed);
+    process.free.store(14 * MIB, Ordering::Relaxed);
+    let view = write_mibs(&cache, 40..41).await;
+    assert_eq!((view.chunks, view.other_bytes), (15, view.index_bytes), "{view:?}");
 }

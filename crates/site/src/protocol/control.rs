@@ -11,7 +11,7 @@ use crate::api::{
     AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, SiteError, SiteStatus, Standing,
     Tend, TendMatter, Tended, Window,
 };
-use crate::cache::CacheView;
+use crate::cache::{CacheView, MOST_PARITIES};
 use crate::store::{ChunkInfo, StoreStatus};
 
 /// The generated messages, client and server.
@@ -212,11 +212,15 @@ fn cache_message(view: CacheView) -> messages::Cache {
         deleted: view.deleted,
         damaged: view.damaged,
         refused: view.refused,
+        other_bytes: view.other_bytes,
+        blocks_by_parities: view.blocks_by_parities.into(),
     }
 }
 
 /// The inverse of [`cache_message`].
 fn cache_view(cache: messages::Cache) -> CacheView {
+    let mut blocks_by_parities = [0; MOST_PARITIES + 1];
+    blocks_by_parities.iter_mut().zip(&cache.blocks_by_parities).for_each(|(of, told)| *of = *told);
     CacheView {
         bound_bytes: cache.bound_bytes,
         charged_bytes: cache.charged_bytes,
@@ -234,6 +238,8 @@ fn cache_view(cache: messages::Cache) -> CacheView {
         deleted: cache.deleted,
         damaged: cache.damaged,
         refused: cache.refused,
+        other_bytes: cache.other_bytes,
+        blocks_by_parities,
     }
 }
 

@@ -43,6 +43,10 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
         page.head(name, "counter", help);
         page.value(name, &[], value);
     }
+    let name = "striate_cache_invalidated_total";
+    page.head(name, "counter", "Blocks of volatile buckets that were taken out of memory, by why.");
+    page.value(name, &[("cause", "deleted")], cache.deleted);
+    page.value(name, &[("cause", "overwritten")], cache.overwritten);
     if let Some(percent) = cache.imbalance() {
         page.head(
             "striate_cache_imbalance_ratio",
@@ -76,6 +80,11 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
             origins.changes,
         ),
         (
+            "striate_origin_fenced_total",
+            "Objects in other S3 stores of which the cached state was invalidated by a write through Striate.",
+            origins.fenced,
+        ),
+        (
             "striate_origin_passed_by_total",
             "Reads of objects in other S3 stores that bypassed the cache.",
             origins.passed_by,
@@ -98,7 +107,7 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
 
 fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
     type Measure = fn(&MemorySiteState) -> u64;
-    let per_site: [(&str, &str, &str, Measure); 12] = [
+    let per_site: [(&str, &str, &str, Measure); 15] = [
         ("striate_memory_site_up", "gauge", "1 when the memory site answers.", |site| {
             (site.state == "ok").into()
         }),
@@ -108,6 +117,21 @@ fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
         ("striate_memory_site_charged_bytes", "gauge", "Memory that the memory site uses.", |site| {
             site.charged_bytes
         }),
+        ("striate_memory_site_data_bytes", "gauge", "Bytes of data splits on the memory site.", |site| {
+            site.data_bytes
+        }),
+        (
+            "striate_memory_site_other_bytes",
+            "gauge",
+            "Bytes that the memory site uses for the index, for blocks on their way and otherwise.",
+            |site| site.other_bytes,
+        ),
+        (
+            "striate_memory_site_deleted_total",
+            "counter",
+            "Splits deleted from the memory site together with their object.",
+            |site| site.deleted,
+        ),
         ("striate_memory_site_splits", "gauge", "Splits of cached blocks on the memory site.", |site| {
             site.splits
         }),
@@ -157,8 +181,23 @@ fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
     for (name, kind, help, measure) in per_site {
         page.head(name, kind, help);
         for site in sites {
-            let number = site.site.map_or_else(|| "own".to_owned(), |number| number.to_string());
+            let number = number_of(site);
             page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], measure(site));
         }
     }
+    let name = "striate_memory_site_blocks";
+    page.head(name, "gauge", "Cached blocks whose home is the memory site, by their number of parities.");
+    for site in sites {
+        let number = number_of(site);
+        for (parities, blocks) in site.blocks_by_parities.iter().enumerate() {
+            let parities = parities.to_string();
+            let labels =
+                [("site", number.as_str()), ("rack", site.rack.as_str()), ("parities", parities.as_str())];
+            page.value(name, &labels, *blocks);
+        }
+    }
+}
+
+fn number_of(site: &MemorySiteState) -> String {
+    site.site.map_or_else(|| "own".to_owned(), |number| number.to_string())
 }

@@ -39,7 +39,7 @@ use super::plan::{OpenPlan, StartPlan};
 use super::roster::{Member, RequiredFormats, Roster};
 use super::sealing::{self, SealingBytes};
 use super::site::{DiskSite, meta_folder, rack_of};
-use crate::resident::resident_bytes;
+use crate::resident::ResidentMemory;
 use shared::Followed;
 
 /// What a start is told besides its directories.
@@ -109,8 +109,8 @@ struct Inner {
     client: Client,
     cache: Cache,
     origins: Origins,
-    /// The memory site of this process.
-    memory: Option<Arc<CacheStore>>,
+    /// What knows of the memory site of this process.
+    memory: Option<Arc<Keeper>>,
     keys: Arc<KeyStore>,
     sealing: SealingBytes,
     state: Mutex<State>,
@@ -390,15 +390,17 @@ fn memory_site(
     cache: &Cache,
     cluster: ClusterId,
     options: CacheOptions,
-) -> Outcome<Arc<CacheStore>> {
-    let store = CacheStore::within_process(options, resident_bytes)
+) -> Outcome<Arc<Keeper>> {
+    let process = Arc::new(ResidentMemory::new(runtime.clone()));
+    let store = CacheStore::within_process(options, process)
         .map_err(|error| Failure::refused(format!("--cache-mib: {error}")))?;
     let store = Arc::new(store);
+    let keeper = Arc::new(Keeper::new(store.clone()));
     let identity = SiteIdentity { cluster, site: OWN_MEMORY, rack: RackId("memory".to_owned()) };
-    let site = LocalSite::new(runtime.clone(), identity, store.clone(), QueueLimits::default());
-    site.set_keeper(Arc::new(Keeper::new(store.clone())));
+    let site = LocalSite::new(runtime.clone(), identity, store, QueueLimits::default());
+    site.set_keeper(keeper.clone());
     cache.set_sites(vec![(Arc::new(site), options.bound_bytes)]);
-    Ok(store)
+    Ok(keeper)
 }
 
 fn lock(path: &Path) -> Outcome<DirectoryLock> {

@@ -10,3 +10,4 @@ mod retiring;
 mod spans;
 mod start_matrix;
 mod upgrade;
+mod volatile;

@@ -19,7 +19,7 @@ use crate::cluster_processes::{PATIENCE, TestCluster, get, noise, put, wait_unti
 const OBJECTS: usize = 100;
 
 /// A server over some directories, which does not outlive the test.
-struct Server {
+pub(crate) struct Server {
     root: tempfile::TempDir,
     runtime: Runtime,
     process: std::process::Child,
@@ -55,7 +55,7 @@ fn content(object: usize) -> Vec<u8> {
 }
 
 impl Server {
-    async fn start(directories: usize, options: &[&str]) -> Self {
+    pub(crate) async fn start(directories: usize, options: &[&str]) -> Self {
         let (root, runtime) = (tempfile::tempdir().unwrap(), Runtime::real());
         std::fs::create_dir(root.path().join("run")).unwrap();
         let disks = format!("{}/disk{{1...{directories}}}", root.path().display());
@@ -77,13 +77,13 @@ impl Server {
     }
 
     /// What a command says that must succeed.
-    async fn ask(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn ask(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert!(output.status.success(), "{arguments:?}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    async fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.ask(arguments).await).unwrap()
     }
 

@@ -12,7 +12,7 @@ use striate_codec::ChunkSet;
 use striate_core::Tier;
 use striate_meta::records::Block;
 
-use super::span::{MemoryBlock, Span, Stored};
+use super::span::{MemoryBlock, Span};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
@@ -30,8 +30,9 @@ pub trait BlockCache: Send + Sync {
     /// What of the spans is cached. Called once for a query, before anything else is looked up.
     fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, FoundCached>;
 
-    /// What a read of a block or an extent would find cached, in words, as far as this process knows. Asks nobody.
-    fn explain(&self, of: &Stored) -> String;
+    /// What a read of each block or extent would find cached, in words, and why not where it would not. Asks memory sites whether they still
+    /// have the blocks that this process knows, as far as there are not too many.
+    fn explain<'a>(&'a self, of: &'a [Span]) -> BoxFuture<'a, Vec<String>>;
 
     /// A block was written, with these bytes. Nothing may name it yet.
     fn written(&self, block: &Block, bytes: &Bytes);
@@ -48,10 +49,22 @@ pub trait BlockCache: Send + Sync {
     ) -> BoxFuture<'_, Result<MemoryBlock, StripeError>>;
 
     /// Nothing names a block any more that was in memory only.
-    fn forget(&self, block: MemoryBlock);
+    fn forget(&self, block: MemoryBlock, cause: Invalidation);
 
     /// A span was read, with these bytes.
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);
+
+    /// A span could not be read.
+    fn failed(&self, span: &Span, error: &StripeError);
+}
+
+/// Why what is in memory is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// Its object was deleted.
+    Deleted,
+    /// Another object has taken its object's place.
+    Overwritten,
 }
 
 /// Where reads look.

@@ -13,7 +13,6 @@ use striate_plan::{
     ChosenChunk, ChunkChoice, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, price_plan,
 };
 
-use super::cached::BlockCache;
 use super::explain_options::{OptionExplained, options_of};
 use super::gathering::StripeRead;
 use super::reads::Reads;
@@ -155,12 +154,18 @@ impl Reads {
             let planned = runtime.now();
             let Some(plan) = plan else { return Err(unplannable(&asked, &sites)) };
             let price = price_plan(&asked, &plan, |site| sites.cost(site));
-            let choices = Choices { policy, plan: &plan, sites: &sites, cache: self.shared.cache() };
+            let choices = Choices { policy, plan: &plan, sites: &sites };
+            let mut cached = match self.shared.cache() {
+                Some(cache) => cache.explain(spans).await,
+                None => Vec::new(),
+            }
+            .into_iter();
             let mut positions = 0..;
             let explained = spans.iter().zip(&stripes).zip(pieces.iter().zip(&computed));
             let explained = explained.map(|((span, of), (piece, computed))| {
                 let position = without((piece, computed)).and_then(|_| positions.next());
-                choices.of_block(position, span, of, piece, computed)
+                let explained = choices.of_block(position, span, of, piece, computed);
+                BlockExplained { cached: cached.next(), ..explained }
             });
             Ok(QueryExplained {
                 policy: policy.to_string(),
@@ -218,7 +223,6 @@ struct Choices<'a> {
     policy: &'a ReadPolicy,
     plan: &'a QueryPlan,
     sites: &'a SitesSnapshot,
-    cache: Option<&'a dyn BlockCache>,
 }
 
 impl Choices<'_> {
@@ -247,7 +251,7 @@ impl Choices<'_> {
             }
         };
         BlockExplained {
-            cached: self.cache.map(|cache| cache.explain(&span.of)),
+            cached: None,
             extent,
             options,
             stripe: piece.stripe.to_string(),

@@ -32,7 +32,7 @@ mod sampling;
 mod span;
 
 pub(crate) use cached::Source;
-pub use cached::{BlockCache, FoundCached, ServedFrom};
+pub use cached::{BlockCache, FoundCached, Invalidation, ServedFrom};
 pub use explain::{BlockExplained, ChunkExplained, ExtentExplained, QueryExplained, SiteExplained};
 pub use explain_options::{OptionExplained, OptionKind};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};

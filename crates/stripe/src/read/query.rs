@@ -136,13 +136,26 @@ impl Reads {
         budget: &ByteBudget,
         source: Source,
     ) -> Result<BlocksRead, StripeError> {
+        let mut served = vec![false; spans.len()];
+        let read = self.read_in_memory(spans, budget, source, &mut served).await;
+        self.tell_failed(spans, source, &served, read.as_ref().err());
+        read
+    }
+
+    async fn read_in_memory(
+        &self,
+        spans: &[Span],
+        budget: &ByteBudget,
+        source: Source,
+        served: &mut [bool],
+    ) -> Result<BlocksRead, StripeError> {
         let mut stats = ReadStats::default();
         let (located, _expected) = self.located(spans, source, &mut stats).await?;
         let bytes = located.bytes_in_memory(&*self.shared.options.read_policy, self.can_be_asked());
         let share = budget.acquire(bytes).await?;
         let mut read = vec![Vec::new(); spans.len()];
         let hand_out = |span: usize, pieces| read[span] = pieces;
-        let mut hand_out = self.telling_cache(spans, source, hand_out);
+        let mut hand_out = self.telling_cache(spans, source, served, hand_out);
         let stats = self.gather(spans, located, Purpose::Query, budget, stats, &mut hand_out).await?;
         drop(hand_out);
         Ok(BlocksRead { blocks: read, stats, share })
@@ -156,21 +169,42 @@ impl Reads {
         source: Source,
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
+        let mut served = vec![false; spans.len()];
+        let telling = self.telling_cache(spans, source, &mut served, hand_out);
         let mut stats = ReadStats::default();
-        let (located, _expected) = self.located(spans, source, &mut stats).await?;
-        let hand_out = self.telling_cache(spans, source, hand_out);
-        self.gather(spans, located, Purpose::Ahead, budget, stats, hand_out).await
+        let read = match self.located(spans, source, &mut stats).await {
+            Ok((located, _expected)) => {
+                self.gather(spans, located, Purpose::Ahead, budget, stats, telling).await
+            }
+            Err(error) => {
+                drop(telling);
+                Err(error)
+            }
+        };
+        self.tell_failed(spans, source, &served, read.as_ref().err());
+        read
     }
 
-    /// Hands out a span's bytes, and tells the cache where they came from.
+    /// Tells the cache of the spans of a query that failed.
+    fn tell_failed(&self, spans: &[Span], source: Source, served: &[bool], error: Option<&StripeError>) {
+        let cache = self.shared.cache().filter(|_| source == Source::Nearest);
+        if let (Some(cache), Some(error)) = (cache, error) {
+            let failed = spans.iter().zip(served).filter(|(_, is_served)| !**is_served);
+            failed.for_each(|(span, _)| cache.failed(span, error));
+        }
+    }
+
+    /// Hands out a span's bytes, and tells the cache where they came from. Marks it in `served`.
     fn telling_cache<'a>(
         &'a self,
         spans: &'a [Span],
         source: Source,
+        served: &'a mut [bool],
         mut hand_out: impl FnMut(usize, Vec<Bytes>) + Send + 'a,
     ) -> impl FnMut(usize, Vec<Bytes>, ServedFrom) + Send + 'a {
         let cache = self.shared.cache().filter(|_| source == Source::Nearest);
         move |span, bytes, from| {
+            served[span] = true;
             if let Some(cache) = cache {
                 cache.served(&spans[span], &bytes, from);
             }

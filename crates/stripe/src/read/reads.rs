@@ -12,7 +12,7 @@ use striate_plan::ReadPlanner;
 use striate_runtime::Runtime;
 
 use super::arrival::{Arrivals, HedgeBudget};
-use super::cached::BlockCache;
+use super::cached::{BlockCache, Invalidation};
 use super::damage::DamageReports;
 use super::measure::ReadMeasures;
 use super::patience::Patience;
@@ -94,9 +94,9 @@ impl Reads {
     }
 
     /// See [`crate::Stripes::forget_in_memory`].
-    pub(crate) fn forget_in_memory(&self, block: MemoryBlock) {
+    pub(crate) fn forget_in_memory(&self, block: MemoryBlock, cause: Invalidation) {
         if let Some(cache) = self.shared.cache() {
-            cache.forget(block);
+            cache.forget(block, cause);
         }
     }
 

@@ -5,18 +5,21 @@ use std::sync::atomic::Ordering;
 use futures::future::join_all;
 use striate_cache::ReadOutcome;
 use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState, ServedState};
-use striate_core::SiteId;
+use striate_core::{Profile, SiteId, Tier};
 use striate_meta::records;
-use striate_site::CacheView;
+use striate_site::{BlockKeeper, CacheView};
 
 use super::Cluster;
 use super::report::ASK_TIMEOUT;
+
+/// A status names the volatile ones among so many buckets.
+const BUCKETS_LOOKED_AT: usize = 1_000;
 
 impl Cluster {
     /// The state of the memory tier; `None` where there is none.
     pub(super) async fn cache_state(&self) -> Option<CacheState> {
         let sites = match &self.inner.memory {
-            Some(store) => vec![site_state(None, &records::Site::default(), Some(store.view()))],
+            Some(keeper) => vec![site_state(None, &records::Site::default(), Some(keeper.view()))],
             None => self.remote_memory_sites().await,
         };
         if sites.is_empty() {
@@ -37,7 +40,16 @@ impl Cluster {
             given_up: count(&counts.given_up),
             parities: count(&counts.parities),
             unanswered: count(&counts.unanswered),
+            deleted: count(&counts.deleted),
+            overwritten: count(&counts.overwritten),
+            volatile_buckets: self.volatile_buckets().await,
         })
+    }
+
+    /// The first of the buckets whose objects are in memory only. None where the metadata cannot be read, which others say.
+    async fn volatile_buckets(&self) -> Vec<String> {
+        let buckets = self.inner.client.list_buckets("", BUCKETS_LOOKED_AT).await.unwrap_or_default();
+        buckets.into_iter().filter(is_volatile).map(|bucket| bucket.name).collect()
     }
 
     /// What was asked of other S3 stores; `None` where nothing was.
@@ -50,6 +62,7 @@ impl Cluster {
             bytes: count(&counts.bytes),
             revalidations: count(&counts.revalidations),
             changes: count(&counts.changes),
+            fenced: count(&counts.fenced),
             passed_by: count(&counts.passed_by),
             cached_writes: count(&counts.cached_writes),
             uncached_writes: count(&counts.uncached_writes),
@@ -79,6 +92,11 @@ impl Cluster {
     }
 }
 
+fn is_volatile(bucket: &records::Bucket) -> bool {
+    let is_in_memory = |profile: Profile| profile.tier == Tier::Memory;
+    bucket.origin.is_none() && bucket.profile.parse().is_ok_and(is_in_memory)
+}
+
 fn site_state(site: Option<u32>, row: &records::Site, view: Option<CacheView>) -> MemorySiteState {
     let state = if view.is_some() { "ok" } else { "missing" };
     let view = view.unwrap_or_default();
@@ -90,12 +108,16 @@ fn site_state(site: Option<u32>, row: &records::Site, view: Option<CacheView>) -
         bound_bytes: view.bound_bytes.max(row.capacity_bytes),
         charged_bytes: view.charged_bytes,
         splits: view.chunks,
+        data_bytes: view.data_bytes,
         parity_bytes: view.parity_bytes,
+        other_bytes: view.other_bytes,
+        blocks_by_parities: view.blocks_by_parities.into(),
         hits: view.hits,
         read_bytes: view.read_bytes,
         misses: view.misses,
         evicted_data: view.evicted_data,
         evicted_parities: view.evicted_parities,
+        deleted: view.deleted,
         refused: view.refused,
         damaged: view.damaged,
     }

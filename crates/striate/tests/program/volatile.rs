@@ -1,0 +1,18 @@
+//! Which buckets are in memory only, as `striate ls` and `striate status` tell it.
+
+use crate::packing::Server;
+
+#[tokio::test]
+async fn ls_and_status_say_which_buckets_are_volatile() {
+    let server = Server::start(3, &["--cache-mib", "64"]).await;
+    server.ask(&["bucket", "create", "photos"]).await;
+    server.ask(&["bucket", "create", "--volatile", "sessions"]).await;
+    let listed = server.ask(&["ls"]).await;
+    let names: Vec<&str> =
+        listed.lines().filter_map(|line| line.split_once("  ")).map(|(_, name)| name).collect();
+    assert_eq!(names, ["photos", "sessions  (volatile: in memory only)"]);
+    let status = server.ask(&["status"]).await;
+    assert!(status.contains("volatile buckets  sessions: in memory only"), "{status}");
+    let status = server.json(&["status", "--json"]).await;
+    assert_eq!(status["cache"]["volatile_buckets"], serde_json::json!(["sessions"]));
+}
