@@ -90,21 +90,48 @@ impl Cache {
         for (position, question) in under_way {
             let is_awaited = waits && position == 0;
             all[position] = match is_awaited {
-                true if self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await.is_some() => {
-                    Looked::There
-                }
-                // The process that was to fill it has not; its home may have passed the turn to this one.
-                true => self.grant(question, &live).map_or(Looked::Absent, Looked::Granted),
+                true => self.wait_for_fetch(question, &live).await,
                 false => Looked::OnItsWay,
             };
         }
         all
     }
 
+    /// Waits for a block that somebody else fetches. Where that one gives it up, the caller may get its turn.
+    async fn wait_for_fetch(&self, question: Question, live: &Arc<Sites>) -> Looked {
+        let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
+        loop {
+            let left = until.saturating_duration_since(self.inner.runtime.now());
+            if self.inner.wait_for_fill(&question, live, left).await.is_some() {
+                return Looked::There;
+            }
+            // Its home may have passed the turn to this process.
+            if let Some(fill) = self.grant(question, live) {
+                return Looked::Granted(fill);
+            }
+            let Some(Some(tended)) = self.inner.tend(&[question], 0, TendMatter::Look).await.pop() else {
+                return Looked::Absent;
+            };
+            let form = self.inner.learn(&question, tended, live);
+            match tended.standing {
+                Standing::Filled { .. } if form.is_some() => return Looked::There,
+                Standing::Granted => {
+                    return self.grant(question, live).map_or(Looked::Absent, Looked::Granted);
+                }
+                Standing::Filling if !left.is_zero() => {}
+                Standing::Filled { .. } | Standing::Filling => return Looked::Absent,
+            }
+        }
+    }
+
+    /// Whether there are memory sites.
+    pub fn has_sites(&self) -> bool {
+        self.inner.stripes.upgrade().is_some_and(|stripes| !self.inner.live(&stripes).sites.is_empty())
+    }
+
     /// Whether blocks that are written elsewhere are to be cached: writes are, and there are memory sites.
     pub fn fills_writes(&self) -> bool {
-        let answers = |stripes: Stripes| !self.inner.live(&stripes).sites.is_empty();
-        self.inner.fills_writes && self.inner.stripes.upgrade().is_some_and(answers)
+        self.inner.fills_writes && self.has_sites()
     }
 
     /// Asks for the filling of blocks whose bytes the caller has, because it wrote them. None for those that are there, or that somebody
@@ -168,9 +195,14 @@ impl Cache {
         question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some())
     }
 
+    /// What a read is that finds nothing in memory.
+    pub fn missed(&self) -> ReadOutcome {
+        if self.has_sites() { ReadOutcome::Miss } else { ReadOutcome::Bypass }
+    }
+
     /// Counts a read of `len` bytes of a block that is kept elsewhere, of which `cached` came from memory.
     pub fn fetched(&self, len: u64, cached: u64) {
-        let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
+        let outcome = if cached > 0 { ReadOutcome::Partial } else { self.missed() };
         self.inner.counts.count(outcome, len, cached);
     }
 
