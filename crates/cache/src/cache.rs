@@ -118,6 +118,11 @@ impl Cache {
         stripes.set_memory_sites(sites.into_iter().map(|(site, _)| site).collect());
     }
 
+    /// Bytes that its sites may hold together.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.inner.sites.lock().bytes.values().sum()
+    }
+
     /// What it did for reads.
     pub fn counts(&self) -> &CacheCounts {
         &self.inner.counts

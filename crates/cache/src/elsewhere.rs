@@ -91,23 +91,51 @@ impl Cache {
             }
         }
         for (position, question) in under_way {
-            if !waits || position != 0 {
-                all[position] = Looked::OnItsWay;
-                continue;
-            }
-            all[position] = match self.inner.wait_for_fill(&question, &live, WAIT_FOR_FETCH).await {
-                Learned::There(_) => Looked::There,
-                // The process that was to fill it has not; its home may have passed the turn to this one.
-                _learned => self.grant(question, &live).map_or(Looked::Absent, Looked::Granted),
+            let is_awaited = waits && position == 0;
+            all[position] = match is_awaited {
+                true => self.wait_for_fetch(question, &live).await,
+                false => Looked::OnItsWay,
             };
         }
         all
     }
 
+    /// Waits for a block that somebody else fetches. Where that one gives it up, the caller may get its turn.
+    async fn wait_for_fetch(&self, question: Question, live: &Arc<Sites>) -> Looked {
+        let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
+        loop {
+            let left = until.saturating_duration_since(self.inner.runtime.now());
+            let waited = self.inner.wait_for_fill(&question, live, left).await;
+            if matches!(waited, Learned::There(_)) {
+                return Looked::There;
+            }
+            // Its home may have passed the turn to this process.
+            if let Some(fill) = self.grant(question, live) {
+                return Looked::Granted(fill);
+            }
+            drop(waited);
+            let Some(Some(tended)) = self.inner.tend(&[question], 0, TendMatter::Look).await.pop() else {
+                return Looked::Absent;
+            };
+            match self.inner.learn(&question, tended, live) {
+                Learned::There(_) => return Looked::There,
+                Learned::Granted(_expected) => {
+                    return self.grant(question, live).map_or(Looked::Absent, Looked::Granted);
+                }
+                Learned::Absent if tended.standing == Standing::Filling && !left.is_zero() => {}
+                Learned::Absent => return Looked::Absent,
+            }
+        }
+    }
+
+    /// Whether there are memory sites.
+    pub fn has_sites(&self) -> bool {
+        self.inner.stripes.upgrade().is_some_and(|stripes| !self.inner.live(&stripes).sites.is_empty())
+    }
+
     /// Whether blocks that are written elsewhere are to be cached: writes are, and there are memory sites.
     pub fn fills_writes(&self) -> bool {
-        let answers = |stripes: Stripes| !self.inner.live(&stripes).sites.is_empty();
-        self.inner.fills_writes && self.inner.stripes.upgrade().is_some_and(answers)
+        self.inner.fills_writes && self.has_sites()
     }
 
     /// Asks for the filling of blocks whose bytes the caller has, because it wrote them. None for those that are there, or that somebody
@@ -173,9 +201,14 @@ impl Cache {
         question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some())
     }
 
+    /// What a read is that finds nothing in memory.
+    pub fn missed(&self) -> ReadOutcome {
+        if self.has_sites() { ReadOutcome::Miss } else { ReadOutcome::Bypass }
+    }
+
     /// Counts a read of `len` bytes of a block that is kept elsewhere, of which `cached` came from memory.
     pub fn fetched(&self, len: u64, cached: u64) {
-        let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
+        let outcome = if cached > 0 { ReadOutcome::Partial } else { self.missed() };
         self.inner.counts.count(outcome, len, cached);
     }
 

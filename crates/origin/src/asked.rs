@@ -16,6 +16,9 @@ const INSTEAD: [&str; 6] = [
     "expires",
 ];
 
+/// Headers that the origin must see: who its bucket belongs to, and that who asks will pay for the answer.
+const OF_ORIGIN: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-request-payer"];
+
 /// What a request wants of an object.
 pub(crate) struct Asked {
     pub(crate) is_head: bool,
@@ -32,7 +35,7 @@ impl Asked {
         let headers = &request.headers;
         let has_key_of_customer =
             headers.keys().any(|name| name.as_str().starts_with("x-amz-server-side-encryption-customer"));
-        if has_key_of_customer || headers.contains_key("x-amz-expected-bucket-owner") {
+        if has_key_of_customer || OF_ORIGIN.iter().any(|name| headers.contains_key(*name)) {
             return None;
         }
         let mut instead = HeaderMap::new();
@@ -131,6 +134,7 @@ mod tests {
             assert!(asked(query, &[]).is_none(), "{query}");
         }
         assert!(asked("", &[("x-amz-server-side-encryption-customer-key", "k")]).is_none());
+        assert!(asked("", &[("x-amz-request-payer", "requester")]).is_none(), "the origin asks who pays");
         let overridden = asked("response-content-type=text%2Fplain", &[]).unwrap();
         assert_eq!(overridden.instead["content-type"], "text/plain");
     }

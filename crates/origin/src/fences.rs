@@ -6,6 +6,11 @@
 //!
 //! A row is needed as long as anything learnt before its last write may be used: the ttl. The sweep removes it when it has not changed for
 //! longer, by the sweeper's own clock, and no process that noted a write is alive.
+//!
+//! A process may die while it writes. The sweep drops its notes under a new epoch once its lease has ended and the row has not changed for
+//! [`MARGIN`]. A process that lives renews its notes until the outcome of its write is known. One that cannot renew them gives the write up,
+//! so early that the write has happened at the origin, or never will, before its note can be dropped:
+//! [`RENEW_EVERY`] + [`RENEW_WITHIN`] + [`UNSETTLED`] < [`MARGIN`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +25,16 @@ use striate_stripe::Stripes;
 
 /// Attempts to change a row that others change too.
 const MAX_ATTEMPTS: u32 = 64;
-/// A row stays so much longer than the ttl: no question to an origin takes so long.
+/// A row stays so much longer than the ttl, and the note of a process that is dead so long: no question to an origin takes so long.
 const MARGIN: Duration = Duration::from_secs(120);
+/// A write whose outcome is not known may still happen at the origin: so long nothing is learnt of its objects.
+const UNSETTLED: Duration = Duration::from_secs(30);
+/// Pause before the notes of a write that lasts are renewed.
+const RENEW_EVERY: Duration = Duration::from_secs(30);
+/// A write whose notes cannot be renewed within this time is given up.
+const RENEW_WITHIN: Duration = Duration::from_secs(30);
+const _: () =
+    assert!(RENEW_EVERY.as_secs() + RENEW_WITHIN.as_secs() + UNSETTLED.as_secs() < MARGIN.as_secs());
 /// Pause between two looks for rows that are not needed any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Pause before a note is tried to be removed again.
@@ -108,15 +121,10 @@ impl Fences {
         let id = self.runtime().random_u64();
         let ttl_ms = ttl.as_millis() as u64;
         let mut noted = Noted { fences: self.clone(), rows: Vec::new(), id, ttl_ms };
-        let write = FencedWrite { id, lease: self.stripes.writer_lease().0 };
         for key in objects {
             let row = keys::fence(bucket, key);
             noted.rows.push(row.clone());
-            let noting = self.change(&row, |fence| {
-                fence.writes.push(write);
-                fence.keep_ms = ttl_ms.max(fence.keep_ms);
-            });
-            if let Err(error) = noting.await {
+            if let Err(error) = noted.renew(&row).await {
                 self.runtime().spawn(Arc::new(noted).end());
                 return Err(error.into());
             }
@@ -167,12 +175,7 @@ impl Fences {
                     _ => now,
                 };
                 let fence: Fence = row.record()?;
-                let is_old = now - since > Duration::from_millis(fence.keep_ms) + MARGIN;
-                if is_old && !self.is_any_alive(&fence).await? {
-                    let mut tx = self.stripes.transaction();
-                    tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
-                    self.stripes.submit(&tx).await?;
-                } else {
+                if !self.sweep_row(row, fence, now - since).await? {
                     still.insert(row.key.clone(), (row.version, since));
                 }
             }
@@ -184,20 +187,68 @@ impl Fences {
         Ok(())
     }
 
-    async fn is_any_alive(&self, fence: &Fence) -> Result<bool, MetaError> {
-        for write in &fence.writes {
+    /// Removes a row, or the notes in it, that are not needed any more, if it has not changed for long enough. Whether it did.
+    async fn sweep_row(&self, row: &Row, mut fence: Fence, unchanged: Duration) -> Result<bool, MetaError> {
+        if unchanged <= MARGIN {
+            return Ok(false);
+        }
+        let noted = fence.writes.len();
+        let mut alive = Vec::with_capacity(noted);
+        for write in fence.writes {
             if self.stripes.meta().is_alive(LeaseId(write.lease)).await? {
-                return Ok(true);
+                alive.push(write);
             }
         }
-        Ok(false)
+        let mut tx = self.stripes.transaction();
+        tx.require_unchanged(row.key.clone(), Some(row));
+        if alive.is_empty() && unchanged > Duration::from_millis(fence.keep_ms) + MARGIN {
+            tx.delete(row.key.clone());
+        } else if alive.len() < noted {
+            // What was learnt before is void: the writes of the dead may have happened.
+            (fence.writes, fence.epoch) = (alive, self.runtime().random_u64().max(1));
+            tx.put(row.key.clone(), encode(&fence));
+        } else {
+            return Ok(false);
+        }
+        self.stripes.submit(&tx).await?;
+        Ok(true)
     }
 }
 
 impl Noted {
-    /// As [`Noted::end`], a while later.
-    pub(crate) async fn end_after(self: Arc<Self>, wait: Duration) {
-        self.fences.runtime().sleep(wait).await;
+    /// Notes the write in a row, once more if it is noted there.
+    async fn renew(&self, row: &Bytes) -> Result<(), MetaError> {
+        let write = FencedWrite { id: self.id, lease: self.fences.stripes.writer_lease().0 };
+        let noting = |fence: &mut Fence| {
+            fence.writes.retain(|write| write.id != self.id);
+            fence.writes.push(write);
+            fence.keep_ms = self.ttl_ms.max(fence.keep_ms);
+        };
+        self.fences.change(row, noting).await
+    }
+
+    /// Renews the notes for as long as that is possible. Afterwards the write must be given up.
+    pub(crate) async fn keep(&self) {
+        let runtime = self.fences.runtime();
+        let renewing = async || {
+            for row in &self.rows {
+                while let Err(error) = self.renew(row).await {
+                    tracing::warn!(%error, "the fence of a write cannot be renewed; will try again");
+                    runtime.sleep(RETRY_AFTER).await;
+                }
+            }
+        };
+        loop {
+            runtime.sleep(RENEW_EVERY).await;
+            if runtime.timeout(RENEW_WITHIN, renewing()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// As [`Noted::end`], when the write has happened at the origin or never will: its outcome is not known.
+    pub(crate) async fn end_unsettled(self: Arc<Self>) {
+        self.fences.runtime().sleep(UNSETTLED).await;
         self.end().await;
     }
 
@@ -214,5 +265,84 @@ impl Noted {
                 self.fences.runtime().sleep(RETRY_AFTER).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_client::{Client, ClientOptions, CreateBucket};
+    use striate_core::{Formats, InForce};
+    use striate_meta::{MemoryStore, MetaStore};
+    use striate_stripe::StripeOptions;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(24 * 3_600);
+
+    /// A gateway of its own, with a bucket.
+    async fn fences(runtime: &Runtime, meta: &Arc<dyn MetaStore>) -> (Client, Fences) {
+        let stripes = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let options = ClientOptions { stripes, ..ClientOptions::default() };
+        let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await.unwrap();
+        let origin = Some(Origin::default());
+        let bucket = CreateBucket { name: "ours".to_owned(), origin, ..CreateBucket::default() };
+        let _ = client.create_bucket(bucket).await;
+        let fences = Fences::new(client.stripes().clone());
+        (client, fences)
+    }
+
+    fn world() -> (Runtime, Arc<dyn MetaStore>) {
+        let runtime = Runtime::deterministic(1, Duration::from_secs(1_700_000_000));
+        (runtime.clone(), Arc::new(MemoryStore::new(runtime)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_note_of_a_writer_that_died_is_dropped_long_before_its_ttl_and_under_a_new_epoch() {
+        let (runtime, meta) = world();
+        let (_client, reader) = fences(&runtime, &meta).await;
+        let (dead, writer) = fences(&runtime, &meta).await;
+        let noted = writer.note("ours", &["k".to_owned()], LONG).await.unwrap();
+        meta.revoke_lease(dead.stripes().writer_lease()).await.unwrap();
+        // Nobody renews the note.
+        drop((noted, writer, dead));
+        let before = reader.look("ours", "k").await.unwrap().1;
+        assert!(before.is_written);
+        let mut seen = HashMap::new();
+        reader.sweep_once(&mut seen).await.unwrap();
+        runtime.sleep(MARGIN).await;
+        reader.sweep_once(&mut seen).await.unwrap();
+        assert_eq!(reader.look("ours", "k").await.unwrap().1, before, "it may still happen");
+        runtime.sleep(SWEEP_EVERY).await;
+        reader.sweep_once(&mut seen).await.unwrap();
+        let after = reader.look("ours", "k").await.unwrap().1;
+        reader.sweep_once(&mut seen).await.unwrap();
+        assert!(!after.is_written && after.epoch != before.epoch && after.epoch != 0, "{after:?}");
+        runtime.sleep(LONG).await;
+        reader.sweep_once(&mut seen).await.unwrap();
+        assert_ne!(reader.look("ours", "k").await.unwrap().1.epoch, 0, "what was learnt may still be used");
+        runtime.sleep(MARGIN + SWEEP_EVERY).await;
+        reader.sweep_once(&mut seen).await.unwrap();
+        assert_eq!(reader.look("ours", "k").await.unwrap().1, Standing::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_note_of_a_write_that_lasts_stays_though_its_lease_has_ended() {
+        let (runtime, meta) = world();
+        let (_client, reader) = fences(&runtime, &meta).await;
+        let (client, writer) = fences(&runtime, &meta).await;
+        let noted = writer.note("ours", &["k".to_owned()], LONG).await.unwrap();
+        runtime.spawn({
+            let noted = noted.clone();
+            async move { noted.keep().await }
+        });
+        meta.revoke_lease(client.stripes().writer_lease()).await.unwrap();
+        let mut seen = HashMap::new();
+        for _ in 0..20 {
+            reader.sweep_once(&mut seen).await.unwrap();
+            assert!(reader.look("ours", "k").await.unwrap().1.is_written);
+            runtime.sleep(SWEEP_EVERY).await;
+        }
+        noted.end().await;
+        assert!(!reader.look("ours", "k").await.unwrap().1.is_written);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
+use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ObjectStream, check_read, resolve_range};
 use striate_runtime::Instant;
 
@@ -18,7 +19,8 @@ use crate::fences::Standing;
 use crate::head::Head;
 use crate::known::{Known, ObjectName, Turn};
 use crate::opened::Opened;
-use crate::reading::{Object, ReadError, Reading, Run, begins_at};
+use crate::reading::{Object, ReadError, Reading, begins_at};
+use crate::run::Run;
 use crate::service::Shared;
 use crate::upstream::Ask;
 
@@ -44,8 +46,8 @@ pub(crate) enum Found {
         /// The bytes that are wanted.
         range: Range<u64>,
         bytes: ObjectStream,
-        /// Whether the first bytes came from memory; `None` where only the head was asked for.
-        is_hit: Option<bool>,
+        /// How the first bytes were served; `None` where only the head was asked for.
+        outcome: Option<ReadOutcome>,
     },
     /// More bytes than the caller takes at once.
     Larger(Begun),
@@ -93,7 +95,7 @@ impl Shared {
             check_read(&asked.condition, &info)?;
             let range = resolve_range(asked.range, &info)?;
             if asked.is_head {
-                return Ok(Found::Object { head, range, bytes: stream::empty().boxed(), is_hit: None });
+                return Ok(Found::Object { head, range, bytes: stream::empty().boxed(), outcome: None });
             }
             if most.is_some_and(|most| range.end - range.start > most) {
                 return Ok(Found::Larger((head, run)));
@@ -101,8 +103,8 @@ impl Shared {
             let blocks = origin.blocks(key, &head.etag, head.size);
             let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
             match Reading::new(self.clone(), object, range.clone(), run).open().await {
-                Ok((bytes, is_hit)) => {
-                    return Ok(Found::Object { head, range, bytes, is_hit: Some(is_hit) });
+                Ok((bytes, outcome)) => {
+                    return Ok(Found::Object { head, range, bytes, outcome: Some(outcome) });
                 }
                 Err(ReadError::Failed(error)) => return Err(error),
                 Err(ReadError::Changed) => {
@@ -149,7 +151,9 @@ impl Shared {
             }
         };
         let (stale, asked_at) = (self.known.get(name), runtime.now());
-        let first = asked.first_range(origin.block_len).filter(|_| stale.is_none());
+        // Of what was known its blocks may be in memory.
+        let is_new = stale.is_none() && !self.known.was_evicted(name);
+        let first = asked.first_range(origin.block_len).filter(|_| is_new);
         let answer = self.ask_head(origin, key, first).await?;
         if let Some(stale) = &stale {
             add(&self.upstream.counts.revalidations, 1);
@@ -177,6 +181,7 @@ impl Shared {
     }
 
     fn note(&self, name: &ObjectName, head: &Arc<Head>, epoch: u64, asked_at: Instant) {
+        self.known.follow_tier(self.cache.capacity_bytes());
         self.known.learn(name.clone(), Known { head: head.clone(), epoch, asked_at });
     }
 

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use s3s::Body;
 use serde::Deserialize;
 use striate_client::ClientError;
+use striate_meta::MetaError;
 use striate_s3::{ElsewhereBody, ElsewhereRequest};
 use striate_s3_client::encode_path;
 
@@ -26,8 +27,6 @@ use crate::opened::Opened;
 use crate::service::Shared;
 use crate::upstream::{Ask, decode, failed};
 
-/// A write whose outcome is not known may still happen at the origin: so long nothing is learnt of its objects.
-const UNSETTLED: Duration = Duration::from_secs(30);
 /// Keys that one request deletes, as S3 has it.
 const MOST_DELETED: usize = 1_000;
 /// An origin that neither takes nor sends anything for so long does not answer any more. Copies and uploads of many parts are made in
@@ -177,12 +176,18 @@ impl Shared {
         let (this, of, held) = (self.clone(), origin.clone(), self.hold(&origin, &mut request));
         let writing = self.client.runtime().spawn(async move {
             let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
-            let read = this.write(&of, request).await;
+            let read = tokio::select! {
+                read = this.write(&of, request) => read,
+                () = noted.keep() => {
+                    let reason = "the fence of a write could not be renewed, so it was given up".to_owned();
+                    Err(MetaError::Unavailable(reason).into())
+                }
+            };
             let was_known = |key: &&String| this.known.forget(&ObjectName::new(&of, key));
             add(&this.upstream.counts.fenced, objects.iter().filter(was_known).count() as u64);
             match is_settled(&read) {
                 true => noted.end().await,
-                false => drop(this.client.runtime().spawn(noted.end_after(UNSETTLED))),
+                false => drop(this.client.runtime().spawn(noted.end_unsettled())),
             }
             if let (Some(write), Ok(answer)) = (held, &read) {
                 this.cache_written(write, answer);

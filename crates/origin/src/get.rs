@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response, StatusCode, header};
 use s3s::Body;
+use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ReadRange};
 use striate_s3::{ElsewhereRequest, object_body};
 
@@ -38,12 +39,12 @@ impl Shared {
             key: request.key.as_str().into(),
         };
         match self.find(&wanted, &asked, standing, None, None).await? {
-            Found::Object { head, range, bytes, is_hit } => {
-                let body = match is_hit {
+            Found::Object { head, range, bytes, outcome } => {
+                let body = match outcome {
                     Some(_) => object_body(bytes, range.end - range.start),
                     None => Body::empty(),
                 };
-                Ok(answer(&asked, &head, &range, body, is_hit))
+                Ok(answer(&asked, &head, &range, body, outcome))
             }
             Found::Answer(answer, true) => Ok(answer_of(answer)),
             // Nothing is larger than what GET takes.
@@ -63,7 +64,7 @@ impl Shared {
             answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         self.cache.passed_by(len.unwrap_or(0));
         let mut answer = answer_of(answer);
-        answer.headers_mut().insert(CACHE_HEADER, HeaderValue::from_static("bypass"));
+        answer.headers_mut().insert(CACHE_HEADER, HeaderValue::from_static(ReadOutcome::Bypass.name()));
         Ok(answer)
     }
 }
@@ -74,7 +75,7 @@ fn answer(
     head: &Head,
     range: &Range<u64>,
     body: Body,
-    is_hit: Option<bool>,
+    outcome: Option<ReadOutcome>,
 ) -> Response<Body> {
     let is_whole = *range == (0..head.size);
     let mut response = Response::new(body);
@@ -85,8 +86,8 @@ fn answer(
     for (name, value) in &asked.instead {
         headers.insert(name, value.clone());
     }
-    if let Some(is_hit) = is_hit {
-        headers.insert(CACHE_HEADER, HeaderValue::from_static(if is_hit { "hit" } else { "miss" }));
+    if let Some(outcome) = outcome {
+        headers.insert(CACHE_HEADER, HeaderValue::from_static(outcome.name()));
     }
     if asked.range != ReadRange::Whole && !range.is_empty() {
         let text = format!("bytes {}-{}/{}", range.start, range.end - 1, head.size);

@@ -2,19 +2,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use striate_runtime::Instant;
 use tokio::sync::watch;
 
+use crate::evicted::Evicted;
 use crate::head::Head;
 use crate::opened::Opened;
 
-/// Bytes that what is known may take.
-const MOST_BYTES: u64 = 16 << 20;
+/// Bytes that what is known may take: one over this of what the memory tier holds,
+const TIER_PART: u64 = 64;
+/// but at least so many, and at most.
+const BOUNDS: (u64, u64) = (16 << 20, 512 << 20);
 /// What an object takes at least.
 const USUAL_BYTES: u64 = 400;
 
@@ -47,9 +51,24 @@ impl Weighter<ObjectName, Known> for Footprint {
     }
 }
 
+/// Remembers what had to make room.
+#[derive(Clone)]
+struct Remembering(Arc<Evicted>);
+
+impl Lifecycle<ObjectName, Known> for Remembering {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), name: ObjectName, _: Known) {
+        self.0.add(&name);
+    }
+}
+
 /// Objects of which something is known, or is about to be.
 pub(crate) struct KnownObjects {
-    table: Cache<ObjectName, Known, Footprint>,
+    /// Bytes that it may take now.
+    most_bytes: AtomicU64,
+    table: Cache<ObjectName, Known, Footprint, DefaultHashBuilder, Remembering>,
+    evicted: Arc<Evicted>,
     asking: Arc<Mutex<Asking>>,
 }
 
@@ -76,8 +95,18 @@ pub(crate) enum Turn {
 
 impl KnownObjects {
     pub(crate) fn new() -> Self {
-        let count = (MOST_BYTES / USUAL_BYTES) as usize;
-        Self { table: Cache::with_weighter(count, MOST_BYTES, Footprint), asking: Arc::default() }
+        let (least, evicted) = (BOUNDS.0, Arc::new(Evicted::new()));
+        let (count, remembering) = ((least / USUAL_BYTES) as usize, Remembering(evicted.clone()));
+        let table = Cache::with(count, least, Footprint, DefaultHashBuilder::default(), remembering);
+        Self { most_bytes: AtomicU64::new(least), table, evicted, asking: Arc::default() }
+    }
+
+    /// The memory tier holds so many bytes now: more objects may be known beside a larger one.
+    pub(crate) fn follow_tier(&self, tier_bytes: u64) {
+        let most = (tier_bytes / TIER_PART).clamp(BOUNDS.0, BOUNDS.1);
+        if self.most_bytes.swap(most, Ordering::Relaxed) != most {
+            self.table.set_capacity(most);
+        }
     }
 
     pub(crate) fn get(&self, name: &ObjectName) -> Option<Known> {
@@ -86,6 +115,11 @@ impl KnownObjects {
 
     pub(crate) fn learn(&self, name: ObjectName, known: Known) {
         self.table.insert(name, known);
+    }
+
+    /// Whether an object was known and had to make room, as far as that is remembered.
+    pub(crate) fn was_evicted(&self, name: &ObjectName) -> bool {
+        self.evicted.has(name)
     }
 
     /// Whether it was known.
@@ -103,5 +137,46 @@ impl KnownObjects {
         let (done, waiting) = watch::channel(());
         asking.insert(of.clone(), waiting);
         Turn::Ask(Asker { asking: self.asking.clone(), of, _done: done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::{HeaderMap, StatusCode};
+    use striate_runtime::Runtime;
+
+    use super::*;
+
+    /// How many of `count` objects are known after all were learnt, each of a KiB or more; and how many were evicted.
+    fn known_of(count: u64, tier_bytes: u64) -> (usize, usize) {
+        let (objects, runtime) = (KnownObjects::new(), Runtime::deterministic(1, Duration::ZERO));
+        objects.follow_tier(tier_bytes);
+        let value = "v".repeat(1_000).parse::<http::HeaderValue>().unwrap();
+        let etag = http::HeaderValue::from_static("\"e\"");
+        let length = http::HeaderValue::from_static("1");
+        let headers = HeaderMap::from_iter([
+            (http::header::ETAG, etag),
+            (http::header::CONTENT_LENGTH, length),
+            (http::HeaderName::from_static("x-amz-meta-a"), value),
+        ]);
+        let head = Arc::new(Head::of(StatusCode::OK, &headers).unwrap());
+        let name = |number: u64| ObjectName(Bytes::copy_from_slice(&number.to_be_bytes()));
+        for number in 0..count {
+            let known = Known { head: head.clone(), epoch: 0, asked_at: runtime.now() };
+            objects.learn(name(number), known);
+        }
+        let (known, others): (Vec<_>, Vec<_>) =
+            (0..count).map(name).partition(|name| objects.get(name).is_some());
+        (known.len(), others.iter().filter(|name| objects.was_evicted(name)).count())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_a_larger_tier_more_is_known_and_what_is_evicted_is_remembered() {
+        let (known, evicted) = known_of(30_000, 0);
+        assert!((8_000..14_000).contains(&known), "{known}");
+        assert_eq!(evicted, 30_000 - known);
+        assert_eq!(known_of(30_000, 8 << 30), (30_000, 0));
     }
 }

@@ -7,8 +7,8 @@
 //! - [`service`]: requests of the gateway for such buckets.
 //! - [`buckets`]: which buckets these are; [`opened`]: one of them.
 //! - [`upstream`]: requests to origins.
-//! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`fences`]: what makes it void.
-//! - [`asked`]: what a read asks for; [`finding`]: what answers it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many objects; [`reading`]: an object's bytes, from memory and from the origin.
+//! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`evicted`]: what had to make room; [`fences`]: what makes it void.
+//! - [`asked`]: what a read asks for; [`finding`]: what answers it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many objects; [`reading`]: an object's bytes, from memory and from the origin; [`run`]: what the origin sends of them.
 //! - [`explain`]: what a read would do.
 //! - [`forward`]: everything else is passed on; [`write_through`]: and what is written is cached.
 //!
@@ -19,6 +19,7 @@ mod batch;
 mod batch_put;
 mod buckets;
 mod counts;
+mod evicted;
 mod explain;
 mod fences;
 mod finding;
@@ -28,6 +29,7 @@ mod head;
 mod known;
 mod opened;
 mod reading;
+mod run;
 mod service;
 mod upstream;
 mod write_through;

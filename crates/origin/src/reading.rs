@@ -2,37 +2,26 @@
 //!
 //! What is not in memory is asked for in one request up to the end of what is wanted (a *run*), so that an object which is replaced while
 //! it is read is still answered as it was: the origin sends on what it has begun. On its way through, each block that nobody else
-//! fills is put into memory, whole. A run that breaks off is taken up again where it broke, if the object is still the same.
+//! fills is put into memory, whole ([`crate::run`]). A run that breaks off is taken up again where it broke, if the object is still the
+//! same.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use striate_cache::{BlockFill, Looked, Missed};
+use striate_cache::{BlockFill, Looked, Missed, ReadOutcome};
 use striate_client::{ClientError, ObjectStream};
-use striate_runtime::Runtime;
 use striate_stripe::{BlocksRead, Share};
 
-use crate::counts::add;
 use crate::head::Head;
 use crate::opened::{Blocks, Opened};
+use crate::run::{Gathered, Run, claimed};
 use crate::service::Shared;
 use crate::upstream::{Ask, explanation, failed, has_changed};
-
-/// Blocks whose filling is asked for at once.
-const CLAIMED_AHEAD: u64 = 4;
-/// How often a run is taken up again.
-const MOST_BREAKS: u32 = 3;
-/// An origin that is asked for bytes and sends none for so long is asked again for the rest.
-const SILENT_FOR: Duration = Duration::from_secs(30);
-/// A block that is half there when its receiver leaves is fetched to its end within this time, or given up.
-const FINISH_WITHIN: Duration = Duration::from_secs(30);
 
 /// One version of an object.
 #[derive(Clone)]
@@ -57,29 +46,6 @@ impl From<ClientError> for ReadError {
     }
 }
 
-/// What the origin sends.
-pub(crate) struct Run {
-    body: Incoming,
-    /// Where in the object its next byte is, and where it ends.
-    at: u64,
-    until: u64,
-    /// Blocks that are to be filled, by their numbers, ascending; blocks before `looked_to` were looked at.
-    claims: VecDeque<(u64, BlockFill)>,
-    looked_to: u64,
-    filling: Option<Filling>,
-    /// Bytes of the current block that the receiver gets.
-    wanted: u64,
-    breaks: u32,
-}
-
-/// A block that is gathered to be put into memory.
-struct Filling {
-    fill: BlockFill,
-    pieces: Vec<Bytes>,
-    end: u64,
-    share: Share,
-}
-
 /// See the module's documentation.
 pub(crate) struct Reading {
     shared: Arc<Shared>,
@@ -87,33 +53,22 @@ pub(crate) struct Reading {
     /// What the receiver has not got yet.
     left: Range<u64>,
     run: Option<Run>,
+    /// The block of it that is gathered. Until its end the run is there.
+    gathered: Option<Gathered>,
     pieces: VecDeque<Bytes>,
+    /// Bytes of the current block that the receiver gets from the origin.
+    wanted: u64,
     /// The memory of these, where they came out of the tier,
     read: Option<BlocksRead>,
     /// and where parts of a block did.
     share: Option<Share>,
-    /// Whether the first bytes came from memory, once they are there.
-    is_hit: Option<bool>,
-}
-
-impl Run {
-    pub(crate) fn new(body: Incoming, range: Range<u64>) -> Self {
-        Self {
-            body,
-            at: range.start,
-            until: range.end,
-            claims: VecDeque::new(),
-            looked_to: 0,
-            filling: None,
-            wanted: 0,
-            breaks: 0,
-        }
-    }
+    /// How the first bytes were served, once they are there.
+    outcome: Option<ReadOutcome>,
 }
 
 impl Object {
     /// Asks the origin for a range of this version.
-    async fn ask(&self, shared: &Shared, range: Range<u64>) -> Result<Incoming, ReadError> {
+    pub(crate) async fn ask(&self, shared: &Shared, range: Range<u64>) -> Result<Incoming, ReadError> {
         let mut headers = HeaderMap::new();
         let value = |text: String| {
             HeaderValue::try_from(text).map_err(|error| failed(&self.origin, error.to_string()))
@@ -158,20 +113,23 @@ impl Reading {
             object,
             left: range,
             run,
+            gathered: None,
             pieces: VecDeque::new(),
+            wanted: 0,
             read: None,
             share: None,
-            is_hit: None,
+            outcome: None,
         }
     }
 
-    /// The stream of its bytes, the first of which are at hand. Answers too whether these came from memory.
+    /// The stream of its bytes, the first of which are at hand. Answers too how these were served.
     ///
     /// # Errors
     /// When they cannot be had.
-    pub(crate) async fn open(mut self) -> Result<(ObjectStream, bool), ReadError> {
-        let Some(first) = self.next().await? else { return Ok((stream::empty().boxed(), false)) };
-        let is_hit = self.is_hit == Some(true);
+    pub(crate) async fn open(mut self) -> Result<(ObjectStream, ReadOutcome), ReadError> {
+        let first = self.next().await?;
+        let outcome = self.outcome.unwrap_or_else(|| self.shared.cache.missed());
+        let Some(first) = first else { return Ok((stream::empty().boxed(), outcome)) };
         let rest = stream::unfold(Some(self), |reading| async move {
             let mut reading = reading?;
             match reading.next().await {
@@ -179,7 +137,7 @@ impl Reading {
                 Err(error) => Some((Err(broken_off(&reading.object, error)), None)),
             }
         });
-        Ok((stream::iter([Ok(first)]).chain(rest).boxed(), is_hit))
+        Ok((stream::iter([Ok(first)]).chain(rest).boxed(), outcome))
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
@@ -202,6 +160,7 @@ impl Reading {
                 return Ok(None);
             }
             match &self.run {
+                _ if self.gathered.is_some() => self.take_gathered().await?,
                 Some(run) if run.at < run.until => self.take_frame().await?,
                 _ => self.open_block().await?,
             }
@@ -219,7 +178,7 @@ impl Reading {
             Some(Looked::There) => match self.shared.cache.read(&block, wanted.clone()).await {
                 Ok(mut read) => {
                     self.pieces.extend(std::mem::take(&mut read.blocks[0]));
-                    self.is_hit.get_or_insert(true);
+                    self.outcome.get_or_insert(ReadOutcome::Hit);
                     self.read = Some(read);
                     Ok(())
                 }
@@ -244,8 +203,10 @@ impl Reading {
         }
         let body = self.object.ask(&self.shared, from..until).await?;
         let mut run = Run::new(body, from..until);
-        run.claim(number, fill.map(Looked::Granted).into_iter().collect());
-        run.claim(number + 1, looked);
+        if let Some(fill) = fill {
+            run.claim(number, vec![Looked::Granted(fill)]);
+            run.claim(number + 1, looked);
+        }
         self.run = Some(run);
         Ok(())
     }
@@ -280,7 +241,7 @@ impl Reading {
         }
         self.shared.cache.fetched(wanted.len() as u64, cached.min(wanted.len() as u64 - 1));
         self.pieces.extend(cut(&pieces, (wanted.start - all.start) as usize, wanted.len()));
-        self.is_hit.get_or_insert(false);
+        self.outcome.get_or_insert(ReadOutcome::Miss);
         match fill {
             // The block is in memory twice as it were: for the receiver as long as that takes, and for the tier.
             Some(fill) => {
@@ -297,172 +258,64 @@ impl Reading {
         let body = self.object.ask(&self.shared, range.clone()).await?;
         let (mut run, mut pieces) = (Run::new(body, range), Vec::new());
         while run.at < run.until {
-            let bytes = next_bytes(self.shared.client.runtime(), &mut run).await;
-            let mut bytes = bytes.map_err(|reason| failed(&self.object.origin, reason))?;
-            add(&self.shared.upstream.counts.bytes, bytes.len() as u64);
-            bytes.truncate(usize::try_from(run.until - run.at).unwrap_or(usize::MAX));
-            run.at += bytes.len() as u64;
-            pieces.push(bytes);
+            let bytes = run.next_bytes(&self.shared, run.until).await;
+            pieces.push(bytes.map_err(|reason| failed(&self.object.origin, reason))?);
         }
         Ok(pieces)
     }
 
-    /// Takes what the origin has sent.
+    /// Takes what the origin sends next, or has a block gathered.
     async fn take_frame(&mut self) -> Result<(), ReadError> {
-        self.claim_ahead().await;
-        let Some(run) = &mut self.run else { return Ok(()) };
-        let mut bytes = match next_bytes(self.shared.client.runtime(), run).await {
-            Ok(bytes) => bytes,
-            Err(reason) => return self.take_up_again(reason).await,
+        let Some(mut run) = self.run.take() else { return Ok(()) };
+        run.claim_ahead(&self.shared, &self.object).await;
+        let number = run.at / self.object.blocks.len;
+        let (start, end) = (number * self.object.blocks.len, self.object.blocks.end(number));
+        if run.at == start {
+            run.begin_block(&self.shared, number, start..end);
+        }
+        let mut run = match run.gather(&self.shared, &self.object) {
+            Ok(gathered) => {
+                self.gathered = Some(gathered);
+                return Ok(());
+            }
+            Err(run) => *run,
         };
-        add(&self.shared.upstream.counts.bytes, bytes.len() as u64);
-        bytes.truncate(usize::try_from(run.until - run.at).unwrap_or(usize::MAX));
-        while !bytes.is_empty() {
-            let number = run.at / self.object.blocks.len;
-            let (start, end) = (number * self.object.blocks.len, self.object.blocks.end(number));
-            if run.at == start {
-                run.begin_block(&self.shared, number, start..end);
+        let at = run.at;
+        match run.next_bytes(&self.shared, end.min(run.until)).await {
+            Ok(piece) => self.hand_on(at, piece),
+            Err(reason) => run.take_up_again(&self.shared, &self.object, reason).await?,
+        }
+        self.run = Some(run);
+        Ok(())
+    }
+
+    /// Takes what there is of the block that is gathered, or the run back after its last byte.
+    async fn take_gathered(&mut self) -> Result<(), ReadError> {
+        let Some(gathered) = &mut self.gathered else { return Ok(()) };
+        match gathered.next().await {
+            Some((at, piece)) => self.hand_on(at, piece),
+            None => {
+                self.run = Some(gathered.run().await?);
+                self.gathered = None;
             }
-            let piece = bytes.split_to(bytes.len().min((end - run.at) as usize));
-            let at = run.at..run.at + piece.len() as u64;
-            run.at = at.end;
-            let (from, to) = (at.start.max(self.left.start), at.end.min(self.left.end));
-            if from < to {
-                self.pieces.push_back(piece.slice((from - at.start) as usize..(to - at.start) as usize));
-                run.wanted += to - from;
-                self.is_hit.get_or_insert(false);
-            }
-            if run.wanted > 0 && (at.end == end || at.end >= self.left.end) {
-                self.shared.cache.fetched(std::mem::take(&mut run.wanted), 0);
-            }
-            run.gather(piece);
         }
         Ok(())
     }
 
-    /// Asks for the right to fill the next blocks of a run, before it reaches the first of them.
-    async fn claim_ahead(&mut self) {
-        let Some(run) = &mut self.run else { return };
-        let len = self.object.blocks.len;
-        let next = run.at.div_ceil(len);
-        if run.at == next * len && next >= run.looked_to {
-            let looked = self.shared.cache.look(&claimed(&self.object, next, run.until), false).await;
-            run.claim(next, looked);
+    /// Hands on what the receiver wants of a piece of a block, which came from the origin.
+    fn hand_on(&mut self, at: u64, piece: Bytes) {
+        let piece_end = at + piece.len() as u64;
+        let (from, to) = (at.max(self.left.start), piece_end.min(self.left.end));
+        if from < to {
+            self.pieces.push_back(piece.slice((from - at) as usize..(to - at) as usize));
+            self.wanted += to - from;
+            self.outcome.get_or_insert_with(|| self.shared.cache.missed());
+        }
+        let is_last = piece_end.is_multiple_of(self.object.blocks.len) || piece_end >= self.left.end;
+        if self.wanted > 0 && is_last {
+            self.shared.cache.fetched(std::mem::take(&mut self.wanted), 0);
         }
     }
-
-    /// Asks for the rest of a run that has broken off.
-    async fn take_up_again(&mut self, reason: String) -> Result<(), ReadError> {
-        let Some(run) = &mut self.run else { return Ok(()) };
-        run.breaks += 1;
-        if run.breaks > MOST_BREAKS {
-            return Err(failed(&self.object.origin, reason).into());
-        }
-        tracing::debug!(
-            key = &*self.object.key,
-            at = run.at,
-            reason,
-            "an answer of an origin broke off; asking for the rest"
-        );
-        run.body = self.object.ask(&self.shared, run.at..run.until).await?;
-        Ok(())
-    }
-}
-
-/// The next bytes of a run; an error where there should be some and are none.
-async fn next_bytes(runtime: &Runtime, run: &mut Run) -> Result<Bytes, String> {
-    loop {
-        let Ok(frame) = runtime.timeout(SILENT_FOR, run.body.frame()).await else {
-            return Err(format!("it has sent nothing for {} s", SILENT_FOR.as_secs()));
-        };
-        match frame {
-            Some(Ok(frame)) => {
-                if let Ok(bytes) = frame.into_data() {
-                    return Ok(bytes);
-                }
-            }
-            Some(Err(error)) => return Err(format!("its answer broke off: {error}")),
-            None => return Err("its answer ended early".to_owned()),
-        }
-    }
-}
-
-impl Run {
-    /// The run, if it is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
-    pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
-        let number = self.at / object.blocks.len;
-        let looked = shared.cache.look(&claimed(object, number, self.until), false).await;
-        match looked.first() {
-            Some(Looked::There | Looked::OnItsWay) => None,
-            Some(Looked::Granted(_) | Looked::Absent) | None => {
-                self.claim(number, looked);
-                Some(self)
-            }
-        }
-    }
-
-    /// Records what was found out about the blocks from `number` on: some of them are to be filled.
-    fn claim(&mut self, number: u64, looked: Vec<Looked>) {
-        self.looked_to = number + looked.len() as u64;
-        for (number, looked) in (number..).zip(looked) {
-            if let Looked::Granted(fill) = looked {
-                self.claims.push_back((number, fill));
-            }
-        }
-    }
-
-    /// The next byte is the first of a block: gathers it, if it is to be filled and there is memory for it.
-    fn begin_block(&mut self, shared: &Shared, number: u64, block: Range<u64>) {
-        self.filling = None;
-        while self.claims.front().is_some_and(|(claimed, _)| *claimed < number) {
-            self.claims.pop_front();
-        }
-        let is_claimed = |(claimed, _): &mut (u64, BlockFill)| *claimed == number && block.end <= self.until;
-        let Some((_, fill)) = self.claims.pop_front_if(is_claimed) else { return };
-        let share = shared.client.stripes().budget().try_acquire((block.end - block.start) as usize);
-        self.filling = share.map(|share| Filling { fill, pieces: Vec::new(), end: block.end, share });
-    }
-
-    fn gather(&mut self, piece: Bytes) {
-        let Some(filling) = &mut self.filling else { return };
-        filling.pieces.push(piece);
-        if self.at == filling.end
-            && let Some(Filling { fill, pieces, share, .. }) = self.filling.take()
-        {
-            fill.fill(pieces, share);
-        }
-    }
-
-    /// Takes the rest of the block that is being gathered.
-    async fn finish_block(mut self, runtime: Runtime) {
-        // Of the next blocks others may have the right.
-        self.claims.clear();
-        while let Some(filling) = &self.filling {
-            let end = filling.end;
-            let Ok(mut bytes) = next_bytes(&runtime, &mut self).await else { return };
-            bytes.truncate((end - self.at) as usize);
-            self.at += bytes.len() as u64;
-            self.gather(bytes);
-        }
-    }
-}
-
-impl Drop for Reading {
-    /// A block that is half there is fetched to its end: the next reader will want it.
-    fn drop(&mut self) {
-        let Some(run) = self.run.take().filter(|run| run.filling.is_some()) else { return };
-        let runtime = self.shared.client.runtime().clone();
-        let finishing = run.finish_block(runtime.clone());
-        // What is not there in time is fetched again by whoever wants it.
-        self.shared.client.runtime().spawn(async move { runtime.timeout(FINISH_WITHIN, finishing).await });
-    }
-}
-
-/// The blocks from `number` on whose filling is asked for: those that a run up to `until` has all of.
-fn claimed(object: &Object, number: u64, until: u64) -> Vec<striate_stripe::MemoryBlock> {
-    let numbers = (number..number + CLAIMED_AHEAD)
-        .take_while(|number| number * object.blocks.len < until && object.blocks.end(*number) <= until);
-    numbers.map(|number| object.blocks.block(number)).collect()
 }
 
 /// `len` bytes of pieces, after the first `skipped`.

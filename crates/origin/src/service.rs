@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,6 +20,11 @@ use crate::known::KnownObjects;
 use crate::opened::{Opened, sealed_as};
 use crate::upstream::{Ask, Upstream, explanation, failed};
 use crate::write_through::WriteThrough;
+
+/// A new origin must answer by then: somebody waits for it.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The longest ttl. The fence of each object that is written stays for so long.
+const LONGEST_TTL: Duration = Duration::from_secs(24 * 3_600);
 
 /// Buckets whose objects are in other stores. A cheap handle.
 #[derive(Clone)]
@@ -78,8 +84,12 @@ impl Origins {
     /// Makes a new bucket's origin: names it, seals its secret, and asks it whether it may be listed.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`], with what the origin said.
+    /// [`ClientError::InvalidArgument`], with what the origin said, or what it may not be.
     pub async fn introduce(&self, mut origin: Origin, secret: &str) -> Result<Origin, ClientError> {
+        if Duration::from_millis(origin.ttl_ms) > LONGEST_TTL {
+            let hours = LONGEST_TTL.as_secs() / 3_600;
+            return Err(ClientError::InvalidArgument(format!("the ttl of an origin is at most {hours}h")));
+        }
         let runtime = self.shared.client.runtime();
         let id = u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64());
         origin.id = Bytes::copy_from_slice(&id.to_be_bytes());
@@ -88,7 +98,12 @@ impl Origins {
         let opened = Opened::new(&origin, &self.shared.keys)?;
         let ask =
             Ask { method: Method::GET, key: "", query: "list-type=2&max-keys=1", headers: HeaderMap::new() };
-        let answer = self.shared.upstream.read(&opened, ask).await;
+        let asking = self.shared.upstream.read(&opened, ask);
+        let silent = |_| {
+            let seconds = FIRST_ANSWER_WITHIN.as_secs();
+            Err(failed(&opened, format!("it has not answered within {seconds} s")))
+        };
+        let answer = runtime.timeout(FIRST_ANSWER_WITHIN, asking).await.unwrap_or_else(silent);
         let error = match answer {
             Ok(answer) if answer.status().is_success() => return Ok(origin),
             Ok(answer) => failed(&opened, explanation(answer).await),

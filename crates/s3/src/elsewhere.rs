@@ -102,6 +102,7 @@ pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static st
         return match parts.method {
             Method::GET if has("uploads") => Some(("ListMultipartUploads", "s3:ListBucketMultipartUploads")),
             Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
+            Method::GET if has("versioning") => Some(("GetBucketVersioning", "s3:GetBucketVersioning")),
             Method::GET if query_names(parts).all(is_of_listing) => Some(("ListObjects", "s3:ListBucket")),
             // Rights and items are looked at one by one, where batches are read.
             Method::POST if has("batch") => None,
@@ -323,6 +324,8 @@ mod tests {
             ("GET", "", "", Some("ListObjects")),
             ("GET", "", "list-type=2&prefix=a", Some("ListObjects")),
             ("GET", "", "uploads", Some("ListMultipartUploads")),
+            ("GET", "", "versioning", Some("GetBucketVersioning")),
+            ("PUT", "", "versioning", None),
             ("GET", "", "cors", None),
             ("GET", "", "tagging=", None),
             ("PUT", "", "", None),

@@ -148,15 +148,15 @@ pub struct OriginArgs {
     #[arg(long, value_name = "URL", requires = "origin")]
     pub origin_endpoint: Option<String>,
     /// Its region.
-    #[arg(long, value_name = "REGION", default_value = "us-east-1")]
+    #[arg(long, value_name = "REGION", default_value = "us-east-1", requires = "origin")]
     pub origin_region: String,
-    /// How long the gateway uses what it knows of an object before it asks the origin again (10s, 5m, 1h). 0s
-    /// asks on every read.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    /// How long the gateway uses what it knows of an object before it asks the origin again (10s, 5m, 1h; at most
+    /// 24h). 0s asks on every read.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "origin")]
     pub ttl: Duration,
     /// Size of cached blocks in MiB. Reading a range of an object that is not cached fetches every block that
     /// the range touches.
-    #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "MIB", default_value_t = 4, requires = "origin", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cache_block_mib: u32,
 }
 
@@ -343,7 +343,29 @@ pub struct CatArgs {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(subcommand)]
+        _command: BucketCommand,
+    }
+
+    #[test]
+    fn options_of_an_origin_need_one() {
+        let parse =
+            |options: &[&str]| Command::try_parse_from([&["striate", "create", "b"], options].concat());
+        let origin = ["--origin", "s3://theirs", "--origin-endpoint", "http://there"];
+        for option in [["--ttl", "5s"], ["--origin-region", "eu-1"], ["--cache-block-mib", "8"]] {
+            let error = parse(&option).unwrap_err().to_string();
+            assert!(error.contains("--origin <S3-URL>"), "{error}");
+            parse(&[&origin[..], &option[..]].concat()).unwrap();
+        }
+        parse(&[]).unwrap();
+        parse(&origin).unwrap();
+    }
 
     #[test]
     fn a_class_is_given_a_profile_or_loses_it() {

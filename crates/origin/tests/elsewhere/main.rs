@@ -1,6 +1,8 @@
 //! Gateways before a store elsewhere, which counts what it is asked and fails as it is told.
 
 mod batches;
+mod introducing;
+mod pace;
 mod store;
 mod writes;
 
@@ -12,7 +14,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use s3s::Body;
-use striate_cache::{Cache, CacheSettings, Keeper};
+use striate_cache::{Cache, CacheSettings, Keeper, ReadOutcome};
 use striate_client::{Client, ClientError, ClientOptions, CreateBucket};
 use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
 use striate_meta::records::Origin;
@@ -92,7 +94,16 @@ impl World {
             KeyStore::new(self.runtime.clone(), self.meta.clone(), SealingKey::new(&[7; 32]), None);
         let origins =
             Origins::new(client.clone(), cache.clone(), Arc::new(key_store.unwrap()), None).unwrap();
-        let origin = Origin {
+        let origin = Some(origins.introduce(self.origin(ttl), "the secret").await.unwrap());
+        let bucket = CreateBucket { name: BUCKET.to_owned(), origin, ..CreateBucket::default() };
+        let _ = client.create_bucket(bucket).await;
+        let gateway = Gateway { origins, client, cache };
+        gateway.use_memory(&self.memory);
+        gateway
+    }
+
+    fn origin(&self, ttl: Duration) -> Origin {
+        Origin {
             endpoint: self.store.endpoint.clone(),
             bucket: "theirs".to_owned(),
             region: "us-east-1".to_owned(),
@@ -100,13 +111,7 @@ impl World {
             ttl_ms: ttl.as_millis() as u64,
             block_len: self.block_len as u32,
             ..Origin::default()
-        };
-        let origin = Some(origins.introduce(origin, "the secret").await.unwrap());
-        let bucket = CreateBucket { name: BUCKET.to_owned(), origin, ..CreateBucket::default() };
-        let _ = client.create_bucket(bucket).await;
-        let gateway = Gateway { origins, client, cache };
-        gateway.use_memory(&self.memory);
-        gateway
+        }
     }
 
     /// Until what is done in the background is done.
@@ -423,12 +428,17 @@ async fn memory_sites_that_are_gone_cost_no_answer() {
     world.store.put("k", whole.clone());
     assert!(gateway.get("k").await == whole);
     world.settle().await;
-    for (sites, is_hit) in [(&world.memory[..], true), (&[], false), (&[], false), (&world.memory, true)] {
+    for (sites, outcome) in
+        [(&world.memory[..], "hit"), (&[], "bypass"), (&[], "bypass"), (&world.memory, "hit")]
+    {
         gateway.use_memory(sites);
         let answer = gateway.open("k").await;
-        assert_eq!(Gateway::was_hit(&answer), is_hit);
+        assert_eq!(answer.headers()["x-striate-cache"], outcome);
         assert!(bytes_of(answer).await == whole);
     }
+    let reads = |outcome| gateway.cache.counts().reads(outcome);
+    assert_eq!(reads(ReadOutcome::Miss), (3, 3 * MIB as u64));
+    assert_eq!(reads(ReadOutcome::Bypass), (6, 6 * MIB as u64));
 }
 
 #[tokio::test]

@@ -59,6 +59,8 @@ pub struct Faults {
     pub etag_of_writes: Option<&'static str>,
     /// Pause before any answer.
     pub slow: Duration,
+    /// Bytes of a header that every answer to a read has besides.
+    pub header_len: usize,
     /// Requests about keys that begin with this are answered 403.
     pub denied: Option<&'static str>,
 }
@@ -209,7 +211,11 @@ impl Store {
                 from..to
             }
         };
-        let response = response.header(header::CONTENT_LENGTH, range.len()).header("x-amz-meta-a", "b");
+        let mut response = response.header(header::CONTENT_LENGTH, range.len()).header("x-amz-meta-a", "b");
+        let header_len = self.state.faults.lock().header_len;
+        if header_len > 0 {
+            response = response.header("x-amz-meta-long", "v".repeat(header_len));
+        }
         let body = if is_head { empty() } else { self.frames(bytes.slice(range)) };
         response.body(body).unwrap()
     }

@@ -1,0 +1,296 @@
+//! What an origin sends of an object: a *run* of its bytes, in one answer.
+//!
+//! A block that is to be put into memory is gathered by a task of its own, at the pace of the origin. Its receiver takes the bytes when
+//! it likes: others wait for the block, and must not wait for a slow receiver. The memory of the block is acquired before, and is
+//! held until the block is written and the receiver has taken it; a run gathers one block at a time. Of the next blocks a run has the
+//! right to fill a few, so that it asks for them together. It gives that right back when it does not use it soon.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use striate_cache::{BlockFill, Looked};
+use striate_client::ClientError;
+use striate_stripe::{MemoryBlock, Share};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::counts::add;
+use crate::reading::{Object, ReadError};
+use crate::service::Shared;
+use crate::upstream::failed;
+
+/// Blocks whose filling is asked for at once.
+const CLAIMED_AHEAD: u64 = 4;
+/// A receiver that has not taken a block so long after its last byte came is slow: others may fill the next blocks.
+const LET_GO_AFTER: Duration = Duration::from_millis(200);
+/// How often a run is taken up again.
+const MOST_BREAKS: u32 = 3;
+/// An origin that is asked for bytes and sends none for so long is asked again for the rest.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+/// A block that is half there when its receiver leaves is fetched to its end within this time, or given up.
+const FINISH_WITHIN: Duration = Duration::from_secs(30);
+
+/// See the module's documentation.
+pub(crate) struct Run {
+    body: Incoming,
+    /// What came after the end of a block that was gathered.
+    came: Bytes,
+    /// Where in the object its next byte is, and where it ends.
+    pub(crate) at: u64,
+    pub(crate) until: u64,
+    /// Blocks that are to be filled, by their numbers, ascending; blocks before `looked_to` were looked at.
+    claims: VecDeque<(u64, BlockFill)>,
+    looked_to: u64,
+    filling: Option<Filling>,
+    breaks: u32,
+}
+
+/// A block that is gathered to be put into memory.
+struct Filling {
+    fill: BlockFill,
+    pieces: Vec<Bytes>,
+    end: u64,
+    share: Arc<Share>,
+}
+
+/// The receiver's end of a block that is gathered.
+pub(crate) struct Gathered {
+    /// Where in the object the next piece is.
+    pub(crate) at: u64,
+    /// At most a block, whose memory `_share` is.
+    pieces: mpsc::UnboundedReceiver<Bytes>,
+    run: oneshot::Receiver<Result<Run, ReadError>>,
+    /// Dropped when the receiver wants the run.
+    wants: Option<oneshot::Sender<()>>,
+    _share: Arc<Share>,
+}
+
+/// The other end.
+struct Gathering {
+    pieces: mpsc::UnboundedSender<Bytes>,
+    run: oneshot::Sender<Result<Run, ReadError>>,
+    wanted: oneshot::Receiver<()>,
+}
+
+impl Run {
+    pub(crate) fn new(body: Incoming, range: Range<u64>) -> Self {
+        Self {
+            body,
+            came: Bytes::new(),
+            at: range.start,
+            until: range.end,
+            claims: VecDeque::new(),
+            looked_to: 0,
+            filling: None,
+            breaks: 0,
+        }
+    }
+
+    /// The run, if it is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
+    pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
+        let number = self.at / object.blocks.len;
+        let looked = shared.cache.look(&claimed(object, number, self.until), false).await;
+        match looked.first() {
+            Some(Looked::There | Looked::OnItsWay) => None,
+            Some(Looked::Granted(_) | Looked::Absent) | None => {
+                self.claim(number, looked);
+                Some(self)
+            }
+        }
+    }
+
+    /// Records what was found out about the blocks from `number` on: some of them are to be filled.
+    pub(crate) fn claim(&mut self, number: u64, looked: Vec<Looked>) {
+        self.looked_to = number + looked.len() as u64;
+        for (number, looked) in (number..).zip(looked) {
+            if let Looked::Granted(fill) = looked {
+                self.claims.push_back((number, fill));
+            }
+        }
+    }
+
+    /// Lets others fill the next blocks. Those that the run reaches are asked for again.
+    fn let_go(&mut self) {
+        self.claims.clear();
+        self.looked_to = 0;
+    }
+
+    /// Asks for the right to fill the next blocks, before the first of them is reached.
+    pub(crate) async fn claim_ahead(&mut self, shared: &Shared, object: &Object) {
+        let len = object.blocks.len;
+        let next = self.at.div_ceil(len);
+        if self.at == next * len && next >= self.looked_to {
+            let looked = shared.cache.look(&claimed(object, next, self.until), false).await;
+            self.claim(next, looked);
+        }
+    }
+
+    /// The next byte is the first of a block: has it gathered from now on, if it is to be filled and there is memory for it.
+    pub(crate) fn begin_block(&mut self, shared: &Shared, number: u64, block: Range<u64>) {
+        while self.claims.front().is_some_and(|(claimed, _)| *claimed < number) {
+            self.claims.pop_front();
+        }
+        let is_claimed = |(claimed, _): &mut (u64, BlockFill)| *claimed == number && block.end <= self.until;
+        if let Some((_, fill)) = self.claims.pop_front_if(is_claimed) {
+            let share = shared.client.stripes().budget().try_acquire((block.end - block.start) as usize);
+            let filling =
+                |share| Filling { fill, pieces: Vec::new(), end: block.end, share: Arc::new(share) };
+            self.filling = share.map(filling);
+        }
+        if self.filling.is_none() {
+            // Its receiver sets the pace here.
+            self.let_go();
+        }
+    }
+
+    /// The next bytes that the origin sends, up to `end`; an error where there should be some and are none.
+    pub(crate) async fn next_bytes(&mut self, shared: &Shared, end: u64) -> Result<Bytes, String> {
+        while self.came.is_empty() {
+            let Ok(frame) = shared.client.runtime().timeout(SILENT_FOR, self.body.frame()).await else {
+                return Err(format!("it has sent nothing for {} s", SILENT_FOR.as_secs()));
+            };
+            match frame {
+                Some(Ok(frame)) => self.came = frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => return Err(format!("its answer broke off: {error}")),
+                None => return Err("its answer ended early".to_owned()),
+            }
+            add(&shared.upstream.counts.bytes, self.came.len() as u64);
+        }
+        let len = usize::try_from(end - self.at).unwrap_or(usize::MAX);
+        let bytes = self.came.split_to(self.came.len().min(len));
+        self.at += bytes.len() as u64;
+        Ok(bytes)
+    }
+
+    /// Asks for the rest of a run that has broken off.
+    ///
+    /// # Errors
+    /// When it breaks off too often, or the object is another one by now.
+    pub(crate) async fn take_up_again(
+        &mut self,
+        shared: &Shared,
+        object: &Object,
+        reason: String,
+    ) -> Result<(), ReadError> {
+        self.breaks += 1;
+        if self.breaks > MOST_BREAKS {
+            return Err(failed(&object.origin, reason).into());
+        }
+        tracing::debug!(
+            key = &*object.key,
+            at = self.at,
+            reason,
+            "an answer of an origin broke off; asking for the rest"
+        );
+        self.body = object.ask(shared, self.at..self.until).await?;
+        Ok(())
+    }
+
+    /// Gathers the block that has begun, in a task of its own; gives the run back where none has.
+    pub(crate) fn gather(self, shared: &Arc<Shared>, object: &Object) -> Result<Gathered, Box<Self>> {
+        let Some(filling) = &self.filling else { return Err(Box::new(self)) };
+        let (at, share) = (self.at, filling.share.clone());
+        let (to_receiver, pieces) = mpsc::unbounded_channel();
+        let (back, run) = oneshot::channel();
+        let (wants, wanted) = oneshot::channel();
+        let gathering = Gathering { pieces: to_receiver, run: back, wanted };
+        let (of, object) = (shared.clone(), object.clone());
+        shared.client.runtime().spawn(async move { gathering.gather(self, &of, &object).await });
+        Ok(Gathered { at, pieces, run, wants: Some(wants), _share: share })
+    }
+
+    /// Takes the rest of the block that is being gathered.
+    async fn finish_block(
+        &mut self,
+        shared: &Shared,
+        object: &Object,
+        pieces: &mpsc::UnboundedSender<Bytes>,
+    ) -> Result<(), ReadError> {
+        while let Some(filling) = &mut self.filling {
+            let end = filling.end;
+            match self.next_bytes(shared, end).await {
+                Ok(bytes) => {
+                    if pieces.send(bytes.clone()).is_err() {
+                        self.let_go();
+                    }
+                    self.keep(bytes);
+                }
+                Err(reason) => self.take_up_again(shared, object, reason).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to the block that is being gathered. A whole one is put into memory.
+    fn keep(&mut self, piece: Bytes) {
+        let Some(filling) = &mut self.filling else { return };
+        filling.pieces.push(piece);
+        if self.at == filling.end
+            && let Some(Filling { fill, pieces, share, .. }) = self.filling.take()
+        {
+            fill.fill(pieces, share);
+        }
+    }
+}
+
+impl Gathering {
+    /// Fetches a block to its end. Where the receiver has left, the next reader will want it.
+    async fn gather(self, mut run: Run, shared: &Shared, object: &Object) {
+        let Self { pieces, run: back, wanted } = self;
+        let runtime = shared.client.runtime();
+        let ended = {
+            let finishing = run.finish_block(shared, object, &pieces);
+            let left = async {
+                pieces.closed().await;
+                runtime.sleep(FINISH_WITHIN).await;
+            };
+            tokio::select! {
+                ended = finishing => ended,
+                () = left => return,
+            }
+        };
+        drop(pieces);
+        let answer = match ended {
+            Ok(()) => {
+                if runtime.timeout(LET_GO_AFTER, wanted).await.is_err() {
+                    run.let_go();
+                }
+                Ok(run)
+            }
+            Err(error) => Err(error),
+        };
+        // Nobody wants it any more where this fails.
+        let _ = back.send(answer);
+    }
+}
+
+impl Gathered {
+    /// The next piece of the block, and where in the object it is; `None` after the last one.
+    pub(crate) async fn next(&mut self) -> Option<(u64, Bytes)> {
+        let piece = self.pieces.recv().await?;
+        let at = self.at;
+        self.at += piece.len() as u64;
+        Some((at, piece))
+    }
+
+    /// The run, from the end of the block on.
+    ///
+    /// # Errors
+    /// When the rest of the block cannot be had.
+    pub(crate) async fn run(&mut self) -> Result<Run, ReadError> {
+        drop(self.wants.take());
+        let run = (&mut self.run).await;
+        run.unwrap_or(Err(ReadError::Failed(ClientError::Busy)))
+    }
+}
+
+/// The blocks from `number` on whose filling is asked for: those that a run up to `until` has all of.
+pub(crate) fn claimed(object: &Object, number: u64, until: u64) -> Vec<MemoryBlock> {
+    let numbers = (number..number + CLAIMED_AHEAD)
+        .take_while(|number| number * object.blocks.len < until && object.blocks.end(*number) <= until);
+    numbers.map(|number| object.blocks.block(number)).collect()
+}
