@@ -12,7 +12,7 @@ use striate_meta::records::Stripe;
 use striate_meta::{MetaError, ScanRange, keys};
 use striate_stripe::own_locations;
 
-use crate::members::Members;
+use crate::membership::members::Members;
 use crate::rows::Rows;
 
 /// Sets whose stripes are asked for at the same time.

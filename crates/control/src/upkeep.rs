@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use striate_stripe::Stripes;
 
-use crate::abandoned::{COLLECT_EVERY, keep_collecting};
+use crate::collection::abandoned::{COLLECT_EVERY, keep_collecting};
+use crate::collection::placements::keep_sweeping_placements;
+use crate::collection::volatile::keep_sweeping;
 use crate::hot_copies::{HotCopies, HotCopiesOptions};
-use crate::packing_service::{PackingOptions, PackingService};
-use crate::placements::keep_sweeping_placements;
-use crate::repair_service::{RepairOptions, RepairService};
-use crate::scrub::keep_scrubbing;
-use crate::volatile::keep_sweeping;
+use crate::packing::service::{PackingOptions, PackingService};
+use crate::repair::scrub::keep_scrubbing;
+use crate::repair::service::{RepairOptions, RepairService};
 
 /// What the upkeep is told.
 #[derive(Clone, Copy, Debug, PartialEq)]

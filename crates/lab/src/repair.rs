@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{Either, select};
 use striate_client::{Client, ClientError};
-use striate_control::repair_pace::RepairLimits;
+use striate_control::repair::pace::RepairLimits;
 use striate_control::{RepairOptions, RepairService};
 use striate_core::{Profile, RackId, SiteId, StripeId};
 use striate_meta::store::limits;

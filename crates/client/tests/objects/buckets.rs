@@ -4,7 +4,7 @@ use striate_client::{
     ClientError, CreateBucket, CreateUpload, ExpectedDigests, ListUploads, PartInfo, UploadPartRequest,
     WriteCondition,
 };
-use striate_control::parts::{abandoned_parts, take_down};
+use striate_control::collection::parts::{abandoned_parts, take_down};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, encode};
 

@@ -9,7 +9,7 @@ use striate_client::{
     ClientError, CompleteUpload, CompletedPart, CopyPartRequest, CreateBucket, CreateUpload, ExpectedDigests,
     ListUploads, PutRequest, UploadPartRequest,
 };
-use striate_control::parts::{abandoned_parts, take_down};
+use striate_control::collection::parts::{abandoned_parts, take_down};
 use striate_runtime::Runtime;
 
 use crate::cluster::{BUCKET, Cluster, Frames, get, in_virtual_time, noise, options, put};

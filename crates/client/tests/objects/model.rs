@@ -8,7 +8,7 @@ use striate_client::{
     ClientError, CompleteUpload, CompletedPart, CopyPartRequest, CopyRequest, CreateUpload, GetRequest,
     ListRequest, ObjectAttributes, PutRequest, ReadOrder, ReadRange, UploadPartRequest, WriteCondition,
 };
-use striate_control::parts::{abandoned_parts, take_down};
+use striate_control::collection::parts::{abandoned_parts, take_down};
 
 use crate::cluster::{BUCKET, Cluster, Frames, get, if_absent, if_match, in_virtual_time, noise, put};
 use crate::invariants;

@@ -5,7 +5,7 @@ use striate_client::{
     Client, ClientError, CompleteUpload, CompletedPart, CreateUpload, ExpectedDigests, GetRequest,
     MAX_PART_NUMBER, MIN_PART_LEN, PartInfo, ReadRange, UploadPartRequest,
 };
-use striate_control::parts::{abandoned_parts, take_down};
+use striate_control::collection::parts::{abandoned_parts, take_down};
 use striate_meta::records::{Checksum, UploadPart, checksum::Algorithm, encode};
 use striate_meta::{Transaction, TxId, keys};
 use striate_runtime::Runtime;

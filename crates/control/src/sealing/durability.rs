@@ -6,8 +6,8 @@ use striate_meta::records::Bucket;
 use striate_stripe::{StripeError, Stripes};
 
 use super::cold_of;
-use crate::pack_setting::profile_of;
-use crate::packing_service::default_profile;
+use crate::packing::service::default_profile;
+use crate::packing::setting::profile_of;
 
 /// What sealing makes less durable in a bucket, in words, one line for each wide profile. `default` is the store's profile. Profiles that
 /// requests name themselves are not known here.

@@ -47,7 +47,7 @@ use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
 use self::survey::{Survey, Walked};
 use self::vacancies::fill_vacancies;
-use crate::pack_journal::write_sealed;
+use crate::packing::journal::write_sealed;
 use crate::rows::Rows;
 
 /// Partitions wait for their racks' neighbours so long.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cluster::{BUCKET, Cluster, OneShot, content, go_on, options};
 use bytes::Bytes;
 use striate_client::{Client, ClientError, CreateUpload, UploadPartRequest, WriteCondition};
-use striate_control::parts::abandoned_parts;
+use striate_control::collection::parts::abandoned_parts;
 use striate_control::{GarbageCollector, collect_abandoned, heal, verify};
 use striate_meta::records::Intent;
 use striate_meta::{LeaseId, ScanRange, keys};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use striate_client::WriteCondition;
-use striate_control::absence::Absent;
-use striate_control::repair_pace::RepairPace;
+use striate_control::repair::absence::Absent;
+use striate_control::repair::pace::RepairPace;
 use striate_control::{
     HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, pack_bucket, repack_marked, repair_stripe,
     resume_wide, seal_bucket, verify,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use striate_control::absence::Absent;
-use striate_control::repair_pace::RepairPace;
+use striate_control::repair::absence::Absent;
+use striate_control::repair::pace::RepairPace;
 use striate_control::{MoveOutcome, Rebalancer, RepairOutcome, heal, move_chunk, repair_stripe, verify};
 use striate_core::{SiteId, StripeId};
 use striate_meta::records::Stripe;

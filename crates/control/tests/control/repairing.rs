@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::absence::Absent;
-use striate_control::repair_pace::RepairPace;
+use striate_control::repair::absence::Absent;
+use striate_control::repair::pace::RepairPace;
 use striate_control::{
     GarbageCollector, MoveOutcome, RepairLimits, RepairOptions, RepairService, heal, move_chunk,
     repair_stripe, verify,

@@ -151,8 +151,9 @@ async fn an_object_of_parts_goes_with_its_parts() {
     memory.lose(0, 3);
     memory.lose(1, 3);
     assert_eq!(memory.sweep().await.gone, 1);
-    let abandoned =
-        striate_control::parts::abandoned_parts(memory.client().stripes(), None, 10).await.unwrap();
+    let abandoned = striate_control::collection::parts::abandoned_parts(memory.client().stripes(), None, 10)
+        .await
+        .unwrap();
     assert_eq!(abandoned.len(), 1, "they are taken down in time");
 }
 

@@ -1,7 +1,7 @@
 //! `striate-lab wide-repair`: a chunk of a wide stripe is repaired on real processes in racks.
 
 use serde::Serialize;
-use striate_control::repair_pace::RepairChoice;
+use striate_control::repair::pace::RepairChoice;
 use striate_runtime::Runtime;
 
 use super::racks::{Meter, Metered, first_racks, print, start};

@@ -17,11 +17,11 @@ use striate_meta::records::{BlockList, Bucket, Extent, Object, object::Body};
 use striate_meta::{Commit, MetaError, Row, keys, records};
 use striate_stripe::{Neighbours, SeparateWriter, Span, Stored, StripeError, Stripes};
 
-use crate::pack_journal::{sum_again, write_bucket};
-use crate::pack_run::{PackWish, Told};
-use crate::pack_setting::{decide_packing, profile_of_class};
-use crate::pack_walk::Walk;
-use crate::packing_service::default_profile;
+use crate::packing::journal::{sum_again, write_bucket};
+use crate::packing::run::{PackWish, Told};
+use crate::packing::service::default_profile;
+use crate::packing::setting::{decide_packing, profile_of_class};
+use crate::packing::walk::Walk;
 use crate::rows::Rows;
 
 /// Objects unpacked at the same time.

@@ -1,7 +1,7 @@
 //! Verify: reads every chunk from its medium, past the page cache, and compares it with the stripe record.
 //!
 //! Damage becomes debt, which the repair service pays. Afterwards the sites' chunks are listed and compared with the metadata, and
-//! what nothing names is counted ([`crate::orphans`]).
+//! what nothing names is counted ([`crate::collection::orphans`]).
 
 use std::ops::ControlFlow;
 
@@ -14,8 +14,8 @@ use striate_meta::{Commit, Row, keys};
 use striate_site::{ChunkInfo, SiteError};
 use striate_stripe::{StripeError, Stripes, file_of, has_place, own_locations};
 
+use crate::collection::orphans::count_orphans;
 use crate::hot_copies::drop_copies_where;
-use crate::orphans::count_orphans;
 use crate::rows::Rows;
 
 /// Stripes examined at the same time.

@@ -7,7 +7,7 @@
 //! A range is overwritten only if no object has had it for the grace, which is longer than any read. A mark says when something died last:
 //! each death puts it. As long as it stays the same ([`Quiet`]), nothing has died, and the close of a change requires that it still does. It
 //! cannot have come to life either: rows are switched to a range only together with the mark, and by the content version in which it was
-//! given to them ([`crate::switching`]).
+//! given to them ([`crate::packing::switching`]).
 //!
 //! The directory changes with the objects. Dead entries stay in it as long as their bytes do, so that they count.
 
@@ -21,10 +21,10 @@ use striate_runtime::Instant;
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, entry_room, object_start, partition_tail};
 use striate_stripe::{Exchange, MemberUpdate, NewBytes, Stored, StripeError, Stripes};
 
-use crate::pace::Pace;
+use crate::packing::pace::Pace;
+use crate::packing::repacking::Look;
+use crate::packing::switching::{Home, Packed, switch};
 use crate::packing::{Candidate, READ_BYTES, read, together};
-use crate::repacking::Look;
-use crate::switching::{Home, Packed, switch};
 
 /// A change is worth its new generations from this part of a partition on: one in so many.
 const LEAST_SHARE: u32 = 8;

@@ -17,9 +17,9 @@ use striate_meta::{Commit, Precondition, Row, keys};
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
 use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
 
+use crate::packing::refilling::{Quiet, Worn};
+use crate::packing::rewriting::Rewriting;
 use crate::packing::{Candidate, PackOptions, extent_in};
-use crate::refilling::{Quiet, Worn};
-use crate::rewriting::Rewriting;
 use crate::rows::Rows;
 
 /// Rows of a stripe's objects read together.

@@ -3,10 +3,24 @@
 //!
 //! A coding group is written first and its record committed; then rows are switched to it in batches, each only if it is as it
 //! was read. A client that overwrites or deletes an object meanwhile wins: the entry is then dead from the beginning, and the
-//! mark that the record was born with leads the repacker there ([`crate::repacking`]). What rows named before becomes garbage in the
+//! mark that the record was born with leads the repacker there ([`crate::packing::repacking`]). What rows named before becomes garbage in the
 //! transaction that switches them. The protocol's steps are named P0 to P5 in design.md §10.15.
 //!
-//! Here is how a group is written and named; [`crate::pack_walk`] finds the objects.
+//! Here is how a group is written and named; [`crate::packing::walk`] finds the objects.
+
+pub(crate) mod figures;
+pub(crate) mod journal;
+pub(crate) mod pace;
+pub(crate) mod refilling;
+pub mod repacking;
+pub(crate) mod rewriting;
+pub mod run;
+pub mod service;
+pub mod setting;
+pub(crate) mod switching;
+pub(crate) mod turn;
+pub mod unpacking;
+pub(crate) mod walk;
 
 use std::time::Duration;
 
@@ -18,8 +32,8 @@ use striate_meta::Row;
 use striate_meta::records::{Extent, Object, object::Body};
 use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes};
 
-use crate::pace::Pace;
-use crate::switching::{Home, Packed, switch};
+use crate::packing::pace::Pace;
+use crate::packing::switching::{Home, Packed, switch};
 
 /// Objects read together, and their bytes. More would be read little faster, and others wait longer behind them.
 const READ_TOGETHER: usize = 2;

@@ -13,8 +13,8 @@ use striate_meta::records::Stripe;
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes, own_locations, wide_of};
 
+use crate::repair::work_list::endangered_placements;
 use crate::rows::Rows;
-use crate::work_list::endangered_placements;
 
 /// They are counted again after this time.
 const COUNT_EVERY: Duration = Duration::from_secs(600);

@@ -3,8 +3,8 @@
 //! Groups are made only while no site has requests waiting and every site keeps a tenth of its space. What is dead gives its
 //! space back whether or not anything is packed. One process of a cluster does it; two at once are safe and wasteful.
 //!
-//! A walk that looks for what can be packed counts all that people ask for ([`crate::pack_figures`]); the figures are written into
-//! rows that every process shows ([`crate::pack_journal`]). A bucket that is not packed is counted once in an hour.
+//! A walk that looks for what can be packed counts all that people ask for ([`crate::packing::figures`]); the figures are written into
+//! rows that every process shows ([`crate::packing::journal`]). A bucket that is not packed is counted once in an hour.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,12 +20,12 @@ use striate_meta::{ScanRange, keys};
 use striate_runtime::Instant;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::pack_journal::{PackJournal, sum, tell, told, write_bucket};
-use crate::pack_setting::{PackDecision, decide_packing};
-use crate::pack_walk::{Step, Walk};
 use crate::packing::PackOptions;
-use crate::packing_turn::{PackingTurn, SEEN_WITHIN, is_taken};
-use crate::repacking::Repacker;
+use crate::packing::journal::{PackJournal, sum, tell, told, write_bucket};
+use crate::packing::repacking::Repacker;
+use crate::packing::setting::{PackDecision, decide_packing};
+use crate::packing::turn::{PackingTurn, SEEN_WITHIN, is_taken};
+use crate::packing::walk::{Step, Walk};
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
 

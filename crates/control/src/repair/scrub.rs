@@ -1,6 +1,6 @@
 //! Scrub: reads every chunk from its medium once in a cycle, so that damage is found that nobody has read.
 //!
-//! Stripes are examined in the order of their names, as [`verify`](mod@crate::verify) does it, and spread evenly over the
+//! Stripes are examined in the order of their names, as [`verify`](mod@crate::repair::verify) does it, and spread evenly over the
 //! cycle: when a part of its time has passed, the same part of the chunks that the sites report is due. One stripe is
 //! examined at a time, none while requests wait at its sites, unless the scrub is far behind. At the cycle's end orphans
 //! are counted. What is damaged becomes debt.
@@ -18,8 +18,8 @@ use striate_meta::{Row, ScanRange, keys};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::orphans::count_orphans;
-use crate::verify::examine;
+use crate::collection::orphans::count_orphans;
+use crate::repair::verify::examine;
 
 /// Pause between two looks whether something is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -12,12 +12,12 @@ use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::pack_journal::{sum_again, told, write_bucket};
-use crate::pack_setting::{WhyNot, decide_packing, impossible, own_packing};
-use crate::pack_walk::{Step, Walk};
+use crate::packing::journal::{sum_again, told, write_bucket};
+use crate::packing::repacking::{Repacked, repack_marked_while};
+use crate::packing::service::default_profile;
+use crate::packing::setting::{WhyNot, decide_packing, impossible, own_packing};
+use crate::packing::walk::{Step, Walk};
 use crate::packing::{PackOptions, PackReport};
-use crate::packing_service::default_profile;
-use crate::repacking::{Repacked, repack_marked_while};
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, SealReport, cold_of, leave_dead, resume_wide, seal_bucket};
 

@@ -2,7 +2,7 @@
 //! one dense group and not many small ones. Objects of different storage classes part: those of one class whose group was made before
 //! they entered it come together here.
 //!
-//! Sealed groups among them are refilled first, in place ([`crate::refilling`]).
+//! Sealed groups among them are refilled first, in place ([`crate::packing::refilling`]).
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use striate_meta::keys;
 use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::pace::Pace;
-use crate::pack_setting::longest_partition;
-use crate::pack_walk::within_memory;
+use crate::packing::pace::Pace;
+use crate::packing::refilling::refill;
+use crate::packing::repacking::Look;
+use crate::packing::setting::longest_partition;
+use crate::packing::walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
-use crate::refilling::refill;
-use crate::repacking::Look;
 
 /// So many groups of one kind that may be refilled are kept in memory,
 const MOST_REFILLABLE: usize = 8;

@@ -19,9 +19,9 @@ use striate_meta::records::{ClosedSite, ClosedSites, Site, site::State};
 use striate_meta::store::limits;
 use striate_meta::{LeaseId, MetaError, Row, keys, records};
 
-use crate::members::{MAX_ATTEMPTS, Members, MembersError};
+use crate::membership::members::{MAX_ATTEMPTS, Members, MembersError};
+use crate::membership::upgrade::{FinalizeError, Gate};
 use crate::named::Named;
-use crate::upgrade::{FinalizeError, Gate};
 
 /// A site is open again this long after the process that closed it has died.
 const CLOSED_FOR: Duration = Duration::from_secs(60);

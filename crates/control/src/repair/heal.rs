@@ -18,11 +18,11 @@ use serde::Serialize;
 use striate_core::{SiteId, StripeId};
 use striate_stripe::{StripeError, Stripes};
 
-use crate::absence::Absent;
+use crate::repair::absence::Absent;
+use crate::repair::pace::RepairPace;
+use crate::repair::wide_losses::WideLosses;
+use crate::repair::work_list::{Extent, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
-use crate::repair_pace::RepairPace;
-use crate::wide_losses::WideLosses;
-use crate::work_list::{Extent, WorkList};
 
 /// Stripes repaired at the same time.
 const CONCURRENCY: usize = 8;

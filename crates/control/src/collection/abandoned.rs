@@ -19,9 +19,9 @@ use striate_meta::{Commit, LeaseId, Row, ScanRange, keys, records};
 use striate_site::DeleteRequest;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::entries::cancel_dead_changes;
-use crate::garbage::{GarbageCollector, chunks_of};
-use crate::orphans::{Unnamed, collect_orphan, unnamed};
+use crate::collection::entries::cancel_dead_changes;
+use crate::collection::garbage::{GarbageCollector, chunks_of};
+use crate::collection::orphans::{Unnamed, collect_orphan, unnamed};
 use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;

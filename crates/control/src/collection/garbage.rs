@@ -18,7 +18,7 @@ use striate_runtime::Instant;
 use striate_site::DeleteRequest;
 use striate_stripe::{StripeError, Stripes, release_and_leave_debt, release_stripe, stripe_id};
 
-use crate::parts::{abandoned_parts, take_down as take_down_parts};
+use crate::collection::parts::{abandoned_parts, take_down as take_down_parts};
 use crate::rows::{Rows, retired_sites};
 
 /// Garbage rows consumed together.

@@ -8,6 +8,16 @@
 //! up unnamed, and those that a site may have stored without saying so, become garbage; after a crash the entry is cancelled,
 //! which has the same effect.
 
+pub mod absence;
+pub mod heal;
+pub mod pace;
+pub(crate) mod progress;
+pub mod scrub;
+pub mod service;
+pub mod verify;
+pub(crate) mod wide_losses;
+pub(crate) mod work_list;
+
 mod stuck;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,8 +35,8 @@ use striate_stripe::{
     OpenedStripe, StripeError, Stripes, costs_around, equation_around, has_place, is_hole, wide_of,
 };
 
-use crate::absence::Absent;
-use crate::repair_pace::RepairPace;
+use crate::repair::absence::Absent;
+use crate::repair::pace::RepairPace;
 use striate_stripe::{Debt, StripeChange, pay_debt};
 
 /// What a repair did.

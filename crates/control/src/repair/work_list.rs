@@ -2,7 +2,7 @@
 //!
 //! Two sources: stripes in debt (writes that missed a site, damage that reads, scrub and verify found), and those with
 //! chunks on sites that are gone, by the reverse index. How endangered a stripe is says the number of chunks that it is
-//! known to lack, or that its wide stripe lacks ([`crate::wide_losses`]). A service takes a bounded list, repairs it, and takes the next
+//! known to lack, or that its wide stripe lacks ([`crate::repair::wide_losses`]). A service takes a bounded list, repairs it, and takes the next
 //! one: what was repaired is no longer found.
 //!
 //! Cost: one row for each stripe in debt, its record with it, and one for each stripe of the endangered placements, as far
@@ -16,9 +16,9 @@ use striate_core::{SiteId, StripeId};
 use striate_meta::{Row, keys, records};
 use striate_stripe::{StripeError, Stripes};
 
-use crate::absence::Absent;
+use crate::repair::absence::Absent;
+use crate::repair::wide_losses::Ranks;
 use crate::rows::Rows;
-use crate::wide_losses::Ranks;
 
 /// Placements whose stripes are asked for at the same time.
 const WALKED_AT_ONCE: usize = 16;

@@ -7,13 +7,13 @@ use striate_meta::{Row, keys, records};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::pack_figures::add;
-use crate::pack_setting::PackDecision;
-use crate::pack_walk::{Walk, within_memory};
 use crate::packing::PackReport;
-use crate::packing_service::PackingOptions;
+use crate::packing::figures::add;
+use crate::packing::repacking::Repacked;
+use crate::packing::service::PackingOptions;
+use crate::packing::setting::PackDecision;
+use crate::packing::walk::{Walk, within_memory};
 use crate::recent::Recent;
-use crate::repacking::Repacked;
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, SealReport};
 

@@ -1,9 +1,9 @@
 //! Repair by itself (EC-Store §V-C): pays debt as soon as it is seen, and rebuilds the chunks of sites that were silent for
 //! the wait, or given up.
 //!
-//! Two loops. One watches the sites ([`crate::absence`]). The other one takes the most endangered stripes
-//! ([`crate::work_list`]), repairs some of them at the same time at the pace that the sites allow
-//! ([`crate::repair_pace`]), and takes the list again after a while, so that what has become more endangered meanwhile
+//! Two loops. One watches the sites ([`crate::repair::absence`]). The other one takes the most endangered stripes
+//! ([`crate::repair::work_list`]), repairs some of them at the same time at the pace that the sites allow
+//! ([`crate::repair::pace`]), and takes the list again after a while, so that what has become more endangered meanwhile
 //! comes first. What cannot be repaired now is put off, for longer each time, until the set of sites changes.
 //!
 //! Nothing of this must survive: whoever goes on finds in the metadata what is left. Only the wait begins anew.
@@ -22,12 +22,12 @@ use striate_meta::{keys, records};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::absence::{Absent, Silences};
+use crate::repair::absence::{Absent, Silences};
+use crate::repair::pace::{RepairLimits, RepairPace};
+use crate::repair::progress::Progress;
+use crate::repair::wide_losses::WideLosses;
+use crate::repair::work_list::{Extent, Most, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
-use crate::repair_pace::{RepairLimits, RepairPace};
-use crate::repair_progress::Progress;
-use crate::wide_losses::WideLosses;
-use crate::work_list::{Extent, Most, WorkList};
 
 /// Pause between two looks at the sites, and between two looks for new debt.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

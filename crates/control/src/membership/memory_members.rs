@@ -10,7 +10,7 @@ use striate_core::SiteId;
 use striate_meta::records::{self, Cluster, Site};
 use striate_meta::{MetaError, Row, keys};
 
-use crate::members::{MAX_ATTEMPTS, Members, MembersError};
+use crate::membership::members::{MAX_ATTEMPTS, Members, MembersError};
 
 /// A row says within this time when its site registered last.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);

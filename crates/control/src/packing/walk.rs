@@ -15,9 +15,9 @@ use striate_meta::{Row, keys};
 use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::pace::Pace;
-use crate::pack_figures::Tally;
-use crate::pack_setting::{impossible, profile_of, profile_of_class, unpackable};
+use crate::packing::figures::Tally;
+use crate::packing::pace::Pace;
+use crate::packing::setting::{impossible, profile_of, profile_of_class, unpackable};
 use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, cold_of, is_too_short};
