@@ -468,7 +468,6 @@ mod tests {
                 swapped: 3,
                 not_packed: 2,
                 not_packed_bytes: 3 << 10,
-                ..SealedState::default()
             }),
         };
         let buckets = vec![bucket("photos", Some(32 << 20), None), bucket("logs", None, Some("it is off"))];
