@@ -90,6 +90,7 @@ def seal(ledger, cluster, of, beside):
     objects = of.objects
     with Reading(objects, cluster.client(2)) as reading:
         began, crossed = time.monotonic(), cluster.crossing()
+        cluster.let_age(objects.bucket)
         report = cluster.pack(objects.bucket, "--cold")["sealed"][0][1]
         crossed, seconds, reads = cluster.crossing() - crossed, time.monotonic() - began, reading.done
     ledger.record(f"ageing {objects.bucket}", report)

@@ -61,8 +61,11 @@ class RackedCluster(hosts.Hosts):
         return sum(movement.get(kind, {}).get("chunks", 0) for kind in ("levelling", "optimising"))
 
     def prepare_bucket(self, bucket, layout, *flags):
-        self.run("bucket", "create", bucket, "--profile", f"{layout}{self.shape.narrow}", "--cold-profile", self.shape.profile, "--cold-after", "1s", *flags,
-                 "--dir", self.gateway)
+        self.run("bucket", "create", bucket, "--profile", f"{layout}{self.shape.narrow}", *flags, "--dir", self.gateway)
+
+    def let_age(self, bucket):
+        """Until now the store's service would have sealed what is cold by itself."""
+        self.run("bucket", "set", bucket, "--cold-profile", self.shape.profile, "--cold-after", "1s", "--dir", self.gateway)
 
     def pack(self, bucket, *flags):
         done = self.run("pack", "run", bucket, "--json", "--quiet", *flags, "--dir", self.gateway, timeout_s=3600)

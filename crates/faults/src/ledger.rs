@@ -92,10 +92,10 @@ impl Ledger {
         })
     }
 
-    /// All chunks of all stripes are good again.
-    pub fn made_good(&self) {
+    /// All chunks of all stripes that protect something are good again. Of the others these are `damaged` still.
+    pub fn made_good(&self, damaged: &BTreeSet<(ChunkId, SiteId)>) {
         let mut state = self.state.lock();
         state.victims.clear();
-        state.hurt.clear();
+        state.hurt.retain(|hurt| damaged.contains(hurt));
     }
 }

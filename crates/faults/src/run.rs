@@ -196,7 +196,12 @@ async fn keep_auditing(shared: Arc<Shared>) {
         }
         let Some(stripes) = invariants::survey(cluster) else { continue };
         if stripes.iter().all(Surveyed::is_whole) && !invariants::may_name_what_was_taken(cluster, &stripes) {
-            cluster.ledger.made_good();
+            // Copies, and chunks of what is dead, protect nothing: nobody makes them good before they go.
+            let damaged = cluster.sites().into_iter().flat_map(|site| {
+                let id = site.id();
+                site.damaged_chunks().unwrap_or_default().into_iter().map(move |chunk| (chunk, id))
+            });
+            cluster.ledger.made_good(&damaged.collect());
         }
     }
 }
