@@ -63,6 +63,8 @@ pub struct AdminService {
 struct Shared {
     cluster: Cluster,
     endpoint: String,
+    /// The name of this process in its cluster; empty where there is one only.
+    process: String,
     healing: Mutex<()>,
     verifying: Mutex<()>,
     packing: Mutex<()>,
@@ -73,16 +75,17 @@ struct Shared {
 }
 
 impl AdminService {
-    /// The service of a store whose S3 endpoint is `endpoint`. It tells `stop` when the server must stop, and is
+    /// The service of a store whose S3 endpoint is `endpoint`, in the process of this name. It tells `stop` when the server must stop, and is
     /// told by `stopping` that it does.
     pub fn new(
         cluster: Cluster,
         endpoint: String,
+        process: String,
         stop: Arc<Notify>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let (healing, verifying, packing) = Default::default();
-        let shared = Shared { cluster, endpoint, healing, verifying, packing, stop, stopping };
+        let shared = Shared { cluster, endpoint, process, healing, verifying, packing, stop, stopping };
         Self { shared: Arc::new(shared) }
     }
 

@@ -298,7 +298,8 @@ pub async fn serve(
 
     let stop = Arc::new(Notify::new());
     let (draining, drain) = watch::channel(false);
-    let service = AdminService::new(cluster.clone(), listeners.endpoint.clone(), stop.clone(), drain.clone());
+    let (endpoint, process) = (listeners.endpoint.clone(), home.name.clone().unwrap_or_default());
+    let service = AdminService::new(cluster.clone(), endpoint, process, stop.clone(), drain.clone());
     let run = publish(&cluster, home, &service, &listeners.endpoint);
     tracing::info!(
         endpoint = listeners.endpoint,

@@ -127,13 +127,13 @@ impl PackingService {
         &self.shared.options
     }
 
-    /// The turn to pack by hand, in this process, while the service rests here and elsewhere: what it is writing is waited for. `None` while
-    /// another process has it.
+    /// The turn to pack by hand, in the process of this name, while the service rests here and elsewhere: what it is writing is waited for.
+    /// `None` while another process has it.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn hold(&self, stripes: &Stripes) -> Result<Option<PackingHold>, StripeError> {
-        let Some(turn) = PackingTurn::take(stripes).await? else { return Ok(None) };
+    pub async fn hold(&self, stripes: &Stripes, process: &str) -> Result<Option<PackingHold>, StripeError> {
+        let Some(turn) = PackingTurn::take(stripes, process).await? else { return Ok(None) };
         self.shared.rests.fetch_add(1, Ordering::Relaxed);
         self.shared.holds.fetch_add(1, Ordering::Relaxed);
         let hold = PackingHold { service: Arc::clone(&self.shared), turn };

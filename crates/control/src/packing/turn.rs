@@ -18,26 +18,25 @@ pub struct PackingTurn {
 }
 
 impl PackingTurn {
-    /// Takes the turn, if no other process has it. The service of another process may go on with what it has begun until
-    /// [`PackingTurn::settle`] returns.
+    /// Takes the turn for the process of this name, if no other one has it. One of the same name is a predecessor, which is dead. The
+    /// service of another process may go on with what it has begun until [`PackingTurn::settle`] returns.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn take(stripes: &Stripes) -> Result<Option<Self>, StripeError> {
+    pub async fn take(stripes: &Stripes, process: &str) -> Result<Option<Self>, StripeError> {
         let (lease, row) = (stripes.writer_lease(), stripes.meta().get(&keys::packing_turn()).await?);
         if let Some(row) = &row {
-            let holder = LeaseId(row.record::<records::Leader>()?.lease);
+            let holder: records::Leader = row.record()?;
             // One of this process was not given back yet.
-            if holder != lease && stripes.meta().is_alive(holder).await? {
+            let is_own = holder.lease == lease.0 || (!process.is_empty() && holder.name == process);
+            if !is_own && stripes.meta().is_alive(LeaseId(holder.lease)).await? {
                 return Ok(None);
             }
         }
         let mut tx = stripes.transaction();
         tx.require_unchanged(keys::packing_turn(), row.as_ref()).require(Precondition::LeaseAlive(lease));
-        tx.put(
-            keys::packing_turn(),
-            records::encode(&records::Leader { lease: lease.0, ..Default::default() }),
-        );
+        let record = records::Leader { lease: lease.0, name: process.to_owned() };
+        tx.put(keys::packing_turn(), records::encode(&record));
         let taken = matches!(stripes.meta().commit(tx).await?, Commit::Done(_));
         Ok(taken.then(|| Self { stripes: stripes.clone(), lease }))
     }

@@ -192,7 +192,7 @@ async fn a_group_that_cannot_be_released_is_named_until_its_sites_are_back() {
 async fn the_service_rests_while_somebody_packs_by_hand() {
     let packing = Packing::start("rs(4,2)").await;
     let service = packing.serve(SMALL).await;
-    let hold = service.hold(packing.cluster.client.stripes()).await.unwrap().unwrap();
+    let hold = service.hold(packing.cluster.client.stripes(), "gateway1").await.unwrap().unwrap();
     packing.cluster.runtime.sleep(Duration::from_secs(300)).await;
     assert_eq!(packing.extent(0).await, None);
     drop(hold);
@@ -208,21 +208,35 @@ async fn the_service_rests_while_another_process_packs_by_hand_and_one_does_so_a
     let meta = DyingStore::new(packing.cluster.meta.clone());
     let gateway = dying_client(&packing.cluster, &meta).await;
     let idle = PackingService::new(PackingOptions::default());
-    let hold = idle.hold(gateway.stripes()).await.unwrap().unwrap();
+    let hold = idle.hold(gateway.stripes(), "gateway2").await.unwrap().unwrap();
     packing.cluster.runtime.sleep(Duration::from_secs(300)).await;
     assert_eq!(packing.extent(0).await, None);
-    assert!(service.hold(stripes).await.unwrap().is_none(), "it is another process's turn");
+    assert!(service.hold(stripes, "gateway1").await.unwrap().is_none(), "it is another process's turn");
     drop(hold);
     packing.cluster.runtime.sleep(Duration::from_secs(90)).await;
     assert!(packing.extent(0).await.is_some());
 
-    // The turn of a process that dies ends with its lease.
-    let hold = idle.hold(gateway.stripes()).await.unwrap().unwrap();
+    // The turn of a process that dies ends with its lease for others, and at once for its successor.
+    let hold = idle.hold(gateway.stripes(), "gateway2").await.unwrap().unwrap();
     *meta.death.lock() = Some(Death { commits: 0, is_made: false });
     drop((hold, gateway));
-    assert!(service.hold(stripes).await.unwrap().is_none());
+    assert!(service.hold(stripes, "gateway1").await.unwrap().is_none());
+    assert!(service.hold(stripes, "gateway2").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_turn_of_a_process_that_died_is_free_when_its_lease_has_ended() {
+    let packing = Packing::start("rs(4,2)").await;
+    let meta = DyingStore::new(packing.cluster.meta.clone());
+    let gateway = dying_client(&packing.cluster, &meta).await;
+    let idle = PackingService::new(PackingOptions::default());
+    let hold = idle.hold(gateway.stripes(), "gateway2").await.unwrap().unwrap();
+    *meta.death.lock() = Some(Death { commits: 0, is_made: false });
+    drop((hold, gateway));
+    let stripes = packing.cluster.client.stripes();
+    assert!(idle.hold(stripes, "gateway1").await.unwrap().is_none());
     packing.cluster.runtime.sleep(Duration::from_secs(60)).await;
-    assert!(service.hold(stripes).await.unwrap().is_some());
+    assert!(idle.hold(stripes, "gateway1").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,11 +31,13 @@ impl AdminService {
                 return Line::Failed(RUNNING.to_owned());
             };
             let cluster = &this.shared.cluster;
-            let _hold = match cluster.upkeep().packing().hold(cluster.client().stripes()).await {
-                Ok(Some(hold)) => hold,
-                Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
-                Err(error) => return Line::Failed(error.to_string()),
-            };
+            let _hold =
+                match cluster.upkeep().packing().hold(cluster.client().stripes(), &this.shared.process).await
+                {
+                    Ok(Some(hold)) => hold,
+                    Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
+                    Err(error) => return Line::Failed(error.to_string()),
+                };
             let wish = PackWish { bucket: wish.bucket, now: wish.now, cold: wish.cold };
             let packed = striate_control::pack_now(cluster.client().stripes(), &wish, |progress| {
                 pace.progress(progress)
@@ -54,7 +56,7 @@ impl AdminService {
                 return Line::Failed(RUNNING.to_owned());
             };
             let (cluster, client) = (&this.shared.cluster, this.shared.cluster.client());
-            let _hold = match cluster.upkeep().packing().hold(client.stripes()).await {
+            let _hold = match cluster.upkeep().packing().hold(client.stripes(), &this.shared.process).await {
                 Ok(Some(hold)) => hold,
                 Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
                 Err(error) => return Line::Failed(error.to_string()),

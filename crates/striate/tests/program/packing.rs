@@ -254,7 +254,8 @@ async fn a_gateway_packs_by_hand_and_shows_what_the_leader_says() {
         put(&gateway, &format!("{object:02}"), &bytes).await.unwrap();
     }
     let (_stop, stopping) = watch::channel(false);
-    let service = AdminService::new(gateway.clone(), String::new(), Default::default(), stopping);
+    let service =
+        AdminService::new(gateway.clone(), String::new(), String::new(), Default::default(), stopping);
     let socket = cluster.path("admin.sock");
     service.serve_socket(&socket);
     let args = AdminArgs { dir: None, admin_socket: Some(socket) };
