@@ -80,7 +80,7 @@ impl Cache {
             let Some(tended) = tended else { continue };
             match self.inner.learn(&question, tended, &live) {
                 Learned::There(_) => all[position] = Looked::There,
-                // Begun before what was learnt is dropped.
+                // The fill begins before the grant is dropped.
                 Learned::Granted(_expected) => {
                     all[position] = self.grant(question, &live).map_or(Looked::Absent, Looked::Granted);
                 }

@@ -13,7 +13,8 @@ use crate::homes::Question;
 use crate::known::Sites;
 use crate::volatile::recorded;
 
-/// Blocks of which memory sites are asked; of further ones only what is known is said. A site reads a split to the end to answer.
+/// At most this many blocks are asked for at memory sites, which read a whole split for each answer. For the others the
+/// explanation says what this gateway knows.
 const MOST_ASKED: usize = 64;
 /// A memory site that has not answered by then does not answer.
 const ASK_WITHIN: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Whether objects that are in memory only are still there.
 //!
-//! Such an object's row outlives it. Whoever answers that an object exists, or refuses a write because it does, therefore asks the memory
-//! sites first: one question to each, for as many objects as there are. What is gone counts as absent.
+//! An object's row stays after its bytes were evicted. So before the gateway answers that such an object exists, or refuses a write because
+//! it does, it asks the memory sites, with one question to each for all objects of the request. Evicted objects count as absent.
 
 use std::time::Duration;
 

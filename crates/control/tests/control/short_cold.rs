@@ -1,4 +1,4 @@
-//! Cold objects whose own stripes are too short to be sealed: they are packed, and what is not is counted.
+//! Cold objects whose own stripes are too short to be sealed are packed; the others are counted.
 
 use std::time::Duration;
 
