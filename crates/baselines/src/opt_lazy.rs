@@ -17,8 +17,8 @@ use std::time::Duration;
 use rand::RngCore;
 use striate_codec::{ChunkSet, Code, CodecError};
 use striate_core::{SiteId, StripeId};
-use striate_plan::load_direction::draw;
 use striate_plan::read::options::{degraded_options, one_degraded_option};
+use striate_plan::solver::load_direction::draw;
 use striate_plan::{
     ChosenChunk, ChunkChoice, DirectionProblem, OptionMetric, Policy, Probe, Purpose, QueryPiece, QueryPlan,
     ReadPlanner, ReadQuery, WantedChunk, plan_normally,

@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use rand::{Rng, RngCore};
 
-use striate_plan::access::{AccessChunk, AccessError, AccessProblem};
+use striate_plan::solver::access::{AccessChunk, AccessError, AccessProblem};
 
 /// The paper's heuristic: for each block in turn, chunks at sites that the plan already accesses, then chunks at
 /// random sites. It looks at no cost. O(chunks).
@@ -185,7 +185,7 @@ mod tests {
     use rand::rngs::SmallRng;
 
     use super::*;
-    use striate_plan::access::{AccessOption, AccessPlan, check_access};
+    use striate_plan::solver::access::{AccessOption, AccessPlan, check_access};
 
     /// A plan that fetches chunk `chunk` of each of these blocks.
     fn plan(blocks: &[u32], chunk: usize) -> CachedPlan<u32, usize> {

@@ -19,8 +19,8 @@ use std::time::Duration;
 use rand::RngCore;
 use striate_codec::CodecError;
 use striate_core::{SiteId, StripeId};
-use striate_plan::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use striate_plan::ordered::plan_in_order;
+use striate_plan::solver::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use striate_plan::{
     ChosenChunk, ChunkChoice, Policy, Probe, ProbedSite, Purpose, QueryChunk, QueryPiece, QueryPlan,
     ReadPlanner, ReadQuery, write_with_extra_reads,

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use striate_core::SiteId;
 use striate_meta::records::Block;
 use striate_plan::MemorySite;
-use striate_plan::splits::SPLIT_BYTES;
+use striate_plan::cache::splits::SPLIT_BYTES;
 use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::{

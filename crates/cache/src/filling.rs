@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_core::StripeId;
 use striate_meta::records::Block;
-use striate_plan::splits::places;
+use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
 use striate_site::{Priority, SiteError, Standing, TendMatter};
 use striate_stripe::{Span, Stored};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use striate_core::{SiteId, StripeId, cached};
-use striate_plan::splits::{data_splits, places};
+use striate_plan::cache::splits::{data_splits, places};
 use striate_site::{Standing, Tend, TendMatter, Tended};
 use striate_stripe::{OpenedStripe, Stored};
 

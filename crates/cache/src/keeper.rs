@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_core::{ChunkId, Generation, StripeId, cached};
-use striate_plan::parities::parities;
+use striate_plan::cache::parities::parities;
 use striate_plan::{ParityBudget, PopularBlock};
 use striate_runtime::Instant;
 use striate_site::{BlockKeeper, CacheStore, CacheView, MOST_PARITIES, Standing, Tend, TendMatter, Tended};

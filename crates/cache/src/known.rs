@@ -16,7 +16,7 @@ use striate_core::{Layout, Profile, SiteId, Spread, StripeId, Tier, cached};
 use striate_meta::records::{Location, Stripe};
 use striate_meta::{Revision, Row};
 use striate_plan::MemorySite;
-use striate_plan::splits::places;
+use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
 use striate_splitmix::hash;
 use striate_stripe::{MemoryBlock, OpenedStripe, Placed, StripeError};

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use striate_codec::ChunkSet;
-use striate_plan::splits::places;
+use striate_plan::cache::splits::places;
 use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::Stored;
 

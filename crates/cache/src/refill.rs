@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::ChunkSet;
-use striate_plan::splits::places;
+use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
 use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::{Span, Stored};

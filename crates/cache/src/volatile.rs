@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
-use striate_plan::splits::{data_splits, places};
+use striate_plan::cache::splits::{data_splits, places};
 use striate_site::{DeleteRequest, Priority};
 use striate_stripe::{Invalidation, MemoryBlock, Placed, Stored, StripeError};
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
 use striate_core::{CodeSpec, Profile, Tier};
-use striate_plan::splits::MOST_DATA_SPLITS;
+use striate_plan::cache::splits::MOST_DATA_SPLITS;
 use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;

@@ -8,7 +8,7 @@
 //!
 //! Processes that read remember records of stripes, which are true without copies too: [`keep_following`] tells them of new ones.
 //!
-//! Which partitions: [`striate_plan::hot_copies`], by what gateways tell of reads, within a share of all packed bytes. One process of a
+//! Which partitions: [`striate_plan::placement::hot_copies`], by what gateways tell of reads, within a share of all packed bytes. One process of a
 //! cluster does it; two at once would make some copies for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use striate_core::{SiteId, StripeId, formats};
 use striate_meta::records::{CopiesWork, PackingWork, Stripe};
 use striate_meta::{Revision, Row, keys, records};
-use striate_plan::hot_copies::LEAST_READS;
+use striate_plan::placement::hot_copies::LEAST_READS;
 use striate_plan::{CopyPlan, HotPartition, Partition, PartitionReads, plan_copies};
 use striate_site::Priority;
 use striate_stripe::{Debt, StripeError, Stripes};

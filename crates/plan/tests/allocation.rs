@@ -6,10 +6,10 @@ use std::cell::Cell;
 use rand::rngs::SmallRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
-use striate_plan::access::{AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US, solve};
-use striate_plan::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
-use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
-use striate_plan::makespan::{self, MakespanProblem, MakespanWorkspace, USUAL_WEIGHT};
+use striate_plan::solver::access::{AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US, solve};
+use striate_plan::solver::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
+use striate_plan::solver::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
+use striate_plan::solver::makespan::{self, MakespanProblem, MakespanWorkspace, USUAL_WEIGHT};
 
 const KINDS: [Pieces; 5] = [Pieces::Rs, Pieces::Lrc, Pieces::LrcWithCopies, Pieces::HalfSplit, Pieces::Local];
 

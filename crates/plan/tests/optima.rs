@@ -1,7 +1,7 @@
 //! The access planner against HiGHS, whose optima are in a table, so that its verdict holds where it is not built.
 
-use striate_plan::access::instances::draw_any;
-use striate_plan::access::{AccessProblem, AccessWorkspace, check_access, solve};
+use striate_plan::solver::access::instances::draw_any;
+use striate_plan::solver::access::{AccessProblem, AccessWorkspace, check_access, solve};
 
 /// HiGHS proves costs to 1e-7 of one unit and takes whole numbers to 1e-6.
 const TOLERANCE: f64 = 2e-6;

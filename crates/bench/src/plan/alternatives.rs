@@ -3,8 +3,10 @@
 use std::io;
 
 use highs::{Col, RowProblem};
-use striate_plan::alternatives::instances::Shape;
-use striate_plan::alternatives::{AlternativesProblem, AlternativesWorkspace, check_alternatives, solve};
+use striate_plan::solver::alternatives::instances::Shape;
+use striate_plan::solver::alternatives::{
+    AlternativesProblem, AlternativesWorkspace, check_alternatives, solve,
+};
 
 use super::makespan::{KINDS, LIMIT_S, mean};
 use super::{Extent, highs as reference, options};

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use striate_plan::access::instances::Shape;
-use striate_plan::access::{AccessProblem, AccessWorkspace, solve};
+use striate_plan::solver::access::instances::Shape;
+use striate_plan::solver::access::{AccessProblem, AccessWorkspace, solve};
 
 use super::highs::{self, Formulation};
 use super::{Extent, speed};

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use highs::{Col, HighsModelStatus, RowProblem, Sense};
-use striate_plan::access::AccessProblem;
+use striate_plan::solver::access::AccessProblem;
 
 /// How the problem is put to the solver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn is_uniform(problem: &AccessProblem) -> bool {
 
 /// What is transferred in any plan of a uniform problem.
 fn transfers(problem: &AccessProblem) -> f64 {
-    let of = |block: striate_plan::access::AccessBlock<'_>| {
+    let of = |block: striate_plan::solver::access::AccessBlock<'_>| {
         block.options.first().map_or(0.0, |option| block.need as f64 * option.transfer)
     };
     problem.blocks().map(of).sum()

@@ -3,8 +3,10 @@
 use std::io;
 
 use highs::{Col, RowProblem};
-use striate_plan::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
-use striate_plan::makespan::{MakespanProblem, MakespanWorkspace, USUAL_WEIGHT, check_makespan, solve};
+use striate_plan::solver::makespan::instances::{Pieces, Shape, USUAL_QUEUE};
+use striate_plan::solver::makespan::{
+    MakespanProblem, MakespanWorkspace, USUAL_WEIGHT, check_makespan, solve,
+};
 
 use super::{Extent, highs as reference, options};
 use crate::claims::{Bar, Claims, quantile, sorted};

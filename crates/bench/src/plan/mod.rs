@@ -56,7 +56,7 @@ struct Extent {
 
 impl Extent {
     fn short() -> Extent {
-        let budget = striate_plan::access::BUDGET_OF_200_US;
+        let budget = striate_plan::solver::access::BUDGET_OF_200_US;
         Extent {
             race_instances: 1_500,
             speed_instances: 1_000,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use highs::{Col, RowProblem};
-use striate_plan::piece_options::{PieceOptions, Slot, UNGROUPED};
+use striate_plan::solver::piece_options::{PieceOptions, Slot, UNGROUPED};
 
 /// Reads every piece by one of its options: y = 1 for the one that is chosen, and as many of its slots as it needs, within its caps.
 /// `read` makes the column of a slot of an option. One row for each piece and site says that it is asked: with one for each option

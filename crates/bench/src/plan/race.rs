@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use striate_plan::access::instances::{Shape, draw_any};
-use striate_plan::access::{AccessProblem, AccessWorkspace};
+use striate_plan::solver::access::instances::{Shape, draw_any};
+use striate_plan::solver::access::{AccessProblem, AccessWorkspace};
 
 use super::highs::{self, Formulation};
 use super::{AMPLE, Extent, speed};

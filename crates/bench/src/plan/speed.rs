@@ -5,8 +5,8 @@ use std::io;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use striate_baselines::plan_cache::{cost_of, plan_greedily};
-use striate_plan::access::instances::Shape;
-use striate_plan::access::{AccessProblem, AccessWorkspace, check_access, solve};
+use striate_plan::solver::access::instances::Shape;
+use striate_plan::solver::access::{AccessProblem, AccessWorkspace, check_access, solve};
 
 use super::highs::{self, Formulation};
 use super::{AMPLE, Extent};

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use striate_core::CodeSpec;
-use striate_plan::reliability::{Hardware, Relaxed, StripeModel};
-use striate_plan::trade_off::{Scheme, trade_off};
-use striate_plan::wide::{WideGeometry, fitting_codes};
+use striate_plan::wide::reliability::{Hardware, Relaxed, StripeModel};
+use striate_plan::wide::trade_off::{Scheme, trade_off};
+use striate_plan::{WideGeometry, fitting_codes};
 
 use super::plot::{Point, plot};
 use crate::args::WideArgs;

@@ -32,7 +32,7 @@ use serde::Serialize;
 use striate_core::{Layout, Profile, RackId, SiteId, StorageClass, StripeId, formats};
 use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
-use striate_plan::heat::Partition;
+use striate_plan::statistics::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
 use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep};
 

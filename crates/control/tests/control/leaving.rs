@@ -13,7 +13,7 @@ use striate_control::{
 use striate_core::StripeId;
 use striate_meta::keys;
 use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
-use striate_plan::heat::PartitionReads;
+use striate_plan::statistics::heat::PartitionReads;
 use striate_site::Site;
 use striate_stripe::{Exchange, is_hole, wide_of};
 

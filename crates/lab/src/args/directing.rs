@@ -105,7 +105,7 @@ pub struct PackedBatchesArgs {
     #[arg(long, default_value_t = 0.8)]
     pub load: f64,
     /// w: weight of the load that a read adds, against its latency.
-    #[arg(long, value_name = "W", default_value_t = striate_plan::makespan::USUAL_WEIGHT)]
+    #[arg(long, value_name = "W", default_value_t = striate_plan::solver::makespan::USUAL_WEIGHT)]
     pub load_weight: f64,
     /// Copies of the hottest partitions, as a share of all bytes.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]

@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
-use striate_plan::parities::{flatten, parities};
+use striate_plan::cache::parities::{flatten, parities};
 use striate_plan::{ParityBudget, PopularBlock};
 
 use super::{Scheme, Setting};

@@ -2,7 +2,7 @@
 //!
 //! A read is one flow for each split that is asked for, or one for a whole copy under selective replication. Flows share the network
 //! cards of servers and clients max–min fairly, and none is faster than one stream. The popularity of blocks decides their parities
-//! and copies by the store's own planner ([`striate_plan::parities`]). Everything else is a constant ([`Setting`]): those of the
+//! and copies by the store's own planner ([`striate_plan::cache::parities`]). Everything else is a constant ([`Setting`]): those of the
 //! network and of delays were fitted on the paper's figures for selective replication, so that what comes out for it is no
 //! prediction; docs/src/ec-cache.md says which cells are.
 //!

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use striate_plan::ReadPolicy;
-use striate_plan::makespan::USUAL_WEIGHT;
 use striate_plan::read::adaptive::Adaptive;
+use striate_plan::solver::makespan::USUAL_WEIGHT;
 
 /// When nodes push their queues to the front ends.
 #[derive(Clone, Copy, Debug, PartialEq)]

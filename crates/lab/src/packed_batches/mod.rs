@@ -1,7 +1,7 @@
 //! Batch reads of packed objects as a queueing model: one plan for the whole query beside one decision after the other.
 //!
 //! A query reads 10 to 20 small objects at once and has been answered when the last one came. The default policy plans it as a
-//! whole ([`striate_plan::makespan`]); least marginal load first (Hu et al., SoCC'17) decides for each object by itself, what
+//! whole ([`striate_plan::solver::makespan`]); least marginal load first (Hu et al., SoCC'17) decides for each object by itself, what
 //! the query asks for already counting as load. Both are the real planners, and both are told the same of the sites. What
 //! they ask is modelled here: a site serves requests one at a time, first come first served, and that is all it does, so that a
 //! million requests take seconds.

@@ -135,7 +135,7 @@ fn one_plan_is_sooner_than_least_marginal_load_first() {
         code: "lrc(6,2,2)".parse().expect("a code"),
         knowledge: Knowledge::Exact,
         load: 0.8,
-        load_weight: striate_plan::makespan::USUAL_WEIGHT,
+        load_weight: striate_plan::solver::makespan::USUAL_WEIGHT,
         copies: 0.01,
         queries: 400,
     };

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use striate_baselines::locality_codes::LocalityCode;
 use striate_codec::CodeSpec;
+use striate_plan::WideError;
 use striate_plan::WideGeometry;
-use striate_plan::reliability::{Hardware, StripeModel};
-use striate_plan::trade_off::{Scheme, trade_off};
-use striate_plan::wide::WideError;
+use striate_plan::wide::reliability::{Hardware, StripeModel};
+use striate_plan::wide::trade_off::{Scheme, trade_off};
 
 /// The paper rounds redundancy to three digits behind the point.
 const ROUNDED: f64 = 0.0005;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rand::Rng;
 use striate_core::StripeId;
 
-use crate::co_access::{CoAccess, Partner};
+use crate::statistics::co_access::{CoAccess, Partner};
 
 /// Different blocks that are looked at in a search at most; further requests are left out.
 const MOST_BLOCKS: usize = 4_096;

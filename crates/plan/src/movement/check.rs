@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use striate_core::SiteId;
 
 use super::state::{ChunkMove, MovementBlock, MovementSite};
-use crate::check::PlacementFault;
+use crate::placement::check::PlacementFault;
 
 /// Why a move is not legal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,10 +5,10 @@ use rand::{Rng, SeedableRng};
 use striate_core::{RackId, SiteId, StripeId};
 
 use super::state::{ChunkMove, MovementBlock, MovementSite, Traffic};
-use crate::co_access::Partner;
 use crate::cost::SiteCost;
-use crate::placement_rule::PlacementRule;
-use crate::site_load::{LoadWeights, SiteLoad};
+use crate::placement::rule::PlacementRule;
+use crate::statistics::co_access::Partner;
+use crate::statistics::site_load::{LoadWeights, SiteLoad};
 
 /// How states are drawn: groups of blocks on random sites, asked for with neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use striate_core::{RackId, SiteId};
 
-use crate::placement_rule::PlacementRule;
+use crate::placement::rule::PlacementRule;
 
 /// Shares of capacity that lie so far apart are levelled,
 const BEGIN: f64 = 0.05;

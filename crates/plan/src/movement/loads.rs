@@ -1,7 +1,7 @@
 //! ω_j after a move, and what that does for the balance (EC-Store §IV-C, Eq. 6 and 7).
 
 use super::state::{Placed, Traffic};
-use crate::site_load::SiteLoad;
+use crate::statistics::site_load::SiteLoad;
 
 /// The sites' loads, split in what moves with requests and what moves with chunks.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use striate_core::{SiteId, StripeId};
 
 use super::instances::MovementInstance;
 use super::{ChunkMove, MovementBlock, MovementSite, Traffic};
-use crate::access::{AccessOption, AccessProblem, AccessWorkspace, solve};
-use crate::site_load::{SiteLoad, load_imbalances, site_loads};
+use crate::solver::access::{AccessOption, AccessProblem, AccessWorkspace, solve};
+use crate::statistics::site_load::{SiteLoad, load_imbalances, site_loads};
 
 /// Which of the two cost models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

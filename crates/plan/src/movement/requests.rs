@@ -14,7 +14,9 @@
 //!
 //! [`gains`]: super::gains
 
-use crate::access::{AccessChunk, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US, solve};
+use crate::solver::access::{
+    AccessChunk, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US, solve,
+};
 
 use super::objective::AccessGain;
 use super::state::{Choice, MovementState};

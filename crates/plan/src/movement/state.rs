@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use striate_core::{RackId, SiteId, StripeId};
 
 use super::loads::Loads;
-use crate::co_access::Partner;
 use crate::cost::SiteCost;
-use crate::placement_rule::PlacementRule;
-use crate::site_load::{LoadWeights, SiteLoad};
+use crate::placement::rule::PlacementRule;
+use crate::statistics::co_access::Partner;
+use crate::statistics::site_load::{LoadWeights, SiteLoad};
 
 /// A site, as movement sees it.
 #[derive(Clone, Debug, PartialEq)]

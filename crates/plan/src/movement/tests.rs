@@ -9,10 +9,10 @@ use super::reference::{Reference, Scale};
 use super::requests::RequestGains;
 use super::state::MovementState;
 use super::*;
-use crate::co_access::Partner;
 use crate::cost::SiteCost;
-use crate::placement_rule::PlacementRule;
-use crate::site_load::{LoadWeights, SiteLoad};
+use crate::placement::rule::PlacementRule;
+use crate::statistics::co_access::Partner;
+use crate::statistics::site_load::{LoadWeights, SiteLoad};
 
 const AMPLE: MovementBudget = MovementBudget { moves: u64::MAX, patience: usize::MAX };
 

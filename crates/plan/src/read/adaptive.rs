@@ -2,7 +2,7 @@
 //!
 //! - A query of whole blocks by the cost model, with one extra read only while queues are short.
 //! - A query with pieces that want one chunk (packed objects, ranges) as one plan of all of them, whole blocks too: so that the
-//!   last chunk comes soon and little load is added ([`crate::makespan`]). So is a single such piece, by its own
+//!   last chunk comes soon and little load is added ([`crate::solver::makespan`]). So is a single such piece, by its own
 //!   predicted latency and the load that it adds, once its site has a queue.
 //! - Other chunks are asked for when some are later than predicted.
 //!
@@ -19,7 +19,7 @@ use super::piece::QueryPlan;
 use super::policy::{ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery};
 use super::query_options::wants_one_chunk;
 use super::soonest::{SoonestChunks, may_read_around};
-use crate::makespan::USUAL_WEIGHT;
+use crate::solver::makespan::USUAL_WEIGHT;
 
 /// Reads as the sites' queues let expect.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! The options of least cost for the pieces of a query by EC-Store's Eq. 1: [`crate::alternatives`], where pieces have other ways to
+//! The options of least cost for the pieces of a query by EC-Store's Eq. 1: [`crate::solver::alternatives`], where pieces have other ways to
 //! be read than any k of their chunks. These are those of [`super::query_options`].
 
 use rand::{Rng, RngCore};
@@ -9,8 +9,8 @@ use super::normal::plan_normally;
 use super::piece::{PlanCost, QueryPlan};
 use super::policy::ReadQuery;
 use super::query_options::QueryOptions;
-use crate::access::BUDGET_OF_200_US;
-use crate::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
+use crate::solver::access::BUDGET_OF_200_US;
+use crate::solver::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
 
 /// Finds the cheapest options of queries.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@
 use striate_codec::{ChunkSet, Code};
 
 use super::options::local_group;
-use crate::piece_options::UNGROUPED;
+use crate::solver::piece_options::UNGROUPED;
 
 /// The ways to read the chunks of a code.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 //! arrive are used, and what is still queued for a complete piece is taken back.
 //!
 //! Eq. 1 is for blocks that take any chunks. A query with a piece that wants one chunk (a packed object, a range) is planned as a whole
-//! with the options that such pieces have ([`crate::alternatives`]).
+//! with the options that such pieces have ([`crate::solver::alternatives`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -19,8 +19,8 @@ use super::policy::{
     ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery, write_with_extra_reads,
 };
 use super::query_options::wants_one_chunk;
-use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use crate::cost::SiteCost;
+use crate::solver::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 
 /// Reads the chunks that cost least.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,7 +9,7 @@
 //! - [`policy`]: what every policy is; one file each: [`normal`], [`cost_model`], [`adaptive`].
 //! - [`options`]: the read options of one wanted chunk (Hu et al., SoCC'17).
 //! - `query_options`: whole queries whose pieces have such options; `code_options`: what their codes allow; `soonest`: plans of them by
-//!   [`crate::makespan`]; `cheapest_options`: plans of them by [`crate::alternatives`].
+//!   [`crate::solver::makespan`]; `cheapest_options`: plans of them by [`crate::solver::alternatives`].
 //! - [`ordered`]: plans that take the chunks of each piece in some order.
 //! - [`price`]: what a plan costs, and what any plan must cost.
 

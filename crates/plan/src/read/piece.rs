@@ -132,7 +132,7 @@ impl QueryPlan {
     }
 }
 
-/// What a plan costs where asking an idle site costs 1: by EC-Store's Eq. 1, or T + w X of [`crate::makespan`].
+/// What a plan costs where asking an idle site costs 1: by EC-Store's Eq. 1, or T + w X of [`crate::solver::makespan`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanCost {
     /// Of this plan.

@@ -12,9 +12,9 @@ use striate_core::SiteId;
 use super::cost_model::asking;
 use super::piece::{PlanCost, QueryPiece, QueryPlan};
 use super::query_options::{QueryOptions, cost_of_chunks};
-use crate::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
-use crate::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
 use crate::cost::SiteCost;
+use crate::solver::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
+use crate::solver::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
 
 /// Work units spent on the bound, some milliseconds.
 const BUDGET: u64 = 20 * BUDGET_OF_200_US;

@@ -12,7 +12,7 @@ use super::normal::fetched_normally;
 use super::piece::{QueryChunk, QueryPiece, QueryPlan};
 use super::policy::ReadQuery;
 use crate::cost::SiteCost;
-use crate::piece_options::{PieceOptions, Slot, UNGROUPED};
+use crate::solver::piece_options::{PieceOptions, Slot, UNGROUPED};
 
 /// Whether a piece wants one chunk, which others determine, and nothing of it was asked for.
 pub(super) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! The chunks of which the last comes soonest, at little added load: [`crate::makespan`] for the pieces of a query.
+//! The chunks of which the last comes soonest, at little added load: [`crate::solver::makespan`] for the pieces of a query.
 //!
 //! The ways to read each piece are those of [`super::query_options`]. Times are in units of what asking an idle site takes, so that c
 //! is 1, and the queue of a site is the requests that wait there for each worker and the bytes before a new request, at m_j each. What
@@ -18,7 +18,7 @@ use super::piece::{PlanCost, QueryPiece, QueryPlan};
 use super::policy::ReadQuery;
 use super::query_options::QueryOptions;
 use crate::cost::{SiteCost, SiteQueue};
-use crate::makespan::{self, MakespanProblem, MakespanWorkspace};
+use crate::solver::makespan::{self, MakespanProblem, MakespanWorkspace};
 
 /// Asking an idle site.
 const REQUEST: f64 = 1.0;

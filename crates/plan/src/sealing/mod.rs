@@ -30,11 +30,11 @@ use striate_core::{RackId, SiteId, StripeId};
 
 pub use self::local_parity::{ChangingMember, swap_due};
 use self::racks::{Racks, Wish};
-use crate::check::{PlacementFault, check_placement};
-use crate::heat::Partition;
 use crate::placement::Candidate;
-use crate::placement_rule::PlacementRule;
-use crate::wide::WideGeometry;
+use crate::placement::check::{PlacementFault, check_placement};
+use crate::placement::rule::PlacementRule;
+use crate::statistics::heat::Partition;
+use crate::wide::geometry::WideGeometry;
 
 /// A partition that is in no wide stripe.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use striate_core::{RackId, SiteId, StripeId};
 
 use super::{NotSealed, OpenPartition, RackLack};
 use crate::placement::Candidate;
-use crate::wide::{RackPart, WideGeometry};
+use crate::wide::geometry::{RackPart, WideGeometry};
 
 /// Which racks come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use striate_codec::CodeSpec;
 
 use super::*;
-use crate::check::racks_crossed;
+use crate::placement::check::racks_crossed;
 
 fn geometry(data: usize, locality: usize) -> WideGeometry {
     WideGeometry::new(CodeSpec::Wide { data, locality, tolerance: 4 }).unwrap()

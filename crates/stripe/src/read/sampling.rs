@@ -2,7 +2,7 @@
 //!
 //! A request is what a caller asked for at once: a query of many blocks, a batch of objects, or one get.
 //! Blocks count as far as they were asked for. Packed objects are in partitions, of which only how often they are read counts
-//! ([`striate_plan::heat`]): what is asked for with one of a thousand objects says little of the others. Which requests are sampled is decided by a generator of its own, so
+//! ([`striate_plan::statistics::heat`]): what is asked for with one of a thousand objects says little of the others. Which requests are sampled is decided by a generator of its own, so
 //! that the runtime's draws, and with them a run in virtual time, are the same with and without sampling.
 
 use std::collections::HashMap;

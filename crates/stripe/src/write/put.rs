@@ -29,7 +29,7 @@ use crate::table::holders;
 /// The generation of a stripe's first placement.
 pub(super) const FIRST: Generation = Generation(1);
 
-/// What a block's neighbours are, and how many of them go to the same sites ([`striate_plan::grouping`]).
+/// What a block's neighbours are, and how many of them go to the same sites ([`striate_plan::placement::grouping`]).
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     folder: Folder,

@@ -1,0 +1,142 @@
+//! The checker: whether a placement is legal, decided apart from the code that chose it (I6).
+
+use std::collections::{HashMap, HashSet};
+
+use striate_core::{RackId, SiteId};
+
+use crate::placement::rule::PlacementRule;
+
+/// Why a placement is not legal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementFault {
+    /// Two chunks of the stripe on one site.
+    #[error("site {0} would hold two chunks of the stripe")]
+    SiteTwice(SiteId),
+    /// A site that nobody knows.
+    #[error("site {0} is not known")]
+    UnknownSite(SiteId),
+    /// More chunks in one rack than the rule allows.
+    #[error("rack {rack} would hold {count} chunks of the stripe, {limit} are allowed")]
+    RackFull {
+        /// The rack.
+        rack: RackId,
+        /// Chunks it would hold.
+        count: usize,
+        /// Chunks it may hold.
+        limit: usize,
+    },
+    /// A chunk would come to a rack that is full, or that has none of its group.
+    #[error("rack {rack} may not take chunk {chunk} of the stripe")]
+    NotAdmitted {
+        /// The chunk's index.
+        chunk: usize,
+        /// The rack.
+        rack: RackId,
+    },
+    /// A group of chunks in more racks than hold it.
+    #[error("the {chunks} chunks of a group would be in {racks} racks, {limit} hold them")]
+    GroupSpread {
+        /// Chunks of the group that have a place.
+        chunks: usize,
+        /// Racks that they would be in.
+        racks: usize,
+        /// Racks that they may be in.
+        limit: usize,
+    },
+}
+
+/// Checks the sites that hold (or shall hold) a stripe's chunks, in the order of the chunks; site 0 holds nothing.
+///
+/// # Errors
+/// The first fault found.
+pub fn check_placement<'a>(
+    rule: &PlacementRule,
+    sites: &[SiteId],
+    rack_of: impl Fn(SiteId) -> Option<&'a RackId>,
+) -> Result<(), PlacementFault> {
+    let mut seen = HashSet::new();
+    let mut in_rack: HashMap<&RackId, usize> = HashMap::new();
+    for &site in sites.iter().filter(|site| site.0 != 0) {
+        if !seen.insert(site) {
+            return Err(PlacementFault::SiteTwice(site));
+        }
+        let rack = rack_of(site).ok_or(PlacementFault::UnknownSite(site))?;
+        let count = in_rack.entry(rack).or_default();
+        *count += 1;
+        if *count > rule.rack_limit() {
+            return Err(PlacementFault::RackFull {
+                rack: rack.clone(),
+                count: *count,
+                limit: rule.rack_limit(),
+            });
+        }
+    }
+    for group in rule.groups() {
+        let (chunks, limit) = (group.len(), rule.racks_of_group(group.len()));
+        let racks = racks_holding(&group, sites, &rack_of).len();
+        if racks > limit {
+            return Err(PlacementFault::GroupSpread { chunks, racks, limit });
+        }
+    }
+    Ok(())
+}
+
+/// Racks beside its own from which a repair of `chunk` by its group is sent something: ECWide's measure of locality. 0
+/// where groups do not count.
+pub fn racks_crossed<'a>(
+    rule: &PlacementRule,
+    sites: &[SiteId],
+    chunk: usize,
+    rack_of: impl Fn(SiteId) -> Option<&'a RackId>,
+) -> usize {
+    let group = rule.groups().into_iter().find(|group| group.contains(&chunk)).unwrap_or_default();
+    let own = rack_of(sites[chunk]);
+    racks_holding(&group, sites, &rack_of).into_iter().filter(|rack| Some(*rack) != own).count()
+}
+
+fn racks_holding<'a>(
+    chunks: &[usize],
+    sites: &[SiteId],
+    rack_of: &impl Fn(SiteId) -> Option<&'a RackId>,
+) -> HashSet<&'a RackId> {
+    chunks.iter().filter_map(|&chunk| rack_of(*sites.get(chunk)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_found() {
+        let (a, b) = (RackId("a".into()), RackId("b".into()));
+        let rack_of = |site: SiteId| match site.0 {
+            1 | 2 => Some(&a),
+            3 | 4 => Some(&b),
+            _ => None,
+        };
+        let check = |sites: &[u32], limit| {
+            let sites: Vec<SiteId> = sites.iter().copied().map(SiteId).collect();
+            check_placement(&PlacementRule::at_most(limit, sites.len()), &sites, rack_of)
+        };
+        assert_eq!(check(&[1, 2, 3, 0, 0], 2), Ok(()));
+        assert_eq!(check(&[1, 3, 1], 2), Err(PlacementFault::SiteTwice(SiteId(1))));
+        assert_eq!(check(&[9], 2), Err(PlacementFault::UnknownSite(SiteId(9))));
+        let full = PlacementFault::RackFull { rack: a.clone(), count: 2, limit: 1 };
+        assert_eq!(check(&[1, 2], 1), Err(full));
+    }
+
+    #[test]
+    fn a_group_in_more_racks_than_hold_it_is_found() {
+        let racks: Vec<RackId> = (0..6).map(|rack| RackId(format!("{rack}"))).collect();
+        let profile: striate_core::Profile = "lrc(4,2,2) spread racks(3)".parse().unwrap();
+        let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6);
+        // Three sites a rack: 1..=3 in the first.
+        let check = |sites: [u32; 8]| {
+            let rack_of = |site: SiteId| racks.get((site.0 as usize).wrapping_sub(1) / 3);
+            check_placement(&rule, &sites.map(SiteId), rack_of)
+        };
+        assert_eq!(check([1, 2, 4, 5, 3, 6, 7, 8]), Ok(()));
+        let spread = PlacementFault::GroupSpread { chunks: 3, racks: 2, limit: 1 };
+        assert_eq!(check([1, 2, 4, 5, 9, 6, 7, 8]), Err(spread));
+    }
+}

@@ -1,0 +1,96 @@
+//! Room for a chunk where another one of its stripe is in the way.
+//!
+//! A wide stripe leaves a member the sites of a rack or two that have none of its chunks: where racks have five sites, often one. The
+//! stripe that the member was written in has a rule of its own, and may have a chunk there, or enough of them in that rack.
+
+use striate_core::{RackId, SiteId};
+
+use crate::placement::rule::PlacementRule;
+
+/// Where a chunk is, or is to be.
+pub type Place = (SiteId, RackId);
+
+/// A chunk of a stripe that is to move, and where to, so that the chunk `index` may go to one of `takers`: sites that would take it but for
+/// the rule of the stripe. `places` has the place of each chunk, `None` where it has none, and behind the n chunks those of chunks on
+/// their way. `elsewhere` says where another chunk may go under the rule. `None` where no single move helps.
+pub fn clearing_move(
+    rule: &PlacementRule,
+    places: &[Option<Place>],
+    index: usize,
+    takers: &[Place],
+    elsewhere: impl Fn(usize) -> Option<Place>,
+) -> Option<(usize, SiteId)> {
+    let others = (0..rule.chunks()).filter(|&chunk| chunk != index && places[chunk].is_some());
+    let moves: Vec<(usize, Place)> = others.filter_map(|chunk| Some((chunk, elsewhere(chunk)?))).collect();
+    let helps = |taker: &Place| {
+        moves.iter().find(|&(chunk, to)| admits_after(rule, places, (index, taker), (*chunk, to)))
+    };
+    takers.iter().find_map(helps).map(|&(chunk, (site, _))| (chunk, site))
+}
+
+/// Whether a chunk may go to `taker` once another one has moved.
+fn admits_after(
+    rule: &PlacementRule,
+    places: &[Option<Place>],
+    (index, taker): (usize, &Place),
+    (moved, to): (usize, &Place),
+) -> bool {
+    let place = |at: usize| if at == moved { Some(to) } else { places[at].as_ref() };
+    admits(rule, (0..places.len()).filter_map(|at| Some((at, place(at)?))), (index, taker))
+}
+
+/// Whether the chunk `index` may go to `taker` as all is.
+pub fn admits_at(rule: &PlacementRule, places: &[Option<Place>], index: usize, taker: &Place) -> bool {
+    let places = places.iter().enumerate().filter_map(|(at, place)| Some((at, place.as_ref()?)));
+    admits(rule, places, (index, taker))
+}
+
+fn admits<'a>(
+    rule: &PlacementRule,
+    places: impl Iterator<Item = (usize, &'a Place)>,
+    (index, taker): (usize, &Place),
+) -> bool {
+    let others: Vec<(usize, &Place)> = places.filter(|&(at, _)| at != index).collect();
+    others.iter().all(|(_, (site, _))| *site != taker.0)
+        && rule.admits(index, &taker.1, others.iter().map(|&(at, (_, rack))| (at, rack)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(site: u32, rack: u32) -> Place {
+        (SiteId(site), RackId(format!("rack {rack}")))
+    }
+
+    /// Four chunks, two of them in a rack at most. The second is to go to site 9 in rack 0.
+    fn room(
+        places: [Option<Place>; 4],
+        elsewhere: impl Fn(usize) -> Option<Place>,
+    ) -> Option<(usize, SiteId)> {
+        clearing_move(&PlacementRule::at_most(2, 4), &places, 1, &[place(9, 0)], elsewhere)
+    }
+
+    #[test]
+    fn what_has_the_site_moves() {
+        let places = [Some(place(1, 1)), Some(place(2, 0)), Some(place(9, 0)), Some(place(4, 2))];
+        let to = |chunk: usize| Some(place(10 + chunk as u32, 3));
+        assert_eq!(room(places.clone(), to), Some((2, SiteId(12))));
+        assert_eq!(room(places.clone(), |chunk| to(chunk).filter(|_| chunk != 2)), None, "it may not");
+        assert_eq!(room(places, |_| Some(place(9, 0))), None, "to where the other is to be");
+    }
+
+    #[test]
+    fn a_chunk_may_go_where_no_other_is_and_its_rack_is_not_full() {
+        let places = [Some(place(1, 1)), Some(place(2, 0)), Some(place(3, 1)), None];
+        let admits = |site, rack| admits_at(&PlacementRule::at_most(2, 4), &places, 1, &place(site, rack));
+        assert_eq!([admits(9, 1), admits(1, 0), admits(2, 0), admits(9, 2)], [false, false, true, true]);
+    }
+
+    #[test]
+    fn one_of_those_that_fill_the_rack_moves() {
+        let places = [Some(place(7, 0)), None, Some(place(8, 0)), Some(place(4, 2))];
+        assert_eq!(room(places.clone(), |chunk| Some(place(10 + chunk as u32, 3))), Some((0, SiteId(10))));
+        assert_eq!(room(places, |chunk| Some(place(10 + chunk as u32, 0))), None, "within the rack");
+    }
+}

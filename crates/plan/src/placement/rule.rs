@@ -1,0 +1,218 @@
+//! The rule that the places of a stripe's chunks obey (I6): distinct sites, at most c chunks in a rack and, for codes with
+//! local groups whose profile limits c, each group in as few racks as hold it (ECWide's combined locality, §3.2).
+//!
+//! Writes, repair and movement ask this one value, and [`crate::check_placement`] judges what they chose. A profile's
+//! spread and the number of racks determine it:
+//!
+//! | spread | chunks in a rack | when racks are too few for that |
+//! |--|--|--|
+//! | tolerance | what the code tolerates to lose | *best effort*: as few as possible, and a rack's loss may cost data |
+//! | `racks(c)`, wide | c, or what the code tolerates | *strict*: the write fails, a lost chunk stays debt |
+//! | `flat` | any number | racks do not count |
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use striate_codec::Code;
+use striate_core::{Layout, Profile, RackId, Spread};
+
+use crate::wide::geometry::WideGeometry;
+
+/// Which places the chunks of a stripe may have. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementRule {
+    /// n.
+    chunks: usize,
+    rack_limit: usize,
+    /// Losses that the code tolerates.
+    tolerance: usize,
+    affinity: Option<Affinity>,
+}
+
+/// Groups of chunks that stay in their racks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Affinity {
+    /// The group of each of the n chunks. The global parities are a group too.
+    group_of: Arc<[usize]>,
+}
+
+impl PlacementRule {
+    /// The rule for stripes of `profile`, whose code is `code`, on so many racks.
+    pub fn new(profile: &Profile, code: &Code, racks: usize) -> Self {
+        let (chunks, tolerance) = (code.n(), code.tolerance());
+        let rack_limit = match (profile.spread, profile.layout) {
+            (Spread::Flat, _) => chunks,
+            (Spread::Racks(limit), _) => limit,
+            (Spread::Tolerance, Layout::Wide) => tolerance.max(1),
+            // Where racks are too few, a rack holds more chunks than the code tolerates to lose.
+            (Spread::Tolerance, Layout::Split | Layout::Packed) => {
+                chunks.div_ceil(racks.max(1)).max(tolerance).max(1)
+            }
+        };
+        let keeps_groups = match profile.spread {
+            Spread::Racks(_) => true,
+            Spread::Tolerance => profile.layout == Layout::Wide,
+            Spread::Flat => false,
+        };
+        let affinity = keeps_groups.then(|| local_groups(code)).flatten();
+        let affinity = affinity.map(|groups| Affinity { group_of: groups.into() });
+        Self { chunks, rack_limit, tolerance, affinity }
+    }
+
+    /// The rule for wide stripes of this geometry.
+    pub fn of_wide(geometry: &WideGeometry) -> Self {
+        let code = geometry.spec().build().ok();
+        let affinity =
+            code.as_ref().and_then(local_groups).map(|groups| Affinity { group_of: groups.into() });
+        let (chunks, rack_limit, tolerance) = (geometry.n(), geometry.c(), geometry.f());
+        Self { chunks, rack_limit, tolerance, affinity }
+    }
+
+    /// Stripes of `chunks` chunks of which a rack may hold `rack_limit`, and may lose them.
+    pub fn at_most(rack_limit: usize, chunks: usize) -> Self {
+        Self { chunks, rack_limit, tolerance: rack_limit, affinity: None }
+    }
+
+    /// n, the chunks of a stripe.
+    pub fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// c, the chunks of a stripe that one rack may hold.
+    pub fn rack_limit(&self) -> usize {
+        self.rack_limit
+    }
+
+    /// Whether every rack may be lost: none holds more chunks than the code tolerates to lose.
+    pub fn tolerates_rack_loss(&self) -> bool {
+        self.rack_limit <= self.tolerance
+    }
+
+    /// Whether groups of chunks stay in their racks.
+    pub(crate) fn keeps_groups(&self) -> bool {
+        self.affinity.is_some()
+    }
+
+    /// The chunks of each group, if groups stay in their racks.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        let Some(affinity) = &self.affinity else { return Vec::new() };
+        let count = affinity.group_of.iter().max().map_or(0, |last| last + 1);
+        let mut groups = vec![Vec::new(); count];
+        affinity.group_of.iter().enumerate().for_each(|(chunk, &group)| groups[group].push(chunk));
+        groups
+    }
+
+    /// The racks that a group of so many chunks may spread over.
+    pub(crate) fn racks_of_group(&self, chunks: usize) -> usize {
+        chunks.div_ceil(self.rack_limit)
+    }
+
+    /// Whether the chunk `index` may go to a free site in `rack`. `at` yields the rack of every chunk of the stripe whose
+    /// place is known, with the chunk's index. That of `index` itself does not count against the limit. Where groups count, its
+    /// group stays in the racks that it is in, or comes to no more of them than hold it.
+    ///
+    /// What is admitted never makes a rack's share or a group's spread worse, whatever they were.
+    pub fn admits<'a>(
+        &self,
+        index: usize,
+        rack: &RackId,
+        at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+    ) -> bool {
+        let beside = at.clone().filter(|&(other, of)| other != index && of == rack).count();
+        beside < self.rack_limit
+            && self.affinity.as_ref().is_none_or(|affinity| affinity.admits(index, rack, at, self.rack_limit))
+    }
+}
+
+impl Affinity {
+    /// Whether the group of `index` is in `rack` already, or its others leave room for one rack more.
+    fn admits<'a>(
+        &self,
+        index: usize,
+        rack: &RackId,
+        at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+        rack_limit: usize,
+    ) -> bool {
+        let Some(group) = self.group_of.get(index) else { return false };
+        let of_group = at.filter(|&(other, _)| self.group_of.get(other) == Some(group));
+        let mut others = BTreeSet::new();
+        for (other, of) in of_group {
+            if of == rack {
+                return true;
+            }
+            if other != index {
+                others.insert(of);
+            }
+        }
+        let chunks = self.group_of.iter().filter(|of| *of == group).count();
+        others.len() < chunks.div_ceil(rack_limit)
+    }
+}
+
+/// The local group of each chunk, with its local parity; the last group is that of the global parities. `None` for a code
+/// without local groups.
+pub(crate) fn local_groups(code: &Code) -> Option<Vec<usize>> {
+    let globals = code.local_groups().len();
+    let of = |chunk: usize| code.local_group_of(chunk).unwrap_or(globals);
+    (globals > 0).then(|| (0..code.n()).map(of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(profile: &str, racks: usize) -> PlacementRule {
+        let profile: Profile = profile.parse().unwrap();
+        PlacementRule::new(&profile, &profile.code.build().unwrap(), racks)
+    }
+
+    #[test]
+    fn a_rule_says_when_racks_are_too_few_for_what_the_code_tolerates() {
+        let cases = [
+            // (profile, racks, chunks in a rack, tolerates a rack's loss)
+            ("rs(4,2)", 6, 2, true),
+            ("rs(4,2)", 3, 2, true),
+            ("rs(4,2)", 2, 3, false),
+            ("rs(4,2)", 1, 6, false),
+            ("none", 4, 1, false),
+            ("replica(3)", 2, 2, true),
+            ("replica(3)", 1, 3, false),
+            ("rs(4,2) spread racks(1)", 3, 1, true),
+            ("rs(4,2) spread racks(3)", 6, 3, false),
+            ("rs(4,2) spread flat", 6, 6, false),
+            ("wide(12,3,3)", 2, 3, true),
+        ];
+        for (profile, racks, limit, tolerates) in cases {
+            let rule = rule(profile, racks);
+            let found = (rule.rack_limit(), rule.tolerates_rack_loss());
+            assert_eq!(found, (limit, tolerates), "{profile} on {racks} racks");
+        }
+    }
+
+    #[test]
+    fn groups_count_where_a_profile_limits_racks_and_its_code_has_local_groups() {
+        assert!(!rule("lrc(4,2,2)", 8).keeps_groups());
+        assert!(!rule("rs(4,2) spread racks(2)", 8).keeps_groups());
+        let groups = rule("lrc(4,2,2) spread racks(3)", 8).groups();
+        assert_eq!(groups, [vec![0, 1, 4], vec![2, 3, 5], vec![6, 7]]);
+        let ragged = rule("wide(7,3,3)", 8).groups();
+        assert_eq!(ragged, [vec![0, 1, 2, 7], vec![3, 4, 5, 8], vec![6, 9], vec![10, 11]]);
+    }
+
+    #[test]
+    fn a_chunk_stays_in_the_racks_of_its_group() {
+        let rule = rule("lrc(4,2,2) spread racks(2)", 8);
+        let racks: Vec<RackId> = ["a", "b", "c"].map(|rack| RackId(rack.to_owned())).to_vec();
+        // Group 0 (chunks 0, 1, 4) is in a and b, group 1 (2, 3, 5) in b and c.
+        let at = [(0, 0), (1, 0), (4, 1), (2, 1), (3, 2), (5, 2)].map(|(chunk, rack)| (chunk, &racks[rack]));
+        let admits = |chunk, rack: usize| rule.admits(chunk, &racks[rack], at.iter().copied());
+        assert_eq!(
+            [0, 1, 2].map(|rack| admits(0, rack)),
+            [true, false, false],
+            "b is full, c is another group's"
+        );
+        assert_eq!([0, 1, 2].map(|rack| admits(4, rack)), [false, true, false], "a is full");
+        assert_eq!([0, 1, 2].map(|rack| admits(6, rack)), [false; 3], "nowhere yet, and all are full");
+        assert!(rule.admits(6, &RackId("d".to_owned()), at.iter().copied()));
+    }
+}

@@ -1,0 +1,192 @@
+//! What every plan costs at least, and the floors from which good ones are made.
+//!
+//! Alone at the present queues a piece ends no sooner than with all others, so T is at least T₀, the latest of the pieces'
+//! earliest ends. A plan that ends by F reads every piece by an option that ends by F alone, and adds no less than the least
+//! of their loads. So T + w X is at least the least of F + w·(these loads) over T₀ and the ends above it: between two floors
+//! nothing else becomes possible. Of the requests' cost c only that of the sites is counted that pieces without common sites
+//! must use.
+//!
+//! Most pieces end early by their option of least load and have no floor. The others' ends are sorted out in full.
+
+use super::problem::MakespanProblem;
+use super::response::PRECISION;
+use crate::solver::piece_options::UNGROUPED;
+
+/// What is known of pieces alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounds {
+    /// The earliest end of each option; 0 where it was not looked for.
+    pub(super) earliest: Vec<f64>,
+    /// The least load of each piece, c not counted.
+    pub(super) least_loads: Vec<f64>,
+    /// The pieces, those that end last first.
+    pub(super) order: Vec<u32>,
+    /// Floors with the bounds of plans that end by the next one, ascending.
+    pub(super) floors: Vec<Floor>,
+    /// The earliest end of each piece.
+    piece_ends: Vec<f64>,
+    /// Ends above T₀, and by how much the load is less from there on.
+    steps: Vec<(f64, f64)>,
+    ends: Vec<(f64, usize)>,
+    taken: Vec<usize>,
+    is_claimed: Vec<bool>,
+}
+
+/// A time by which a plan may end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Floor {
+    pub(super) end: f64,
+    /// No plan that ends from here to the next floor costs less.
+    pub(super) bound: f64,
+}
+
+impl Bounds {
+    /// Finds them.
+    pub(super) fn find(&mut self, problem: &MakespanProblem) {
+        self.is_claimed.clear();
+        self.is_claimed.resize(problem.queues.len(), false);
+        self.taken.clear();
+        self.taken.resize(problem.pieces.groups, 0);
+        self.earliest.clear();
+        self.earliest.resize(problem.pieces.options.len(), 0.0);
+        self.order_pieces(problem);
+        let first = self.first_floor(problem);
+        self.floors_from(problem, first);
+    }
+
+    /// No plan costs less.
+    pub(super) fn least(&self) -> f64 {
+        self.floors.iter().map(|floor| floor.bound).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The end of each piece's lightest option, and the pieces in descending order of it.
+    fn order_pieces(&mut self, problem: &MakespanProblem) {
+        self.order.clear();
+        self.piece_ends.clear();
+        self.least_loads.clear();
+        for piece in 0..problem.pieces.piece_count() {
+            let lightest = lightest(problem, piece);
+            let end = self.earliest_end(problem, lightest);
+            self.earliest[lightest] = end;
+            self.piece_ends.push(end);
+            self.least_loads.push(problem.pieces.options[lightest].least_load);
+            self.order.push(piece as u32);
+        }
+    }
+
+    /// T₀. Where a piece's lightest option ends later than what is known to be T₀ at least, all its options are looked at.
+    fn first_floor(&mut self, problem: &MakespanProblem) -> f64 {
+        let mut first: f64 = 0.0;
+        self.sort_by_end();
+        for at in 0..self.order.len() {
+            let piece = self.order[at] as usize;
+            if self.piece_ends[piece] <= first {
+                break;
+            }
+            for option in problem.pieces.options_of(piece) {
+                if self.earliest[option] == 0.0 {
+                    self.earliest[option] = self.earliest_end(problem, option);
+                }
+            }
+            let ends = &self.earliest[problem.pieces.options_of(piece)];
+            self.piece_ends[piece] = ends.iter().copied().fold(f64::INFINITY, f64::min);
+            first = first.max(self.piece_ends[piece]);
+        }
+        self.sort_by_end();
+        first
+    }
+
+    fn sort_by_end(&mut self) {
+        let ends = &self.piece_ends;
+        self.order.sort_unstable_by(|&a, &b| ends[b as usize].total_cmp(&ends[a as usize]).then(a.cmp(&b)));
+    }
+
+    fn floors_from(&mut self, problem: &MakespanProblem, first: f64) {
+        let requests = problem.request * self.sites_needed(problem) as f64;
+        let mut load = requests;
+        self.steps.clear();
+        for piece in 0..problem.pieces.piece_count() {
+            load += self.steps_of(problem, piece, first);
+        }
+        self.steps.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        self.floors.clear();
+        self.floors.push(Floor { end: first, bound: first + problem.weight * load });
+        for &(end, less) in &self.steps {
+            load -= less;
+            self.floors.push(Floor { end, bound: end + problem.weight * load });
+        }
+    }
+
+    /// The least load of a piece's options that end by T₀; the ends at which there is less are noted.
+    fn steps_of(&mut self, problem: &MakespanProblem, piece: usize, first: f64) -> f64 {
+        let of = problem.pieces.options_of(piece);
+        let load = |option: usize| problem.pieces.options[option].least_load;
+        let by_first = of.clone().filter(|&option| self.earliest[option] <= first * (1.0 + PRECISION));
+        let mut least = by_first.map(load).fold(f64::INFINITY, f64::min);
+        let at_first = least;
+        // A handful of options: the next that ends soonest with less load, until there is none.
+        loop {
+            let later = of.clone().filter(|&option| self.earliest[option] > first && load(option) < least);
+            let next = later.min_by(|&a, &b| self.earliest[a].total_cmp(&self.earliest[b]));
+            let Some(next) = next else { return at_first };
+            self.steps.push((self.earliest[next], least - load(next)));
+            least = load(next);
+        }
+    }
+
+    /// When an option can have ended at the earliest, alone.
+    fn earliest_end(&mut self, problem: &MakespanProblem, option: usize) -> f64 {
+        let of = problem.pieces.options[option];
+        let slots = &problem.pieces.slots[of.slots()];
+        let ends = slots.iter().map(|slot| problem.queues[slot.site] + problem.request + slot.transfer);
+        match of.need {
+            0 => return 0.0,
+            1 => return ends.fold(f64::INFINITY, f64::min),
+            _ => {}
+        }
+        self.ends.clear();
+        self.ends.extend(ends.zip(slots.iter().map(|slot| slot.group)));
+        self.ends.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        self.taken.fill(0);
+        let mut left = of.need;
+        for &(end, group) in &self.ends {
+            if group != UNGROUPED {
+                if self.taken[group] == of.cap {
+                    continue;
+                }
+                self.taken[group] += 1;
+            }
+            left -= 1;
+            if left == 0 {
+                return end;
+            }
+        }
+        f64::INFINITY
+    }
+
+    /// How many sites any plan uses at least: those of pieces that have no site in common.
+    fn sites_needed(&mut self, problem: &MakespanProblem) -> usize {
+        if problem.request == 0.0 {
+            return 0;
+        }
+        let (mut apart, mut most) = (0, 0);
+        for piece in 0..problem.pieces.piece_count() {
+            let options = &problem.pieces.options[problem.pieces.options_of(piece)];
+            let need = options.iter().map(|of| of.need).min().unwrap_or(0);
+            most = most.max(need);
+            let slots = || options.iter().flat_map(|of| &problem.pieces.slots[of.slots()]);
+            if slots().all(|slot| !self.is_claimed[slot.site]) {
+                slots().for_each(|slot| self.is_claimed[slot.site] = true);
+                apart += need;
+            }
+        }
+        apart.max(most)
+    }
+}
+
+/// The option of least load of a piece that has one.
+fn lightest(problem: &MakespanProblem, piece: usize) -> usize {
+    let load = |option: usize| problem.pieces.options[option].least_load;
+    let of = problem.pieces.options_of(piece);
+    of.min_by(|&a, &b| load(a).total_cmp(&load(b))).expect("the piece has an option")
+}
