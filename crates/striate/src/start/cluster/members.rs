@@ -10,7 +10,8 @@ use striate_commands::failure::{Failure, Outcome};
 use striate_core::{Profile, SiteId, Tier};
 use striate_meta::MetaError;
 
-use super::{Cluster, Live, layout, meta_directories, new_disk, write_rosters};
+use super::open::{layout, meta_directories, new_disk, write_rosters};
+use super::{Cluster, Live};
 use crate::start::directories::{Found, Inspected, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::remains::set_aside;

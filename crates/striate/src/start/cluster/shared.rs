@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use striate_cache::Cache;
 use striate_client::{Client, ClientOptions};
 use striate_commands::failure::{Failure, Outcome};
-use striate_control::{Members, MembersError, Optimiser, Rebalancer, SiteStatistics, Upkeep};
+use striate_control::{Members, MembersError};
 use striate_core::{InForce, SiteId};
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
@@ -17,7 +16,7 @@ use striate_s3::{KeyStore, SealingKey};
 use striate_stripe::StripeOptions;
 use striate_trust::Trust;
 
-use super::{Cluster, Inner, Settings, State};
+use super::{Cluster, Parts, Settings, State};
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::start::roster::{RequiredFormats, Roster};
 use crate::start::sealing::SealingBytes;
@@ -81,27 +80,19 @@ impl Cluster {
         let state = State { roster, live: BTreeMap::new(), ignored: Vec::new(), followed };
         let keys = Arc::new(keys.map_err(Failure::refused)?);
         let cache = Cache::new(client.stripes(), settings.caching.settings());
-        let inner = Inner {
-            started: runtime.now(),
-            runtime,
+        let parts = Parts {
             meta,
             embedded: None,
             origins: settings.caching.origins(&client, &cache, &keys)?,
+            client,
             cache,
             memory: None,
-            client,
             keys,
             sealing,
-            state: Mutex::new(state),
-            changing: tokio::sync::Mutex::new(()),
-            restoring: tokio::sync::Mutex::new(()),
-            tasks: Mutex::default(),
-            statistics: SiteStatistics::default(),
-            upkeep: Upkeep::new(settings.upkeep),
-            rebalancer: Rebalancer::default(),
-            optimiser: Optimiser::paused(),
+            state,
+            upkeep: settings.upkeep,
         };
-        let cluster = Self { inner: Arc::new(inner) };
+        let cluster = Self::assemble(runtime, parts);
         cluster.look_at_sites().await.map_err(Failure::failed)?;
         Ok(cluster)
     }

@@ -1,0 +1,360 @@
+//! The repair of one stripe.
+//!
+//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record and open an
+//! entry that says where the new chunks will be, durably; (2) read good chunks, decode, compare with the checksums of the
+//! original encoding (I10); (3) write the new chunks under the new generation. Where one chunk is lost its new site does both:
+//! it adds up what the sources' sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe
+//! record on the version of step 1 ([`striate_stripe::StripeChange`], shared with the mover). Chunks of its generation that end
+//! up unnamed, and those that a site may have stored without saying so, become garbage; after a crash the entry is cancelled,
+//! which has the same effect.
+
+mod making;
+mod naming;
+mod stuck;
+mod targets;
+mod trees;
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::future::BoxFuture;
+use futures::future::join_all;
+use striate_core::{ChunkId, SiteId, StripeId};
+use striate_meta::{Revision, keys, records};
+use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair};
+use striate_site::{Priority, SiteError};
+use striate_stripe::{StripeError, Stripes, has_place, is_hole};
+
+use crate::repair::absence::Absent;
+use crate::repair::pace::RepairPace;
+use striate_stripe::StripeChange;
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairOutcome {
+    /// Chunks rebuilt and named.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Chunks still lost, for want of a site.
+    pub still_lost: u64,
+    /// Chunks on sites that do not answer, left alone.
+    pub unknown: u64,
+    /// Why sites took no chunk, in words.
+    pub refused: Vec<String>,
+    /// Why nothing could be done, if so.
+    pub unrepairable: Option<String>,
+}
+
+impl RepairOutcome {
+    /// Whether the stripe has all its chunks.
+    pub fn is_whole(&self) -> bool {
+        self.still_lost == 0 && self.unknown == 0 && self.unrepairable.is_none()
+    }
+}
+
+struct Job<'a> {
+    stripes: &'a Stripes,
+    change: StripeChange<'a>,
+    absent: &'a Absent,
+    pace: &'a RepairPace,
+    states: Vec<ChunkState>,
+    /// The revision of its debt before its record was read.
+    owed: Option<Revision>,
+    /// Every chunk was verified: then it is known whether the stripe is whole.
+    is_examined: bool,
+    /// If this round rebuilds a member, the stripe drops its own parities, and its own rule no longer binds.
+    gives_up_parities: bool,
+}
+
+/// What earlier rounds of one stripe's repair have told.
+#[derive(Default)]
+struct Learned {
+    /// What became of chunks that were read.
+    chunks: HashMap<ChunkId, ChunkState>,
+    /// Sites that took no chunk, and why: full, suspect, silent. Others are asked instead.
+    refusals: BTreeMap<SiteId, String>,
+    /// A site could not make its chunk itself: it is made here.
+    is_made_here: bool,
+    /// Chunks that earlier rounds have rebuilt.
+    rebuilt: u64,
+}
+
+impl Learned {
+    /// What a round did, beside those before. `None` asks for another round: of a wide stripe's chunks one is made at a time.
+    fn add(&mut self, outcome: RepairOutcome, one_at_a_time: bool) -> Option<RepairOutcome> {
+        self.rebuilt += outcome.chunks;
+        let bytes = outcome.bytes / outcome.chunks.max(1) * self.rebuilt;
+        let is_done = !one_at_a_time || outcome.still_lost == 0;
+        is_done.then_some(RepairOutcome { chunks: self.rebuilt, bytes, ..outcome })
+    }
+
+    fn refusals(&self) -> Vec<String> {
+        self.refusals.iter().map(|(site, reason)| format!("site {site}: {reason}")).collect()
+    }
+}
+
+/// Examines the stripe's chunks and rebuilds what is lost, at the given pace. With `examine`, every chunk is read from
+/// its medium and verified first; without, only chunks on sites that are gone count as lost, and what reading finds.
+///
+/// # Errors
+/// When the metadata store fails. What is wrong with the stripe itself is in the outcome.
+pub fn repair_stripe<'a>(
+    stripes: &'a Stripes,
+    id: StripeId,
+    absent: &'a Absent,
+    pace: &'a RepairPace,
+    examine: bool,
+) -> BoxFuture<'a, Result<RepairOutcome, StripeError>> {
+    Box::pin(async move {
+        let mut learned = Learned::default();
+        let mut rounds = 0;
+        // Every round rebuilds a chunk, learns of at least one more bad chunk or site, or loses against another executor.
+        while rounds < 8 + learned.rebuilt {
+            rounds += 1;
+            let job = Job::open(stripes, id, absent, pace, &learned).await?;
+            let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
+            if examine {
+                job.examine().await;
+            }
+            if let Some(outcome) = job.run(&mut learned).await? {
+                return Ok(outcome);
+            }
+        }
+        let reason = "other executors kept changing the stripe; run heal again".to_owned();
+        Ok(RepairOutcome {
+            unrepairable: Some(reason),
+            refused: learned.refusals(),
+            ..RepairOutcome::default()
+        })
+    })
+}
+
+impl<'a> Job<'a> {
+    /// Reads the stripe's record. `None` when it is gone: nothing to repair, its debt is dropped.
+    async fn open(
+        stripes: &'a Stripes,
+        id: StripeId,
+        absent: &'a Absent,
+        pace: &'a RepairPace,
+        learned: &Learned,
+    ) -> Result<Option<Self>, StripeError> {
+        // Before the record: what is reported from now on is not known to this look.
+        let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
+        let Some(change) = stripes.change(id, Priority::Repair).await? else {
+            let mut tx = stripes.transaction();
+            tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
+            stripes.meta().commit(tx).await?;
+            return Ok(None);
+        };
+        let k = change.code.k();
+        let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
+            SiteId(0) if is_hole(&change.record, index) => ChunkState::Zero,
+            _ if !has_place(&change.record, k, index) => ChunkState::Elsewhere,
+            SiteId(0) => ChunkState::Lost,
+            site if absent.gone.contains(&site) => ChunkState::Lost,
+            site if absent.awaited.contains(&site) => ChunkState::Unknown,
+            site if stripes.site(site).is_none() => ChunkState::Lost,
+            site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
+        };
+        let states = change.record.locations.iter().enumerate().map(state).collect();
+        let (is_examined, gives_up_parities) = (false, false);
+        let mut job = Self { stripes, change, absent, pace, states, owed, is_examined, gives_up_parities };
+        job.leave_members();
+        Ok(Some(job))
+    }
+
+    /// A lost member of a wide stripe is rebuilt with the stripe that it was written in.
+    fn leave_members(&mut self) {
+        for state in &mut self.states[..self.change.record.members.len()] {
+            if *state == ChunkState::Lost {
+                *state = ChunkState::Elsewhere;
+            }
+        }
+    }
+
+    /// Verifies every chunk that seems good.
+    async fn examine(&mut self) {
+        let (stripes, len) = (self.stripes, self.change.record.chunk_len);
+        let loads = self.good_sites().map(|site| (site, 1)).collect();
+        let _turn = self.pace.turn(stripes, loads, len).await;
+        let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
+        self.states = join_all(checks).await;
+        self.is_examined = true;
+        self.leave_members();
+    }
+
+    fn good_sites(&self) -> impl Iterator<Item = SiteId> {
+        self.states.iter().filter_map(|state| match state {
+            ChunkState::Good(site) => Some(*site),
+            _ => None,
+        })
+    }
+
+    /// What reading each chunk costs.
+    fn costs(&self) -> Vec<f64> {
+        let len = self.change.record.chunk_len;
+        let cost = |state: &ChunkState| match state {
+            ChunkState::Good(site) => self.pace.cost(self.stripes, *site, len),
+            ChunkState::Zero => 0.0,
+            _ => f64::MAX,
+        };
+        self.states.iter().map(cost).collect()
+    }
+
+    async fn examine_chunk(&self, index: usize, state: ChunkState) -> ChunkState {
+        let ChunkState::Good(site_id) = state else { return state };
+        let Some(site) = self.stripes.site(site_id) else { return ChunkState::Lost };
+        match site.verify(self.change.chunk(index)).await {
+            Ok(info)
+                if info.crc32c == self.change.record.locations[index].crc32c
+                    && info.len == self.change.len_of(index) =>
+            {
+                state
+            }
+            Ok(_) => ChunkState::Lost,
+            Err(error) => state_after(&error),
+        }
+    }
+
+    /// One round; `None` asks for another.
+    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+        if self.is_stuck(learned) {
+            if let Some(wanted) = self.in_the_way(learned) {
+                return self.make_room(&wanted, learned).await;
+            }
+            self.gives_up_parities = self.may_give_up_parities(learned).await?;
+            if !self.gives_up_parities
+                && let Some(wanted) = self.in_the_way_in_wide(learned).await?
+            {
+                return self.make_room(&wanted, learned).await;
+            }
+        }
+        let costs = self.costs();
+        let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
+            Err(_) if self.lost_members().next().is_some() => return self.run_around(learned).await,
+            Err(error) => {
+                let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
+                return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(learned.rebuilt) }));
+            }
+            Ok(None) => {
+                let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
+                let done = self.outcome(learned.rebuilt);
+                return Ok(settled.then(|| RepairOutcome { refused: learned.refusals(), ..done }));
+            }
+            Ok(Some(plan)) => plan,
+        };
+        let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
+        let tree = is_made_there.then(|| self.tree(&plan, &costs));
+        let loads = tree.as_ref().map_or_else(|| self.loads(&plan), CombineTree::loads);
+        let _turn = self.pace.turn(self.stripes, loads, self.change.record.chunk_len).await;
+        let _memory = match &tree {
+            Some(_) => None,
+            None => Some(self.stripes.memory_for(self.memory_of(&plan)).await),
+        };
+        let Some(generation) = self.change.open(&plan.targets).await? else { return Ok(None) };
+        let written = if let Some(tree) = &tree {
+            self.assemble(plan.targets[0].0, tree, generation, learned).await
+        } else {
+            let rebuilt = match self.is_wide() {
+                true => self.sum_here(&plan, &costs, learned).await?,
+                false => self.rebuild(&plan, learned).await?,
+            };
+            let Some(chunks) = rebuilt else {
+                self.change.give_up(&[], generation).await;
+                return Ok(None);
+            };
+            self.write(&plan, generation, chunks, learned).await
+        };
+        if written.is_empty() {
+            self.change.give_up(&written, generation).await;
+            return Ok(None);
+        }
+        let one_at_a_time = self.is_one_at_a_time();
+        let outcome = self.swap(&written, generation, learned).await?;
+        if outcome.is_none() {
+            self.change.give_up(&written, generation).await;
+        }
+        Ok(outcome.and_then(|outcome| learned.add(outcome, one_at_a_time)))
+    }
+
+    fn is_wide(&self) -> bool {
+        !self.change.record.members.is_empty()
+    }
+
+    /// One round for a chunk that its own stripe cannot give back: its wide stripe does, by a tree.
+    async fn run_around(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+        let (mut chosen, mut why_not) = (None, None);
+        for index in self.lost_members() {
+            let Some((_, target)) = self.one_target(index, learned) else { continue };
+            match self.tree_around(index, target, learned).await? {
+                Ok((wide, tree)) => {
+                    chosen = Some((index, target, wide, tree));
+                    break;
+                }
+                Err(reason) => why_not = Some(format!("{reason}; {}", self.describe_lost())),
+            }
+        }
+        let Some((index, target, wide, tree)) = chosen else {
+            let (unrepairable, refused) = (why_not, learned.refusals());
+            return Ok(Some(RepairOutcome { unrepairable, refused, ..self.outcome(learned.rebuilt) }));
+        };
+        self.pace.note(&tree);
+        let _turn = self.pace.turn(self.stripes, tree.loads(), self.change.record.chunk_len).await;
+        let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
+        let made = self.change.assemble_from(&wide, index, generation, &tree).await;
+        let written = self.take_made(index, target, generation, made, learned);
+        if written.is_empty() {
+            self.change.give_up(&written, generation).await;
+            return Ok(None);
+        }
+        let outcome = self.swap(&written, generation, learned).await?;
+        if outcome.is_none() {
+            self.change.give_up(&written, generation).await;
+        }
+        Ok(outcome.and_then(|outcome| learned.add(outcome, true)))
+    }
+
+    /// The chunks that each site of a plan sends or is sent where they are made here.
+    fn loads(&self, plan: &StripeRepair) -> Vec<(SiteId, u32)> {
+        let locations = &self.change.record.locations;
+        let sources = plan.decode.sources().iter().map(|&index| (SiteId(locations[index].site), 1));
+        let sources = sources.filter(|&(site, _)| site.0 != 0);
+        sources.chain(plan.targets.iter().map(|&(_, site)| (site, 1))).collect()
+    }
+
+    /// Bytes in memory while chunks are made here.
+    fn memory_of(&self, plan: &StripeRepair) -> usize {
+        let sources = if self.is_wide() { 0 } else { plan.decode.sources().len() };
+        (sources + plan.targets.len()) * self.change.record.chunk_len as usize
+    }
+
+    fn outcome(&self, chunks: u64) -> RepairOutcome {
+        let count = |wanted: ChunkState| self.states.iter().filter(|state| **state == wanted).count() as u64;
+        RepairOutcome {
+            chunks,
+            bytes: chunks * u64::from(self.change.record.chunk_len),
+            still_lost: count(ChunkState::Lost),
+            unknown: count(ChunkState::Unknown),
+            refused: Vec::new(),
+            unrepairable: None,
+        }
+    }
+
+    fn describe_lost(&self) -> String {
+        let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
+        let lost = self.states.iter().enumerate().filter(|(_, state)| is_amiss(state));
+        let text = lost.map(|(index, _)| match self.change.record.locations[index].site {
+            0 => format!("chunk {index} was never written"),
+            site => format!("chunk {index} on site {site}"),
+        });
+        format!("missing: {}", text.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What a failed read or verification says of a chunk.
+pub(crate) fn state_after(error: &SiteError) -> ChunkState {
+    match error {
+        SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_) => ChunkState::Lost,
+        _ => ChunkState::Unknown,
+    }
+}

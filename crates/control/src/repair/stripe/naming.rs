@@ -1,0 +1,79 @@
+//! Step 4 of a repair: the record names the new chunks, and the debt is settled.
+
+use striate_core::{Generation, SiteId};
+use striate_meta::Commit;
+use striate_meta::records::GarbageChunk;
+use striate_plan::ChunkState;
+use striate_stripe::{Debt, StripeError, pay_debt};
+
+use super::{Job, Learned, RepairOutcome};
+
+impl Job<'_> {
+    /// Step 4. `None` when somebody else changed the record.
+    pub(super) async fn swap(
+        &mut self,
+        written: &[(usize, SiteId)],
+        generation: Generation,
+        learned: &Learned,
+    ) -> Result<Option<RepairOutcome>, StripeError> {
+        let mut replaced = Vec::new();
+        for &(index, site) in written {
+            replaced.extend(self.change.replace(index, site, generation));
+            self.states[index] = ChunkState::Good(site);
+        }
+        let k = self.change.code.k();
+        if self.gives_up_parities && written.iter().any(|&(index, _)| index < k) {
+            replaced.extend(self.change.drop_parities());
+            self.states[k..].fill(ChunkState::Elsewhere);
+        }
+        replaced.extend(self.give_up_sites_of_lost_chunks(written));
+        let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };
+        let debt = match outcome.still_lost + outcome.unknown {
+            0 if self.is_examined => Debt::Paid(self.owed),
+            0 => Debt::AsItIs,
+            _ => Debt::Owed,
+        };
+        let done = self.change.swap(replaced, debt).await?;
+        if done {
+            self.stripes.stripe_repaired(self.change.id);
+        }
+        Ok(done.then_some(outcome))
+    }
+
+    /// A lost chunk's site or rack may have taken another chunk of the stripe, while the one that was to take the lost
+    /// chunk's place failed: then the lost one is named nowhere, so that the rule holds (I6). Answers what was named.
+    fn give_up_sites_of_lost_chunks(&mut self, written: &[(usize, SiteId)]) -> Vec<GarbageChunk> {
+        let rule = self.change.rule();
+        let mut given_up = Vec::new();
+        if !self.change.is_bound_by_rule() {
+            return given_up;
+        }
+        for index in (0..self.states.len()).filter(|&index| self.states[index] == ChunkState::Lost) {
+            let racks = self.change.racks(&[index]);
+            let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let is_full = racks[index].as_ref().is_some_and(|rack| !rule.admits(index, rack, places));
+            let location = &mut self.change.record.locations[index];
+            let is_taken = |&(other, site): &(usize, SiteId)| other != index && site.0 == location.site;
+            if location.site != 0 && (is_full || written.iter().any(is_taken)) {
+                let (site, generation) = (location.site, location.generation);
+                given_up.push(GarbageChunk { index: index as u32, site, generation });
+                location.site = 0;
+            }
+        }
+        given_up
+    }
+
+    /// Drops the debt of a stripe that is whole. `false` when the record changed meanwhile.
+    pub(super) async fn settle_debt(&self) -> Result<bool, StripeError> {
+        let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
+        let whole = !self.states.iter().any(is_amiss);
+        if !whole || !self.is_examined {
+            return Ok(true);
+        }
+        let mut tx = self.change.unchanged();
+        pay_debt(&mut tx, self.change.id, self.owed);
+        let done = matches!(self.stripes.meta().commit(tx).await?, Commit::Done(_));
+        self.stripes.stripe_repaired(self.change.id);
+        Ok(done)
+    }
+}

@@ -1,0 +1,304 @@
+//! The gateway: one request in, one answer out.
+//!
+//! The order matters. Health paths and CORS preflights need no signature. Then the signature is verified,
+//! before anything is looked up; then small bodies (XML) are collected and their digests verified, large
+//! ones wrapped; POST forms become the puts that they describe ([`crate::form`]); then s3s parses the request
+//! and calls the translation. Afterwards the answer gets its CORS headers, its id, and a body that tells the
+//! audit log when it has ended; and what is left of the request's body is read, or the connection closed.
+
+mod cors;
+mod head;
+mod prepare;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use s3s::Body;
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use striate_client::Client;
+use striate_runtime::Runtime;
+use tracing::Instrument;
+
+use crate::address::Domains;
+use crate::audit::{AuditSink, RequestMetrics, Silent};
+use crate::body::{AnswerBody, Arriving, Held};
+use crate::documents::Documents;
+use crate::elsewhere::{self, AllHere, Elsewhere, Outbound};
+use crate::failure;
+use crate::keys::KeyStore;
+use crate::options::GatewayOptions;
+use crate::peers::{KeyLimits, Peer, Peers};
+use crate::refusal::Refusal;
+use crate::trace::Trace;
+use crate::translate::{Carried, Translator};
+
+pub(crate) use head::query_names;
+use prepare::Prepared;
+
+/// Says whether the store can serve, for the health paths. Called on the event loop: it must not block.
+pub trait Readiness: Send + Sync {
+    /// True when reads and writes are expected to work.
+    fn is_ready(&self) -> bool;
+
+    /// True when in addition no further loss would stop writes; `false` asks an operator to look.
+    fn is_cluster_healthy(&self) -> bool {
+        self.is_ready()
+    }
+}
+
+/// What the binary hangs on a gateway.
+#[derive(Clone)]
+pub struct Hooks {
+    /// Takes audit entries.
+    pub audit: Arc<dyn AuditSink>,
+    /// Takes counts and durations.
+    pub metrics: Arc<dyn RequestMetrics>,
+    /// Answers the health paths.
+    pub readiness: Arc<dyn Readiness>,
+    /// Knows buckets whose objects are in other stores.
+    pub elsewhere: Arc<dyn Elsewhere>,
+}
+
+/// The S3 gateway over a client service. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) runtime: Runtime,
+    pub(crate) options: GatewayOptions,
+    pub(crate) hooks: Hooks,
+    pub(crate) client: Client,
+    keys: Arc<KeyStore>,
+    domains: Domains,
+    service: S3Service,
+    documents: Documents,
+    pub(crate) peers: Arc<Peers>,
+    requests_of_keys: Arc<KeyLimits>,
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// A `--domain` is not a domain name.
+    #[error("--domain {0:?} is not a domain name; write it like s3.example.com")]
+    Domain(String),
+}
+
+impl Gateway {
+    /// A gateway over `client` that verifies signatures with `keys`.
+    ///
+    /// # Errors
+    /// When an option is out of its domain.
+    pub fn new(
+        runtime: Runtime,
+        client: Client,
+        keys: Arc<KeyStore>,
+        options: GatewayOptions,
+        hooks: Hooks,
+    ) -> Result<Self, GatewayError> {
+        let domains = Domains::new(&options.domains).map_err(GatewayError::Domain)?;
+        let translator = Translator {
+            client: client.clone(),
+            elsewhere: Arc::clone(&hooks.elsewhere),
+            region: options.region.clone(),
+        };
+        let mut builder = S3ServiceBuilder::new(translator.clone());
+        builder.set_route(translator);
+        let mut config = S3Config::default();
+        config.xml_max_body_size = options.limits.xml_bytes;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        builder.set_validation(AnyName);
+        if !options.domains.is_empty() {
+            builder.set_host(domains.clone());
+        }
+        let peers = Peers::new(options.limits.clone(), Arc::clone(&hooks.metrics));
+        let held = options.limits.buffered_bytes;
+        let shared = Shared {
+            service: builder.build(),
+            documents: Documents::new(held, Arc::clone(&hooks.metrics), Arc::clone(&peers)),
+            peers,
+            requests_of_keys: KeyLimits::new(options.limits.requests_per_key),
+            runtime,
+            options,
+            hooks,
+            client,
+            keys,
+            domains,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Answers one request of `peer`.
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        remote: SocketAddr,
+        peer: &Arc<Peer>,
+    ) -> Response<AnswerBody> {
+        let shared = &self.shared;
+        peer.begin_request();
+        let trace = Trace::begin(&shared.runtime, &shared.hooks, remote, request.method());
+        let span = trace.span.clone();
+        self.answer(request, trace, peer).instrument(span).await
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        trace: Arc<Trace>,
+        peer: &Arc<Peer>,
+    ) -> Response<AnswerBody> {
+        let shared = &self.shared;
+        let (parts, incoming) = request.into_parts();
+        let incoming = Arriving::new(incoming, &parts.headers);
+        let rest = incoming.rest();
+        let path = parts.uri.path().to_owned();
+        let origin = parts.headers.get(header::ORIGIN).cloned();
+        let method = parts.method.clone();
+        let mut bucket = None;
+        let mut held = Held::default();
+        let answered = match self.unsigned(&parts, &trace).await {
+            Some(response) => {
+                drop(incoming);
+                Ok(response)
+            }
+            None => match self.prepare(parts, incoming, &trace, peer, &mut bucket).await {
+                Ok(Prepared { request, held: holds, form }) => {
+                    held = holds;
+                    let stored = match request.extensions().get::<Outbound>().is_some() {
+                        true => self.send_elsewhere(request, &trace).await,
+                        false => self.call(request, &trace).await,
+                    };
+                    stored.map(|response| match form {
+                        Some(form) => form.instead_of(response),
+                        None => response,
+                    })
+                }
+                Err(refusal) => Err(refusal),
+            },
+        };
+        let mut response = answered.unwrap_or_else(|refusal| {
+            trace.set_error(refusal.code);
+            refusal.into_response(&trace.request_id(), &path)
+        });
+        if let (Some(origin), Some(bucket)) = (origin, bucket) {
+            self.add_cors(&mut response, &origin, &method, &bucket).await;
+        }
+        finish(&mut response, &trace);
+        if !rest.read_out(&shared.runtime).await {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            peer.linger();
+        }
+        trace.answered(response.status());
+        response.map(|body| AnswerBody::new(body, trace, Arc::clone(peer), held))
+    }
+
+    /// Health paths and preflights.
+    async fn unsigned(&self, parts: &Parts, trace: &Arc<Trace>) -> Option<Response<Body>> {
+        if let Some(path) = parts.uri.path().strip_prefix("/minio/health/")
+            && matches!(parts.method, Method::GET | Method::HEAD)
+        {
+            trace.set_operation("Health");
+            let readiness = &self.shared.hooks.readiness;
+            let healthy = match path {
+                "live" => true,
+                "ready" => readiness.is_ready(),
+                "cluster" | "cluster/read" => readiness.is_cluster_healthy(),
+                _ => return None,
+            };
+            let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return Some(empty(status));
+        }
+        if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ORIGIN) {
+            trace.set_operation("Preflight");
+            return Some(self.preflight(parts, trace).await);
+        }
+        None
+    }
+
+    async fn call(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
+        match self.shared.service.call(request).await {
+            Ok(response) => Ok(response),
+            Err(error) => {
+                tracing::error!(
+                    ?error,
+                    request = trace.request_id(),
+                    "a request failed inside the S3 service"
+                );
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Err(Refusal::new(
+                    status,
+                    "InternalError",
+                    "We encountered an internal error. Please try again.",
+                ))
+            }
+        }
+    }
+
+    /// Hands a request on for a bucket that is in another store.
+    async fn send_elsewhere(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        let carried = parts.extensions.remove::<Carried>();
+        let Some(outbound) = parts.extensions.remove::<Outbound>() else { return Err(Refusal::anonymous()) };
+        let answer = match elsewhere::request(outbound, parts, carried, body).await {
+            Ok(request) => self.shared.hooks.elsewhere.answer(request).await,
+            Err(error) => Err(error),
+        };
+        Ok(answer.unwrap_or_else(|error| failure::response(error, trace, &path)))
+    }
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// What every answer carries.
+fn finish(response: &mut Response<Body>, trace: &Trace) {
+    let id = trace.request_id();
+    if response.status() == StatusCode::NOT_MODIFIED || response.status() == StatusCode::NO_CONTENT {
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(header::CONTENT_TYPE);
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::SERVER, HeaderValue::from_static("Striate"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert("x-amz-request-id", id.clone());
+        headers.insert("x-amz-id-2", id);
+    }
+}
+
+/// The client service checks bucket names, with better words.
+struct AnyName;
+
+impl s3s::validation::NameValidation for AnyName {
+    fn validate_bucket_name(&self, _name: &str) -> bool {
+        true
+    }
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            audit: Arc::new(Silent),
+            metrics: Arc::new(Silent),
+            readiness: Arc::new(Silent),
+            elsewhere: Arc::new(AllHere),
+        }
+    }
+}
+
+impl Readiness for Silent {
+    fn is_ready(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,234 @@
+//! From a request as it arrives to one that s3s parses: its signature is verified, its body held or wrapped.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use s3s::Body;
+
+use super::Gateway;
+use super::head::{host_of, query_names, set_apart, strip_signature, text, unframe};
+use crate::address::Address;
+use crate::auth::{self, Payload};
+use crate::authorize::Identity;
+use crate::batch::Kind;
+use crate::body::{Arriving, Held, RequestBody, collect};
+use crate::checksum;
+use crate::documents::batch_footprint;
+use crate::elsewhere::{self, Outbound};
+use crate::form::{self, Accepted, FormAnswer, Front};
+use crate::options::Limits;
+use crate::peers::{InFlight, Peer};
+use crate::refusal::Refusal;
+use crate::trace::Trace;
+use crate::translate::{BatchOf, Carried};
+
+/// A request that is ready for s3s.
+pub(super) struct Prepared {
+    pub(super) request: Request<Body>,
+    pub(super) held: Held,
+    /// What a form is answered instead.
+    pub(super) form: Option<FormAnswer>,
+}
+
+/// Why a batch put does not come with one hash of its whole body.
+const HASHED_BATCH: &str = "The items of a batch put are stored one by one as they arrive, before a hash of the whole body \
+                            could be verified: send x-amz-content-sha256: UNSIGNED-PAYLOAD (each frame has a checksum), or \
+                            sign the chunks.";
+
+/// What this does with many objects of a bucket, if it does.
+///
+/// # Errors
+/// 400 for something else than it can.
+fn batch_kind(parts: &Parts, address: &Address) -> Result<Option<Kind>, Refusal> {
+    let of_bucket = !address.bucket.is_empty() && address.key.is_empty();
+    if parts.method != Method::POST || !of_bucket {
+        return Ok(None);
+    }
+    let parameters = parts.uri.query().unwrap_or("").split('&');
+    let named =
+        parameters.map(|it| it.split_once('=').unwrap_or((it, ""))).find(|(name, _)| *name == "batch");
+    let Some((_, value)) = named else { return Ok(None) };
+    let unknown = || Refusal::bad("InvalidArgument", "batch must be read, put or exists.");
+    Kind::named(value).map(Some).ok_or_else(unknown)
+}
+
+impl Gateway {
+    /// Verifies the request's signature and makes it ready for s3s.
+    pub(super) async fn prepare(
+        &self,
+        parts: Parts,
+        incoming: Arriving,
+        trace: &Arc<Trace>,
+        peer: &Arc<Peer>,
+        bucket: &mut Option<String>,
+    ) -> Result<Prepared, Refusal> {
+        let shared = &self.shared;
+        let limits = &shared.options.limits;
+        if parts.headers.len() > limits.header_count {
+            let message = format!("A request has at most {} headers.", limits.header_count);
+            return Err(Refusal::bad("RequestHeaderSectionTooLarge", message));
+        }
+        let address = Address::of(&shared.domains, host_of(&parts), parts.uri.path());
+        let address = address
+            .ok_or_else(|| Refusal::bad("InvalidURI", "The request's path is not UTF-8 when decoded."))?;
+        trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        *bucket = (!address.bucket.is_empty()).then(|| address.bucket.clone());
+        match form::is_form(&parts) {
+            true => self.prepare_form(&parts, incoming, trace, peer, address).await,
+            false => self.prepare_signed(parts, incoming, trace, peer, address).await,
+        }
+    }
+
+    /// A request that is signed in a header or in its query.
+    async fn prepare_signed(
+        &self,
+        mut parts: Parts,
+        incoming: Arriving,
+        trace: &Arc<Trace>,
+        peer: &Arc<Peer>,
+        address: Address,
+    ) -> Result<Prepared, Refusal> {
+        let shared = &self.shared;
+        let limits = &shared.options.limits;
+        let now = shared.runtime.wall_time().as_secs();
+        let by_host = shared.domains.bucket_of(host_of(&parts));
+        let region = &shared.options.region;
+        let verified = auth::verify(&parts, &shared.keys, region, by_host.as_deref(), now).await?;
+        trace.set_access_key(&verified.access_key);
+        let in_flight = Some(self.begin_of_key(&verified.access_key)?);
+        strip_signature(&mut parts, verified.presigned);
+        let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
+        let headers = set_apart(&mut parts);
+        if shared.hooks.elsewhere.has(&address.bucket)
+            && let Some((operation, action)) = elsewhere::operation(&parts, &address)
+        {
+            trace.set_operation(operation);
+            elsewhere::allow(action, &parts, &address, &identity)?;
+            parts.extensions.insert(Outbound { address: address.clone() });
+        }
+        let batch = batch_kind(&parts, &address)?;
+        if let Some(kind) = batch {
+            let (bucket, documents) = (address.bucket.clone(), shared.documents.clone());
+            parts.extensions.insert(BatchOf { bucket, kind, documents });
+        }
+        let is_document = batch != Some(Kind::Put) && is_held(&parts, &address);
+        if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
+            return Err(Refusal::bad("InvalidRequest", HASHED_BATCH));
+        }
+        if is_document {
+            check_held_len(&parts, limits)?;
+        }
+        let decoded_len = unframe(&mut parts, &payload)?;
+        let trailers = match &payload {
+            Payload::Chunked { trailer: true, .. } => checksum::trailer_names(&parts.headers),
+            _ => Vec::new(),
+        };
+        let trace = Arc::clone(trace);
+        let body =
+            RequestBody::new(incoming, payload, decoded_len, trailers, Arc::clone(peer), trace.clone());
+        let trailers = body.trailers();
+        let mut carried =
+            Carried { trace, identity, trailers: None, headers, by_form: false, taken: peer.taken() };
+        let (body, document) = match is_document {
+            true => {
+                let mut permit = None;
+                let held =
+                    collect(body, limits.xml_bytes, |len| shared.documents.reserve(&mut permit, len)).await?;
+                if batch.is_some() {
+                    shared.documents.reserve(&mut permit, batch_footprint(held.len()))?;
+                }
+                let trailers = trailers.lock().take().unwrap_or_default();
+                checksum::check_headers(&parts.headers)?;
+                checksum::verify_held(&parts.headers, &trailers, &held)?;
+                parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
+                (Body::from(held), permit)
+            }
+            false => {
+                carried.trailers = Some(trailers);
+                (Body::from(Box::pin(body) as s3s::stream::DynByteStream), None)
+            }
+        };
+        parts.extensions.insert(carried);
+        let request = Request::from_parts(parts, body);
+        Ok(Prepared { request, held: (document, in_flight), form: None })
+    }
+
+    /// A POST form: the put that it describes.
+    async fn prepare_form(
+        &self,
+        parts: &Parts,
+        incoming: Arriving,
+        trace: &Arc<Trace>,
+        peer: &Arc<Peer>,
+        mut address: Address,
+    ) -> Result<Prepared, Refusal> {
+        let shared = &self.shared;
+        trace.set_operation("PostObject");
+        let mut document = None;
+        shared.documents.reserve(&mut document, form::HELD_BYTES)?;
+        let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
+        let body = RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, peer, Arc::clone(trace));
+        let by_host = shared.domains.bucket_of(host_of(parts));
+        let front = Front {
+            keys: &shared.keys,
+            region: &shared.options.region,
+            bucket_host: by_host.as_deref(),
+            now: shared.runtime.wall_time().as_secs(),
+            trace,
+        };
+        let Accepted { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
+        trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        if shared.hooks.elsewhere.has(&address.bucket) {
+            let reason = "Forms are not forwarded to another store; use PutObject.";
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", reason));
+        }
+        let held = (document, Some(self.begin_of_key(&access_key)?));
+        let (mut parts, body) = put.into_parts();
+        let headers = set_apart(&mut parts);
+        let (trace, identity) = (Arc::clone(trace), Identity { access_key });
+        parts.extensions.insert(Carried {
+            trace,
+            identity,
+            trailers: None,
+            headers,
+            by_form: true,
+            taken: 0,
+        });
+        Ok(Prepared { request: Request::from_parts(parts, body), held, form: Some(answer) })
+    }
+
+    /// Counts a request whose signature was verified.
+    fn begin_of_key(&self, access_key: &str) -> Result<InFlight, Refusal> {
+        self.shared.requests_of_keys.begin(access_key).ok_or_else(|| {
+            self.shared.hooks.metrics.refused("requests_of_key");
+            Refusal::slow_down()
+        })
+    }
+}
+
+/// Whether the body is a document for s3s to parse, not an object's bytes.
+fn is_held(parts: &Parts, address: &Address) -> bool {
+    const OBJECT_DOCUMENTS: [&str; 7] =
+        ["acl", "tagging", "retention", "legal-hold", "restore", "select", "uploads"];
+    match parts.method {
+        Method::POST => true,
+        Method::PUT => {
+            address.key.is_empty() || query_names(parts).any(|name| OBJECT_DOCUMENTS.contains(&name))
+        }
+        _ => false,
+    }
+}
+
+/// Checks what a body that is to be held in memory says of its length.
+fn check_held_len(parts: &Parts, limits: &Limits) -> Result<(), Refusal> {
+    let most = limits.xml_bytes as u64;
+    let announced = text(&parts.headers, header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
+    match announced {
+        Some(len) if len > most => {
+            let message = format!("Your request was too big: {most} bytes are allowed here.");
+            Err(Refusal::bad("MaxMessageLengthExceeded", message))
+        }
+        _ => Ok(()),
+    }
+}

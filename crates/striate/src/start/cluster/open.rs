@@ -1,0 +1,317 @@
+//! Opening a store over a set of directories, which the first start makes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use striate_cache::{Cache, Keeper};
+use striate_client::{Client, ClientOptions};
+use striate_commands::admin::find::STATE_FOLDER;
+use striate_commands::failure::{Failure, Outcome};
+use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
+use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
+use striate_meta::{Commit, MetaStore, keys, records};
+use striate_runtime::Runtime;
+use striate_s3::{Credentials, KeyStore, SealingKey};
+use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, SiteIdentity};
+use striate_stripe::{OWN_MEMORY, StripeOptions};
+
+use super::rows::transaction;
+use super::{Cluster, Live, Parts, Settings, State};
+use crate::resident::ResidentMemory;
+use crate::start::directories::{Found, inspect};
+use crate::start::lock::{DirectoryLock, LOCK_FILE};
+use crate::start::plan::{OpenPlan, StartPlan};
+use crate::start::roster::{Member, RequiredFormats, Roster};
+use crate::start::sealing::{self, SealingBytes};
+use crate::start::site::{DiskSite, meta_folder};
+
+/// What the first start made.
+pub struct Opened {
+    /// The store.
+    pub cluster: Cluster,
+    /// The first access key, if one was made now.
+    pub first_key: Option<Credentials>,
+    /// True when the cluster was made now.
+    pub is_new: bool,
+}
+
+impl Cluster {
+    /// Does what `plan` says.
+    ///
+    /// # Errors
+    /// When a directory is in use, cannot be written, or the metadata cannot be opened; each with the way out.
+    pub async fn open(runtime: Runtime, plan: StartPlan, settings: Settings) -> Outcome<Opened> {
+        let is_new = matches!(plan, StartPlan::First { .. });
+        let (plan, mut locks) = match plan {
+            StartPlan::First { paths } => begin_first(&runtime, &paths, &settings)?,
+            StartPlan::Open(plan) => {
+                let members = plan.present.iter().chain(&plan.unfinished);
+                let locks = members.map(|member| lock(&member.path)).collect::<Outcome<Vec<_>>>()?;
+                (plan, locks)
+            }
+        };
+        let members: Vec<Member> = plan.present.iter().chain(&plan.unfinished).cloned().collect();
+        let paths: Vec<&Path> = members.iter().map(|member| member.path.as_path()).collect();
+        let sealing = sealing_key(&runtime, &plan, &paths)?;
+        write_rosters(&plan.roster, &members);
+        // The row may say more than the rosters, which follow it; never less.
+        let formats = InForce::new(plan.roster.formats.in_force);
+        let mut live = BTreeMap::new();
+        for (member, lock) in members.into_iter().zip(locks.drain(..)) {
+            match DiskSite::open(&runtime, plan.roster.cluster, &member, &formats).await {
+                Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
+                Err(reason) => {
+                    tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
+                }
+            }
+        }
+        let meta = open_metadata(&runtime, &plan.roster, &live).await?;
+        let row = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
+        let profile = row.profile.parse().map_err(Failure::failed)?;
+        let keys = KeyStore::new(
+            runtime.clone(),
+            Arc::new(meta.clone()),
+            SealingKey::new(&sealing),
+            settings.given_key.clone(),
+        );
+        let keys = Arc::new(keys.map_err(Failure::refused)?);
+        let cluster = plan.roster.cluster;
+        let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
+        let options = ClientOptions {
+            profile,
+            mirrors: layout(&state.roster).mirrors(),
+            stripes: StripeOptions { formats: formats.clone(), ..settings.stripes },
+            ..ClientOptions::default()
+        };
+        let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
+        let client = client.map_err(Failure::failed)?;
+        let cache = Cache::new(client.stripes(), settings.caching.settings());
+        let memory = settings.caching.memory.map(|options| memory_site(&runtime, &cache, cluster, options));
+        let origins = settings.caching.origins(&client, &cache, &keys)?;
+        let parts = Parts {
+            meta: Arc::new(meta.clone()),
+            embedded: Some(meta),
+            client,
+            cache,
+            origins,
+            memory: memory.transpose()?,
+            keys,
+            sealing,
+            state,
+            upkeep: settings.upkeep,
+        };
+        let cluster = Self::assemble(runtime, parts);
+        for live in cluster.inner.state.lock().live.values() {
+            cluster.introduce(&live.site);
+        }
+        cluster.follow_roster().await.map_err(Failure::failed)?;
+        cluster.require_formats((&row).into()).await?;
+        formats.raise(row.formats());
+        for path in plan.admit {
+            cluster.admit(&path).await?;
+        }
+        let first_key = cluster.first_key(settings.given_key.is_some()).await?;
+        Ok(Opened { cluster, first_key, is_new })
+    }
+
+    /// Makes an access key when there is none at all.
+    async fn first_key(&self, is_given: bool) -> Outcome<Option<Credentials>> {
+        if is_given || !self.inner.keys.list().await.map_err(Failure::failed)?.is_empty() {
+            return Ok(None);
+        }
+        self.inner.keys.create("made at the first start").await.map(Some).map_err(Failure::failed)
+    }
+}
+
+/// Makes a memory site in this process, which is the whole tier.
+fn memory_site(
+    runtime: &Runtime,
+    cache: &Cache,
+    cluster: ClusterId,
+    options: CacheOptions,
+) -> Outcome<Arc<Keeper>> {
+    let process = Arc::new(ResidentMemory::new(runtime.clone()));
+    let store = CacheStore::within_process(options, process)
+        .map_err(|error| Failure::refused(format!("--cache-mib: {error}")))?;
+    let store = Arc::new(store);
+    let keeper = Arc::new(Keeper::new(store.clone()));
+    let identity = SiteIdentity { cluster, site: OWN_MEMORY, rack: RackId("memory".to_owned()) };
+    let site = LocalSite::new(runtime.clone(), identity, store, QueueLimits::default());
+    site.set_keeper(keeper.clone());
+    cache.set_sites(vec![(Arc::new(site), options.bound_bytes)]);
+    Ok(keeper)
+}
+
+fn lock(path: &Path) -> Outcome<DirectoryLock> {
+    DirectoryLock::take(path).map_err(Failure::refused)
+}
+
+/// A random identity for a directory.
+pub(super) fn new_disk(runtime: &Runtime) -> DiskId {
+    let mut disk = [0; 16];
+    runtime.fill_secret(&mut disk);
+    DiskId(disk)
+}
+
+/// Makes the directories and locks them; answers the plan for a cluster whose members are all unfinished.
+fn begin_first(
+    runtime: &Runtime,
+    paths: &[PathBuf],
+    settings: &Settings,
+) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
+    let sites = paths.len();
+    let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
+    profile.check_default(Formats::NEWEST).map_err(Failure::refused)?;
+    if profile.code.chunk_count() > sites {
+        return Err(Failure::refused(format!(
+            "the profile {profile} needs {} sites, {sites} are given; choose another with --profile",
+            profile.code.chunk_count()
+        )));
+    }
+    let mut locks = Vec::new();
+    for path in paths {
+        let made = std::fs::create_dir_all(path);
+        made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
+        locks.push(lock(path)?);
+        // Between the look at it and the lock another server may have taken it.
+        if inspect(path).map_err(Failure::refused)?.found != Found::Blank {
+            return Err(Failure::refused(format!("{} was taken by another server just now", path.display())));
+        }
+    }
+    let mut random = [0; 16];
+    runtime.fill_secret(&mut random);
+    let cluster = ClusterId(u128::from_be_bytes(random));
+    let member = |(index, path): (usize, &PathBuf)| Member {
+        disk: new_disk(runtime),
+        site: SiteId(index as u32 + 1),
+        path: std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()),
+    };
+    let members: Vec<_> = paths.iter().enumerate().map(member).collect();
+    let roster = Roster {
+        generation: 1,
+        cluster,
+        tolerance: profile.code.tolerance(),
+        next_site: members.len() as u32 + 1,
+        members: members.clone(),
+        formats: RequiredFormats::newest(),
+    };
+    let plan = OpenPlan {
+        roster,
+        present: Vec::new(),
+        unfinished: members,
+        missing: Vec::new(),
+        admit: Vec::new(),
+        ignored: Vec::new(),
+    };
+    Ok((plan, locks))
+}
+
+/// The sealing key, in every directory. Made only while nobody can have sealed anything.
+fn sealing_key(runtime: &Runtime, plan: &OpenPlan, paths: &[&Path]) -> Outcome<SealingBytes> {
+    if let Some(key) = sealing::recover(paths).map_err(Failure::refused)? {
+        return Ok(key);
+    }
+    if plan.unfinished.is_empty() {
+        return Err(Failure::refused(format!(
+            "no directory holds the cluster's sealing key ({}/{}), without which the access keys cannot be opened; \
+             restore the file in one directory from a copy",
+            STATE_FOLDER,
+            sealing::SEALING_FILE
+        )));
+    }
+    let key = sealing::make(runtime);
+    for path in paths {
+        let written = sealing::write(path, &key);
+        written.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+    }
+    Ok(key)
+}
+
+/// Writes the roster wherever another one is. A directory that cannot be written is reported and goes on; the
+/// sites' and the metadata's own checks decide what it is good for.
+pub(super) fn write_rosters(roster: &Roster, members: &[Member]) {
+    for member in members {
+        if matches!(Roster::read(&member.path), Ok(Some((known, _))) if known == *roster) {
+            continue;
+        }
+        if let Err(error) = roster.write(&member.path, member.disk) {
+            tracing::warn!(directory = %member.path.display(), %error, "the roster was not written");
+        }
+    }
+}
+
+pub(in crate::start) fn layout(roster: &Roster) -> Layout {
+    Layout {
+        cluster: roster.cluster,
+        total_directories: roster.members.len(),
+        tolerance: roster.tolerance.min(roster.members.len().saturating_sub(1)),
+    }
+}
+
+/// The directories of the members that are here, as the metadata engine sees them.
+pub(super) fn meta_directories<'a>(live: impl Iterator<Item = &'a Live>) -> Vec<MetaDirectory> {
+    let directory = |live: &Live| {
+        let path = &live.member.path;
+        let lock = path.join(STATE_FOLDER).join(LOCK_FILE);
+        MetaDirectory::open_with_witness(live.member.disk, meta_folder(path), lock)
+    };
+    let open = |live: &Live| match directory(live) {
+        Ok(directory) => Some(directory),
+        Err(error) => {
+            tracing::warn!(directory = %live.member.path.display(), %error, "no metadata in this directory");
+            None
+        }
+    };
+    live.filter_map(open).collect()
+}
+
+async fn open_metadata(
+    runtime: &Runtime,
+    roster: &Roster,
+    live: &BTreeMap<SiteId, Live>,
+) -> Outcome<EmbeddedStore> {
+    let directories = meta_directories(live.values());
+    let opened =
+        EmbeddedStore::open_or_create(runtime, Options::default(), layout(roster), &directories).await;
+    opened.map_err(Failure::refused)
+}
+
+/// The cluster's row, which the first start makes. Nobody older has a part in a new store, so that it begins with the
+/// newest formats.
+async fn cluster_row(
+    runtime: &Runtime,
+    meta: &EmbeddedStore,
+    roster: &Roster,
+    settings: &Settings,
+    is_new: bool,
+) -> Outcome<records::Cluster> {
+    if let Some(row) = meta.get(&keys::cluster()).await.map_err(Failure::failed)? {
+        let record: records::Cluster = row.record().map_err(Failure::failed)?;
+        record.formats().check_readable(&record.needs_release).map_err(Failure::refused)?;
+        let profile: Profile = record.profile.parse().map_err(Failure::failed)?;
+        if settings.profile.is_some_and(|wish| wish != profile) && !is_new {
+            tracing::warn!(
+                "--profile is only for the first start; this cluster's default stays {profile} \
+                 (`striate bucket create --profile` chooses for a bucket)"
+            );
+        }
+        return Ok(record);
+    }
+    let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(roster.members.len()));
+    let mut record = records::Cluster {
+        id: roster.cluster.to_string(),
+        created_unix_ms: runtime.wall_time().as_millis() as u64,
+        profile: profile.to_string(),
+        next_site: roster.next_site,
+        region: settings.region.clone(),
+        ..records::Cluster::default()
+    };
+    record.set_formats(roster.formats.in_force);
+    let mut tx = transaction(runtime);
+    tx.require_unchanged(keys::cluster(), None).put(keys::cluster(), records::encode(&record));
+    match meta.commit(tx).await.map_err(Failure::failed)? {
+        Commit::Done(_) => Ok(record),
+        Commit::Conflict { .. } => Err(Failure::failed("the cluster's row appeared by itself; start again")),
+    }
+}

@@ -1,0 +1,64 @@
+//! The rows of sites follow the roster.
+
+use striate_core::SiteId;
+use striate_meta::{Commit, MetaError, Transaction, TxId, keys, records};
+use striate_runtime::Runtime;
+
+use super::Cluster;
+
+impl Cluster {
+    /// Makes the rows of sites follow the roster: members are active, everybody else is retired.
+    pub(crate) async fn follow_roster(&self) -> Result<(), MetaError> {
+        let (wanted, next_site) = {
+            let state = self.inner.state.lock();
+            (state.site_rows(), state.roster.next_site)
+        };
+        let meta = &self.inner.meta;
+        for record in &wanted {
+            let key = keys::site(SiteId(record.id));
+            let row = meta.get(&key).await?;
+            let known = row.as_ref().map(|row| row.record::<records::Site>()).transpose()?;
+            let state = known.as_ref().map_or(records::site::State::Active as i32, |known| known.state);
+            let record = records::Site { state, ..record.clone() };
+            if known.as_ref() != Some(&record) {
+                self.put_row(key, row.as_ref(), records::encode(&record)).await?;
+            }
+        }
+        for row in meta.scan(striate_meta::ScanRange::prefix(keys::SITES), 4_096).await? {
+            let mut record: records::Site = row.record()?;
+            let is_member = wanted.iter().any(|wanted| wanted.id == record.id);
+            if !is_member && record.state() != records::site::State::Retired {
+                record.set_state(records::site::State::Retired);
+                self.put_row(row.key.clone(), Some(&row), records::encode(&record)).await?;
+            }
+        }
+        let Some(row) = meta.get(&keys::cluster()).await? else { return Ok(()) };
+        let mut record: records::Cluster = row.record()?;
+        if record.next_site < next_site {
+            record.next_site = next_site;
+            self.put_row(keys::cluster(), Some(&row), records::encode(&record)).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_row(
+        &self,
+        key: bytes::Bytes,
+        row: Option<&striate_meta::Row>,
+        value: bytes::Bytes,
+    ) -> Result<(), MetaError> {
+        let mut tx = transaction(&self.inner.runtime);
+        tx.require_unchanged(key.clone(), row).put(key, value);
+        match self.inner.meta.commit(tx).await? {
+            Commit::Done(_) => Ok(()),
+            Commit::Conflict { .. } => {
+                Err(MetaError::Unavailable("another change came in between; try again".to_owned()))
+            }
+        }
+    }
+}
+
+pub(super) fn transaction(runtime: &Runtime) -> Transaction {
+    let (high, low) = (runtime.random_u64(), runtime.random_u64());
+    Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)))
+}

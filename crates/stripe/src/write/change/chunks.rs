@@ -1,0 +1,174 @@
+//! The chunks of a stripe that is being changed: reading, writing and making them.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use striate_core::{ChunkId, Generation, RackId, SiteId};
+use striate_plan::{CombineTerm, CombineTree};
+use striate_site::{SiteError, Window, WriteRequest};
+
+use super::StripeChange;
+use crate::table::{OpenedStripe, len_of};
+use crate::trees::{SLICE_LEN, combination, files_of};
+use crate::write::assembly::{Assembly, Made};
+
+/// A file that takes part in a sum.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::write) struct FileAt {
+    pub(in crate::write) chunk: ChunkId,
+    /// Length in bytes.
+    pub(in crate::write) len: u32,
+    pub(in crate::write) site: SiteId,
+}
+
+impl StripeChange<'_> {
+    /// Some bytes of a chunk from its site.
+    pub(in crate::write) async fn read(
+        &self,
+        index: usize,
+        offset: u32,
+        len: u32,
+    ) -> Result<Bytes, SiteError> {
+        self.assembly().read(index, offset, len).await
+    }
+
+    /// The bytes of a whole chunk from its site.
+    ///
+    /// # Errors
+    /// Those of the site; [`SiteError::Unavailable`] if it is not known, [`SiteError::Deadline`] if it does not answer in time.
+    pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
+        self.assembly().read(index, 0, self.len_of(index)).await
+    }
+
+    /// Length of a chunk in bytes.
+    pub fn len_of(&self, index: usize) -> u32 {
+        len_of(&self.record, index)
+    }
+
+    /// Writes a chunk under a new generation.
+    ///
+    /// # Errors
+    /// As [`StripeChange::read_chunk`]. The site may have the chunk then all the same: [`StripeChange::note_refusal`].
+    pub async fn write_chunk(
+        &self,
+        index: usize,
+        site: SiteId,
+        generation: Generation,
+        payload: Bytes,
+    ) -> Result<(), SiteError> {
+        let site = self.writes.shared.sites.required(site)?;
+        let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
+        let request = WriteRequest { chunk, payload, granule_crcs: None, priority: self.priority };
+        let deadline = self.writes.shared.options.write_deadline;
+        let written = self.writes.shared.runtime.timeout(deadline, site.write(request)).await;
+        written.unwrap_or(Err(SiteError::Deadline)).map(drop)
+    }
+
+    /// Who adds up what so that `site` gets the sum of these (coefficient, chunk index); `cost` says what asking the site
+    /// of each chunk costs.
+    pub fn combine_tree(
+        &self,
+        site: SiteId,
+        terms: &[(u8, usize)],
+        cost: impl Fn(usize) -> f64,
+    ) -> CombineTree {
+        self.assembly().tree(site, terms, cost)
+    }
+
+    /// Has the site at the root of a tree make a chunk under a new generation: the sum that the tree adds up.
+    ///
+    /// # Errors
+    /// As [`StripeChange::write_chunk`]. [`SiteError::Missing`] and [`SiteError::Corrupt`] name the chunk of the sum that is to blame;
+    /// [`SiteError::BadRequest`] where the sum has another checksum than the record says.
+    pub async fn assemble_chunk(
+        &self,
+        index: usize,
+        generation: Generation,
+        tree: &CombineTree,
+    ) -> Result<(), SiteError> {
+        self.assembly().make(index, generation, tree).await
+    }
+
+    /// The sum of these (coefficient, chunk index), made here a slice after the other, so that no more than it is in memory.
+    ///
+    /// # Errors
+    /// As [`StripeChange::read_chunk`], of the first chunk that cannot be read.
+    pub async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
+        self.assembly().sum_here(terms).await
+    }
+
+    /// As [`StripeChange::combine_tree`], over the chunks of another stripe.
+    pub fn tree_over(
+        &self,
+        of: &OpenedStripe,
+        site: SiteId,
+        terms: &[(u8, usize)],
+        cost: impl Fn(usize) -> f64,
+    ) -> CombineTree {
+        Assembly { stripe: of.id, record: &of.record, ..self.assembly() }.tree(site, terms, cost)
+    }
+
+    /// As [`StripeChange::assemble_chunk`], of chunks of another stripe.
+    ///
+    /// # Errors
+    /// As [`StripeChange::assemble_chunk`].
+    pub async fn assemble_from(
+        &self,
+        of: &OpenedStripe,
+        index: usize,
+        generation: Generation,
+        tree: &CombineTree,
+    ) -> Result<(), SiteError> {
+        let files = files_of(of.id, &of.record);
+        self.assembly().make_as(self.made(index, generation), tree, &files).await
+    }
+
+    /// Has the site of a chunk make another generation of it: the same but for the windows. The record says what its checksum will be.
+    pub(in crate::write) async fn amend(
+        &self,
+        index: usize,
+        generation: Generation,
+        old: FileAt,
+        windows: Vec<Window>,
+    ) -> Result<(), SiteError> {
+        self.assembly().amend(self.made(index, generation), old, windows).await
+    }
+
+    /// A window that adds to a chunk at `site` the sum of these (coefficient, file) in these columns.
+    pub(in crate::write) fn window(
+        &self,
+        site: SiteId,
+        terms: &[(u8, FileAt)],
+        columns: &Range<u32>,
+    ) -> Window {
+        let rack = |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
+        let of = |(number, &(coefficient, file)): (usize, &(u8, FileAt))| CombineTerm {
+            chunk: number,
+            coefficient,
+            site: file.site,
+            rack: rack(file.site),
+            cost: 0.0,
+        };
+        let numbered: Vec<CombineTerm> = terms.iter().enumerate().map(of).collect();
+        let len = columns.end - columns.start;
+        let tree = CombineTree::quickest(&numbered, site, &rack(site), len, SLICE_LEN);
+        let files = |number: usize| (terms[number].1.chunk, terms[number].1.len);
+        Window::Sum(combination(&tree, &files, columns, self.priority))
+    }
+
+    /// The file of a chunk as the record has it, and where it is.
+    pub(in crate::write) fn file_at(&self, index: usize) -> FileAt {
+        let site = SiteId(self.record.locations[index].site);
+        FileAt { chunk: self.chunk(index), len: self.len_of(index), site }
+    }
+
+    fn made(&self, index: usize, generation: Generation) -> Made {
+        let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
+        Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
+    }
+
+    fn assembly(&self) -> Assembly<'_> {
+        let Self { writes, id, record, priority, together, .. } = self;
+        Assembly { writes, stripe: *id, record, priority: *priority, together: *together }
+    }
+}

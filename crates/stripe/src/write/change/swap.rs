@@ -1,0 +1,180 @@
+//! The compare-and-swap that closes a change, and the change put on top of what others have done meanwhile.
+
+use bytes::Bytes;
+use striate_core::{SiteId, StripeId};
+use striate_meta::records::{Copy, GarbageChunk, Stripe};
+use striate_meta::{Commit, Precondition, Revision, Transaction, keys};
+
+use super::rule::is_bound_by_rule;
+use super::{ATTEMPTS, StripeChange};
+use crate::error::StripeError;
+use crate::table::holders;
+use crate::write::entry::{put_record, remove, unnamed_of};
+use crate::write::placements::require_placement;
+use crate::write::release::add_garbage;
+use crate::write::wide::is_same_file;
+
+/// What a swap does to the stripe's debt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Debt {
+    /// It stays, or stays away.
+    AsItIs,
+    /// The stripe is whole, by a look that began when its debt had this revision, or when there was none: what was owed since is not paid.
+    Paid(Option<Revision>),
+    /// It is not.
+    Owed,
+}
+
+/// Adds to `tx` what drops a stripe's debt, if that is as it was when somebody began to look at the stripe.
+pub fn pay_debt(tx: &mut Transaction, id: StripeId, owed: Option<Revision>) {
+    let key = keys::debt(id);
+    match owed {
+        None => drop(tx.require(Precondition::Absent(key))),
+        Some(version) => drop(tx.require(Precondition::Version(key.clone(), version)).delete(key)),
+    }
+}
+
+impl StripeChange<'_> {
+    /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
+    /// sites may have stored without saying so; it closes the entry. `false` when somebody else changed the record, or
+    /// where there is an entry: when somebody removed it, or changed what this change replaces, or left no room for it.
+    ///
+    /// # Errors
+    /// When the metadata store fails: the record may have been swapped or not. [`StripeError::Busy`] when the records of its wide stripes
+    /// keep changing.
+    pub async fn swap(&mut self, replaced: Vec<GarbageChunk>, mut debt: Debt) -> Result<bool, StripeError> {
+        for _ in 0..ATTEMPTS {
+            if self.try_swap(&replaced, debt).await? {
+                self.entry = None;
+                return Ok(true);
+            }
+            if self.entry.is_none() || !self.rebase().await? {
+                return Ok(false);
+            }
+            // What the others have done to the stripe's debt is theirs: the next look at the stripe decides.
+            debt = if let Debt::Paid(_) = debt { Debt::AsItIs } else { debt };
+        }
+        Ok(false)
+    }
+
+    /// Adds to `tx`, which then requires the record as it was read last, what closes this change: the record, the reverse index, and
+    /// garbage rows for what was `replaced`. The debt and the links are left to the caller.
+    pub(in crate::write) async fn add_swap(
+        &self,
+        tx: &mut Transaction,
+        replaced: &[GarbageChunk],
+    ) -> Result<(), StripeError> {
+        let before: Stripe = self.row.record()?;
+        let mut record = self.record.clone();
+        let mut replaced = replaced.to_vec();
+        match self.entry.and_then(|generation| remove(&mut record, generation)) {
+            Some(entry) => replaced.extend(unnamed_of(&record, &entry)),
+            None => replaced.extend_from_slice(&self.strays),
+        }
+        let old = keys::placement_of(holders(&before));
+        let new = self.writes.ensure_placement(&holders(&record)).await?;
+        require_placement(tx, new);
+        for copy in record.copies.iter().filter(|copy| !before.copies.contains(copy)) {
+            self.writes.require_open(tx, SiteId(copy.site)).await?;
+        }
+        tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
+        put_record(tx, self.id, &record, &before);
+        if old != new {
+            tx.delete(keys::reverse(old, self.id));
+            tx.put(keys::reverse(new, self.id), Bytes::new());
+        }
+        if !replaced.is_empty() {
+            add_garbage(tx, self.id, replaced);
+        }
+        Ok(())
+    }
+
+    /// `false` when the record, or that of a wide stripe of what is moved, is not what it was when it was read last.
+    async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
+        let moved = changed_since(&self.row.record()?, &self.record);
+        let mut tx = self.writes.shared.table.transaction();
+        self.add_swap(&mut tx, replaced).await?;
+        // Their wide stripes must be as they were when the new places were found legal: the rules hold for the rows that are swapped.
+        self.links.carry(&mut tx, &self.record, &moved);
+        match debt {
+            Debt::AsItIs => {}
+            Debt::Paid(owed) => pay_debt(&mut tx, self.id, owed),
+            Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
+        }
+        let changed: Vec<StripeId> = std::iter::once(self.id).chain(self.links.ids_of(&moved)).collect();
+        let forget = || changed.iter().for_each(|&id| self.writes.shared.table.forget(id));
+        forget();
+        let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
+        // Also what was read while it was committed.
+        forget();
+        if !done {
+            self.forget_places();
+        }
+        Ok(done)
+    }
+
+    /// A commit with [`StripeChange::add_swap`] did not happen: what is known of its sites may be out of date.
+    pub(in crate::write) fn forget_places(&self) {
+        self.writes.forget_placement(keys::placement_of(holders(&self.record)));
+        self.writes.forget_closed();
+    }
+
+    /// Puts this change on top of the record as it is now. `false` when it cannot be: its entry is gone, the chunks that it
+    /// replaces are not where they were, or their new places would break the rule. The entry is cancelled then.
+    pub(in crate::write) async fn rebase(&mut self) -> Result<bool, StripeError> {
+        let row = self.writes.shared.table.meta().get(&keys::stripe(self.id)).await?;
+        let Some(row) = row else {
+            self.entry = None;
+            return Ok(false);
+        };
+        let before: Stripe = self.row.record()?;
+        let wanted = std::mem::replace(&mut self.record, row.record()?);
+        self.row = row;
+        // These may read the record once more.
+        self.learn_links().await?;
+        self.learn_racks().await?;
+        if !self.record.entries.iter().any(|entry| Some(entry.generation) == self.entry) {
+            // Closed by a commit whose answer was lost, or cancelled: then what was written is garbage already.
+            self.entry = None;
+            return Ok(false);
+        }
+        if let Some(record) = on_top_of(&self.record, &before, &wanted)
+            && self.is_legal_by(&record, is_bound_by_rule(&record))?
+        {
+            self.record = record;
+            return Ok(true);
+        }
+        self.cancel_entry().await;
+        Ok(false)
+    }
+}
+
+/// The chunks that are other files than before, or are none any more.
+pub(super) fn changed_since(before: &Stripe, now: &Stripe) -> Vec<usize> {
+    let of = |index: &usize| !is_same_file(&now.locations[*index], &before.locations[*index]);
+    (0..now.locations.len()).filter(of).collect()
+}
+
+/// The record as it is `now` with what a change has made of the one `before`, which is in `wanted`: other files of chunks, and copies. `None`
+/// where other changes have touched the same.
+fn on_top_of(now: &Stripe, before: &Stripe, wanted: &Stripe) -> Option<Stripe> {
+    let changed = changed_since(before, wanted);
+    let is_as_before = |&index: &usize| is_same_file(&now.locations[index], &before.locations[index]);
+    let added: Vec<Copy> =
+        wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
+    // What was copied must be what the chunk is.
+    let is_true = |copy: &Copy| now.locations[copy.index as usize].content_version == copy.content_version;
+    let is_same_state = (now.wide_state, now.dropped) == (before.wide_state, before.dropped);
+    if !changed.iter().all(is_as_before) || !added.iter().all(is_true) || !is_same_state {
+        return None;
+    }
+    let mut record = now.clone();
+    for index in changed {
+        let (now, wanted) = (&mut record.locations[index], &wanted.locations[index]);
+        (now.site, now.generation) = (wanted.site, wanted.generation);
+        (now.crc32c, now.content_version) = (wanted.crc32c, wanted.content_version);
+    }
+    (record.wide_state, record.dropped) = (wanted.wide_state, wanted.dropped);
+    record.copies.extend(added);
+    Some(record)
+}
