@@ -3,13 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::join_all;
 use striate_cache::CacheSettings;
 use striate_client::ReadRange;
-use striate_meta::MetaStore;
-use striate_site::{ChunkStore, Site};
-use striate_stripe::BlockCache;
+use striate_site::ChunkStore;
 
 use crate::fixture::*;
 

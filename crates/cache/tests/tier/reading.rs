@@ -6,8 +6,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use striate_cache::{CacheSettings, Looked, ReadOutcome};
 use striate_client::{GetRequest, ReadOrder, ReadRange};
-use striate_meta::MetaStore;
-use striate_site::{ChunkStore, Site};
+
 use striate_stripe::{MemoryBlock, Span};
 
 use crate::fixture::*;

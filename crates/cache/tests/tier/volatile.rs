@@ -9,8 +9,7 @@ use striate_client::{
     ObjectInfo, ReadRange, UploadPartRequest, WriteCondition,
 };
 use striate_core::SiteId;
-use striate_meta::MetaStore;
-use striate_site::{ChunkStore, Site};
+use striate_site::ChunkStore;
 
 use crate::fixture::*;
 
