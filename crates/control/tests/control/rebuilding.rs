@@ -302,27 +302,35 @@ async fn parities_stay_where_wide_stripes_lack_too_much_already() {
     assert!(tried > 0, "no sites are such that a wide stripe lacks three others");
 }
 
-/// Parities that must stay bar a lost member its only place. Another chunk of its wide stripe goes there, and it gets that one's place.
+/// Parities that must stay bar a member its only place. Another chunk of its wide stripe goes there, and it gets that one's place.
 #[tokio::test(start_paused = true)]
 async fn another_chunk_of_the_wide_stripe_makes_room_where_parities_must_stay() {
-    let mut sealing = Sealing::start().await;
-    let (id, index, site) = sealing.narrow_with_one_way_out().await;
-    let stripes = sealing.cluster.client.stripes().clone();
-    let before = sealing.record(id).await;
-    // What is known to be damaged of another wide stripe counts as lacking.
-    let (wide, _) = wide_of(&before.locations[(index + 1) % 4]).unwrap();
-    let mut tx = stripes.transaction();
-    tx.put(keys::debt(wide), Bytes::new());
-    assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
-    let outcome = sealing.repair(id, BTreeSet::from([site])).await;
-    let record = sealing.record(id).await;
-    assert!(outcome.is_whole() && !record.dropped, "{outcome:?}");
-    let racks = sealing.racks();
-    let now = SiteId(record.locations[index].site);
-    assert!(now != site && racks[&now] == racks[&site], "{record:?}");
-    assert!(before.locations.iter().all(|at| at.site != now.0), "{record:?}");
-    sealing.assert_whole().await;
-    sealing.assert_reads().await;
+    for drains in [false, true] {
+        let mut sealing = Sealing::start().await;
+        let (id, index, site) = sealing.narrow_with_one_way_out().await;
+        let stripes = sealing.cluster.client.stripes().clone();
+        let before = sealing.record(id).await;
+        if drains {
+            stripes.set_draining(site, true);
+            let rebalancer = Rebalancer::default();
+            while rebalancer.look(&stripes).await.unwrap() > 0 {}
+        } else {
+            // What is known to be damaged of another wide stripe counts as lacking.
+            let (wide, _) = wide_of(&before.locations[(index + 1) % 4]).unwrap();
+            let mut tx = stripes.transaction();
+            tx.put(keys::debt(wide), Bytes::new());
+            assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+            let outcome = sealing.repair(id, BTreeSet::from([site])).await;
+            assert!(outcome.is_whole(), "{outcome:?}");
+        }
+        let record = sealing.record(id).await;
+        let racks = sealing.racks();
+        let now = SiteId(record.locations[index].site);
+        assert!(now != site && racks[&now] == racks[&site] && !record.dropped, "{record:?}");
+        assert!(before.locations.iter().all(|at| at.site != now.0), "{record:?}");
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
 }
 
 /// And of a dead one, which must be whole before it can leave.
