@@ -36,7 +36,8 @@ pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<OpenedStripe>,
 async fn dead_among(stripes: &Stripes, rows: &[Row]) -> Result<Vec<OpenedStripe>, StripeError> {
     let mut dead = Vec::new();
     for id in rows.iter().filter_map(|row| keys::stripe_of(&row.key)) {
-        dead.extend(stripes.find(id).await?.filter(|stripe| stripe.record.dead));
+        let found = done(stripes.find(id).await)?.flatten();
+        dead.extend(found.filter(|stripe| stripe.record.dead));
     }
     Ok(dead)
 }

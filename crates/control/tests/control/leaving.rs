@@ -11,8 +11,8 @@ use striate_control::{
     resume_wide, seal_bucket, verify,
 };
 use striate_core::StripeId;
-use striate_meta::keys;
 use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
+use striate_meta::{Commit, keys};
 use striate_plan::statistics::heat::PartitionReads;
 use striate_site::Site;
 use striate_stripe::{Exchange, is_hole, wide_of};
@@ -101,6 +101,37 @@ async fn a_lost_parity_of_a_wide_stripe_with_holes_is_made_where_sites_cannot() 
     assert!(!verify(sealing.cluster.client.stripes(), go_on).await.unwrap().is_clean());
     sealing.heal().await;
     sealing.assert_whole().await;
+    sealing.assert_clean().await;
+}
+
+/// A record that cannot be read, by a defect or by damage, holds up its own stripe only.
+#[tokio::test(start_paused = true)]
+async fn a_stripe_whose_record_is_wrong_does_not_keep_others_from_leaving() {
+    let mut sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    sealing.delete(0..OBJECTS).await;
+    sealing.repack().await;
+    let dead = sealing.dead().await as u64;
+    let (id, record) = sealing.cluster.stripes().await.into_iter().find(|(_, of)| of.dead).unwrap();
+    let stripes = sealing.cluster.client.stripes().clone();
+    let with_profile = async |sealing: &Sealing, profile: &str| {
+        let now = sealing.cluster.stripes().await.into_iter().find(|of| of.0 == id).unwrap().1;
+        let record = Stripe { profile: profile.to_owned(), ..now };
+        let mut tx = stripes.transaction();
+        tx.put(keys::stripe(id), striate_meta::records::encode(&record));
+        assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    };
+    with_profile(&sealing, "rs(4").await;
+    assert_eq!(sealing.leave().await, dead - 1);
+    sealing.put_again().await;
+    sealing.pack().await;
+    sealing.repack().await;
+    assert!(sealing.seal().await.sealed > 0, "nor what is written meanwhile from being sealed");
+    with_profile(&sealing, &record.profile).await;
+    assert_eq!(sealing.leave().await, 1);
+    sealing.collect().await;
+    assert_eq!((sealing.dead().await, sealing.rows(keys::CHANGES).await), (0, 0));
     sealing.assert_clean().await;
 }
 
