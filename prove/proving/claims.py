@@ -56,6 +56,15 @@ class Ledger:
     def record(self, name, figures):
         self.figures[name] = figures
 
+    def take_over(self, record):
+        """What another run of the same proof has written down."""
+        for claim in (Claim(**fields) for fields in record["claims"]):
+            self.claims.append(claim)
+            print(claim.line(), flush=True)
+        for why in record["not_run"]:
+            self.skip(why.partition(": ")[2])
+        self.figures.update(record["figures"])
+
     def failed(self):
         return [claim for claim in self.claims if claim.holds is False]
 
@@ -68,7 +77,7 @@ class Ledger:
             "seconds": round(time.monotonic() - self.started),
             "claims": [asdict(claim) for claim in self.claims], "not_run": self.skipped, "figures": self.figures,
         }
-        path = RESULTS / f"{self.program}-{datetime.datetime.now():%Y%m%d-%H%M%S}.json"
+        path = RESULTS / f"{self.program}-{datetime.datetime.now():%Y%m%d-%H%M%S-%f}.json"
         path.write_text(json.dumps(record, indent=1) + "\n")
         held = sum(claim.holds is True for claim in self.claims)
         print(f"\n{held} claims hold, {len(self.failed())} do not, "

@@ -40,7 +40,9 @@ class Laboratory:
     def run(self, *arguments):
         done = subprocess.run([lab_binary(), *map(str, arguments)], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True)
-        return printed(arguments, done.returncode, done.stdout, done.stderr)
+        if done.returncode:
+            raise RuntimeError(f"striate-lab {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
+        return done.stdout
 
     def experiment(self, out, *arguments, name=EXPERIMENT, stem=None, cells=None):
         """Runs an experiment, a built-in one or a file of the name `stem`, into folder `out`; returns its results. Runs
@@ -48,13 +50,6 @@ class Laboratory:
         out = self.folder / out
         self.run("run", "--experiment", name, "--out", out, "--cells", cells or out / "cells", *arguments)
         return json.loads((out / f"{stem or name}.json").read_text())
-
-
-def printed(arguments, status, out, complaints):
-    """What `striate-lab` has printed; an error where it has failed."""
-    if status:
-        raise RuntimeError(f"striate-lab {' '.join(map(str, arguments))}: {complaints.strip()[-500:]}")
-    return out
 
 
 def traces(results):

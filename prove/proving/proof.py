@@ -1,15 +1,21 @@
 """What proofs in sections share."""
 
+import json
+import re
 import signal
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
-from .claims import Ledger
+from . import ROOT
+from .claims import Ledger, machine
 from .folders import fresh_folder
-
 
 # What ends a proof from outside.
 ENDS = (signal.SIGINT, signal.SIGTERM)
+# Of the last line of a proof, the file with its record.
+WRITTEN_TO = re.compile(r"written to (\S+)$")
 
 
 def interrupted(*_):
@@ -19,15 +25,54 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
+class Beside:
+    """A section in a process of its own, which is the same proof with this section only."""
+
+    def __init__(self, name, sections, nice):
+        options = [word for word in sys.argv[1:] if word not in sections]
+        command = ["nice", "-n", str(nice), sys.executable, sys.argv[0], *options, name]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+    def record(self):
+        """Waits for its end; what it has written down."""
+        printed, _ = self.process.communicate()
+        path = WRITTEN_TO.search(printed.strip())
+        if not path:
+            raise RuntimeError(f"it ended with {self.process.returncode}, without a record: {printed.strip()[-300:]}")
+        return json.loads((ROOT / path[1]).read_text())
+
+    def end(self):
+        """Nothing of it stays behind."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.communicate()
+
+
 class Proof:
-    """A proof whose sections can be run by themselves."""
+    """A proof whose sections, which `prove` of a subclass goes through, can be run by themselves."""
 
     def __init__(self, program, options, sections):
         for end in ENDS:
             signal.signal(end, interrupted)
         self.full = options.full
-        self.sections = options.sections or sections
+        self.all_sections, self.sections = sections, options.sections or sections
         self.ledger = Ledger(program, self.full)
+        self.besides = {}
+
+    def run(self):
+        """Proves it all. Returns the exit status."""
+        print(f"{machine()}\nclaim | bar | measured | spread | holds")
+        try:
+            self.prove()
+        finally:
+            for beside in self.besides.values():
+                beside.end()
+        return self.ledger.finish()
+
+    def beside(self, name, nice=0):
+        """Starts a section that judges no time, beside others that judge none; `section` waits for it."""
+        if name in self.sections and len(self.sections) > 1:
+            self.besides[name] = Beside(name, self.all_sections, nice)
 
     def section(self, name, title, prove):
         """One section; when it breaks down that is a claim that does not hold, and the others still run."""
@@ -35,6 +80,8 @@ class Proof:
             return
         self.ledger.section(title)
         try:
+            if name in self.besides:
+                return self.ledger.take_over(self.besides.pop(name).record())
             with fresh_folder(f"striate-{self.ledger.program}-", None) as folder:
                 prove(Path(folder))
         except Exception as error:  # noqa: BLE001 - whatever it was, the proof is missing

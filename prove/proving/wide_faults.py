@@ -4,11 +4,8 @@ All of it is in virtual time, so that it may run beside sections that judge byte
 """
 
 import re
-import subprocess
-import threading
 
-from .laboratory import FOUND, printed
-from .servers import lab_binary
+from .laboratory import prove_mutations
 
 # One seed of five has wide stripes; `--family wide` passes over the others. A little more, so that chance leaves enough.
 EVERY = 5.5
@@ -28,60 +25,23 @@ MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-membe
 FOUND_WITHIN = 1_500
 
 
-class WideFaults:
-    """The campaign, and each planted defect after it, one program after the other and behind everything else that wants the processors."""
+def prove_wide_faults(ledger, laboratory):
+    prove_campaign(ledger, laboratory)
+    prove_mutations(ledger, laboratory, MUTATIONS, FOUND_WITHIN, "--family", "wide")
 
-    def __init__(self, full):
-        self.wanted = STATED if full else SHORT
-        self.outcomes, self.running, self.is_stopped = {}, None, False
-        self.thread = threading.Thread(target=self.work, daemon=True)
 
-    def start(self):
-        if not self.thread.is_alive() and not self.outcomes:
-            self.thread.start()
-
-    def stop(self):
-        """Nothing stays behind."""
-        self.is_stopped = True
-        if self.running is not None:
-            self.running.kill()
-
-    def work(self):
-        runs = {None: ["--seeds", int(EVERY * self.wanted)], **{name: ["--mutation", name, "--seeds", FOUND_WITHIN] for name in MUTATIONS}}
-        for name, options in runs.items():
-            try:
-                self.outcomes[name] = self.run("faults", "--family", "wide", *options)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the claim says so
-                self.outcomes[name] = error
-
-    def run(self, *arguments):
-        if self.is_stopped:
-            raise RuntimeError("it was ended")
-        command = ["nice", "-n", "15", lab_binary(), *map(str, arguments)]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as self.running:
-            out, complaints = self.running.communicate()
-        return printed(arguments, self.running.returncode, out, complaints)
-
-    def claim(self, ledger):
-        """Waits for all of it."""
-        self.start()
-        self.thread.join()
-        self.add_campaign(ledger, self.outcomes[None])
-        for name in MUTATIONS:
-            outcome = self.outcomes[name]
-            found = None if isinstance(outcome, Exception) else FOUND.search(outcome)
-            verdict = f"found after {found[1]} seeds, by {found[2]}" if found else str(outcome)[-300:]
-            ledger.add(f"planted: {name}", verdict, found is not None, f"found within {FOUND_WITHIN:,} seeds")
-
-    def add_campaign(self, ledger, outcome):
-        claim, bar = "the store as it is, under random faults, with wide stripes in every cluster", f"{self.wanted:,} seeds, no invariant broken"
-        if isinstance(outcome, Exception):
-            ledger.add(claim, str(outcome)[-300:], False, bar)
-            return
-        clean, broken = map(int, CLEAN.search(outcome).groups())
-        ledger.add(claim, f"{clean:,} seeds clean, {broken} broken", broken == 0 and clean >= self.wanted, bar,
-                   "" if self.wanted == STATED else f"{STATED:,} in the full form; 2,000 would take longer than the whole short proof may")
-        add_happened(ledger, outcome, clean)
+def prove_campaign(ledger, laboratory):
+    wanted = STATED if laboratory.full else SHORT
+    claim, bar = "the store as it is, under random faults, with wide stripes in every cluster", f"{wanted:,} seeds, no invariant broken"
+    try:
+        outcome = laboratory.run("faults", "--family", "wide", "--seeds", int(EVERY * wanted))
+    except RuntimeError as error:
+        ledger.add(claim, str(error)[-300:], False, bar)
+        return
+    clean, broken = map(int, CLEAN.search(outcome).groups())
+    ledger.add(claim, f"{clean:,} seeds clean, {broken} broken", broken == 0 and clean >= wanted, bar,
+               "" if laboratory.full else f"{STATED:,} in the full form; 2,000 would take longer than the whole short proof may")
+    add_happened(ledger, outcome, clean)
 
 
 def add_happened(ledger, text, seeds):
