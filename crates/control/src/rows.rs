@@ -30,7 +30,7 @@ impl Rows {
         Ok(self.next_in(&**stripes.meta()).await?)
     }
 
-    /// Like [`Rows::next`], but reads from a metadata store.
+    /// Like `next`, but reads from a metadata store.
     pub(crate) async fn next_in(&mut self, meta: &dyn MetaStore) -> Result<Option<Vec<Row>>, MetaError> {
         if self.done {
             return Ok(None);

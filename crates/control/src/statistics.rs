@@ -47,7 +47,7 @@ struct Known {
 /// The load of one site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SiteLoadView {
-    /// The site.
+    /// Number of the site.
     pub site: SiteId,
     /// The components of its load.
     pub load: SiteLoad,

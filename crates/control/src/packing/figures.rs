@@ -92,7 +92,7 @@ fn add_group(figures: &mut PackingFigures, record: &Stripe, living: Living) {
     figures.dead_bytes += record.packed_bytes.saturating_sub(living.bytes);
 }
 
-/// Adds figures.
+/// Adds `other` to `sum`.
 pub(crate) fn add(sum: &mut PackingFigures, other: &PackingFigures) {
     sum.live_objects += other.live_objects;
     sum.live_bytes += other.live_bytes;

@@ -89,7 +89,7 @@ impl<'a> Rewriting<'a> {
     /// separated and rewritten instead.
     ///
     /// # Errors
-    /// As [`Rewriting::add`].
+    /// Like [`Rewriting::add`].
     pub(crate) async fn add_refillable(
         &mut self,
         id: StripeId,
@@ -188,7 +188,7 @@ impl<'a> Rewriting<'a> {
     /// Writes everything that is still gathered.
     ///
     /// # Errors
-    /// As [`Rewriting::add`].
+    /// Like [`Rewriting::add`].
     pub(crate) async fn finish(&mut self) -> Result<Rewritten, StripeError> {
         let mut done = Vec::new();
         while let Some(((_, profile, _), gathered)) = self.gathered.pop_first() {

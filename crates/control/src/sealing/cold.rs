@@ -34,7 +34,7 @@ pub(super) struct Alike {
     pub(super) lens: LengthClass,
 }
 
-/// The cold part of a bucket.
+/// Cold data of a bucket.
 #[derive(Default)]
 pub(super) struct Cold {
     /// Partitions in no wide stripe, grouped by those that may share one.

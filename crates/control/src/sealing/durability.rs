@@ -44,7 +44,7 @@ pub fn durability_warnings(
     Ok(options.profiles().into_iter().filter_map(warning).collect())
 }
 
-/// Like [`durability_warnings`], for a bucket by its name. Empty if the bucket is gone, or the store has no profile
+/// Like `durability_warnings`, for a bucket by its name. Empty if the bucket is gone, or the store has no profile
 /// yet.
 pub(super) async fn durability_warnings_of(
     stripes: &Stripes,

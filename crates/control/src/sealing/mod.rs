@@ -179,7 +179,8 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
 /// Seals the cold data of a bucket.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a profile that is not wide, or where older programs run; when the metadata store fails.
+/// [`StripeError::InvalidArgument`] for a profile that is not wide, or while older programs run; when the metadata store
+/// fails.
 pub fn seal_bucket<'a>(
     stripes: &'a Stripes,
     packer: &'a Packer,

@@ -31,7 +31,7 @@ impl Sealing {
         Self::start_packed_as("rs(4,2)").await
     }
 
-    /// Like [`Sealing::start`], with another profile.
+    /// Like `start`, with another profile.
     pub async fn start_packed_as(profile: &str) -> Self {
         let cluster = Cluster::start(30, profile).await;
         cluster.spread_over_racks(6);
