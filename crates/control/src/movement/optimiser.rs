@@ -90,7 +90,7 @@ pub struct OptimiserProgress {
     pub gain: f64,
     /// Chunks moved.
     pub chunks: u64,
-    /// Bytes of these chunks.
+    /// Bytes of the moved chunks.
     pub bytes: u64,
     /// Moves that other changes made needless, or that were refused.
     pub not_made: u64,

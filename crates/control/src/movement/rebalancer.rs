@@ -60,7 +60,7 @@ pub struct RebalanceProgress {
     pub looks: u64,
     /// Chunks moved.
     pub chunks: u64,
-    /// Bytes of these chunks.
+    /// Bytes of the moved chunks.
     pub bytes: u64,
     /// Moves that other changes made needless.
     pub outdated: u64,

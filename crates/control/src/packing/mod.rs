@@ -91,9 +91,9 @@ impl Default for PackOptions {
 pub struct PackReport {
     /// Groups written.
     pub groups: u64,
-    /// Objects whose rows now name these groups.
+    /// Objects whose rows now name the groups.
     pub objects: u64,
-    /// Bytes of these objects.
+    /// Bytes of the packed objects.
     pub bytes: u64,
     /// Bytes of the groups' partitions.
     pub partition_bytes: u64,

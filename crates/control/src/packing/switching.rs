@@ -22,7 +22,7 @@ const MAX_ATTEMPTS: usize = 3;
 /// Operations of a transaction besides the objects' rows: the reservation, or the group's record and its mark; and
 /// the garbage.
 const OTHER_OPERATIONS: usize = 3;
-/// Bytes of these operations, and of marks.
+/// Bytes of the other operations, and of marks.
 const OTHER_BYTES: usize = 16 << 10;
 
 /// An object in a group, with its earlier location.

@@ -39,7 +39,7 @@ pub struct UnpackProgress {
     pub seen: u64,
     /// Objects that were packed and are now split.
     pub objects: u64,
-    /// Bytes of these objects.
+    /// Bytes of the unpacked objects.
     pub bytes: u64,
     /// Objects that were changed meanwhile.
     pub overtaken: u64,

@@ -59,11 +59,11 @@ pub struct HealReport {
     pub stopped: bool,
     /// Stripes that are not whole.
     pub left: u64,
-    /// Chunks of these stripes that are still missing for lack of a site.
+    /// Chunks of the remaining stripes that are still missing for lack of a site.
     pub still_lost: u64,
-    /// Chunks of these stripes on sites that did not answer.
+    /// Chunks of the remaining stripes on sites that did not answer.
     pub unknown: u64,
-    /// Stripes that cannot be repaired now.
+    /// Remaining stripes that cannot be repaired now.
     pub unrepairable: u64,
     /// Some of the remaining stripes, with the reasons.
     pub examples: Vec<String>,

@@ -125,7 +125,7 @@ pub struct SealReport {
     pub sealed: u64,
     /// Partitions in the sealed wide stripes.
     pub members: u64,
-    /// Bytes of these partitions.
+    /// Bytes of the sealed partitions.
     pub bytes: u64,
     /// Wide stripes given up.
     pub given_up: u64,

@@ -36,7 +36,7 @@ use striate_stripe::StripeChange;
 pub struct RepairOutcome {
     /// Chunks rebuilt and named.
     pub chunks: u64,
-    /// Bytes of these chunks.
+    /// Bytes of the rebuilt chunks.
     pub bytes: u64,
     /// Chunks still lost, for lack of a site.
     pub still_lost: u64,
