@@ -114,7 +114,7 @@ fn blocks_of<'a>(
     let block = |(&id, record): (&StripeId, &Stripe)| {
         let profile = stripes.profiles().parse(&record.profile).ok()?;
         let code = stripes.code(&profile).ok()?;
-        // Chunks under wide stripes are cold: they move only when a site is drained.
+        // Chunks under wide stripes are cold: moving them is left to the rebalancer.
         if record.locations.iter().any(|at| wide_of(at).is_some()) {
             return None;
         }
