@@ -1,8 +1,8 @@
-//! Which blocks are asked for together, over all gateways.
+//! Which blocks are requested together, over all gateways.
 //!
-//! Every gateway samples its own requests and reports what it has; here the last report of each is kept, and all are
-//! brought together when somebody wants to know, once for the same reports. They are hints: a control process that has just started knows nothing
-//! until gateways report again, and a gateway that is gone is forgotten after [`KEPT`].
+//! Every gateway samples its own requests and reports them. This module keeps the last report of each gateway and
+//! merges them on demand, once per set of reports. They are hints: a control process that has just started knows
+//! nothing until gateways report again, and a gateway that is gone is forgotten after [`KEPT`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use striate_plan::{CoAccess, CoAccessLimits, CoAccessSnapshot, Partition, Partit
 use striate_runtime::Instant;
 use striate_stripe::HotBlock;
 
-/// A report counts for so long.
+/// Lifetime of a report.
 pub const KEPT: Duration = Duration::from_secs(60 * 60);
-/// So many requests of all gateways together are what moves are judged by. EC-Store keeps 5,000 (§V-A), of which little is to be
-/// learnt of any block but the hottest.
+/// Requests of all gateways together that moves are judged by. EC-Store keeps 5,000 (§V-A), which says little about
+/// any block but the hottest.
 pub const REQUESTS_TOGETHER: usize = 40_000;
-/// Of so many gateways; each takes about 2 MB at most.
+/// Maximum number of reporting gateways; each takes about 2 MB at most.
 const MOST_GATEWAYS: usize = 256;
 
-/// The reports of gateways. A cheap handle.
+/// The reports of all gateways. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct GatheredAccess {
     limits: CoAccessLimits,
@@ -32,9 +32,9 @@ pub struct GatheredAccess {
 #[derive(Debug, Default)]
 struct State {
     reports: BTreeMap<String, Report>,
-    /// Requests that gateways had between two reports of theirs, added up.
+    /// Requests since each gateway's first report, summed over all gateways.
     requests: u64,
-    /// What the reports that count make together, until there are others.
+    /// The merged reports; `None` after a report has changed.
     together: Option<Arc<CoAccess>>,
 }
 
@@ -47,37 +47,37 @@ struct Report {
     partitions: Vec<PartitionReads>,
 }
 
-/// What a gateway reports.
+/// A gateway's report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccessReport {
-    /// Its statistics.
+    /// The gateway's sampled statistics.
     pub snapshot: CoAccessSnapshot,
-    /// Requests since it began, sampled or not.
+    /// Requests since the gateway started, sampled or not.
     pub requests: u64,
-    /// Objects of its hottest blocks, as `bucket/key`.
+    /// Objects of the gateway's hottest blocks, as `bucket/key`.
     pub objects: Vec<(StripeId, Arc<str>)>,
-    /// The partitions that it reads most.
+    /// The partitions that the gateway reads most.
     pub partitions: Vec<PartitionReads>,
 }
 
 /// The report of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportView {
-    /// Who reported.
+    /// Name of the gateway.
     pub gateway: String,
-    /// Requests in its interval.
+    /// Requests in the report.
     pub requests: usize,
-    /// Since then.
+    /// Time since the report.
     pub age: Duration,
 }
 
 /// Why a report was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    /// It is malformed.
+    /// The report is malformed.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// There are too many reporters.
+    /// Too many gateways report.
     #[error("{MOST_GATEWAYS} gateways report already")]
     TooMany,
 }
@@ -89,15 +89,15 @@ impl Default for GatheredAccess {
 }
 
 impl GatheredAccess {
-    /// Nothing reported yet; of all reports together so much is kept.
+    /// Creates an empty collection; `limits` bounds the merged reports.
     pub fn new(limits: CoAccessLimits) -> Self {
         Self { limits, state: Arc::default() }
     }
 
-    /// Keeps the report of `gateway`, in the place of an earlier one.
+    /// Stores the report of `gateway`, replacing an earlier one.
     ///
     /// # Errors
-    /// [`ReportError`]; the earlier one stays.
+    /// [`ReportError`]; the earlier report stays.
     pub fn report(&self, gateway: &str, report: AccessReport, now: Instant) -> Result<(), ReportError> {
         let AccessReport { snapshot, requests, objects, partitions } = report;
         snapshot.check()?;
@@ -108,18 +108,19 @@ impl GatheredAccess {
         }
         let report = Report { at: now, snapshot: Arc::new(snapshot), requests, objects, partitions };
         let before = state.reports.insert(gateway.to_owned(), report);
-        // One that is new, or began anew, has had some of which nobody here knows when.
+        // A gateway that is new or has restarted counts from its next report: when its earlier requests happened is
+        // unknown.
         state.requests += before.map_or(0, |before| requests.saturating_sub(before.requests));
         state.together = None;
         Ok(())
     }
 
-    /// Requests of all gateways since the first report of each.
+    /// Returns the requests of all gateways since the first report of each.
     pub fn requests(&self) -> u64 {
         self.state.lock().requests
     }
 
-    /// The reports that count at `now`, in the order of the gateways' names.
+    /// Returns the valid reports at `now`, in the order of the gateways' names.
     pub fn view(&self, now: Instant) -> Vec<ReportView> {
         let mut state = self.state.lock();
         state.forget_old(now);
@@ -131,8 +132,8 @@ impl GatheredAccess {
         state.reports.iter().map(view).collect()
     }
 
-    /// The blocks that most requests of all gateways ask for, the hottest first, at most so many. Costs what
-    /// [`GatheredAccess::together`] costs.
+    /// Returns the `most` hottest blocks over all gateways, the hottest first. Costs as much as
+    /// [`GatheredAccess::together`].
     pub fn hottest(&self, now: Instant, most: usize) -> Vec<HotBlock> {
         let together = self.together(now);
         let state = self.state.lock();
@@ -144,7 +145,7 @@ impl GatheredAccess {
         together.hottest(most).into_iter().map(hot).collect()
     }
 
-    /// The partitions that all gateways together read most, the hottest first, at most so many.
+    /// Returns the `most` partitions that all gateways together read most, the hottest first.
     pub fn hottest_partitions(&self, now: Instant, most: usize) -> Vec<PartitionReads> {
         let mut state = self.state.lock();
         state.forget_old(now);
@@ -159,8 +160,8 @@ impl GatheredAccess {
         hottest
     }
 
-    /// The statistics of all gateways together. Costs what observing their requests costs, up to 800,000 blocks, if there
-    /// are other reports than the last time.
+    /// Returns the merged statistics of all gateways. If a report has changed since the last call, this costs as much
+    /// as observing their requests, up to 800,000 blocks.
     pub fn together(&self, now: Instant) -> Arc<CoAccess> {
         let reports: Vec<Arc<CoAccessSnapshot>> = {
             let mut state = self.state.lock();
@@ -170,7 +171,7 @@ impl GatheredAccess {
             }
             state.reports.values().map(|report| Arc::clone(&report.snapshot)).collect()
         };
-        // Checked when they came.
+        // Reports were checked on arrival, so the merge does not fail.
         let merged = CoAccess::merged(self.limits, reports.iter().map(Arc::as_ref));
         let together = Arc::new(merged.unwrap_or_default());
         let mut state = self.state.lock();
@@ -220,7 +221,7 @@ mod tests {
             let gathered = GatheredAccess::default();
             gathered.report("g1", report(&[&[1, 2]], 0), runtime.now()).unwrap();
             gathered.report("g2", report(&[&[1, 3], &[1, 2]], 0), runtime.now()).unwrap();
-            // Reported again: in the place of what it said before.
+            // A second report replaces the first one.
             gathered.report("g1", report(&[&[1, 2], &[4, 5]], 0), runtime.now()).unwrap();
             let together = gathered.together(runtime.now());
             assert_eq!(together.totals().requests, 4);

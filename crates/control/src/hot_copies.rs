@@ -1,15 +1,16 @@
-//! Whole copies of the partitions that are read most, on the sites that reads load least; dropped when they cool.
+//! Whole copies of the most-read partitions, on the sites that reads load least; dropped when the partitions cool.
 //!
-//! A copy is one more file of a data chunk, under a generation of its own, which the stripe's record names beside the chunk's
-//! location. It is made as a move is, within an entry ([`striate_stripe::StripeChange`]), and so is there as a whole or not at all; the
-//! record that un-names it makes it garbage in the same transaction, also when the stripe is released. Nothing but reads and this
-//! service knows of copies: they are no redundancy, the placement rule and repair pass them by, and a copy that is lost costs a read
-//! a second request.
+//! A copy is one more file of a data chunk. It has a generation of its own, and the stripe's record names it beside
+//! the chunk's location. It is made like a move, within an entry ([`striate_stripe::StripeChange`]), and so exists as
+//! a whole or not at all. The transaction that removes a copy from the record also makes it garbage, even when the
+//! stripe is released. Only reads and this service know of copies: they add no redundancy, the placement rule and
+//! repair ignore them, and a lost copy costs a read a second request.
 //!
-//! Processes that read remember records of stripes, which are true without copies too: [`keep_following`] tells them of new ones.
+//! Processes that read cache records of stripes, which stay valid without copies: [`keep_following`] invalidates them
+//! when copies change.
 //!
-//! Which partitions: [`striate_plan::placement::hot_copies`], by what gateways tell of reads, within a share of all packed bytes. One process of a
-//! cluster does it; two at once would make some copies for nothing.
+//! [`striate_plan::placement::hot_copies`] chooses the partitions by the reads that gateways report, within a share
+//! of all packed bytes. One process of a cluster runs the service; two at once would make some copies for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,25 +29,26 @@ use striate_stripe::{Debt, StripeError, Stripes};
 use crate::movement::{AccessSource, verify_new};
 use crate::rows::Rows;
 
-/// Pause between two looks.
+/// Interval between two passes.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// So long after it began the service takes no partition that has a copy for cold: it may know of few reads as yet.
+/// Time after the start during which no partition with a copy counts as cold: the service may not have seen enough
+/// reads yet.
 const WARM_UP: Duration = Duration::from_secs(600);
-/// Pause between two looks whether there are other copies.
+/// Interval between two polls for changed copies.
 const FOLLOW_EVERY: Duration = Duration::from_secs(15);
-/// So many of the most read partitions are looked at.
+/// Number of most-read partitions considered.
 const HOTTEST: usize = 1_024;
-/// Copies made in one look, at most.
+/// Maximum number of copies made in one pass.
 const MADE_AT_ONCE: usize = 16;
-/// So often a copy is tried that loses against other changes of the stripe.
+/// Attempts to make or drop a copy when other changes of the stripe win.
 const ATTEMPTS: u32 = 4;
 /// Rows read together.
 const PAGE: usize = 256;
 
-/// What the service is told.
+/// Configuration of the service of hot copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HotCopiesOptions {
-    /// The share of packed bytes that copies may take. 0: there are none.
+    /// Share of packed bytes that copies may take; 0 disables copies.
     pub share: f64,
 }
 
@@ -57,41 +59,41 @@ impl Default for HotCopiesOptions {
     }
 }
 
-/// What became of a copy that was to be made.
+/// Outcome of making a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
-    /// It is there.
+    /// The copy was made.
     Made {
-        /// Its length.
+        /// Bytes of the copy.
         bytes: u64,
     },
-    /// The stripe is gone or being written, the partition has a copy, or its site a chunk of the stripe.
+    /// The stripe is gone or being written, the partition has a copy, or the site holds a chunk of the stripe.
     Outdated,
-    /// A site did not play its part; in words.
+    /// A site failed; the text says why.
     Refused(String),
-    /// Others kept changing the stripe.
+    /// Other processes kept changing the stripe.
     Contended,
 }
 
-/// The service of hot copies. A cheap handle.
+/// The service of hot copies. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct HotCopies {
     options: HotCopiesOptions,
     work: Arc<Mutex<CopiesWork>>,
 }
 
-/// The stripes of hot partitions, and those that have copies.
+/// The stripes of hot partitions, and those with copies.
 type Known = BTreeMap<StripeId, Stripe>;
 
 impl HotCopies {
-    /// A service that has not begun.
+    /// Creates a service without starting it.
     pub fn new(options: HotCopiesOptions) -> Self {
         let share_ppm = (options.share.clamp(0.0, 1.0) * 1e6) as u32;
         let work = CopiesWork { share_ppm, ..CopiesWork::default() };
         Self { options, work: Arc::new(Mutex::new(work)) }
     }
 
-    /// Makes and drops copies for ever. In one process of a cluster at a time.
+    /// Makes and drops copies until the task is dropped. Run it in one process of a cluster at a time.
     pub fn run(self, stripes: Stripes, source: AccessSource) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let began = stripes.runtime().now();
@@ -106,11 +108,12 @@ impl HotCopies {
         })
     }
 
-    /// One look: drops what has cooled, and makes some of the copies that are wanted. `hottest` are the most read partitions; unless
-    /// `is_warm` they may lack some, and partitions that have copies are not taken for cold.
+    /// Runs one pass: drops copies of cooled partitions and makes some of the wanted ones. `hottest` are the
+    /// most-read partitions. Unless `is_warm`, the list may be incomplete, and no partition with a copy counts as
+    /// cold.
     ///
     /// # Errors
-    /// When the metadata store fails; what was done stays done.
+    /// When the metadata store fails; completed changes remain.
     pub async fn look(
         &self,
         stripes: &Stripes,
@@ -138,7 +141,7 @@ impl HotCopies {
     }
 }
 
-/// Copies, and their bytes.
+/// Number of copies, and their bytes.
 type Counted = (u64, u64);
 
 fn copies_now(known: &Known, made: Counted, dropped: Counted) -> Counted {
@@ -149,7 +152,7 @@ fn copies_now(known: &Known, made: Counted, dropped: Counted) -> Counted {
     ((before.0 + made.0).saturating_sub(dropped.0), (before.1 + made.1).saturating_sub(dropped.1))
 }
 
-/// Bytes of all partitions, as the packing service has counted them.
+/// Returns the bytes of all partitions, as the packing service has counted them.
 async fn packed_bytes(stripes: &Stripes) -> Result<u64, StripeError> {
     let row = stripes.meta().get(&keys::packing_work()).await?;
     let work: PackingWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
@@ -175,7 +178,7 @@ async fn known(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<Known, S
     Ok(known)
 }
 
-/// Partitions that have copies count as read `least` times at least.
+/// Plans copies. Partitions with copies count as read at least `least` times.
 fn plan(stripes: &Stripes, known: &Known, hottest: &[PartitionReads], budget: u64, least: u64) -> CopyPlan {
     let counts: BTreeMap<Partition, u64> =
         hottest.iter().map(|reads| (reads.partition, reads.count)).collect();
@@ -199,7 +202,7 @@ fn plan(stripes: &Stripes, known: &Known, hottest: &[PartitionReads], budget: u6
     let hot: Vec<HotPartition> = partitions.into_iter().filter_map(of).collect();
     let sites: Vec<SiteId> = stripes.candidates().into_iter().map(|candidate| candidate.site).collect();
     if sites.is_empty() {
-        // Nothing is known of the sites yet.
+        // No sites are known yet.
         return CopyPlan::default();
     }
     plan_copies(&hot, budget, &sites)
@@ -230,14 +233,15 @@ async fn carry_out(
     Ok((made, dropped))
 }
 
-/// Sealed stripes that had copies before, and keep them: what stays hot gets parities of its own again, so that few sites are asked where
-/// one is late or lost.
+/// Gives sealed stripes that stay hot their own parities again, so that a read asks few sites when a chunk is late or
+/// lost. These are stripes that already had copies and keep them.
 async fn narrow_again(stripes: &Stripes, known: &Known, plan: &CopyPlan) -> Result<(), StripeError> {
     let has_cooled = |id: &StripeId| plan.drop.iter().any(|(of, _)| of == id);
     let stays_hot =
         |(id, record): &(&StripeId, &Stripe)| record.dropped && !record.copies.is_empty() && !has_cooled(id);
     let mut made = 0;
-    // Stripes that may not get them back yet (two of their chunks share a site) do not count, so that they keep no others waiting.
+    // Stripes that may not get them back yet (two of their chunks share a site) do not count, so they do not delay
+    // others.
     for (&id, _) in known.iter().filter(stays_hot) {
         if stripes.narrow_again(id).await? {
             tracing::info!(stripe = %id, "what is sealed has become hot and gets its own parities again");
@@ -253,7 +257,7 @@ async fn narrow_again(stripes: &Stripes, known: &Known, plan: &CopyPlan) -> Resu
 /// Makes a copy of a partition on a site.
 ///
 /// # Errors
-/// When the metadata store fails. The copy is then there or not.
+/// When the metadata store fails. The copy may then exist or not.
 pub fn make_copy(
     stripes: &Stripes,
     partition: Partition,
@@ -269,7 +273,7 @@ pub fn make_copy(
     })
 }
 
-/// `None`: somebody else changed the stripe.
+/// Returns `None` if another process changed the stripe.
 async fn attempt(
     stripes: &Stripes,
     (id, index): Partition,
@@ -309,7 +313,7 @@ async fn attempt(
     Ok(None)
 }
 
-/// Drops the copies of a partition; answers how many.
+/// Drops the copies of a partition; returns their number.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -317,7 +321,7 @@ pub async fn drop_copies(stripes: &Stripes, id: StripeId, index: u8) -> Result<u
     drop_copies_where(stripes, id, |copy| copy.index == u32::from(index)).await
 }
 
-/// Drops some of a stripe's copies; answers how many.
+/// Drops some of a stripe's copies; returns their number.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -337,7 +341,8 @@ pub(crate) async fn drop_copies_where(
     Ok(0)
 }
 
-/// Looks for ever whether stripes have other copies than before, and has this process look these up when they are read next.
+/// Polls for stripes whose copies have changed, and makes this process look them up at the next read. Runs until the
+/// task is dropped.
 pub fn keep_following(stripes: Stripes) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let mut before = BTreeMap::new();
@@ -357,7 +362,7 @@ pub fn keep_following(stripes: Stripes) -> BoxFuture<'static, ()> {
     })
 }
 
-/// The stripes of which chunks have copies, and when these changed last.
+/// Returns the stripes that have copies, and the revision of each one's row.
 async fn copied_stripes(stripes: &Stripes) -> Result<BTreeMap<StripeId, Revision>, StripeError> {
     let mut copied = BTreeMap::new();
     let mut rows = Rows::with_prefix(keys::COPIES);

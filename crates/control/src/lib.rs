@@ -1,17 +1,18 @@
 //! Services beside the data path.
 //!
-//! - [`repair`]: rebuilds lost chunks and pays debt, most endangered stripes first; by itself, for somebody who waits ([`repair::heal`]), and
-//!   after it has looked for damage ([`repair::verify`](mod@repair::verify), [`repair::scrub`]).
-//! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reads of them cost less.
-//! - [`packing`]: rewrites small objects into partitions that they share, gives the space of dead ones back, and undoes it.
-//! - [`sealing`]: makes wide stripes of what is cold.
-//! - [`hot_copies`]: whole copies of the partitions that are read most.
-//! - [`collection`]: removes what nothing names any more, and what writers left behind that are gone.
+//! - [`repair`]: rebuilds lost chunks and repays debt, most endangered stripes first: automatically, on request
+//!   ([`repair::heal`]), and after a search for damage ([`repair::verify`](mod@repair::verify), [`repair::scrub`]).
+//! - [`movement`]: drains sites, levels how full they are, and moves chunks to where reading them costs less.
+//! - [`packing`]: rewrites small objects into shared partitions, reclaims the space of dead ones, and unpacks.
+//! - [`sealing`]: makes wide stripes of cold data.
+//! - [`hot_copies`]: keeps whole copies of the most-read partitions.
+//! - [`collection`]: removes what nothing names any more, and what dead writers left behind.
 //! - [`membership`]: the cluster's sites and processes, which of them leads, and when newer formats may be written.
-//! - [`statistics`]: the load of every site, ω_j; [`access`]: which blocks are asked for together, over all gateways, λ_{b,i}.
-//! - [`upkeep`]: all that a store does by itself, started together.
+//! - [`statistics`]: the load of every site, ω_j; [`access`]: which blocks are requested together, over all gateways,
+//!   λ_{b,i}.
+//! - [`upkeep`]: starts all background services of a store together.
 //!
-//! All of them work on metadata and sites through the stripe service and may die at any instruction: what they do is
+//! All of them work on metadata and sites through the stripe service and may die at any instruction: their work is
 //! idempotent, and the compare-and-swap on the stripe record decides (design.md §10.4).
 
 pub mod access;

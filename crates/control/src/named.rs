@@ -1,10 +1,11 @@
-//! What the metadata say is on a site: chunks of stripes, and copies of chunks.
+//! Counts what the metadata names on a site: chunks of stripes, and copies of chunks.
 //!
-//! Stripes are found through the sets of sites that contain the site; their records are the truth, since two sets may share a number.
-//! A member of a wide stripe is found with the stripe that it was written in. Copies are in no set; the stripes that have some are
-//! listed.
+//! Stripes are found through the sets of sites that contain the site. Their records decide, since two sets may share
+//! a number. A member of a wide stripe is found with the stripe it was written in. No set names copies; the stripes
+//! that have copies are listed separately.
 //!
-//! Cost: a row for each set of the site, a request for each of them, and a record for each stripe found. It ends when enough are found.
+//! Cost: a row and a request for each set of the site, and a record for each stripe found. The count stops when it
+//! has found enough.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_core::{SiteId, StripeId};
@@ -15,14 +16,14 @@ use striate_stripe::own_locations;
 use crate::membership::members::Members;
 use crate::rows::Rows;
 
-/// Sets whose stripes are asked for at the same time.
+/// Sets whose stripes are scanned concurrently.
 const WALKED_AT_ONCE: usize = 32;
-/// Stripe rows that are read together.
+/// Stripe rows read together.
 const BATCH: usize = 64;
-/// So many are counted at most.
+/// Maximum number of stripes counted.
 const MOST: usize = 1_000;
 
-/// What is on a site.
+/// Stripes on a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     /// Stripes that have a chunk there, counted up to about [`MOST`].
@@ -43,7 +44,7 @@ impl Named {
             let prefix = ScanRange::prefix(&keys::reverses(number));
             Ok::<_, MetaError>((number, !members.meta.scan(prefix, 1).await?.is_empty()))
         };
-        // Most sets of a site that is to go have no stripes any more.
+        // Most sets of a site that is being removed have no stripes left.
         let asked = stream::iter(numbers.map(begin).collect::<Vec<_>>()).buffered(WALKED_AT_ONCE);
         let used: Vec<(u64, bool)> =
             asked.try_filter(|(_, used)| std::future::ready(*used)).try_collect().await?;
@@ -64,7 +65,7 @@ impl Named {
         Ok(named)
     }
 
-    /// In words; `None` where nothing is there.
+    /// Describes the contents as text; `None` if the site is empty.
     pub(crate) fn describe(self) -> Option<String> {
         match (self.stripes, self.copied) {
             (0, 0) => None,
@@ -76,7 +77,7 @@ impl Named {
     }
 }
 
-/// How many of these stripes satisfy `is_so`. Beyond [`MOST`] it counts no further.
+/// Counts the stripes that satisfy `is_so`, up to about [`MOST`].
 async fn count_those(
     members: &Members<'_>,
     ids: Vec<StripeId>,
@@ -95,7 +96,7 @@ async fn count_those(
     Ok(count)
 }
 
-/// Whether a file of the stripe is on the site, needed or not.
+/// Returns whether a file of the stripe is on the site, needed or not.
 fn has_chunk(stripe: &Stripe, site: SiteId) -> bool {
     own_locations(stripe).any(|(_, at)| at.site == site.0)
 }

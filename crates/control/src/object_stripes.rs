@@ -11,8 +11,8 @@ use crate::rows::Rows;
 /// Part rows read together.
 const PAGE: usize = 256;
 
-/// Tells `tell` each stripe that an object's body names, with the length in bytes of what it has of the object. Rows that are gone
-/// meanwhile are left out.
+/// Calls `tell` for each stripe that an object's body names, with the number of the object's bytes in it. Skips rows
+/// that have been deleted meanwhile.
 ///
 /// # Errors
 /// When the metadata store fails, or a row is damaged.

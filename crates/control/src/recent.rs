@@ -1,30 +1,30 @@
-//! How much was done of late, for rates that people read.
+//! Recent throughput, for rates shown to people.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use striate_runtime::Instant;
 
-/// The rate is that of so much time.
+/// Length of the window that rates are averaged over.
 const WINDOW: Duration = Duration::from_secs(60);
-/// What happened within this time counts together.
+/// Events within this time are counted together.
 const STEP: Duration = Duration::from_secs(1);
 
-/// What was done in the last minute.
+/// Work done in the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     began: Option<Instant>,
-    /// When each step began, how many things were done in it, and their bytes.
+    /// Start of each step, the number of items done in it, and their bytes.
     steps: VecDeque<(Instant, u64, u64)>,
 }
 
 impl Recent {
-    /// Nothing was done before.
+    /// Starts measuring at `now`.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.began = Some(now);
     }
 
-    /// So many were done just now.
+    /// Records `count` items of `bytes` in total, done just now.
     pub(crate) fn add(&mut self, now: Instant, count: u64, bytes: u64) {
         match self.steps.back_mut() {
             Some((begin, of_step, bytes_of_step)) if now - *begin < STEP => {
@@ -35,7 +35,7 @@ impl Recent {
         }
     }
 
-    /// How many in a thousand seconds, and bytes in a second.
+    /// Returns items per thousand seconds, and bytes per second.
     pub(crate) fn rates(&mut self, now: Instant) -> (u64, u64) {
         while self.steps.front().is_some_and(|(begin, ..)| now - *begin > WINDOW) {
             self.steps.pop_front();

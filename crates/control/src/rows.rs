@@ -10,7 +10,7 @@ use striate_stripe::{StripeError, Stripes};
 
 const PAGE: usize = 1_000;
 
-/// A walk over all rows with a prefix. Rows that are written meanwhile may be seen or not.
+/// A walk over all rows with a prefix. It may or may not see rows written meanwhile.
 pub(crate) struct Rows {
     range: ScanRange,
     done: bool,
@@ -25,12 +25,12 @@ impl Rows {
         Self { range, done: false }
     }
 
-    /// The next page; `None` after the last.
+    /// Returns the next page; `None` after the last.
     pub(crate) async fn next(&mut self, stripes: &Stripes) -> Result<Option<Vec<Row>>, StripeError> {
         Ok(self.next_in(&**stripes.meta()).await?)
     }
 
-    /// The same of a metadata store.
+    /// Like `next`, but reads from a metadata store.
     pub(crate) async fn next_in(&mut self, meta: &dyn MetaStore) -> Result<Option<Vec<Row>>, MetaError> {
         if self.done {
             return Ok(None);
@@ -44,7 +44,7 @@ impl Rows {
     }
 }
 
-/// The first key after `key`.
+/// Returns the first key after `key`.
 fn successor(key: &[u8]) -> Bytes {
     let mut next = BytesMut::with_capacity(key.len() + 1);
     next.put_slice(key);
@@ -52,12 +52,12 @@ fn successor(key: &[u8]) -> Bytes {
     next.freeze()
 }
 
-/// Sites that the metadata knows and that were given up.
+/// Returns the retired sites that the metadata knows.
 pub(crate) async fn retired_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>, StripeError> {
     sites_where(stripes, |site| site.state() == State::Retired).await
 }
 
-/// Of the sites that the metadata knows those whose rows are `wanted`.
+/// Returns the sites whose metadata rows are `wanted`.
 pub(crate) async fn sites_where(
     stripes: &Stripes,
     wanted: impl Fn(&records::Site) -> bool,
@@ -75,8 +75,8 @@ pub(crate) async fn sites_where(
     Ok(found)
 }
 
-/// Sites whose chunks count as lost: those that the metadata knows and that were given up, are not here, or
-/// take no writes because their disk failed. And those of other processes that are not known here yet.
+/// Returns the sites whose chunks count as lost: those that are retired, are not here, or take no writes because
+/// their disk failed. The second set holds sites of other processes that are not known here yet.
 pub(crate) async fn sites_not_well(
     stripes: &Stripes,
 ) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {

@@ -1,12 +1,12 @@
 //! The statistics service: ω_j of every site, kept fresh (EC-Store §V-A).
 //!
-//! Every 5–10 s the sites are asked for their status. One that does not answer has no load until it does. What is known
-//! can be lost: it is known again after the next round.
+//! Every 5–10 s it polls the status of all sites. A site that does not answer has no load until it does. These
+//! statistics may be lost: the next round restores them.
 //!
-//! What disks bear is told in two ways: the share of its workers' time that a site's disk takes, and the bytes that are
-//! read from it. EC-Store's I/O load is the latter (§VI-C1). Bytes say more of where requests go: a site that is
-//! asked for much at once serves it in less time for each byte, and a busy one is busy whatever is asked of it beside. So
-//! the share that a view has is the mean one of all sites, times the bytes that this site reads over their mean.
+//! Sites report disk load in two ways: the share of its workers' time that the disk takes, and the bytes read from
+//! it. EC-Store's I/O load is the latter (§VI-C1). Bytes say more about where requests go: a site under many
+//! concurrent requests spends less time per byte, and a busy one stays busy whatever else it is asked. So a view's
+//! share is the mean share of all sites, scaled by this site's bytes read over their mean.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use striate_plan::{LoadWeights, SiteLoad, load_imbalances, site_loads};
 use striate_site::{Site, SiteStatus};
 use striate_stripe::Stripes;
 
-/// Pause between two rounds, drawn anew each time so that the clients of a cluster do not ask in step.
+/// Interval between two rounds, drawn at random each time so that the clients of a cluster do not poll in step.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 5_000..=10_000;
-/// A site that is asked must answer within this time.
+/// Timeout for a site's status.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Sites that are asked at the same time.
+/// Sites polled concurrently.
 const ASKED_AT_ONCE: usize = 16;
-/// Weight of a round in the mean queue: a queue says little of the next one, and moves stay for long.
+/// Weight of a round in the mean queue: one queue length predicts the next poorly, and moves last long.
 const QUEUE_WEIGHT: f64 = 1.0 / 8.0;
 
-/// What is known of the sites' load. A cheap handle.
+/// Current load of the sites. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SiteStatistics {
     known: Arc<Mutex<BTreeMap<SiteId, Known>>>,
@@ -39,7 +39,7 @@ pub struct SiteStatistics {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     load: SiteLoad,
-    /// Bytes read in a second, smoothed as the load is.
+    /// Bytes read per second, smoothed like the load.
     read: Option<f64>,
     queue: f64,
 }
@@ -47,21 +47,21 @@ struct Known {
 /// The load of one site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SiteLoadView {
-    /// The site.
+    /// Number of the site.
     pub site: SiteId,
-    /// What its load is made of.
+    /// The components of its load.
     pub load: SiteLoad,
-    /// Requests waiting or being served there, in the mean over the last rounds: o_j as it lasts, where asking an idle site
-    /// costs 1.
+    /// Requests waiting or being served there, averaged over the last rounds: the lasting o_j, in units where asking
+    /// an idle site costs 1.
     pub queue: f64,
     /// ω_j.
     pub omega: f64,
-    /// Ω_j: how far it is from the average, in parts of the average.
+    /// Ω_j: deviation from the average, as a fraction of the average.
     pub imbalance: f64,
 }
 
 impl SiteStatistics {
-    /// Runs rounds for ever.
+    /// Polls the sites until the task is dropped.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let mut rng = stripes.runtime().rng();
@@ -72,7 +72,7 @@ impl SiteStatistics {
         })
     }
 
-    /// One round over all sites.
+    /// Polls all sites once.
     pub async fn round(&self, stripes: &Stripes) {
         let before = self.known.lock().clone();
         let sites = stripes.sites().into_iter().filter(|view| view.readable).map(|view| view.site);
@@ -87,7 +87,7 @@ impl SiteStatistics {
         *self.known.lock() = now;
     }
 
-    /// The load of every site that has one, in the order of their numbers.
+    /// Returns the load of every site that has one, in the order of their numbers.
     pub fn view(&self) -> Vec<SiteLoadView> {
         let known = self.known.lock().clone();
         let loads = loads_by_bytes(&known.values().copied().collect::<Vec<_>>());
@@ -103,7 +103,8 @@ impl SiteStatistics {
         known.into_iter().enumerate().map(view).collect()
     }
 
-    /// λ: how much more than the mean the most loaded site bears, in parts of the mean. `None` while nothing is known.
+    /// Returns λ: by how much the most loaded site exceeds the mean, as a fraction of the mean. `None` while no load
+    /// is known.
     pub fn imbalance(&self) -> Option<f64> {
         let omegas: Vec<f64> = self.view().iter().map(|view| view.omega).collect();
         let mean = omegas.iter().sum::<f64>() / omegas.len().max(1) as f64;
@@ -125,8 +126,8 @@ impl Known {
     }
 }
 
-/// The sites' loads, with the disks' share of time spread over them by the bytes that they read. As told where one does
-/// not tell these, or nothing is read.
+/// Spreads the disks' mean share of time over the sites in proportion to the bytes they read. Returns the reported
+/// loads if a site does not report bytes, or nothing is read.
 fn loads_by_bytes(known: &[Known]) -> Vec<SiteLoad> {
     let count = known.len().max(1) as f64;
     let io = known.iter().map(|known| known.load.io).sum::<f64>() / count;
@@ -138,7 +139,7 @@ fn loads_by_bytes(known: &[Known]) -> Vec<SiteLoad> {
     known.iter().map(of).collect()
 }
 
-/// What is known of a site after this round. `None` if it does not answer.
+/// Polls a site and merges its status with the earlier ones. `None` if it does not answer.
 async fn look(stripes: &Stripes, site: Arc<dyn Site>, known: Option<Known>) -> Option<(SiteId, Known)> {
     let status = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?;
     Some((site.id(), Known::now(known, &status)))

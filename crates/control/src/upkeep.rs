@@ -1,4 +1,5 @@
-//! What a store does by itself to stay whole and clean: repair, scrub, collection. One process of a cluster does it.
+//! The background services that keep a store whole and clean: repair, scrub, collection, packing. One process of a
+//! cluster runs them.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use crate::packing::service::{PackingOptions, PackingService};
 use crate::repair::scrub::keep_scrubbing;
 use crate::repair::service::{RepairOptions, RepairService};
 
-/// What the upkeep is told.
+/// Configuration of the background services.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpkeepOptions {
     /// Repair.
     pub repair: RepairOptions,
-    /// Within this time every chunk is verified; `None`: by hand only.
+    /// Time within which every chunk is verified; `None`: only on request.
     pub scrub_cycle: Option<Duration>,
     /// Which buckets are packed, and how.
     pub packing: PackingOptions,
-    /// Copies of what is read most.
+    /// Copies of the most-read partitions.
     pub copies: HotCopiesOptions,
 }
 
@@ -39,7 +40,7 @@ impl Default for UpkeepOptions {
 }
 
 impl UpkeepOptions {
-    /// Nothing is repaired or scrubbed but by hand.
+    /// Repairs, scrubs, packs and copies only on request.
     pub fn by_hand() -> Self {
         Self {
             repair: RepairOptions { limits: None, ..RepairOptions::default() },
@@ -50,7 +51,7 @@ impl UpkeepOptions {
     }
 }
 
-/// The services that keep a store whole. A cheap handle.
+/// The services that keep a store whole. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Upkeep {
     repair: RepairService,
@@ -60,7 +61,7 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Services that have not begun.
+    /// Creates the services without starting them.
     pub fn new(options: UpkeepOptions) -> Self {
         Self {
             repair: RepairService::new(options.repair),
@@ -70,22 +71,22 @@ impl Upkeep {
         }
     }
 
-    /// The repair service.
+    /// Returns the repair service.
     pub fn repair(&self) -> &RepairService {
         &self.repair
     }
 
-    /// The packing service.
+    /// Returns the packing service.
     pub fn packing(&self) -> &PackingService {
         &self.packing
     }
 
-    /// The service of hot copies. [`Upkeep::run`] does not start it: it needs to know what is read most.
+    /// Returns the service of hot copies. [`Upkeep::run`] does not start it, since it needs access statistics.
     pub fn copies(&self) -> &HotCopies {
         &self.copies
     }
 
-    /// Runs them for ever. In one process of a cluster at a time.
+    /// Runs the services until the task is dropped. Run it in one process of a cluster at a time.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let scrub = async {

@@ -1,13 +1,14 @@
-//! Abandoned puts: what writers left behind that are gone (design.md §10.3).
+//! Abandoned puts: what dead writers left behind (design.md §10.3).
 //!
-//! A writer is gone when its lease has ended. The intent's row is deleted first, which fences whatever the
-//! writer may still try; only then are the chunks listed, then the stripes' records read and, last, the garbage rows: what
-//! belongs to no record can never be named any more. Of that the deleter removes what a garbage row names, after the
-//! grace, because a stripe that was overwritten or deleted may still be read; the rest was never named and is removed at
-//! once. In this order nothing is missed: the transaction that takes a record away writes its garbage row.
+//! A writer is dead when its lease has expired. The collector deletes the intent's row first, which fences whatever
+//! the writer may still try. Only then does it list the chunks, read the stripes' records and, last, the garbage
+//! rows: a chunk that belongs to no record can never be named any more. If a garbage row names the chunk, the deleter
+//! removes it after the grace, because a stripe that was overwritten or deleted may still be read. Other chunks were
+//! never named and are removed at once. This order misses nothing, because the transaction that deletes a record
+//! writes its garbage row.
 //!
-//! Stripes that the writer has finished are in its range too: one of their chunks that is not named may be that of a
-//! repair or a move under way, which is fenced before it becomes garbage.
+//! The writer's range also covers stripes that it has finished. An unnamed chunk of such a stripe may belong to a
+//! repair or a move in progress, which is fenced before the chunk becomes garbage.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,11 +27,11 @@ use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;
 
-/// A usual pause between two looks for what dead writers left behind.
+/// Default interval between two passes over abandoned writes.
 pub const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
-/// Collects garbage and, with a pause between two looks, what dead writers left behind, for ever. In one process of a
-/// cluster at a time.
+/// Collects garbage, and every `pause` what dead writers left behind. Runs until the task is dropped. Run it in one
+/// process of a cluster at a time.
 pub fn keep_collecting(stripes: Stripes, pause: Duration) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let abandoned = async {
@@ -49,23 +50,23 @@ pub fn keep_collecting(stripes: Stripes, pause: Duration) -> BoxFuture<'static, 
     })
 }
 
-/// What was collected.
+/// Results of a pass over abandoned writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AbandonedReport {
-    /// Reservations of gone writers that were ended.
+    /// Reservations of dead writers that were ended.
     pub intents: u64,
     /// Chunks removed at once.
     pub chunks: u64,
     /// Unfinished segments that became garbage.
     pub segments: u64,
-    /// Repairs and moves of gone processes that were cancelled.
+    /// Repairs and moves of dead processes that were cancelled.
     pub changes: u64,
 }
 
-/// Collects what writers left behind whose lease has ended.
+/// Collects what writers whose leases have expired left behind.
 ///
 /// # Errors
-/// When the metadata store fails. Chunks on sites that do not answer stay, as orphans that verify finds.
+/// When the metadata store fails. Chunks on sites that do not answer stay as orphans, which verify finds.
 pub fn collect_abandoned(stripes: &Stripes) -> BoxFuture<'_, Result<AbandonedReport, StripeError>> {
     Box::pin(async move {
         let mut report = AbandonedReport::default();
@@ -110,8 +111,8 @@ async fn give_up_segment(stripes: &Stripes, row: &Row) -> Result<bool, StripeErr
     Ok(matches!(stripes.meta().commit(tx).await?, Commit::Done(_)))
 }
 
-/// Removes the chunks of a fenced reservation that belong to no stripe record and are no garbage; those whose stripe has a
-/// record that does not name them become garbage.
+/// Removes the chunks of a fenced reservation that belong to no stripe record and that no garbage row names. Chunks
+/// whose stripe has a record that does not name them become garbage.
 async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, StripeError> {
     let first = StripeId::new(intent.writer, intent.first_sequence);
     let end = StripeId::new(intent.writer, intent.first_sequence + u64::from(intent.count));
@@ -151,7 +152,7 @@ async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, Strip
     Ok(removed)
 }
 
-/// The chunks that garbage rows name of the stripes from `first` up to `end`, and where they are.
+/// Returns the chunks of stripes from `first` up to `end` that garbage rows name, with their sites.
 async fn garbage_between(
     stripes: &Stripes,
     first: StripeId,

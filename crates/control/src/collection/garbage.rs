@@ -1,9 +1,9 @@
 //! The deleter: removes chunks that nothing names any more (design.md §10.3).
 //!
-//! A garbage row is consumed when this process has known it for longer than the grace, which is longer than
-//! the longest read of one block. Its age comes from the monotonic clock of this process alone; a restart
-//! begins anew. Rows of whole segments are first taken down into rows of single stripes, and so are, after
-//! the same grace, the parts of multipart objects and uploads that are gone.
+//! A garbage row is consumed when this process has known it for longer than the grace, which is longer than the
+//! longest read of one block. Only the monotonic clock of this process measures the age; a restart resets it. Rows of
+//! whole segments are first expanded into rows of single stripes. After the same grace, so are the parts of deleted
+//! multipart objects and uploads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -23,19 +23,19 @@ use crate::rows::{Rows, retired_sites};
 
 /// Garbage rows consumed together.
 const BATCH: usize = 64;
-/// Operations of a transaction that takes one listed stripe down, and the list: at most. Most stripes take 4.
+/// Maximum number of operations to release one listed stripe, plus the deletion of the list. Most stripes take 4.
 const MOST_OF_STRIPE: usize = 7;
-/// Blocks of a segment taken down in one transaction: about 6 operations each.
+/// Blocks of a segment released in one transaction: about 6 operations each.
 const SEGMENT_BATCH: usize = 14;
 
-/// Consumes garbage rows. Keep one for each process, so that ages are known.
+/// Consumes garbage rows. Keep one per process, because it remembers the rows' ages.
 #[derive(Debug, Default)]
 pub struct GarbageCollector {
     first_seen: HashMap<Bytes, Instant>,
 }
 
 impl GarbageCollector {
-    /// Runs rounds for ever, at a quarter of the grace but not more often than every 100 ms.
+    /// Runs rounds until the task is dropped, at intervals of a quarter of the grace, but at least 100 ms.
     pub fn run(mut self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let pause = (stripes.options().garbage_grace / 4).max(Duration::from_millis(100));
@@ -48,15 +48,15 @@ impl GarbageCollector {
         })
     }
 
-    /// One round over all garbage rows; answers how many were consumed.
+    /// Processes all garbage rows once; returns how many were consumed.
     ///
     /// # Errors
-    /// When the metadata store fails; the next round goes on.
+    /// When the metadata store fails; the next round continues.
     pub async fn round(&mut self, stripes: &Stripes) -> Result<u64, StripeError> {
         let retired = retired_sites(stripes).await?;
         let now = stripes.runtime().now();
         let grace = stripes.options().garbage_grace;
-        // What does not answer is not asked again in this round: each time would take as long.
+        // A site that does not answer is not asked again in this round: each request would time out again.
         let mut silent: BTreeSet<SiteId> = BTreeSet::new();
         let (mut seen, mut consumed) = (BTreeSet::new(), 0);
         let mut rows = Rows::with_prefix(keys::GARBAGE);
@@ -78,7 +78,7 @@ impl GarbageCollector {
         Ok(consumed)
     }
 
-    /// Takes the parts of multipart objects and uploads that are gone down; their chunks become garbage.
+    /// Releases the parts of deleted multipart objects and uploads; their chunks become garbage.
     async fn take_parts_down(
         &mut self,
         stripes: &Stripes,
@@ -105,8 +105,8 @@ impl GarbageCollector {
     }
 }
 
-/// Removes what the rows name, but for what is on `silent` sites, then the rows whose removals all succeeded. Sites that do not answer are
-/// added to the silent ones.
+/// Removes the chunks that the rows name, except those on `silent` sites, then deletes the rows whose removals all
+/// succeeded. Sites that do not answer join the silent ones.
 async fn consume(
     stripes: &Stripes,
     rows: &[Row],
@@ -153,10 +153,10 @@ async fn consume(
     Ok(consumed)
 }
 
-/// The chunks that a garbage row of a stripe names, and where they are.
+/// Returns the chunks that a stripe's garbage row names, with their sites.
 ///
 /// # Errors
-/// [`StripeError::Inconsistent`] when it names no stripe.
+/// [`StripeError::Inconsistent`] when the row names no stripe.
 pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, StripeError> {
     let stripe: [u8; 16] = record.stripe.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),
@@ -170,8 +170,8 @@ pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, Stri
     Ok(record.chunks.iter().map(chunk).collect())
 }
 
-/// Takes the rows of split stripes down whose objects were packed, as many in one transaction as fit; the list goes with the last
-/// one.
+/// Releases split stripes whose objects were packed, as many per transaction as fit. The last transaction deletes the
+/// list.
 async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Result<(), StripeError> {
     let ids = listed.iter().map(stripe_id).collect::<Result<Vec<_>, _>>()?;
     let mut tx = stripes.transaction();
@@ -195,7 +195,7 @@ async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Re
     Ok(())
 }
 
-/// Takes a segment's block and stripe rows down in batches; its garbage row goes with the last one.
+/// Deletes a segment's block rows and releases its stripes in batches; the last batch deletes the garbage row.
 async fn take_down(stripes: &Stripes, garbage: &Row, segment: &ManifestSegment) -> Result<(), StripeError> {
     let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),

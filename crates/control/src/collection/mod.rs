@@ -1,10 +1,10 @@
-//! Collection: what nothing names any more is removed, after a grace, and so is what writers left behind that are gone.
+//! Collection: removes what nothing names any more, after a grace, and what dead writers left behind.
 //!
-//! - [`garbage`]: chunks that nothing names and that are known to be garbage; [`orphans`]: those that are in no row.
-//! - [`abandoned`]: what writers left behind; [`entries`]: changes of stripes that they had under way.
-//! - [`parts`]: parts of multipart uploads and of objects that are gone.
-//! - [`placements`]: rows of sets of sites that no stripe is on.
-//! - [`volatile`]: rows of objects that were in memory only and are gone.
+//! - [`garbage`]: chunks that garbage rows name; [`orphans`]: unnamed chunks that are in no row.
+//! - [`abandoned`]: what dead writers left behind; [`entries`]: their unfinished changes of stripes.
+//! - [`parts`]: parts of multipart uploads and objects that are gone.
+//! - [`placements`]: rows of sets of sites without stripes.
+//! - [`volatile`]: rows of memory-only objects that are gone.
 
 pub mod abandoned;
 pub(crate) mod entries;

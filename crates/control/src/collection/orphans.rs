@@ -1,16 +1,17 @@
-//! Orphans: chunks that nothing names and nobody can name any more (design.md §10.3).
+//! Orphans: chunks that nothing names and nothing can name any more (design.md §10.3).
 //!
-//! A put or a repair leaves them that ends at the wrong moment, a writer that was fenced and writes on, and a disk whose
-//! damage brings back what was deleted. Verify counts them. Where it is asked for they become garbage, which the deleter
-//! removes after its grace: not by itself, because metadata that was put back from an export knows less than the sites.
+//! A put or a repair that ends at the wrong moment leaves orphans. So do a fenced writer that keeps writing, and a
+//! disk whose damage brings back deleted chunks. Verify counts them. On request they become garbage, which the
+//! deleter removes after its grace. This is not automatic, because metadata restored from an export is older than the
+//! chunks on the sites.
 //!
-//! A chunk is one of them only if all of this holds, looked at in this order after the site has listed it:
-//! - no intent covers its stripe, so that no put can name it later: a range is never reserved again;
-//! - the stripe's record does not name it, nor does an open entry of it, which is a repair or a move under way. Where it has
-//!   the record's own generation it may be a repair's: the transaction that makes it garbage takes a new generation, which
-//!   fences that repair;
-//! - the metadata has heard of its writer and of its generation. Otherwise the metadata may be older than the chunks,
-//!   and then they are all that is left of something.
+//! A chunk is an orphan only if all of this holds, checked in this order after the site has listed it:
+//! - No intent covers its stripe, so no put can name it later: a range is never reserved again.
+//! - The stripe's record does not name it, nor does an open entry of the stripe, which is a repair or a move in
+//!   progress. If the chunk has the record's own generation, it may belong to a repair: the transaction that makes it
+//!   garbage takes a new generation, which fences that repair.
+//! - The metadata knows its writer and its generation. Otherwise the metadata may be older than the chunks, which may
+//!   then be the only remains of an object.
 
 use std::collections::BTreeSet;
 
@@ -25,29 +26,29 @@ use crate::rows::Rows;
 
 /// Chunks of a site listed in one page.
 const LIST_PAGE: usize = 1_000;
-/// How often it is tried to decide about a chunk whose stripe is changed meanwhile.
+/// Attempts to decide about a chunk whose stripe keeps changing.
 const ATTEMPTS: usize = 8;
 
-/// What sites have that no metadata names.
+/// Chunks on sites that no metadata names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrphanReport {
-    /// Chunks that are orphans.
+    /// Orphan chunks.
     pub orphans: u64,
-    /// Chunks of writers or generations that the metadata has never heard of; they are left alone.
+    /// Chunks of writers or generations that the metadata does not know; they are left alone.
     pub unexplained: u64,
 }
 
-/// What is done with an orphan.
+/// Action on an orphan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Counted,
     MadeGarbage,
 }
 
-/// Makes a chunk of a range that no intent covers any more garbage, if nothing names it.
+/// Makes a chunk garbage if nothing names it. No intent may cover its range any more.
 ///
 /// # Errors
-/// When the metadata store fails, or the stripe's record changes all the time.
+/// When the metadata store fails, or the stripe's record keeps changing.
 pub(crate) async fn collect_orphan(
     stripes: &Stripes,
     site: SiteId,
@@ -61,15 +62,15 @@ pub(crate) async fn collect_orphan(
     Err(StripeError::Busy)
 }
 
-/// Makes the orphans on all sites garbage; answers what was made so now. Sites that do not answer have none for now.
+/// Makes the orphans on all sites garbage; returns what this call found. Skips sites that do not answer.
 ///
 /// # Errors
-/// When the metadata store fails; what was done stays done.
+/// When the metadata store fails; completed changes remain.
 pub fn collect_orphans(stripes: &Stripes) -> BoxFuture<'_, Result<OrphanReport, StripeError>> {
     Box::pin(async move { look(stripes, Found::MadeGarbage).await })
 }
 
-/// Counts the orphans on all sites, those that are garbage already left out.
+/// Counts the orphans on all sites, except those that are garbage already.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -81,7 +82,7 @@ async fn look(stripes: &Stripes, found: Found) -> Result<OrphanReport, StripeErr
     let mut report = OrphanReport::default();
     for view in stripes.sites().into_iter().filter(|view| view.readable) {
         let mut from = None;
-        // A site that fails is looked at the next time.
+        // A site that fails is scanned in the next pass.
         while let Ok(page) = view.site.list(from, LIST_PAGE).await {
             let listed = page.chunks.iter().map(|info| info.chunk).collect();
             look_at(stripes, view.site.id(), listed, found, &mut report).await?;
@@ -94,7 +95,7 @@ async fn look(stripes: &Stripes, found: Found) -> Result<OrphanReport, StripeErr
     Ok(report)
 }
 
-/// Looks at chunks that a site has listed.
+/// Checks the chunks that a site has listed.
 async fn look_at(
     stripes: &Stripes,
     site: SiteId,
@@ -110,21 +111,21 @@ async fn look_at(
     for Unnamed { chunk, .. } in unnamed.into_iter().filter(|found| !reserved.covers(found.chunk.stripe)) {
         match chunk.stripe.writer() > reserved.newest_writer {
             true => report.unexplained += 1,
-            // What changes meanwhile the next look decides.
+            // If the stripe changes meanwhile, the next pass decides.
             false => drop(judge(stripes, site, chunk, found, report).await?),
         }
     }
     Ok(())
 }
 
-/// A chunk that no stripe record names where it is.
+/// A chunk that no stripe record names on its site.
 pub(crate) struct Unnamed {
     pub(crate) chunk: ChunkId,
     /// The stripe has a record: a repair or a move may be about to name the chunk.
     pub(crate) has_record: bool,
 }
 
-/// Those of a site's chunks that no stripe record names there.
+/// Returns the site's chunks that no stripe record names there.
 pub(crate) async fn unnamed(
     stripes: &Stripes,
     site: SiteId,
@@ -142,7 +143,7 @@ pub(crate) async fn unnamed(
     Ok(unnamed)
 }
 
-/// Stripe names that may still be named, and the last writer that the metadata has registered.
+/// Stripe names that puts may still use, and the last writer that the metadata has registered.
 struct Reserved {
     /// Writer, first sequence number and the one after the last.
     ranges: BTreeSet<(u64, u64, u64)>,
@@ -171,7 +172,7 @@ impl Reserved {
     }
 }
 
-/// Decides about a chunk that no intent covers. `false` if its stripe's record has changed meanwhile.
+/// Decides about a chunk that no intent covers. Returns `false` if its stripe's record has changed meanwhile.
 async fn judge(
     stripes: &Stripes,
     site: SiteId,
@@ -196,7 +197,7 @@ async fn judge(
     Ok(is_decided)
 }
 
-/// `false`: the stripe's row is not `row` any more.
+/// Returns `false` if the stripe's row is no longer `row`.
 async fn make_garbage(
     stripes: &Stripes,
     site: SiteId,

@@ -1,9 +1,9 @@
 //! Abandoned parts: part rows that belong to no object or upload any more.
 //!
-//! An abort, a completion that leaves parts out, and the end of a multipart object may concern 10,000 parts,
-//! too many for one transaction. They leave one row that names the parts; this collector takes them down one by
-//! one, each in a transaction that removes the part's row and makes its chunks garbage, and removes the row
-//! last. So a crash at any point leaves work, never a leak.
+//! An abort, a completion that leaves parts out, and the deletion of a multipart object may affect 10,000 parts, too
+//! many for one transaction. Each leaves one row that names the parts. This collector releases the parts one by one,
+//! each in a transaction that deletes the part's row and makes its chunks garbage, and deletes the naming row last.
+//! So a crash at any point leaves work, never a leak.
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -13,22 +13,22 @@ use striate_stripe::{StripeError, Stripes, id16};
 
 /// Part rows read at once.
 const PAGE: usize = 128;
-/// Parts taken down at the same time.
+/// Parts released concurrently.
 const CONCURRENT: usize = 8;
 
-/// Parts that are to be taken down.
+/// Parts to be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedParts {
-    /// Names this piece of work; the same at every look.
+    /// Key of the row that names the parts; the same in every pass.
     pub row: Bytes,
     upload: [u8; 16],
     /// Empty for all parts of the upload.
     numbers: Vec<u32>,
 }
 
-/// Parts that wait to be taken down: at most `limit` pieces of work after the row `after`. Readers of an
-/// object that was just replaced may still be looking at its parts: the caller lets a grace pass
-/// between the first sight of a piece of work and [`take_down`].
+/// Returns the parts to be released: at most `limit` work items after the row `after`. Readers of an object that was
+/// just replaced may still be reading its parts: the caller lets a grace pass between first seeing an item and
+/// calling [`take_down`].
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -50,8 +50,8 @@ pub async fn abandoned_parts(
     rows.into_iter().map(abandoned).collect()
 }
 
-/// Takes the parts down: their rows go and their chunks become garbage. Answers how many parts went. May be repeated at any point; what was done
-/// before an error stays done.
+/// Deletes the parts' rows and makes their chunks garbage. Returns the number of parts released. May be repeated at
+/// any point; work done before an error remains.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -84,7 +84,7 @@ async fn take_down_rows(stripes: &Stripes, rows: Vec<Row>) -> Result<usize, Stri
     Ok(count)
 }
 
-/// A conflict means that somebody else took it down or moved a chunk of it: read again.
+/// On a conflict, another process released the part or moved one of its chunks: the row is read again.
 async fn take_down_part(stripes: &Stripes, mut row: Row) -> Result<(), StripeError> {
     loop {
         let part: UploadPart = row.record()?;

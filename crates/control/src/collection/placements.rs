@@ -1,14 +1,15 @@
-//! Sets of sites that no stripe is on any more: their rows are removed.
+//! Removes the rows of sets of sites that hold no stripes any more.
 //!
 //! A set of sites has a row under each of its sites, so that a site leads to the stripes that have chunks on it
-//! ([`striate_meta::keys::placement`]). A process writes these rows before it names a stripe there, and relies on them for
-//! [`striate_stripe::StripeOptions::placement_known_for`]. Repairs and moves make sets that differ in one site. In a large cluster nearly
-//! every stripe ends up with a set of its own, and its old sets are empty. Their rows take space, and repair, drains and levelling read
-//! them in vain.
+//! ([`striate_meta::keys::placement`]). A process writes these rows before it names a stripe there, and relies on
+//! them for [`striate_stripe::StripeOptions::placement_known_for`]. Repairs and moves make sets that differ in one
+//! site. In a large cluster nearly every stripe ends up with a set of its own, and its old sets are empty. Their rows
+//! take space, and repair, drains and levelling read them for nothing.
 //!
-//! A row goes when no stripe is named under its set and nobody has written it for several times as long as anybody relies on it. How old
-//! a row is its revision says: one that is no newer than the newest of an earlier round was there at the end of that round. Programs
-//! before 0.5.0 rely on rows for ever; so none goes before these cannot open the store any more.
+//! A row is removed when no stripe is named under its set and no process has written it for several times
+//! `placement_known_for`. The row's revision gives its age: a row that is no newer than the newest of an earlier
+//! round existed at the end of that round. Programs before 0.5.0 rely on rows without a time limit, so none is
+//! removed until those can no longer open the store.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,23 +23,23 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::rows::{Rows, sites_where};
 
-/// Rows that nobody has written for so many times as long as a process relies on them are not about to be used.
+/// Safety factor: a row not written for this many times `placement_known_for` is not about to be used.
 const SAFETY: u32 = 6;
-/// Stripes that a slice of the sets has at most, but for one set that has more.
+/// Maximum number of stripes in a slice of the sets, unless a single set has more.
 const SLICE: usize = 1_000;
-/// Pause between two slices: nobody waits for this.
+/// Pause between two slices: nothing waits for the sweep.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A row is removed by two operations.
+/// Rows removed in one transaction; each takes two operations.
 const BATCH: usize = limits::MAX_OPERATIONS / 2;
 
-/// Removes the rows of sets that are not used. Keep one for each process, so that ages are known.
+/// Removes the rows of unused sets. Keep one per process, because it remembers the rows' ages.
 #[derive(Debug, Default)]
 pub struct PlacementSweep {
-    /// When rounds have ended, and the newest revision that they had seen.
+    /// End of each round, and the newest revision seen in it.
     rounds: VecDeque<(Instant, Revision)>,
 }
 
-/// Goes over all sets again and again. In one process of a cluster at a time.
+/// Sweeps all sets repeatedly until the task is dropped. Run it in one process of a cluster at a time.
 pub fn keep_sweeping_placements(stripes: Stripes) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let mut sweep = PlacementSweep::default();
@@ -55,16 +56,16 @@ pub fn keep_sweeping_placements(stripes: Stripes) -> BoxFuture<'static, ()> {
     })
 }
 
-/// After this time rows that nobody writes are not used.
+/// Returns the time after which an unwritten row counts as unused.
 fn unused_for(stripes: &Stripes) -> Duration {
     stripes.options().placement_known_for * SAFETY
 }
 
 impl PlacementSweep {
-    /// One round over all sets; answers how many rows were removed. The first one only learns how new rows are.
+    /// Sweeps all sets once; returns how many rows were removed. The first round only learns the rows' revisions.
     ///
     /// # Errors
-    /// When the metadata store fails; the next round goes on.
+    /// When the metadata store fails; the next round continues.
     pub async fn round(&mut self, stripes: &Stripes) -> Result<u64, StripeError> {
         if stripes.formats().records < formats::WIDE {
             return Ok(0);
@@ -91,11 +92,11 @@ impl PlacementSweep {
         Ok(round.removed)
     }
 
-    /// Rows of this revision, and of older ones, have not been written for long enough.
+    /// Returns the newest revision that has not been written for long enough; older revisions have not either.
     fn unwritten_since(&mut self, stripes: &Stripes) -> Option<Revision> {
         let (now, unused_for) = (stripes.runtime().now(), unused_for(stripes));
         let is_old = |&(at, _): &(Instant, Revision)| now.duration_since(at) >= unused_for;
-        // Of those that are old enough the last one says most.
+        // The latest round that is old enough covers the most rows.
         while self.rounds.len() > 1 && is_old(&self.rounds[1]) {
             self.rounds.pop_front();
         }
@@ -103,18 +104,18 @@ impl PlacementSweep {
     }
 }
 
-/// One round.
+/// State of one round.
 struct Round<'a> {
     stripes: &'a Stripes,
-    /// Rows of this revision, and of older ones, have not been written for long enough; `None`: that is not known of any.
+    /// Rows of this revision or older have not been written for long enough; `None` if no row's age is known yet.
     unwritten: Option<Revision>,
-    /// The newest revision of the rows that were seen.
+    /// The newest revision seen.
     newest: Revision,
     removed: u64,
 }
 
 impl Round<'_> {
-    /// Removes a site's rows of sets of a slice that are not used.
+    /// Removes a site's rows of the unused sets in a slice.
     async fn sweep(&mut self, slice: &Slice, site: SiteId) -> Result<(), StripeError> {
         let mut rows = Rows::over(slice.rows_of(site));
         while let Some(page) = rows.next(self.stripes).await? {
@@ -130,12 +131,12 @@ impl Round<'_> {
     }
 }
 
-/// Sets whose numbers follow one another.
+/// Sets with consecutive numbers.
 struct Slice {
     from: u64,
-    /// The first one that is not of the slice; `None`: it has all that follow.
+    /// First set after the slice; `None` if the slice has all that follow.
     next: Option<u64>,
-    /// Those of which there are stripes.
+    /// Sets that have stripes.
     used: BTreeSet<u64>,
 }
 
@@ -149,7 +150,7 @@ impl Slice {
         Ok(Self { from, next, used })
     }
 
-    /// Where a site's rows of these sets are.
+    /// Returns the range of a site's rows of these sets.
     fn rows_of(&self, site: SiteId) -> ScanRange {
         let end = match self.next {
             Some(next) => keys::placement(site, next),
@@ -159,7 +160,8 @@ impl Slice {
     }
 }
 
-/// Removes rows that are as they were read. Answers how many; those of a batch of which one was written again stay for the next round.
+/// Removes the rows that have not changed since they were read. Returns their number; a batch with a changed row
+/// stays for the next round.
 async fn remove(stripes: &Stripes, rows: &[Row]) -> Result<u64, StripeError> {
     let mut removed = 0;
     for batch in rows.chunks(BATCH) {

@@ -1,10 +1,10 @@
-//! Objects of volatile buckets that are gone from memory: their rows go, also where nobody reads them.
+//! Removes the rows of objects in volatile buckets that are gone from memory, even if nothing reads them.
 //!
-//! A walk over the rows of such buckets, at a bounded rate, asks the memory sites for the splits of many objects at once. An object is
-//! gone by the rule of [`striate_stripe::is_gone_from_memory`], by which a read answers 404 and removes the row: never while a site that
-//! might have a split is a member and does not answer. Being asked costs a site a look at its index and does not count as a read, so that
-//! nothing stays in memory because it was looked at. Rows go as many in a transaction as one may have: evictions that are faster than
-//! this would let the metadata grow.
+//! A rate-limited walk over the rows of such buckets asks the memory sites for the splits of many objects at once.
+//! [`striate_stripe::is_gone_from_memory`] decides whether an object is gone, as for a read, which then returns 404
+//! and removes the row: an object is never gone while a member site that may hold a split does not answer. The
+//! question costs a site an index lookup and does not count as a read, so the walk keeps nothing in memory. Each
+//! transaction removes as many rows as it may hold: evictions faster than that would let the metadata grow.
 
 use std::time::Duration;
 
@@ -15,27 +15,28 @@ use striate_stripe::{StripeError, Stripes, remove_gone_from_memory};
 
 use crate::rows::Rows;
 
-/// Pause between two walks.
+/// Interval between two walks.
 const WALK_EVERY: Duration = Duration::from_secs(60);
-/// Blocks of which the splits are asked for in a second, at most.
+/// Maximum number of blocks whose splits are looked up per second.
 const BLOCKS_PER_SECOND: f64 = 5_000.0;
-/// Blocks of which the splits are asked for in one question to each site, about.
+/// Approximate number of blocks in one request to each site.
 const BLOCKS_AT_ONCE: usize = 1_000;
-/// Rows that one transaction removes: each is a precondition and at most two writes, of 103 that there may be of either.
+/// Rows removed by one transaction: each takes one precondition and at most two writes, and a transaction may have
+/// 103 of either.
 const ROWS_OF_A_TRANSACTION: usize = 50;
-/// A site that has not answered by then does not answer.
+/// Timeout for a site's answer.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a walk has found.
+/// Results of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolatileReport {
-    /// Objects that it has looked at.
+    /// Objects examined.
     pub objects: u64,
-    /// Those that were gone, and whose rows were removed.
+    /// Objects that were gone, and whose rows were removed.
     pub gone: u64,
 }
 
-/// Walks again and again, for ever. In one process of a cluster at a time.
+/// Walks repeatedly until the task is dropped. Run it in one process of a cluster at a time.
 pub(crate) async fn keep_sweeping(stripes: Stripes) {
     loop {
         stripes.runtime().sleep(WALK_EVERY).await;
@@ -49,10 +50,10 @@ pub(crate) async fn keep_sweeping(stripes: Stripes) {
     }
 }
 
-/// Looks through all volatile buckets, and removes the rows of objects that are gone.
+/// Walks all volatile buckets, and removes the rows of objects that are gone.
 ///
 /// # Errors
-/// When the metadata store fails; what was removed stays so.
+/// When the metadata store fails; completed removals remain.
 pub async fn sweep_volatile(stripes: &Stripes) -> Result<VolatileReport, StripeError> {
     let mut report = VolatileReport::default();
     let mut buckets = Rows::with_prefix(keys::BUCKETS);
@@ -93,7 +94,7 @@ async fn sweep_bucket(
     Ok(())
 }
 
-/// Objects of which memory sites are asked together.
+/// Objects looked up together.
 #[derive(Default)]
 struct Asked {
     objects: Vec<(Row, Object)>,
@@ -109,7 +110,7 @@ impl Asked {
         self.blocks.push(blocks);
     }
 
-    /// Removes the rows of those that are gone; answers how many. Takes as long as the rate of questions demands.
+    /// Removes the rows of objects that are gone; returns their number. Takes as long as the rate limit demands.
     async fn sweep(self, stripes: &Stripes) -> Result<u64, StripeError> {
         let began = stripes.runtime().now();
         let gone = stripes.are_gone_from_memory(&self.blocks, ASK_WITHIN).await?;
@@ -125,7 +126,8 @@ impl Asked {
     }
 }
 
-/// Removes rows that are as they were read, together; where one of them was written meanwhile, each by itself. Answers how many.
+/// Removes the rows that have not changed since they were read, in one transaction; if one has changed, each in its
+/// own. Returns their number.
 async fn remove(stripes: &Stripes, rows: &[(Row, Object)]) -> Result<u64, StripeError> {
     if remove_together(stripes, rows).await? {
         return Ok(rows.len() as u64);
@@ -139,7 +141,7 @@ async fn remove(stripes: &Stripes, rows: &[(Row, Object)]) -> Result<u64, Stripe
     Ok(removed)
 }
 
-/// `false`: somebody has written one of the objects meanwhile.
+/// Returns `false` if another process has written one of the objects meanwhile.
 async fn remove_together(stripes: &Stripes, rows: &[(Row, Object)]) -> Result<bool, StripeError> {
     let mut tx = stripes.transaction();
     for (row, object) in rows {

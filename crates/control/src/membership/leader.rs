@@ -1,10 +1,10 @@
-//! Which process does what must happen in one place.
+//! Leader election, for work that must happen in one place.
 //!
-//! A process leads while it holds the lease that the leader's row names. When the lease has ended, by the engine's
-//! clock, another one may take the row over. The leader counts its own time from before each renewal was sent, so that
-//! it stops before anybody else begins, unless it was paused: a leader that wakes up late may go on for a moment. What
-//! it then does is harmless: its transactions are compare-and-swap, and its deletes carry the epoch of the process that
-//! it opened for its term, which sites refuse once they have seen its successor's (design.md §10.4).
+//! A process leads while it holds the lease that the leader's row names. When the lease has expired, by the engine's
+//! clock, another process may take over the row. The leader counts its own time from before it sent each renewal, so
+//! that it stops before another starts, unless it was paused: a leader that wakes up late may continue for a moment.
+//! Its late actions are harmless: its transactions are compare-and-swap, and its deletes carry the epoch of the
+//! process that it opened for its term, which sites refuse once they have seen its successor's (design.md §10.4).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use striate_meta::records::{self, Leader};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, TxId, keys};
 use striate_runtime::{Instant, Runtime};
 
-/// A leader that is gone is replaced after this time at the latest, and a look.
+/// Lifetime of the leader's lease. A dead leader is replaced after this time and one poll at the latest.
 const LEASE_TTL: Duration = Duration::from_secs(12);
-/// Pause between two looks whether somebody leads.
+/// Interval between two polls for a vacant leadership.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// A process that would lead.
+/// A process that wants to lead.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     runtime: Runtime,
@@ -27,21 +27,21 @@ pub struct Candidacy {
     name: String,
 }
 
-/// A time of leading.
+/// A term of leadership.
 struct Term {
     lease: LeaseId,
-    /// When the last renewal that was answered had been sent.
+    /// Time at which the last successful renewal was sent.
     renewed: Instant,
 }
 
 impl Candidacy {
-    /// Of the process `name`.
+    /// Creates the candidacy of the process `name`.
     pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, name: &str) -> Self {
         Self { runtime, meta, name: name.to_owned() }
     }
 
-    /// For ever: waits until this process leads, and runs what `work` answers until it does not lead any more. Work
-    /// that ends by itself ends the term too.
+    /// Waits until this process leads, runs the future from `work` until it no longer leads, and starts over. Runs
+    /// until dropped. If the work returns, the term ends too.
     pub async fn run<F>(self, mut work: impl FnMut() -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -69,7 +69,7 @@ impl Candidacy {
         }
     }
 
-    /// `None` while somebody else leads.
+    /// Returns `None` while another process leads.
     async fn try_to_win(&self) -> Result<Option<Term>, MetaError> {
         let row = self.meta.get(&keys::leader()).await?;
         if let Some(leader) = row.as_ref().map(Row::record::<Leader>).transpose()?
@@ -86,7 +86,7 @@ impl Candidacy {
         tx.put(keys::leader(), records::encode(&record));
         match self.meta.commit(tx).await {
             Ok(Commit::Done(_)) => Ok(Some(Term { lease, renewed })),
-            // Also after an unknown outcome the lease goes, and with it the leadership that it may have been.
+            // After an unknown outcome the lease is revoked too, and with it the leadership it may have brought.
             lost => {
                 let revoked = self.meta.revoke_lease(lease).await;
                 lost?;
@@ -95,7 +95,7 @@ impl Candidacy {
         }
     }
 
-    /// Until the term has ended, or `is_over`.
+    /// Holds the lease until the term has ended, or `is_over`.
     async fn hold(&self, mut term: Term, is_over: impl Fn() -> bool) {
         while self.runtime.now() - term.renewed < LEASE_TTL && !is_over() {
             self.runtime.sleep(LEASE_TTL / 4).await;
@@ -103,12 +103,12 @@ impl Candidacy {
             match self.runtime.timeout(LEASE_TTL / 4, self.meta.keep_alive(term.lease)).await {
                 Ok(Ok(true)) => term.renewed = sent,
                 Ok(Ok(false)) => return,
-                // The engine is away: the lease may still be alive.
+                // The engine is unreachable: the lease may still be alive.
                 Ok(Err(_)) | Err(_) => {}
             }
         }
         if is_over() {
-            // Somebody else may lead at once.
+            // Let another process lead at once.
             let _ = self.meta.revoke_lease(term.lease).await;
         }
     }
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends with its guard.
+    /// A process that leads until its guard is dropped.
     struct Leading(Arc<Mutex<Vec<&'static str>>>, &'static str);
 
     impl Drop for Leading {

@@ -1,11 +1,11 @@
-//! Who belongs to a cluster: its row, and the rows of its sites.
+//! Members of a cluster: its row, and the rows of its sites.
 //!
-//! Sites know no metadata. They tell a control process who they are; it writes their rows here, and gateways read them.
-//! Every change is one transaction on the rows that it depends on, so that any number of control processes may do it.
-//! A site is recognised by its disk: a site that asks again, because the answer was lost or its address has changed,
-//! is the same site.
+//! Sites have no access to metadata. They register with a control process, which writes their rows here; gateways
+//! read them. Every change is one transaction on the rows it depends on, so any number of control processes may make
+//! changes. A site is identified by its disk: a site that registers again, because the reply was lost or its address
+//! has changed, is the same site.
 //!
-//! The default profile follows the number of sites until somebody chooses one: it is only that of new objects, so that
+//! The default profile follows the number of sites until an operator chooses one. It applies to new objects only, so
 //! it may change at any time.
 
 use bytes::Bytes;
@@ -16,36 +16,36 @@ use striate_runtime::Runtime;
 
 use crate::rows::Rows;
 
-/// Attempts of an optimistic change.
+/// Attempts to commit an optimistic change.
 pub(crate) const MAX_ATTEMPTS: u32 = 64;
 
 /// Why a change of the members was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MembersError {
-    /// The metadata belong to another cluster.
+    /// The metadata belongs to another cluster.
     #[error(
         "the metadata belong to cluster {found}, this process's certificate to {own}; use another prefix or schema in \
          the engine's URL, or that cluster's certificate"
     )]
     OtherCluster {
-        /// Whose they are.
+        /// The cluster that the metadata belongs to.
         found: String,
-        /// Who asks.
+        /// The cluster of this process.
         own: ClusterId,
     },
     /// No control process has made the cluster's row yet.
     #[error("the metadata has no cluster yet; start `striate control` on the same engine")]
     NoCluster,
-    /// There is no such site.
+    /// The site does not exist.
     #[error("no such site: {0}; `striate admin site list` lists all sites")]
     NoSuchSite(SiteId),
-    /// The site cannot be what it says.
+    /// The announcement or change contradicts what the metadata knows.
     #[error("{0}")]
     Refused(String),
     /// The store has formats in force that this program does not read.
     #[error(transparent)]
     NeedsNewer(#[from] NeedsNewerProgram),
-    /// Others change the same rows all the time.
+    /// Other processes keep changing the same rows.
     #[error("others change the cluster's members at the same time; try again")]
     Conflict,
     /// The metadata store failed.
@@ -53,20 +53,20 @@ pub enum MembersError {
     Meta(#[from] MetaError),
 }
 
-/// What a site says of itself.
+/// Registration request of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteAnnouncement {
     /// The name in the certificate of its process.
     pub peer: String,
-    /// Its disk's identity.
+    /// Identity of the site's disk.
     pub disk: [u8; 16],
-    /// Its number, if it has one.
+    /// Number of the site, if it has one.
     pub site: Option<SiteId>,
-    /// Where it listens, as others reach it.
+    /// Address at which others reach the site.
     pub address: String,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: String,
-    /// The size of its disk, in bytes.
+    /// Size of the disk, in bytes.
     pub capacity_bytes: u64,
 }
 
@@ -78,15 +78,15 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Those in `meta`.
+    /// Opens the members' rows in `meta`.
     pub fn new(runtime: &'a Runtime, meta: &'a dyn MetaStore) -> Self {
         Self { runtime, meta }
     }
 
-    /// Makes the cluster's row, or finds it made. `profile` chooses the default profile for good.
+    /// Makes the cluster's row, or returns the existing one. A given `profile` becomes the default profile for good.
     ///
     /// # Errors
-    /// When the metadata are another cluster's, and for a profile that this program does not store.
+    /// When the metadata belongs to another cluster, and for a profile that this program does not store.
     pub async fn found(
         &self,
         cluster: ClusterId,
@@ -118,7 +118,7 @@ impl<'a> Members<'a> {
         Err(MembersError::Conflict)
     }
 
-    /// The row of a cluster that is made now. Nobody older has a part in it, so it begins with the newest formats.
+    /// Returns the row of a new cluster. No older program takes part in it, so it starts with the newest formats.
     fn new_cluster(&self, cluster: ClusterId, region: &str) -> Cluster {
         let mut record = Cluster {
             id: cluster.to_string(),
@@ -132,10 +132,10 @@ impl<'a> Members<'a> {
         record
     }
 
-    /// The cluster's row.
+    /// Returns the cluster's row.
     ///
     /// # Errors
-    /// [`MembersError::NoCluster`]; [`MembersError::NeedsNewer`]; or when it is another cluster's.
+    /// [`MembersError::NoCluster`]; [`MembersError::NeedsNewer`]; or when the row is another cluster's.
     pub async fn cluster(&self, own: ClusterId) -> Result<Cluster, MembersError> {
         let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
         let record: Cluster = row.record()?;
@@ -146,7 +146,7 @@ impl<'a> Members<'a> {
         Ok(record)
     }
 
-    /// The sites, retired ones too, in the order of their numbers.
+    /// Returns the sites, including retired ones, in the order of their numbers.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -155,7 +155,7 @@ impl<'a> Members<'a> {
         rows.iter().map(Row::record::<Site>).collect()
     }
 
-    /// All rows with a prefix.
+    /// Returns all rows with a prefix.
     pub(crate) async fn rows(&self, prefix: &[u8]) -> Result<Vec<Row>, MetaError> {
         let (mut rows, mut all) = (Rows::with_prefix(prefix), Vec::new());
         while let Some(page) = rows.next_in(self.meta).await? {
@@ -164,11 +164,11 @@ impl<'a> Members<'a> {
         Ok(all)
     }
 
-    /// Admits a site, or takes note of what has changed of one that is known. Answers its number.
+    /// Admits a site, or records the changes of a known one. Returns its number.
     ///
     /// # Errors
-    /// [`MembersError::Refused`] when its disk belongs to another process, was given up, or has a number that this
-    /// metadata do not know.
+    /// [`MembersError::Refused`] when its disk belongs to another process, was retired, or has a number that this
+    /// metadata does not know.
     pub async fn register(&self, site: &SiteAnnouncement) -> Result<SiteId, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let rows = self.rows(keys::SITES).await?;
@@ -191,7 +191,7 @@ impl<'a> Members<'a> {
         Err(MembersError::Conflict)
     }
 
-    /// Of a site that is known. `None`: somebody else has changed its row.
+    /// Updates the row of a known site. Returns `None` if another process has changed the row.
     async fn update(
         &self,
         row: &Row,
@@ -227,7 +227,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// A new site. `None`: somebody else has taken the number.
+    /// Admits a new site. Returns `None` if another process has taken the number.
     async fn admit(&self, site: &SiteAnnouncement) -> Result<Option<SiteId>, MembersError> {
         if let Some(number) = site.site {
             return Err(MembersError::Refused(format!(
@@ -255,10 +255,10 @@ impl<'a> Members<'a> {
         Ok(self.commit(tx).await?.then_some(SiteId(number)))
     }
 
-    /// Keeps new chunks off a site, or lets them come again. Its chunks stay, and are read.
+    /// Stops new chunks from going to a site, or allows them again. Its chunks stay, and are read.
     ///
     /// # Errors
-    /// [`MembersError::NoSuchSite`]; [`MembersError::Refused`] for a site that was given up.
+    /// [`MembersError::NoSuchSite`]; [`MembersError::Refused`] for a site that is retired.
     pub async fn set_draining(&self, site: SiteId, draining: bool) -> Result<(), MembersError> {
         let key = keys::site(site);
         for _ in 0..MAX_ATTEMPTS {
@@ -275,7 +275,7 @@ impl<'a> Members<'a> {
         Err(MembersError::Conflict)
     }
 
-    /// Makes the default profile that for the number of sites that take chunks, unless somebody chose one.
+    /// Sets the default profile to that for the number of active sites, unless an operator chose one.
     pub(crate) async fn follow_count(&self) -> Result<(), MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
@@ -306,7 +306,8 @@ impl<'a> Members<'a> {
         self.commit(tx).await
     }
 
-    /// `false` when a precondition does not hold. An unknown outcome is asked again with the same id.
+    /// Commits a transaction; returns `false` if a precondition does not hold. An unknown outcome is retried with the
+    /// same id.
     pub(crate) async fn commit(&self, tx: Transaction) -> Result<bool, MetaError> {
         let commit = match self.meta.commit(tx.clone()).await {
             Err(MetaError::UnknownOutcome(_)) => self.meta.commit(tx).await?,

@@ -1,8 +1,9 @@
-//! The rows of sites of the memory tier.
+//! The rows of memory sites.
 //!
-//! They keep nothing that matters, so that none of the services of this crate knows them, and their rows have a prefix of their own: a
-//! program that knows no such tier must not take one for a place of durable chunks. A site is recognised by its certificate and its
-//! address. It registers again and again; the row of one that has not done so for some time goes.
+//! Memory sites keep nothing that must survive, so the services of this crate ignore them, and their rows have a
+//! prefix of their own: a program that knows no memory tier must not mistake one for a place for durable chunks. A
+//! memory site is identified by its certificate and its address. It registers again and again; the row of one that
+//! has not registered for some time is removed.
 
 use std::time::Duration;
 
@@ -12,28 +13,28 @@ use striate_meta::{MetaError, Row, keys};
 
 use crate::membership::members::{MAX_ATTEMPTS, Members, MembersError};
 
-/// A row says within this time when its site registered last.
+/// Resolution of the time of the last registration in a row.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
-/// The row of a site that has not registered for so long goes.
+/// Age of the last registration after which a row is removed.
 const GONE_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// What a site of the memory tier says of itself.
+/// Registration request of a memory site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryAnnouncement {
     /// The name in the certificate of its process.
     pub peer: String,
-    /// Where it listens, as others reach it.
+    /// Address at which others reach the site.
     pub address: String,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: String,
-    /// Its memory, in bytes.
+    /// Memory of the site, in bytes.
     pub bytes: u64,
-    /// Its number, if it has one.
+    /// Number of the site, if it has one.
     pub site: Option<SiteId>,
 }
 
 impl Members<'_> {
-    /// The sites of the memory tier, in the order of their numbers.
+    /// Returns the memory sites, in the order of their numbers.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -42,11 +43,11 @@ impl Members<'_> {
         rows.iter().map(Row::record::<Site>).collect()
     }
 
-    /// Admits a site of the memory tier, or takes note that it is still there. Answers its number. The rows of those that have gone
-    /// are taken down.
+    /// Admits a memory site, or records that a known one is still alive. Returns its number. Also removes the rows of
+    /// sites that are gone.
     ///
     /// # Errors
-    /// When others change the same rows all the time, or the metadata store fails.
+    /// When other processes keep changing the same rows, or the metadata store fails.
     pub async fn register_memory(&self, site: &MemoryAnnouncement) -> Result<SiteId, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let now_ms = self.runtime.wall_time().as_millis() as u64;
@@ -70,7 +71,7 @@ impl Members<'_> {
         Err(MembersError::Conflict)
     }
 
-    /// `None`: somebody else has changed the row.
+    /// Returns `None` if another process has changed the row.
     async fn see_again(
         &self,
         row: &Row,
@@ -88,7 +89,7 @@ impl Members<'_> {
         Ok(is_written.then_some(SiteId(record.id)))
     }
 
-    /// `None`: somebody else has taken the number.
+    /// Returns `None` if another process has taken the number.
     async fn admit_memory(
         &self,
         site: &MemoryAnnouncement,
@@ -96,7 +97,7 @@ impl Members<'_> {
     ) -> Result<Option<SiteId>, MembersError> {
         let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
         let mut cluster: Cluster = row.record()?;
-        // One whose row has gone while control did not hear it is as it was.
+        // A site whose row was removed while control could not be reached keeps its number.
         let own = site.site.map(|own| own.0).filter(|own| *own < cluster.next_site);
         let number = own.unwrap_or(cluster.next_site.max(1));
         cluster.next_site = cluster.next_site.max(number + 1);
@@ -119,7 +120,7 @@ impl Members<'_> {
     async fn take_down(&self, row: &Row) -> Result<(), MetaError> {
         let mut tx = self.transaction();
         tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
-        // If it has come back meanwhile, it stays.
+        // If the site has registered again meanwhile, its row stays.
         self.commit(tx).await.map(drop)
     }
 }

@@ -1,9 +1,9 @@
 //! Membership: the cluster's sites and processes.
 //!
-//! - [`members`]: the cluster's row and those of its sites; [`memory_members`]: those of the memory tier; [`retirement`]: sites that are given
-//!   up for good.
-//! - [`leader`]: which process does what must happen in one place.
-//! - [`upgrade`]: what every process reads, and when newer formats may be written.
+//! - [`members`]: the rows of the cluster and its sites; [`memory_members`]: the rows of memory sites;
+//!   [`retirement`]: giving up sites for good.
+//! - [`leader`]: leader election.
+//! - [`upgrade`]: the formats that every process reads, and when newer ones may be written.
 
 pub mod leader;
 pub mod members;

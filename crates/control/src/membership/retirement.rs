@@ -1,16 +1,17 @@
-//! Giving a site up for good: one that was drained, or whose disk is lost and whose chunks are rebuilt elsewhere.
+//! Retires a site for good: one that was drained, or whose disk is lost and whose chunks are rebuilt elsewhere.
 //!
-//! A site may go when no stripe has a chunk on it. The reverse index says which do: the sets of sites that contain the site, and the
-//! stripes under them. A write that is under way is not there yet, and may be committed at any time. So the site is *closed* first
-//! ([`striate_meta::keys::closed`]), and the own rows of its sets are removed, which every commit that names a stripe under a set
-//! requires. What was not committed before that never is, and what was is found.
+//! A site may be retired when no stripe has a chunk on it. The reverse index finds such stripes through the sets of
+//! sites that contain the site. A write in progress is not in the index yet, and may commit at any time. So the site
+//! is *closed* first ([`striate_meta::keys::closed`]), and the own rows of its sets are removed; every commit that
+//! names a stripe under a set requires the set's row. A write that was not committed before then never is, and one
+//! that was is found.
 //!
-//! The row of a retired site stays, as a tombstone. Because of it a disk that comes back is refused: its chunks are as old as the day it went,
-//! and what was deleted since would be there again. Garbage does not wait for the site. And should a program that knows no closed sites
-//! name it all the same, repair takes the chunk for lost and rebuilds it.
+//! The row of a retired site stays, as a tombstone, so that a disk that comes back is refused: its chunks are stale,
+//! and deleted objects would reappear. Garbage does not wait for the site. And if a program that knows no closed
+//! sites names it all the same, repair counts the chunk as lost and rebuilds it.
 //!
-//! Every step may be the last one. Before the site's row says that it is retired nothing has changed, but that some writes were sent
-//! back; the mark that closes the site counts only as long as its lease.
+//! Every step may be the last one. Until the site's row says that it is retired, nothing has changed except that some
+//! writes were refused; the mark that closes the site counts only as long as its lease.
 
 use std::time::Duration;
 
@@ -23,15 +24,17 @@ use crate::membership::members::{MAX_ATTEMPTS, Members, MembersError};
 use crate::membership::upgrade::{FinalizeError, Gate};
 use crate::named::Named;
 
-/// A site is open again this long after the process that closed it has died.
+/// Time after which a site is open again if the process that closed it has died.
 const CLOSED_FOR: Duration = Duration::from_secs(60);
 
 impl Members<'_> {
-    /// Gives a site up for good. `answers` says whether it did when it was asked a moment ago. One that was given up before stays so.
+    /// Retires a site for good. `answers` says whether it answered when it was polled a moment ago. Does nothing for
+    /// a retired site.
     ///
     /// # Errors
-    /// [`MembersError::NoSuchSite`]; [`MembersError::Refused`] with the cause and the way out while it takes chunks, while anything is
-    /// on it, and while programs run that would not notice; [`MembersError::Conflict`] while somebody else changes the same rows.
+    /// [`MembersError::NoSuchSite`]; [`MembersError::Refused`] while the site takes chunks, while anything is on it,
+    /// and while programs run that would not notice (the message names the cause and the remedy);
+    /// [`MembersError::Conflict`] while another process changes the same rows.
     pub async fn retire(&self, site: SiteId, answers: bool) -> Result<(), MembersError> {
         let row = self.meta.get(&keys::site(site)).await?.ok_or(MembersError::NoSuchSite(site))?;
         let record: Site = row.record()?;
@@ -41,7 +44,7 @@ impl Members<'_> {
             State::Active | State::Draining => {}
         }
         self.refuse_old_programs().await?;
-        // First without closing it, so that no writes are sent back for a site that is plainly in use.
+        // Check before closing the site, so that no writes are refused for a site that is plainly in use.
         self.refuse_named(site, answers).await?;
         let lease = self.meta.grant_lease(CLOSED_FOR).await?.id;
         let retired = self.retire_under(site, &row, lease, answers).await;
@@ -50,13 +53,13 @@ impl Members<'_> {
         {
             tracing::debug!(%site, %error, "a site that was not retired is open again when a lease has ended");
         }
-        // It ends by itself as well.
+        // The lease also expires on its own.
         let _ = self.meta.revoke_lease(lease).await;
         retired?;
         self.follow_count().await
     }
 
-    /// The site's row is still `row`. Under the lease it is closed, fenced, looked at once more, and retired.
+    /// Closes, fences, checks again and retires the site under the lease. Its row must still be `row`.
     async fn retire_under(
         &self,
         site: SiteId,
@@ -70,7 +73,7 @@ impl Members<'_> {
         self.commit_retired(site, row, lease).await
     }
 
-    /// Programs of earlier releases do not look whether a site is closed.
+    /// Refuses while programs of earlier releases run: they do not check whether a site is closed.
     async fn refuse_old_programs(&self) -> Result<(), MembersError> {
         let view = match Gate::new(self.runtime, self.meta).look(Vec::new()).await {
             Ok(view) => view,
@@ -97,7 +100,7 @@ impl Members<'_> {
         }
     }
 
-    /// From now on no row of a set with this site is written.
+    /// Closes the site: from now on no row of a set with it is written.
     async fn close(&self, site: SiteId, lease: LeaseId) -> Result<(), MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let (row, mut closed) = self.closed_sites().await?;
@@ -129,7 +132,8 @@ impl Members<'_> {
         Ok(())
     }
 
-    /// The mark that closes the site has lost its lease, and stays for good with the row that says that the site is retired.
+    /// Retires the site's row. The same transaction clears the lease of the mark that closes the site, so that the
+    /// mark stays for good.
     async fn commit_retired(&self, site: SiteId, row: &Row, lease: LeaseId) -> Result<(), MembersError> {
         let mut record: Site = row.record()?;
         record.set_state(State::Retired);
@@ -137,7 +141,7 @@ impl Members<'_> {
             let (closed_row, mut closed) = self.closed_sites().await?;
             let mark =
                 closed.sites.iter_mut().find(|closed| (closed.site, closed.lease) == (site.0, lease.0));
-            // Somebody has opened it again: this took longer than its lease.
+            // Another process has reopened the site: retiring took longer than the lease.
             let Some(mark) = mark else { return Err(MembersError::Conflict) };
             mark.lease = 0;
             let mut tx = self.transaction();
@@ -149,14 +153,14 @@ impl Members<'_> {
             }
             let now = self.meta.get(&row.key).await?;
             if now.is_none_or(|now| now.version != row.version) {
-                // It has come back, or somebody else has set it to drain or to take chunks.
+                // The site has registered again, or another process has changed its state.
                 return Err(MembersError::Conflict);
             }
         }
         Err(MembersError::Conflict)
     }
 
-    /// Takes the mark away that closes a site.
+    /// Removes the mark that closes a site.
     async fn reopen(&self, site: SiteId, lease: LeaseId) -> Result<(), MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let (row, mut closed) = self.closed_sites().await?;
@@ -185,7 +189,7 @@ fn takes_chunks(site: SiteId) -> MembersError {
     ))
 }
 
-/// What makes a site empty.
+/// Returns advice on how to empty a site.
 fn way_out(answers: bool) -> &'static str {
     match answers {
         true => {

@@ -1,15 +1,15 @@
 //! The upgrade gate: newer formats are written only when every process reads them and an operator says so.
 //!
 //! Every gateway and control process keeps a row that says what its program reads, under a lease ([`ProcessReport`]);
-//! sites say it when they are asked for their status. [`Gate::look`] brings these together with the formats in force and
-//! names who holds the gate. [`Gate::finalize`] puts the newer formats in force, by one compare-and-swap of the cluster's
-//! row: a process that starts meanwhile takes a writer's number from the same row, so that the swap conflicts and
-//! everybody is looked at again.
+//! sites say it in their status. [`Gate::look`] compares these with the formats in force and names the processes that
+//! hold the gate. [`Gate::finalize`] puts the newer formats in force, by one compare-and-swap of the cluster's row. A
+//! process that starts meanwhile takes a writer's number from the same row, so the swap conflicts and all processes
+//! are checked again.
 //!
-//! Programs of release 0.1 report nothing. They are noticed by what they do: one that writes has intents under a lease
-//! that no report names, one that leads has the leader's row. A gateway of release 0.1 that has only read since it
-//! started leaves no trace. It does no harm: the cluster's row then has a schema that it refuses, and so have all rows
-//! in newer formats, so that it answers errors for these and cannot start again.
+//! Programs of release 0.1 report nothing. Their actions give them away: one that writes has intents under a lease
+//! that no report names, and one that leads has the leader's row. A gateway of release 0.1 that has only read since
+//! it started leaves no trace. It does no harm: the cluster's row then has a schema that it refuses, and so have all
+//! rows in newer formats, so it returns errors for these and cannot start again.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -24,31 +24,31 @@ use striate_meta::{
 };
 use striate_runtime::Runtime;
 
-/// A process that is gone counts no more after this time.
+/// Time after which a dead process no longer counts.
 const LEASE_TTL: Duration = Duration::from_secs(30);
-/// Pause between two renewals.
+/// Interval between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// Rows of one scan.
+/// Rows per scan.
 const PAGE: usize = 1_000;
 /// Attempts of the swap.
 const MAX_ATTEMPTS: u32 = 64;
 
-/// The role under which the work of a control process that leads reports.
+/// Role under which the work of a leading control process reports.
 pub const LEADER_ROLE: &str = "leader";
 
-/// A process, and what it reads.
+/// A process, and the formats it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// What it is, for people: `gateway g1`, `site 3`.
+    /// Name of the process for people: `gateway g1`, `site 3`.
     pub who: String,
-    /// Its version; empty if it does not say.
+    /// Version of the program; empty if unknown.
     pub program: String,
-    /// The newest formats that it reads, or why nobody knows.
+    /// The newest formats that it reads, or why they are unknown.
     pub reads: Result<Formats, String>,
 }
 
 impl Reader {
-    /// Why it keeps `target` from being put in force, if it does.
+    /// Returns why the process keeps `target` from being put in force, if it does.
     fn holds(&self, target: Formats) -> Option<String> {
         let program = if self.program.is_empty() { "an older program" } else { &self.program };
         match &self.reads {
@@ -59,24 +59,25 @@ impl Reader {
     }
 }
 
-/// How the gate stands.
+/// State of the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateView {
-    /// The formats in force: what is written.
+    /// The formats in force, which are written.
     pub in_force: Formats,
-    /// What the process that looked reads, and would put in force.
+    /// The newest formats of the inspecting process, which it would put in force.
     pub target: Formats,
-    /// All processes that are known.
+    /// All known processes.
     pub readers: Vec<Reader>,
 }
 
 impl GateView {
-    /// True if there is nothing to put in force.
+    /// Returns whether there is nothing to put in force.
     pub fn is_finalized(&self) -> bool {
         self.in_force.covers(self.target)
     }
 
-    /// Who keeps newer formats from being put in force, and why. Empty: nobody, or there are none.
+    /// Returns the processes that keep newer formats from being put in force, with the reasons. Empty if none does,
+    /// or no newer formats exist.
     pub fn holding(&self) -> Vec<String> {
         if self.is_finalized() {
             return Vec::new();
@@ -88,16 +89,16 @@ impl GateView {
 /// Why newer formats were not put in force.
 #[derive(Debug, thiserror::Error)]
 pub enum FinalizeError {
-    /// Not everybody reads them.
+    /// Some processes do not read the newer formats.
     #[error("not every process reads the newer formats; upgrade these, or stop them for good: {}", .0.join("; "))]
     Held(Vec<String>),
-    /// The metadata know no cluster.
+    /// The metadata has no cluster.
     #[error("the metadata has no cluster yet")]
     NoCluster,
     /// The store needs a newer program than this one.
     #[error(transparent)]
     NeedsNewer(#[from] NeedsNewerProgram),
-    /// Others change the cluster's row all the time.
+    /// Other processes keep changing the cluster's row.
     #[error("others change the cluster's row at the same time; try again")]
     Conflict,
     /// The metadata store failed.
@@ -105,7 +106,7 @@ pub enum FinalizeError {
     Meta(#[from] MetaError),
 }
 
-/// The gate of the store whose metadata these are.
+/// The upgrade gate of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
     runtime: &'a Runtime,
@@ -114,20 +115,20 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// That of the store with the metadata `meta`.
+    /// Creates the gate of the store with the metadata `meta`.
     pub fn new(runtime: &'a Runtime, meta: &'a dyn MetaStore) -> Self {
         Self { runtime, meta, own_writer: None }
     }
 
-    /// As a process looks whose intents stand under `lease`, whether it has reported that or not.
+    /// Marks `lease` as that of the calling process's own intents, whether it has reported it or not.
     pub fn with_writer(self, lease: LeaseId) -> Self {
         Self { own_writer: Some(lease), ..self }
     }
 
-    /// How the gate stands. `others` are readers that have no rows: sites, or the only process of a store.
+    /// Returns the state of the gate. `others` are readers without rows: sites, or the only process of a store.
     ///
     /// # Errors
-    /// When the metadata cannot be read, or know no cluster.
+    /// When the metadata cannot be read, or has no cluster.
     pub async fn look(&self, others: Vec<Reader>) -> Result<GateView, FinalizeError> {
         let cluster: Cluster = self.cluster_row().await?.record()?;
         let mut view = self.look_from(&cluster).await?;
@@ -135,17 +136,18 @@ impl<'a> Gate<'a> {
         Ok(view)
     }
 
-    /// Puts the newest formats of this program in force, if every process reads them; answers those in force then.
-    /// `others` is asked before each attempt, as for [`Gate::look`].
+    /// Puts the newest formats of this program in force if every process reads them; returns the formats then in
+    /// force. Calls `others` before each attempt, for the readers that [`Gate::look`] takes.
     ///
     /// # Errors
-    /// [`FinalizeError::Held`] with all who do not read them; nothing has changed then.
+    /// [`FinalizeError::Held`] with all processes that do not read them; nothing has changed then.
     pub async fn finalize<F>(&self, others: impl Fn() -> F) -> Result<Formats, FinalizeError>
     where
         F: Future<Output = Vec<Reader>>,
     {
         for _ in 0..MAX_ATTEMPTS {
-            // Before everybody is looked at, so that whoever registers meanwhile makes the swap conflict.
+            // Read before the processes are checked, so that a process that registers meanwhile makes the swap
+            // conflict.
             let row = self.cluster_row().await?;
             let mut cluster: Cluster = row.record()?;
             cluster.formats().check_readable(&cluster.needs_release)?;
@@ -184,7 +186,7 @@ impl<'a> Gate<'a> {
         Ok(GateView { in_force: cluster.formats(), target: Formats::NEWEST, readers })
     }
 
-    /// The reports of processes that run.
+    /// Returns the reports of running processes.
     async fn processes(&self) -> Result<Vec<Process>, MetaError> {
         let mut running = Vec::new();
         for (_, process) in self.rows::<Process>(keys::PROCESSES).await? {
@@ -195,7 +197,7 @@ impl<'a> Gate<'a> {
         Ok(running)
     }
 
-    /// A control process that leads and reports nothing.
+    /// Returns a leading control process that does not report.
     async fn silent_leader(&self, processes: &[Process]) -> Result<Option<Reader>, MetaError> {
         let Some(row) = self.meta.get(&keys::leader()).await? else { return Ok(None) };
         let leader: Leader = row.record()?;
@@ -206,7 +208,7 @@ impl<'a> Gate<'a> {
         Ok(Some(silent(format!("the leading control process {}", leader.name))))
     }
 
-    /// Writers that reserve names and that no report names.
+    /// Returns writers with reservations that no report names.
     async fn silent_writers(&self, processes: &[Process]) -> Result<Vec<Reader>, MetaError> {
         let reported = processes.iter().map(|process| process.writer_lease);
         let known: BTreeSet<u64> = reported.chain(self.own_writer.map(|lease| lease.0)).collect();
@@ -239,7 +241,7 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// Removes the rows of processes that are gone.
+    /// Removes the rows of dead processes.
     async fn forget_gone(&self) -> Result<(), MetaError> {
         for (row, process) in self.rows::<Process>(keys::PROCESSES).await? {
             if !self.meta.is_alive(LeaseId(process.lease)).await? {
@@ -270,18 +272,19 @@ fn random_tx(runtime: &Runtime) -> TxId {
     TxId(u128::from(high) << 64 | u128::from(low))
 }
 
-/// Keeps the row that says what this process reads.
+/// Maintains the row that says what this process reads.
 pub struct ProcessReport {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
     process: Process,
     lease: Option<LeaseId>,
-    /// The row as it was written last.
+    /// The row as last written.
     written: Option<Process>,
 }
 
 impl ProcessReport {
-    /// Of the process `name` with this role and version. It reads all that this program reads.
+    /// Creates the report of the process `name` with this role and version. It claims all formats that this program
+    /// reads.
     pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, role: &str, name: &str, program: &str) -> Self {
         let process = Process {
             role: role.to_owned(),
@@ -295,8 +298,8 @@ impl ProcessReport {
         Self { runtime, meta, process, lease: None, written: None }
     }
 
-    /// For ever: writes the row and keeps its lease alive. `writer_lease` answers the lease under which the intents of
-    /// this process stand, if it writes.
+    /// Writes the row and keeps its lease alive until the task is dropped. `writer_lease` returns the lease of this
+    /// process's intents, if it writes.
     pub async fn keep(mut self, writer_lease: impl Fn() -> Option<LeaseId> + Send) {
         let mut said = false;
         if let Err(error) = Gate::new(&self.runtime, self.meta.as_ref()).forget_gone().await {
@@ -448,7 +451,7 @@ mod tests {
         old_cluster(&meta).await;
         let gate = Gate::new(&runtime, meta.as_ref());
         let asked = std::sync::atomic::AtomicU32::new(0);
-        // As release 0.1 registers: it takes a number from the cluster's row, and then reserves names.
+        // Registers like release 0.1: takes a number from the cluster's row, and then reserves names.
         let others = || async {
             if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
                 let lease = meta.grant_lease(Duration::from_secs(1 << 30)).await.unwrap().id;

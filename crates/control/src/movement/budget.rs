@@ -1,29 +1,29 @@
-//! How much is moved for the readers' sake.
+//! The budget of moves that make reads cheaper.
 
 use std::time::Duration;
 
 use striate_runtime::Instant;
 
-/// What may be moved.
+/// Limit on what may be moved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Allowance {
-    /// So many bytes for each byte that requests read.
+    /// This many bytes for each byte that requests read.
     OfTraffic(f64),
-    /// So many chunks in a second, whatever is read (EC-Store §VI-C5 has less than one).
+    /// This many chunks per second, whatever is read (EC-Store §VI-C5 has less than one).
     ChunksPerSecond(f64),
 }
 
-/// Chunks that a rate in chunks saves up at most.
+/// Maximum number of chunks that a rate in chunks accumulates.
 const SAVED_CHUNKS: f64 = 8.0;
-/// A share of the traffic is saved up over so long at most.
+/// Maximum time over which a share of the traffic accumulates.
 const SAVED_OVER: Duration = Duration::from_secs(60);
 
-/// What may be moved now; in bytes or in chunks, as the allowance counts.
+/// What may be moved now, in bytes or in chunks, as the allowance counts.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     allowance: Allowance,
     left: f64,
-    /// When it was last added to, and how many requests there had been. Reports bring them in lumps.
+    /// Time of the last grant, and the number of requests at that time. Reports bring requests in lumps.
     granted: Option<(Instant, u64)>,
 }
 
@@ -32,7 +32,8 @@ impl Budget {
         Self { allowance, left: 0.0, granted: None }
     }
 
-    /// Adds what has become due since the last time. The first time nothing has: nobody knows since when.
+    /// Adds what has accrued since the last grant. The first call adds nothing, because the start of the period is
+    /// unknown.
     pub(super) fn grant(&mut self, now: Instant, requests: u64, request_bytes: f64) {
         let is_of_traffic = matches!(self.allowance, Allowance::OfTraffic(_));
         if is_of_traffic && self.granted.is_some_and(|(_, before)| before == requests) {
@@ -50,8 +51,8 @@ impl Budget {
         self.left = (self.left + granted).min(saved.max(self.left));
     }
 
-    /// One more chunk may be moved. With a share of the traffic the last one may go beyond what is left, which later
-    /// grants make up for.
+    /// Returns whether one more chunk may be moved. With a share of the traffic the last chunk may overdraw the
+    /// budget; later grants make up for it.
     pub(super) fn allows_more(&self) -> bool {
         match self.allowance {
             Allowance::OfTraffic(_) => self.left > 0.0,
@@ -59,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// A chunk of so many bytes was moved.
+    /// Charges a moved chunk of `bytes`.
     pub(super) fn spend(&mut self, bytes: u64) {
         self.left -= match self.allowance {
             Allowance::OfTraffic(_) => bytes as f64,
@@ -67,7 +68,7 @@ impl Budget {
         };
     }
 
-    /// What is left.
+    /// Returns what is left.
     pub(super) fn left(&self) -> f64 {
         self.left
     }
@@ -92,7 +93,7 @@ mod tests {
             assert_eq!(budget.left(), 60.0 * 1_000.0, "a minute's");
             budget.spend(70_000);
             assert!(!budget.allows_more(), "the last chunk may go beyond");
-            // What comes in one lump, as reports do, counts whole.
+            // Traffic that is reported in one lump counts in full.
             runtime.sleep(Duration::from_secs(10)).await;
             budget.grant(runtime.now(), 27_000, 1_000.0);
             assert_eq!(budget.left(), 10_000.0);

@@ -1,5 +1,5 @@
-//! What is moved and why, written down where people see it from every process: chunks in a second, what sites that are emptied
-//! still have, how evenly the sites are loaded over time, and the blocks that are asked for most.
+//! The journal of moves, kept in one row that every process shows: the rate of moves, what sites being emptied still
+//! hold, how evenly the sites are loaded over time, and the hottest blocks.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use super::source::AccessSource;
 use crate::recent::Recent;
 use crate::statistics::SiteStatistics;
 
-/// Pause between two looks.
+/// Interval between two updates.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The imbalance is noted after so many looks: once in a minute.
+/// Updates per sample of the imbalance: one sample a minute.
 const LOOKS_PER_SAMPLE: u32 = 12;
-/// So many of them are kept: two hours of a store whose load changes all the time, more of others.
+/// Maximum number of samples: two hours of a store whose load changes all the time, more of others.
 const SAMPLES: usize = 120;
-/// So many of the hottest blocks are shown.
+/// Number of hottest blocks shown.
 const HOTTEST: usize = 10;
 
-/// Writes down what the movers do.
+/// Records the movers' progress.
 #[derive(Clone, Debug)]
 pub struct MovementJournal {
     rebalancer: Rebalancer,
@@ -42,7 +42,7 @@ struct Counted {
 }
 
 impl MovementJournal {
-    /// Of these movers, and of what they go by.
+    /// Creates the journal of these movers and their inputs.
     pub fn new(
         rebalancer: &Rebalancer,
         optimiser: &Optimiser,
@@ -53,7 +53,7 @@ impl MovementJournal {
         Self { rebalancer, optimiser, statistics: statistics.clone(), source }
     }
 
-    /// Writes for ever. In one process of a cluster, the one that moves.
+    /// Updates the journal until the task is dropped. Run it in the one process of a cluster that moves chunks.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
@@ -101,7 +101,7 @@ impl MovementJournal {
         hot.map(record).collect()
     }
 
-    /// Notes how evenly the sites are loaded, if that is known and has changed.
+    /// Records how evenly the sites are loaded, if that is known and has changed.
     fn sample(&self, stripes: &Stripes, samples: &mut Vec<Sample>) {
         let Some(imbalance) = self.statistics.imbalance() else { return };
         let permille = (imbalance * 1_000.0) as u32;
@@ -121,13 +121,13 @@ impl Counted {
     }
 }
 
-/// What the process before this one has written, whose imbalances go on.
+/// Returns the journal of the previous process; its samples are continued.
 async fn before(stripes: &Stripes) -> Result<MovementWork, StripeError> {
     let row = stripes.meta().get(&keys::movement_work()).await?;
     Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
 }
 
-/// False if it could not be told.
+/// Returns `false` if the journal could not be written.
 async fn tell(stripes: &Stripes, work: &MovementWork) -> bool {
     let mut tx = stripes.transaction();
     tx.put(keys::movement_work(), records::encode(work));

@@ -1,6 +1,6 @@
-//! Moving chunks: one at a time by [`move_chunk`], for space's sake by the [`Rebalancer`], for the readers' by the
-//! [`Optimiser`] (EC-Store §IV-D, §V-B2). What is moved where is decided in `striate_plan::movement`. The [`MovementJournal`]
-//! writes down what they do.
+//! Moves chunks: [`move_chunk`] moves one, the [`Rebalancer`] moves them to balance space, and the [`Optimiser`] to
+//! make reads cheaper (EC-Store §IV-D, §V-B2). `striate_plan::movement` decides what moves where. The
+//! [`MovementJournal`] records their progress.
 
 mod budget;
 mod journal;

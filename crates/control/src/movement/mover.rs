@@ -1,13 +1,17 @@
-//! The chunk mover: one chunk from one site to another (EC-Store §V-B2, design.md §10).
+//! The chunk mover: moves one chunk from one site to another (EC-Store §V-B2, design.md §10).
 //!
-//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record, durably;
-//! (2) have the destination fetch the chunk from its site, compare it with the checksum of the original encoding and store it
-//! under the new generation, or do so for it where the destination cannot fetch it; (3) have the destination verify it from its
-//! medium; (4) compare-and-swap the stripe record, with the reverse index and a garbage row for the old chunk
-//! ([`striate_stripe::StripeChange`]). Readers find one or the other: the old chunk is deleted after a grace that is longer
-//! than any read, and who still has the old location then asks for the new one.
+//! Each step may be the last one before a crash:
+//! 1. Take a new generation from the stripe record, durably.
+//! 2. The destination fetches the chunk from its site, compares it with the checksum of the original encoding and
+//!    stores it under the new generation. If the destination cannot fetch it, this process carries it over.
+//! 3. The destination verifies the chunk from its medium.
+//! 4. Compare-and-swap the stripe record, with the reverse index and a garbage row for the old chunk
+//!    ([`striate_stripe::StripeChange`]).
 //!
-//! A chunk that is missing or damaged where it is named is not moved: its stripe is put in debt, for repair.
+//! Readers find one chunk or the other: the old chunk is deleted after a grace that is longer than any read, and a
+//! reader with the old location then looks up the new one.
+//!
+//! A chunk that is missing or damaged at its recorded place is not moved: its stripe is put in debt, for repair.
 
 use std::ops::ControlFlow;
 
@@ -23,31 +27,31 @@ use striate_stripe::{StripeError, Stripes};
 use crate::repair::state_after;
 use striate_stripe::{Debt, StripeChange};
 
-/// So often a move is tried that loses against other changes of the stripe.
+/// Attempts to move a chunk when other changes of the stripe win.
 const ATTEMPTS: u32 = 4;
 
-/// What became of a move.
+/// Outcome of a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveOutcome {
     /// The chunk is in its new place.
     Moved {
-        /// Its length.
+        /// Bytes of the chunk.
         bytes: u64,
     },
-    /// The stripe is gone, or the chunk is not where it was to be taken from.
+    /// The stripe is gone, or the chunk is not on the site to move it from.
     Outdated,
-    /// The chunk is missing or damaged; the stripe is in debt now.
+    /// The chunk is missing or damaged; the stripe is now in debt.
     LeftToRepair,
-    /// A site did not play its part, or the move would break a rule; in words.
+    /// A site failed, or the move would break a rule; the text says why.
     Refused(String),
-    /// Others kept changing the stripe.
+    /// Other processes kept changing the stripe.
     Contended,
 }
 
 /// Moves one chunk.
 ///
 /// # Errors
-/// When the metadata store fails. The chunk is then where it was, or where it was to be.
+/// When the metadata store fails. The chunk is then in its old or its new place.
 pub fn move_chunk<'a>(
     stripes: &'a Stripes,
     wanted: &'a ChunkMove,
@@ -65,7 +69,7 @@ pub fn move_chunk<'a>(
     })
 }
 
-/// How the chunk's bytes travel.
+/// Path of the chunk's bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// From site to site.
@@ -74,7 +78,7 @@ enum Way {
     Here,
 }
 
-/// `None`: somebody else changed the stripe, or the chunk did not go that way.
+/// Returns `None` if another process changed the stripe, or the bytes cannot take that path.
 async fn attempt(
     stripes: &Stripes,
     mut change: StripeChange<'_>,
@@ -100,7 +104,7 @@ async fn attempt(
                     return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.to))));
                 }
                 tracing::debug!(stripe = %wanted.stripe, %error, "a chunk is moved through this process");
-                // Under a new generation: this one may be there.
+                // Retry under a new generation: a chunk of this one may exist.
                 *way = Way::Here;
                 return Ok(None);
             }
@@ -125,12 +129,12 @@ async fn attempt(
     Ok(None)
 }
 
-/// Whether the destination would take the chunk no more readily from here.
+/// Returns whether the destination would refuse the chunk from this process too.
 fn is_final(error: &SiteError) -> bool {
     matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::Suspect(_) | SiteError::Deadline)
 }
 
-/// Reads the chunk and writes it to its new place. Breaks off with what [`attempt`] is to answer.
+/// Reads the chunk and writes it to its new place. Breaks with the result of [`attempt`].
 async fn carry(
     stripes: &Stripes,
     change: &mut StripeChange<'_>,
@@ -154,8 +158,8 @@ async fn carry(
     Ok(ControlFlow::Continue(()))
 }
 
-/// The destination takes chunks, and the chunk's wide stripe lets it go there. Where the stripe is bound by its own rule, the destination
-/// holds none of its chunks, and its rack not too many (I6).
+/// Checks that the destination takes chunks and that the chunk's wide stripe admits it there. If the stripe is bound
+/// by its own rule, the destination must hold none of its chunks, and the rack must not hold too many (I6).
 fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
     let to = wanted.to;
     if wanted.index < change.record.members.len() {
@@ -184,7 +188,7 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     }
 }
 
-/// Has `to` read what it took of a chunk from its medium.
+/// Has `to` verify a stored chunk from its medium.
 pub(crate) async fn verify_new(
     stripes: &Stripes,
     change: &StripeChange<'_>,
@@ -204,7 +208,8 @@ pub(crate) async fn verify_new(
     }
 }
 
-/// Puts the stripe in debt, unless its record has changed since: then the chunk may have been read where it no longer is.
+/// Puts the stripe in debt, unless its record has changed meanwhile: then the chunk may have been read from an
+/// outdated place.
 async fn leave_to_repair(
     stripes: &Stripes,
     change: &StripeChange<'_>,

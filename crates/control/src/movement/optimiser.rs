@@ -1,13 +1,13 @@
-//! The optimising mover: moves chunks so that reads of blocks that are asked for together ask fewer and less loaded sites
+//! The optimising mover: moves chunks so that reads of blocks requested together ask fewer and less loaded sites
 //! (EC-Store §IV-D, §V-B2).
 //!
-//! Every second it draws candidates from what was asked for ([`AccessSource`]: of this process, or of all
-//! gateways), looks where their chunks are and what the sites bear, plans the best moves that the search finds, each in the
-//! state that those before it leave, and begins them at the same time. Moves under way, and since the sites told their loads, are
-//! part of the state, so that they do not all run to the same idle site.
+//! Every second it draws candidates from the sampled requests ([`AccessSource`]: of this process, or of all gateways)
+//! and looks up where their chunks are and how loaded the sites are. It plans the best moves that the search finds,
+//! each in the state that the earlier ones leave, and starts them concurrently. Moves that are in progress, or whose
+//! effect the sites have not reported yet, are part of the state, so that they do not all go to the same idle site.
 //!
-//! It may move one byte for a hundred that requests read, unless [`Allowance`] says otherwise; what is not used is saved up
-//! for a minute at most. Where nothing is read nothing is moved.
+//! It may move one byte for every hundred that requests read, unless [`Allowance`] says otherwise; an unused budget
+//! accumulates for a minute at most. If nothing is read, nothing is moved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,30 +33,30 @@ use super::underway::{Room, Underway};
 use super::unseen::Unseen;
 use crate::statistics::SiteStatistics;
 
-/// What is moved at the same time. Bytes travel through this process where sites do not reach each other.
+/// Limit on concurrent moves. Bytes travel through this process if sites cannot reach each other.
 const AT_ONCE: Room = Room { stripes: 256, bytes: 256 << 20 };
 
-/// How it is done.
+/// Configuration of the optimising mover.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimiserOptions {
-    /// What a move is worth.
+    /// Value of a move.
     pub objective: Objective,
-    /// How much is moved.
+    /// How much may be moved.
     pub allowance: Allowance,
-    /// Pause between two rounds.
+    /// Interval between two rounds.
     pub every: Duration,
     /// Blocks drawn in a round.
     pub draws: usize,
-    /// Partners of each that count, where the objective goes by pairs of blocks.
+    /// Partners of each block that count, if the objective goes by pairs of blocks.
     pub partners: usize,
-    /// Requests for each that count, where it goes by whole requests.
+    /// Requests of each block that count, if the objective goes by whole requests.
     pub requests: usize,
-    /// δ: chunks that requests ask for beyond a sufficient set, where it is others' requests. The published objective does not
-    /// go by it.
+    /// δ: chunks that requests ask for beyond a sufficient set, if they are not this process's own. The published
+    /// objective ignores it.
     pub extra_reads: usize,
-    /// Requests that must have been sampled before anything is moved.
+    /// Requests that must be sampled before anything is moved.
     pub least_requests: usize,
-    /// When a search ends.
+    /// Limits of a search.
     pub budget: MovementBudget,
 }
 
@@ -77,38 +77,38 @@ impl Default for OptimiserOptions {
     }
 }
 
-/// What it did, since the process began.
+/// Work done since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OptimiserProgress {
-    /// Rounds in which there was something to look at.
+    /// Rounds that found candidates.
     pub rounds: u64,
-    /// Candidate moves that were evaluated.
+    /// Candidate moves evaluated.
     pub evaluated: u64,
-    /// Plans that were made.
+    /// Plans made.
     pub plans: u64,
-    /// The gains that these plans expected (Δ), added up.
+    /// Sum of the gains (Δ) that these plans expected.
     pub gain: f64,
     /// Chunks moved.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of the moved chunks.
     pub bytes: u64,
-    /// Moves that others made needless, or that were refused.
+    /// Moves that other changes made needless, or that were refused.
     pub not_made: u64,
-    /// Chunks that were found missing or damaged, and left to repair.
+    /// Chunks found missing or damaged, and left to repair.
     pub left_to_repair: u64,
-    /// The most memory that a search looked at, in bytes.
+    /// Largest memory of a search state, in bytes.
     pub state_bytes: usize,
-    /// Bytes, or chunks, that may be moved now, as the allowance counts.
+    /// Bytes or chunks that may be moved now, as the allowance counts.
     pub budget: f64,
 }
 
-/// Moves chunks for the readers' sake. A cheap handle.
+/// Moves chunks to make reads cheaper. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Optimiser {
     shared: Arc<Shared>,
 }
 
-/// A move to be made, and its part in what its plan does to the sites' loads.
+/// A planned move, and its share of the load that its plan shifts between sites.
 struct Planned {
     wanted: ChunkMove,
     bytes: u64,
@@ -131,7 +131,7 @@ impl Default for Optimiser {
 }
 
 impl Optimiser {
-    /// With these options.
+    /// Creates an optimiser with these options.
     pub fn new(options: OptimiserOptions) -> Self {
         let shared = Shared {
             options,
@@ -143,29 +143,30 @@ impl Optimiser {
         Self { shared: Arc::new(shared) }
     }
 
-    /// With the usual options, and doing nothing yet.
+    /// Creates a paused optimiser with the default options.
     pub fn paused() -> Self {
         let optimiser = Self::default();
         optimiser.set_paused(true);
         optimiser
     }
 
-    /// What it did.
+    /// Returns the progress so far.
     pub fn progress(&self) -> OptimiserProgress {
         OptimiserProgress { budget: self.shared.budget.lock().left(), ..self.shared.progress.lock().clone() }
     }
 
-    /// Begins no further round, or goes on.
+    /// Pauses, so that no further round starts, or resumes.
     pub fn set_paused(&self, is_paused: bool) {
         self.shared.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Whether it is paused.
+    /// Returns whether it is paused.
     pub fn is_paused(&self) -> bool {
         self.shared.is_paused.load(Ordering::Relaxed)
     }
 
-    /// Runs for ever, by what `source` and the statistics of the sites say. In one process of a cluster.
+    /// Runs until the task is dropped, guided by `source` and the statistics of the sites. Run it in one process of a
+    /// cluster.
     pub fn run(
         self,
         stripes: Stripes,
@@ -183,10 +184,10 @@ impl Optimiser {
         })
     }
 
-    /// One round and all its moves; answers how many chunks it moved.
+    /// Runs one round and all its moves; returns how many chunks it moved.
     ///
     /// # Errors
-    /// When the metadata store fails; the next round goes on.
+    /// When the metadata store fails; the next round continues.
     pub fn round<'a>(
         &'a self,
         stripes: &'a Stripes,
@@ -200,10 +201,10 @@ impl Optimiser {
         })
     }
 
-    /// Plans moves and begins them, beside those that are under way.
+    /// Plans moves and starts them, beside those in progress.
     ///
     /// # Errors
-    /// When the metadata store fails; the next round goes on.
+    /// When the metadata store fails; the next round continues.
     pub async fn begin_round(
         &self,
         stripes: &Stripes,
@@ -223,7 +224,7 @@ impl Optimiser {
         Ok(())
     }
 
-    /// Moves as far as there is `room`, each stripe's in their order, while others are `moving`.
+    /// Plans moves as far as `room` allows while others are `moving`. The moves of each stripe are in order.
     async fn plan_round(
         &self,
         stripes: &Stripes,
@@ -255,7 +256,7 @@ impl Optimiser {
         Ok(stripes.runtime().run_blocking(plan).await)
     }
 
-    /// The best plans one after the other, as far as the budget and the room go.
+    /// Takes the best plans one after the other, as far as the budget and the room allow.
     fn plan(
         &self,
         state: &mut MovementState,
@@ -295,7 +296,8 @@ impl Optimiser {
         all
     }
 
-    /// Makes moves of one stripe until one is not made: then what is known of it is wrong, and the loads stay where they were.
+    /// Makes the moves of one stripe in order. Stops at the first that fails: the plan was based on an outdated view,
+    /// and the remaining loads do not shift.
     async fn make_in_order(self, stripes: Stripes, moves: Vec<Planned>) -> Result<u64, StripeError> {
         let mut made = 0;
         for planned in &moves {
@@ -313,7 +315,7 @@ impl Optimiser {
         Ok(made as u64)
     }
 
-    /// The loads that these moves would have brought stay where they were.
+    /// Reverts the load shifts of moves that were not made.
     fn take_back(&self, now: Instant, moves: &[Planned]) {
         let mut unseen = self.shared.unseen.lock();
         for planned in moves {

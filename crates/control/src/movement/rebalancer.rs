@@ -1,8 +1,8 @@
-//! Drain and rebalance: sites that are drained are emptied, and a new site fills up without a hand.
+//! Drain and rebalance: empties drained sites and fills new ones automatically.
 //!
-//! Looks every now and then how full the sites are, whether anybody reads or not, and moves chunks as
-//! [`striate_plan::movement::Levelling`] says, within a budget of bytes per second of its own. What is on a site is found
-//! through the reverse index, page by page; nothing is kept between two looks, so that it may die at any time.
+//! It checks periodically how full the sites are, whether or not anything is read, and moves the chunks that
+//! [`striate_plan::movement::Levelling`] chooses, within its own budget of bytes per second. The reverse index, read
+//! page by page, says what is on a site. The service keeps no state between two passes, so it may die at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,55 +26,55 @@ use super::room::find_clearing_move;
 use super::throttle::Throttle;
 use crate::rows::Rows;
 
-/// A site that is asked how full it is must answer within this time.
+/// Timeout for a site's report of how full it is.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Sites that are asked at the same time, and chunks that move at the same time.
+/// Number of sites polled concurrently, and of chunks moved concurrently.
 const AT_ONCE: usize = 4;
 /// Stripe rows that are read together.
 const BATCH: usize = 64;
-/// All sites together give in one look what the budget allows in so many seconds.
+/// Length of a pass in seconds of the budget: all sites together give at most this much in one pass.
 const PASS_S: u64 = 60;
-/// Where nothing can be moved, moves are looked for in 1 of 2⁶ looks.
+/// Exponent of the longest back-off: if nothing can be moved, 1 in 2⁶ passes looks for moves.
 const MOST_FRUITLESS: u32 = 6;
 
-/// How it is done.
+/// Configuration of the rebalancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebalanceOptions {
-    /// Bytes of chunks that are moved in a second.
+    /// Bytes of chunks moved per second.
     pub bytes_per_s: u64,
-    /// Pause between two looks.
+    /// Interval between two passes.
     pub look_every: Duration,
 }
 
 impl Default for RebalanceOptions {
-    /// 32 MiB/s: an eighth of what a disk of the slow kind writes, and a terabyte in nine hours.
+    /// 32 MiB/s: an eighth of what a slow disk writes, or a terabyte in nine hours.
     fn default() -> Self {
         Self { bytes_per_s: 32 << 20, look_every: Duration::from_secs(20) }
     }
 }
 
-/// How far it has come, since the process began.
+/// Progress since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RebalanceProgress {
-    /// Looks at the sites.
+    /// Passes over the sites.
     pub looks: u64,
     /// Chunks moved.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of the moved chunks.
     pub bytes: u64,
-    /// Moves that others made needless.
+    /// Moves that other changes made needless.
     pub outdated: u64,
-    /// Chunks that were found missing or damaged, and left to repair.
+    /// Chunks found missing or damaged, and left to repair.
     pub left_to_repair: u64,
-    /// Moves that a site refused, or that others kept from happening.
+    /// Moves that a site refused, or that other changes of the stripe prevented.
     pub refused: u64,
-    /// The last such refusal, in words.
+    /// Reason of the last refusal, as text.
     pub last_refusal: Option<String>,
-    /// Sites that gave something at the last look, and how many bytes they had to give.
+    /// Sites that had chunks to give in the last pass, and how many bytes.
     pub givers: Vec<(SiteId, u64)>,
 }
 
-/// Drains and rebalances. A cheap handle.
+/// Drains and rebalances sites. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Rebalancer {
     shared: Arc<Shared>,
@@ -86,11 +86,11 @@ struct Shared {
     throttle: Throttle,
     progress: Mutex<RebalanceProgress>,
     is_paused: AtomicBool,
-    /// Old chunks that may still be where they were.
+    /// Old chunks that may not have been deleted yet.
     left: Mutex<Vec<Moved>>,
 }
 
-/// A chunk that is elsewhere now.
+/// A chunk that has moved off a site.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     at: Instant,
@@ -106,29 +106,29 @@ impl Default for Rebalancer {
 }
 
 impl Rebalancer {
-    /// With these options.
+    /// Creates a rebalancer with these options.
     pub fn new(options: RebalanceOptions) -> Self {
         let throttle = Throttle::new(options.bytes_per_s);
         let (progress, is_paused, left) = (Mutex::default(), AtomicBool::default(), Mutex::default());
         Self { shared: Arc::new(Shared { options, throttle, progress, is_paused, left }) }
     }
 
-    /// How far it has come.
+    /// Returns the progress so far.
     pub fn progress(&self) -> RebalanceProgress {
         self.shared.progress.lock().clone()
     }
 
-    /// Begins no further move, or goes on. Those under way are finished.
+    /// Pauses, so that no further move starts, or resumes. Moves in progress are finished.
     pub fn set_paused(&self, is_paused: bool) {
         self.shared.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Whether it is paused.
+    /// Returns whether it is paused.
     pub fn is_paused(&self) -> bool {
         self.shared.is_paused.load(Ordering::Relaxed)
     }
 
-    /// Runs for ever. In one process of a cluster at a time; more than one would do no harm.
+    /// Runs until the task is dropped. Run it in one process of a cluster at a time; more than one would do no harm.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (mut patience, mut is_fruitful) = (Patience::default(), false);
@@ -144,7 +144,7 @@ impl Rebalancer {
                 };
                 match levelled {
                     Ok(chunks) => {
-                        // Where nobody has anything to give, looking costs nothing.
+                        // If no site has anything to give, a pass costs nothing.
                         patience.note(chunks > 0 || self.progress().givers.is_empty());
                         is_fruitful = chunks > 0;
                         if is_fruitful {
@@ -159,10 +159,10 @@ impl Rebalancer {
         })
     }
 
-    /// Looks how full the sites are and moves what is to be moved now. Answers how many chunks it moved.
+    /// Checks how full the sites are and makes the moves that are due. Returns how many chunks it moved.
     ///
     /// # Errors
-    /// When the metadata store fails; the next look goes on.
+    /// When the metadata store fails; the next pass continues.
     pub async fn look(&self, stripes: &Stripes) -> Result<u64, StripeError> {
         if self.is_paused() {
             return Ok(0);
@@ -171,7 +171,8 @@ impl Rebalancer {
         self.level(stripes, levelling).await
     }
 
-    /// How full the sites are. What was moved off a site is still on it until the deleter comes by, and is counted as gone.
+    /// Returns how full the sites are. A moved chunk stays on its old site until the deleter removes it, but counts
+    /// as gone.
     async fn levelling(&self, stripes: &Stripes) -> Result<Levelling, StripeError> {
         let mut fills = fills(stripes).await;
         self.forget_deleted(stripes).await?;
@@ -185,8 +186,8 @@ impl Rebalancer {
         Ok(Levelling::new(fills))
     }
 
-    /// Forgets old chunks that have been deleted: no garbage row names them any more. How long that takes depends on how much else is to
-    /// be deleted, but it is longer than the grace.
+    /// Forgets old chunks that have been deleted: no garbage row names them any more. Deletion takes longer than the
+    /// grace; how much longer depends on how much else is to be deleted.
     async fn forget_deleted(&self, stripes: &Stripes) -> Result<(), StripeError> {
         let (now, grace) = (stripes.runtime().now(), stripes.options().garbage_grace);
         let may_be_deleted = |moved: &Moved| now.duration_since(moved.at) >= grace;
@@ -216,8 +217,8 @@ impl Rebalancer {
             progress.chunks
         };
         let mut look = Look { rebalancer: self, stripes, levelling, rng: stripes.runtime().rng() };
-        // A part of what they have to give, and all of them in turn: so that what the takers can take is from each, and
-        // what the sites tell is not too old.
+        // Each pass takes a part of what every giver has, so that the takers' space is shared by all of them and the
+        // sites' reports are not too old.
         let most = (self.shared.options.bytes_per_s * PASS_S / givers.len().max(1) as u64).max(1);
         for (giver, bytes) in givers {
             let part = if look.levelling.is_drained(giver) { bytes } else { bytes.div_ceil(4) };
@@ -244,13 +245,13 @@ impl Rebalancer {
     }
 }
 
-/// When to look for moves again where there were none: twice as late each time, unless the sites change.
+/// Back-off after passes that moved nothing: the interval doubles each time, unless the sites change.
 #[derive(Debug, Default)]
 struct Patience {
     members: Vec<(SiteId, bool, bool)>,
-    /// Looks that are left out.
+    /// Passes left to skip.
     skip: u32,
-    /// Of those that were looked at, one after the other without a move.
+    /// Consecutive passes without a move.
     fruitless: u32,
 }
 
@@ -271,7 +272,7 @@ impl Patience {
     }
 }
 
-/// One look, and what is moved by it.
+/// One pass and its moves.
 struct Look<'a> {
     rebalancer: &'a Rebalancer,
     stripes: &'a Stripes,
@@ -283,7 +284,7 @@ struct Look<'a> {
 type Planned = (ChunkMove, u32);
 
 impl Look<'_> {
-    /// Moves up to `bytes` off a site, and not many more.
+    /// Moves about `bytes` off a site.
     async fn relieve(&mut self, giver: SiteId, bytes: u64) -> Result<(), StripeError> {
         let mut left = bytes;
         let mut placements = Rows::with_prefix(&keys::placements(giver));
@@ -311,7 +312,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Where the chunks of these stripes on `giver` go; takes their lengths from `left`.
+    /// Plans where the chunks of these stripes on `giver` go, and subtracts their lengths from `left`.
     async fn plan(
         &mut self,
         giver: SiteId,
@@ -334,7 +335,7 @@ impl Look<'_> {
         Ok(moves)
     }
 
-    /// `None` if the stripe has no chunk on `giver`, or no site may take it.
+    /// Returns `None` if the stripe has no chunk on `giver`, or no site may take it.
     async fn plan_one(
         &mut self,
         giver: SiteId,
@@ -356,12 +357,14 @@ impl Look<'_> {
         let is_near = |to: &SiteFill| Some(&to.rack) == home.as_ref();
         let to = match wide_of(at) {
             None => draw(&|_| true),
-            // In its rack a member mostly may be anywhere. What must leave asks its wide stripe, and goes farther if need be.
+            // Within its rack a member may usually be anywhere. A chunk that must leave asks its wide stripe, and
+            // goes farther if need be.
             Some((wide, position)) if self.levelling.is_drained(giver) => {
                 let Some(wide) = self.stripes.find(wide).await? else { return Ok(None) };
                 let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site);
                 let to = draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits));
-                // The only site that it may go to may have another chunk of the stripe. Without parities, or where it is dead, that does not bind.
+                // The only site open to it may hold another chunk of the stripe. That does not matter if the stripe
+                // has no parities or is dead.
                 let is_bound = !record.dropped && !record.dead;
                 let to = to.or_else(|| (!is_bound).then(|| draw_beside(&[giver], &admits)).flatten());
                 if to.is_none() && is_bound {
@@ -375,7 +378,7 @@ impl Look<'_> {
         Ok(to.map(|to| (ChunkMove { stripe, index, from: giver, to }, len)))
     }
 
-    /// Moves chunks, some at a time, within the budget. Answers the bytes of those that were not moved.
+    /// Moves chunks concurrently, within the budget. Returns the bytes of those that were not moved.
     async fn run(&mut self, moves: Vec<Planned>) -> Result<u64, StripeError> {
         let mut refused = 0;
         let (rebalancer, stripes) = (self.rebalancer, self.stripes);
@@ -407,7 +410,7 @@ impl Look<'_> {
     }
 }
 
-/// How full the sites are that answer.
+/// Returns how full the sites that answer are.
 async fn fills(stripes: &Stripes) -> Vec<SiteFill> {
     let views: Vec<_> = stripes.sites().into_iter().filter(|view| view.readable).collect();
     let asks = views.into_iter().map(|view| async move {

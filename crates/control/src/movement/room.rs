@@ -1,5 +1,5 @@
-//! Room for a member of a wide stripe that must leave its site, or has lost it: another chunk moves first, of the stripe that it was written
-//! in, or of the wide one.
+//! Makes room for a member of a wide stripe that must leave its site or is lost: another chunk moves first, either of
+//! the member's own stripe or of the wide stripe.
 
 use striate_core::{SiteId, StripeId};
 use striate_plan::movement::ChunkMove;
@@ -7,8 +7,9 @@ use striate_plan::{Candidate, Place, admits_at, clearing_move, draw_order};
 use striate_site::Priority;
 use striate_stripe::{OpenedStripe, StripeChange, StripeError, Stripes, is_hole};
 
-/// The move of another chunk, of the stripe or of its wide stripe, that lets its chunk `member` go where both let it; it is at `position` of
-/// the wide stripe. `None` where no single move does.
+/// Returns a move of another chunk, of the stripe or of its wide stripe, after which chunk `member` may go to a site
+/// that both stripes admit. `position` is the member's position in the wide stripe. `None` if no single move
+/// suffices.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -40,9 +41,9 @@ pub(super) async fn find_clearing_move(
     find_move_in_wide(stripes, &change, member, (wide, position), &takers, is_well).await
 }
 
-/// The move of another chunk of the wide stripe within its rack, to one of `takers`: sites that the wide stripe leaves to the member, and its
-/// own stripe does not. The member may then have that chunk's place, if `is_well` says that the site takes chunks. `None` where there is no
-/// such chunk.
+/// Returns a move of another chunk of the wide stripe within its rack, to one of `takers`: sites that the wide stripe
+/// admits for the member but its own stripe does not. The member may then take that chunk's place, if `is_well` says
+/// that the site takes chunks. `None` if no such chunk exists.
 ///
 /// # Errors
 /// When the metadata store fails.

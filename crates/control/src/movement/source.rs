@@ -1,4 +1,4 @@
-//! Where the optimiser learns what is asked for, and with what.
+//! Source of the optimiser's statistics: which blocks are requested, and with which others.
 
 use striate_plan::{CoAccess, PartitionReads};
 use striate_runtime::Runtime;
@@ -6,17 +6,17 @@ use striate_stripe::{HotBlock, Stripes};
 
 use crate::access::GatheredAccess;
 
-/// The statistics that the optimiser goes by. EC-Store has a service for them, which all clients report to (§V-A).
+/// Statistics that the optimiser uses. EC-Store has a service for them, to which all clients report (§V-A).
 #[derive(Clone, Debug)]
 pub enum AccessSource {
     /// The requests of this process.
     Own(Stripes),
-    /// Those of all gateways, as they report them.
+    /// The requests of all gateways, as they report them.
     Gathered(GatheredAccess),
 }
 
 impl AccessSource {
-    /// Looks at the statistics as they are now.
+    /// Calls `look` with the current statistics.
     pub(super) async fn look<R: Send + 'static>(
         &self,
         runtime: &Runtime,
@@ -31,7 +31,7 @@ impl AccessSource {
         }
     }
 
-    /// The blocks that most requests ask for.
+    /// Returns the most requested blocks.
     pub(super) async fn hottest(&self, runtime: &Runtime, most: usize) -> Vec<HotBlock> {
         match self {
             Self::Own(stripes) => stripes.sampler().hottest(most),
@@ -42,7 +42,7 @@ impl AccessSource {
         }
     }
 
-    /// The partitions that are read most.
+    /// Returns the most-read partitions.
     pub(crate) fn hottest_partitions(&self, runtime: &Runtime, most: usize) -> Vec<PartitionReads> {
         match self {
             Self::Own(stripes) => stripes.sampler().hottest_partitions(most),
@@ -50,7 +50,7 @@ impl AccessSource {
         }
     }
 
-    /// δ: chunks that these requests ask for beyond a sufficient set, where this process knows.
+    /// Returns δ, the chunks that these requests ask for beyond a sufficient set, if this process knows it.
     pub(super) fn extra_reads(&self) -> Option<usize> {
         match self {
             Self::Own(stripes) => Some(stripes.options().read_policy.most_extra_reads()),
@@ -58,7 +58,7 @@ impl AccessSource {
         }
     }
 
-    /// Requests until now, sampled or not. Never less than before.
+    /// Returns the number of requests so far, sampled or not. Never decreases.
     pub(super) fn requests(&self) -> u64 {
         match self {
             Self::Own(stripes) => stripes.requests(),

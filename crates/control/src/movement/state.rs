@@ -1,4 +1,4 @@
-//! What the search for movement plans looks at: drawn blocks, where their chunks are, and what the sites bear.
+//! Input of the search for movement plans: drawn blocks, where their chunks are, and the sites' loads.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ use super::optimiser::OptimiserOptions;
 use super::source::AccessSource;
 use crate::statistics::{SiteLoadView, SiteStatistics};
 
-/// Stripe rows that are read together.
+/// Stripe rows read together.
 const BATCH: usize = 256;
 
-/// A state, and what to look for in it.
+/// A state, and the candidates to search it for.
 pub(super) struct Gathered {
     pub state: MovementState,
     /// Drawn blocks, in the order of the draws.
     pub candidates: Vec<StripeId>,
-    /// Bytes that a request reads, in the mean.
+    /// Mean number of bytes that a request reads.
     pub request_bytes: f64,
 }
 
-/// Draws candidates and finds out what is to be known of them and their partners. `None` when too little was asked for, or
-/// nothing of it is there.
+/// Draws candidates and looks up their stripes and those of their partners. `None` if too few requests were sampled,
+/// or no drawn block exists any more.
 pub(super) async fn gather(
     stripes: &Stripes,
     source: &AccessSource,
@@ -64,7 +64,7 @@ pub(super) async fn gather(
     if found == 0 || totals.requests == 0 {
         return Ok(None);
     }
-    // Blocks are drawn as often as they are asked for.
+    // Blocks are drawn in proportion to their requests.
     let draws: BTreeMap<StripeId, usize> =
         candidates.iter().map(|candidate| (candidate.block, candidate.draws)).collect();
     let of_request = |bytes: &dyn Fn(&MovementBlock) -> f64| {
@@ -80,7 +80,7 @@ pub(super) async fn gather(
     Ok(Some(Gathered { state, candidates, request_bytes }))
 }
 
-/// The stripes of candidates and their partners, those that are still there.
+/// Returns the existing stripes of the candidates and their partners.
 async fn records_of(
     stripes: &Stripes,
     candidates: &[MovementCandidate],
@@ -101,7 +101,7 @@ async fn records_of(
     Ok(records)
 }
 
-/// Candidates with what is known of them, and those that are only partners.
+/// Returns the candidates with their statistics, and blocks that are only partners.
 fn blocks_of<'a>(
     stripes: &Stripes,
     candidates: impl Iterator<Item = &'a MovementCandidate>,
@@ -114,7 +114,7 @@ fn blocks_of<'a>(
     let block = |(&id, record): (&StripeId, &Stripe)| {
         let profile = stripes.profiles().parse(&record.profile).ok()?;
         let code = stripes.code(&profile).ok()?;
-        // What wide stripes protect is cold: it moves when a site is emptied.
+        // Chunks under wide stripes are cold: moving them is left to the rebalancer.
         if record.locations.iter().any(|at| wide_of(at).is_some()) {
             return None;
         }
@@ -134,8 +134,8 @@ fn blocks_of<'a>(
     records.iter().filter_map(block).collect()
 }
 
-/// The sites as they are of late: what moves lasts longer than a queue. One of which no load is known counts as one that does
-/// not answer.
+/// Returns the sites with smoothed loads, because a move outlives a queue. A site without a known load counts as one
+/// that does not answer.
 fn sites(stripes: &Stripes, statistics: &SiteStatistics) -> Vec<MovementSite> {
     let loads: BTreeMap<SiteId, SiteLoadView> =
         statistics.view().into_iter().map(|view| (view.site, view)).collect();

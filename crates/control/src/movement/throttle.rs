@@ -5,21 +5,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 
-/// Lets so many bytes per second through. What was not used is not saved up.
+/// Limits throughput to a number of bytes per second. Unused budget does not accumulate.
 #[derive(Debug)]
 pub(super) struct Throttle {
     bytes_per_s: u64,
-    /// When all that was let through has had its time.
+    /// Time at which everything let through so far is paid for.
     free_at: Mutex<Option<Instant>>,
 }
 
 impl Throttle {
-    /// At least one byte per second.
+    /// Creates a throttle; the rate is at least one byte per second.
     pub(super) fn new(bytes_per_s: u64) -> Self {
         Self { bytes_per_s: bytes_per_s.max(1), free_at: Mutex::default() }
     }
 
-    /// Waits until `bytes` may go.
+    /// Waits until `bytes` may pass.
     pub(super) async fn wait_for(&self, runtime: &Runtime, bytes: u64) {
         let now = runtime.now();
         let begin = {

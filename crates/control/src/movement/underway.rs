@@ -1,7 +1,7 @@
-//! Moves that were begun and have not ended.
+//! Moves in progress.
 //!
-//! Chunks leave slow sites slowly. The next round does not wait for the last of them: it plans with what is under way in its
-//! new place, and leaves those stripes alone.
+//! Chunks leave slow sites slowly. The next round does not wait for the last of them: it plans with moving chunks in
+//! their new places, and leaves their stripes alone.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,11 +14,11 @@ use striate_core::StripeId;
 use striate_plan::movement::ChunkMove;
 use striate_stripe::StripeError;
 
-/// What one stripe's moves came to: how many were made.
+/// Result of one stripe's moves: how many were made.
 pub(super) type Made = Result<u64, StripeError>;
 
-/// Moves under way, of one process that moves. They go on only while this is driven, and where it is dropped they end where
-/// they are, which leaves chunks that nothing names.
+/// Moves in progress of one mover. They advance only while this is driven. Dropping it stops them where they are,
+/// which leaves chunks that nothing names.
 #[derive(Debug, Default)]
 pub struct Underway {
     making: FuturesUnordered<BoxFuture<'static, (StripeId, Made)>>,
@@ -32,17 +32,17 @@ struct OfStripe {
     bytes: u64,
 }
 
-/// How much more may be begun.
+/// Limit on further moves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Stripes whose chunks are moved.
+    /// Stripes whose chunks may move.
     pub stripes: usize,
-    /// Bytes of these chunks. The last one may go beyond.
+    /// Bytes of chunks that may move. The last chunk may exceed it.
     pub bytes: u64,
 }
 
 impl Underway {
-    /// Begins the moves of one stripe.
+    /// Starts the moves of one stripe.
     pub(super) fn begin(
         &mut self,
         stripe: StripeId,
@@ -54,19 +54,19 @@ impl Underway {
         self.making.push(making.map(move |made| (stripe, made)).boxed());
     }
 
-    /// What is left of `all`.
+    /// Returns what is left of `all`.
     pub(super) fn room(&self, all: Room) -> Room {
         let bytes: u64 = self.of_stripes.values().map(|of| of.bytes).sum();
         let stripes = all.stripes.saturating_sub(self.of_stripes.len());
         Room { stripes, bytes: all.bytes.saturating_sub(bytes) }
     }
 
-    /// All moves under way.
+    /// Returns all moves in progress.
     pub(super) fn moves(&self) -> Vec<ChunkMove> {
         self.of_stripes.values().flat_map(|of| &of.moves).copied().collect()
     }
 
-    /// Drives the moves while something else is waited for.
+    /// Drives the moves while waiting for `other`.
     pub async fn during<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = pin!(other);
         loop {
@@ -84,7 +84,7 @@ impl Underway {
         }
     }
 
-    /// Drives the moves to their end, all of them, also when one fails; answers how many were made.
+    /// Drives all moves to their end, even if one fails; returns how many were made.
     ///
     /// # Errors
     /// When the metadata store fails.

@@ -1,8 +1,8 @@
-//! Load that has moved with chunks and that the sites' loads do not show yet.
+//! Load that has moved with chunks but that the sites' reported loads do not show yet.
 //!
-//! A load is known late: a site's meter fades over [`MEMORY`], and each report counts half beside those before it
-//! ([`striate_plan::SiteLoad::smoothed`]). A mover that took what it is told for what is would send one chunk after the other
-//! to the same idle site. Both are linear, so what is not shown yet is known exactly, as two numbers for each site.
+//! Reports lag: a site's meter decays over [`MEMORY`], and each report counts half beside the earlier ones
+//! ([`striate_plan::SiteLoad::smoothed`]). A mover that trusted the reports would send one chunk after the other to
+//! the same idle site. Both effects are linear, so two numbers for each site give exactly what is not shown yet.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use striate_site::load::MEMORY;
 
 use crate::statistics::SiteLoadView;
 
-/// What is not shown yet, for each site.
+/// Load not shown yet, for each site.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
     last: Vec<SiteLoadView>,
     of_sites: BTreeMap<SiteId, Hidden>,
 }
 
-/// Load that came, or went where it is negative.
+/// Load that was added to a site, or removed if negative.
 #[derive(Clone, Copy, Debug)]
 struct Hidden {
-    /// What the site's own meter did not show at that time.
+    /// Load that the site's own meter did not show at `at`.
     unmetered: f64,
     at: Instant,
-    /// What the statistics do not show.
+    /// Load that the statistics do not show.
     unshown: f64,
 }
 
 impl Hidden {
-    /// The meter's memory fades.
+    /// Decays the meter's memory.
     fn fade(&mut self, now: Instant) {
         let since = now.saturating_duration_since(self.at);
         self.unmetered *= (-since.as_secs_f64() / MEMORY.as_secs_f64()).exp();
@@ -39,7 +39,7 @@ impl Hidden {
 }
 
 impl Unseen {
-    /// Just now a move has brought these loads to sites, or taken them off.
+    /// Records that a move has just added these loads to sites, or removed them.
     pub(super) fn note(&mut self, now: Instant, shifts: &[(SiteId, f64)]) {
         for &(site, load) in shifts {
             let none = Hidden { unmetered: 0.0, at: now, unshown: 0.0 };
@@ -50,7 +50,7 @@ impl Unseen {
         }
     }
 
-    /// The statistics are these. Where they are others than the last time, they show more.
+    /// Takes over the current statistics. If they have changed since the last call, they show more of the load.
     pub(super) fn hear(&mut self, now: Instant, loads: Vec<SiteLoadView>) {
         if self.last == loads {
             return;
@@ -62,7 +62,7 @@ impl Unseen {
         self.last = loads;
     }
 
-    /// Each site's load beside what the statistics show.
+    /// Returns the load of each site that the statistics do not show.
     pub(super) fn loads(&self) -> impl Iterator<Item = (SiteId, f64)> + '_ {
         self.of_sites.iter().map(|(site, hidden)| (*site, hidden.unshown))
     }
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// A meter and the statistics beside it: what they show and what is unseen make the load, from the move on.
+    /// From the move on, the load shown by the statistics and the unseen load add up to the real load.
     #[test]
     fn what_is_shown_and_what_is_unseen_are_the_load() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {

@@ -1,8 +1,9 @@
-//! How much of a bucket is packed, lives, is dead and waits: counted in the walk that finds what can be packed.
+//! Figures of a bucket: how much is packed, lives, is dead and waits. The walk that finds objects to pack counts
+//! them.
 //!
-//! Rows say what lives and in which groups. A group's record says what was written into it, so that the rest is dead. Nothing
-//! reads a directory for this. Groups in which nothing lives are not counted: no row leads to them, and the repacker releases them
-//! as soon as it sees their marks.
+//! Rows say what lives and in which groups. A group's record says what was written into it; the difference is dead.
+//! No directory is read for this. Groups in which nothing lives are not counted: no row leads to them, and the
+//! repacker releases them as soon as it sees their marks.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +14,14 @@ use striate_stripe::{StripeError, Stripes, stripe_id};
 
 use crate::packing::PackReport;
 
-/// Records of groups read together.
+/// Group records read together.
 const PAGE: usize = 500;
 
 /// The figures of a bucket while its rows are counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     figures: PackingFigures,
-    /// What lives of each group.
+    /// Living objects of each group.
     groups: BTreeMap<StripeId, Living>,
 }
 
@@ -31,7 +32,7 @@ struct Living {
 }
 
 impl Tally {
-    /// Counts an object that is packed.
+    /// Counts a packed object; ignores others.
     pub(crate) fn see(&mut self, object: &Object) -> Result<(), StripeError> {
         if let Some(Body::Extent(extent)) = &object.body {
             let living = self.groups.entry(stripe_id(&extent.stripe)?).or_default();
@@ -50,7 +51,7 @@ impl Tally {
         }
     }
 
-    /// The figures, when all rows were counted and `packed` was packed meanwhile.
+    /// Returns the figures after all rows were counted. `packed` was packed meanwhile.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -64,7 +65,7 @@ impl Tally {
         for page in ids.chunks(PAGE) {
             let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
             for (id, row) in page.iter().zip(stripes.meta().get_many(&keys).await?) {
-                // Nothing of it lives any more: it was released meanwhile.
+                // Nothing in it lives any more: it was released meanwhile.
                 let Some(row) = row else { continue };
                 add_group(&mut figures, &row.record()?, groups[id]);
             }
@@ -91,7 +92,7 @@ fn add_group(figures: &mut PackingFigures, record: &Stripe, living: Living) {
     figures.dead_bytes += record.packed_bytes.saturating_sub(living.bytes);
 }
 
-/// Adds figures.
+/// Adds `other` to `sum`.
 pub(crate) fn add(sum: &mut PackingFigures, other: &PackingFigures) {
     sum.live_objects += other.live_objects;
     sum.live_bytes += other.live_bytes;

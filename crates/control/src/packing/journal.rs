@@ -1,4 +1,4 @@
-//! What packing has seen and done, written down where people see it from every process.
+//! Progress and results of packing, kept in rows that every process shows.
 
 use bytes::Bytes;
 use striate_core::StripeId;
@@ -17,10 +17,10 @@ use crate::recent::Recent;
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, SealReport};
 
-/// So many groups are named that cannot be seen.
+/// Maximum number of unreadable groups named.
 const NAMED: usize = 20;
 
-/// Writes down what a walk has counted that came to its end, with what was decided about its bucket.
+/// Records what a complete walk has counted, with the decision about its bucket.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -48,14 +48,14 @@ pub(crate) async fn write_bucket(
     Ok(figures)
 }
 
-/// What was written down of what is sealed.
+/// Returns the recorded figures of sealed data.
 async fn sealed_before(stripes: &Stripes, key: &Bytes) -> Result<Option<SealedFigures>, StripeError> {
     let row = stripes.meta().get(key).await?;
     let before: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
     Ok(before.and_then(|before| before.sealed))
 }
 
-/// Writes down what is cold of a bucket, and sealed.
+/// Records a bucket's cold and sealed data.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -85,7 +85,7 @@ pub(crate) async fn write_sealed(
     Ok(())
 }
 
-/// Brings the sums over all buckets up to date, for somebody who has packed beside the service.
+/// Updates the sums over all buckets, for a process that has packed beside the service.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -97,7 +97,7 @@ pub(crate) async fn sum_again(stripes: &Stripes) -> Result<(), StripeError> {
     Ok(())
 }
 
-/// What the service of this process has seen and done.
+/// Progress of this process's packing service.
 #[derive(Debug, Default)]
 pub(crate) struct PackJournal {
     work: PackingWork,
@@ -106,7 +106,7 @@ pub(crate) struct PackJournal {
 }
 
 impl PackJournal {
-    /// Of a service that begins now. What the one before it has counted holds until this one has.
+    /// Starts the journal of a service. The counts of the previous service hold until this one has its own.
     pub(crate) fn begin(&mut self, options: &PackingOptions, now: Instant, before: PackingWork) {
         self.recent.begin(now);
         self.work = PackingWork {
@@ -120,7 +120,7 @@ impl PackJournal {
         };
     }
 
-    /// A walk came from `before` to `now`.
+    /// Records that a walk has progressed from `before` to `now`.
     pub(crate) fn packed(&mut self, at: Instant, before: &PackReport, now: &PackReport) {
         let objects = now.objects - before.objects;
         let bytes = now.bytes - before.bytes;
@@ -130,7 +130,7 @@ impl PackJournal {
         self.recent.add(at, objects, bytes);
     }
 
-    /// All marks were followed; answers how many groups were released.
+    /// Records that all marks were followed; returns how many groups were released.
     pub(crate) fn followed(&mut self, done: &[(StripeId, Repacked)]) -> u64 {
         let are = |what: Repacked| done.iter().filter(move |(_, done)| *done == what);
         let released = are(Repacked::Released).count() as u64;
@@ -141,12 +141,12 @@ impl PackJournal {
         released
     }
 
-    /// All buckets were counted.
+    /// Records that all buckets were counted.
     pub(crate) fn counted(&mut self, sum: PackingFigures, now_unix_ms: u64) {
         (self.work.figures, self.work.counted_unix_ms) = (Some(sum), now_unix_ms);
     }
 
-    /// What is to be told now: `None` where it was told already.
+    /// Returns the journal if it has changed since the last call.
     pub(crate) fn news(&mut self, now: Instant) -> Option<PackingWork> {
         (_, self.work.rate_bytes_per_s) = self.recent.rates(now);
         (self.work != self.told).then(|| {
@@ -156,7 +156,7 @@ impl PackJournal {
     }
 }
 
-/// What was written down last, by this process or another one.
+/// Returns the journal as last published, by this process or another one.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -165,12 +165,12 @@ pub(crate) async fn told(stripes: &Stripes) -> Result<PackingWork, StripeError> 
     Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
 }
 
-/// Writes it down for all to see.
+/// Publishes the journal.
 pub(crate) async fn tell(stripes: &Stripes, work: &PackingWork) {
     put(stripes, keys::packing_work(), records::encode(work)).await;
 }
 
-/// The sum over all buckets. The rows of those that are gone are removed.
+/// Returns the sum over all buckets. Removes the rows of buckets that are gone.
 pub(crate) async fn sum(stripes: &Stripes) -> Result<PackingFigures, StripeError> {
     let mut sum = PackingFigures::default();
     let mut rows = Rows::with_prefix(keys::PACKED_BUCKETS);
@@ -193,7 +193,7 @@ pub(crate) async fn sum(stripes: &Stripes) -> Result<PackingFigures, StripeError
     Ok(sum)
 }
 
-/// Losing it does no harm.
+/// Writes a row. A failure is only logged, because losing the row does no harm.
 async fn put(stripes: &Stripes, key: Bytes, value: Bytes) {
     let mut tx = stripes.transaction();
     tx.put(key, value);

@@ -1,12 +1,13 @@
-//! Packing: small objects that have settled are rewritten, in key order, into partitions that they share (Hu et al., SoCC'17). Objects
-//! of different storage classes share none, so that what becomes of a class becomes of whole partitions.
+//! Packing: rewrites small settled objects, in key order, into shared partitions (Hu et al., SoCC'17). Objects of
+//! different storage classes never share a partition, so that each partition belongs to one class.
 //!
-//! A coding group is written first and its record committed; then rows are switched to it in batches, each only if it is as it
-//! was read. A client that overwrites or deletes an object meanwhile wins: the entry is then dead from the beginning, and the
-//! mark that the record was born with leads the repacker there ([`crate::packing::repacking`]). What rows named before becomes garbage in the
-//! transaction that switches them. The protocol's steps are named P0 to P5 in design.md §10.15.
+//! A coding group is written and its record committed first. Then rows are switched to it in batches, each row only
+//! if it is unchanged since it was read. A client that overwrites or deletes an object meanwhile wins: the entry is
+//! then dead from the start, and the mark that the record is created with leads the repacker to it
+//! ([`crate::packing::repacking`]). What rows named before becomes garbage in the transaction that switches them.
+//! design.md §10.15 names the protocol's steps P0 to P5.
 //!
-//! Here is how a group is written and named; [`crate::packing::walk`] finds the objects.
+//! This module writes and names groups; [`crate::packing::walk`] finds the objects.
 
 pub(crate) mod figures;
 pub(crate) mod journal;
@@ -35,37 +36,41 @@ use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError
 use crate::packing::pace::Pace;
 use crate::packing::switching::{Home, Packed, switch};
 
-/// Objects read together, and their bytes. More would be read little faster, and others wait longer behind them.
+/// Maximum number of objects read together, and their bytes. More would hardly be read faster, and other requests
+/// would wait longer.
 const READ_TOGETHER: usize = 2;
 pub(crate) const READ_BYTES: usize = 1 << 20;
-/// What an object costs a partition besides its bytes and its key.
+/// Bytes that an object takes in a partition besides its data and its key.
 const OVERHEAD: usize = 24;
 
 /// What is packed, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackOptions {
-    /// Objects up to this size, in bytes.
+    /// Maximum size of packed objects, in bytes.
     pub object_max: u64,
-    /// Cold objects up to this size, where a stripe of their own is too short to be sealed.
+    /// Maximum size of packed cold objects whose own stripes are too short to be sealed, in bytes.
     pub cold_object_max: u64,
-    /// Objects that were not changed for so long.
+    /// Time without changes after which an object has settled.
     pub settled_after: Duration,
-    /// A bucket with less than a group that has settled for so long is packed into smaller partitions.
+    /// Time after which settled objects that do not fill a group are packed into smaller partitions.
     pub patience: Duration,
-    /// The length of a partition in bytes, as far as the byte budget allows.
+    /// Length of a partition in bytes, as far as the byte budget allows.
     pub partition_len: u32,
-    /// What would not fill a group of partitions of this length stays as it is.
+    /// Minimum length of a partition in bytes: objects that would not fill a group of such partitions stay as they
+    /// are.
     pub smallest_partition: u32,
-    /// The share of a group's bytes that may be dead before what lives is rewritten.
+    /// Share of a group's bytes that may be dead before its living objects are rewritten.
     pub dead_share: f64,
-    /// The share of the time that goes into groups at most, above 0; the rest are pauses.
+    /// Maximum share of the time spent on groups, above 0; the rest is pauses.
     pub pace: f64,
-    /// A group waits while requests wait at a site, and takes no more than processors have to spare.
+    /// Whether a group waits while requests wait at a site, and takes only spare processor time.
     pub yields: bool,
 }
 
 impl Default for PackOptions {
-    /// Objects up to 256 KiB after an hour, cold ones as far as they fit the smallest partition, partitions of 32 MiB and at least 1, a day of patience, a quarter dead, half of the time.
+    /// Packs objects up to 256 KiB after an hour, and cold ones as far as they fit the smallest partition. Partitions
+    /// have 32 MiB, and at least 1 MiB; the patience is a day, a quarter may be dead, and packing takes half of the
+    /// time.
     fn default() -> Self {
         Self {
             object_max: 256 << 10,
@@ -81,22 +86,22 @@ impl Default for PackOptions {
     }
 }
 
-/// What was packed.
+/// Result of packing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PackReport {
-    /// Groups that were written.
+    /// Groups written.
     pub groups: u64,
-    /// Objects whose rows name them now.
+    /// Objects whose rows now name the groups.
     pub objects: u64,
-    /// Bytes of these.
+    /// Bytes of the packed objects.
     pub bytes: u64,
     /// Bytes of the groups' partitions.
     pub partition_bytes: u64,
-    /// Objects that were written and changed before their rows were switched.
+    /// Objects that were written and then changed before their rows were switched.
     pub overtaken: u64,
-    /// Objects that could not be read, or are not what their rows say.
+    /// Objects that could not be read, or do not match their rows.
     pub unreadable: u64,
-    /// Microseconds that it took to switch the rows.
+    /// Microseconds spent switching rows.
     pub switching_us: u64,
 }
 
@@ -113,27 +118,27 @@ impl PackReport {
     }
 }
 
-/// A group is given up if less than one in so many of its bytes can be read.
+/// Divisor: a group is given up if less than one in this many of its bytes can be read.
 const LEAST_READ: usize = 2;
 
-/// An object that is to be packed.
+/// An object to be packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// The key of its row.
+    /// Key of the object's row.
     pub(crate) key: Bytes,
-    /// Where its bytes are now.
+    /// Current location of its bytes.
     pub(crate) stored: Stored,
-    /// Its storage class: groups are not shared by several.
+    /// Storage class: a group holds objects of one class only.
     pub(crate) class: StorageClass,
 }
 
 impl Candidate {
-    /// Bytes of a partition that it takes at most.
+    /// Returns an upper bound of the bytes that the object takes in a partition.
     pub(crate) fn room(&self) -> usize {
         self.stored.len() as usize + self.key.len() + OVERHEAD
     }
 
-    /// An object that has one stripe of its own.
+    /// Returns the candidate for an object with one stripe of its own; `None` for other objects.
     pub(crate) fn of_row(row: &Row, object: &Object) -> Option<Self> {
         let Some(Body::Blocks(list)) = &object.body else { return None };
         let [block] = list.blocks.as_slice() else { return None };
@@ -142,11 +147,11 @@ impl Candidate {
     }
 }
 
-/// Writes objects, in the order of their keys, into one group and switches their rows to it. Objects that do not fit stay where
-/// they are.
+/// Writes objects, in the order of their keys, into one group and switches their rows to it. Objects that do not fit
+/// stay where they are.
 ///
 /// # Errors
-/// When the group cannot be written or named. It is given up then; rows that were switched stay so.
+/// When the group cannot be written or named. It is then given up; rows that were switched stay switched.
 pub(crate) async fn pack_group(
     stripes: &Stripes,
     packer: &Packer,
@@ -167,7 +172,8 @@ pub(crate) async fn pack_group(
         Ok(packed) => packed,
         Err(error) => return Err(given_up(writer.stop(), error).await),
     };
-    // A group of what little could be read would stay half empty: what was never there is not dead.
+    // A group with only the little that could be read would stay half empty, since missing bytes do not count as
+    // dead.
     let filled: usize = packed.iter().map(|packed| packed.of.room()).sum();
     if packed.is_empty() || filled < wanted / LEAST_READ {
         writer.stop().give_up().await?;
@@ -181,7 +187,7 @@ pub(crate) async fn pack_group(
         return Err(given_up(group, error).await);
     }
     (report.groups, report.partition_bytes) = (1, group.partition_bytes());
-    // Nothing of it is in memory any more.
+    // Nothing of the group is in memory any more.
     drop(share);
     pace.rest().await;
     let (before, mut rest) = (report.objects, &packed[..]);
@@ -204,8 +210,8 @@ pub(crate) async fn pack_group(
     Ok(report)
 }
 
-/// Gives a group up because of `error`. Where that fails too, the answer is why: the packer is then to be closed, so that the
-/// group's reservation ends and the collector decides.
+/// Gives up a group because of `error` and returns `error`. If that fails too, returns the failure: the packer must
+/// then be closed, so that the group's reservation ends and the collector decides.
 async fn given_up(group: CodingGroup<'_>, error: StripeError) -> StripeError {
     let id = group.id();
     let Err(failure) = group.give_up().await else { return error };
@@ -232,7 +238,7 @@ async fn fill(
             };
             if !partition.fits(&of.key, of.stored.len() as usize) {
                 if partition.is_empty() {
-                    // It is larger than a partition.
+                    // The object is larger than a partition.
                     continue;
                 }
                 writer.add(partition).await?;
@@ -260,7 +266,7 @@ async fn fill(
     Ok(packed)
 }
 
-/// Objects that are read together.
+/// Divides objects into batches that are read together.
 pub(crate) fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
     let (mut batches, mut bytes) = (vec![Vec::new()], 0);
     for candidate in candidates {
@@ -276,7 +282,8 @@ pub(crate) fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
     batches
 }
 
-/// The bytes of objects; `None` for one that cannot be read, because it was replaced, or that is not what its row says.
+/// Reads the bytes of objects; `None` for one that cannot be read because it was replaced, or that does not match its
+/// row.
 pub(crate) async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Bytes>>> {
     let spans: Vec<Span> = candidates.iter().map(|of| Span::whole(of.stored.clone())).collect();
     let mut found = vec![None; spans.len()];
@@ -297,7 +304,7 @@ pub(crate) async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Opt
     found
 }
 
-/// The extent that a row names in a stripe, if it does, and the object's storage class.
+/// Returns the extent that a row names in a stripe, if it does, with the object's storage class.
 pub(crate) fn extent_in(row: &Row, stripe: StripeId) -> Result<Option<(Extent, StorageClass)>, StripeError> {
     let object: Object = row.record()?;
     let class = object.class();

@@ -1,7 +1,9 @@
-//! How fast groups are written: a share of the time, in short steps, and no more than processors have to spare.
+//! The pace at which groups are written: a share of the time, in short steps, and no more than the processors have to
+//! spare.
 //!
-//! A group written in one go would delay every request that comes meanwhile. While processors are busy there are therefore
-//! pauses between its steps. The pause at its end, when it holds no memory any more, keeps the share of the time over all.
+//! A group written in one go would delay every request that arrives meanwhile. So while processors are busy, there
+//! are pauses between its steps. The pause at its end, when it no longer holds memory, keeps the overall share of the
+//! time.
 
 use std::time::Duration;
 
@@ -10,26 +12,26 @@ use striate_stripe::Stripes;
 
 use crate::packing::PackOptions;
 
-/// A group takes this share of the time at least, however busy processors are.
+/// Minimum share of the time for a group, however busy the processors are.
 const LEAST_SHARE: f64 = 0.1;
-/// Timers are no finer.
+/// Resolution of timers.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// See the module's documentation.
+/// Paces the work on one group; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Pace<'a> {
     stripes: &'a Stripes,
-    /// Shares of the time: within a group, and over all.
+    /// Shares of the time: within a group, and overall.
     within: f64,
     over_all: f64,
-    /// When the work began, when its last step did, and how long steps took.
+    /// Start of the work, start of the current step, and the time spent in steps.
     began: Instant,
     step: Instant,
     worked: Duration,
 }
 
 impl<'a> Pace<'a> {
-    /// Begins with the first step.
+    /// Starts with the first step.
     pub(crate) fn new(stripes: &'a Stripes, processors: &Processors, options: &PackOptions) -> Self {
         let spare = if options.yields { 1.0 - processors.busy() } else { 1.0 };
         let now = stripes.runtime().now();
@@ -43,13 +45,13 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Begins only now: what came before was no work.
+    /// Restarts the clock: the time before was not work.
     pub(crate) fn begin(&mut self) {
         self.began = self.stripes.runtime().now();
         self.step = self.began;
     }
 
-    /// Ends a step, and pauses as long as it asks for; not while somebody waits for memory, of which the group holds some.
+    /// Ends a step and pauses as long as it demands, unless a request waits for memory, since the group holds some.
     pub(crate) async fn rest(&mut self) {
         self.end_step();
         if self.stripes.budget().view().waiting == 0 {
@@ -57,7 +59,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Ends the last step, and pauses for the share over all.
+    /// Ends the last step, and pauses for the overall share.
     pub(crate) async fn end(&mut self) {
         self.end_step();
         self.pause(self.within.min(self.over_all)).await;

@@ -1,13 +1,14 @@
-//! Cold objects take the places of dead ones in a sealed group, whose partitions change in place (P6).
+//! Refilling: cold objects take the places of dead ones in a sealed group, whose partitions change in place (P6).
 //!
-//! To rewrite a worn group would take its partitions out of their wide stripes, and the data that lives, three quarters of it, would be
-//! written, and sealed, again. What lives in *another* worn group is written into its dead ranges instead: that group then goes, and this
-//! one is full again.
+//! Rewriting a worn group would take its partitions out of their wide stripes, and the living data, three quarters of
+//! the group, would be written and sealed again. Instead, the living objects of *another* worn group are written into
+//! the dead ranges of this one: the other group is released, and this one is full again.
 //!
-//! A range is overwritten only if no object has had it for the grace, which is longer than any read. A mark says when something died last:
-//! each death puts it. As long as it stays the same ([`Quiet`]), nothing has died, and the close of a change requires that it still does. It
-//! cannot have come to life either: rows are switched to a range only together with the mark, and by the content version in which it was
-//! given to them ([`crate::packing::switching`]).
+//! A range is overwritten only if no object has used it for the grace, which is longer than any read. The mark tells
+//! when something last died, because each death puts it. As long as the mark is unchanged ([`Quiet`]), nothing has
+//! died, and closing a change requires that it is still unchanged. Nothing can have come to life either: rows are
+//! switched to a range only together with the mark, and by the content version in which the range was given to them
+//! ([`crate::packing::switching`]).
 //!
 //! The directory changes with the objects. Dead entries stay in it as long as their bytes do, so that they count.
 
@@ -26,38 +27,38 @@ use crate::packing::repacking::Look;
 use crate::packing::switching::{Home, Packed, switch};
 use crate::packing::{Candidate, READ_BYTES, read, together};
 
-/// A change is worth its new generations from this part of a partition on: one in so many.
+/// Divisor: a change must fill at least one in this many of a partition's bytes to be worth new generations.
 const LEAST_SHARE: u32 = 8;
-/// Most holes of a partition that are filled in one change.
+/// Maximum number of holes of a partition filled in one change.
 const MOST_HOLES: usize = 512;
-/// After so many graces a group is rewritten in which something dies all the time.
+/// Graces after which a group in which something keeps dying is rewritten.
 const PATIENCE: u32 = 10;
 
-/// Since when nothing has died in marked groups, as this process has seen.
+/// Since when nothing has died in marked groups, as observed by this process.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet(HashMap<StripeId, Seen>);
 
 #[derive(Debug)]
 struct Seen {
     mark: Revision,
-    /// When this mark was seen first, and when any was.
+    /// When this mark was first seen, and when any mark was.
     since: Instant,
     first: Instant,
 }
 
-/// What is to become of a worn group.
+/// Treatment of a worn group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worn {
     /// Cold objects may take the places of dead ones.
     Refilled,
-    /// What lives in it is written elsewhere.
+    /// Its living objects are written elsewhere.
     Rewritten,
-    /// It is looked at again: something may have died just now.
+    /// It is looked at again later: something may have died just now.
     Waits,
 }
 
 impl Quiet {
-    /// What is to become of a worn group, by a look.
+    /// Decides how to treat a worn group.
     pub(crate) fn judge(&mut self, stripes: &Stripes, id: StripeId, look: &Look) -> Worn {
         if !is_refillable(&look.record) {
             self.0.remove(&id);
@@ -76,29 +77,29 @@ impl Quiet {
         }
     }
 
-    /// Forgets all but these.
+    /// Forgets all groups but those that `is_marked`.
     pub(crate) fn retain(&mut self, is_marked: impl Fn(StripeId) -> bool) {
         self.0.retain(|&id, _| is_marked(id));
     }
 }
 
-/// Whether partitions of a group can change in place: wide stripes alone protect it, and nobody reads it often.
+/// Returns whether partitions of a group can change in place: only wide stripes protect it, and it is not hot.
 fn is_refillable(record: &Stripe) -> bool {
     record.dropped && !record.dead && record.copies.is_empty()
 }
 
-/// What became of candidates for a group's dead ranges.
+/// Result of refilling a group.
 pub(crate) struct Refilled {
-    /// Those that are still to be written.
+    /// Candidates that are not written yet.
     pub(crate) left: Vec<Candidate>,
-    /// So many partitions have changed.
+    /// Number of partitions changed.
     pub(crate) partitions: usize,
 }
 
-/// Writes objects into the dead ranges of a group, partition after partition, and switches their rows to it.
+/// Writes objects into the dead ranges of a group, one partition after the other, and switches their rows to it.
 ///
 /// # Errors
-/// When the metadata store fails. What was written then and not named is dead, and the mark leads there.
+/// When the metadata store fails. Bytes that were written but not named are then dead, and the mark leads to them.
 pub(crate) async fn refill(
     stripes: &Stripes,
     id: StripeId,
@@ -109,7 +110,7 @@ pub(crate) async fn refill(
     let k = stripes.code_of(&look.record)?.k();
     let (mut refilled, mut packed) = (Refilled { left: candidates, partitions: 0 }, Vec::new());
     for index in 0..k as u32 {
-        // What a partition changes in is in memory, and once more when it is sent in one piece.
+        // The changes of a partition are in memory, and once more while they are sent in one piece.
         let share = stripes.memory_for(2 * look.record.chunk_len as usize + READ_BYTES).await;
         let filling = Filling::plan(look, index, &mut refilled.left);
         if filling.len() < u64::from(look.record.chunk_len / LEAST_SHARE) {
@@ -139,9 +140,9 @@ pub(crate) async fn refill(
 /// A range of a partition in which nothing lives.
 struct Hole {
     start: u32,
-    /// Where the last object in it ends,
+    /// End of the last object in the hole.
     filled: u32,
-    /// and where the next one begins.
+    /// Start of the next object.
     next: u32,
     end: u32,
 }
@@ -151,26 +152,26 @@ struct Filling<'a> {
     index: u32,
     len: u32,
     holes: Vec<Hole>,
-    /// What lives in it, and what is dead.
+    /// Living and dead entries of the partition.
     live: Vec<PartitionEntry>,
     dead: Vec<&'a PartitionEntry>,
-    /// Where the last object ends, and the most that the directory of all objects takes.
+    /// End of the last object, and the maximum length of the directory of all objects.
     objects_end: u32,
     directory_room: usize,
-    /// Objects, each with its offset.
+    /// Objects with their offsets.
     placed: Vec<(Candidate, u32)>,
 }
 
-/// What became of a filling.
+/// Outcome of writing a filling.
 enum Written {
-    /// It is there; rows are to be switched to it.
+    /// It is stored; rows must be switched to it.
     Named(Vec<Packed>),
     /// Nothing has changed.
     NotNow(Vec<Candidate>),
 }
 
 impl<'a> Filling<'a> {
-    /// Finds places for some of the candidates, which are taken out: the largest first.
+    /// Places some of the candidates, the largest first, and removes them from the list.
     fn plan(look: &'a Look, index: u32, candidates: &mut Vec<Candidate>) -> Self {
         let live = look.live.iter().filter_map(|of| match &of.stored {
             Stored::Extent(at) if at.index == index => {
@@ -201,7 +202,7 @@ impl<'a> Filling<'a> {
         this
     }
 
-    /// Between what lives, and behind it.
+    /// Finds the holes between living objects and behind them.
     fn find_holes(&mut self) {
         let mut live: Vec<(u32, u32)> = self.live.iter().map(|of| (of.offset, of.offset + of.len)).collect();
         live.sort_unstable();
@@ -212,14 +213,14 @@ impl<'a> Filling<'a> {
             }
             self.objects_end = self.objects_end.max(if start < self.len { end } else { 0 });
         }
-        // The longest ones: many short ones would be many windows.
+        // Keep the longest ones: many short ones would be many windows.
         self.holes.sort_by_key(|hole| std::cmp::Reverse(hole.end - hole.start));
         self.holes.truncate(MOST_HOLES);
         self.holes.sort_by_key(|hole| hole.start);
         self.directory_room += self.live.iter().map(|of| entry_room(&of.key)).sum::<usize>();
     }
 
-    /// Where an object goes: into the first hole that it fits, so that the directory still does.
+    /// Places an object in the first hole that it fits, if the directory still fits too. Returns its offset.
     fn place(&mut self, candidate: &Candidate) -> Option<u32> {
         let (len, room) = (candidate.stored.len(), self.directory_room + entry_room(&candidate.key));
         let objects_end = self.objects_end;
@@ -236,7 +237,7 @@ impl<'a> Filling<'a> {
         Some(offset)
     }
 
-    /// Bytes of its objects.
+    /// Returns the bytes of its objects.
     fn len(&self) -> u64 {
         self.placed.iter().map(|(of, _)| u64::from(of.stored.len())).sum()
     }
@@ -276,7 +277,7 @@ impl<'a> Filling<'a> {
             content_version,
             new,
             besides: &|stripe: &mut Stripe, tx: &mut Transaction| {
-                // Nothing has died, or come to life, since the look.
+                // Requires that nothing has died or come to life since the look.
                 tx.require_unchanged(look.mark.key.clone(), Some(&look.mark));
                 stripe.packed_objects = stripe.packed_objects.saturating_add_signed(more.0);
                 stripe.packed_bytes = stripe.packed_bytes.saturating_add_signed(more.1);
@@ -288,8 +289,8 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// Reads the objects; answers them with their new extents, of this stripe and content version, and what holes are to have. One that
-    /// cannot be read stays where it is.
+    /// Reads the objects. Returns them with their new extents, of this stripe and content version, and the new bytes
+    /// of the holes. An object that cannot be read stays where it is.
     async fn gather(
         &mut self,
         stripes: &Stripes,
@@ -297,7 +298,7 @@ impl<'a> Filling<'a> {
         pace: &mut Pace<'_>,
     ) -> (Vec<Packed>, Vec<NewBytes>) {
         let filled = self.holes.iter().filter(|hole| hole.filled > hole.start);
-        // Not up to where a next object would start: the directory may.
+        // A buffer does not reach to where a next object would start: the directory may start before.
         let mut buffers: Vec<(u32, BytesMut)> =
             filled.map(|hole| (hole.start, BytesMut::zeroed((hole.filled - hole.start) as usize))).collect();
         let mut packed = Vec::with_capacity(self.placed.len());
@@ -323,8 +324,8 @@ impl<'a> Filling<'a> {
         (packed, new.collect())
     }
 
-    /// The directory of what lives now, and of what is dead and still there if it has room, with the footer; and of how many dead objects
-    /// with how many bytes.
+    /// Returns the new directory with the footer, and the number and bytes of the dead objects in it. It lists what
+    /// lives now and, if there is room, what is dead and not overwritten.
     fn tail(&self, new: &[NewBytes]) -> Option<(NewBytes, (u64, u64))> {
         let is_there = |entry: &&&PartitionEntry| {
             let end = entry.offset + entry.len;
@@ -342,7 +343,8 @@ impl<'a> Filling<'a> {
         with(&dead).or_else(|| with(&[]))
     }
 
-    /// By how much the objects that a directory lists become more, and their bytes, when of the dead ones these are still `listed`.
+    /// Returns how the number of objects that a directory lists changes, and their bytes, if these dead ones are
+    /// still `listed`.
     fn more_packed(&self, packed: &[Packed], listed: (u64, u64)) -> (i64, i64) {
         let added: u64 = packed.iter().map(|packed| u64::from(packed.extent.len)).sum();
         let dead: u64 = self.dead.iter().map(|entry| u64::from(entry.len)).sum();

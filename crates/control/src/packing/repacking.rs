@@ -1,9 +1,9 @@
-//! Repacking: space of dead objects comes back from partitions that others still live in.
+//! Repacking: reclaims the space of dead objects from partitions in which others still live.
 //!
-//! *Rows decide what lives.* A mark says that something in a stripe may be dead. The repacker follows it: it reads the directories,
-//! then the rows that they name. An entry lives while the row under its key names exactly this extent. From the moment at which the
-//! group's reservation is seen gone nothing of it can come to life, so that “dead when read” stays true (R1 to R4 of the
-//! protocol in design.md §10.15).
+//! *Rows decide what lives.* A mark says that something in a stripe may be dead. The repacker follows it: it reads
+//! the directories, then the rows that they name. An entry lives while the row under its key names exactly this
+//! extent. Once the group's reservation is seen to be gone, nothing in it can come to life, so that “dead when read”
+//! stays true (R1 to R4 of the protocol in design.md §10.15).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -22,64 +22,66 @@ use crate::packing::rewriting::Rewriting;
 use crate::packing::{Candidate, PackOptions, extent_in};
 use crate::rows::Rows;
 
-/// Rows of a stripe's objects read together.
+/// Object rows of a stripe read together.
 const PAGE: usize = 500;
 
-/// What was done about a marked stripe.
+/// Outcome for a marked stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repacked {
-    /// Its group is being written, its record changed, or something lives in it still: it is looked at again.
+    /// Its group is being written, its record changed, or something in it still lives: the next pass looks again.
     Later,
-    /// It is dense enough: the mark is gone.
+    /// It is dense enough: the mark was removed.
     Kept,
-    /// Nothing lived: it is garbage, or will be when it has left the wide stripes that it is in.
+    /// Nothing lived: it is garbage, or will be once it has left its wide stripes.
     Released,
-    /// A directory cannot be read: it stays until that is repaired.
+    /// A directory cannot be read: the stripe stays until that is repaired.
     Unreadable,
 }
 
-/// How much of packed stripes lives.
+/// Living and dead objects of packed stripes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Liveness {
-    /// Objects that live, and their bytes.
+    /// Living objects.
     pub live_objects: u64,
-    /// Bytes of these.
+    /// Bytes of the living objects.
     pub live_bytes: u64,
-    /// Objects that are dead.
+    /// Dead objects.
     pub dead_objects: u64,
-    /// Bytes of these.
+    /// Bytes of the dead objects.
     pub dead_bytes: u64,
 }
 
 impl Liveness {
-    /// The share of the objects' bytes that is dead.
+    /// Returns the share of the objects' bytes that is dead.
     pub fn dead_share(&self) -> f64 {
         self.dead_bytes as f64 / (self.dead_bytes + self.live_bytes).max(1) as f64
     }
 }
 
-/// Told after each marked stripe what was done until then; ends it by `Break`.
+/// Progress callback, called after each marked stripe with all outcomes so far; `Break` ends the pass.
 pub(crate) type TellDone<'a> = &'a mut (dyn FnMut(&[(StripeId, Repacked)]) -> ControlFlow<()> + Send);
 
-/// What a look found (R1).
+/// Result of looking at a marked stripe (R1).
 pub(crate) struct Look {
     pub(crate) mark: Row,
     row: Row,
     pub(crate) record: Stripe,
-    /// What lives, in the order of the directories, and what is dead, each with its partition.
+    /// Living objects in the order of the directories, and dead entries, each with its partition.
     pub(crate) live: Vec<Candidate>,
     pub(crate) dead: Vec<(u32, PartitionEntry)>,
     pub(crate) found: Liveness,
 }
 
-/// Follows marks again and again: knows since when nothing has died in a group, and so which ones may be refilled in place.
+/// Follows marks repeatedly. It remembers since when nothing has died in a group, and so which groups may be refilled
+/// in place.
 #[derive(Debug, Default)]
 pub struct Repacker {
     quiet: Quiet,
 }
 
 impl Repacker {
-    /// As [`repack_marked`]. Sealed groups that are worn are refilled by what lives in others, when nothing has died in them for the grace.
+    /// Like [`repack_marked`], but living objects of other groups refill worn sealed groups in which nothing has died
+    /// for the grace.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -92,10 +94,10 @@ impl Repacker {
         self.repack_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
     }
 
-    /// As [`Repacker::repack`]; `tell` is told as by [`repack_marked_while`].
+    /// Like [`Repacker::repack`]; calls `tell` like [`repack_marked_while`].
     ///
     /// # Errors
-    /// When the metadata store fails, or what lives cannot be rewritten.
+    /// When the metadata store fails, or living objects cannot be rewritten.
     pub(crate) async fn repack_while(
         &mut self,
         stripes: &Stripes,
@@ -118,7 +120,7 @@ impl Repacker {
     }
 }
 
-/// Looks at all marked stripes and gives back the space of what is dead. Answers what was done, by stripes.
+/// Looks at all marked stripes and reclaims the space of dead objects. Returns the outcome for each stripe.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -130,10 +132,10 @@ pub async fn repack_marked(
     repack_marked_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
 }
 
-/// As [`repack_marked`]; `tell` is told after each stripe what was done until then, and ends it by `Break`.
+/// Like [`repack_marked`]; calls `tell` after each stripe with all outcomes so far. `Break` ends the pass.
 ///
 /// # Errors
-/// When the metadata store fails, or what lives cannot be rewritten.
+/// When the metadata store fails, or living objects cannot be rewritten.
 pub(crate) async fn repack_marked_while(
     stripes: &Stripes,
     packer: &Packer,
@@ -143,7 +145,7 @@ pub(crate) async fn repack_marked_while(
     follow_marks(stripes, packer, options, None, tell).await
 }
 
-/// Looks at all marked stripes. Without knowing for how long they were quiet none is refilled.
+/// Looks at all marked stripes. Refills none if `quiet` is `None`.
 async fn follow_marks(
     stripes: &Stripes,
     packer: &Packer,
@@ -184,7 +186,7 @@ async fn follow_marks(
     Ok(done)
 }
 
-/// Looks at groups whose live objects were written elsewhere.
+/// Looks again at groups whose living objects were written elsewhere.
 async fn look_again(
     stripes: &Stripes,
     rewritten: Vec<StripeId>,
@@ -194,17 +196,17 @@ async fn look_again(
     for id in rewritten {
         done.push(match look_at(stripes, id, options).await? {
             LookedAt::Done(what) => (id, what),
-            // Some of it was overtaken, or did not fit.
+            // Some objects were overtaken, or did not fit.
             LookedAt::Worn(_) => (id, Repacked::Later),
         });
     }
     Ok(())
 }
 
-/// What a look at a marked stripe came to.
+/// Outcome of looking at a marked stripe.
 enum LookedAt {
     Done(Repacked),
-    /// What lives is to be rewritten.
+    /// The living objects must be rewritten.
     Worn(Box<Look>),
 }
 
@@ -231,7 +233,7 @@ fn look_at<'a>(
             return Ok(LookedAt::Worn(Box::new(look)));
         }
         let mut tx = stripes.transaction();
-        // What was written into it since the look may be dead.
+        // Entries written into it since may be dead.
         tx.require_unchanged(look.row.key.clone(), Some(&look.row));
         tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
         Ok(LookedAt::Done(match stripes.meta().commit(tx).await? {
@@ -241,7 +243,7 @@ fn look_at<'a>(
     })
 }
 
-/// How much of a packed stripe lives.
+/// Returns how much of a packed stripe lives; `None` if the stripe is gone.
 ///
 /// # Errors
 /// When the metadata store fails, or a directory cannot be read.
@@ -251,8 +253,8 @@ pub async fn liveness(stripes: &Stripes, id: StripeId) -> Result<Option<Liveness
     Ok(Some(find_live(stripes, id, &record).await?.found))
 }
 
-/// R1: the mark, the reservation and the record from one state; then the directories, then their rows. `None` while the
-/// reservation stands, or where there is nothing to look at.
+/// R1: reads the mark, the reservation and the record from one state; then the directories, then their rows. `None`
+/// while the reservation exists, or if the mark or the record is gone.
 async fn look(stripes: &Stripes, id: StripeId) -> Result<Option<Look>, StripeError> {
     let wanted = [keys::mark(id), keys::intent(id.writer(), id.sequence()), keys::stripe(id)];
     let mut rows = stripes.meta().get_many(&wanted).await?.into_iter();
@@ -263,7 +265,7 @@ async fn look(stripes: &Stripes, id: StripeId) -> Result<Option<Look>, StripeErr
     Ok(Some(Look { mark, row, record, live, dead, found }))
 }
 
-/// What lives in a stripe and what does not, in the order of its directories.
+/// Living and dead objects of a stripe, in the order of its directories.
 #[derive(Default)]
 struct Lives {
     live: Vec<Candidate>,
@@ -299,7 +301,8 @@ async fn find_live(stripes: &Stripes, id: StripeId, record: &Stripe) -> Result<L
     Ok(Lives { live, dead, found })
 }
 
-/// The objects of one partition, with the content that the record tells of, or a later one: what is remembered may lead to an older file.
+/// Reads the directory of one partition, with the record's content version or a later one: a cached location may lead
+/// to an older file.
 async fn directory(
     stripes: &Stripes,
     id: StripeId,
@@ -326,7 +329,8 @@ async fn directory(
     footer.entries(&directory).map_err(damaged)
 }
 
-/// R4: nothing lives. The record must be as it was read, and nothing may have died since: a row may have moved meanwhile.
+/// R4: releases a stripe in which nothing lives. Its record must be as it was read, and nothing may have died since:
+/// a row may have moved meanwhile.
 async fn release(stripes: &Stripes, id: StripeId, look: Look) -> Result<Repacked, StripeError> {
     let mut tx = stripes.transaction();
     tx.require_unchanged(look.row.key.clone(), Some(&look.row));

@@ -1,8 +1,8 @@
-//! What lives in worn groups is rewritten together: as many of a bucket's as fill a group, so that little of many groups becomes
-//! one dense group and not many small ones. Objects of different storage classes part: those of one class whose group was made before
-//! they entered it come together here.
+//! Living objects of worn groups are rewritten together: as many of a bucket's as fill a group, so that the remains
+//! of many groups become one dense group and not many small ones. Objects of different storage classes are separated:
+//! if a group was made before some of its objects changed class, those of one class come together here.
 //!
-//! Sealed groups among them are refilled first, in place ([`crate::packing::refilling`]).
+//! Sealed groups among them are refilled in place first ([`crate::packing::refilling`]).
 
 use std::collections::BTreeMap;
 
@@ -18,32 +18,32 @@ use crate::packing::setting::longest_partition;
 use crate::packing::walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
 
-/// So many groups of one kind that may be refilled are kept in memory,
+/// Maximum number of refillable groups of one kind kept in memory.
 const MOST_REFILLABLE: usize = 8;
-/// and so many of all kinds.
+/// Maximum number of refillable groups of all kinds kept in memory.
 const MOST_KEPT: usize = 32;
 
-/// What is to be gathered together: objects of a bucket, a profile and a storage class.
+/// Kind of objects that are gathered together: bucket, profile and storage class.
 type Together = (String, String, StorageClass);
 
-/// What was gathered.
+/// Objects gathered for rewriting.
 pub(crate) struct Rewriting<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
     options: &'a PackOptions,
-    /// This machine's, since the last group.
+    /// Load of this machine's processors since the last group.
     processors: Processors,
     gathered: BTreeMap<Together, Gathered>,
 }
 
 #[derive(Default)]
 struct Gathered {
-    /// The longest partition into which it may be written.
+    /// Length in bytes of the longest partition that they may be written into.
     most: u32,
     of: Vec<StripeId>,
     live: Vec<Candidate>,
     room: usize,
-    /// Worn groups into whose dead ranges it is written rather.
+    /// Worn groups whose dead ranges take the objects first.
     refillable: Vec<(StripeId, Box<Look>)>,
 }
 
@@ -55,7 +55,7 @@ impl Gathered {
     }
 }
 
-/// Groups whose live objects were written elsewhere, as far as that could be done: to be looked at again.
+/// Groups whose living objects were written elsewhere, as far as possible: they must be looked at again.
 pub(crate) type Rewritten = Vec<StripeId>;
 
 impl<'a> Rewriting<'a> {
@@ -64,8 +64,8 @@ impl<'a> Rewriting<'a> {
         Self { stripes, packer, options, processors, gathered: BTreeMap::new() }
     }
 
-    /// Adds what lives in a group of this profile, at least one object. Writes what was gathered before if both do not fit into
-    /// one group.
+    /// Adds the living objects of a group of this profile, at least one. Writes what was gathered before if both do
+    /// not fit into one group.
     ///
     /// # Errors
     /// When the metadata store fails, or a group cannot be written.
@@ -85,11 +85,11 @@ impl<'a> Rewriting<'a> {
         Ok(done)
     }
 
-    /// Adds a group into whose dead ranges others may be written. Objects of several classes part, so that what lives in it is one of
-    /// these if it has some.
+    /// Adds a group whose dead ranges may take other objects. If its objects are of several classes, they are
+    /// separated and rewritten instead.
     ///
     /// # Errors
-    /// As [`Rewriting::add`].
+    /// Like [`Rewriting::add`].
     pub(crate) async fn add_refillable(
         &mut self,
         id: StripeId,
@@ -117,7 +117,7 @@ impl<'a> Rewriting<'a> {
         Ok(done)
     }
 
-    /// The kind with most groups that may be refilled, where too many are kept.
+    /// Returns the kind with the most refillable groups, if too many are kept.
     fn to_make_room(&self) -> Option<Together> {
         let kept = |of: &Gathered| of.refillable.len();
         let is_full = self.gathered.values().map(kept).sum::<usize>() > MOST_KEPT;
@@ -132,8 +132,8 @@ impl<'a> Rewriting<'a> {
         Ok(())
     }
 
-    /// Writes what was gathered into the dead ranges of groups, and what lives in the emptiest of these into the others. What does not fit
-    /// stays gathered, with what lives in groups that cannot be refilled.
+    /// Writes the gathered objects into the dead ranges of groups, and the living objects of the emptiest groups into
+    /// the others. Objects that do not fit stay gathered, with those of groups that cannot be refilled.
     async fn refill(&mut self, gathered: &mut Gathered, done: &mut Rewritten) -> Result<(), StripeError> {
         gathered.refillable.sort_by(|(_, a), (_, b)| a.found.dead_share().total_cmp(&b.found.dead_share()));
         loop {
@@ -185,10 +185,10 @@ impl<'a> Rewriting<'a> {
         Ok(done)
     }
 
-    /// Writes the rest.
+    /// Writes everything that is still gathered.
     ///
     /// # Errors
-    /// As [`Rewriting::add`].
+    /// Like [`Rewriting::add`].
     pub(crate) async fn finish(&mut self) -> Result<Rewritten, StripeError> {
         let mut done = Vec::new();
         while let Some(((_, profile, _), gathered)) = self.gathered.pop_first() {
@@ -197,7 +197,7 @@ impl<'a> Rewriting<'a> {
         Ok(done)
     }
 
-    /// Bytes of objects that a group of partitions of `most` bytes has room for.
+    /// Returns the bytes of objects that fit into a group of partitions of `most` bytes.
     fn capacity(&self, profile: &str, most: u32) -> Result<usize, StripeError> {
         let profile = self.stripes.profiles().parse(profile)?;
         Ok(self.stripes.code(&profile)?.k() * most as usize)
@@ -212,13 +212,13 @@ impl<'a> Rewriting<'a> {
         }
         live.sort_by(|a, b| a.key.cmp(&b.key));
         let profile = self.stripes.profiles().parse(profile)?;
-        // What does not fit is rewritten at the next look.
+        // Objects that do not fit are rewritten in the next pass.
         let len = snug_partition(&live, self.stripes.code(&profile)?.k()).min(most);
         let pace = Pace::new(self.stripes, &self.processors, self.options);
         let packed = pack_group(self.stripes, self.packer, &profile, len, live, pace).await;
         self.processors = Processors::new(self.stripes.runtime().clone());
         match packed {
-            // Sites may be away or full. Groups in which nothing lives are released all the same.
+            // Sites may be away or full. Groups in which nothing lives are still released.
             Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => {
                 done.extend(of);
                 Ok(done)
@@ -228,13 +228,14 @@ impl<'a> Rewriting<'a> {
     }
 }
 
-/// The bucket of the objects, which is one: groups are not shared.
+/// Returns the bucket of the objects: a group belongs to one bucket.
 fn bucket_of(live: &[Candidate]) -> String {
     let named = live.first().and_then(|of| keys::bucket_of(&of.key));
     named.unwrap_or_default().to_owned()
 }
 
-/// The shortest partitions, in steps of 4 KiB, of which one group takes all of `candidates` in their order.
+/// Returns the length of the shortest partitions, in steps of 4 KiB, with which one group holds all `candidates` in
+/// their order.
 fn snug_partition(candidates: &[Candidate], k: usize) -> u32 {
     const STEP: usize = 4 << 10;
     let footer = striate_stripe::partition::FOOTER_LEN as usize;

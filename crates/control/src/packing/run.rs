@@ -1,7 +1,7 @@
-//! Packing and sealing for somebody who waits for it: every bucket or one, at once and at full speed, whatever the store is told. It
-//! ends between two groups or wide stripes when it is told to; what was packed or sealed stays so.
+//! Packing and sealing on request: every bucket or one, at once and at full speed, whatever the store's setting. A
+//! run can be stopped between two groups or wide stripes; what was packed or sealed stays so.
 //!
-//! What is cold of a bucket is also sealed where the bucket is not packed, as the service does: large objects need no packing.
+//! Cold data is also sealed in buckets that are not packed, as the service does: large objects need no packing.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -21,82 +21,82 @@ use crate::packing::{PackOptions, PackReport};
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, SealReport, cold_of, leave_dead, resume_wide, seal_bucket};
 
-/// So many groups that cannot be seen are named.
+/// Maximum number of unreadable groups named.
 const NAMED: usize = 20;
 
-/// What is to be packed.
+/// Request for a packing run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackWish {
-    /// This bucket; `None`: all that do not say themselves that they are not.
+    /// The bucket to pack; `None`: all buckets that do not turn packing off themselves.
     pub bucket: Option<String>,
-    /// Also what has not settled, and what would not fill a group of the usual size.
+    /// Also packs objects that have not settled, and those that would not fill a group of the usual size.
     pub now: bool,
-    /// Then seal what is cold, where buckets say into which wide stripes.
+    /// Afterwards seals cold data of buckets that have a wide profile for it.
     pub cold: bool,
 }
 
-/// How far packing by hand has come.
+/// Progress of a manual packing run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PackRunProgress {
-    /// The bucket that it is at; empty while it follows marks.
+    /// Current bucket; empty while marks are followed.
     pub bucket: String,
-    /// Objects looked at.
+    /// Objects examined.
     pub seen: u64,
-    /// What was packed.
+    /// Result of packing so far.
     pub packed: PackReport,
-    /// Groups looked at because something in them had died.
+    /// Groups examined because something in them had died.
     pub marked: u64,
-    /// Of these, those that were given back.
+    /// Groups released because nothing in them lived.
     pub released: u64,
-    /// Cold stripes that were found.
+    /// Cold stripes found.
     pub cold: u64,
-    /// Wide stripes that were sealed.
+    /// Wide stripes sealed.
     pub sealed: u64,
 }
 
-/// What packing by hand did, and what it left.
+/// Report of a manual packing run, and what it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PackRunReport {
-    /// How far it came.
+    /// Progress at the end.
     pub progress: PackRunProgress,
-    /// It was told to stop before its end.
+    /// Whether the run was stopped before its end.
     pub stopped: bool,
     /// Why no further group could be stored.
     pub held_up: Option<String>,
-    /// Buckets that were not packed, and why.
+    /// Buckets that were not packed, with the reasons.
     pub skipped: Vec<(String, String)>,
-    /// What waits in the others.
+    /// Objects that wait in the other buckets.
     pub waiting: Vec<StillWaiting>,
-    /// What was sealed of buckets, and what of their cold partitions waits.
+    /// Sealing reports of buckets, with the cold partitions that wait.
     pub sealed: Vec<(String, SealReport)>,
     /// Groups that stay because too many chunks of a directory are lost.
     pub unreadable: u64,
-    /// Some of their names.
+    /// Names of some of the unreadable groups.
     pub unreadable_stripes: Vec<String>,
 }
 
-/// What a bucket has that was not packed.
+/// Objects of a bucket that were not packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StillWaiting {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Small objects, and their bytes.
+    /// Small objects that wait.
     pub objects: u64,
-    /// Bytes of these.
+    /// Bytes of the waiting objects.
     pub bytes: u64,
-    /// Of these, objects that have settled.
+    /// Waiting objects that have settled.
     pub settled_objects: u64,
-    /// Bytes of these.
+    /// Bytes of the waiting objects that have settled.
     pub settled_bytes: u64,
     /// Bytes of the smallest group that would take them.
     pub group_bytes: u64,
 }
 
-/// Follows all marks and packs, by what the wish says. `tell` is called as it goes on, and ends it by `Break`.
+/// Follows all marks and packs as `wish` says. Calls `tell` with the progress; `Break` ends the run.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a bucket that is not there, or of which nothing can be packed or is to be sealed; when the
-/// metadata store fails, or a group cannot be stored.
+/// [`StripeError::InvalidArgument`] for a bucket that does not exist, or that can be neither packed nor sealed; when
+/// the metadata store fails, or a group cannot be stored.
 pub async fn pack_now(
     stripes: &Stripes,
     wish: &PackWish,
@@ -112,14 +112,14 @@ pub async fn pack_now(
     Ok(run.report)
 }
 
-/// What the store is told of packing.
+/// The store's packing settings.
 pub(crate) struct Told {
     setting: Packing,
     pub(crate) options: PackOptions,
 }
 
 impl Told {
-    /// As the service of the process that leads has written it down; at full speed.
+    /// Reads the settings that the leader's service has recorded, at full speed.
     pub(crate) async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
         let work = told(stripes).await?;
         let setting = work.setting.parse().unwrap_or_default();
@@ -137,7 +137,7 @@ impl Told {
     }
 }
 
-/// Packing by hand, at work.
+/// State of a manual packing run.
 struct Run<'a, T> {
     stripes: &'a Stripes,
     wish: &'a PackWish,
@@ -185,7 +185,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Packs a bucket unless there is a reason not to, and seals what is cold of it where that is wished.
+    /// Packs a bucket unless there is a reason not to, and seals its cold data if that is wished.
     async fn go_through(
         &mut self,
         bucket: Bucket,
@@ -210,7 +210,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         }
     }
 
-    /// Into what the cold part of a bucket is to be sealed; `None`: it is not.
+    /// Returns how the cold data of a bucket is to be sealed; `None` if it is not.
     fn seals(
         &self,
         bucket: &Bucket,
@@ -220,7 +220,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         if may_seal { cold_of(self.stripes, bucket).transpose() } else { None }
     }
 
-    /// Gives the space of what is dead back.
+    /// Reclaims the space of dead objects.
     async fn follow_marks(&mut self, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
         let (mut flow, progress, tell) =
             (ControlFlow::Continue(()), &mut self.report.progress, &mut self.tell);
@@ -237,7 +237,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         Ok(flow)
     }
 
-    /// Seals what is cold of a bucket.
+    /// Seals the cold data of a bucket.
     async fn seal(
         &mut self,
         bucket: &str,
@@ -266,7 +266,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         Ok(flow)
     }
 
-    /// Counts a bucket that is not packed, so that what is told of it is as new as what is told of its wide stripes.
+    /// Counts a bucket that is not packed, so that its figures are as new as those of its wide stripes.
     async fn count(
         &mut self,
         bucket: &Bucket,
@@ -290,7 +290,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         Ok(flow)
     }
 
-    /// Packs a bucket. With `now` it is gone through again until nothing more fills a group.
+    /// Packs a bucket. With `now`, repeats the walk until nothing more fills a group.
     async fn pack(
         &mut self,
         bucket: Bucket,
@@ -301,7 +301,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         let most = setting.partition_len().unwrap_or(self.told.options.partition_len);
         let name = bucket.name.clone();
         self.report.progress.bucket.clone_from(&name);
-        // What comes meanwhile is for the next run, or this one might never end.
+        // Objects written meanwhile are left to the next run; otherwise this one might never end.
         let until_ms = self.stripes.runtime().wall_time().as_millis() as u64;
         loop {
             let before = (self.report.progress.seen, self.report.progress.packed);

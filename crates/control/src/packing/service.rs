@@ -1,10 +1,13 @@
-//! The service that packs: bucket after bucket, a group at a time, in steps with pauses as long as they; and that follows marks.
+//! The packing service: packs bucket after bucket, a group at a time, with pauses as long as the work, and follows
+//! marks.
 //!
-//! Groups are made only while no site has requests waiting and every site keeps a tenth of its space. What is dead gives its
-//! space back whether or not anything is packed. One process of a cluster does it; two at once are safe and wasteful.
+//! Groups are made only while no site has requests waiting and every site keeps a tenth of its space free. The space
+//! of dead objects is reclaimed whether or not anything is packed. One process of a cluster runs the service; two at
+//! once are safe but wasteful.
 //!
-//! A walk that looks for what can be packed counts all that people ask for ([`crate::packing::figures`]); the figures are written into
-//! rows that every process shows ([`crate::packing::journal`]). A bucket that is not packed is counted once in an hour.
+//! The walk that finds objects to pack also counts the figures that people ask for ([`crate::packing::figures`]).
+//! They are written into rows that every process shows ([`crate::packing::journal`]). A bucket that is not packed is
+//! counted once an hour.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,43 +32,43 @@ use crate::packing::walk::{Step, Walk};
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
 
-/// Pause before the first look.
+/// Pause before the first pass.
 const FIRST_LOOK_AFTER: Duration = Duration::from_secs(10);
-/// Pause between two looks for what has settled and what has died, at least.
+/// Minimum interval between two passes for settled and dead objects.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Looking takes no more than this part of the time: one in so many.
+/// Divisor: passes take at most one part in this many of the time.
 const SHARE_OF_LOOKS: u32 = 10;
-/// A bucket that is not packed is counted again after this time.
+/// Interval between two counts of a bucket that is not packed.
 const COUNT_EVERY: Duration = Duration::from_secs(3_600);
-/// Pause between two looks whether there is something to tell.
+/// Interval between two checks whether the journal has changed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Pause between two looks whether somebody still packs by hand.
+/// Poll interval for the end of a manual run.
 const HELD: Duration = Duration::from_millis(200);
 
-/// What the packing service is told.
+/// Configuration of the packing service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackingOptions {
-    /// Whether buckets are packed that say nothing themselves.
+    /// Whether buckets without a setting of their own are packed.
     pub setting: Packing,
-    /// How. The length of partitions comes from the settings.
+    /// How objects are packed. The length of partitions comes from the settings.
     pub pack: PackOptions,
 }
 
 impl Default for PackingOptions {
-    /// [`Packing::Auto`], as [`PackOptions::default`] says.
+    /// [`Packing::Auto`], with [`PackOptions::default`].
     fn default() -> Self {
         Self { setting: Packing::Auto, pack: PackOptions::default() }
     }
 }
 
 impl PackingOptions {
-    /// Only buckets are packed that say so themselves.
+    /// Packs only buckets that have packing turned on themselves.
     pub fn off() -> Self {
         Self { setting: Packing::Off, ..Self::default() }
     }
 }
 
-/// The packing service. A cheap handle.
+/// The packing service. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PackingService {
     shared: Arc<Shared>,
@@ -74,19 +77,19 @@ pub struct PackingService {
 #[derive(Debug)]
 struct Shared {
     options: PackingOptions,
-    /// Those who want it to rest, and how many did since it began.
+    /// Number of current holds, and of manual runs since the start.
     holds: AtomicUsize,
     rests: AtomicUsize,
-    /// It runs in this process.
+    /// Whether the service runs in this process.
     runs: AtomicBool,
-    /// A process packs by hand.
+    /// Whether another process packs manually.
     is_turn_taken: AtomicBool,
-    /// Kept while it looks.
+    /// Held during a pass.
     looking: futures::lock::Mutex<()>,
     journal: Mutex<PackJournal>,
 }
 
-/// While it is kept the service begins no group.
+/// A hold on the service: while it exists, no group is started.
 pub struct PackingHold {
     service: Arc<Shared>,
     turn: PackingTurn,
@@ -98,18 +101,18 @@ impl Drop for PackingHold {
     }
 }
 
-/// What the service knows between two looks.
+/// State kept between two passes.
 struct Looks {
     packer: Option<Packer>,
     repacker: Repacker,
-    /// When a bucket was counted, and the longest partition into which it was to be packed.
+    /// Last count of each bucket, with the longest partition that applied then.
     counted: BTreeMap<String, (Instant, u32)>,
-    /// So many had worked beside it when that was so.
+    /// Number of manual runs at the time of these counts.
     rests: usize,
 }
 
 impl PackingService {
-    /// A service that has not begun.
+    /// Creates a service without starting it.
     pub fn new(mut options: PackingOptions) -> Self {
         if let Packing::Partitions(len) = options.setting {
             options.pack.partition_len = len;
@@ -122,13 +125,13 @@ impl PackingService {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What it was told.
+    /// Returns the configuration.
     pub fn options(&self) -> &PackingOptions {
         &self.shared.options
     }
 
-    /// The turn to pack by hand, in the process of this name, while the service rests here and elsewhere: what it is writing is waited for.
-    /// `None` while another process has it.
+    /// Takes the turn to pack manually for the process of this name. The service pauses meanwhile, here and
+    /// elsewhere; this waits until what it is writing is finished. `None` while another process has the turn.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -148,15 +151,16 @@ impl PackingService {
         self.shared.holds.load(Ordering::Relaxed) > 0 || self.shared.is_turn_taken.load(Ordering::Relaxed)
     }
 
-    /// `Break` while somebody holds it.
+    /// Returns `Break` while the service is held.
     fn flow(&self) -> ControlFlow<()> {
         if self.is_held() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Packs, and gives back the space of what is dead, for ever. In one process of a cluster at a time.
+    /// Packs, and reclaims the space of dead objects, until the task is dropped. Run it in one process of a cluster
+    /// at a time.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // Where it cannot be read, nothing is known until it was counted.
+            // If the journal cannot be read, no figures are known until the buckets have been counted.
             let before = told(&stripes).await.unwrap_or_default();
             let now = stripes.runtime().now();
             self.shared.journal.lock().begin(&self.shared.options, now, before);
@@ -166,7 +170,7 @@ impl PackingService {
         })
     }
 
-    /// Asks whether another process packs by hand.
+    /// Polls whether another process packs manually.
     async fn keep_asking(&self, stripes: &Stripes) {
         let shared = &self.shared;
         loop {
@@ -182,7 +186,7 @@ impl PackingService {
         }
     }
 
-    /// Writes down how far it is, where other processes see it.
+    /// Publishes the progress, so that other processes see it.
     async fn keep_telling(&self, stripes: &Stripes) {
         loop {
             let news = self.shared.journal.lock().news(stripes.runtime().now());
@@ -215,8 +219,7 @@ impl PackingService {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "packing goes on later");
-                    // What was under way may stand half done: its reservations end with the lease, and the collector
-                    // decides.
+                    // Unfinished groups may remain: their reservations end with the lease, and the collector decides.
                     if let Some(packer) = looks.packer.take() {
                         packer.close().await;
                     }
@@ -227,10 +230,10 @@ impl PackingService {
 }
 
 impl Looks {
-    /// One look at all marks and buckets; answers how much of its time was work that it found.
+    /// Runs one pass over all marks and buckets; returns how much of its time was productive work.
     async fn look(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
         if stripes.formats().records < formats::PACKED {
-            // Nothing is packed, and nothing may be.
+            // Nothing is packed in this format, and nothing may be.
             return Ok(Duration::ZERO);
         }
         let packer = self.packer.take().unwrap_or_else(|| stripes.packer());
@@ -247,13 +250,13 @@ impl Looks {
     ) -> Result<Duration, StripeError> {
         let rests = service.shared.rests.load(Ordering::Relaxed);
         if rests != std::mem::replace(&mut self.rests, rests) {
-            // What was packed by hand is to be counted.
+            // Count what manual runs have packed.
             self.counted.clear();
         }
         let began = stripes.runtime().now();
         resume_wide(stripes).await?;
         self.follow_marks(packer, service, stripes).await?;
-        // What was rewritten were groups too.
+        // Rewritten objects were packed into groups too.
         let (mut busy, mut seen) = (stripes.runtime().now() - began, Vec::new());
         let Some(default) = default_profile(stripes).await? else { return Ok(busy) };
         let mut rows = Rows::with_prefix(keys::BUCKETS);
@@ -294,7 +297,7 @@ impl Looks {
         Ok(())
     }
 
-    /// Packs and counts a bucket, or one of these, if it is time for that.
+    /// Packs and counts a bucket, or only counts it, if that is due.
     async fn look_at(
         &mut self,
         bucket: Bucket,
@@ -346,7 +349,7 @@ impl Looks {
         Ok(busy)
     }
 
-    /// Seals what is cold of a bucket, once in an hour: what is cold stays so. Answers how long it took.
+    /// Seals the cold data of a bucket, once an hour: cold data stays cold. Returns how long it took.
     async fn seal(
         &self,
         bucket: &str,
@@ -364,7 +367,7 @@ impl Looks {
     }
 }
 
-/// The store's profile, for buckets without one; `None` as long as the cluster has no row.
+/// Returns the store's profile, for buckets without one; `None` as long as the cluster has no row.
 pub(crate) async fn default_profile(stripes: &Stripes) -> Result<Option<Profile>, StripeError> {
     let Some(row) = stripes.meta().get(&keys::cluster()).await? else { return Ok(None) };
     let cluster: Cluster = row.record()?;

@@ -1,4 +1,4 @@
-//! Which buckets are packed: as the bucket itself says; else as its profile says; else as the store is told.
+//! Which buckets are packed: the bucket's own setting decides, else its profile, else the store's setting.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{StripeError, Stripes};
 
-/// Whether a bucket is packed.
+/// Decision whether a bucket is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackDecision {
-    /// Into partitions of at most so many bytes.
+    /// Packed into partitions of at most this many bytes.
     Packs(u32),
-    /// Not.
+    /// Not packed.
     Stays(WhyNot),
 }
 
-/// Why a bucket is not packed.
+/// Reason why a bucket is not packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyNot {
-    /// It is being deleted.
+    /// The bucket is being deleted.
     Deleting,
     /// Its objects are in memory only.
     Volatile,
@@ -28,11 +28,11 @@ pub enum WhyNot {
     Origin,
     /// Its code has one data chunk: there is nothing to code together.
     Whole,
-    /// Older programs of the store could not read it.
+    /// Older programs of the store could not read packed objects.
     Formats,
-    /// It says so itself.
+    /// The bucket's own setting is off.
     Bucket,
-    /// The store is told so.
+    /// The store's setting is off.
     Store,
     /// There are too few sites for [`Packing::Auto`].
     FewSites,
@@ -41,7 +41,8 @@ pub enum WhyNot {
 }
 
 impl WhyNot {
-    /// Whether what is cold of such a bucket can be sealed all the same: its stripes are on the store's disks, and stay.
+    /// Returns whether cold data of such a bucket can still be sealed: its stripes are on the store's disks, and
+    /// stay.
     pub(crate) fn allows_sealing(self) -> bool {
         match self {
             Self::Deleting | Self::Volatile | Self::Origin | Self::Formats => false,
@@ -68,10 +69,10 @@ impl fmt::Display for WhyNot {
     }
 }
 
-/// A bucket's profile: its own, or the store's.
+/// Returns a bucket's profile: its own, or the store's.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a text that is no profile.
+/// [`StripeError::InvalidArgument`] for a text that is not a profile.
 pub(crate) fn profile_of(
     stripes: &Stripes,
     bucket: &Bucket,
@@ -83,11 +84,11 @@ pub(crate) fn profile_of(
     }
 }
 
-/// The profile under which objects of a class are kept before they are cold: the class's own where it has one that is not wide, else
-/// the bucket's, or the store's.
+/// Returns the profile for objects of a class before they are cold: the class's own if it has one that is not wide,
+/// else the bucket's, or the store's.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a text that is no profile.
+/// [`StripeError::InvalidArgument`] for a text that is not a profile.
 pub(crate) fn profile_of_class(
     stripes: &Stripes,
     bucket: &Bucket,
@@ -101,10 +102,10 @@ pub(crate) fn profile_of_class(
     }
 }
 
-/// What a bucket says itself: by its setting, or by its own profile's layout.
+/// Returns a bucket's own choice: by its setting, or by the layout of its own profile.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a text that is none of these.
+/// [`StripeError::InvalidArgument`] for a text that is neither a setting nor a profile.
 pub(crate) fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<Packing>, StripeError> {
     if !bucket.packing.is_empty() {
         let invalid = |error: striate_core::PackingError| StripeError::InvalidArgument(error.to_string());
@@ -114,14 +115,15 @@ pub(crate) fn own_packing(stripes: &Stripes, bucket: &Bucket) -> Result<Option<P
         return Ok(None);
     }
     let is_packed = stripes.profiles().parse(&bucket.profile)?.layout == Layout::Packed;
-    // A layout that is named is a choice: unlike `auto` it holds for any number of sites.
+    // An explicit layout is a choice: unlike `auto` it holds for any number of sites.
     Ok(is_packed.then_some(Packing::Partitions(striate_core::packing::PARTITION_LEN)))
 }
 
-/// The longest partition of a bucket by its own setting; `usual` where it has none, or is not packed any more.
+/// Returns the longest partition by a bucket's own setting; `usual` if it has none, or the bucket is no longer
+/// packed.
 ///
 /// # Errors
-/// When the metadata store fails, or the bucket's texts are not understood.
+/// When the metadata store fails, or the bucket's texts cannot be parsed.
 pub(crate) async fn longest_partition(
     stripes: &Stripes,
     bucket: &str,
@@ -132,10 +134,10 @@ pub(crate) async fn longest_partition(
     Ok(own.and_then(Packing::partition_len).unwrap_or(usual))
 }
 
-/// Whether a bucket is packed in a store that is told `store` and whose profile is `default`.
+/// Decides whether a bucket is packed in a store with the setting `store` and the profile `default`.
 ///
 /// # Errors
-/// When the bucket's texts are not understood.
+/// When the bucket's texts cannot be parsed.
 pub fn decide_packing(
     stripes: &Stripes,
     bucket: &Bucket,
@@ -157,10 +159,10 @@ pub fn decide_packing(
     }
 }
 
-/// Why a bucket cannot be packed, whatever anybody says; `None` where it can.
+/// Returns why a bucket cannot be packed, whatever the settings; `None` if it can.
 ///
 /// # Errors
-/// When its profile is not understood.
+/// When the bucket's profile cannot be parsed.
 pub(crate) fn impossible(
     stripes: &Stripes,
     bucket: &Bucket,
@@ -175,7 +177,7 @@ pub(crate) fn impossible(
     unpackable(stripes, &profile_of(stripes, bucket, default)?)
 }
 
-/// Why what has this profile cannot be packed; `None` where it can.
+/// Returns why objects with this profile cannot be packed; `None` if they can.
 ///
 /// # Errors
 /// When the profile's code cannot be made.

@@ -1,8 +1,8 @@
-//! Switching objects' rows to the group that has their bytes now (P3): as many in a transaction as it takes.
+//! Switches objects' rows to the group that now has their bytes (P3): as many in a transaction as fit.
 //!
-//! A group that is new is protected by its reservation. One that others live in, and whose chunks were changed in place (P6), is
-//! required as it is read, with the contents that the extents name; its mark is put, so that nobody releases or refills it who has looked
-//! before.
+//! A new group is protected by its reservation. For a group that others live in, and whose chunks were changed in
+//! place (P6), the transaction requires its record as it was read, with the contents that the extents name. It also
+//! puts the group's mark, so that no process releases or refills the group because of an earlier look.
 
 use std::collections::BTreeSet;
 
@@ -15,26 +15,27 @@ use striate_stripe::{CodingGroup, Stored, StripeError, Stripes, Switched};
 
 use crate::packing::Candidate;
 
-/// Rows looked up together; each costs two operations of a transaction.
+/// Rows looked up together; each takes two operations of a transaction.
 const BATCH: usize = 46;
-/// How often a batch is tried against rows that others change.
+/// Attempts to commit a batch while other processes change its rows.
 const MAX_ATTEMPTS: usize = 3;
-/// Operations of a transaction besides the objects' rows: the reservation, or the group's record and its mark, and the garbage.
+/// Operations of a transaction besides the objects' rows: the reservation, or the group's record and its mark; and
+/// the garbage.
 const OTHER_OPERATIONS: usize = 3;
-/// Bytes of these, and of marks.
+/// Bytes of the other operations, and of marks.
 const OTHER_BYTES: usize = 16 << 10;
 
-/// An object in a group, and where it was before.
+/// An object in a group, with its earlier location.
 pub(crate) struct Packed {
     pub(crate) of: Candidate,
     pub(crate) extent: Extent,
 }
 
-/// The group that has objects' bytes now.
+/// The group that now has the objects' bytes.
 pub(crate) enum Home<'a> {
-    /// It is new, and reserved.
+    /// A new, reserved group.
     Group(&'a CodingGroup<'a>),
-    /// Chunks of it were changed in place.
+    /// A group whose chunks were changed in place.
     Refilled(StripeId),
 }
 
@@ -60,7 +61,7 @@ impl Home<'_> {
     }
 }
 
-/// As [`CodingGroup::switch`], of a group without a reservation.
+/// Like [`CodingGroup::switch`], for a group without a reservation.
 async fn switch_in_place(
     stripes: &Stripes,
     id: StripeId,
@@ -82,17 +83,18 @@ async fn switch_in_place(
     })
 }
 
-/// What one transaction did.
+/// Result of one transaction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// So many of the first objects need no other one.
+    /// Number of leading objects that need no further transaction.
     pub(crate) taken: usize,
-    /// Objects whose rows name the group now, and their bytes.
+    /// Objects whose rows now name the group, and their bytes.
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
 }
 
-/// Switches rows of the first of these objects, not none, to the group's extents, as far as they still name what was packed.
+/// Switches the rows of the first of these objects, at least one, to the group's extents, if they still name what was
+/// packed.
 ///
 /// # Errors
 /// When the metadata store fails, or the reservation is gone.
@@ -126,13 +128,13 @@ pub(crate) async fn switch(
     Ok(Step { taken, ..Step::default() })
 }
 
-/// A transaction that switches rows, as it grows.
+/// A growing transaction that switches rows.
 struct Switch<'a> {
     tx: Transaction,
     profile: &'a str,
-    /// Stripes that nothing names afterwards,
+    /// Stripes that nothing names afterwards.
     released: Vec<Bytes>,
-    /// and those in which something died.
+    /// Packed stripes in which something died.
     sources: BTreeSet<StripeId>,
     objects: u64,
     bytes: u64,
@@ -143,7 +145,7 @@ impl<'a> Switch<'a> {
         Self { tx, profile, released: Vec::new(), sources: BTreeSet::new(), objects: 0, bytes: 0 }
     }
 
-    /// Adds an object's row, if it still names what was packed; false where the transaction has no room for it.
+    /// Adds an object's row if it still names what was packed. Returns `false` if the transaction has no room for it.
     fn add(&mut self, packed: &Packed, row: &Row) -> Result<bool, StripeError> {
         let mut object: Object = row.record()?;
         if object.body.as_ref().and_then(stored).as_ref() != Some(&packed.of.stored) {
@@ -159,7 +161,7 @@ impl<'a> Switch<'a> {
         let marks = self.sources.len() + usize::from(source.is_some_and(|id| !self.sources.contains(&id)));
         let operations = self.tx.preconditions.len() + self.tx.writes.len() + 2 + marks + OTHER_OPERATIONS;
         let bytes = self.tx.size() + 2 * row.key.len() + value.len() + OTHER_BYTES;
-        // One row alone always has room.
+        // A single row always fits.
         if self.objects > 0 && (operations > MAX_OPERATIONS || bytes > MAX_TRANSACTION_BYTES) {
             return Ok(false);
         }
@@ -173,7 +175,7 @@ impl<'a> Switch<'a> {
         Ok(true)
     }
 
-    /// With what rows named before: it becomes garbage, or is marked.
+    /// Completes the transaction with what the rows named before: it becomes garbage, or is marked.
     fn finish(self, home: StripeId) -> Transaction {
         let Self { mut tx, released, sources, .. } = self;
         if !released.is_empty() {
@@ -189,7 +191,7 @@ impl<'a> Switch<'a> {
     }
 }
 
-/// The bytes that an object's body names in one piece.
+/// Returns the bytes of an object that consists of one piece.
 fn stored(body: &Body) -> Option<Stored> {
     match body {
         Body::Blocks(list) => match list.blocks.as_slice() {

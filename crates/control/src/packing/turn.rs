@@ -1,14 +1,14 @@
-//! Packing by hand, and its undoing: one process of a cluster at a time does it. The service of the process that leads rests meanwhile, or
-//! both would pack and seal the same.
+//! The turn for manual packing and unpacking, which one process of a cluster has at a time. The leader's packing
+//! service pauses meanwhile; otherwise both would pack and seal the same objects.
 
 use std::time::Duration;
 
 use striate_meta::{Commit, LeaseId, Precondition, keys, records};
 use striate_stripe::{StripeError, Stripes};
 
-/// The service sees within this time that somebody packs by hand.
+/// Time within which the service notices a manual run.
 pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(2);
-/// Pauses between attempts to give a turn back.
+/// Pause between attempts to give the turn back.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// This process's turn. It ends when this is dropped, or with the process.
@@ -18,8 +18,9 @@ pub struct PackingTurn {
 }
 
 impl PackingTurn {
-    /// Takes the turn for the process of this name, if no other one has it. One of the same name is a predecessor, which is dead. The
-    /// service of another process may go on with what it has begun until [`PackingTurn::settle`] returns.
+    /// Takes the turn for the process of this name, unless another process has it. A holder of the same name is a
+    /// dead predecessor. The service of another process may continue what it has started until
+    /// [`PackingTurn::settle`] returns.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -27,7 +28,7 @@ impl PackingTurn {
         let (lease, row) = (stripes.writer_lease(), stripes.meta().get(&keys::packing_turn()).await?);
         if let Some(row) = &row {
             let holder: records::Leader = row.record()?;
-            // One of this process was not given back yet.
+            // An earlier turn of this process was not given back yet.
             let is_own = holder.lease == lease.0 || (!process.is_empty() && holder.name == process);
             if !is_own && stripes.meta().is_alive(LeaseId(holder.lease)).await? {
                 return Ok(None);
@@ -41,7 +42,7 @@ impl PackingTurn {
         Ok(taken.then(|| Self { stripes: stripes.clone(), lease }))
     }
 
-    /// Waits until the service of another process has seen it.
+    /// Waits until the service of another process has noticed the turn.
     pub async fn settle(&self) {
         self.stripes.runtime().sleep(2 * SEEN_WITHIN).await;
     }
@@ -70,7 +71,7 @@ async fn give_back(stripes: &Stripes, lease: LeaseId) -> Result<(), StripeError>
     Ok(())
 }
 
-/// Whether some process has the turn.
+/// Returns whether a process has the turn.
 ///
 /// # Errors
 /// When the metadata store fails.

@@ -1,9 +1,10 @@
-//! Unpacking: a bucket's packed objects become split ones again, each a stripe of its own.
+//! Unpacking: makes a bucket's packed objects split ones again, each with a stripe of its own.
 //!
-//! P3 of packing (design.md §10.15) in reverse. The split stripe is written first, under a lease that ends with the work. Then one
-//! transaction names it, switches the object's row if it is as it was read, and marks the group; the repacker releases the group
-//! when nothing in it lives. A client that overwrites or deletes the object meanwhile wins, and the split stripe is removed. It
-//! may be stopped at any step. Objects that are split by then stay split; another run does the rest.
+//! This is P3 of packing (design.md §10.15) in reverse. The split stripe is written first, under a lease that ends
+//! with the work. Then one transaction names it, switches the object's row if it is as it was read, and marks the
+//! group; the repacker releases the group when nothing in it lives. A client that overwrites or deletes the object
+//! meanwhile wins, and the split stripe is removed. Unpacking may stop at any step. Objects that are split by then
+//! stay split; another run does the rest.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,60 +27,60 @@ use crate::rows::Rows;
 
 /// Objects unpacked at the same time.
 const AT_ONCE: usize = 16;
-/// How often an object is tried whose row others change.
+/// Attempts to unpack an object while others change its row.
 const MAX_ATTEMPTS: usize = 3;
-/// So many objects that were left are named.
+/// Maximum number of remaining objects named.
 const NAMED: usize = 20;
 
-/// How far unpacking has come.
+/// Progress of unpacking.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnpackProgress {
-    /// Objects looked at.
+    /// Objects examined.
     pub seen: u64,
-    /// Objects that are split now, and were packed.
+    /// Objects that were packed and are now split.
     pub objects: u64,
-    /// Bytes of these.
+    /// Bytes of the unpacked objects.
     pub bytes: u64,
-    /// Objects that somebody changed meanwhile.
+    /// Objects that were changed meanwhile.
     pub overtaken: u64,
     /// Objects that could not be read or written.
     pub failed: u64,
 }
 
-/// What unpacking did, and what it left.
+/// Result of unpacking, and what it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnpackReport {
-    /// How far it came.
+    /// Progress at the end.
     pub progress: UnpackProgress,
-    /// It was told to stop before its end.
+    /// Whether the run was stopped before its end.
     pub stopped: bool,
     /// Some of the objects that could not be unpacked, with the reason.
     pub examples: Vec<String>,
 }
 
 impl UnpackReport {
-    /// True when no packed object is left that was packed when it began.
+    /// Returns whether every object that was packed at the start is now split.
     pub fn is_whole(&self) -> bool {
         !self.stopped && self.progress.failed == 0
     }
 }
 
-/// Told as unpacking goes on; ends it by `Break`.
+/// Progress callback; `Break` ends unpacking.
 pub type TellUnpacked<'a> = &'a mut (dyn FnMut(&UnpackProgress) -> ControlFlow<()> + Send);
 
-/// What became of one object.
+/// Outcome for one object.
 enum Unpacked {
     Split(u64),
     Overtaken,
     Failed(String),
 }
 
-/// Makes split objects of a bucket's packed ones until none is left. `group_len` is the number of neighbouring objects that go to
-/// the same sites where the bucket does not say. `tell` is called as it goes on, and ends it by `Break`.
+/// Makes a bucket's packed objects split ones until none is left. `group_len` is the number of neighbouring objects
+/// that go to the same sites, unless the bucket sets one. Calls `tell` with the progress; `Break` ends unpacking.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a bucket that is not there, or whose own setting is not [`Packing::Off`]: it would be packed
-/// again. When the metadata store fails. Run it again: what is split stays split.
+/// [`StripeError::InvalidArgument`] for a bucket that does not exist, or whose own setting is not [`Packing::Off`],
+/// since it would be packed again. When the metadata store fails. Run it again: split objects stay split.
 pub async fn unpack_bucket(
     stripes: &Stripes,
     bucket: &str,
@@ -110,7 +111,7 @@ pub async fn unpack_bucket(
     Ok(report)
 }
 
-/// As [`unpack_bucket`], whatever the bucket says of packing; counts nothing.
+/// Like [`unpack_bucket`], but ignores the bucket's packing setting and counts nothing.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -131,7 +132,7 @@ pub fn split_packed<'a>(
     })
 }
 
-/// Unpacking at work.
+/// State of a run.
 struct Unpacking<'a> {
     stripes: &'a Stripes,
     writer: SeparateWriter,
@@ -141,7 +142,7 @@ struct Unpacking<'a> {
 }
 
 impl Unpacking<'_> {
-    /// Goes through all objects until nothing is left to do.
+    /// Walks all objects until nothing is left to do.
     async fn walk_until_whole(&self, tell: TellUnpacked<'_>) -> Result<UnpackReport, StripeError> {
         let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
         let mut report = UnpackReport::default();
@@ -150,14 +151,15 @@ impl Unpacking<'_> {
             report.progress.failed = 0;
             report.examples.clear();
             report.stopped = self.walk(&mut report, tell).await?.is_break();
-            // What was being packed when packing was switched off, or rewritten meanwhile, shows in a further walk.
+            // Objects that were being packed when packing was switched off, or rewritten meanwhile, show up in a
+            // further walk.
             if report.stopped || changed(&report.progress) == before {
                 return Ok(report);
             }
         }
     }
 
-    /// Goes through all objects once.
+    /// Walks all objects once.
     async fn walk(
         &self,
         report: &mut UnpackReport,
@@ -174,7 +176,7 @@ impl Unpacking<'_> {
                     packed.push((row, extent.clone()));
                 }
             }
-            // Those under way are finished.
+            // Objects in progress are finished.
             let is_stopped = AtomicBool::new(false);
             let goes_on = |_: &_| std::future::ready(!is_stopped.load(Ordering::Relaxed));
             let unpack = |(row, extent)| self.unpack_named(prefix.len(), row, extent);
@@ -191,7 +193,7 @@ impl Unpacking<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// As [`Unpacking::unpack`]; answers the object's key too, which begins at `prefix` in its row's.
+    /// Like [`Unpacking::unpack`]; also returns the object's key, which starts at `prefix` in the key of its row.
     async fn unpack_named(
         &self,
         prefix: usize,
@@ -202,7 +204,7 @@ impl Unpacking<'_> {
         (self.unpack(&key, row, &extent).await, key)
     }
 
-    /// Makes a split object of one that is packed. Only a failure of the metadata store is an error.
+    /// Makes a split object of a packed one. Only a failure of the metadata store is an error.
     async fn unpack(&self, key: &str, mut row: Row, extent: &Extent) -> Result<Unpacked, StripeError> {
         for _ in 0..MAX_ATTEMPTS {
             match self.try_to_unpack(key, &row, extent).await {
@@ -212,7 +214,7 @@ impl Unpacking<'_> {
                     return Ok(Unpacked::Failed(error.to_string()));
                 }
                 Err(StripeError::Meta(error)) => return Err(error.into()),
-                // A group that was rewritten and released meanwhile cannot be read: its row says so.
+                // A group that was rewritten and released meanwhile cannot be read: the row no longer names it.
                 Err(error) if self.names(&row, extent).await? => {
                     return Ok(Unpacked::Failed(error.to_string()));
                 }
@@ -227,7 +229,7 @@ impl Unpacking<'_> {
         Ok(Unpacked::Failed("others change it all the time".to_owned()))
     }
 
-    /// Whether the row still names the extent.
+    /// Returns whether the row still names the extent.
     async fn names(&self, row: &Row, extent: &Extent) -> Result<bool, StripeError> {
         match self.stripes.meta().get(&row.key).await? {
             Some(row) => is_of(&row, extent),
@@ -235,7 +237,7 @@ impl Unpacking<'_> {
         }
     }
 
-    /// `false`: the row has changed since it was read.
+    /// Returns `false` if the row has changed since it was read.
     fn try_to_unpack<'a>(
         &'a self,
         key: &'a str,
@@ -280,7 +282,7 @@ impl Unpacking<'_> {
         })
     }
 
-    /// The object's bytes, which must be those that its row says.
+    /// Reads the object's bytes and compares them with the checksum in its row.
     async fn read(&self, stored: Stored, extent: &Extent) -> Result<Bytes, StripeError> {
         let pieces = self.stripes.read_span(Span::whole(stored)).await?;
         let mut bytes = BytesMut::with_capacity(extent.len as usize);
@@ -311,7 +313,7 @@ fn note(report: &mut UnpackReport, unpacked: Unpacked, key: &str) {
     }
 }
 
-/// Whether a row names exactly this extent.
+/// Returns whether a row names exactly this extent.
 fn is_of(row: &Row, extent: &Extent) -> Result<bool, StripeError> {
     let object: Object = row.record()?;
     Ok(object.body == Some(Body::Extent(extent.clone())))

@@ -1,7 +1,7 @@
-//! A walk over a bucket's objects in the order of their keys: small ones that have settled are packed, group after group, and all
-//! are counted. Those of each storage class are gathered by themselves, and packed under its profile.
+//! A walk over a bucket's objects in key order: small settled objects are packed, group after group, and all are
+//! counted. Objects of each storage class are gathered separately, and packed under the profile of the class.
 //!
-//! What does not fill a group stays as it is, until it has waited for [`PackOptions::patience`].
+//! Objects that do not fill a group stay as they are until they have waited for [`PackOptions::patience`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,19 +24,20 @@ use crate::sealing::{SealOptions, cold_of, is_too_short};
 
 /// Pause while requests wait at a site.
 const YIELD: Duration = Duration::from_secs(1);
-/// A group waits for others' requests no longer than this: what a site told last may be old.
+/// Maximum time that a group waits for other requests: the last load report of a site may be old.
 const LONGEST_YIELD: Duration = Duration::from_secs(60);
-/// Processors that work for this share of their time have none to spare.
+/// Load above which processors have no time to spare.
 const BUSY: f64 = 0.8;
-/// A site keeps this part of its space: nothing is packed below.
+/// Divisor: every site keeps one part in this many of its space free; nothing is packed below that.
 const RESERVE: u64 = 10;
-/// The shortest partition, where memory is short.
+/// Length of the shortest partition in bytes, when memory is short.
 const SHORTEST: u32 = 1 << 16;
 
-/// Packs a bucket's objects, group after group, and answers what was packed, whatever the bucket and the store say of packing.
+/// Packs a bucket's objects, group after group, and returns the result. Ignores the packing settings of the bucket
+/// and the store.
 ///
 /// # Errors
-/// When the metadata store fails, or a group cannot be stored; what was packed until then stays packed.
+/// When the metadata store fails, or a group cannot be stored; objects packed until then stay packed.
 pub fn pack_bucket<'a>(
     stripes: &'a Stripes,
     packer: &'a Packer,
@@ -58,41 +59,41 @@ pub fn pack_bucket<'a>(
     })
 }
 
-/// What a walk has come to.
+/// Progress of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Objects that it has seen.
+    /// Objects seen.
     pub(crate) seen: u64,
-    /// What it has packed.
+    /// Result of packing so far.
     pub(crate) packed: PackReport,
 }
 
-/// Told after each page of rows and each group; ends the walk by `Break`.
+/// Progress callback, called after each page of rows and each group; `Break` ends the walk.
 pub(crate) type Tell<'a> = &'a mut (dyn FnMut(&Step) -> ControlFlow<()> + Send);
 
 /// A walk over one bucket.
 pub(crate) struct Walk<'a> {
     stripes: &'a Stripes,
     bucket: Bucket,
-    /// What the bucket says of what is cold.
+    /// What the bucket declares as cold.
     cold: Option<SealOptions>,
-    /// The data chunks of a group of the bucket's own profile.
+    /// Number of data chunks of a group of the bucket's own profile.
     k: usize,
     default: Profile,
     options: &'a PackOptions,
-    /// The length of partitions; `None`: objects are only counted.
+    /// Length of partitions in bytes; `None`: objects are only counted.
     partition_len: Option<u32>,
-    /// Objects that were modified later have not settled.
+    /// Objects modified after this time (Unix milliseconds) do not count as settled.
     until_ms: u64,
-    /// What waits of each class; `None`: it cannot be packed.
+    /// Candidates of each class; `None`: the class cannot be packed.
     waiting: BTreeMap<StorageClass, Option<Waiting>>,
     seen: u64,
     tally: Tally,
-    /// What was packed.
+    /// Result of packing so far.
     pub(crate) report: PackReport,
-    /// Time that went into groups, pauses included.
+    /// Time spent on groups, including pauses.
     pub(crate) busy: Duration,
-    /// This machine's, since the last group.
+    /// Load of this machine's processors since the last group.
     processors: Processors,
     /// Why no further group can be stored now.
     pub(crate) held_up: Option<String>,
@@ -100,20 +101,20 @@ pub(crate) struct Walk<'a> {
 
 /// Candidates of one storage class.
 struct Waiting {
-    /// The profile of their group, and its data chunks.
+    /// Profile of their group, and its number of data chunks.
     profile: Profile,
     k: usize,
-    /// Losses that it bears.
+    /// Number of losses that the profile's code tolerates.
     tolerance: usize,
-    /// Those that have settled, the room that they take, and the age of the oldest.
+    /// Settled candidates, the room they take, and the age of the oldest.
     settled: Vec<Candidate>,
     room: usize,
     oldest_ms: u64,
 }
 
 impl Waiting {
-    /// None of a class yet; `None` where the class has a code of its own that cannot be packed. Whether the bucket's can is known before
-    /// a walk packs.
+    /// Creates an empty list for a class; `None` if the class has its own code and that cannot be packed. Whether the
+    /// bucket's code can is checked before a walk packs.
     fn of(
         stripes: &Stripes,
         bucket: &Bucket,
@@ -135,7 +136,7 @@ impl Waiting {
         self.settled.push(candidate);
     }
 
-    /// What it has; nothing waits any more.
+    /// Takes all candidates out.
     fn take(&mut self) -> Vec<Candidate> {
         (self.room, self.oldest_ms) = (0, 0);
         std::mem::take(&mut self.settled)
@@ -143,7 +144,7 @@ impl Waiting {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk that counts.
+    /// Creates a walk that only counts.
     pub(crate) fn new(
         stripes: &'a Stripes,
         bucket: Bucket,
@@ -172,29 +173,30 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The same, packing into partitions of at most `most` bytes, as far as the byte budget allows.
+    /// Makes the walk pack into partitions of at most `most` bytes, as far as the byte budget allows.
     pub(crate) fn packing(mut self, most: u32) -> Self {
         self.partition_len = Some(within_memory(self.stripes, most));
         self
     }
 
-    /// The same, without objects that were modified after `until_ms`, in Unix milliseconds.
+    /// Excludes objects modified after `until_ms`, in Unix milliseconds.
     pub(crate) fn until(mut self, until_ms: u64) -> Self {
         self.until_ms = until_ms;
         self
     }
 
-    /// The bucket's name.
+    /// Returns the bucket's name.
     pub(crate) fn bucket(&self) -> &str {
         &self.bucket.name
     }
 
-    /// Bytes of a group of such partitions.
+    /// Returns the bytes of a group of such partitions.
     pub(crate) fn group_bytes(&self, partition_len: u32) -> u64 {
         self.k as u64 * u64::from(partition_len)
     }
 
-    /// Goes through all objects. `Break`: it was told to stop, and its figures are not those of the bucket.
+    /// Walks all objects. Returns `Break` if the callback stopped it; its figures are then not those of the whole
+    /// bucket.
     ///
     /// # Errors
     /// When the metadata store fails, or a group cannot be stored.
@@ -225,7 +227,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Writes groups of smaller partitions of what has waited for long.
+    /// Writes groups of smaller partitions from candidates that have waited long enough.
     async fn write_smaller(
         &mut self,
         packer: &Packer,
@@ -248,7 +250,7 @@ impl<'a> Walk<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What was counted.
+    /// Returns the bucket's figures.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -260,7 +262,7 @@ impl<'a> Walk<'a> {
         Step { seen: self.seen, packed: self.report }
     }
 
-    /// Counts a row, and keeps it where it can be packed. Answers its storage class.
+    /// Counts a row, and keeps its object if it can be packed. Returns its storage class.
     fn see(&mut self, row: &Row, now_unix_ms: u64) -> Result<StorageClass, StripeError> {
         let object: Object = row.record()?;
         let class = object.class();
@@ -275,7 +277,7 @@ impl<'a> Walk<'a> {
             Entry::Vacant(of) => of.insert(Waiting::of(self.stripes, &self.bucket, &self.default, class)?),
         };
         let Some(waiting) = waiting else { return Ok(class) };
-        // It was given a profile of its own that bears more losses, or is copied for its reads' sake.
+        // The object's own profile survives more losses, or keeps whole copies to speed up reads.
         let own = self.stripes.profiles().parse(&object.profile)?;
         if own != waiting.profile {
             let code = self.stripes.code(&own)?;
@@ -293,7 +295,8 @@ impl<'a> Walk<'a> {
         Ok(class)
     }
 
-    /// Whether packing takes an object of that size. Cold ones may be larger where nothing else would seal them.
+    /// Returns whether packing takes an object of this size. Cold objects may be larger if nothing else would seal
+    /// them.
     fn is_small(&self, object: &Object, now_unix_ms: u64) -> Result<bool, StripeError> {
         if object.size <= self.options.object_max {
             return Ok(true);
@@ -306,7 +309,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Writes a group of what waits of a class, if that may be done now. What may not be packed any more is only counted from then on.
+    /// Writes a group from the candidates of a class, if that is possible now. Otherwise the walk only counts from
+    /// then on.
     async fn write_group(
         &mut self,
         packer: &Packer,
@@ -332,7 +336,7 @@ impl<'a> Walk<'a> {
         let pace = Pace::new(self.stripes, &self.processors, self.options);
         match pack_group(self.stripes, packer, &profile, partition_len, group, pace).await {
             Ok(packed) => self.report.add(packed),
-            // Sites are away or full. What there is is counted all the same.
+            // Sites are away or full. The rest is still counted.
             Err(error @ (StripeError::TooFewSites { .. } | StripeError::NoSpace(_))) => {
                 self.stop();
                 self.held_up = Some(error.to_string());
@@ -344,13 +348,13 @@ impl<'a> Walk<'a> {
         Ok(tell(&self.step()))
     }
 
-    /// Packs nothing more.
+    /// Stops packing; the walk only counts.
     fn stop(&mut self) {
         self.partition_len = None;
         self.waiting.values_mut().flatten().for_each(|waiting| drop(waiting.take()));
     }
 
-    /// Whether the bucket is still there, and says of packing what it said at the beginning.
+    /// Returns whether the bucket still exists with the same packing settings as at the start.
     async fn is_wanted(&self) -> Result<bool, StripeError> {
         let Some(row) = self.stripes.meta().get(&keys::bucket(&self.bucket.name)).await? else {
             return Ok(false);
@@ -362,17 +366,17 @@ impl<'a> Walk<'a> {
             && self.stripes.formats().records >= formats::PACKED)
     }
 
-    /// Whether requests wait at a site, or this machine's processors have no time to spare.
+    /// Returns whether requests wait at a site, or this machine's processors have no time to spare.
     fn others_wait(&self) -> bool {
         if self.processors.busy() >= BUSY {
             return true;
         }
-        // What a site told last that does not answer any more says nothing.
+        // The last report of a site that no longer answers says nothing.
         let answering = self.stripes.sites().into_iter().filter(|view| view.readable);
         answering.map(|view| view.site.last_load()).any(|load| load.queue_requests > load.workers)
     }
 
-    /// Says so if a site has too little space for another group.
+    /// Returns a message if a site has too little space for another group.
     fn lacks_space(&self) -> Option<String> {
         let mut sites = self.stripes.sites().into_iter().map(|view| (view.site.id(), view.site.last_load()));
         let full = sites.find(|(_, load)| load.free_bytes < (load.used_bytes + load.free_bytes) / RESERVE);
@@ -380,14 +384,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The longest partition, a power of two up to `most`, that half of the byte budget holds.
+/// Returns the longest partition, `most` halved as often as needed, that fits in half of the byte budget.
 pub(crate) fn within_memory(stripes: &Stripes, most: u32) -> u32 {
     let half = stripes.budget().total() / 2;
     let lens = std::iter::successors(Some(most), |len| Some(len / 2));
     lens.take_while(|len| *len > SHORTEST).find(|len| *len as usize <= half).unwrap_or(SHORTEST)
 }
 
-/// The largest power of two from `least` to `most` that `room` bytes fill.
+/// Returns the longest partition, `most` halved as often as needed but not below `least`, that `room` bytes fill.
 fn largest_filled(room: usize, least: u32, most: u32) -> Option<u32> {
     let fills = |len: &u32| *len as usize <= room;
     std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|len| *len >= least.max(1)).find(fills)

@@ -1,9 +1,9 @@
-//! Sites that are away: which are waited for, and which count as lost (EC-Store §V-C).
+//! Absent sites: which are waited for, and which count as lost (EC-Store §V-C).
 //!
-//! Every few seconds each site is asked for its status. One that does not answer, that is not to be found, or whose disk
-//! takes no more writes is *silent*. A site that is silent for the whole wait counts as lost, and so does, at once, one
-//! that was given up. One good answer ends the silence: what the site has is used again, as far as its generations are
-//! still named. The time is this process's monotonic clock; a process that begins to watch waits from its beginning.
+//! Every few seconds each site is asked for its status. A site that does not answer, cannot be found, or whose disk
+//! takes no more writes is *silent*. A site that is silent for the whole wait counts as lost; a retired one does at
+//! once. One good answer ends the silence: the site's chunks are used again, as far as their generations are still
+//! named. This process's monotonic clock measures the wait; a process that starts to watch begins it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::rows::{Rows, sites_not_well};
 
-/// A site that is asked must answer within this time.
+/// Timeout for a site's status.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Sites that are asked at the same time.
+/// Sites polled concurrently.
 const ASKED_AT_ONCE: usize = 16;
 
-/// The sites that are not here.
+/// Sites that are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Absent {
-    /// Their chunks count as lost.
+    /// Sites whose chunks count as lost.
     pub gone: BTreeSet<SiteId>,
-    /// Their chunks can neither be read nor are they rebuilt: they may come back.
+    /// Sites that may come back: their chunks cannot be read, and are not rebuilt.
     pub awaited: BTreeSet<SiteId>,
 }
 
 impl Absent {
-    /// Nothing is waited for: every site that is not well counts as lost. But for sites of other processes that this one has not
-    /// learnt of yet: they have just joined, and may have chunks already.
+    /// Counts every site that is not well as lost, without waiting. The exception are sites of other processes that
+    /// this one does not know yet: they have just joined, and may already have chunks.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -44,29 +44,29 @@ impl Absent {
         Ok(Self { gone, awaited })
     }
 
-    /// Whether the site is one of them.
+    /// Returns whether the site is absent.
     pub fn contains(&self, site: SiteId) -> bool {
         self.gone.contains(&site) || self.awaited.contains(&site)
     }
 }
 
-/// How a site answers.
+/// Condition of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Well,
-    /// It can be read, but its disk takes no writes any more.
+    /// It can be read, but its disk no longer takes writes.
     Failing,
     Silent,
 }
 
-/// Since when sites are silent.
+/// Start of each site's silence.
 #[derive(Debug, Default)]
 pub struct Silences {
     since: BTreeMap<SiteId, Instant>,
 }
 
 impl Silences {
-    /// Asks all sites; those that were silent for `wait` are gone.
+    /// Polls all sites; those that have been silent for `wait` are gone.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -92,14 +92,14 @@ impl Silences {
         Ok(absent)
     }
 
-    /// The silent sites, each with the rest of its wait.
+    /// Returns the silent sites, each with the rest of its wait.
     pub fn view(&self, now: Instant, wait: Duration) -> Vec<(SiteId, Duration)> {
         let rest = |since: Instant| wait.saturating_sub(now.saturating_duration_since(since));
         self.since.iter().map(|(&site, &since)| (site, rest(since))).collect()
     }
 }
 
-/// The sites of the metadata: those in use, and those that were given up.
+/// Returns the sites in the metadata: those in use, and those that are retired.
 async fn known_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
     let (mut known, mut retired) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Rows::with_prefix(keys::SITES);
@@ -113,7 +113,7 @@ async fn known_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeSet<Si
     Ok((known, retired))
 }
 
-/// How the sites that this process knows answer.
+/// Polls the sites that this process knows.
 async fn conditions(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
     let ask = |site: Arc<dyn Site>| async move {
         let answer = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await;

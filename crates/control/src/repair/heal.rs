@@ -1,13 +1,13 @@
 //! Heal: makes every stripe whole again that the store knows to be endangered.
 //!
-//! The work list: stripes in debt (writes that missed a site, damage that reads and verify found), and the
-//! stripes of sites that are gone, found through the reverse index. Those with the most chunks lost come
-//! first. Interrupted, it starts again with what is left.
+//! The work list holds the stripes in debt (writes that missed a site, damage that reads and verify found), and the
+//! stripes of sites that are gone, found through the reverse index. Those with the most chunks lost come first. An
+//! interrupted heal starts again with what is left.
 //!
-//! Writers and readers go on meanwhile and may make new debt, so the list is taken again, round after round,
-//! until it is empty. What a round cannot repair is tried again in the next, but for stripes that only want
-//! for a site: another try changes nothing for them until the set of sites changes. Rounds that make no
-//! further stripe whole are bounded; the report then names what is left.
+//! Writers and readers continue meanwhile and may make new debt, so heal takes the list again, round after round,
+//! until it is empty. The next round retries what a round could not repair, except stripes that only lack a site:
+//! another try does not help them until the set of sites changes. Rounds that make no further stripe whole are
+//! bounded; the report then names what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,23 +24,23 @@ use crate::repair::wide_losses::WideLosses;
 use crate::repair::work_list::{Extent, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
 
-/// Stripes repaired at the same time.
+/// Stripes repaired concurrently.
 const CONCURRENCY: usize = 8;
-/// How many of the stripes that are left a report names.
+/// Maximum number of remaining stripes that a report names.
 const NAMED: usize = 20;
-/// So many rounds one after the other that make no further stripe whole end a heal.
+/// Consecutive rounds without progress after which a heal ends.
 const STALLED_ROUNDS: u32 = 3;
 /// Pause after a round without progress, for sites that come back.
 const STALL_PAUSE: Duration = Duration::from_secs(1);
 
-/// How far a heal has come.
+/// Progress of a heal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HealProgress {
-    /// Which list of endangered stripes it works on; 0 while there was none.
+    /// Number of the current list of endangered stripes; 0 before the first.
     pub round: u32,
     /// Endangered stripes found, over all rounds.
     pub stripes_total: u64,
-    /// Of these, stripes looked at so far.
+    /// Stripes examined so far, over all rounds.
     pub stripes_done: u64,
     /// Chunks rebuilt.
     pub chunks: u64,
@@ -48,36 +48,36 @@ pub struct HealProgress {
     pub bytes: u64,
 }
 
-/// What a heal did, and what it left.
+/// Result of a heal, and what it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HealReport {
-    /// How far it came.
+    /// Progress at the end.
     pub progress: HealProgress,
     /// Sites whose chunks counted as lost.
     pub gone_sites: Vec<u32>,
-    /// It was told to stop before its end.
+    /// Whether the heal was stopped before its end.
     pub stopped: bool,
     /// Stripes that are not whole.
     pub left: u64,
-    /// Their chunks that are still missing for want of a site.
+    /// Chunks of the remaining stripes that are still missing for lack of a site.
     pub still_lost: u64,
-    /// Their chunks on sites that did not answer.
+    /// Chunks of the remaining stripes on sites that did not answer.
     pub unknown: u64,
-    /// Those of them that cannot be repaired now.
+    /// Remaining stripes that cannot be repaired now.
     pub unrepairable: u64,
-    /// Some of them, with the reason.
+    /// Some of the remaining stripes, with the reasons.
     pub examples: Vec<String>,
 }
 
 impl HealReport {
-    /// True when every stripe is whole.
+    /// Returns whether every stripe is whole.
     pub fn is_whole(&self) -> bool {
         !self.stopped && self.left == 0
     }
 }
 
-/// Repairs endangered stripes until none is left; calls `progress` after each. When that answers `Break`, no
-/// further stripe is begun, those in work are finished, and the report says so.
+/// Repairs endangered stripes until none is left; calls `progress` after each. After `Break` no further stripe is
+/// started, those in progress are finished, and the report says so.
 ///
 /// # Errors
 /// When the metadata store fails. Run it again: what was repaired stays repaired.
@@ -98,7 +98,7 @@ pub async fn heal(
     heal.run().await
 }
 
-/// A heal at work.
+/// State of a heal.
 struct Heal<'a, P> {
     stripes: &'a Stripes,
     tell: P,
@@ -107,14 +107,14 @@ struct Heal<'a, P> {
     absent: Absent,
     /// Sites that take chunks in this round.
     takers: BTreeSet<SiteId>,
-    /// Stripes that were looked at and are not whole.
+    /// Stripes that were examined and are not whole.
     left: BTreeMap<StripeId, Left>,
     /// Stripes that this heal has made whole.
     healed: BTreeSet<StripeId>,
     wide: WideLosses,
 }
 
-/// What a stripe lacks after it was looked at.
+/// What a stripe lacks after its examination.
 struct Left {
     still_lost: u64,
     unknown: u64,
@@ -123,12 +123,12 @@ struct Left {
 }
 
 impl Left {
-    /// A stripe that could not be looked at.
+    /// Creates the entry of a stripe that could not be examined.
     fn failed(reason: String) -> Self {
         Self { still_lost: 0, unknown: 0, refused: Vec::new(), unrepairable: Some(reason) }
     }
 
-    /// Another look changes nothing while the sites are the same.
+    /// Returns whether another try changes nothing while the sites are the same.
     fn wants_only_a_site(&self) -> bool {
         self.unknown == 0 && self.refused.is_empty() && self.unrepairable.is_none()
     }
@@ -178,7 +178,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         }
     }
 
-    /// Takes the list anew: what is worth a look now.
+    /// Takes a new list of the stripes that are worth a try now.
     async fn next_round(&mut self) -> Result<Vec<(StripeId, bool)>, StripeError> {
         let absent = Absent::at_once(self.stripes).await?;
         let takers = self.stripes.candidates().iter().map(|candidate| candidate.site).collect();
@@ -186,7 +186,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         (self.absent, self.takers) = (absent, takers);
         let ranks = self.wide.look(self.stripes, &self.absent.gone).await?;
         let mut work = WorkList::take(self.stripes, &self.absent, ranks, Extent::All).await?.stripes;
-        // What is not listed any more was deleted, or repaired by somebody else.
+        // Stripes that are no longer listed were deleted, or repaired by another process.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
         self.left.retain(|stripe, _| listed.contains(stripe));
         if !sites_changed {
@@ -199,7 +199,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         Ok(work)
     }
 
-    /// Looks at every stripe of the list, or at fewer when told to stop.
+    /// Tries to repair every stripe of the list, until it is told to stop.
     async fn round(&mut self, work: Vec<(StripeId, bool)>) -> Result<ControlFlow<()>, StripeError> {
         let mut flow = (self.tell)(&self.progress);
         let (stripes, absent, pace) = (self.stripes, self.absent.clone(), RepairPace::unlimited());

@@ -1,7 +1,7 @@
-//! Repair (EC-Store §V-C, ECWide §4.1): finding what is lost, and making it again.
+//! Repair (EC-Store §V-C, ECWide §4.1): finds lost chunks, and rebuilds them.
 //!
-//! [`repair_stripe`] repairs one stripe; [`heal`] all of them on request, [`service`] those that need it unasked. [`scrub`] and
-//! [`verify`] read what is stored and find damage.
+//! [`repair_stripe`] repairs one stripe; [`heal`] repairs all of them on request, and [`service`] automatically.
+//! [`scrub`] and [`verify`] read what is stored and find damage.
 
 pub mod absence;
 pub mod heal;

@@ -1,16 +1,17 @@
-//! How fast repair may be, and whom it asks.
+//! The pace of repair, and the choice of the sites that do the work.
 //!
-//! Every site gives repair a rate: so many bytes in a second that it reads and sends, or is sent and writes. While more requests wait at
-//! a site than its workers can serve, users' requests among them, it gives the floor only, so that a repair goes on
-//! however busy the store is (design.md §6). A repair reserves the time that its bytes take at each of its sites and begins
-//! when all of them are free. What is reserved at a site already makes it dear, as its queue does: plans go to the others,
-//! and the work spreads over all sources and targets.
+//! Every site gives repair a rate: bytes per second that it reads and sends, or receives and writes. While more
+//! requests wait at a site than its workers can serve, users' requests among them, it gives only the floor, so that
+//! repair makes progress however busy the store is (design.md §6). A repair reserves the time that its bytes take at
+//! each of its sites and starts when all of them are free. Reservations make a site expensive, as its queue does:
+//! plans go to the others, and the work spreads over all sources and targets.
 //!
-//! Of sites that cost as much, the one that repairs have chosen longest ago is chosen: as the *requestor* that makes a lost
-//! chunk, and as the *repairer* that adds up what its rack has (ECWide §4.1, [`LeastRecentlySelected`]). Repairs that begin
-//! together see no queues yet and would all choose the same site of a rack otherwise. Requestors and repairers are lists of their own:
-//! each repair selects a repairer in every rack, and in one list a requestor's rack would stay the same for ever (docs/src/ecwide.md).
-//! Taking note of a choice is O(1); a choice compares the sites that may be chosen.
+//! Among sites of equal cost, repairs take the least recently selected one, both as the *requestor* that makes a lost
+//! chunk, and as the *repairer* that adds up what its rack has (ECWide §4.1, [`LeastRecentlySelected`]). Otherwise
+//! repairs that start together, which see no queues yet, would all choose the same site of a rack. Requestors and
+//! repairers have separate lists: each repair selects a repairer in every rack, and in one list a requestor's rack
+//! would never change (docs/src/ecwide.md). Recording a choice is O(1); a choice compares the sites that may be
+//! chosen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,12 +22,12 @@ use striate_plan::{Candidate, CombineTree, LeastRecentlySelected, draw_order};
 use striate_runtime::Instant;
 use striate_stripe::Stripes;
 
-/// Bytes in a second at each site.
+/// Rate limits of repair at each site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairLimits {
-    /// While nobody waits there. Not 0.
+    /// Bytes per second while no requests wait there. Not 0.
     pub rate_bytes_per_s: u64,
-    /// While somebody does. Not 0.
+    /// Bytes per second while requests wait there. Not 0.
     pub floor_bytes_per_s: u64,
 }
 
@@ -36,13 +37,13 @@ impl Default for RepairLimits {
     }
 }
 
-/// A chunk for which a target's rate is spent keeps as much away from it as so many requests.
+/// Weight of a target's backlog: each chunk for which its rate is spent counts as this many requests.
 const TARGET_WEIGHT: f64 = 16.0;
 
-/// What is reserved at sites.
+/// Reservations at sites.
 #[derive(Debug, Default)]
 pub struct RepairPace {
-    /// `None`: as fast as it goes.
+    /// Rate limits; `None`: unlimited.
     limits: Option<RepairLimits>,
     slots: Mutex<BTreeMap<SiteId, Slot>>,
     choice: RepairChoice,
@@ -50,26 +51,26 @@ pub struct RepairPace {
     repairers: Mutex<LeastRecentlySelected<SiteId>>,
 }
 
-/// Which of several sites that cost as much does the work of a repair.
+/// How repairs choose among sites of equal cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RepairChoice {
-    /// The one chosen longest ago.
+    /// The least recently selected site.
     #[default]
     LeastRecent,
-    /// Any requestor by chance, and the first repairer: for comparison.
+    /// A random requestor, and the first repairer: for comparison.
     Any,
 }
 
-/// One site.
+/// Reservations at one site.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Until then its rate is spent.
+    /// Time until which the site's rate is spent.
     free_at: Instant,
-    /// Requests of repairs that are under way there.
+    /// Requests of repairs in progress there.
     under_way: u32,
 }
 
-/// A repair under way at some sites, until dropped.
+/// A repair in progress at some sites, until dropped.
 pub(crate) struct Turn<'a> {
     pace: &'a RepairPace,
     sites: Vec<SiteId>,
@@ -87,23 +88,23 @@ impl Drop for Turn<'_> {
 }
 
 impl RepairPace {
-    /// As fast as it goes: for a heal that somebody waits for.
+    /// Creates a pace without limits, for a heal on request.
     pub fn unlimited() -> Self {
         Self::default()
     }
 
-    /// Within limits.
+    /// Creates a pace with limits.
     pub(crate) fn limited(limits: RepairLimits) -> Self {
         Self { limits: Some(limits), ..Self::default() }
     }
 
-    /// The same with another choice among sites that cost as much.
+    /// Sets the choice among sites of equal cost.
     pub fn choosing(self, choice: RepairChoice) -> Self {
         Self { choice, ..self }
     }
 
-    /// The candidates in the order in which they are to make lost chunks. Sites with less than half the room of the roomiest one
-    /// come last, so that disks fill evenly.
+    /// Orders the candidates by preference for making lost chunks. Sites with less than half the room of the roomiest
+    /// one come last, so that disks fill evenly.
     pub(crate) fn order<'a>(&self, stripes: &Stripes, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
         let mut order = draw_order(&mut stripes.runtime().rng(), candidates);
         if self.choice == RepairChoice::LeastRecent {
@@ -117,7 +118,7 @@ impl RepairPace {
         order
     }
 
-    /// What asking a site for its rack's sum costs, where `cost` is what it costs in itself.
+    /// Returns the cost of asking a site for its rack's sum. `cost` is the cost of reading from it.
     pub(crate) fn repairer_cost(&self, site: SiteId, cost: f64) -> f64 {
         match self.choice {
             RepairChoice::LeastRecent => cost.floor() + self.repairers.lock().recency(&site),
@@ -125,7 +126,7 @@ impl RepairPace {
         }
     }
 
-    /// Takes note of who does the work of a repair: the root of its tree, and who adds up a rack's sum.
+    /// Records the sites that do the work of a repair: the root of its tree, and those that add up a rack's sum.
     pub(crate) fn note(&self, tree: &CombineTree) {
         fn note_repairers(selected: &mut LeastRecentlySelected<SiteId>, tree: &CombineTree) {
             for from in tree.upstream.iter().filter(|from| !from.upstream.is_empty()) {
@@ -137,15 +138,15 @@ impl RepairPace {
         note_repairers(&mut self.repairers.lock(), tree);
     }
 
-    /// What reading a chunk of `len` bytes from a site costs, where 1 is a site with nothing to do: 1 more for each
-    /// request before it, and for each chunk of that length for which its rate is spent.
+    /// Returns the cost of reading a chunk of `len` bytes from a site. An idle site costs 1; each queued request adds
+    /// 1, and so does each chunk of that length for which the site's rate is spent.
     pub(crate) fn cost(&self, stripes: &Stripes, site: SiteId, len: u32) -> f64 {
         let Some(handle) = stripes.site(site) else { return f64::MAX };
         1.0 + f64::from(handle.last_load().queue_requests) + self.backlog(stripes, site, len)
     }
 
-    /// Sites that take chunks of `len` bytes, with what is reserved there as a part of their queue. It counts much: sources
-    /// are few, but almost every site can be the target that evens the work out.
+    /// Returns the sites that take chunks of `len` bytes, with reservations counted as part of their queues. These
+    /// weigh heavily: sources are few, but almost every site can be the target that evens out the work.
     pub(crate) fn candidates(&self, stripes: &Stripes, len: u32) -> Vec<Candidate> {
         let mut candidates = stripes.candidates();
         for candidate in &mut candidates {
@@ -155,7 +156,7 @@ impl RepairPace {
         candidates
     }
 
-    /// For how many chunks of that length a site's rate is spent.
+    /// Returns for how many chunks of that length a site's rate is spent.
     fn backlog(&self, stripes: &Stripes, site: SiteId, len: u32) -> f64 {
         let Some(limits) = self.limits else { return 0.0 };
         let slot = self.slots.lock().get(&site).copied();
@@ -164,7 +165,7 @@ impl RepairPace {
         spent.unwrap_or_default().as_secs_f64() / chunk
     }
 
-    /// Reserves so many chunks of `len` bytes at each of the sites and waits until they are free.
+    /// Reserves the given number of chunks of `len` bytes at each of the sites and waits until they are free.
     pub(crate) async fn turn(&self, stripes: &Stripes, loads: Vec<(SiteId, u32)>, len: u32) -> Turn<'_> {
         let Some(limits) = self.limits else { return Turn { pace: self, sites: Vec::new() } };
         let begin = self.reserve(stripes, &loads, len, limits);
@@ -180,7 +181,7 @@ impl RepairPace {
         Turn { pace: self, sites }
     }
 
-    /// When a repair that reserves now may begin.
+    /// Reserves the work, and returns when it may start.
     fn reserve(&self, stripes: &Stripes, loads: &[(SiteId, u32)], len: u32, limits: RepairLimits) -> Instant {
         let now = stripes.runtime().now();
         let mut slots = self.slots.lock();
@@ -199,7 +200,7 @@ impl RepairPace {
     }
 }
 
-/// Whether more requests than the site serves at a time are there, besides those of repairs.
+/// Returns whether more requests than the site serves at a time wait there, not counting `own` requests of repairs.
 fn others_wait(stripes: &Stripes, site: SiteId, own: u32) -> bool {
     let load = stripes.site(site).map(|site| site.last_load()).unwrap_or_default();
     load.queue_requests.saturating_sub(own) > load.workers

@@ -1,4 +1,4 @@
-//! How far repair has come, and how fast it is.
+//! Progress and speed of repair.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use striate_runtime::Instant;
 use crate::recent::Recent;
 use crate::repair::RepairOutcome;
 
-/// What is left of a wait is rounded up to this.
+/// Granularity in milliseconds to which the rest of a wait is rounded up.
 const ROUNDED_MS: u64 = 30_000;
 
 /// The progress of a repair service.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     work: RepairWork,
-    /// Stripes and bytes.
+    /// Recently repaired stripes and bytes.
     recent: Recent,
     told: Option<RepairWork>,
 }
@@ -31,9 +31,9 @@ impl Progress {
         self.work.clone()
     }
 
-    /// The silent sites, each with the rest of its wait.
+    /// Sets the silent sites, each with the rest of its wait.
     pub(crate) fn sites(&mut self, silent: Vec<(SiteId, Duration)>) {
-        // Rounded up, so that waiting is not told anew at every look.
+        // Rounded up, so that waiting does not change the record at every poll.
         let site = |(site, rest): (SiteId, Duration)| SilentSite {
             site: site.0,
             rebuilt_after_s: (rest.as_millis() as u64).div_ceil(ROUNDED_MS) * ROUNDED_MS / 1_000,
@@ -41,7 +41,8 @@ impl Progress {
         self.work.silent = silent.into_iter().map(site).collect();
     }
 
-    /// A list was taken: how many stripes are not whole, if they were counted, and how many of them wait for a site.
+    /// Records a new list: how many stripes are not whole, if they were counted, and how many of them wait for a
+    /// site.
     pub(crate) fn found(&mut self, left: Option<u64>, waiting: u64) {
         self.work.left = left.unwrap_or(self.work.left).max(waiting);
         self.work.waiting = waiting;
@@ -56,7 +57,7 @@ impl Progress {
         self.recent.add(now, stripes, outcome.bytes);
     }
 
-    /// What is to be told now: `None` where it was told already.
+    /// Returns the progress if it has changed since the last call.
     pub(crate) fn news(&mut self, now: Instant) -> Option<RepairWork> {
         (self.work.rate_stripes_per_ks, self.work.rate_bytes_per_s) = self.recent.rates(now);
         if self.told.as_ref() == Some(&self.work) {

@@ -1,12 +1,12 @@
-//! Scrub: reads every chunk from its medium once in a cycle, so that damage is found that nobody has read.
+//! Scrub: reads every chunk from its medium once in a cycle, to find damage that no read has found.
 //!
-//! Stripes are examined in the order of their names, as [`verify`](mod@crate::repair::verify) does it, and spread evenly over the
-//! cycle: when a part of its time has passed, the same part of the chunks that the sites report is due. One stripe is
-//! examined at a time, none while requests wait at its sites, unless the scrub is far behind. At the cycle's end orphans
-//! are counted. What is damaged becomes debt.
+//! Stripes are examined in the order of their names, as [`verify`](mod@crate::repair::verify) does, and spread evenly
+//! over the cycle: when a part of its time has passed, the same part of the chunks that the sites report is due. One
+//! stripe is examined at a time, and none while requests wait at its sites, unless the scrub is far behind. At the
+//! end of a cycle orphans are counted. Damaged chunks become debt.
 //!
-//! The position is a row of the metadata, written every minute: a process that goes on from there examines at most a
-//! minute's stripes again. A cycle's time is that in which somebody scrubbed, by the monotonic clock.
+//! The position is a row of the metadata, written every minute: a process that resumes there examines at most a
+//! minute's stripes again. A cycle's time is the time spent scrubbing, by the monotonic clock.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ use striate_stripe::{StripeError, Stripes};
 use crate::collection::orphans::count_orphans;
 use crate::repair::verify::examine;
 
-/// Pause between two looks whether something is due.
+/// Minimum interval between two checks for due chunks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Pause between two looks whether something is due, where it is long until then.
+/// Maximum interval between two checks for due chunks.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 /// Pause while requests wait at a site.
 const YIELD: Duration = Duration::from_secs(1);
-/// A scrub that is behind by more than this part of all chunks yields no more.
+/// Divisor: a scrub that is behind by more than one part in this many of all chunks does not yield.
 const FAR_BEHIND: u64 = 20;
-/// The position is written down so often.
+/// Interval between two writes of the position.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// Stripes read from the metadata together.
 const BATCH: u64 = 64;
 
-/// Verifies every chunk within each `cycle`, for ever. In one process of a cluster at a time.
+/// Verifies every chunk within each `cycle`, until the task is dropped. Run it in one process of a cluster at a time.
 pub fn keep_scrubbing(stripes: Stripes, cycle: Duration) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let mut scrub = loop {
@@ -54,20 +54,21 @@ pub fn keep_scrubbing(stripes: Stripes, cycle: Duration) -> BoxFuture<'static, (
     })
 }
 
-/// A scrub at work.
+/// State of a scrub.
 struct Scrub<'a> {
     stripes: &'a Stripes,
     cycle: Duration,
     work: ScrubWork,
-    /// This cycle's time before this process went on with it.
+    /// This cycle's time before this process resumed it.
     before: Duration,
-    /// Since then this process goes on.
+    /// Time at which this process resumed the cycle.
     since: Instant,
     saved: Instant,
 }
 
 impl<'a> Scrub<'a> {
-    /// From where the last process was. When the cycle's length has changed its time is counted in proportion.
+    /// Resumes where the last process was. If the cycle's length has changed, the elapsed time is scaled in
+    /// proportion.
     async fn go_on(stripes: &'a Stripes, cycle: Duration) -> Result<Self, StripeError> {
         let row = stripes.meta().get(&keys::scrub_work()).await?;
         let mut work: ScrubWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
@@ -87,13 +88,13 @@ impl<'a> Scrub<'a> {
         self.work.count.unwrap_or_default()
     }
 
-    /// Chunks that this cycle has dealt with.
+    /// Returns how many chunks this cycle has examined.
     fn done(&self) -> u64 {
         let count = self.count();
         count.chunks + count.damaged + count.unknown
     }
 
-    /// Chunks that it should have dealt with by now.
+    /// Returns how many chunks it should have examined by now.
     fn due(&self) -> u64 {
         let elapsed = self.elapsed();
         match elapsed >= self.cycle {
@@ -105,13 +106,13 @@ impl<'a> Scrub<'a> {
         }
     }
 
-    /// Until about the next chunk is due.
+    /// Returns the time until about the next chunk is due.
     fn pause(&self) -> Duration {
         let chunk = self.cycle.as_secs_f64() / self.work.total_chunks.max(1) as f64;
         Duration::from_secs_f64(chunk.min(LOOK_AT_LEAST_EVERY.as_secs_f64())).max(LOOK_EVERY)
     }
 
-    /// Examines what is due, and ends the cycle when it is over.
+    /// Examines the chunks that are due, and ends the cycle when it is over.
     async fn step(&mut self) -> Result<(), StripeError> {
         self.work.total_chunks = self.stripes.sites().iter().map(|view| view.site.last_load().chunks).sum();
         let mut is_through = false;
@@ -132,7 +133,7 @@ impl<'a> Scrub<'a> {
         }
     }
 
-    /// The stripes that this cycle has not examined yet.
+    /// Returns the range of stripes that this cycle has not examined yet.
     fn rest(&self) -> ScanRange {
         let mut range = ScanRange::prefix(keys::STRIPES);
         if !self.work.position.is_empty() {
@@ -143,7 +144,7 @@ impl<'a> Scrub<'a> {
         range
     }
 
-    /// Waits while requests wait at the stripe's sites.
+    /// Waits while requests wait at the stripe's sites, unless the scrub is far behind.
     async fn yield_to_others(&self, row: &Row) -> Result<(), StripeError> {
         let record: Stripe = row.record()?;
         let others_wait = || {
@@ -161,7 +162,7 @@ impl<'a> Scrub<'a> {
 
     async fn examine(&mut self, row: Row) -> Result<(), StripeError> {
         let key = row.key.clone();
-        // It may have been a while since the row was read.
+        // The row may have been read a while ago.
         let found = match self.stripes.meta().get(&key).await? {
             Some(row) => examine(self.stripes, row).await?,
             None => Default::default(),
@@ -199,7 +200,7 @@ impl<'a> Scrub<'a> {
         self.save(Duration::ZERO).await
     }
 
-    /// Writes the position down, if that was not done for so long.
+    /// Writes the position, unless the last write is less than `every` ago.
     async fn save(&mut self, every: Duration) -> Result<(), StripeError> {
         let now = self.stripes.runtime().now();
         if now - self.saved < every {

@@ -1,12 +1,12 @@
-//! Repair by itself (EC-Store §V-C): pays debt as soon as it is seen, and rebuilds the chunks of sites that were silent for
-//! the wait, or given up.
+//! Automatic repair (EC-Store §V-C): repays debt as soon as it is seen, and rebuilds the chunks of sites that are
+//! silent for the wait, or retired.
 //!
-//! Two loops. One watches the sites ([`crate::repair::absence`]). The other one takes the most endangered stripes
-//! ([`crate::repair::work_list`]), repairs some of them at the same time at the pace that the sites allow
-//! ([`crate::repair::pace`]), and takes the list again after a while, so that what has become more endangered meanwhile
-//! comes first. What cannot be repaired now is put off, for longer each time, until the set of sites changes.
+//! Two loops. One watches the sites ([`crate::repair::absence`]). The other takes the most endangered stripes
+//! ([`crate::repair::work_list`]) and repairs several concurrently at the pace that the sites allow
+//! ([`crate::repair::pace`]). After a while it takes the list again, so that stripes that have become more endangered
+//! come first. Stripes that cannot be repaired now are put off, for longer each time, until the set of sites changes.
 //!
-//! Nothing of this must survive: whoever goes on finds in the metadata what is left. Only the wait begins anew.
+//! None of this state must survive: the next process finds in the metadata what is left. Only the wait starts again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::pin;
@@ -29,31 +29,32 @@ use crate::repair::wide_losses::WideLosses;
 use crate::repair::work_list::{Extent, Most, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
 
-/// Pause between two looks at the sites, and between two looks for new debt.
+/// Poll interval for the sites, and for new debt.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The list is taken again after this time.
+/// Time after which the list is taken again.
 const REVIEW_EVERY: Duration = Duration::from_secs(30);
-/// Stripes that are left are counted again after this time; meanwhile what was repaired is subtracted.
+/// Interval between two counts of the remaining stripes; in between, repaired ones are subtracted.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
-/// Stripes of one list.
+/// Maximum number of stripes in a list.
 const LISTED: usize = 1_000;
-/// Stripes repaired at the same time: so many for each site, since a repair keeps some sites waiting for others,
+/// Concurrent repairs per site: more than one, since a repair keeps some sites waiting for others.
 const AT_ONCE_PER_SITE: usize = 2;
-/// within these bounds.
+/// Bounds of the number of concurrent repairs.
 const AT_ONCE: std::ops::RangeInclusive<usize> = 8..=64;
-/// A stripe that cannot be repaired is looked at again after this time, then twice that, and so on.
+/// Time after which a stripe that cannot be repaired is tried again; doubled after each failure.
 const PUT_OFF: Duration = Duration::from_secs(60);
-/// But within this time.
+/// Maximum time between two tries.
 const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3_600);
-/// Stripes that are put off at a time, some megabytes. When there are so many, repair waits until one of them is due.
+/// Maximum number of stripes put off, which take some megabytes. At this number repair waits until one of them is
+/// due.
 const MOST_PUT_OFF: usize = 200_000;
 
-/// What the repair service is told.
+/// Configuration of the repair service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// A site that is silent for so long counts as lost.
+    /// Time after which a silent site counts as lost.
     pub after: Duration,
-    /// How fast it may be; `None`: it does nothing.
+    /// Rate limits; `None` disables repair.
     pub limits: Option<RepairLimits>,
 }
 
@@ -63,7 +64,7 @@ impl Default for RepairOptions {
     }
 }
 
-/// The repair service. A cheap handle.
+/// The repair service. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RepairService {
     shared: Arc<Shared>,
@@ -73,14 +74,14 @@ pub struct RepairService {
 struct Shared {
     options: RepairOptions,
     pace: RepairPace,
-    /// What the last look at the sites has told; `None` before the first.
+    /// Result of the last poll of the sites; `None` before the first.
     absent: Mutex<Option<Absent>>,
     progress: Mutex<Progress>,
-    /// Those who want it to rest.
+    /// Number of current holds.
     holds: AtomicUsize,
 }
 
-/// While it is kept the service begins no further repair.
+/// A hold on the service: while it exists, no further repair is started.
 #[derive(Debug)]
 pub struct Hold(Arc<Shared>);
 
@@ -97,30 +98,30 @@ struct PutOff {
     pause: Duration,
 }
 
-/// The repairing loop's own state.
+/// State of the repair loop.
 #[derive(Default)]
 struct Repairing {
     put_off: HashMap<StripeId, PutOff>,
-    /// For these sites it was put off.
+    /// The absent sites and the sites that take chunks, as of the stripes that were put off.
     seen: (Arc<Absent>, BTreeSet<SiteId>),
     counted: Option<Instant>,
     in_work: BTreeSet<StripeId>,
     wide: WideLosses,
 }
 
-/// A stripe, whether it was in debt, and what became of it.
+/// A repaired stripe, whether it was in debt, and the outcome.
 type Repaired = (StripeId, bool, Result<RepairOutcome, StripeError>);
 
-/// Repairs under way. They go on only while somebody waits here.
+/// Repairs in progress. They advance only while this is polled.
 #[derive(Default)]
 struct Underway {
     repairs: FuturesUnordered<BoxFuture<'static, Repaired>>,
-    /// Those that ended beside other work, and of which nobody has taken note yet.
+    /// Repairs that ended during other work, and whose outcome has not been taken yet.
     ended: VecDeque<Repaired>,
 }
 
 impl Underway {
-    /// The next one that ends; `None` if there is none.
+    /// Waits for the next repair to end; `None` if none is in progress.
     async fn next(&mut self) -> Option<Repaired> {
         match self.ended.pop_front() {
             Some(ended) => Some(ended),
@@ -128,8 +129,8 @@ impl Underway {
         }
     }
 
-    /// Does something else meanwhile. A repair that stood still would run into its deadlines, and keep what the work may
-    /// wait for.
+    /// Drives the repairs while doing other work. A repair that stood still would run into its deadlines, and keep
+    /// resources that the work may wait for.
     async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         while !self.repairs.is_empty() {
@@ -143,25 +144,26 @@ impl Underway {
 }
 
 impl RepairService {
-    /// A service that has not begun.
+    /// Creates a service without starting it.
     pub fn new(options: RepairOptions) -> Self {
         let pace = RepairPace::limited(options.limits.unwrap_or_default());
         let (absent, progress) = (Mutex::default(), Mutex::default());
         Self { shared: Arc::new(Shared { options, pace, absent, progress, holds: AtomicUsize::new(0) }) }
     }
 
-    /// Keeps it from beginning further repairs as long as the answer lives: for somebody who repairs beside it.
+    /// Stops further repairs from starting while the returned hold exists, for a process that repairs beside the
+    /// service.
     pub fn hold(&self) -> Hold {
         self.shared.holds.fetch_add(1, Ordering::Relaxed);
         Hold(Arc::clone(&self.shared))
     }
 
-    /// How far it has come.
+    /// Returns the progress so far.
     pub fn progress(&self) -> records::RepairWork {
         self.shared.progress.lock().record()
     }
 
-    /// Repairs for ever. In one process of a cluster at a time, though more do no harm.
+    /// Repairs until the task is dropped. Run it in one process of a cluster at a time, though more do no harm.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.shared.progress.lock().begin(stripes.runtime().now(), self.shared.options.limits.is_none());
@@ -172,7 +174,7 @@ impl RepairService {
         })
     }
 
-    /// Watches the sites, and tells how far everything is.
+    /// Watches the sites, and publishes the progress.
     async fn watch(&self, stripes: &Stripes) {
         let mut silences = Silences::default();
         loop {
@@ -187,7 +189,7 @@ impl RepairService {
         }
     }
 
-    /// Writes the progress down where other processes see it, if it has changed.
+    /// Publishes the progress if it has changed, so that other processes see it.
     async fn tell(&self, stripes: &Stripes) {
         let Some(record) = self.shared.progress.lock().news(stripes.runtime().now()) else { return };
         let mut tx = stripes.transaction();
@@ -215,7 +217,7 @@ impl RepairService {
         }
     }
 
-    /// Takes a list and works on it for a while. `false` when there was nothing to do.
+    /// Takes a list and works on it for a while. Returns `false` if there was nothing to do.
     async fn round(
         &self,
         stripes: &Stripes,
@@ -253,7 +255,7 @@ impl RepairService {
             let most = Most { count: LISTED, in_work, put_off, takers, total };
             WorkList::take(stripes, absent, ranks, Extent::Most(most)).await?
         };
-        // A list that is not full is all there is.
+        // A list that is not full is complete.
         let is_all = total || list.stripes.len() < LISTED;
         if is_all {
             repairing.counted = Some(now);
@@ -262,8 +264,8 @@ impl RepairService {
         Ok(list)
     }
 
-    /// Repairs the stripes of a list until it is time to take the next one. What is in work then goes on meanwhile, so
-    /// that sites are not left waiting; where nothing more may begin it is finished.
+    /// Repairs the stripes of a list until it is time to take the next one. Repairs in progress then continue, so
+    /// that sites are not left idle; if no more may start, they are finished.
     async fn work(
         &self,
         stripes: &Stripes,
@@ -295,7 +297,8 @@ impl RepairService {
                     if whole.is_some() {
                         repairing.wide.forget(stripe);
                     }
-                    // What is whole although nothing was done and no debt paid would be listed again at once.
+                    // A stripe that is whole although nothing was done and no debt repaid would be listed again at
+                    // once.
                     match whole.is_some_and(|outcome| in_debt || outcome.chunks > 0) {
                         true => drop(repairing.put_off.remove(&stripe)),
                         false => repairing.put_off(stripe, stripes.runtime().now()),
@@ -306,7 +309,7 @@ impl RepairService {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Takes note of what became of a stripe.
+    /// Records the outcome of a stripe.
     fn note(
         &self,
         stripes: &Stripes,
@@ -341,7 +344,7 @@ impl Repairing {
         })
     }
 
-    /// Looks at the sites of this round. When they have changed what was put off is due.
+    /// Takes over the sites of this round. If they have changed, stripes that were put off are due.
     fn meet(&mut self, absent: Absent, takers: BTreeSet<SiteId>, now: Instant) {
         let seen = (Arc::new(absent), takers);
         if seen != self.seen {
@@ -349,7 +352,7 @@ impl Repairing {
             self.counted = None;
             self.seen = seen;
         }
-        // What is due and was not found again is whole, or gone.
+        // A stripe that was due and not found again is whole, or gone.
         self.put_off.retain(|_, put_off| put_off.until + PUT_OFF_AT_MOST > now);
     }
 

@@ -1,7 +1,7 @@
 //! Verify: reads every chunk from its medium, past the page cache, and compares it with the stripe record.
 //!
-//! Damage becomes debt, which the repair service pays. Afterwards the sites' chunks are listed and compared with the metadata, and
-//! what nothing names is counted ([`crate::collection::orphans`]).
+//! Damage becomes debt, which the repair service repays. Afterwards the sites' chunks are listed and compared with
+//! the metadata, and unnamed ones are counted ([`crate::collection::orphans`]).
 
 use std::ops::ControlFlow;
 
@@ -18,12 +18,12 @@ use crate::collection::orphans::count_orphans;
 use crate::hot_copies::drop_copies_where;
 use crate::rows::Rows;
 
-/// Stripes examined at the same time.
+/// Stripes examined concurrently.
 const CONCURRENCY: usize = 8;
-/// How many damaged chunks a report names.
+/// Maximum number of damaged chunks that a report names.
 const NAMED: usize = 50;
 
-/// How far a verification has come.
+/// Progress of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyProgress {
     /// Stripes examined.
@@ -36,33 +36,33 @@ pub struct VerifyProgress {
     pub damaged: u64,
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// How far it came.
+    /// Progress at the end.
     pub progress: VerifyProgress,
     /// Stripes with damage, now in debt.
     pub queued: u64,
     /// Chunks on sites that did not answer.
     pub unknown: u64,
-    /// Chunks that no metadata names. They are reported only.
+    /// Chunks that no metadata names; only counted.
     pub orphans: u64,
-    /// Chunks of writers or generations that the metadata has never heard of: it may be older than they are.
+    /// Chunks of writers or generations that the metadata does not know: the metadata may be older than they are.
     pub unexplained: u64,
-    /// It was told to stop before its end.
+    /// Whether the verification was stopped before its end.
     pub stopped: bool,
-    /// Some of the damage, in words.
+    /// Some of the damage, as text.
     pub examples: Vec<String>,
 }
 
 impl VerifyReport {
-    /// True when every chunk of every stripe is there and good.
+    /// Returns whether every chunk of every stripe exists and is good.
     pub fn is_clean(&self) -> bool {
         !self.stopped && self.progress.damaged == 0 && self.unknown == 0
     }
 }
 
-/// Examines every stripe; calls `progress` after each. When that answers `Break` it ends, and the report says so.
+/// Examines every stripe; calls `progress` after each. `Break` ends it, and the report says so.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -87,7 +87,7 @@ pub async fn verify(
     Ok(report)
 }
 
-/// What one stripe's examination found.
+/// Result of examining one stripe.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) good: Vec<ChunkInfo>,
@@ -109,14 +109,14 @@ impl VerifyReport {
     }
 }
 
-/// Reads the chunks of one stripe and compares them with its record; what is damaged is queued.
+/// Reads the chunks of one stripe and compares them with its record. A damaged stripe is put in debt.
 pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found, StripeError>> {
     Box::pin(async move {
         let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
         let record: Stripe = row.record()?;
         let mut found = Found::default();
         let k = stripes.code_of(&record)?.k();
-        // A wide stripe's members are examined with the stripes that they were written in.
+        // A wide stripe's members are examined with the stripes they were written in.
         for (index, location) in own_locations(&record) {
             if !has_place(&record, k, index) {
                 continue;
@@ -148,7 +148,7 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
         if !found.damage.is_empty() {
             found.queued = put_in_debt(stripes, &row, id).await?;
             if !found.queued {
-                // The record changed under the examination: what was seen may be no damage at all.
+                // The record changed during the examination: the differences may not be damage.
                 return Ok(Found { good: found.good, ..Found::default() });
             }
         }
@@ -156,7 +156,7 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
     })
 }
 
-/// Reads the copies of a stripe's chunks. What is wrong with one is no damage: it is dropped.
+/// Reads the copies of a stripe's chunks. A bad copy is not damage: it is dropped.
 async fn examine_copies(
     stripes: &Stripes,
     id: striate_core::StripeId,
@@ -180,7 +180,7 @@ async fn examine_copies(
     Ok(())
 }
 
-/// Puts the stripe in debt. `false` when its record is no longer the one that was examined.
+/// Puts the stripe in debt. Returns `false` if its record is no longer the one that was examined.
 async fn put_in_debt(stripes: &Stripes, row: &Row, id: striate_core::StripeId) -> Result<bool, StripeError> {
     let mut tx = stripes.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());

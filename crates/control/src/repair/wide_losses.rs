@@ -1,8 +1,8 @@
-//! What wide stripes have lost, as far as it says which stripes are endangered. One that has dropped its parities may lack a single chunk
-//! while its wide stripe lacks four, and can lose no more.
+//! Losses of wide stripes, as far as they show which stripes are endangered. A stripe that has dropped its parities
+//! may lack a single chunk while its wide stripe lacks four, and can lose no more.
 //!
-//! The reverse index finds members by their own stripes. So when several sites are gone, all stripes with chunks there are read once, and
-//! again when other sites are, or after a time.
+//! The reverse index finds members by their own stripes. So when several sites are gone, all stripes with chunks
+//! there are read once. They are read again when other sites are gone, or after a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use striate_stripe::{StripeError, Stripes, own_locations, wide_of};
 use crate::repair::work_list::endangered_placements;
 use crate::rows::Rows;
 
-/// They are counted again after this time.
+/// Interval between two counts for the same sites.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
 
-/// How many chunks each stripe's wide stripes lack, the most of them; of stripes for which that is more than one.
+/// Number of chunks lacking in the worst of each stripe's wide stripes, for stripes where that is more than one.
 pub(crate) type Ranks = BTreeMap<StripeId, usize>;
 
 /// The ranks for the sites that are gone.
@@ -30,7 +30,7 @@ pub(crate) struct WideLosses {
 }
 
 impl WideLosses {
-    /// Counts, unless the same sites were gone a short time ago.
+    /// Counts the losses, unless they were counted for the same sites a short time ago.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -51,18 +51,18 @@ impl WideLosses {
         Ok(&self.ranks)
     }
 
-    /// A stripe is whole.
+    /// Forgets a stripe that is whole.
     pub(crate) fn forget(&mut self, stripe: StripeId) {
         self.ranks.remove(&stripe);
     }
 }
 
-/// What was counted so far.
+/// Losses counted so far.
 #[derive(Default)]
 struct Losses {
-    /// Lost chunks of wide stripes, members among them.
+    /// Lost chunks of wide stripes, including members.
     of_wide: BTreeMap<StripeId, usize>,
-    /// Stripes that only these wide stripes can give a lost chunk back to.
+    /// Stripes with a lost chunk that only the given wide stripe can restore.
     depend: Vec<(StripeId, StripeId)>,
 }
 
@@ -136,10 +136,10 @@ mod tests {
         losses.add(id(1), &own(&[(1, 100), (9, 101)], true), &gone);
         losses.add(id(2), &own(&[(2, 100), (8, 101)], true), &gone);
         losses.add(id(3), &own(&[(3, 101), (7, 101)], true), &gone);
-        // It has its own parities; but its chunk is not there for the wide stripe either.
+        // This stripe has its own parities, but the wide stripe lacks its chunk all the same.
         losses.add(id(4), &own(&[(4, 100), (6, 101)], false), &gone);
         let at = |site: u32| Location { site, ..Location::default() };
-        // Its copies of members are not counted once more.
+        // The wide stripe's copies of its members' locations are not counted again.
         let wide = Stripe {
             members: vec![Member::default(); 2],
             locations: vec![at(1), at(2), at(3)],

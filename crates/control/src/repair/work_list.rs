@@ -1,12 +1,12 @@
 //! The work list of repair: stripes that may have lost chunks, most endangered first (EC-Store §V-C).
 //!
-//! Two sources: stripes in debt (writes that missed a site, damage that reads, scrub and verify found), and those with
-//! chunks on sites that are gone, by the reverse index. How endangered a stripe is says the number of chunks that it is
-//! known to lack, or that its wide stripe lacks ([`crate::repair::wide_losses`]). A service takes a bounded list, repairs it, and takes the next
-//! one: what was repaired is no longer found.
+//! It has two sources: stripes in debt (writes that missed a site, damage that reads, scrub and verify found), and
+//! stripes with chunks on sites that are gone, by the reverse index. A stripe's rank is the number of chunks that it
+//! is known to lack, or that its wide stripe lacks ([`crate::repair::wide_losses`]). The service takes a bounded
+//! list, repairs it, and takes the next one: repaired stripes are no longer found.
 //!
-//! Cost: one row for each stripe in debt, its record with it, and one for each stripe of the endangered placements, as far
-//! as these are walked: a bounded list ends with the placements that can add nothing to it.
+//! Cost: one row for each stripe in debt, together with its record, and one for each stripe of the endangered
+//! placements, as far as these are walked: a bounded list skips placements that can add nothing to it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,63 +20,63 @@ use crate::repair::absence::Absent;
 use crate::repair::wide_losses::Ranks;
 use crate::rows::Rows;
 
-/// Placements whose stripes are asked for at the same time.
+/// Placements whose stripes are scanned concurrently.
 const WALKED_AT_ONCE: usize = 16;
 
-/// How long a list may be.
+/// Extent of a list.
 pub(crate) enum Extent<'a> {
-    /// Everything.
+    /// All stripes.
     All,
-    /// The most endangered ones.
+    /// The most endangered stripes.
     Most(Most<'a>),
 }
 
-/// Which stripes a bounded list has.
+/// Bounds and filters of a list.
 pub(crate) struct Most<'a> {
-    /// So many at most.
+    /// Maximum number of stripes.
     pub(crate) count: usize,
-    /// Stripes that are being repaired are left out,
+    /// Stripes being repaired, which are left out.
     pub(crate) in_work: &'a BTreeSet<StripeId>,
-    /// and those that are put off,
+    /// Returns whether a stripe is put off, and so left out.
     pub(crate) put_off: &'a (dyn Fn(StripeId) -> bool + Sync),
-    /// and those of placements to which none of these sites can be added.
+    /// Sites that take chunks. Stripes of placements to which none of them can be added are left out.
     pub(crate) takers: &'a BTreeSet<SiteId>,
-    /// All stripes are to be counted.
+    /// Whether all stripes are to be counted.
     pub(crate) total: bool,
 }
 
 /// A work list.
 #[derive(Debug, Default)]
 pub(crate) struct WorkList {
-    /// Most endangered first, and whether each is in debt and must be examined.
+    /// The stripes, most endangered first, and whether each is in debt and must be examined.
     pub(crate) stripes: Vec<(StripeId, bool)>,
-    /// Stripes found, listed or not. Of those walked only, where no total was asked for.
+    /// Number of stripes found, listed or not. Without `total`, only those walked.
     pub(crate) found: u64,
-    /// Of these, stripes that are put off, and those of placements for which no other site takes chunks.
+    /// Stripes found that are put off, and those of placements for which no other site takes chunks.
     pub(crate) waiting: u64,
 }
 
-/// A set of sites that contains one that is gone.
+/// A set of sites with at least one that is gone.
 pub(crate) struct Placement {
     pub(crate) number: u64,
     lost: usize,
-    /// Its sites that are not gone.
+    /// Sites of the set that are not gone.
     kept: BTreeSet<SiteId>,
 }
 
-/// A list while it is made.
+/// A list under construction.
 struct Making<'a> {
     extent: Extent<'a>,
     ranks: &'a Ranks,
-    /// Chunks lost, more first; stripe; in debt.
+    /// Listed stripes: number of chunks lost, more first; stripe; whether it is in debt.
     listed: BTreeSet<(Reverse<usize>, StripeId, bool)>,
-    /// Those of them that are in debt.
+    /// Listed stripes that are in debt.
     in_debt: BTreeSet<StripeId>,
     list: WorkList,
 }
 
 impl WorkList {
-    /// Takes the list. Stripes that have a rank are as endangered as it says, at least.
+    /// Takes the list. A stripe with a rank is at least as endangered as the rank says.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -91,9 +91,9 @@ impl WorkList {
         while let Some(page) = rows.next(stripes).await? {
             making.add_debts(stripes, &page, &absent.gone).await?;
         }
-        // Their placements may be among those that are not walked.
+        // The placements of these stripes may not be walked.
         ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));
-        // A store of many sites has many placements with few stripes each: most of the time is that of the way.
+        // A store of many sites has many placements with few stripes each: most of the time goes into round trips.
         let placements = endangered_placements(stripes, &absent.gone).await?;
         let begin = |placement: Placement| async move {
             let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
@@ -102,7 +102,8 @@ impl WorkList {
         };
         let mut placements = placements.into_iter().peekable();
         while placements.peek().is_some_and(|next| !making.is_full_for(next.lost)) {
-            // All of them are done before one is walked on: what nobody polls could keep the connection that this needs.
+            // Finish all first pages before walking on: a pending request that is not polled could hold the
+            // connection that the walk needs.
             let begun = join_all(placements.by_ref().take(WALKED_AT_ONCE).map(begin)).await;
             for (placement, first, rows) in begun {
                 if !making.is_full_for(placement.lost) {
@@ -121,7 +122,7 @@ impl<'a> Making<'a> {
         Self { extent, ranks, listed, in_debt, list: WorkList::default() }
     }
 
-    /// Whether stripes that lack so many chunks can neither be listed any more nor must be counted.
+    /// Returns whether stripes that lack `lost` chunks can no longer be listed and need not be counted.
     fn is_full_for(&self, lost: usize) -> bool {
         let Extent::Most(Most { count, total: false, .. }) = self.extent else { return false };
         self.listed.len() >= count && self.listed.last().is_some_and(|(Reverse(last), ..)| *last >= lost)
@@ -140,10 +141,10 @@ impl<'a> Making<'a> {
             let record: Option<records::Stripe> = row.map(|row| row.record()).transpose()?;
             let record = record.unwrap_or_default();
             let on_gone = record.locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count();
-            // Where chunks have no place, none can be told from the record.
+            // Chunks without a place cannot be told from unwritten ones by the record.
             let is_complete = !record.dropped && !record.dead && record.members.is_empty();
             let unwritten = record.locations.iter().filter(|at| at.site == 0 && is_complete).count();
-            // One that nothing of is known to be lost was found damaged.
+            // A stripe without a known loss was found damaged.
             let lost = (on_gone + unwritten).max(on_gone + 1);
             if on_gone == 0 {
                 self.list.found += 1;
@@ -153,7 +154,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// Takes a placement's stripes: the first page, and the rest of the walk.
+    /// Adds a placement's stripes: those of the first page, and the rest of the walk.
     async fn walk(
         &mut self,
         stripes: &Stripes,
@@ -181,7 +182,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// A stripe in debt is listed as such, and before it is found by its placement: it lacks as much at least.
+    /// Adds a stripe. Stripes in debt are added before their placements are walked, since they lack at least as much.
     fn add(&mut self, stripe: StripeId, lost: usize, in_debt: bool) {
         let most = match &self.extent {
             Extent::All => usize::MAX,
@@ -199,7 +200,7 @@ impl<'a> Making<'a> {
         }
         let rank = self.ranks.get(&stripe).copied().unwrap_or_default();
         if rank < lost {
-            // It may be listed by its rank already.
+            // It may already be listed by its rank.
             self.listed.remove(&(Reverse(rank), stripe, false));
         }
         let lost = rank.max(lost);
@@ -212,7 +213,7 @@ impl<'a> Making<'a> {
     }
 }
 
-/// Sets of sites that contain one that is gone, those that lack most first.
+/// Returns the sets of sites with one that is gone, those that lack most first.
 pub(crate) async fn endangered_placements(
     stripes: &Stripes,
     gone: &BTreeSet<SiteId>,
@@ -244,11 +245,11 @@ mod tests {
         let id = |number: u64| StripeId::new(1, number);
         let ranks = Ranks::from([(id(3), 4), (id(4), 3)]);
         let mut making = Making::new(&ranks, Extent::All);
-        // One in debt, those with a rank, and what the placements have.
+        // One stripe in debt, those with a rank, and those of the placements.
         making.add(id(4), 1, true);
         ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));
         (1..=4).for_each(|number| making.add(id(number), if number == 2 { 2 } else { 1 }, false));
-        // It lacks more itself than its wide stripes do, each.
+        // It lacks more than any of its wide stripes does.
         making.add(id(3), 5, false);
         let order: Vec<(StripeId, bool)> = making.listed.iter().map(|&(_, id, debt)| (id, debt)).collect();
         assert_eq!(order, [(id(3), false), (id(4), true), (id(2), false), (id(1), false)]);

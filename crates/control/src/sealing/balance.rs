@@ -1,4 +1,5 @@
-//! Whether racks suit a wide profile: what `pack status` and `status` warn of, since sealing cannot mend it.
+//! Checks whether the racks suit a wide profile. `pack status` and `status` show the warnings, since sealing cannot
+//! fix the racks.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,19 @@ use super::durability::durability_warnings_of;
 use super::{SealOptions, cold_of, geometry_of};
 use crate::rows::Rows;
 
-/// Cold data chunks by the racks that they are in.
+/// Cold data chunks by rack.
 pub(super) type InRacks = BTreeMap<RackId, u64>;
 
-/// What is amiss, in words. `rack_sizes` are the sites of each rack that there is.
+/// Returns what is wrong with the racks for this geometry, as text. `rack_sizes` are the numbers of sites of the
+/// existing racks.
 ///
-/// A wide stripe takes at most c of its k members from a rack. Where one holds a larger share of what is cold, the rest of it waits for
-/// ever, however much is sealed.
+/// A wide stripe takes at most c of its k members from a rack. If a rack holds a larger share of the cold data, the
+/// rest of it waits forever, however much is sealed.
 pub(super) fn warnings(geometry: &WideGeometry, rack_sizes: &[usize], in_racks: &InRacks) -> Vec<String> {
     let mut warnings: Vec<String> = missing_racks(geometry, rack_sizes).into_iter().collect();
     let all: u64 = in_racks.values().sum();
     let most = geometry.c() as f64 / geometry.k() as f64;
-    // A few chunks say nothing of how racks are filled.
+    // A few chunks do not show how the racks are filled.
     if all < 4 * geometry.k() as u64 {
         return warnings;
     }
@@ -42,8 +44,8 @@ pub(super) fn warnings(geometry: &WideGeometry, rack_sizes: &[usize], in_racks: 
     warnings
 }
 
-/// Says that there is no rack in which a lost one is rebuilt, or that racks have too few sites. A rack counts only with all the sites that
-/// stripes need there, as where a bucket gets its profile.
+/// Warns if no rack is left in which to rebuild a lost one, or if racks have too few sites. A rack counts only if it
+/// has all the sites that stripes need there, as when a bucket gets its profile.
 fn missing_racks(geometry: &WideGeometry, rack_sizes: &[usize]) -> Option<String> {
     let (profile, z, sites) = (geometry.profile(), geometry.z(), geometry.sites_per_rack_needed());
     let roomy = geometry.roomy_racks(rack_sizes);
@@ -68,8 +70,9 @@ fn missing_racks(geometry: &WideGeometry, rack_sizes: &[usize]) -> Option<String
     }
 }
 
-/// The buckets whose cold data the racks do not suit, or become less durable, and what is amiss, in words: as the last look at what is
-/// cold has found it, or, where there was none under the bucket's profiles yet, as far as it is known without one.
+/// Returns the buckets whose cold data does not suit the racks or becomes less durable, with the warnings as text.
+/// They come from the last survey of cold data; if there was none under the bucket's profiles yet, from what is known
+/// without one.
 ///
 /// # Errors
 /// When the metadata store fails.

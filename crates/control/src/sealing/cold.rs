@@ -1,9 +1,9 @@
-//! What is cold of a bucket: the stripes that hold its objects' bytes, and their partitions that are in no wide stripe.
+//! Cold data of a bucket: the stripes that hold its objects' bytes, and their partitions that are in no wide stripe.
 //!
-//! Partitions of packed stripes and data chunks of the stripes of large objects are sealed alike: both keep their names and places, so
-//! that no row of an object, a block or a part changes. Members of one wide stripe should be about as long as each other, since the
-//! shorter ones count as zeros behind their ends: a pool has the partitions that go under one profile and whose lengths differ by an
-//! eighth at most.
+//! Partitions of packed stripes and data chunks of the stripes of large objects are sealed alike: both keep their
+//! names and places, so no row of an object, a block or a part changes. Members of one wide stripe should have
+//! similar lengths, since shorter ones count as zeros beyond their ends. So a pool holds the partitions that go under
+//! one profile and whose lengths differ by an eighth at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,49 +19,50 @@ use super::local_parities::Changing;
 use super::survey::ColdStripe;
 use super::target::Target;
 
-/// Records of stripes counted together.
+/// Stripe records read together.
 const PAGE: usize = 300;
-/// Shorter chunks are not sealed: their rows would cost more than their parities. The packer makes partitions of such objects when they
-/// are cold.
+/// Minimum length of a sealed chunk in bytes: rows of shorter ones would cost more than their parities. The packer
+/// makes partitions of such objects when they are cold.
 const SHORTEST: u32 = 64 << 10;
 
 /// Partitions that may share a wide stripe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Alike {
-    /// The text of the wide profile.
+    /// Text of the wide profile.
     pub(super) profile: String,
-    /// Their lengths.
+    /// Class of their lengths.
     pub(super) lens: LengthClass,
 }
 
-/// The cold part of a bucket.
+/// Cold data of a bucket.
 #[derive(Default)]
 pub(super) struct Cold {
-    /// Partitions that are in no wide stripe, by those that may share one.
+    /// Partitions in no wide stripe, grouped by those that may share one.
     pub(super) pools: BTreeMap<Alike, Vec<OpenPartition>>,
-    /// Data chunks that are cold, sealed or not, by profile and rack.
+    /// Cold data chunks, sealed or not, by profile and rack.
     pub(super) in_racks: BTreeMap<String, InRacks>,
-    /// The lengths in bytes of the chunks of stripes that have partitions in the pools.
+    /// Chunk lengths in bytes of the stripes that have partitions in the pools.
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
-    /// Wide stripes that some are in.
+    /// Wide stripes that some of the cold stripes are in.
     pub(super) wide: BTreeSet<StripeId>,
-    /// How much of the members of wide stripes is expected to change.
+    /// Shares of the members of wide stripes that are expected to change.
     pub(super) changing: Changing,
-    /// Cold stripes that have parities although all their data chunks are in wide stripes: they were hot.
+    /// Cold stripes that still have parities although all their data chunks are in wide stripes: they were hot.
     pub(super) cooled: Vec<StripeId>,
-    /// The stripes that are cold.
+    /// Cold stripes.
     pub(super) stripes: u64,
-    /// Of these, stripes that have all their data chunks in wide stripes, as far as they are counted.
+    /// Cold stripes with all their data chunks in wide stripes, as far as they are counted.
     pub(super) sealed: u64,
-    /// And some of them.
+    /// Cold stripes with only some of their data chunks in wide stripes.
     pub(super) half_sealed: u64,
-    /// Cold stripes that are too short to be sealed: of small objects that are not packed, and the last ones of large objects.
+    /// Cold stripes too short to be sealed: of small objects that are not packed, and the last stripes of large
+    /// objects.
     pub(super) short: u64,
-    /// Bytes that live in them.
+    /// Living bytes in the stripes too short to be sealed.
     pub(super) short_bytes: u64,
 }
 
-/// Lengths that differ by an eighth at most: the octave of the longest, and its eighth.
+/// Class of lengths that differ by an eighth at most: the octave of the longest, and the eighth within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LengthClass(u32, u32);
 
@@ -73,10 +74,10 @@ impl LengthClass {
     }
 }
 
-/// Whether an object of one block is cold, and its stripe too short to be sealed.
+/// Returns whether a one-block object is cold and its stripe too short to be sealed.
 ///
 /// # Errors
-/// When its profile is not understood.
+/// When the object's profile cannot be parsed.
 pub(crate) fn is_too_short(
     stripes: &Stripes,
     options: &SealOptions,
@@ -91,7 +92,7 @@ pub(crate) fn is_too_short(
 }
 
 impl Cold {
-    /// Reads the records of stripes whose objects are cold, and adds their data chunks that wait to the pools. Returns how many it added.
+    /// Reads the records of cold stripes, and adds their waiting data chunks to the pools. Returns how many it added.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -121,7 +122,8 @@ impl Cold {
             if debt.is_some() {
                 continue;
             }
-            // Rows are still being switched to a group under its own intent; an intent of other stripes is for many, and says nothing.
+            // Rows are still being switched to a group under its own intent. The intent of other stripes covers many
+            // and says nothing.
             let is_being_named = intent.is_some() && record.packed_bytes > 0;
             if !is_being_named && !record.dead && record.members.is_empty() {
                 added += self.add(stripes, of, &record, (options, overdue_ms))?;
@@ -180,7 +182,7 @@ impl Cold {
         Ok(pool.len() - before)
     }
 
-    /// Counts the cold stripes of which no partition is in a pool any more, and forgets them.
+    /// Counts the cold stripes that have no partition in a pool any more, and forgets them.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -192,7 +194,7 @@ impl Cold {
         self.count(stripes, &done).await
     }
 
-    /// Counts the cold stripes of which partitions wait.
+    /// Counts the cold stripes whose partitions wait.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -201,7 +203,7 @@ impl Cold {
         self.count(stripes, &rest).await
     }
 
-    /// Whether stripes are in wide stripes with all their data chunks, or with some.
+    /// Counts the stripes that have all or some of their data chunks in wide stripes.
     async fn count(&mut self, stripes: &Stripes, ids: &[StripeId]) -> Result<(), StripeError> {
         for page in ids.chunks(PAGE) {
             let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();

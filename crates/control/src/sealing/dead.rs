@@ -1,4 +1,4 @@
-//! Dead stripes leave the wide stripes that they are members of, and go.
+//! Takes dead stripes out of the wide stripes that they are members of, and releases them.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -12,13 +12,13 @@ use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, wide_of};
 
 use crate::rows::Rows;
 
-/// Dead members leave so many wide stripes at the same time.
+/// Number of wide stripes that dead members leave concurrently.
 const LEFT_AT_ONCE: usize = 4;
-/// So many dead stripes are known at the same time, of about a kilobyte each, when others are to be sealed. What there is besides leaves
-/// later.
+/// Maximum number of dead stripes held at the same time, of about a kilobyte each, before others are sealed. The rest
+/// leaves later.
 const MOST_KNOWN: usize = 20_000;
 
-/// Stripes that are dead and still there, some of them where there are very many.
+/// Returns the dead stripes that still have records; only some of them if there are very many.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -32,7 +32,7 @@ pub(super) async fn dead_stripes(stripes: &Stripes) -> Result<Vec<OpenedStripe>,
     Ok(dead)
 }
 
-/// The dead ones of the stripes that rows of stripes in work tell of.
+/// Returns the dead stripes among those that the rows of stripes with unfinished work name.
 async fn dead_among(stripes: &Stripes, rows: &[Row]) -> Result<Vec<OpenedStripe>, StripeError> {
     let mut dead = Vec::new();
     for id in rows.iter().filter_map(|row| keys::stripe_of(&row.key)) {
@@ -42,13 +42,14 @@ async fn dead_among(stripes: &Stripes, rows: &[Row]) -> Result<Vec<OpenedStripe>
     Ok(dead)
 }
 
-/// The wide stripes that dead ones are members of.
+/// Returns the wide stripes that have dead members.
 pub(super) fn wide_of_dead(dead: &[OpenedStripe]) -> BTreeSet<StripeId> {
     let claims = dead.iter().flat_map(|of| &of.record.locations).filter_map(wide_of);
     claims.map(|(wide, _)| wide).collect()
 }
 
-/// Gives up the wide stripes of which nothing lives: their places are not to be filled. Answers what is dead besides.
+/// Gives up the wide stripes in which nothing lives: their places need not be filled. Returns the remaining dead
+/// stripes.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -61,8 +62,8 @@ pub(super) async fn dissolve_dead(stripes: &Stripes) -> Result<Vec<OpenedStripe>
     if is_any_gone { dead_stripes(stripes).await } else { Ok(dead) }
 }
 
-/// Has dead stripes leave the wide stripes that they are members of; their space comes back then. `tell` is asked after each wide stripe
-/// whether to go on. Answers how many stripes have left all of theirs.
+/// Takes dead stripes out of the wide stripes that they are members of, which reclaims their space. Calls `tell`
+/// after each wide stripe; `Break` ends the run. Returns how many stripes have left all their wide stripes.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -73,7 +74,7 @@ pub async fn leave_dead(
     let (mut left, mut seen, mut rows) = (0, BTreeSet::new(), Rows::with_prefix(keys::CHANGES));
     while let Some(page) = rows.next(stripes).await? {
         let dead = dead_among(stripes, &page).await?;
-        // All dead members leave a wide stripe together, also those of later pages.
+        // All dead members leave a wide stripe together, including those of later pages.
         let wide = wide_of_dead(&dead).into_iter().filter(|&id| seen.insert(id)).collect();
         let flow = leave_each(stripes, wide, tell).await?;
         for OpenedStripe { id, .. } in dead {
@@ -86,7 +87,7 @@ pub async fn leave_dead(
     Ok(left)
 }
 
-/// Has dead members leave these wide stripes. `Break`: those that are left are for another time.
+/// Takes dead members out of these wide stripes. Returns `Break` if `tell` ended the run; the rest is left for later.
 async fn leave_each(
     stripes: &Stripes,
     wide: Vec<StripeId>,
@@ -109,7 +110,7 @@ async fn leave_each(
     Ok(if ends.into_inner() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-/// What is amiss with one stripe does not hold up others. `None`: it is, and was told.
+/// Logs an error that concerns only one stripe and returns `None`, so that it does not hold up others.
 fn done<T>(outcome: Result<T, StripeError>) -> Result<Option<T>, StripeError> {
     match outcome {
         Ok(done) => Ok(Some(done)),

@@ -1,4 +1,5 @@
-//! Whether what is sealed bears as many losses as before: a bucket's wide profiles beside those under which its objects are written.
+//! Whether sealed data survives as many losses as before: compares a bucket's wide profiles with those its objects
+//! are written under.
 
 use striate_core::{Layout, Profile};
 use striate_meta::keys;
@@ -9,11 +10,11 @@ use super::cold_of;
 use crate::packing::service::default_profile;
 use crate::packing::setting::profile_of;
 
-/// What sealing makes less durable in a bucket, in words, one line for each wide profile. `default` is the store's profile. Profiles that
-/// requests name themselves are not known here.
+/// Returns warnings about a bucket's sealing profiles that reduce durability, one for each wide profile. `default` is
+/// the store's profile. Profiles that requests choose themselves are not considered.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a text that is no profile.
+/// [`StripeError::InvalidArgument`] for a text that is not a profile.
 pub fn durability_warnings(
     stripes: &Stripes,
     bucket: &Bucket,
@@ -29,7 +30,8 @@ pub fn durability_warnings(
         }
     }
     let warning = |wide: Profile| {
-        // What is cold by its age may be of any class. What is sealed for its class was written under the bucket's own profile.
+        // Data that is cold by its age may be of any class. Data sealed for its class was written under the bucket's
+        // own profile.
         let narrow = if options.cold_profile == Some(wide) { most_durable } else { own };
         let (before, after) = (narrow.code.tolerance(), wide.code.tolerance());
         (after < before).then(|| {
@@ -42,7 +44,8 @@ pub fn durability_warnings(
     Ok(options.profiles().into_iter().filter_map(warning).collect())
 }
 
-/// The same of a bucket by its name. Nothing where it is gone, or the store has no profile yet.
+/// Like `durability_warnings`, for a bucket by its name. Empty if the bucket is gone, or the store has no profile
+/// yet.
 pub(super) async fn durability_warnings_of(
     stripes: &Stripes,
     bucket: &str,

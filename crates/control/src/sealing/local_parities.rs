@@ -1,5 +1,6 @@
-//! Local parities change places with members of the racks that are expected to change most ([`striate_plan::swap_due`]): what is
-//! dead of a member will be written again, or leaves, and is then sent to its local parity.
+//! Local parities change places with members in the racks that are expected to change most
+//! ([`striate_plan::swap_due`]): the dead part of a member will be rewritten, or leaves, and the change is then sent
+//! to its local parity.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,12 +12,12 @@ use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide
 
 use super::TellCount;
 
-/// The shares of members that are expected to change, by wide stripe and position; what is not here stays as it is.
+/// Shares of members that are expected to change, by wide stripe and position; members not listed stay as they are.
 #[derive(Debug, Default)]
 pub(super) struct Changing(BTreeMap<StripeId, BTreeMap<usize, f64>>);
 
 impl Changing {
-    /// Of a stripe's chunks this share is expected to change, 0 to 1.
+    /// Records that this share (0 to 1) of a stripe's chunks is expected to change.
     pub(super) fn expect(&mut self, stripe: &Stripe, share: f64) {
         if share > 0.0 {
             for (wide, position) in stripe.locations.iter().filter_map(wide_of) {
@@ -26,7 +27,7 @@ impl Changing {
     }
 }
 
-/// Brings local parities to where they should be. `tell` is told after each wide stripe how many went there.
+/// Moves local parities to where they should be. Calls `tell` after each wide stripe with the number moved so far.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -58,7 +59,7 @@ pub(super) async fn swap_local_parities(
     Ok(tell(swapped))
 }
 
-/// The position of the member with which the local parity of a group should change places.
+/// Returns the position of the member that the local parity of a group should change places with.
 fn due(stripes: &Stripes, wide: &OpenedStripe, group: usize, shares: &BTreeMap<usize, f64>) -> Option<usize> {
     let (k, groups) = (wide.code.k(), wide.code.local_groups().len());
     let rack = |chunk: usize| -> Option<RackId> {

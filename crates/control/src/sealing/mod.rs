@@ -1,16 +1,18 @@
-//! Sealing what is cold: data chunks of stripes become members of wide stripes (ECWide; [`striate_stripe::Stripes::advance_wide`]).
+//! Sealing cold data: data chunks of stripes become members of wide stripes (ECWide;
+//! [`striate_stripe::Stripes::advance_wide`]).
 //!
-//! A stripe is cold when no object that lives in it was changed for the time that its bucket says, or all are of storage classes that are
-//! cold at once; when it has no copies for heat; and when little of it is dead: what is worn is repacked first. Its data chunks then wait,
-//! by racks, until a wide stripe can be made of them ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
+//! A stripe is cold if no object that lives in it has changed for the time that its bucket sets, or if all its
+//! objects are of storage classes that are cold at once. It must also have no hot copies and little dead data: worn
+//! stripes are repacked first. The data chunks of cold stripes wait, by rack, until they can form a wide stripe
+//! ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
 //!
-//! - [`balance`]: whether racks suit the profiles.
-//! - [`target`]: into which wide stripes, and when: by storage classes and by age.
-//! - [`survey`] walks over a bucket's rows, and [`cold`] is what it has found of cold stripes.
-//! - [`local_parities`]: they go to the racks that are expected to change most.
-//! - [`vacancies`]: places of dead members, and holes, are given to others.
-//! - [`durability`]: whether what is sealed bears as many losses as before.
-//! - [`dead`]: what is dead leaves when nothing has taken its places.
+//! - [`balance`]: whether the racks suit the profiles.
+//! - [`target`]: which wide profile a stripe goes under, and when: by storage class and by age.
+//! - [`survey`]: walks a bucket's rows; [`cold`]: the cold stripes it has found.
+//! - [`local_parities`]: moves local parities to the racks that are expected to change most.
+//! - [`vacancies`]: gives places of dead members, and holes, to other chunks.
+//! - [`durability`]: whether sealed data survives as many losses as before.
+//! - [`dead`]: dead stripes leave when no other chunk has taken their places.
 //!
 //! A run first resumes wide stripes that another process left unfinished.
 
@@ -50,37 +52,38 @@ use self::vacancies::fill_vacancies;
 use crate::packing::journal::write_sealed;
 use crate::rows::Rows;
 
-/// Partitions wait for their racks' neighbours so long.
+/// Time that partitions wait for enough others in suitable racks.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
-/// A stripe of whose objects' bytes more than this share is dead is repacked first.
+/// Share of dead object bytes above which a stripe is repacked first.
 const DEAD_SHARE: f64 = 0.25;
-/// Partitions of so many wide stripes are looked at together.
+/// Number of wide stripes whose partitions are considered together.
 const TOGETHER: usize = 64;
-/// After so many wide stripes that were given up a look ends: something is amiss with more than some partitions.
+/// Abandoned wide stripes after which a run stops making more: the cause is not just a few partitions.
 const MOST_GIVEN_UP: u64 = 3;
-/// Of so many positions of a wide stripe one may have no member.
+/// Positions of a wide stripe per hole allowed: at most one in this many has no member.
 const POSITIONS_A_HOLE: usize = 16;
 
-/// What is sealed, and into what.
+/// What is sealed, and under which profiles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SealOptions {
-    /// The wide profile of what is cold by its age; `None`: only classes are sealed.
+    /// Wide profile for data that is cold by its age; `None`: only classes are sealed.
     pub cold_profile: Option<Profile>,
-    /// Objects that were not changed for so long are cold.
+    /// Time without changes after which objects are cold.
     pub cold_after: Duration,
     /// Wide profiles of storage classes. Their objects are cold at once, and do not follow the cold profile.
     pub classes: BTreeMap<StorageClass, Profile>,
-    /// A stripe of whose objects' bytes more than this share is dead is left to the repacker.
+    /// Share of dead object bytes above which a stripe is left to the repacker.
     pub dead_share: f64,
-    /// A partition of objects that are cold for so long more waits too long: for its sake a wide stripe may have holes, one position
-    /// in 16.
+    /// Time that a cold partition may wait. After it, a wide stripe that takes the partition may have holes, one
+    /// position in 16.
     pub patience: Duration,
-    /// Partitions of so many wide stripes are looked at together: more are chosen from better, and take more memory.
+    /// Number of wide stripes whose partitions are considered together: more give a better choice, and take more
+    /// memory.
     pub together: usize,
 }
 
 impl SealOptions {
-    /// Into `profile`, as soon as nothing has changed for `cold_after`.
+    /// Seals under `profile` what has not changed for `cold_after`.
     pub fn new(profile: Profile, cold_after: Duration) -> Self {
         Self {
             cold_profile: Some(profile),
@@ -92,13 +95,13 @@ impl SealOptions {
         }
     }
 
-    /// The same, and objects of `class` at once into `profile`.
+    /// Also seals objects of `class` under `profile`, at once.
     pub fn with_class(mut self, class: StorageClass, profile: Profile) -> Self {
         self.classes.insert(class, profile);
         self
     }
 
-    /// The wide profiles, each once: the cold one first.
+    /// Returns the wide profiles without duplicates, the cold one first.
     pub(crate) fn profiles(&self) -> Vec<Profile> {
         let mut profiles: Vec<Profile> = Vec::new();
         for &profile in self.cold_profile.iter().chain(self.classes.values()) {
@@ -109,52 +112,53 @@ impl SealOptions {
         profiles
     }
 
-    /// Their texts, in one.
+    /// Returns the texts of the wide profiles as one string.
     pub(crate) fn profile_texts(&self) -> String {
         self.profiles().iter().map(Profile::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// What sealing has done, and what waits.
+/// Result of sealing, and what waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SealReport {
-    /// Wide stripes that were sealed.
+    /// Wide stripes sealed.
     pub sealed: u64,
-    /// Partitions in them.
+    /// Partitions in the sealed wide stripes.
     pub members: u64,
-    /// Of the partitions' bytes.
+    /// Bytes of the sealed partitions.
     pub bytes: u64,
-    /// Wide stripes that were given up.
+    /// Wide stripes given up.
     pub given_up: u64,
-    /// Stripes that are cold.
+    /// Cold stripes.
     pub cold_stripes: u64,
-    /// Of these, stripes of which all partitions are in wide stripes,
+    /// Cold stripes with all their partitions in wide stripes.
     pub sealed_stripes: u64,
-    /// and some of them.
+    /// Cold stripes with only some of their partitions in wide stripes.
     pub half_sealed: u64,
     /// Cold partitions that wait.
     pub waiting: u64,
     /// Why they wait.
     pub held_up: Option<String>,
-    /// What racks lack for the profiles, and where sealing makes data less durable, in words.
+    /// Warnings about missing racks or sites, and about reduced durability, as text.
     pub warnings: Vec<String>,
-    /// Dead members whose places others have taken, and holes that were filled.
+    /// Places of dead members that others have taken, and holes filled.
     pub replaced: u64,
-    /// Local parities that went to the rack of their group that is expected to change most.
+    /// Local parities moved to the rack of their group that is expected to change most.
     pub swapped: u64,
-    /// Cold stripes that are too short to be sealed: of small objects that are not packed, and the last ones of large objects.
+    /// Cold stripes too short to be sealed: of small objects that are not packed, and the last stripes of large
+    /// objects.
     pub not_packed: u64,
-    /// Bytes that live in them.
+    /// Living bytes in the stripes too short to be sealed.
     pub not_packed_bytes: u64,
 }
 
-/// Told what was done until then, while rows are looked at and after each wide stripe that was made or changed; ends the run by `Break`.
+/// Progress callback, called while rows are read and after each wide stripe made or changed; `Break` ends the run.
 pub type TellSealed<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
 
-/// Told how much of something was done until then; ends it by `Break`.
+/// Progress callback with the number of items done so far; `Break` ends the work.
 type TellCount<'a> = &'a mut (dyn FnMut(u64) -> ControlFlow<()> + Send);
 
-/// Goes on with the wide stripes that are half made; answers what became of each.
+/// Resumes unfinished wide stripes; returns the outcome for each.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -172,10 +176,11 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
     Ok(done)
 }
 
-/// Seals what is cold of a bucket.
+/// Seals the cold data of a bucket.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a profile that is not wide, or where older programs run; when the metadata store fails.
+/// [`StripeError::InvalidArgument`] for a profile that is not wide, or while older programs run; when the metadata store
+/// fails.
 pub fn seal_bucket<'a>(
     stripes: &'a Stripes,
     packer: &'a Packer,
@@ -205,7 +210,7 @@ pub fn seal_bucket<'a>(
                 stops = run.tend(tell).await?.is_break();
             }
             if stops || run.seal(tell).await?.is_break() {
-                // What was not looked at is not known: what is told of the bucket stays as it was.
+                // The survey is incomplete, so the record of the bucket stays as it was.
                 return Ok(run.report);
             }
             if walked == Walked::ToTheEnd {
@@ -215,12 +220,12 @@ pub fn seal_bucket<'a>(
     })
 }
 
-/// The geometry of a wide profile.
+/// Returns the geometry of a wide profile.
 fn geometry_of(profile: &Profile) -> Result<WideGeometry, StripeError> {
     WideGeometry::of_profile(profile).map_err(|error| StripeError::InvalidArgument(error.to_string()))
 }
 
-/// What was taken is open no more, as those that are left of its stripes count.
+/// Reduces the counts of open siblings by the partitions that were taken.
 fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
     let mut of_stripe: BTreeMap<StripeId, usize> = BTreeMap::new();
     taken.iter().for_each(|&(stripe, _)| *of_stripe.entry(stripe).or_default() += 1);
@@ -229,8 +234,8 @@ fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
     }
 }
 
-/// Keeps at most `most` of the partitions of each rack, and counts the others by site: a rack that has more of them than wide stripes take
-/// is not to fill the memory.
+/// Keeps at most `most` partitions of each rack, and counts the others by site: a rack with more of them than wide
+/// stripes take must not fill the memory.
 fn keep_of_racks(pool: &mut Vec<OpenPartition>, most: usize, others: &mut HashMap<SiteId, usize>) {
     let mut of_racks: BTreeMap<RackId, usize> = BTreeMap::new();
     pool.retain(|of| {
@@ -244,10 +249,10 @@ fn keep_of_racks(pool: &mut Vec<OpenPartition>, most: usize, others: &mut HashMa
     });
 }
 
-/// What a bucket says of what is cold, by its age and by its storage class; `None`: nothing.
+/// Returns what a bucket declares as cold, by age and by storage class; `None`: nothing.
 ///
 /// # Errors
-/// [`StripeError::InvalidArgument`] for a text that is no profile.
+/// [`StripeError::InvalidArgument`] for a text that is not a profile.
 pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>, StripeError> {
     let mut classes = BTreeMap::new();
     for of in &bucket.classes {
@@ -270,7 +275,7 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
     Ok((!options.profiles().is_empty()).then_some(options))
 }
 
-/// Whether wide stripes of a profile may be made at all.
+/// Checks whether wide stripes of these profiles may be made at all.
 fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
     let invalid = |reason: String| Err(StripeError::InvalidArgument(reason));
     if let Some(profile) = options.profiles().into_iter().find(|profile| profile.layout != Layout::Wide) {
@@ -284,7 +289,7 @@ fn check(stripes: &Stripes, options: &SealOptions) -> Result<(), StripeError> {
     Ok(())
 }
 
-/// Why partitions wait, of which `away` are on sites that do not answer.
+/// Describes why partitions wait. `away` further ones are on sites that do not answer.
 fn held_up(profile: &Profile, why_not: &NotSealed, away: usize) -> String {
     match away {
         0 => format!("{profile}: {why_not}"),
@@ -295,12 +300,12 @@ fn held_up(profile: &Profile, why_not: &NotSealed, away: usize) -> String {
 struct Run<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
-    /// Of so many wide stripes partitions are kept that wait.
+    /// Number of wide stripes for which waiting partitions are kept.
     together: usize,
-    /// What was found, less what is sealed.
+    /// Cold data found, less what has been sealed.
     cold: Cold,
     report: SealReport,
-    /// The sites of partitions that wait and are kept no more.
+    /// Waiting partitions that are no longer kept, counted by site.
     waiting: HashMap<SiteId, usize>,
 }
 
@@ -310,7 +315,7 @@ impl<'a> Run<'a> {
         Self { stripes, packer, together, cold, report, waiting }
     }
 
-    /// Brings what is sealed to where it should be, when all is known that is expected to change.
+    /// Improves existing wide stripes once the survey is complete and all expected changes are known.
     async fn tend(&mut self, tell: TellSealed<'_>) -> Result<ControlFlow<()>, StripeError> {
         for &id in &self.cold.cooled {
             self.stripes.drop_narrow_parities(id).await?;
@@ -319,7 +324,8 @@ impl<'a> Run<'a> {
             }
         }
         let dead = dissolve_dead(self.stripes).await?;
-        // Each that comes into a dead one's place changes the local parity. What leaves does so together: of a rack one sum is sent.
+        // Each member that takes a dead one's place changes the local parity. Members that leave do so together: each
+        // rack sends one sum.
         if self.cold.pools.values().any(|pool| !pool.is_empty()) {
             dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));
         }
@@ -339,7 +345,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// Seals what fills wide stripes, of each pool.
+    /// Seals the partitions of each pool that fill wide stripes.
     async fn seal(&mut self, tell: TellSealed<'_>) -> Result<ControlFlow<()>, StripeError> {
         let mut flow = ControlFlow::Continue(());
         for (of, mut pool) in std::mem::take(&mut self.cold.pools) {
@@ -354,7 +360,7 @@ impl<'a> Run<'a> {
         Ok(flow)
     }
 
-    /// Writes down what was done, and what waits.
+    /// Records what was done, and what waits.
     async fn finish(mut self, bucket: &str, options: &SealOptions) -> Result<SealReport, StripeError> {
         for of in self.cold.pools.values().flatten() {
             *self.waiting.entry(of.site).or_default() += 1;
@@ -376,7 +382,7 @@ impl<'a> Run<'a> {
         Ok(self.report)
     }
 
-    /// Seals what fills wide stripes of a profile.
+    /// Seals the partitions that fill wide stripes of a profile.
     async fn seal_pool(
         &mut self,
         profile: &Profile,
@@ -391,7 +397,7 @@ impl<'a> Run<'a> {
                 Ok(plan) => plan,
                 Err(why_not) => {
                     let away = pool.len() - there.len();
-                    // Fewer than a wide stripe takes wait for more.
+                    // Fewer partitions than a wide stripe takes just wait for more.
                     if away > 0 || !matches!(why_not, NotSealed::TooFewPartitions { .. }) {
                         self.report.held_up = Some(held_up(profile, &why_not, away));
                     }
@@ -410,7 +416,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Partitions on sites that answer. A wide stripe with others could not be made now.
+    /// Returns the partitions on sites that answer. A wide stripe with others could not be made now.
     fn answering(&self, pool: &[OpenPartition]) -> Vec<OpenPartition> {
         let views = self.stripes.sites();
         let sites: BTreeSet<SiteId> =
@@ -418,7 +424,7 @@ impl<'a> Run<'a> {
         pool.iter().filter(|of| sites.contains(&of.site)).cloned().collect()
     }
 
-    /// `false` where it cannot be made now.
+    /// Makes one wide stripe. Returns `false` if it cannot be made now.
     async fn seal_one(&mut self, profile: &Profile, chosen: &SealingPlan) -> Result<bool, StripeError> {
         let chunk_lens = &self.cold.chunk_lens;
         let lens =
@@ -429,7 +435,7 @@ impl<'a> Run<'a> {
         };
         let plan =
             WidePlan { profile: *profile, chunk_len, members: chosen.members.iter().map(of).collect() };
-        // Members that have changed since they were looked at are looked at again the next time.
+        // Members that have changed since they were read are left to the next pass.
         let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(true) };
         let (step, reason) = advance(self.stripes, id).await?;
         match step {
@@ -452,8 +458,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Goes on with a wide stripe. One whose parities cannot be made is given up, with the reason: its members stay what they were. What is
-/// amiss with it does not hold up others.
+/// Resumes a wide stripe. One whose parities cannot be made is given up, and the reason returned: its members stay as
+/// they were. An error that concerns only this wide stripe does not hold up others.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -464,7 +470,7 @@ async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<St
         Ok(step) => return Ok((step, None)),
     };
     tracing::warn!(wide = %id, error = %why, "a wide stripe cannot be made now");
-    // It waits until that is repaired.
+    // It waits until the damage is repaired.
     stripes.report_damage(&why).await?;
     let step = match give_up(stripes, id).await {
         Err(StripeError::Meta(error)) => return Err(error.into()),
@@ -477,7 +483,7 @@ async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<St
     Ok((step, Some(why.to_string())))
 }
 
-/// Gives a wide stripe up if it is not sealed yet.
+/// Gives up a wide stripe if it is not sealed yet.
 async fn give_up(stripes: &Stripes, id: StripeId) -> Result<WideStep, StripeError> {
     match stripes.abort_wide(id).await? {
         true => stripes.advance_wide(id).await,

@@ -1,9 +1,9 @@
-//! The walk over a bucket's rows that finds what is cold, as much at a time as fills some wide stripes: a bucket of any size is sealed
-//! within bounded memory.
+//! The walk over a bucket's rows that finds cold stripes, in steps that each find enough for some wide stripes: a
+//! bucket of any size is sealed within bounded memory.
 //!
-//! A stripe of a large object is that object's alone: whether it is cold is known at once. A packed stripe is shared by many objects, whose
-//! rows may be anywhere in the bucket: whether it is cold is known when all rows have been seen, and a few figures for each are kept until
-//! then.
+//! A stripe of a large object holds that object alone, so a single row says whether it is cold. A packed stripe is
+//! shared by many objects with rows anywhere in the bucket, so whether it is cold is known only after all rows. Until
+//! then the walk keeps a few figures for each packed stripe.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use crate::rows::Rows;
 /// Records of stripes read together.
 const PAGE: usize = 300;
 
-/// A stripe that is cold: the wide profile that its data chunks come under, and since when it is cold.
+/// A cold stripe: the wide profile that its data chunks come under, and the time it became cold.
 #[derive(Clone, Copy)]
 pub(super) struct ColdStripe {
     pub(super) id: StripeId,
@@ -31,33 +31,33 @@ pub(super) struct ColdStripe {
     pub(super) since_ms: u64,
 }
 
-/// How far a walk over a bucket's rows has come.
+/// Progress of a walk over a bucket's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walked {
-    /// Enough was found, and there may be more.
+    /// Enough was found, and more may follow.
     Further,
-    /// There is nothing left.
+    /// Nothing is left.
     ToTheEnd,
-    /// It was told to stop.
+    /// The callback ended the walk.
     Stopped,
 }
 
-/// Told what was found until then; ends the walk by `Break`.
+/// Progress callback with what was found so far; `Break` ends the walk.
 type TellFound<'a> = &'a mut (dyn FnMut(&Cold) -> ControlFlow<()> + Send);
 
-/// A walk over a bucket's rows, and what was learnt of stripes that were not looked at yet.
+/// A walk over a bucket's rows, and stripes whose records it has not read yet.
 pub(super) struct Survey<'a> {
     stripes: &'a Stripes,
     options: &'a SealOptions,
     now_ms: u64,
     rows: Rows,
-    /// Of the page of rows that the walk is at.
+    /// Remaining rows of the current page.
     page: VecDeque<Row>,
-    /// What lives in packed stripes, as far as rows have been seen.
+    /// Living data of packed stripes in the rows read so far.
     packed: BTreeMap<StripeId, Living>,
-    /// Stripes that are known to be cold.
+    /// Cold stripes whose records have not been read yet.
     found: VecDeque<ColdStripe>,
-    /// All rows have been seen.
+    /// Whether all rows have been read.
     ended: bool,
 }
 
@@ -75,7 +75,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Adds what is cold to `cold` until `enough` partitions more are there. `tell` is told after each page of rows and of stripes.
+    /// Adds cold stripes to `cold` until it has `enough` more partitions. Calls `tell` after each page of rows and of
+    /// stripes.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -106,7 +107,7 @@ impl<'a> Survey<'a> {
         Ok(Walked::Further)
     }
 
-    /// Sees one row more.
+    /// Processes one more row.
     async fn step(&mut self) -> Result<(), StripeError> {
         if self.page.is_empty() {
             self.page.extend(self.rows.next(self.stripes).await?.unwrap_or_default());
@@ -128,7 +129,7 @@ impl<'a> Survey<'a> {
         let Some(body) = &object.body else { return Ok(()) };
         let target = Target::of(&object, self.options);
         if let Body::Extent(_) = body {
-            // What is not cold keeps the others warm that share its stripe.
+            // An object that is not cold keeps the others in its stripe warm.
             return stripes_of(self.stripes, body, &mut |id, len| {
                 let of = self.packed.entry(id).and_modify(|of| of.add(len, &object, target));
                 of.or_insert_with(|| Living::new(len, &object, target));

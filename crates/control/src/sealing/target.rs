@@ -1,19 +1,20 @@
-//! The wide profile into which a stripe's data chunks are sealed, and when: the objects that live in it decide.
+//! The wide profile under which a stripe's data chunks are sealed, and when: the objects that live in it decide.
 //!
-//! An object of a class with a wide profile goes there at once; any other one follows the cold profile, when it was not changed for
-//! so long as that says. Where the objects of a stripe say different things, all of them follow the cold profile.
+//! An object of a class with a wide profile is sealed at once; any other object follows the cold profile, once it has
+//! not changed for the time that the bucket sets. If the objects of a stripe disagree, all of them follow the cold
+//! profile.
 
 use striate_core::Profile;
 use striate_meta::records::Object;
 
 use super::SealOptions;
 
-/// Where an object goes.
+/// Destination of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The wide profile; `None`: it stays.
+    /// The wide profile; `None` if the object is not sealed.
     profile: Option<Profile>,
-    /// It is cold from then on, in milliseconds since the Unix epoch.
+    /// Time from which the object is cold, in milliseconds since the Unix epoch.
     cold_at_ms: u64,
 }
 
@@ -31,18 +32,18 @@ impl Target {
     }
 }
 
-/// When what was changed at `modified_ms` is cold by its age.
+/// Returns the time at which an object changed at `modified_ms` is cold by its age.
 fn cold_at_ms(modified_ms: u64, options: &SealOptions) -> u64 {
     modified_ms.saturating_add(options.cold_after.as_millis() as u64)
 }
 
-/// What lives of a stripe.
+/// Living data of a stripe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Living {
-    /// Bytes of its objects.
+    /// Bytes of the living objects.
     pub(super) bytes: u64,
     newest_ms: u64,
-    /// Where all of its objects go, and when the last of them is cold; `None`: they go to different places.
+    /// Common destination of all objects, and when the last of them is cold; `None` if their destinations differ.
     target: Option<Target>,
 }
 
@@ -51,7 +52,7 @@ impl Living {
         Self { bytes: len.into(), newest_ms: object.modified_unix_ms, target: Some(target) }
     }
 
-    /// Adds another object of the stripe, or more of the same.
+    /// Adds another object of the stripe, or another part of the same one.
     pub(super) fn add(&mut self, len: u32, object: &Object, target: Target) {
         self.bytes += u64::from(len);
         self.newest_ms = self.newest_ms.max(object.modified_unix_ms);
@@ -61,7 +62,8 @@ impl Living {
             .map(|of| Target { cold_at_ms: of.cold_at_ms.max(target.cold_at_ms), ..of });
     }
 
-    /// The wide profile that the stripe's data chunks come under, and since when; `None`: they stay as they are now.
+    /// Returns the wide profile that the stripe's data chunks come under, and the time it became cold; `None` if the
+    /// stripe is not cold now.
     pub(super) fn sealed_as(&self, options: &SealOptions, now_ms: u64) -> Option<(Profile, u64)> {
         let by_age =
             Target { profile: options.cold_profile, cold_at_ms: cold_at_ms(self.newest_ms, options) };
@@ -89,7 +91,7 @@ mod tests {
         )
     }
 
-    /// What becomes at time 1000 of a stripe of objects of these classes and times.
+    /// Returns how a stripe with objects of these classes and times is sealed at time 1000.
     fn sealed_as(options: &SealOptions, objects: &[(&str, u64)]) -> Option<(String, u64)> {
         let object = |&(class, modified_unix_ms): &(&str, u64)| {
             let object = Object { storage_class: class.to_owned(), modified_unix_ms, ..Object::default() };
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(of(&[("ONEZONE_IA", 901)]), None, "a class without a profile is no class");
         assert_eq!(of(&[("GLACIER_IR", 999)]), as_archive(999));
         assert_eq!(of(&[("GLACIER_IR", 5), ("GLACIER_IR", 999)]), as_archive(999));
-        // What goes to the same place goes there when the last of it is cold.
+        // Objects with the same destination are sealed when the last of them is cold.
         assert_eq!(of(&[("STANDARD_IA", 999), ("", 850)]), as_cold(999));
         assert_eq!(of(&[("STANDARD_IA", 5), ("", 901)]), None);
     }
@@ -122,7 +124,7 @@ mod tests {
     fn objects_that_differ_follow_the_cold_profile_or_stay() {
         let mixed = [("GLACIER_IR", 5), ("", 850), ("GLACIER_IR", 6)];
         assert_eq!(sealed_as(&options(), &mixed), Some((COLD.to_owned(), 950)));
-        // By the age of all.
+        // The age of all objects counts.
         assert_eq!(sealed_as(&options(), &[("GLACIER_IR", 950), ("", 850)]), None);
         assert_eq!(sealed_as(&options(), &[("GLACIER_IR", 5), ("STANDARD_IA", 5)]).unwrap().0, COLD);
         let classes_alone = SealOptions { cold_profile: None, ..options() };

@@ -1,5 +1,5 @@
-//! Places in sealed wide stripes that hold nothing of use: of dead members, and holes. A cold partition in the right rack that is to come
-//! under the same profile takes one: the parities change once, and the wide stripe is as full as before.
+//! Vacant places in sealed wide stripes: those of dead members, and holes. A cold partition in the right rack that is
+//! due for the same profile takes one: the parities change once, and the wide stripe stays as full as before.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,8 +12,8 @@ use super::cold::{Alike, Cold, LengthClass};
 use super::dead::wide_of_dead;
 use super::{TellCount, advance};
 
-/// Gives vacant places, those of `dead` stripes among them, to cold partitions, which are then taken out of their pools. `tell` is told
-/// after each wide stripe how many places were taken.
+/// Gives vacant places, including those of `dead` stripes, to cold partitions, which leave their pools. Calls `tell`
+/// after each wide stripe with the number of places taken so far.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -37,7 +37,7 @@ pub(super) async fn fill_vacancies(
         if of.record.is_sealed() {
             let filled = fill(stripes, of, pool, &dead).await?;
             if filled > 0 {
-                // Those that have come in may drop their parities.
+                // The new members may drop their parities.
                 advance(stripes, id).await?;
             }
             taken += filled;
@@ -46,7 +46,7 @@ pub(super) async fn fill_vacancies(
     Ok(tell(taken))
 }
 
-/// Gives the vacant places of one wide stripe away.
+/// Fills the vacant places of one wide stripe.
 async fn fill(
     stripes: &Stripes,
     mut wide: OpenedStripe,
@@ -80,7 +80,8 @@ async fn fill(
     Ok(taken)
 }
 
-/// A partition that may take a place: of those the one whose stripe has the fewest that wait, so that it is sealed soon.
+/// Returns a partition for a place: the one whose stripe has the fewest waiting partitions, so that the stripe is
+/// sealed soon.
 fn candidate(
     stripes: &Stripes,
     wide: &OpenedStripe,

@@ -1,4 +1,4 @@
-//! Storage classes: each is packed by itself and sealed into wide stripes of its own profile.
+//! Storage classes: each is packed separately and sealed into wide stripes of its own profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::sealed::{WIDE, len};
 
 const IA: StorageClass = StorageClass::StandardIa;
 const ARCHIVE: StorageClass = StorageClass::GlacierIr;
-/// It has other geometry than [`WIDE`], and fits the same racks.
+/// A profile with a geometry other than that of [`WIDE`], which fits the same racks.
 const OTHER_WIDE: &str = "wide(8,4,3)";
 const COUNT: usize = 220;
 
@@ -33,7 +33,7 @@ struct Classes {
 }
 
 impl Classes {
-    /// Six racks of five sites, and nothing in them.
+    /// Starts an empty cluster of six racks of five sites.
     async fn start() -> Self {
         let cluster = Cluster::start(30, "rs(4,2)").await;
         cluster.spread_over_racks(6);
@@ -56,7 +56,7 @@ impl Classes {
         self.objects.insert(key.to_owned(), bytes);
     }
 
-    /// Small objects whose neighbours by key are of other classes.
+    /// Puts small objects whose neighbours by key are of other classes.
     async fn put_small(&mut self, class: StorageClass, count: usize) {
         for number in 0..count {
             self.put(&format!("{number:03}/{class}"), class, content(number, len(number))).await;
@@ -79,7 +79,7 @@ impl Classes {
         self.cluster.client.set_classes(BUCKET, &settings).await.unwrap();
     }
 
-    /// As the bucket says.
+    /// Seals with the bucket's own settings.
     async fn seal(&self) -> SealReport {
         let bucket: Bucket = self.cluster.client.bucket(BUCKET).await.unwrap();
         let options = cold_of(self.cluster.client.stripes(), &bucket).unwrap().unwrap();
@@ -98,7 +98,7 @@ impl Classes {
         rows.iter().map(|row| (key(&row.key), row.record().unwrap())).collect()
     }
 
-    /// The classes of the objects in each stripe.
+    /// Returns the classes of the objects in each stripe.
     async fn classes(&self) -> BTreeMap<StripeId, BTreeSet<StorageClass>> {
         let mut classes: BTreeMap<StripeId, BTreeSet<StorageClass>> = BTreeMap::new();
         for (_, object) in self.rows().await {
@@ -119,7 +119,7 @@ impl Classes {
         all.into_iter().map(|(_, record)| record).filter(|record| !record.members.is_empty()).collect()
     }
 
-    /// The classes in the wide stripes of a profile.
+    /// Returns the classes in the wide stripes of a profile.
     async fn classes_in(&self, profile: &str) -> BTreeSet<StorageClass> {
         let classes = self.classes().await;
         let wide = self.wide_stripes().await;
@@ -192,7 +192,7 @@ async fn objects_of_different_classes_share_no_group_and_have_the_profiles_of_th
     assert!(classes.classes().await.values().all(|of| of.len() == 1));
     classes.assert_whole().await;
 
-    // What dies of them is rewritten class by class.
+    // When some of them die, the rest is rewritten class by class.
     let keys: Vec<String> = classes.objects.keys().cloned().collect();
     for key in keys.iter().filter(|key| key.as_bytes()[2] % 2 == 0) {
         assert!(classes.cluster.client.delete(BUCKET, key, WriteCondition::default()).await.unwrap());
@@ -203,7 +203,7 @@ async fn objects_of_different_classes_share_no_group_and_have_the_profiles_of_th
     classes.assert_whole().await;
 }
 
-/// Objects whose class changes stay where they are; they part when what is worn is rewritten.
+/// Objects whose class changes stay where they are; they are separated when worn groups are rewritten.
 #[tokio::test(start_paused = true)]
 async fn objects_of_one_group_that_have_come_to_differ_part_when_it_is_rewritten() {
     let mut classes = Classes::start().await;
@@ -244,7 +244,7 @@ async fn a_class_is_sealed_at_once_into_its_own_profile_and_the_rest_when_it_is_
     assert_eq!(classes.classes_in(OTHER_WIDE).await, BTreeSet::from([ARCHIVE]));
     classes.assert_whole().await;
 
-    // The others follow the cold profile, which is that of a class here.
+    // The others follow the cold profile, which here is also that of a class.
     let bucket: Bucket = classes.cluster.client.bucket(BUCKET).await.unwrap();
     let of_classes = cold_of(classes.cluster.client.stripes(), &bucket).unwrap().unwrap();
     let month = Duration::from_secs(30 * 86_400);
@@ -323,7 +323,7 @@ async fn sealed_objects_that_are_copied_to_another_class_are_sealed_again_under_
     assert!(sealed_under(&classes, OTHER_WIDE).await > before / 2);
     assert_eq!(classes.classes_in(WIDE).await, BTreeSet::new(), "nothing that lives is under the old one");
 
-    // To a class without a profile: neither sealed nor to be sealed.
+    // A copy to a class without a profile is neither sealed nor due for sealing.
     let key = &names[0];
     classes.copy_to(key, StorageClass::Standard).await;
     let stripe = classes.classes().await.into_iter().find(|(_, of)| of.contains(&StorageClass::Standard));
@@ -349,7 +349,7 @@ async fn vacant_places_are_for_partitions_of_the_same_profile() {
     let stripes = classes.cluster.client.stripes();
     repack_marked(stripes, &classes.packer, &packing::options()).await.unwrap();
     leave_all(stripes).await;
-    // Those of the class that have waited take some.
+    // Waiting partitions of the class take some places.
     classes.seal().await;
     let holes = classes.holes().await;
     assert!(holes > 0);
@@ -396,7 +396,8 @@ async fn what_a_bucket_says_of_its_classes_is_what_is_sealed() {
     assert_eq!(options.classes, BTreeMap::from([(ARCHIVE, OTHER_WIDE.parse().unwrap())]));
 }
 
-/// A cluster may lose racks after a bucket got its profile. The warning comes before the first look, and later repeats what the last look found.
+/// A cluster may lose racks after a bucket got its profile. The warning comes before the first survey, and later
+/// repeats the last survey's.
 #[tokio::test(start_paused = true)]
 async fn buckets_whose_cold_data_the_racks_do_not_suit_are_named() {
     let mut classes = Classes::start().await;

@@ -1,4 +1,4 @@
-//! A cluster in memory with sites that can be broken on purpose.
+//! An in-memory cluster with sites that can be broken on purpose.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,11 +29,11 @@ use striate_stripe::Stripes;
 
 pub const BUCKET: &str = "bucket";
 
-/// A site whose chunks are in the test's hands.
+/// A site whose chunks the test controls.
 #[derive(Debug)]
 pub struct BreakableSite {
     id: SiteId,
-    /// A rack of its own, unless the test says otherwise.
+    /// A rack of its own, unless the test sets another.
     pub rack: Mutex<RackId>,
     runtime: Runtime,
     pub chunks: Mutex<BTreeMap<ChunkId, (Bytes, u32)>>,
@@ -45,24 +45,24 @@ pub struct BreakableSite {
     pub full: Mutex<bool>,
     /// Refuses chunks with these indices.
     pub refuses: Mutex<Vec<u8>>,
-    /// Stores chunks and never says so.
+    /// Stores chunks and never replies.
     pub mute: Mutex<bool>,
-    /// It cannot reach other sites.
+    /// Cannot reach other sites.
     pub alone: Mutex<bool>,
-    /// Before and after it stores a chunk, and before it reads one, it waits so long.
+    /// Delay before and after it stores a chunk, and before it reads one.
     pub lag: Mutex<Duration>,
     /// Bytes read from it and written to it.
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
-    /// Bytes that it can hold.
+    /// Capacity in bytes.
     pub capacity: Mutex<u64>,
     told: Mutex<LoadReport>,
-    /// What it tells of the bytes that reads take from it in a second.
+    /// Reported bytes per second that reads take from it.
     pub read_rate: Mutex<Option<u64>>,
     asked: AtomicUsize,
     asked_for_many: AtomicUsize,
     here: Weak<Self>,
-    /// The sites that it can reach.
+    /// Sites that it can reach.
     pub neighbours: Mutex<Arc<Neighbours>>,
 }
 
@@ -70,12 +70,12 @@ pub struct BreakableSite {
 #[derive(Debug, Default)]
 pub struct Neighbours {
     sites: Mutex<Vec<Weak<BreakableSite>>>,
-    /// Who has asked whom for a sum.
+    /// Requests for sums: the asking site and the site asked.
     pub asked: Mutex<Vec<(SiteId, SiteId)>>,
 }
 
 impl Neighbours {
-    /// Sites do not know each other any more.
+    /// Makes the sites forget each other.
     pub fn forget_all(&self) {
         self.sites.lock().clear();
     }
@@ -121,28 +121,28 @@ impl BreakableSite {
         })
     }
 
-    /// Sets what it tells of its load.
+    /// Sets the load that it reports.
     pub fn tell(&self, sequence: u64, cpu_permille: u16, io_permille: u16, chunks: u64) {
         let mut told = self.told.lock();
         *told = LoadReport { sequence, cpu_permille, io_permille, chunks, ..*told };
     }
 
-    /// Sets how many requests it says are there.
+    /// Sets the number of queued requests that it reports.
     pub fn queue(&self, requests: u32) {
         self.told.lock().queue_requests = requests;
     }
 
-    /// Bytes of chunks on it.
+    /// Returns the bytes of chunks on it.
     pub fn used_bytes(&self) -> u64 {
         self.chunks.lock().values().map(|(payload, _)| payload.len() as u64).sum()
     }
 
-    /// How often it was asked for its status.
+    /// Returns how often it was asked for its status.
     pub fn times_asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// How often it was asked which of many chunks it has.
+    /// Returns how often it was asked which of many chunks it has.
     pub fn times_asked_for_many(&self) -> usize {
         self.asked_for_many.load(Ordering::Relaxed)
     }
@@ -163,7 +163,7 @@ impl BreakableSite {
         self.chunks.lock().values_mut().for_each(|(payload, _)| flip_bit(payload));
     }
 
-    /// Flips a bit of a chunk, which must be there.
+    /// Flips a bit of a chunk, which must exist.
     pub fn corrupt(&self, chunk: ChunkId) {
         flip_bit(&mut self.chunks.lock().get_mut(&chunk).expect("it is there").0);
     }
@@ -316,7 +316,7 @@ impl Site for BreakableSite {
     }
 }
 
-/// A client over `sites` sites and metadata in memory, in virtual time.
+/// A client over sites and metadata in memory, in virtual time.
 pub struct Cluster {
     pub client: Client,
     pub sites: Vec<Arc<BreakableSite>>,
@@ -335,7 +335,7 @@ impl Cluster {
         Self::start_with(sites, profile, Formats::NEWEST).await
     }
 
-    /// With these formats in force.
+    /// Starts a cluster with these formats in force.
     pub async fn start_with(sites: u32, profile: &str, formats: Formats) -> Self {
         let runtime = Runtime::deterministic(u64::from(sites), Duration::from_secs(1_700_000_000));
         let meta: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(runtime.clone()));
@@ -355,12 +355,12 @@ impl Cluster {
         cluster
     }
 
-    /// Writes the site's row, as a server does that admits a disk.
+    /// Writes the site's row, like a server that admits a disk.
     pub async fn register(&self, site: SiteId) {
         self.write_site(records::Site { id: site.0, ..records::Site::default() }).await;
     }
 
-    /// Says in the cluster's row that the newest formats are in force.
+    /// Puts the newest formats in force in the cluster's row.
     pub async fn finalize(&self) {
         let row = self.meta.get(&keys::cluster()).await.unwrap().unwrap();
         let mut record: records::Cluster = row.record().unwrap();
@@ -370,14 +370,14 @@ impl Cluster {
         assert!(matches!(self.meta.commit(tx).await, Ok(Commit::Done(_))));
     }
 
-    /// Spreads the sites over so many racks.
+    /// Spreads the sites over `racks` racks.
     pub fn spread_over_racks(&self, racks: u32) {
         for site in &self.sites {
             *site.rack.lock() = RackId(format!("rack{}", site.id.0 % racks));
         }
     }
 
-    /// Marks a site as given up and leaves it out of the client.
+    /// Marks a site as retired and removes it from the client.
     pub async fn retire(&mut self, index: usize) -> Arc<BreakableSite> {
         let site = self.sites.remove(index);
         let state = records::site::State::Retired.into();
@@ -386,7 +386,7 @@ impl Cluster {
         site
     }
 
-    /// Leaves a site out of the client whose row stays.
+    /// Removes a site from the client; its row stays.
     pub fn lose(&mut self, index: usize) -> Arc<BreakableSite> {
         let site = self.sites.remove(index);
         self.publish_sites();
@@ -421,7 +421,7 @@ impl Cluster {
         collector.round(self.client.stripes()).await.unwrap();
     }
 
-    /// The stripes' records.
+    /// Returns the stripes' records.
     pub async fn stripes(&self) -> Vec<(StripeId, records::Stripe)> {
         let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
         rows.iter().map(|row| (keys::stripe_of(&row.key).unwrap(), row.record().unwrap())).collect()
@@ -441,7 +441,7 @@ impl Cluster {
         self.put_as(key, body, None).await
     }
 
-    /// With a profile of its own.
+    /// Puts an object with a profile of its own.
     pub async fn put_as(
         &self,
         key: &str,
@@ -462,8 +462,8 @@ impl Cluster {
         Ok(bytes)
     }
 
-    /// Loses a chunk of each stripe in `range`, in the order of their names, and puts the stripes in debt, as a
-    /// read does that misses it. Metadata in memory answers at once.
+    /// Removes a chunk of each stripe in `range`, in the order of their names, and puts the stripes in debt, like a
+    /// read that misses it. In-memory metadata answers at once.
     pub fn lose_a_chunk_each(&self, range: std::ops::Range<usize>) {
         let rows = self.meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX);
         let rows = rows.now_or_never().expect("memory answers at once").unwrap();
@@ -480,38 +480,38 @@ impl Cluster {
         }
     }
 
-    /// Stripes in debt.
+    /// Counts the stripes in debt.
     pub async fn debts(&self) -> usize {
         self.meta.scan(ScanRange::prefix(keys::DEBTS), usize::MAX).await.unwrap().len()
     }
 
-    /// Has all sites refuse chunks with these indices.
+    /// Makes all sites refuse chunks with these indices.
     pub fn refuse(&self, indices: &[u8]) {
         self.sites.iter().for_each(|site| *site.refuses.lock() = indices.to_vec());
     }
 
-    /// Bytes that sites have stored, all together.
+    /// Returns the bytes that all sites together have stored.
     pub fn written_bytes(&self) -> u64 {
         self.sites.iter().map(|site| site.written_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Chunks on all sites.
+    /// Returns the number of chunks on all sites.
     pub fn chunk_count(&self) -> usize {
         self.sites.iter().map(|site| site.chunks.lock().len()).sum()
     }
 }
 
-/// Progress of a heal or a verification that nobody looks at and nobody stops.
+/// A progress callback that never stops a heal or a verification.
 pub fn go_on<T>(_: &T) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Has what is dead leave its wide stripes; answers how many stripes have left.
+/// Takes dead stripes out of their wide stripes; returns how many have left.
 pub async fn leave_all(stripes: &Stripes) -> u64 {
     leave_dead(stripes, &mut || ControlFlow::Continue(())).await.unwrap()
 }
 
-/// A put without conditions.
+/// Returns a put without conditions.
 pub fn put_request(key: &str, body: Box<dyn PutBody>) -> PutRequest {
     PutRequest {
         bucket: BUCKET.to_owned(),
@@ -525,7 +525,7 @@ pub fn put_request(key: &str, body: Box<dyn PutBody>) -> PutRequest {
     }
 }
 
-/// A body of these bytes.
+/// Returns a body of these bytes.
 pub fn one_shot(bytes: &[u8]) -> Box<dyn PutBody> {
     Box::new(OneShot(Some(Ok(Bytes::copy_from_slice(bytes)))))
 }
@@ -540,7 +540,7 @@ impl PutBody for OneShot {
     }
 }
 
-/// Bytes that no two objects share.
+/// Returns bytes that differ for every object.
 pub fn content(key: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + key * 17 + i / 251) as u8).collect()
 }

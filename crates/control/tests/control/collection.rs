@@ -86,7 +86,7 @@ async fn a_body_that_breaks_leaves_nothing() {
     assert_eq!(cluster.chunk_count(), 0);
 }
 
-/// A body that gives one large piece and then never ends.
+/// A body that returns one large piece and then never ends.
 struct Endless(Option<Bytes>);
 
 #[async_trait::async_trait]
@@ -107,7 +107,7 @@ async fn i8_what_a_dead_writer_left_is_collected_and_what_it_finished_stays() {
     {
         let put = cluster.put_body("unfinished", body);
         assert!(cluster.runtime.timeout(Duration::from_secs(5), put).await.is_err());
-        // The writer dies here: what it would have cleaned up in the background is put back by hand.
+        // The writer dies here: the test puts back by hand what it would have cleaned up in the background.
     }
     let orphan = cluster.sites[0].chunks.lock().keys().next().copied().unwrap();
     let sequence = striate_core::StripeId::new(orphan.stripe.writer(), orphan.stripe.sequence() + 500);
@@ -130,8 +130,8 @@ async fn i8_what_a_dead_writer_left_is_collected_and_what_it_finished_stays() {
     assert!(matches!(error, ClientError::Meta(_)), "{error}");
 }
 
-/// A read that began before an overwrite needs the old chunks for as long as the grace, also when the gateway that wrote
-/// them has died meanwhile.
+/// A read that began before an overwrite needs the old chunks for as long as the grace, even if the gateway that
+/// wrote them has died meanwhile.
 #[tokio::test(start_paused = true)]
 async fn i8_what_a_dead_writers_object_named_until_it_was_overwritten_stays_for_the_grace() {
     let cluster = Cluster::start(6, "rs(4,2)").await;
@@ -145,7 +145,7 @@ async fn i8_what_a_dead_writers_object_named_until_it_was_overwritten_stays_for_
     let next = next.await.unwrap();
     next.delete(BUCKET, "gone", WriteCondition::default()).await.unwrap();
     next.delete(BUCKET, "key", WriteCondition::default()).await.unwrap();
-    // What was never named has no grace.
+    // A chunk that was never named has no grace.
     let finished = cluster.sites[0].chunks.lock().keys().next().copied().unwrap();
     let stripe = striate_core::StripeId::new(finished.stripe.writer(), finished.stripe.sequence() + 500);
     let stray = striate_core::ChunkId { stripe, ..finished };
@@ -161,8 +161,8 @@ async fn i8_what_a_dead_writers_object_named_until_it_was_overwritten_stays_for_
     assert_eq!(cluster.chunk_count(), 0);
 }
 
-/// The range of a dead writer has stripes that it finished, too. While one of them is repaired the new chunk is not named
-/// yet, and must not go for it: the repair gives way, or its chunk stays.
+/// The range of a dead writer also has stripes that it finished. While one of them is repaired, the new chunk is not
+/// named yet, and must not be removed: the repair gives way, or its chunk stays.
 #[tokio::test(start_paused = true)]
 async fn i8_a_repair_under_way_in_a_dead_writers_range_keeps_its_chunk_or_is_fenced() {
     let mut cluster = Cluster::start(6, "rs(4,2)").await;

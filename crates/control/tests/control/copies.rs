@@ -1,5 +1,5 @@
-//! Copies of partitions: they are read where the chunk's site is loaded or gone, survive repair and moves, never count as redundancy,
-//! and go with what they are copies of.
+//! Copies of partitions: reads use them when the chunk's site is loaded or gone. They survive repair and moves, never
+//! count as redundancy, and go with the chunks they are copies of.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::cluster::{BUCKET, BreakableSite, Cluster, go_on, options};
 use crate::dying::{DyingStore, Stall, dying_client};
 use crate::packing::{OBJECTS, Packing, name};
 
-/// A client that reads as sites' queues let expect.
+/// Opens a client that reads adaptively, by the sites' queues.
 async fn adaptive_client(cluster: &Cluster) -> Client {
     let mut options = options("rs(4,2)");
     options.stripes.read_policy = "adaptive".parse().unwrap();
@@ -35,7 +35,7 @@ async fn adaptive_client(cluster: &Cluster) -> Client {
 
 struct Copied {
     packing: Packing,
-    /// The partition that has the first object.
+    /// The partition that holds the first object.
     partition: Partition,
     /// A site without a chunk of its stripe.
     to: SiteId,
@@ -74,7 +74,7 @@ impl Copied {
         self.packing.cluster.sites.iter().find(|site| site.id() == id).unwrap()
     }
 
-    /// The copy's file.
+    /// Returns the copy's file.
     async fn file(&self) -> ChunkId {
         let copy = self.record().await.copies[0];
         ChunkId { stripe: self.partition.0, index: self.partition.1, generation: Generation(copy.generation) }
@@ -96,7 +96,7 @@ async fn a_copy_is_read_when_the_chunks_site_is_loaded_and_the_chunk_when_the_co
     let (home, copy) = (copied.site(copied.home().await), copied.site(copied.to));
     home.queue(40);
     let read = |of: &BreakableSite| of.read_bytes.load(Ordering::Relaxed);
-    // The first reads hear of the queue.
+    // The first reads learn of the queue.
     copied.packing.assert_reads([0, 0]).await;
     let (of_home, of_copy) = (read(home), read(copy));
     copied.packing.assert_reads([0]).await;
@@ -191,7 +191,7 @@ async fn a_copier_that_dies_at_any_moment_leaves_nothing() {
         let making = make_copy(&stripes, copied.partition, copied.to);
         let died = stripes.runtime().timeout(Duration::from_millis(10 * moment), making).await.is_err();
         set_lag(0);
-        // What was under way when it died may arrive late.
+        // Requests in flight when it died may arrive late.
         stripes.runtime().sleep(Duration::from_secs(1)).await;
         copied.packing.collect().await;
         copied.assert_clean().await;
@@ -200,7 +200,7 @@ async fn a_copier_that_dies_at_any_moment_leaves_nothing() {
     }
 }
 
-/// What the packing service would have counted.
+/// Writes the figures that the packing service would have counted.
 async fn count_packed(packing: &Packing, partition_bytes: u64) {
     let figures = Some(PackingFigures { partition_bytes, ..PackingFigures::default() });
     let mut tx = packing.cluster.client.stripes().transaction();
@@ -236,7 +236,7 @@ async fn the_service_copies_what_is_hot_within_its_budget_and_drops_what_has_coo
     copied.assert_clean().await;
 }
 
-/// A copy is in no set of sites. It keeps its site all the same, and none is made on one that is retired.
+/// A copy is in no set of sites. It still keeps its site from being retired, and none is made on a retired one.
 #[tokio::test(start_paused = true)]
 async fn a_site_with_nothing_but_a_copy_is_not_retired_and_gets_none_afterwards() {
     let mut copied = Copied::start().await;
@@ -252,7 +252,7 @@ async fn a_site_with_nothing_but_a_copy_is_not_retired_and_gets_none_afterwards(
     assert!(refused.contains("site 40 still has copies of what is read often"), "{refused}");
     drop_copies(cluster.client.stripes(), id, index).await.unwrap();
 
-    // One is made, and about to be named.
+    // A copy has been made, and is about to be named.
     let store = DyingStore::new(Arc::clone(&cluster.meta));
     let copier = dying_client(cluster, &store).await;
     let (go_on, until) = oneshot::channel();

@@ -1,5 +1,6 @@
-//! A process that dies at a commit: before the metadata have it, or before it hears that they do. Or that stands still before one; or
-//! whom the metadata refuse some rows, or alter transactions. Or under whom something happens after it has read a row.
+//! A process that dies at a commit: before the metadata has it, or before the process learns that it does. Or a
+//! process that stalls before a commit, whose transactions are refused or altered, or that is interrupted after it
+//! has read a row.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,36 +18,36 @@ use striate_site::Site;
 
 use crate::cluster::{Cluster, options};
 
-/// Where it dies.
+/// Point at which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// So many commits come through.
+    /// Number of commits that succeed before.
     pub commits: usize,
-    /// The next one is made as well, but nobody hears of it.
+    /// Whether the next commit is made as well, without the process learning of it.
     pub is_made: bool,
 }
 
-/// Where it stands still, and until when.
+/// Point at which a process stalls, and until when.
 #[derive(Debug)]
 pub struct Stall {
-    /// So many commits come through.
+    /// Number of commits that succeed before.
     pub commits: usize,
     pub until: oneshot::Receiver<()>,
 }
 
-/// What is done to a transaction before it is committed.
+/// Change of a transaction before it is committed.
 type Alteration = Box<dyn Fn(&mut Transaction) + Send + Sync>;
 
-/// The way of one process to the metadata.
+/// One process's access to the metadata.
 pub struct DyingStore {
     inner: Arc<dyn MetaStore>,
     pub death: Mutex<Option<Death>>,
     pub stall: Mutex<Option<Stall>>,
     /// Transactions that write one of these rows are refused.
     pub refused: Mutex<BTreeSet<Bytes>>,
-    /// What happens after this row was read the next time, and before the reader has it.
+    /// Runs after the next read of this row, before the reader gets it.
     pub after_get: Mutex<Option<(Bytes, BoxFuture<'static, ()>)>>,
-    /// What is wrong with this process's transactions.
+    /// Alters this process's transactions.
     pub altered: Mutex<Option<Alteration>>,
 }
 
@@ -148,7 +149,7 @@ impl MetaStore for DyingStore {
     }
 }
 
-/// A client of the cluster's sites over metadata that die as [`DyingStore`] is told.
+/// Opens a client of the cluster's sites over metadata that fails as [`DyingStore`] is set.
 pub async fn dying_client(cluster: &Cluster, meta: &Arc<DyingStore>) -> Client {
     let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     let mut settings = options("rs(4,2)");

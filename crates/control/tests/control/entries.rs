@@ -1,5 +1,5 @@
-//! Open entries: wherever a repair or a move ends, each of its files is named, in an entry or garbage; two changes of one
-//! stripe both succeed where they do not touch the same chunk; and whoever removes an entry fences its owner.
+//! Open entries: wherever a repair or a move ends, each of its files is named, in an entry or as garbage; two changes
+//! of one stripe both succeed unless they touch the same chunk; and removing an entry fences its owner.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const LEN: usize = 6_000;
 /// Longer than a writer's lease lasts.
 const LEASE: Duration = Duration::from_secs(40);
 
-/// One stripe on sites 1 to 6 of eight, with entries in force.
+/// Starts a cluster with one stripe on sites 1 to 6 of eight, with entries in force.
 async fn filled() -> (Cluster, StripeId) {
     let mut cluster = Cluster::start(6, "rs(4,2)").await;
     cluster.put("object", &content(1, LEN)).await.unwrap();
@@ -37,7 +37,7 @@ async fn wanted(cluster: &Cluster, index: usize, to: u32) -> ChunkMove {
     ChunkMove { stripe, index, from: SiteId(record.locations[index].site), to: SiteId(to) }
 }
 
-/// A process of its own over the same sites.
+/// Opens a separate process over the same sites.
 async fn process(cluster: &Cluster, meta: Arc<dyn MetaStore>) -> Client {
     let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     let mut options = options("rs(4,2)");
@@ -58,7 +58,7 @@ async fn entries(cluster: &Cluster) -> (usize, usize) {
     (cluster.stripes().await.iter().map(|(_, record)| record.entries.len()).sum(), rows.len())
 }
 
-/// Every chunk is good, where it is named, and nothing else is left.
+/// Asserts that every chunk is good and named where it is, and that nothing else is left.
 async fn assert_settled(cluster: &Cluster, case: &str) {
     assert_eq!(entries(cluster).await, (0, 0), "{case}");
     cluster.collect().await;
@@ -71,7 +71,7 @@ async fn assert_settled(cluster: &Cluster, case: &str) {
     assert_eq!(cluster.get("object").await.unwrap(), content(1, LEN), "{case}");
 }
 
-/// Kills a process at each of its commits, before or after it is made, while `work` is done there.
+/// Kills a process at each of its commits, before or after the commit is made, while it does `work`.
 async fn die_at_every_commit<W>(work: W)
 where
     W: AsyncFn(&Cluster, &Client),
@@ -85,7 +85,7 @@ where
             *meta.death.lock() = Some(Death { commits, is_made });
             let _ = cluster.runtime.timeout(Duration::from_millis(10), work(&cluster, &dying)).await;
         }
-        // Its files are known although nothing names them yet: no look takes them for orphans.
+        // Its files are known although nothing names them yet: no collection mistakes them for orphans.
         end_intents(&cluster).await;
         let orphans = collect_orphans(cluster.client.stripes()).await.unwrap();
         assert_eq!((orphans.orphans, orphans.unexplained), (0, 0), "{case}");
@@ -164,7 +164,7 @@ async fn whoever_removes_an_entry_fences_its_owner() {
     assert_eq!(entries(&cluster).await, (1, 1));
     let payload = change.read_chunk(0).await.unwrap();
     change.write_chunk(0, SiteId(7), generation, payload).await.unwrap();
-    // It is alive, so nobody touches its entry; then it stands still for longer than its lease.
+    // It is alive, so no other process touches its entry; then it stalls for longer than its lease.
     assert_eq!(collect_abandoned(cluster.client.stripes()).await.unwrap().changes, 0);
     let lease = slow.stripes().writer_lease();
     cluster.meta.revoke_lease(lease).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_change_that_is_dropped_cancels_its_entry() {
     assert_settled(&cluster, "dropped").await;
 }
 
-/// Its owner lives on, so that nobody else cancels the entry: it is to do so itself, however long the metadata fail.
+/// The owner stays alive, so no other process cancels the entry: the owner must, however long the metadata fails.
 #[tokio::test(start_paused = true)]
 async fn an_entry_is_cancelled_when_the_metadata_answer_again() {
     for gives_up in [false, true] {
@@ -230,7 +230,7 @@ async fn an_object_deleted_during_a_move_takes_the_moves_files_along() {
     assert_eq!((cluster.chunk_count(), entries(&cluster).await), (0, (0, 0)));
 }
 
-/// A move may not take the place that another change has in mind for another chunk.
+/// A move may not take the place that another change has reserved for another chunk.
 #[tokio::test(start_paused = true)]
 async fn places_of_open_entries_count_as_taken() {
     let (cluster, stripe) = filled().await;

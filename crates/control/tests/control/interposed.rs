@@ -1,4 +1,4 @@
-//! What others do between two steps of a process.
+//! Actions of other processes between two steps of a process.
 
 use striate_control::{MoveOutcome, move_chunk};
 use striate_core::StripeId;
@@ -7,7 +7,7 @@ use striate_meta::{Commit, keys};
 use striate_plan::movement::ChunkMove;
 use striate_stripe::{Stripes, add_garbage};
 
-/// Cancels the entries of a stripe, as anybody may at any time: what they speak of becomes garbage.
+/// Cancels the entries of a stripe, as any process may at any time: the files they name become garbage.
 pub async fn cancel_entries(stripes: &Stripes, id: StripeId) {
     let stripe = stripes.find(id).await.unwrap().unwrap();
     let mut record = stripe.record;
@@ -28,7 +28,7 @@ pub async fn cancel_entries(stripes: &Stripes, id: StripeId) {
     assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
 }
 
-/// Whether one of these moves was made.
+/// Makes the first of these moves that succeeds; returns `false` if none does.
 pub async fn move_first(stripes: &Stripes, moves: &[ChunkMove]) -> bool {
     for wanted in moves {
         if matches!(move_chunk(stripes, wanted).await.unwrap(), MoveOutcome::Moved { .. }) {

@@ -1,4 +1,4 @@
-//! What is moved, how evenly sites are loaded and what is asked for most is written down, for whoever wants to see it.
+//! The journal records what is moved, how evenly sites are loaded and which blocks are hottest.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Large objects grow cold: the data chunks of their stripes become members where they are, whatever their lengths.
+//! Large objects grow cold: the data chunks of their stripes become members in place, whatever their lengths.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,8 @@ struct Large {
 }
 
 impl Large {
-    /// Objects of one block each whose lengths differ, of several blocks, of a segment of blocks, and one in parts.
+    /// Starts a cluster with one-block objects of different lengths, objects of several blocks, one of a segment of
+    /// blocks, and one in parts.
     async fn start() -> Self {
         let cluster = Cluster::start(30, "rs(4,2)").await;
         cluster.spread_over_racks(6);
@@ -172,7 +173,7 @@ async fn they_are_sealed_and_no_row_of_an_object_a_block_or_a_part_changes() {
     assert!(dropped > 10, "{dropped}");
     large.assert_reads().await;
 
-    // What is lost is read from the wide stripes, also more than one chunk of a block, and rebuilt at its own length.
+    // Lost chunks are read from the wide stripes, even several of one block, and rebuilt at their own lengths.
     for down in [[3, 14], [7, 22]] {
         let set = |is: bool| down.iter().for_each(|&at: &usize| *large.cluster.sites[at].down.lock() = is);
         set(true);
@@ -198,7 +199,7 @@ async fn they_are_sealed_and_no_row_of_an_object_a_block_or_a_part_changes() {
     assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
     large.assert_reads().await;
 
-    // They are deleted and overwritten as others are.
+    // They are deleted and overwritten like others.
     let keys: Vec<String> = large.objects.keys().cloned().collect();
     large.put("many", content(31, 8 * BLOCK + 5)).await;
     large.put("one/03", content(32, 310_000)).await;
@@ -228,7 +229,7 @@ async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
     large.collect().await;
     let report = large.seal_with(pieces.clone()).await;
     assert!(report.sealed >= 4 && report.given_up == 0, "{report:?}");
-    // What the report says is what the records say.
+    // The report agrees with the records.
     let (mut cold, mut sealed, mut half_sealed, mut waiting) = (0, 0, 0, 0);
     for (_, record) in large.cluster.stripes().await {
         if record.members.is_empty() && record.chunk_len >= 64 << 10 {
@@ -243,7 +244,7 @@ async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
     assert_eq!((report.half_sealed, report.waiting), (half_sealed, waiting), "{report:?}");
     assert_eq!((report.not_packed, report.not_packed_bytes), (1, 17), "the last block of one object");
     assert!(half_sealed > 0 && waiting > 3 * 6, "racks hold more than is kept of them: {report:?}");
-    // What was put off comes the next time.
+    // Partitions that were put off are sealed by the next runs.
     let mut sealed = report.sealed;
     loop {
         let again = large.seal_with(pieces.clone()).await;
@@ -256,8 +257,8 @@ async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
     large.assert_reads().await;
 }
 
-/// The stripe of an object has chunks in the lost rack and, in the same local group of a wide stripe, chunks that are there: these cannot
-/// be computed, and need not be.
+/// An object's stripe has chunks in the lost rack and existing chunks in the same local group of a wide stripe: these
+/// cannot be computed, and need not be.
 #[tokio::test(start_paused = true)]
 async fn any_rack_may_be_lost_also_once_it_is_known_to_be() {
     let large = Large::start().await;
@@ -276,7 +277,7 @@ async fn any_rack_may_be_lost_also_once_it_is_known_to_be() {
     }
 }
 
-/// Of sealed stripes what a lost site had is computed and the other data chunks are read, and `explain` says so.
+/// The chunk on a lost site is computed and the stripe's other data chunks are read, and `explain` says so.
 #[tokio::test(start_paused = true)]
 async fn what_is_computed_from_wide_stripes_is_explained() {
     let large = Large::start().await;
@@ -302,7 +303,8 @@ async fn what_is_computed_from_wide_stripes_is_explained() {
     assert!(computed > 0 && read == 3 * computed, "{computed} of a code with four data chunks, {read} read");
 }
 
-/// A read that computes what a lost site had asks others for the rest. One of them hangs: it is taken for late soon, not when its time is up.
+/// A read that computes a lost site's chunk asks other sites for the rest. One of them hangs: it counts as late soon,
+/// not at its deadline.
 #[tokio::test(start_paused = true)]
 async fn a_site_that_hangs_while_another_is_lost_is_late_soon() {
     let large = Large::start().await;
@@ -311,7 +313,7 @@ async fn a_site_that_hangs_while_another_is_lost_is_late_soon() {
     let stripes: BTreeMap<_, _> = large.cluster.stripes().await.into_iter().collect();
     let objects: Vec<(String, String)> =
         large.objects.keys().map(|key| (BUCKET.to_owned(), key.clone())).collect();
-    // No wide stripe of a lost chunk has one where it hangs.
+    // No wide stripe of a lost chunk has a chunk on the hung site.
     let is_apart = |record: &Stripe, lost: usize, hung: usize| {
         let (wide, _) = wide_of(&record.locations[lost]).unwrap();
         stripes[&wide].locations.iter().all(|at| at.site != record.locations[hung].site)

@@ -1,4 +1,4 @@
-//! Members that die: they leave their wide stripes or others take their places, and their space comes back.
+//! Members that die: they leave their wide stripes or others take their places, and their space is reclaimed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Sealing {
         }
     }
 
-    /// Writes what was deleted again, elsewhere.
+    /// Writes the deleted objects again, elsewhere.
     pub async fn put_again(&mut self) {
         for key in std::mem::take(&mut self.deleted) {
             self.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
@@ -60,7 +60,8 @@ impl Sealing {
         self.wide_stripes().await.iter().map(|(_, record)| of(record)).sum()
     }
 
-    /// Of each wide stripe three members of one group are lost, as many as it bears: the local parity and two global ones must be right.
+    /// Loses three members of one group of each wide stripe, as many as it tolerates: the local parity and two global
+    /// ones must be right.
     pub async fn assert_parities(&self) {
         for (id, record) in self.wide_stripes().await {
             let members = (5..10).filter(|&position| !is_hole(&record, position));
@@ -81,7 +82,8 @@ impl Sealing {
     }
 }
 
-/// Sites that do not reach each other do not make it: its stripe's other chunks are read, and holes count as zeros.
+/// If sites cannot reach each other, this process makes it: it reads the stripe's other chunks, and holes count as
+/// zeros.
 #[tokio::test(start_paused = true)]
 async fn a_lost_parity_of_a_wide_stripe_with_holes_is_made_where_sites_cannot() {
     let mut sealing = Sealing::start().await;
@@ -104,7 +106,7 @@ async fn a_lost_parity_of_a_wide_stripe_with_holes_is_made_where_sites_cannot() 
     sealing.assert_clean().await;
 }
 
-/// A record that cannot be read, by a defect or by damage, holds up its own stripe only.
+/// A record that cannot be read, because of a defect or damage, holds up only its own stripe.
 #[tokio::test(start_paused = true)]
 async fn a_stripe_whose_record_is_wrong_does_not_keep_others_from_leaving() {
     let mut sealing = Sealing::start().await;
@@ -145,7 +147,7 @@ async fn dead_members_leave_holes_and_their_space_returns() {
     sealing.repack().await;
     let dead = sealing.dead().await;
     assert!(dead > 0);
-    // As long as they are members they are kept, and repaired.
+    // While they are members, they are kept and repaired.
     sealing.collect().await;
     let (id, record) = sealing.cluster.stripes().await.into_iter().find(|(_, of)| of.dead).unwrap();
     let index = record.locations.iter().position(|at| wide_of(at).is_some()).unwrap();
@@ -165,7 +167,7 @@ async fn dead_members_leave_holes_and_their_space_returns() {
         sealing.assert_bears_two_losses(seed).await;
     }
     sealing.assert_parities().await;
-    // All of it dies.
+    // Everything dies.
     sealing.delete(OBJECTS / 2..OBJECTS).await;
     sealing.repack().await;
     sealing.leave().await;
@@ -208,7 +210,7 @@ async fn a_wide_stripe_of_which_nothing_lives_goes_and_no_parity_is_made() {
     assert!(!sealing.wide_stripes().await.is_empty());
     sealing.delete(0..OBJECTS).await;
     sealing.repack().await;
-    // One that cannot be repaired any more does not hold it up either.
+    // A wide stripe that can no longer be repaired does not hold it up either.
     let (id, record) = sealing.wide_stripes().await.remove(0);
     for position in 0..8 {
         let site = striate_core::SiteId(record.locations[position].site);
@@ -256,7 +258,7 @@ async fn cold_partitions_take_the_places_of_dead_members_and_fill_holes() {
     sealing.assert_parities().await;
 }
 
-/// Copies first; what stays hot gets parities of its own again, and drops them when it has cooled.
+/// It first gets copies; if it stays hot, it gets its own parities again, and drops them when it has cooled.
 #[tokio::test(start_paused = true)]
 async fn what_is_sealed_and_stays_hot_gets_its_own_parities_again() {
     let sealing = Sealing::start().await;
@@ -297,8 +299,8 @@ async fn what_is_sealed_and_stays_hot_gets_its_own_parities_again() {
     sealing.assert_bears_two_losses(1).await;
 }
 
-/// A process that dies before or after any commit while members leave and others come in. What is there then bears the loss of two
-/// sites; another process goes on, and nothing is left over.
+/// A process dies before or after any commit while members leave and others come in. The data then survives the loss
+/// of two sites; another process continues, and nothing is left over.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong() {
     let mut ended = false;
@@ -312,7 +314,7 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
             sealing.pack().await;
             let meta = DyingStore::new(sealing.cluster.meta.clone());
             let dying = dying_client(&sealing.cluster, &meta).await;
-            // The first ones are many and alike: every third is enough.
+            // The first commits are many and alike: every third is enough.
             *meta.death.lock() = Some(Death { commits: 3 * commits + usize::from(is_made), is_made });
             let packer = dying.stripes().packer();
             let wide = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
@@ -325,7 +327,7 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
             ended |= killed.is_ok();
             drop((packer, dying));
             sealing.assert_bears_two_losses(commits).await;
-            // Its leases end.
+            // Its leases expire.
             sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
             collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
             resume_wide(sealing.cluster.client.stripes()).await.unwrap();
@@ -345,7 +347,8 @@ async fn a_process_that_dies_at_any_commit_of_an_exchange_leaves_nothing_wrong()
     }
 }
 
-/// Filling its places one by one would rewrite all parities each time. The wide stripe is deleted instead, and others are made.
+/// Filling its places one by one would rewrite all parities each time. The wide stripe is deleted instead, and others
+/// are made.
 #[tokio::test(start_paused = true)]
 async fn no_partition_takes_a_place_in_a_wide_stripe_of_which_nothing_lives() {
     let mut sealing = Sealing::start().await;
@@ -365,7 +368,8 @@ async fn no_partition_takes_a_place_in_a_wide_stripe_of_which_nothing_lives() {
     sealing.assert_clean().await;
 }
 
-/// A process that dies before or after any commit while wide stripes go of which nothing lives. Another goes on, and nothing is left over.
+/// A process dies before or after any commit while wide stripes in which nothing lives are released. Another
+/// continues, and nothing is left over.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_at_any_commit_while_wide_stripes_go_leaves_nothing_over() {
     for commits in 0.. {
@@ -401,7 +405,8 @@ async fn a_process_that_dies_at_any_commit_while_wide_stripes_go_leaves_nothing_
     }
 }
 
-/// What moves beside them cancels nothing (design.md §10.16). The more leave, the longer they are added up, and the more moves meanwhile.
+/// Concurrent moves do not cancel it (design.md §10.16). The more members leave, the longer the sums take, and the
+/// more moves happen meanwhile.
 #[tokio::test(start_paused = true)]
 async fn dead_members_leave_although_another_member_moves_meanwhile() {
     let mut sealing = Sealing::start().await;
@@ -435,7 +440,7 @@ async fn dead_members_leave_although_another_member_moves_meanwhile() {
     assert_eq!(left.unwrap(), Exchange::Done, "of {most} dead members");
 }
 
-/// It would be tried every minute, and what was made of the other parities would be garbage each time.
+/// It would be retried every minute, and the other parities made meanwhile would be garbage each time.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_while_the_site_of_a_parity_does_not_answer() {
     let mut sealing = Sealing::start().await;
@@ -462,7 +467,7 @@ async fn nothing_is_made_while_the_site_of_a_parity_does_not_answer() {
     assert_eq!(in_vain, 0, "bytes of parities that could not be named");
 }
 
-/// Of a dead stripe whose wide stripe goes while a repair reads both.
+/// A dead stripe's wide stripe is released while a repair reads both.
 #[tokio::test(start_paused = true)]
 async fn a_repair_of_what_goes_meanwhile_has_nothing_to_say() {
     let mut sealing = Sealing::start().await;

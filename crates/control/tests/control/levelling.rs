@@ -1,4 +1,4 @@
-//! Drain and rebalance: by themselves, by capacity, within a budget, and stoppable.
+//! Drain and rebalance: automatic, by capacity, within a budget, and stoppable.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use striate_site::Site;
 
 const OBJECTS: usize = 60;
 const LEN: usize = 40_000;
-/// Every chunk of an object.
+/// Bytes of each chunk.
 const CHUNK: u64 = LEN as u64 / 4;
 
 async fn filled(capacity_chunks: u64) -> Cluster {
@@ -84,7 +84,8 @@ async fn a_new_site_fills_up_by_its_capacity_in_an_idle_cluster() {
     cluster.runtime.spawn(rebalancer.clone().run(cluster.client.stripes().clone()));
     cluster.runtime.spawn(GarbageCollector::default().run(cluster.client.stripes().clone()));
     cluster.runtime.sleep(Duration::from_secs(1_200)).await;
-    // 360 chunks on 1,080 places: a third of each. No stripe may have two chunks on the new site, so 60 is all it can have.
+    // 360 chunks on 1,080 places: a third of each. No stripe may have two chunks on the new site, so 60 is all it can
+    // have.
     assert_eq!(chunks(&cluster)[6], OBJECTS, "{:?}", chunks(&cluster));
     assert!(chunks(&cluster)[..6].iter().all(|held| (45..=55).contains(held)), "{:?}", chunks(&cluster));
     assert_well(&cluster).await;
@@ -93,7 +94,7 @@ async fn a_new_site_fills_up_by_its_capacity_in_an_idle_cluster() {
     assert_eq!(rebalancer.progress().chunks, before, "it comes to an end");
 }
 
-/// What was moved off a site fills it until it is deleted: meanwhile the site does not give once more.
+/// A moved chunk occupies its old site until it is deleted: meanwhile the site must not give another one.
 #[tokio::test(start_paused = true)]
 async fn sites_give_once_however_late_garbage_is_deleted() {
     let mut cluster = filled(200).await;

@@ -1,4 +1,4 @@
-//! Combined locality stays exact, however often chunks of wide stripes are repaired and moved and sites are drained.
+//! Combined locality stays exact, however often chunks of wide stripes are repaired and moved, and sites are drained.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use striate_stripe::{file_of, is_hole};
 use crate::cluster::go_on;
 use crate::sealed::Sealing;
 
-/// Repairs, moves and drained chunks in all.
+/// Total number of chunks repaired, moved and drained.
 const EVENTS: usize = 1_000;
 
-/// From how many racks each chunk of a wide stripe is repaired.
+/// Returns how many racks a repair of each chunk of a wide stripe reads from.
 async fn crossed(sealing: &Sealing) -> BTreeMap<(StripeId, usize), usize> {
     let racks = sealing.racks();
     let mut all = BTreeMap::new();
@@ -30,7 +30,7 @@ async fn crossed(sealing: &Sealing) -> BTreeMap<(StripeId, usize), usize> {
     all
 }
 
-/// A chunk of each wide stripe is lost, and rebuilt. Answers how many.
+/// Loses a chunk of each wide stripe and rebuilds it. Returns how many.
 async fn repair_some(sealing: &Sealing, turn: usize) -> usize {
     let mut lost = 0;
     for (id, record) in sealing.wide_stripes().await {
@@ -51,7 +51,7 @@ async fn repair_some(sealing: &Sealing, turn: usize) -> usize {
     lost
 }
 
-/// Members go where their wide stripes let them. Answers how many have moved.
+/// Moves members where their wide stripes admit them. Returns how many have moved.
 async fn move_some(sealing: &Sealing, turn: usize) -> usize {
     let mut moved = 0;
     for (_, record) in sealing.wide_stripes().await {
@@ -68,7 +68,7 @@ async fn move_some(sealing: &Sealing, turn: usize) -> usize {
     moved
 }
 
-/// A site is emptied, and takes chunks again. Answers how many went.
+/// Drains a site, and lets it take chunks again. Returns how many chunks left.
 async fn drain_one(sealing: &Sealing, turn: usize) -> usize {
     let site = &sealing.cluster.sites[turn * 7 % sealing.cluster.sites.len()];
     let stripes = sealing.cluster.client.stripes();

@@ -1,5 +1,5 @@
-//! Losing sites and chunks: what was acknowledged reads back, heal makes it whole, and beyond the tolerance
-//! there is a clear error and nothing is deleted.
+//! Losing sites and chunks: acknowledged objects read back, heal makes them whole, and beyond the tolerance the error
+//! is clear and nothing is deleted.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -94,8 +94,9 @@ async fn i5_a_write_with_fewer_than_k_plus_one_sites_fails_and_leaves_nothing() 
     assert_eq!(cluster.chunk_count(), 0);
 }
 
-/// What is acknowledged decodes after any one further loss, whatever chunks the write has left out; and where it would not,
-/// the write is refused and leaves nothing. k + 1 chunks decide nothing: `lrc(12,3,2)` without a whole group has as many.
+/// An acknowledged write decodes after any one further loss, whatever chunks it has left out; if it would not, the
+/// write is refused and leaves nothing. Having k + 1 chunks is not enough: `lrc(12,3,2)` without a whole group has as
+/// many.
 #[tokio::test(start_paused = true)]
 async fn i1_a_write_is_acknowledged_only_when_it_bears_one_more_loss() {
     let cases: [(&str, &[u8], bool); 14] = [
@@ -142,13 +143,14 @@ async fn i1_a_write_is_acknowledged_only_when_it_bears_one_more_loss() {
     }
 }
 
-/// With fewer sites than chunks an LRC leaves out the local parities first, so that it goes on with as few as an MDS code.
+/// With fewer sites than chunks an LRC leaves out the local parities first, so that it can write with as few sites as
+/// an MDS code.
 #[tokio::test(start_paused = true)]
 async fn writes_of_an_lrc_go_on_with_k_plus_one_sites_by_the_parities_that_cover_most() {
     for (sites, goes_on) in [(13, true), (12, false)] {
         let cluster = Cluster::start(17, "lrc(12,3,2)").await;
         cluster.sites[sites..].iter().for_each(|site| *site.down.lock() = true);
-        // Whoever fails a write is no candidate for the next.
+        // A site that fails a write is not a candidate for the next.
         let mut last = Ok(());
         for round in 0..4 {
             last = cluster.put("key", &content(round, 9_000)).await;
@@ -290,7 +292,7 @@ async fn a_hung_site_is_read_around() {
     assert_all_read(&cluster).await;
 }
 
-/// The chunk that is rebuilt lies where the lost one was; that one could not be rebuilt elsewhere.
+/// The rebuilt chunk is where the lost one was, which could not be rebuilt elsewhere.
 #[tokio::test(start_paused = true)]
 async fn i6_a_repair_that_succeeds_in_part_names_no_site_twice() {
     let cluster = Cluster::start(6, "rs(4,2)").await;

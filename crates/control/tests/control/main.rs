@@ -1,4 +1,4 @@
-//! Heal, verify and collection on a cluster in memory whose sites can be broken on purpose, in virtual time.
+//! Heal, verify and collection on an in-memory cluster whose sites can be broken on purpose, in virtual time.
 
 mod classes;
 mod cluster;

@@ -24,7 +24,7 @@ async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them
         for (position, member) in record.members.iter().enumerate() {
             let stripe = StripeId::from_bytes(member.stripe.as_ref().try_into().unwrap());
             let from = SiteId(record.locations[position].site);
-            // Under the wide stripe's name it is no file.
+            // The wide stripe itself has no file of a member.
             for to in
                 sealing.cluster.sites.iter().map(|site| site.id()).filter(|to| racks[to] == racks[&from])
             {
@@ -41,7 +41,7 @@ async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them
                         break;
                     }
                     _ => {
-                        // What its wide stripe lets go is in its own rack mostly; other racks are full.
+                        // Wide stripes mostly admit members in their own rack only; other racks are full.
                         refused += u64::from(racks[&from] != racks[&to]);
                     }
                 }
@@ -54,7 +54,8 @@ async fn members_move_with_their_copies_and_only_where_the_wide_stripe_lets_them
     sealing.assert_reads().await;
 }
 
-/// Two members that are on their way to one site: neither is told of in the wide stripe's record, and the second finds the first there.
+/// Two members move to one site at the same time: the wide stripe's record names neither move, and the second finds
+/// the first there.
 #[tokio::test(start_paused = true)]
 async fn of_two_members_that_move_to_one_site_at_the_same_time_one_stays() {
     let sealing = Sealing::start().await;
@@ -95,8 +96,8 @@ async fn of_two_members_that_move_to_one_site_at_the_same_time_one_stays() {
     sealing.assert_reads().await;
 }
 
-/// The record of a change's stripe is read again since another member of it has moved, and once more since a third one has, by the wide
-/// stripe's record. Meanwhile its entry is cancelled, so that what it wrote is garbage.
+/// The record of a change's stripe is read again since another member of it has moved, and once more since a third
+/// one has, by the wide stripe's record. Meanwhile its entry is cancelled, so that the chunk it wrote is garbage.
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_entry_goes_while_its_record_is_read_again_is_not_closed() {
     let sealing = Sealing::start().await;
@@ -138,7 +139,7 @@ async fn a_change_whose_entry_goes_while_its_record_is_read_again_is_not_closed(
     sealing.assert_reads().await;
 }
 
-/// Another change of the record comes first. The local parity may not go to a third rack then any more than at first.
+/// Another change of the record comes first. Even then the local parity may not go to a third rack.
 #[tokio::test(start_paused = true)]
 async fn a_parity_that_is_put_on_top_of_another_change_stays_in_its_groups_racks() {
     let sealing = Sealing::start().await;
@@ -159,7 +160,8 @@ async fn a_parity_that_is_put_on_top_of_another_change_stays_in_its_groups_racks
     sealing.assert_whole().await;
 }
 
-/// Its rack counts: another of its group could be put where it then finds no place.
+/// The rack of the departed site still counts: otherwise another chunk of the group could be put where it then has no
+/// place.
 #[tokio::test(start_paused = true)]
 async fn nothing_takes_a_place_beside_a_chunk_on_a_site_that_has_left() {
     let mut sealing = Sealing::start().await;

@@ -1,4 +1,4 @@
-//! Sites join, change and drain: rows of the metadata, whoever asks and however often.
+//! Sites join, change and drain: rows of the metadata, whichever process asks and however often.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,13 +93,13 @@ async fn a_retired_site_is_gone_for_good_and_its_disk_is_refused() {
         "it is for the sites that are left"
     );
 
-    // The disk comes back, with its number or without, and somebody would have it take chunks again.
+    // The disk comes back, with its number or without, and an operator tries to let it take chunks again.
     for site in [None, Some(SiteId(4))] {
         let back = SiteAnnouncement { site, ..announcement(4) };
         assert!(members.register(&back).await.unwrap_err().to_string().contains("was given up for good"));
     }
     assert!(reason(members.set_draining(SiteId(4), false).await).await.contains("was given up for good"));
-    // Emptied it is another disk, of the same process.
+    // Emptied, it is another disk of the same process.
     let emptied = SiteAnnouncement { disk: [44; 16], ..announcement(4) };
     assert_eq!(members.register(&emptied).await.unwrap(), SiteId(5), "a number is never given out again");
 }

@@ -1,4 +1,4 @@
-//! One chunk's move: readers never notice, nobody loses, and wherever it ends early nothing is wrong.
+//! Moving one chunk: readers never notice, no data is lost, and wherever the move ends early nothing is wrong.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use striate_site::{Priority, Site};
 
 const OBJECTS: usize = 6;
 
-/// Objects of one stripe each on sites 1 to 6 of eight.
+/// Starts a cluster with objects of one stripe each on sites 1 to 6 of eight.
 async fn filled() -> Cluster {
     let mut cluster = Cluster::start(6, "rs(4,2)").await;
     for key in 0..OBJECTS {
@@ -30,7 +30,8 @@ async fn filled() -> Cluster {
     cluster
 }
 
-/// Every object reads, every chunk is well, no site holds two of a stripe, and every chunk is where it is named.
+/// Asserts that every object can be read, every chunk is good and where it is named, and no site holds two chunks of
+/// a stripe.
 async fn assert_well(cluster: &Cluster) {
     for key in 0..OBJECTS {
         let read = cluster.get(&format!("object{key}")).await.unwrap();
@@ -49,7 +50,7 @@ async fn assert_well(cluster: &Cluster) {
     assert_eq!((report.progress.damaged, report.queued), (0, 0), "{report:?}");
 }
 
-/// The first stripe's chunk on its first site, to `to`.
+/// Returns a move of the first stripe's first chunk to `to`.
 async fn first_move(cluster: &Cluster, to: u32) -> ChunkMove {
     let (stripe, record) = cluster.stripes().await.remove(0);
     ChunkMove { stripe, index: 0, from: SiteId(record.locations[0].site), to: SiteId(to) }
@@ -59,8 +60,8 @@ fn site(cluster: &Cluster, id: SiteId) -> &Arc<BreakableSite> {
     cluster.sites.iter().find(|site| site.id() == id).expect("a site of the cluster")
 }
 
-/// A gateway that knows where a stripe was finds its chunk after it has moved and the old one is gone: a miss leads to the
-/// record, and not to debt.
+/// A gateway that knows a stripe's old place finds its chunk after it has moved and the old one is gone: a miss leads
+/// to the record, and not to debt.
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_moved_is_found_by_who_knew_its_old_place() {
     let cluster = filled().await;
@@ -105,7 +106,7 @@ async fn a_chunk_moves_and_the_old_one_stays_for_readers_until_the_grace_has_pas
     assert_eq!(cluster.chunk_count(), 6 * OBJECTS);
     assert_well(&cluster).await;
     assert_eq!(move_chunk(cluster.client.stripes(), &wanted).await.unwrap(), MoveOutcome::Outdated);
-    // And back: the chunk of a new generation is not taken for the old one.
+    // And back: the chunk of a new generation is not mistaken for the old one.
     let back = ChunkMove { from: wanted.to, to: wanted.from, ..wanted };
     assert!(matches!(move_chunk(cluster.client.stripes(), &back).await.unwrap(), MoveOutcome::Moved { .. }));
     cluster.collect().await;
@@ -137,7 +138,8 @@ async fn moves_that_would_break_a_rule_are_refused() {
     assert_eq!(cluster.stripes().await, before, "not even a generation was taken");
 }
 
-/// A stripe with a chunk on a site that this process does not know, and the site's rack, of which a row of this state tells.
+/// Returns a stripe with a chunk on a site that this process does not know, and the rack that the site's row names.
+/// The row has this state.
 async fn with_a_site_unknown_here(cluster: &Cluster, state: State) -> (StripeId, RackId) {
     let (stripe, record) = cluster.stripes().await[0].clone();
     let unknown = SiteId(record.locations[0].site);
@@ -156,7 +158,7 @@ async fn with_a_site_unknown_here(cluster: &Cluster, state: State) -> (StripeId,
     (stripe, rack)
 }
 
-/// A process learns of a site that has joined a moment later than others, which may have put chunks there already.
+/// A process may learn later than others of a site that has joined, and that may already have chunks.
 #[tokio::test(start_paused = true)]
 async fn the_rack_of_a_site_that_is_not_known_here_yet_counts() {
     let cluster = filled().await;
@@ -169,7 +171,7 @@ async fn the_rack_of_a_site_that_is_not_known_here_yet_counts() {
     assert_eq!((report.progress.chunks, report.gone_sites), (0, Vec::new()), "nothing of it is lost");
 }
 
-/// Or the others of its group could be put where it then finds no place.
+/// Otherwise the other chunks of its group could be put where it then has no place.
 #[tokio::test(start_paused = true)]
 async fn the_rack_of_a_retired_site_counts_until_its_chunk_has_another_place() {
     let cluster = filled().await;
@@ -222,7 +224,7 @@ async fn a_destination_that_fails_changes_nothing_and_keeps_nothing() {
     ));
 }
 
-/// A mover that dies before or after any commit, while it reads, or while it writes.
+/// A mover dies before or after any commit, while it reads, or while it writes.
 #[tokio::test(start_paused = true)]
 async fn a_mover_killed_at_any_step_leaves_nothing_wrong() {
     let commits = (0..3).flat_map(|commits| [false, true].map(|is_made| Death { commits, is_made }));
@@ -238,7 +240,7 @@ async fn a_mover_killed_at_any_step_leaves_nothing_wrong() {
             let dying = Client::open(cluster.runtime.clone(), meta.clone(), sites, options("rs(4,2)"));
             let dying = dying.await.unwrap();
             *meta.death.lock() = death;
-            // Shorter than what a site may take to answer: the process is killed while it waits.
+            // Shorter than the time a site may take to answer: the process is killed while it waits.
             let killed =
                 cluster.runtime.timeout(Duration::from_millis(10), move_chunk(dying.stripes(), &wanted));
             assert!(killed.await.is_err(), "case {case}: it should have died at {death:?}");

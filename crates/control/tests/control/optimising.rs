@@ -1,4 +1,4 @@
-//! The optimising mover: blocks that are read together come together, within a hundredth of what is read.
+//! The optimising mover: brings blocks that are read together to common sites, within a hundredth of the bytes read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use striate_site::Site;
 const OBJECTS: usize = 12;
 const LEN: usize = 40_000;
 
-/// Objects of one stripe each, and their blocks.
+/// Starts a cluster with objects of one stripe each; returns it with their blocks.
 async fn filled() -> (Cluster, Vec<Block>) {
     let mut cluster = Cluster::start(4, "rs(2,2)").await;
     let mut blocks = Vec::new();
     for key in 0..OBJECTS {
         if key == OBJECTS / 2 {
-            // The second half lies on other sites than the first.
+            // The second half goes to other sites than the first.
             for site in 5..9 {
                 cluster.add(site).await;
             }
@@ -41,7 +41,7 @@ async fn filled() -> (Cluster, Vec<Block>) {
         let busy = if number < 4 { 900 } else { 100 };
         site.tell(1, busy, busy, 6);
     }
-    // Stripes sort as they were written.
+    // Stripes sort in the order they were written.
     for (key, (stripe, record)) in cluster.stripes().await.into_iter().enumerate() {
         let (stripe, crc32c) = (stripe.to_bytes().to_vec().into(), crc32c(&content(key, LEN)));
         blocks.push(Block { stripe, len: record.len.try_into().unwrap(), crc32c });
@@ -49,7 +49,7 @@ async fn filled() -> (Cluster, Vec<Block>) {
     (cluster, blocks)
 }
 
-/// Reads one block of the first half and one of the second together, again and again.
+/// Reads one block of the first half together with one of the second, repeatedly.
 async fn read_pairs(cluster: &Cluster, blocks: &[Block], times: usize) {
     for time in 0..times {
         let pair = time % (OBJECTS / 2);
@@ -89,7 +89,8 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     let progress = optimiser.progress();
     assert!(common_sites(&cluster).await >= OBJECTS, "two common sites a pair: {progress:?}");
     assert!(progress.gain > 0.0 && progress.evaluated > 0 && progress.chunks > 0, "{progress:?}");
-    // A hundredth, and one chunk that was begun with what was left; the sample says how much was read within some percent.
+    // A hundredth, and one chunk that was started with what was left; the sampled amount of reads is exact to some
+    // percent.
     assert!(progress.bytes as f64 <= read as f64 * 0.01 * 1.1 + LEN as f64 / 2.0, "{progress:?}");
     for key in 0..OBJECTS {
         assert_eq!(cluster.get(&format!("object{key}")).await.unwrap(), content(key, LEN));
@@ -101,7 +102,7 @@ async fn blocks_that_are_read_together_come_to_common_sites_within_the_budget() 
     assert_eq!(optimiser.progress().chunks, moved);
 }
 
-/// Sites take seconds for each chunk. The next rounds go on beside that, and leave alone what is under way.
+/// Sites take seconds for each chunk. The next rounds continue meanwhile, and leave moves in progress alone.
 #[tokio::test(start_paused = true)]
 async fn slow_moves_do_not_hold_up_the_next_round() {
     let (cluster, blocks) = filled().await;
@@ -110,7 +111,7 @@ async fn slow_moves_do_not_hold_up_the_next_round() {
     let source = AccessSource::Own(cluster.client.stripes().clone());
     let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
     read_pairs(&cluster, &blocks, 1_800).await;
-    // Its budget begins to count.
+    // The first round starts the budget.
     optimiser.round(cluster.client.stripes(), &source, &statistics).await.unwrap();
     read_pairs(&cluster, &blocks, 600).await;
     for site in &cluster.sites {
@@ -122,7 +123,7 @@ async fn slow_moves_do_not_hold_up_the_next_round() {
         optimiser.begin_round(cluster.client.stripes(), &source, &statistics, &mut underway).await.unwrap();
         assert!(cluster.runtime.now() - begin < Duration::from_secs(1));
         plans.push(optimiser.progress().plans);
-        // As if as much had been read again, which sites that slow do not bear.
+        // Simulates as many reads again, which sites this slow could not serve.
         for site in &cluster.sites {
             *site.lag.lock() = Duration::ZERO;
         }
@@ -142,8 +143,8 @@ async fn slow_moves_do_not_hold_up_the_next_round() {
     }
 }
 
-/// The metadata refuse some stripes' rows while other moves are under way. Dropped there, these would leave chunks that nobody
-/// names.
+/// The metadata refuses some stripes' rows while other moves are in progress. If these were dropped, they would leave
+/// chunks that nothing names.
 #[tokio::test(start_paused = true)]
 async fn a_move_that_fails_does_not_drop_the_others() {
     let (cluster, blocks) = filled().await;
@@ -154,7 +155,7 @@ async fn a_move_that_fails_does_not_drop_the_others() {
     let mover = Client::open(cluster.runtime.clone(), meta.clone(), sites, options("rs(2,2)")).await.unwrap();
     let source = AccessSource::Own(cluster.client.stripes().clone());
     let optimiser = Optimiser::new(OptimiserOptions { draws: 64, ..OptimiserOptions::default() });
-    // Its budget begins to count.
+    // The first round starts the budget.
     optimiser.round(mover.stripes(), &source, &statistics).await.unwrap();
     read_pairs(&cluster, &blocks, 1_800).await;
     optimiser.round(mover.stripes(), &source, &statistics).await.unwrap();

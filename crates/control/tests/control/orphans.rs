@@ -1,4 +1,4 @@
-//! Chunks that nothing names: they go, and nothing goes that is named or may be named yet (I8).
+//! Unnamed chunks are removed, and none that is named or may still be named (I8).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use striate_core::{ChunkId, Formats, Generation, StripeId};
 use striate_meta::records::Intent;
 use striate_meta::{ScanRange, keys};
 
-/// Lets the grace pass between two rounds.
+/// Collects garbage: two rounds with the grace between them.
 async fn collect(cluster: &Cluster) {
     let mut collector = GarbageCollector::default();
     collector.round(cluster.client.stripes()).await.unwrap();
@@ -17,7 +17,7 @@ async fn collect(cluster: &Cluster) {
     collector.round(cluster.client.stripes()).await.unwrap();
 }
 
-/// The writer of all chunks is gone: nobody names any more what it reserved.
+/// Ends the intents as if the writer of all chunks were dead: nothing can name what it reserved any more.
 async fn end_intents(cluster: &Cluster) {
     for row in cluster.meta.scan(ScanRange::prefix(keys::INTENTS), 10).await.unwrap() {
         assert!(row.record::<Intent>().is_ok());
@@ -58,7 +58,7 @@ async fn orphans_become_garbage_once_no_intent_covers_them() {
     let (stripe, record) = cluster.stripes().await.remove(0);
     let elsewhere = cluster.sites.iter().find(|site| site.chunks.lock().keys().all(|chunk| chunk.index != 0));
     let elsewhere = elsewhere.unwrap();
-    // A copy on a site that is not the named one, a generation of a repair that was, and a put that never ended.
+    // A copy on a site that is not the named one, a generation of an earlier repair, and a put that never ended.
     store(elsewhere, ChunkId { stripe, index: 0, generation: Generation(record.locations[0].generation) });
     store(elsewhere, ChunkId { stripe, index: 5, generation: Generation(0) });
     let unfinished = StripeId::new(stripe.writer(), stripe.sequence() + 500);
@@ -87,7 +87,7 @@ async fn orphans_become_garbage_once_no_intent_covers_them() {
     assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
-/// Metadata that is older than the chunks must not take them for orphans: they are all that is left.
+/// Metadata that is older than the chunks must not mistake them for orphans: they are all that is left.
 #[tokio::test(start_paused = true)]
 async fn chunks_that_the_metadata_has_never_heard_of_stay() {
     let cluster = Cluster::start(6, "rs(4,2)").await;
@@ -106,8 +106,9 @@ async fn chunks_that_the_metadata_has_never_heard_of_stay() {
     assert_eq!(cluster.chunk_count(), 6 + 2);
 }
 
-/// A look for orphans meets a repair between its write and its commit: one of the two gives way, and what is named stays.
-/// So it is while the record format has no entries; with them nobody takes such a chunk for an orphan (`entries.rs`).
+/// A collection of orphans meets a repair between its write and its commit: one of the two gives way, and the named
+/// chunk stays. This applies while the record format has no entries; with them no collection mistakes such a chunk
+/// for an orphan (`entries.rs`).
 #[tokio::test(start_paused = true)]
 async fn i8_a_repair_under_way_is_fenced_before_its_chunk_is_collected() {
     let mut cluster = Cluster::start_with(6, "rs(4,2)", Formats::OLDEST).await;

@@ -1,4 +1,4 @@
-//! The service that packs, and packing by hand: what they pack, what they leave, and what they say of it.
+//! The packing service, and manual packing: what they pack, what they leave, and what they report.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SMALL: Setting = Setting::Partitions(64 << 10);
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 impl Packing {
-    /// Starts the service; the store's profile is in its row from then on.
+    /// Starts the service, after writing the store's profile into its row.
     async fn serve(&self, setting: Setting) -> PackingService {
         set_profile(&self.cluster, "rs(4,2)").await;
         let pack = PackOptions { settled_after: SETTLED_AFTER, ..options() };
@@ -95,7 +95,7 @@ async fn the_service_writes_down_what_waits_what_is_packed_and_what_is_dead() {
     runtime.sleep(Duration::from_secs(61)).await;
     assert_eq!(packing.figures().await, packed);
 
-    // Another process that begins to lead knows it at once.
+    // Another process that starts to lead knows the figures at once.
     let _other = packing.serve(SMALL).await;
     runtime.sleep(Duration::from_secs(1)).await;
     assert_eq!((packing.figures().await, packing.work().await.objects), (packed, 0));
@@ -119,7 +119,7 @@ async fn the_service_writes_down_what_waits_what_is_packed_and_what_is_dead() {
     assert_eq!(packing.of_bucket(BUCKET).await, None, "what was counted of a bucket goes with it");
 }
 
-/// Rewriting is no looking, after which the service rests nine times as long.
+/// Rewriting does not count as a pass, after which the service pauses nine times as long.
 #[tokio::test(start_paused = true)]
 async fn what_settles_while_groups_are_rewritten_is_packed_soon() {
     let packing = Packing::start("rs(4,2)").await;
@@ -151,7 +151,7 @@ async fn a_bucket_that_is_not_packed_is_counted_and_says_why() {
     assert_eq!((bucket.partition_len, bucket.reason.contains("--pack is off")), (0, true), "{bucket:?}");
     assert_eq!(bucket.figures.unwrap().waiting_objects, OBJECTS as u64);
     assert_eq!(packing.work().await.setting, "off");
-    // Its own word goes before the store's.
+    // The bucket's own setting takes precedence over the store's.
     let longest = Setting::Partitions(64 << 20);
     packing.cluster.client.set_packing(BUCKET, Some(longest)).await.unwrap();
     packing.cluster.runtime.sleep(Duration::from_secs(61)).await;
@@ -216,7 +216,7 @@ async fn the_service_rests_while_another_process_packs_by_hand_and_one_does_so_a
     packing.cluster.runtime.sleep(Duration::from_secs(90)).await;
     assert!(packing.extent(0).await.is_some());
 
-    // The turn of a process that dies ends with its lease for others, and at once for its successor.
+    // The turn of a dead process ends with its lease for others, and at once for its successor.
     let hold = idle.hold(gateway.stripes(), "gateway2").await.unwrap().unwrap();
     *meta.death.lock() = Some(Death { commits: 0, is_made: false });
     drop((hold, gateway));
@@ -241,7 +241,7 @@ async fn the_turn_of_a_process_that_died_is_free_when_its_lease_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn packing_by_hand_takes_what_has_settled_and_with_now_all_that_fills_a_group() {
-    // They fill one group of partitions of 1 MiB, and no second.
+    // The objects fill one group of partitions of 1 MiB, and no second.
     let cluster = Cluster::start(10, "rs(4,2)").await;
     set_profile(&cluster, "rs(4,2)").await;
     let of = |key: usize| content(key, 100_000 + key);
@@ -275,7 +275,7 @@ async fn packing_by_hand_takes_what_has_settled_and_with_now_all_that_fills_a_gr
     assert_eq!((figures.groups, figures.live_objects), (1, packed.objects), "status shows it at once");
 }
 
-/// A store with objects for three groups of a bucket that is to be packed.
+/// Starts a store with objects for three groups in a bucket to be packed.
 async fn three_groups() -> Packing {
     let packing = Packing::start("rs(4,2)").await;
     set_profile(&packing.cluster, "rs(4,2)").await;
@@ -376,7 +376,7 @@ async fn a_buckets_own_word_goes_before_its_profile_and_the_profile_before_the_s
     }
 }
 
-/// Sites take a while for each chunk: the bucket says that it is not to be packed while its first group is being written.
+/// Sites take a while for each chunk: the bucket's packing is turned off while its first group is being written.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_that_is_switched_off_gets_no_further_group() {
     let packing = three_groups().await;

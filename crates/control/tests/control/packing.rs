@@ -1,4 +1,5 @@
-//! Packing and repacking: objects read back at every instant, a change of a row wins over its packing, and space comes back.
+//! Packing and repacking: objects read back at every instant, a change of a row wins over its packing, and space is
+//! reclaimed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::cluster::{BUCKET, Cluster, content, go_on, one_shot};
 
 pub const OBJECTS: usize = 60;
 
-/// Everything small is packed at once, into small partitions.
+/// Packs all small objects at once, into small partitions.
 pub fn options() -> PackOptions {
     PackOptions {
         settled_after: Duration::ZERO,
@@ -34,11 +35,11 @@ pub fn len(key: usize) -> usize {
     5_000 + 37 * key
 }
 
-/// A cluster with small objects, and what packs them.
+/// A cluster with small objects, and their packer.
 pub struct Packing {
     pub cluster: Cluster,
     packer: Packer,
-    /// Of the store.
+    /// Default profile of the store.
     default: Profile,
 }
 
@@ -85,7 +86,7 @@ impl Packing {
         }
     }
 
-    /// Garbage is removed when its grace is over.
+    /// Removes the garbage whose grace is over.
     pub async fn collect(&self) {
         let (stripes, mut collector) = (self.cluster.client.stripes(), GarbageCollector::default());
         for _ in 0..4 {
@@ -166,7 +167,7 @@ fn get(key: usize) -> GetRequest {
     GetRequest { bucket: BUCKET.to_owned(), key: name(key), ..GetRequest::default() }
 }
 
-/// Nobody loses protection that was asked for.
+/// No object loses protection that a client asked for.
 #[tokio::test(start_paused = true)]
 async fn objects_with_a_profile_of_their_own_that_bears_more_are_not_packed() {
     let packing = Packing::start("rs(4,2)").await;
@@ -247,7 +248,7 @@ async fn tags_are_not_lost_and_a_description_keeps_the_extent_alive() {
 #[tokio::test(start_paused = true)]
 async fn space_comes_back_when_most_is_deleted_and_all_of_it_when_everything_is() {
     let packing = Packing::start("rs(4,2)").await;
-    // Into several groups.
+    // Pack into several groups.
     packing
         .pack_with(&PackOptions { partition_len: 16 << 10, smallest_partition: 1 << 10, ..options() })
         .await;
@@ -319,7 +320,7 @@ async fn what_lives_is_rewritten_into_partitions_of_the_buckets_own_length() {
     }
 }
 
-/// Each group that something leaves costs the transaction that switches its row a mark.
+/// Each source group takes one more mark in the transaction that switches its objects' rows.
 #[tokio::test(start_paused = true)]
 async fn what_lives_in_many_groups_with_neighbouring_keys_is_rewritten() {
     const ROUNDS: usize = 10;
@@ -345,7 +346,7 @@ async fn what_lives_in_many_groups_with_neighbouring_keys_is_rewritten() {
     packing.assert_reads((0..KEYS).filter(lives)).await;
 }
 
-/// A transaction takes 1 MiB, and headers make rows long.
+/// A transaction holds 1 MiB, and headers make rows long.
 #[tokio::test(start_paused = true)]
 async fn objects_with_long_headers_are_packed() {
     let packing = Packing::start("rs(4,2)").await;
@@ -366,7 +367,7 @@ async fn objects_with_long_headers_are_packed() {
     packing.assert_reads(0..OBJECTS).await;
 }
 
-/// What is in memory of a group is not kept while packing pauses.
+/// Packing releases a group's memory before it pauses.
 #[tokio::test(start_paused = true)]
 async fn packing_holds_no_memory_while_it_pauses() {
     let packing = Packing::start("rs(4,2)").await;
@@ -388,7 +389,7 @@ async fn packing_holds_no_memory_while_it_pauses() {
     assert!(held * 5 < looks, "{held} of {looks} looks in {:?}", runtime.now() - began);
 }
 
-/// Sites that have just joined do not know each other: who packs makes the parities then.
+/// Sites that have just joined do not know each other: the packing process then makes the parities.
 #[tokio::test(start_paused = true)]
 async fn parities_are_made_by_who_packs_where_sites_cannot() {
     for profile in ["rs(4,2)", "lrc(4,2,2)"] {
@@ -514,7 +515,7 @@ async fn a_lost_directory_stops_the_release_until_it_is_repaired() {
     assert_eq!(packing.repack().await, [Repacked::Kept]);
 }
 
-/// What a site has told last may be long ago: it may even be gone.
+/// A site's last report may be old: the site may even be gone.
 #[tokio::test(start_paused = true)]
 async fn packing_waits_for_others_requests_and_not_for_ever() {
     let packing = Packing::start("rs(4,2)").await;

@@ -1,4 +1,4 @@
-//! Rows of sets of sites go when no stripe is on these sites, and never while one is, or is about to be.
+//! Rows of sets of sites are removed when no stripe is on these sites, and never while one is, or is about to be.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn rows(cluster: &Cluster) -> usize {
     cluster.meta.scan(ScanRange::prefix(b"p/"), usize::MAX).await.unwrap().len()
 }
 
-/// Every stripe is found from each of its sites. Answers how many rows that takes.
+/// Asserts that every stripe is found from each of its sites. Returns how many rows that takes.
 async fn assert_found(cluster: &Cluster) -> usize {
     let mut needed = BTreeSet::new();
     for (id, record) in cluster.stripes().await {
@@ -44,7 +44,7 @@ async fn rows_of_sets_without_stripes_go_when_nobody_has_written_them_for_long()
     for key in 0..120 {
         cluster.put(&format!("object{key}"), &content(key, 6_000)).await.unwrap();
     }
-    // Each leaves its set.
+    // A move takes each stripe out of its set.
     for (stripe, record) in cluster.stripes().await {
         let to = (1..=12).find(|site| record.locations.iter().all(|at| at.site != *site)).unwrap();
         let wanted = ChunkMove { stripe, index: 0, from: SiteId(record.locations[0].site), to: SiteId(to) };
@@ -63,7 +63,7 @@ async fn rows_of_sets_without_stripes_go_when_nobody_has_written_them_for_long()
     assert_eq!(sweep.round(stripes).await.unwrap() as usize, before - needed);
     assert_eq!(assert_found(&cluster).await, needed);
     assert_eq!(rows(&cluster).await, needed);
-    // Sets whose rows have gone are used again.
+    // Sets whose rows were removed are used again.
     for key in 0..120 {
         assert!(
             cluster.client.delete(BUCKET, &format!("object{key}"), WriteCondition::default()).await.unwrap()

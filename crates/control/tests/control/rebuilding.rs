@@ -1,4 +1,4 @@
-//! What is lost of wide stripes is read and rebuilt, also where rules leave it one place or none.
+//! Lost chunks of wide stripes are read and rebuilt, even if the rules leave them one place or none.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,8 +18,9 @@ use crate::cluster::go_on;
 use crate::sealed::Sealing;
 
 impl Sealing {
-    /// A stripe without parities, one of its data chunks, where that is, and the site of another one in its rack, to which its wide stripe
-    /// would let it go. Beside this it would let it go to the last ones of the rack.
+    /// Returns a stripe without parities, one of its data chunks, the chunk's site, and the site of another chunk in
+    /// its rack where its wide stripe would admit it. The last set holds the other sites of the rack where it would
+    /// be admitted.
     async fn with_one_way_out(&self) -> (StripeId, usize, [SiteId; 2], BTreeSet<SiteId>) {
         let (racks, mut found) = (self.racks(), None);
         for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
@@ -38,7 +39,8 @@ impl Sealing {
         found.unwrap()
     }
 
-    /// A stripe that has parities of its own again, a member of it, and its site: there is no other one for it.
+    /// Returns a stripe that has its own parities again, a member of it, and the member's site: no other site may
+    /// take it.
     async fn narrow_with_one_way_out(&mut self) -> (StripeId, usize, SiteId) {
         self.seal().await;
         self.collect().await;
@@ -49,15 +51,15 @@ impl Sealing {
         (id, index, site)
     }
 
-    /// One repair of a stripe, while these sites are gone.
+    /// Runs one repair of a stripe while these sites are gone.
     async fn repair(&self, id: StripeId, gone: BTreeSet<SiteId>) -> RepairOutcome {
         let absent = Absent { gone, awaited: BTreeSet::new() };
         let stripes = self.cluster.client.stripes();
         repair_stripe(stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap()
     }
 
-    /// A stripe that has parities of its own again, a member of it, its site, and the only other one to which its wide stripe lets it go: a
-    /// parity of the stripe is there.
+    /// Returns a stripe that has its own parities again, a member of it, the member's site, and the only other site
+    /// where its wide stripe admits it: a parity of the stripe is there.
     async fn with_its_parity_in_the_way(&mut self) -> (StripeId, usize, SiteId, SiteId) {
         let (stripes, racks) = (self.cluster.client.stripes().clone(), self.racks());
         for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
@@ -85,8 +87,9 @@ impl Sealing {
         panic!("no parity can be in the way");
     }
 
-    /// Sites that are lost so that both of these members of a stripe are, neither may go anywhere, no wide stripe of the stripe lacks more
-    /// than three chunks beside its own members, and one as many and such a member.
+    /// Returns sites to lose, so that both of these members of a stripe are lost and neither may go anywhere. No wide
+    /// stripe of the stripe then lacks more than three chunks besides its own members, and one lacks three and such a
+    /// member.
     async fn with_one_member_too_many(&self, record: &Stripe, lost: [usize; 2]) -> Option<BTreeSet<SiteId>> {
         let racks = self.racks();
         let mut wides = Vec::new();
@@ -121,7 +124,7 @@ impl Sealing {
         None
     }
 
-    /// Sites are lost for good, one after the other; what each had is rebuilt before the next one goes.
+    /// Loses sites for good, one after the other; rebuilds what each had before the next one goes.
     async fn lose_each(&mut self, sites: impl IntoIterator<Item = SiteId>) {
         for gone in sites {
             let at = self.cluster.sites.iter().position(|of| of.id() == gone).unwrap();
@@ -136,7 +139,7 @@ async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
     let sealing = Sealing::start().await;
     sealing.seal().await;
     sealing.collect().await;
-    // Of each wide stripe as many chunks as it may lose, members and parities.
+    // Lose as many chunks of each wide stripe as it may lose, members and parities.
     for (id, record) in sealing.wide_stripes().await {
         for position in [0, 7, 12] {
             let site = SiteId(record.locations[position].site);
@@ -153,8 +156,8 @@ async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
     sealing.assert_reads().await;
 }
 
-/// One data chunk of a stripe that has dropped its parities cannot be computed now: too much of its wide stripe is away. Another can, by
-/// another wide stripe.
+/// One data chunk of a stripe that has dropped its parities cannot be computed now: too much of its wide stripe is
+/// away. Another chunk can, from another wide stripe.
 #[tokio::test(start_paused = true)]
 async fn a_member_is_rebuilt_beside_one_that_cannot_be() {
     let sealing = Sealing::start().await;
@@ -202,7 +205,7 @@ async fn a_rack_may_be_lost_and_its_chunks_go_where_locality_stays_exact() {
     }
     sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
     sealing.assert_reads().await;
-    // One site after the other is given up and emptied by repair.
+    // One site after the other is retired and emptied by repair.
     for _ in 0..4 {
         sealing.cluster.retire(0).await;
         sealing.heal().await;
@@ -211,8 +214,8 @@ async fn a_rack_may_be_lost_and_its_chunks_go_where_locality_stays_exact() {
     }
 }
 
-/// With five sites in each rack a lost chunk's wide stripe mostly leaves one of them for it, which may have another chunk of its own
-/// stripe. Without parities of its own that does not matter, until it is to have parities again.
+/// With five sites in each rack a lost chunk's wide stripe mostly admits it on one of them, which may hold another
+/// chunk of its own stripe. Without own parities that does not matter, until the stripe is to have parities again.
 #[tokio::test(start_paused = true)]
 async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of_the_stripe_is_left() {
     let mut sealing = Sealing::start().await;
@@ -231,7 +234,8 @@ async fn what_a_site_had_is_rebuilt_also_where_only_a_site_with_another_chunk_of
     assert_eq!(sealing.record(id).await, record);
 }
 
-/// The same of a stripe that has its own parities again: that it may have them must not cost its wide stripe what it may lose.
+/// The stripe has its own parities again: being allowed to have them must not reduce the losses that its wide stripe
+/// may have.
 #[tokio::test(start_paused = true)]
 async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site() {
     for are_made in [false, true] {
@@ -254,7 +258,7 @@ async fn what_is_narrow_again_is_rebuilt_where_its_wide_stripe_leaves_one_site()
     }
 }
 
-/// Where another chunk of the stripe can be elsewhere, that one moves, and the stripe keeps its parities.
+/// If another chunk of the stripe can go elsewhere, that one moves, and the stripe keeps its parities.
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_is_in_the_way_of_a_member_moves_first() {
     for drains in [false, true] {
@@ -279,7 +283,8 @@ async fn a_chunk_that_is_in_the_way_of_a_member_moves_first() {
     }
 }
 
-/// Where its wide stripes lack more already than they may, the stripe's own parities are what its chunks are rebuilt from: they stay.
+/// If its wide stripes already lack too much, the stripe's own parities are what its chunks are rebuilt from: they
+/// stay.
 #[tokio::test(start_paused = true)]
 async fn parities_stay_where_wide_stripes_lack_too_much_already() {
     let mut tried = 0;
@@ -287,7 +292,7 @@ async fn parities_stay_where_wide_stripes_lack_too_much_already() {
         let mut sealing = Sealing::start().await;
         let (id, index, site) = sealing.narrow_with_one_way_out().await;
         let record = sealing.record(id).await;
-        // A member that stays lost this time would have its wide stripe alone.
+        // A member that stays lost this time would have to rely on its wide stripe alone.
         let lost = [index, (index + ahead) % 4];
         let Some(gone) = sealing.with_one_member_too_many(&record, lost).await else { continue };
         let outcome = sealing.repair(id, gone).await;
@@ -302,7 +307,8 @@ async fn parities_stay_where_wide_stripes_lack_too_much_already() {
     assert!(tried > 0, "no sites are such that a wide stripe lacks three others");
 }
 
-/// Parities that must stay bar a member its only place. Another chunk of its wide stripe goes there, and it gets that one's place.
+/// Parities that must stay bar a member from its only place. Another chunk of its wide stripe goes there, and it gets
+/// that one's place.
 #[tokio::test(start_paused = true)]
 async fn another_chunk_of_the_wide_stripe_makes_room_where_parities_must_stay() {
     for drains in [false, true] {
@@ -315,7 +321,7 @@ async fn another_chunk_of_the_wide_stripe_makes_room_where_parities_must_stay() 
             let rebalancer = Rebalancer::default();
             while rebalancer.look(&stripes).await.unwrap() > 0 {}
         } else {
-            // What is known to be damaged of another wide stripe counts as lacking.
+            // Chunks of another wide stripe that are known to be damaged count as lacking.
             let (wide, _) = wide_of(&before.locations[(index + 1) % 4]).unwrap();
             let mut tx = stripes.transaction();
             tx.put(keys::debt(wide), Bytes::new());
@@ -333,7 +339,7 @@ async fn another_chunk_of_the_wide_stripe_makes_room_where_parities_must_stay() 
     }
 }
 
-/// And of a dead one, which must be whole before it can leave.
+/// A chunk of a dead stripe is rebuilt too: the stripe must be whole before it can leave.
 #[tokio::test(start_paused = true)]
 async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leaves() {
     let mut sealing = Sealing::start().await;

@@ -1,4 +1,4 @@
-//! Worn groups that are sealed: what lives in one takes the places of what is dead in another.
+//! Worn sealed groups: living objects of one take the places of dead objects in another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::cluster::{BUCKET, content};
 use crate::dying::{Death, DyingStore, Stall, dying_client};
 use crate::sealed::{OBJECTS, Sealing, len, name, pack_options};
 
-/// Two of five neighbours die.
+/// Two of every five neighbours die.
 fn dies(key: &usize) -> bool {
     [1, 2].contains(&(key % 5))
 }
 
 impl Sealing {
-    /// Sealed, and worn.
+    /// Starts with groups that are sealed and worn.
     async fn worn() -> Self {
         let mut sealing = Self::start().await;
         sealing.seal().await;
@@ -39,14 +39,14 @@ impl Sealing {
         stripes.runtime().sleep(stripes.options().garbage_grace).await;
     }
 
-    /// Partitions that have changed in place.
+    /// Counts the partitions that have changed in place.
     async fn refilled(&self) -> usize {
         let of = |record: &Stripe| record.locations[..4].iter().filter(|at| at.content_version > 0).count();
         let stripes = self.cluster.stripes().await;
         stripes.iter().filter(|(_, record)| record.members.is_empty()).map(|(_, record)| of(record)).sum()
     }
 
-    /// Objects that were written into the places of others.
+    /// Counts the objects that were written into the places of others.
     async fn objects_in_place(&self) -> usize {
         let rows = self.cluster.meta.scan(ScanRange::prefix(&keys::objects(BUCKET)), 10_000).await.unwrap();
         let is_in_place = |row: &&striate_meta::Row| match row.record::<Object>().unwrap().body {
@@ -56,7 +56,7 @@ impl Sealing {
         rows.iter().filter(is_in_place).count()
     }
 
-    /// After all that is to be done was done.
+    /// Finishes pending work and asserts that everything is consistent.
     async fn assert_settled(&self, of: usize) {
         self.leave().await;
         self.collect().await;
@@ -92,7 +92,7 @@ async fn what_lives_in_a_worn_group_takes_the_places_of_the_dead_in_another_that
         assert_eq!((record.packed_objects, record.packed_bytes), (objects, bytes), "{id}: {found:?}");
     }
     sealing.assert_settled(1).await;
-    // As often as it is looked: what was refilled may wear, and be refilled again.
+    // Later passes too: a refilled group may wear, and be refilled again.
     for _ in 0..3 {
         sealing.let_grace_pass().await;
         sealing.repack_with(&mut repacker).await;
@@ -100,13 +100,13 @@ async fn what_lives_in_a_worn_group_takes_the_places_of_the_dead_in_another_that
     sealing.assert_settled(2).await;
 }
 
-/// A receiver that takes little at a time lets what was looked up wait for longer than the grace.
+/// A receiver that takes little at a time keeps looked-up objects waiting for longer than the grace.
 #[tokio::test(start_paused = true)]
 async fn a_read_of_many_that_is_taken_slowly_never_has_bytes_of_others() {
     let mut sealing = Sealing::start().await;
     sealing.seal().await;
     sealing.collect().await;
-    // Those that die are looked up early, and read last.
+    // Objects that die are looked up early, and read last.
     let (last, mut keys): (Vec<usize>, Vec<usize>) = (0..OBJECTS).partition(dies);
     keys.extend(last);
     let ranges = keys.iter().map(|&key| GetRequest {
@@ -141,18 +141,18 @@ async fn a_read_of_many_that_is_taken_slowly_never_has_bytes_of_others() {
     }
 }
 
-/// A read of an object that is then deleted may go on for the grace.
+/// A read of an object that is then deleted may continue for the grace.
 #[tokio::test(start_paused = true)]
 async fn no_range_is_overwritten_before_the_grace_has_passed_since_the_last_death() {
     let mut sealing = Sealing::worn().await;
     let mut repacker = Repacker::default();
     sealing.repack_with(&mut repacker).await;
     sealing.let_grace_pass().await;
-    // One more dies in each group.
+    // One more object dies in each group.
     sealing.delete((0..OBJECTS).filter(|key| key % 10 == 3)).await;
     let done = sealing.repack_with(&mut repacker).await;
     assert_eq!(sealing.refilled().await, 0, "{done:?}");
-    // Another object dies during the look, so the group is not quiet any more.
+    // Another object dies during the pass, so the group is no longer quiet.
     sealing.let_grace_pass().await;
     let runtime = sealing.cluster.runtime.clone();
     for site in &sealing.cluster.sites {
@@ -169,7 +169,7 @@ async fn no_range_is_overwritten_before_the_grace_has_passed_since_the_last_deat
     sealing.assert_settled(3).await;
 }
 
-/// Clients overwrite and delete while groups are refilled: theirs counts.
+/// Clients overwrite and delete while groups are refilled: the clients' changes win.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_changes_an_object_wins_over_its_place_in_another_group() {
     let sealing = Sealing::worn().await;
@@ -203,7 +203,7 @@ async fn a_client_that_changes_an_object_wins_over_its_place_in_another_group() 
     sealing.assert_encoded().await;
 }
 
-/// Another process has read the directories before. What is new in them must not look as if nothing lived.
+/// Another process has read the directories before. New entries in them must not look as if nothing lived.
 #[tokio::test(start_paused = true)]
 async fn who_remembers_where_an_old_directory_is_releases_nothing_that_lives() {
     let mut sealing = Sealing::worn().await;
@@ -215,7 +215,7 @@ async fn who_remembers_where_an_old_directory_is_releases_nothing_that_lives() {
     sealing.let_grace_pass().await;
     sealing.repack_with(&mut repacker).await;
     assert!(sealing.objects_in_place().await > 0);
-    // All die that lived in the groups before they were refilled.
+    // All objects die that lived in the groups before they were refilled.
     let mut old = Vec::new();
     for key in (0..OBJECTS).filter(|key| !dies(key)) {
         let row = sealing.cluster.meta.get(&keys::object(BUCKET, &name(key))).await.unwrap().unwrap();
@@ -231,7 +231,7 @@ async fn who_remembers_where_an_old_directory_is_releases_nothing_that_lives() {
     sealing.assert_reads().await;
 }
 
-/// Leadership passes from one process to another that does not know it yet: both refill the same groups.
+/// Leadership passes to another process while the old leader does not know it yet: both refill the same groups.
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_refill_the_same_groups_at_once_take_no_places_of_each_other() {
     for offset in 0..8 {
@@ -257,7 +257,7 @@ async fn two_processes_that_refill_the_same_groups_at_once_take_no_places_of_eac
     }
 }
 
-/// A process stands still before any commit, another does the same work meanwhile, and then the first one goes on.
+/// A process stalls before any commit, another does the same work meanwhile, and then the first one continues.
 #[tokio::test(start_paused = true)]
 async fn of_two_processes_that_refill_the_same_groups_none_takes_what_the_other_has_given_away() {
     for commits in 0.. {
@@ -294,7 +294,7 @@ async fn of_two_processes_that_refill_the_same_groups_none_takes_what_the_other_
     }
 }
 
-/// A process that dies before or after any commit while it refills groups. Another goes on, and nothing is left over.
+/// A process dies before or after any commit while it refills groups. Another continues, and nothing is left over.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_at_any_commit_of_refilling_leaves_nothing_wrong() {
     let mut ended = false;
@@ -306,7 +306,7 @@ async fn a_process_that_dies_at_any_commit_of_refilling_leaves_nothing_wrong() {
             let (packer, mut repacker) = (dying.stripes().packer(), Repacker::default());
             repacker.repack(dying.stripes(), &packer, &pack_options()).await.unwrap();
             sealing.let_grace_pass().await;
-            // Many are alike: every fifth is enough.
+            // Many commits are alike: every fifth is enough.
             *meta.death.lock() = Some(Death { commits: 5 * commits + 2 * usize::from(is_made), is_made });
             let options = pack_options();
             let work = repacker.repack(dying.stripes(), &packer, &options);
@@ -314,7 +314,7 @@ async fn a_process_that_dies_at_any_commit_of_refilling_leaves_nothing_wrong() {
             ended |= killed.is_ok();
             drop((packer, dying));
             sealing.assert_bears_two_losses(commits).await;
-            // Its leases end.
+            // Its leases expire.
             sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
             collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
             resume_wide(sealing.cluster.client.stripes()).await.unwrap();

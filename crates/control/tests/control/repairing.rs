@@ -1,4 +1,5 @@
-//! Repair by itself: what is lost for longer than the wait is rebuilt, debt is paid, and the store's users come first.
+//! Automatic repair: chunks lost for longer than the wait are rebuilt, debt is repaid, and users' requests come
+//! first.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -135,7 +136,7 @@ async fn a_site_that_was_given_up_is_rebuilt_at_once() {
 async fn a_damaged_chunk_that_a_read_finds_is_repaired_alone() {
     let cluster = filled(6, OBJECTS).await;
     let before = cluster.stripes().await;
-    // Data chunks, so that every read meets them.
+    // Damage data chunks, so that every read meets them.
     let (damaged, record) = before[7].clone();
     let missing = before[9].0;
     for (stripe, index) in [(damaged, 0), (missing, 1)] {
@@ -161,7 +162,7 @@ async fn a_damaged_chunk_that_a_read_finds_is_repaired_alone() {
     let repaired = &after.iter().find(|(stripe, _)| *stripe == damaged).unwrap().1;
     assert_eq!(repaired.locations[1..], record.locations[1..], "the other chunks stay as they are");
 
-    // What was repaired and is damaged again is reported again.
+    // A repaired stripe that is damaged again is reported again.
     task.abort();
     cluster.sites[0].corrupt_all();
     assert_all_read(&cluster, OBJECTS).await;
@@ -169,7 +170,8 @@ async fn a_damaged_chunk_that_a_read_finds_is_repaired_alone() {
     assert!(cluster.debts().await > 0);
 }
 
-/// Sites that do not reach each other, or are of a version that cannot make chunks: the bytes go through whoever repairs.
+/// Sites cannot reach each other, or are of a version that cannot make chunks: the bytes go through the repairing
+/// process.
 #[tokio::test(start_paused = true)]
 async fn where_sites_do_not_reach_each_other_chunks_are_rebuilt_and_moved_all_the_same() {
     let mut cluster = filled(6, OBJECTS).await;
@@ -193,7 +195,7 @@ async fn where_sites_do_not_reach_each_other_chunks_are_rebuilt_and_moved_all_th
     assert_all_read(&cluster, OBJECTS).await;
 }
 
-/// A read that has chunks to spare is answered without the damaged one, and tells of it all the same.
+/// A read with chunks to spare succeeds without the damaged one, and still reports it.
 #[tokio::test(start_paused = true)]
 async fn damage_that_a_query_needs_not_mind_is_reported() {
     let cluster = filled(6, OBJECTS).await;
@@ -216,7 +218,7 @@ async fn damage_that_a_query_needs_not_mind_is_reported() {
     assert!(cluster.debts().await > 0);
 }
 
-/// 32 sites, one of them lost: at least 70% of what repair is allowed is used, and all others take part.
+/// 32 sites, one of them lost: repair uses at least 70% of its limits, and all other sites take part.
 #[tokio::test(start_paused = true)]
 async fn the_work_is_spread_and_uses_what_it_is_allowed() {
     let cluster = filled(32, 3_000).await;
@@ -245,7 +247,7 @@ async fn the_work_is_spread_and_uses_what_it_is_allowed() {
         now.into_iter().zip(before).map(|(now, before)| now - before).collect()
     };
     let (read, written) = (since(count(read), read_before), since(count(written), written_before));
-    // What one site reads and sends, another is sent.
+    // Bytes that one site reads and sends, another receives.
     let moved = 2.0 * read.iter().sum::<f64>();
     let allowed = rate as f64 * 31.0 * took.as_secs_f64();
     let variation = |values: &[f64]| {
@@ -267,7 +269,7 @@ async fn the_work_is_spread_and_uses_what_it_is_allowed() {
 #[tokio::test(start_paused = true)]
 async fn while_requests_wait_only_the_floor_is_used() {
     let mut cluster = filled(6, OBJECTS).await;
-    // The target is sent four chunks for each that it makes.
+    // The target receives four chunks for each chunk that it makes.
     let sent = 4 * u64::from(cluster.stripes().await[0].1.chunk_len);
     let limits = RepairLimits { rate_bytes_per_s: sent, floor_bytes_per_s: sent / 10 };
     cluster.retire(0).await;
@@ -305,7 +307,7 @@ async fn killed_at_any_step_it_goes_on_where_it_was() {
         *site.lag.lock() = Duration::from_millis(10);
     }
     let mut kills = 0;
-    // A repair takes 30 ms: read, store, answer. The first look is at once.
+    // A repair takes 30 ms: read, store, reply. The first poll is immediate.
     while chunks_on(&cluster.stripes().await, 1) > 0 {
         let (_service, task) = start(&cluster, RepairLimits::default());
         cluster.runtime.sleep(Duration::from_millis(1 + kills * 7 % 60)).await;
@@ -333,7 +335,7 @@ async fn switched_off_it_does_nothing() {
     assert!(service.progress().off && cluster.sites[5].chunks.lock().is_empty());
 }
 
-/// A single loss under racks of four sites each: every rack but that of the new site sends one sum, in every repair.
+/// A single loss in racks of four sites each: every rack but that of the new site sends one sum, in every repair.
 #[tokio::test(start_paused = true)]
 async fn a_rack_sends_one_partial_sum_and_the_bytes_are_right() {
     let mut cluster = Cluster::start(16, "rs(8,4)").await;
@@ -356,7 +358,7 @@ async fn a_rack_sends_one_partial_sum_and_the_bytes_are_right() {
     assert_all_read_of(&cluster, OBJECTS, 60_000).await;
 }
 
-/// Of the sites of a rack that have a part of a sum, the one that has added up longest ago does.
+/// Of the sites of a rack with a part of a sum, the least recently selected one adds it up.
 #[tokio::test(start_paused = true)]
 async fn every_site_of_a_rack_takes_its_turn_as_repairer() {
     let mut cluster = Cluster::start(16, "rs(8,4)").await;
@@ -380,7 +382,7 @@ async fn every_site_of_a_rack_takes_its_turn_as_repairer() {
     }
 }
 
-/// A source that is damaged is found out where it is added up, and named to whoever repairs.
+/// A damaged source is detected where it is added up, and reported to the repairing process.
 #[tokio::test(start_paused = true)]
 async fn damage_below_a_repairer_is_left_out_of_the_next_tree() {
     let mut cluster = Cluster::start(16, "rs(8,4)").await;
@@ -406,7 +408,8 @@ async fn damage_below_a_repairer_is_left_out_of_the_next_tree() {
     assert_all_read_of(&cluster, OBJECTS, 60_000).await;
 }
 
-/// A scrub that finds damage while the stripe is repaired puts it in debt. Repair does not know of that damage, and does not pay for it.
+/// A scrub that finds damage while the stripe is repaired puts it in debt. The repair does not know of that damage,
+/// and must not clear the debt.
 #[tokio::test(start_paused = true)]
 async fn debt_that_comes_during_a_repair_outlasts_it() {
     for examine in [false, true] {

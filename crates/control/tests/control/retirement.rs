@@ -1,4 +1,4 @@
-//! Sites that are given up for good: only when nothing is on them, whoever writes meanwhile, and never to come back.
+//! Retired sites: retired only when nothing is on them, whatever is written meanwhile, and never to come back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::dying::{Death, DyingStore, Stall, dying_client};
 
 const OBJECTS: usize = 12;
 
-/// Objects in folders of their own, each on six of eight sites, with all formats in force.
+/// Starts a cluster with objects in folders of their own, each on six of eight sites, with all formats in force.
 async fn filled() -> Cluster {
     let cluster = Cluster::start(8, "rs(4,2)").await;
     cluster.finalize().await;
@@ -48,7 +48,7 @@ async fn state(cluster: &Cluster, site: SiteId) -> State {
     row.record::<records::Site>().unwrap().state()
 }
 
-/// Stripes with a chunk on the site, by their records.
+/// Counts the stripes with a chunk on the site, by their records.
 async fn on(meta: &dyn MetaStore, site: SiteId) -> usize {
     let rows = meta.scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await.unwrap();
     let has_chunk = |row: &Row| own_locations(&row.record().unwrap()).any(|(_, at)| at.site == site.0);
@@ -100,7 +100,7 @@ async fn a_lost_site_is_rebuilt_and_then_retired() {
     assert_reads(&cluster).await;
 }
 
-/// A body that ends when it is told to, with a first block that is written before.
+/// A body that ends on a signal, with a first block that is written before.
 struct Slow {
     first: Option<Bytes>,
     end: Option<oneshot::Receiver<()>>,
@@ -117,7 +117,7 @@ impl PutBody for Slow {
     }
 }
 
-/// Each has a block on six of eight sites before the site is drained, and is committed after the site was retired.
+/// Each put has a block on six of eight sites before the site is drained, and commits after the site was retired.
 #[tokio::test(start_paused = true)]
 async fn puts_that_have_a_chunk_on_a_retired_site_are_sent_back_and_others_are_not() {
     let (cluster, site) = (filled().await, SiteId(1));
@@ -146,17 +146,17 @@ async fn puts_that_have_a_chunk_on_a_retired_site_are_sent_back_and_others_are_n
     assert!(refused.iter().all(|reason| reason.contains("being retired")), "{refused:?}");
     assert!((1..10).contains(&written), "{written} of the blocks have a chunk on the site");
     assert_eq!((refused.len(), on(cluster.meta.as_ref(), site).await), (written, 0));
-    // They are sent again.
+    // The clients send them again.
     for key in 0..10 {
         cluster.put(&format!("slow{key}/object"), &content(key, 5 << 20)).await.unwrap();
     }
     assert_reads(&cluster).await;
 }
 
-/// A move to a blank site, which stops before it names the chunk there, while the site is retired.
+/// A move to a blank site stalls before it names the chunk there, while the site is retired.
 #[tokio::test(start_paused = true)]
 async fn a_move_to_a_site_that_is_retired_meanwhile_names_nothing_there() {
-    // It stops before it writes the rows of the set; before the swap; and before the swap where it remembers the set.
+    // It stalls before it writes the rows of the set; before the swap; and before the swap if it has cached the set.
     for (stops_at, is_known) in [(1, false), (2, false), (1, true)] {
         let (mut cluster, site) = (filled().await, SiteId(9));
         cluster.add(9).await;
@@ -185,7 +185,7 @@ async fn a_move_to_a_site_that_is_retired_meanwhile_names_nothing_there() {
     }
 }
 
-/// Between the look at what is on the site and the mark that closes it.
+/// The put commits between the check of what is on the site and the mark that closes it.
 #[tokio::test(start_paused = true)]
 async fn a_put_that_is_committed_just_before_keeps_the_site() {
     let mut cluster = filled().await;
@@ -212,7 +212,7 @@ async fn a_put_that_is_committed_just_before_keeps_the_site() {
     assert_eq!(closed.record::<records::ClosedSites>().unwrap().sites, [], "it is open again");
 }
 
-/// Of two who retire a site, one is done between the other's look at its row and the mark that closes it.
+/// Two processes retire a site; one finishes between the other's read of its row and the mark that closes it.
 #[tokio::test(start_paused = true)]
 async fn a_site_that_somebody_else_has_retired_meanwhile_stays_closed() {
     let mut cluster = filled().await;
@@ -231,7 +231,7 @@ async fn a_site_that_somebody_else_has_retired_meanwhile_stays_closed() {
     assert!(cluster.client.stripes().ensure_placement(&sites).await.is_err(), "it is closed");
 }
 
-/// Whoever retires the site dies at any of its steps: afterwards it is retired, or is as it was.
+/// The process that retires the site dies at any of its steps: afterwards the site is retired, or is as it was.
 #[tokio::test(start_paused = true)]
 async fn a_site_is_open_again_when_whoever_closed_it_has_died() {
     for (commits, is_made) in (0..3).flat_map(|commits| [(commits, false), (commits, true)]) {
@@ -260,7 +260,7 @@ async fn a_site_is_open_again_when_whoever_closed_it_has_died() {
     }
 }
 
-/// A gateway of release 0.1 writes: its intents have a lease that no report names.
+/// A gateway of release 0.1 writes: no report names the lease of its intents.
 #[tokio::test(start_paused = true)]
 async fn no_site_is_retired_while_programs_run_that_do_not_look_whether_it_is() {
     let mut cluster = Cluster::start_with(8, "rs(4,2)", Formats::OLDEST).await;

@@ -1,4 +1,4 @@
-//! The scrub: every chunk within a cycle, evenly, and from where it was.
+//! The scrub: verifies every chunk within a cycle, evenly, and resumes where it was.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn another_process_goes_on_where_the_last_one_was() {
         cluster.runtime.sleep(CYCLE / 8).await;
         task.abort();
         let _ = task.await;
-        // The time in which nobody scrubs does not count.
+        // Time without a scrub does not count.
         cluster.runtime.sleep(CYCLE).await;
     }
     let before = work(&cluster).await;

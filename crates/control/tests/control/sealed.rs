@@ -1,4 +1,4 @@
-//! A cluster with packed objects on racks, to be sealed: what the tests of wide stripes start from and hold on to.
+//! A cluster with packed objects on racks, ready to be sealed: the fixture of the tests of wide stripes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -26,12 +26,12 @@ pub struct Sealing {
 }
 
 impl Sealing {
-    /// Packed objects on six racks of five sites.
+    /// Starts a cluster with packed objects on six racks of five sites.
     pub async fn start() -> Self {
         Self::start_packed_as("rs(4,2)").await
     }
 
-    /// The same with another profile.
+    /// Like `start`, with another profile.
     pub async fn start_packed_as(profile: &str) -> Self {
         let cluster = Cluster::start(30, profile).await;
         cluster.spread_over_racks(6);
@@ -77,8 +77,8 @@ impl Sealing {
         self.cluster.sites.iter().map(|site| (site.id(), site.rack())).collect()
     }
 
-    /// What the rows say of wide stripes and of their members agrees, the rule holds, and locality is exact. Answers how many members
-    /// there are.
+    /// Asserts that the rows of wide stripes and of their members agree, the rule holds, and locality is exact.
+    /// Returns the number of members.
     pub async fn assert_whole(&self) -> usize {
         let (all, racks) = (self.cluster.stripes().await, self.racks());
         let by_id: BTreeMap<StripeId, &Stripe> = all.iter().map(|(id, record)| (*id, record)).collect();
@@ -125,13 +125,13 @@ impl Sealing {
         self.cluster.client.stripes().find(id).await.unwrap().unwrap().record
     }
 
-    /// The stripe of a member, and its index there.
+    /// Returns the stripe of a member, and its index there.
     pub fn member(record: &Stripe, position: usize) -> (StripeId, usize) {
         let member = &record.members[position];
         (stripe_id(&member.stripe).unwrap(), member.index as usize)
     }
 
-    /// Moves of a member to the sites of its rack that have none of its stripes' chunks.
+    /// Returns the moves of a member to the sites of its rack that have none of its stripes' chunks.
     pub async fn near_moves(&self, wide: &Stripe, position: usize) -> Vec<ChunkMove> {
         let (stripe, index) = Self::member(wide, position);
         let (from, own, racks) =
@@ -142,13 +142,13 @@ impl Sealing {
         near.filter(is_free).map(|to| ChunkMove { stripe, index, from, to }).collect()
     }
 
-    /// A chunk of a site is gone.
+    /// Removes a chunk from a site.
     pub fn lose(&self, chunk: ChunkId, site: SiteId) {
         let site = self.cluster.sites.iter().find(|of| of.id() == site).unwrap();
         assert!(site.chunks.lock().remove(&chunk).is_some(), "{chunk}");
     }
 
-    /// Every object is read while two sites are away.
+    /// Asserts that every object can be read while two sites are down.
     pub async fn assert_bears_two_losses(&self, seed: usize) {
         let away = [seed * 7 % 30, (seed * 7 + 11) % 30];
         let set = |down: bool| away.iter().for_each(|&at| *self.cluster.sites[at].down.lock() = down);
@@ -165,7 +165,7 @@ impl Sealing {
     }
 }
 
-/// Everything at once, into small partitions.
+/// Packs everything at once, into small partitions.
 pub fn pack_options() -> PackOptions {
     PackOptions {
         settled_after: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Sealing: partitions become members of wide stripes where they are, whatever interrupts it.
+//! Sealing: partitions become members of wide stripes in place, whatever interrupts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,7 +58,7 @@ async fn sealing_writes_no_data_chunk_and_no_objects_row_and_parities_go() {
     assert_eq!(sealing.rows(keys::CHANGES).await, 0);
     let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
     assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
-    // Sealed again: nothing more is there to be sealed.
+    // Sealing again finds nothing more to seal.
     assert_eq!(sealing.seal().await.sealed, 0);
 }
 
@@ -71,7 +71,7 @@ async fn partitions_on_a_site_that_does_not_answer_wait_and_others_are_sealed() 
     let stripes = sealing.cluster.stripes().await;
     let away = sealing.cluster.sites.iter().max_by_key(|site| partitions(site.id(), &stripes)).unwrap();
     *away.down.lock() = true;
-    // A read that it does not answer tells.
+    // A read that fails reveals the silent site.
     sealing.assert_reads().await;
     let report = sealing.seal().await;
     assert!(report.sealed >= 1 && report.given_up == 0, "{report:?}");
@@ -124,10 +124,10 @@ async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
         let plan = WidePlan { profile, chunk_len: packed[0].1.chunk_len, members };
         sealing.packer.begin_wide(&plan).await.unwrap()
     };
-    // Members wherever they are: the rule does not let them be.
+    // The rule does not admit arbitrary members.
     let anywhere = all.iter().map(|&(id, index, _)| Some((id, index))).take(10).collect();
     assert_eq!(begin(anywhere).await, None);
-    // Two members of each group in one rack, the others are holes.
+    // Two members of each group are in one rack; the other positions are holes.
     let mut members = vec![None; 10];
     let racks = sealing.racks();
     let in_rack = |rack: &RackId| -> Vec<(StripeId, usize)> {
@@ -145,14 +145,14 @@ async fn a_wide_stripe_that_was_left_half_made_is_gone_on_with_or_given_up() {
     assert!(stripes.abort_wide(id).await.unwrap());
     assert_eq!(resume_wide(stripes).await.unwrap(), [(id, WideStep::Aborted)]);
     assert_eq!((sealing.rows(keys::CHANGES).await, sealing.wide_stripes().await.len()), (0, 0));
-    // Those of a real choice, from the first step on.
+    // Members chosen by the planner, from the first step on.
     let report = sealing.seal().await;
     assert!(report.sealed > 0);
     assert_eq!(sealing.assert_whole().await % 10, 0);
     sealing.assert_reads().await;
 }
 
-/// Parities are made by one process. Others that look meanwhile neither make them too nor give the wide stripe up.
+/// One process makes the parities. Others that look meanwhile neither make them too nor give up the wide stripe.
 #[tokio::test(start_paused = true)]
 async fn what_one_process_is_sealing_others_leave_alone() {
     let mut met = 0;
@@ -174,7 +174,7 @@ async fn what_one_process_is_sealing_others_leave_alone() {
         let stripes = sealing.cluster.client.stripes();
         assert!(resume_wide(stripes).await.unwrap().contains(&(*id, WideStep::Postponed)));
         assert_eq!(sealing.record(*id).await, *before);
-        // Its lease ends.
+        // Its lease expires.
         sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
         collect_abandoned(stripes).await.unwrap();
         resume_wide(stripes).await.unwrap();
@@ -184,8 +184,8 @@ async fn what_one_process_is_sealing_others_leave_alone() {
     assert!(met > 0, "no process has died in making parities");
 }
 
-/// A process that dies before or after any commit while it seals. What is there then bears the loss of two sites; another process goes on,
-/// and nothing is left over.
+/// A process dies before or after any commit while it seals. The data then survives the loss of two sites; another
+/// process continues, and nothing is left over.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_at_any_commit_of_sealing_leaves_nothing_wrong() {
     let mut ended = false;
@@ -203,7 +203,7 @@ async fn a_process_that_dies_at_any_commit_of_sealing_leaves_nothing_wrong() {
             ended |= killed.map(|sealed| sealed.unwrap()).is_ok();
             drop((packer, dying));
             sealing.assert_bears_two_losses(commits).await;
-            // Its leases end.
+            // Its leases expire.
             sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
             collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
             for (id, step) in resume_wide(sealing.cluster.client.stripes()).await.unwrap() {

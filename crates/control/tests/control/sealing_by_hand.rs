@@ -28,7 +28,8 @@ fn stops(is_enough: bool) -> ControlFlow<()> {
     if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// A bucket that is not to be packed, and one that cannot be, with objects that need no packing.
+/// Starts a cluster with a bucket whose packing is off, and one that cannot be packed, with objects that need no
+/// packing.
 async fn not_packed() -> Cluster {
     let cluster = Cluster::start(30, "rs(4,2)").await;
     cluster.spread_over_racks(6);
@@ -78,7 +79,7 @@ async fn buckets_that_are_not_packed_are_sealed_all_the_same() {
     assert_eq!((skipped, report.progress.packed.groups), (vec![BUCKET, COPIES], 0));
     assert_eq!(report.progress.cold, 2 * LARGE as u64);
     assert_eq!(report.progress.sealed, report.sealed.iter().map(|(_, of)| of.sealed).sum::<u64>());
-    // What is told of them was counted.
+    // Its figures were counted.
     let row = cluster.meta.get(&keys::packed_bucket(BUCKET)).await.unwrap().unwrap();
     let told: PackedBucket = row.record().unwrap();
     assert!(told.counted_unix_ms > 0 && told.reason == "its own setting is off", "{told:?}");
@@ -97,7 +98,7 @@ async fn a_bucket_that_cannot_be_packed_is_sealed_when_it_is_named() {
     let report = pack_now(stripes, &seal_all(Some(COPIES)), go_on).await.unwrap();
     assert_eq!(sealed_of(&report), [(COPIES, true)], "{report:?}");
     assert!(report.skipped[0].1.contains("whole copies"), "{report:?}");
-    // Where nothing is to be sealed either, there is nothing to do.
+    // If nothing is to be sealed either, nothing is left to do.
     cluster.client.set_cold(COPIES, None).await.unwrap();
     let refused = pack_now(stripes, &seal_all(Some(COPIES)), go_on).await.unwrap_err().to_string();
     assert!(refused.contains("copies cannot be packed"), "{refused}");
@@ -113,7 +114,7 @@ async fn a_look_at_what_is_cold_ends_before_anything_is_sealed() {
     assert_eq!((report.sealed, sealing.wide_stripes().await.len()), (0, 0), "{report:?}");
 }
 
-/// Dead members whose places others may take.
+/// Dead members leave places that others may take.
 #[tokio::test(start_paused = true)]
 async fn changes_of_wide_stripes_end_after_the_one_that_is_under_way() {
     let mut sealing = Sealing::start().await;

@@ -12,7 +12,7 @@ use crate::cluster::{BUCKET, Cluster, content, go_on};
 use crate::sealed::WIDE;
 
 const COUNT: usize = 40;
-/// Larger than what is packed otherwise. Under rs(6,3) the chunks have 50,000 bytes.
+/// Larger than objects that are packed without being cold. Under rs(6,3) the chunks have 50,000 bytes.
 const LEN: usize = 300_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -36,7 +36,7 @@ async fn they_are_packed_when_they_are_cold_and_the_rest_is_counted() {
     for number in 0..COUNT {
         cluster.put(&number.to_string(), &content(number, LEN)).await.unwrap();
     }
-    // Its chunks are long enough.
+    // Its chunks are long enough to be sealed.
     cluster.put("longer", &content(COUNT, 400_000)).await.unwrap();
     cluster.runtime.sleep(Duration::from_secs(7_200)).await;
     assert_eq!(pack(&cluster, &packer).await.objects, 0, "nothing is said of what is cold");
@@ -45,7 +45,7 @@ async fn they_are_packed_when_they_are_cold_and_the_rest_is_counted() {
     assert_eq!(pack(&cluster, &packer).await.objects, 0, "they are not cold yet");
     cluster.runtime.sleep(DAY).await;
     let mut packed = 0;
-    // What did not fit a group comes into the next one.
+    // Objects that did not fit into a group go into the next one.
     for _ in 0..2 {
         packed += pack(&cluster, &packer).await.objects as usize;
     }

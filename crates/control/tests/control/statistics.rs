@@ -1,4 +1,4 @@
-//! The load of sites, as the statistics service knows it.
+//! The load of sites as the statistics service sees it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn what_sites_tell_is_taken_down_and_a_loud_moment_counts_half() {
     assert_eq!(omegas(&statistics)[0], (1, 0.45));
 }
 
-/// Two sites are as busy, and one reads three times as much; once all tell it, that is what counts.
+/// Two sites are equally busy, and one reads three times as much; once all sites report their bytes, these count.
 #[tokio::test(start_paused = true)]
 async fn a_disks_share_of_time_is_spread_by_what_sites_read() {
     let cluster = Cluster::start(3, "rs(2,1)").await;

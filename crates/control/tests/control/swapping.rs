@@ -1,4 +1,4 @@
-//! Local parities that change places with members: bytes and rules are what they were, whoever dies or interferes.
+//! Local parities that change places with members: the bytes stay, and the rules hold, whatever dies or interferes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::dying::{Death, DyingStore, dying_client};
 use crate::interposed::{cancel_entries, move_first};
 use crate::sealed::{OBJECTS, Sealing, WIDE, name, pack_options};
 
-/// The local parity of a position's group.
+/// Returns the local parity of a position's group.
 fn parity_of(position: usize) -> usize {
     10 + position / 5
 }
@@ -26,8 +26,8 @@ impl Sealing {
         self.racks()[&SiteId(record.locations[chunk].site)].clone()
     }
 
-    /// Whether the rules let a member and its group's local parity change places: they are in two racks, and the local parity's
-    /// holds at most one other chunk of the member's own stripe.
+    /// Returns whether the rules let a member and its group's local parity change places: they are in two racks, and
+    /// the local parity's holds at most one other chunk of the member's own stripe.
     async fn may_swap(&self, id: StripeId, position: usize) -> bool {
         let wide = self.record(id).await;
         let (own, index) = Self::member(&wide, position);
@@ -38,7 +38,7 @@ impl Sealing {
         self.rack_at(&wide, position) != to && beside < 2
     }
 
-    /// A wide stripe and a position that may change places with the local parity.
+    /// Returns a wide stripe and a position that may change places with the local parity.
     async fn swappable(&self) -> (StripeId, usize) {
         for (id, _) in self.wide_stripes().await {
             for position in 0..10 {
@@ -50,7 +50,7 @@ impl Sealing {
         panic!("no member may change places with a local parity");
     }
 
-    /// The sites of a rack take and give chunks slowly.
+    /// Slows down the sites of a rack.
     fn slow_down(&self, rack: &RackId, lag: Duration) {
         let sites = self.cluster.sites.iter().filter(|site| *site.rack.lock() == *rack);
         sites.for_each(|site| *site.lag.lock() = lag);
@@ -126,7 +126,7 @@ async fn a_process_that_dies_at_any_commit_of_a_swap_leaves_nothing_wrong() {
             drop(dying);
             sealing.assert_whole().await;
             sealing.assert_bears_two_losses(commits).await;
-            // Its leases end.
+            // Its leases expire.
             sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
             collect_abandoned(sealing.cluster.client.stripes()).await.unwrap();
             resume_wide(sealing.cluster.client.stripes()).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_swap_whose_entry_somebody_cancels_leaves_its_files_as_garbage() {
     }
 }
 
-/// A member that moves between the looks of a swap and its first commit: what would be copied is a file that is none any more.
+/// A member moves between the checks of a swap and its first commit: the file to be copied no longer exists.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_has_just_moved_does_not_change_places() {
     let sealing = Sealing::start().await;
@@ -186,8 +186,8 @@ async fn a_member_that_has_just_moved_does_not_change_places() {
     sealing.assert_nothing_left().await;
 }
 
-/// While two chunks change places, the rack that both could be in takes no other one; members of other groups move as always, and the
-/// swap goes on on top of that.
+/// While two chunks change places, the rack that may end up with both takes no other chunk. Members of other groups
+/// move as usual, and the swap continues on top of that.
 #[tokio::test(start_paused = true)]
 async fn what_moves_beside_a_swap_obeys_the_rule_and_does_not_stop_it() {
     let sealing = Sealing::start().await;
@@ -215,8 +215,8 @@ async fn what_moves_beside_a_swap_obeys_the_rule_and_does_not_stop_it() {
     sealing.assert_bears_two_losses(1).await;
 }
 
-/// A swap that closes in two transactions, of which this is the first: the member is in the local parity's rack, and that is still
-/// there.
+/// The first of two transactions that would close a swap: the member is in the local parity's rack, and the local
+/// parity is still there.
 #[tokio::test(start_paused = true)]
 async fn of_two_transactions_the_first_would_break_the_rule() {
     let sealing = Sealing::start().await;
@@ -277,8 +277,8 @@ async fn local_parities_go_where_most_is_to_change_before_it_changes() {
 }
 
 impl Sealing {
-    /// A wide stripe, one of its groups, and the stripes of the four members in the group's full rack, of which none has a chunk in the
-    /// local parity's rack.
+    /// Returns a wide stripe, one of its groups, and the stripes of the four members in the group's full rack, none
+    /// of which has a chunk in the local parity's rack.
     async fn one_rack_of_a_group(&self) -> (StripeId, usize, BTreeSet<StripeId>) {
         for (id, record) in self.wide_stripes().await {
             for group in 0..2 {
@@ -295,7 +295,7 @@ impl Sealing {
         panic!("each stripe has members in both racks of a group");
     }
 
-    /// The objects that live in some packed stripes, by number.
+    /// Returns the numbers of the objects that live in these packed stripes.
     async fn objects_in(&self, stripes: &BTreeSet<StripeId>) -> Vec<usize> {
         let mut found = Vec::new();
         for key in 0..OBJECTS {

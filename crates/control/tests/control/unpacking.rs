@@ -1,4 +1,5 @@
-//! Unpacking: packed objects become split ones again; a change of a row wins, and what dies at any moment loses nothing.
+//! Unpacking: packed objects become split ones again; a change of a row wins, and a process that dies at any moment
+//! loses nothing.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::cluster::{BUCKET, go_on};
 use crate::packing::{OBJECTS, Packing, len, name, options};
 
 impl Packing {
-    /// Objects that are packed, in a bucket whose packing is off by now.
+    /// Packs objects, and then turns off the packing of their bucket.
     async fn packed(profile: &str) -> Self {
         let packing = Self::start(profile).await;
         let row = packing.cluster.meta.get(&keys::cluster()).await.unwrap().unwrap();
@@ -45,7 +46,7 @@ impl Packing {
         count
     }
 
-    /// Everything is split, every byte is there, and nothing else is left.
+    /// Asserts that everything is split, every byte can be read, and nothing else is left.
     async fn assert_split(&self, what: &str) {
         let stripes = self.cluster.client.stripes();
         assert_eq!(self.packed_count().await, 0, "{what}");

@@ -1,4 +1,5 @@
-//! Sealed partitions that change in place: data chunk, local parity and global ones at once, and readers see it at once.
+//! Sealed partitions that change in place: data chunk, local parity and global ones together, and readers see the
+//! change at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,12 +20,12 @@ use crate::cluster::{BUCKET, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
 use crate::sealed::{OBJECTS, Sealing, len, name};
 
-/// What an object is after its partition was changed.
+/// Returns an object's bytes after its partition was changed.
 fn changed(key: usize) -> Vec<u8> {
     content(key + 1_000, len(key))
 }
 
-/// An object of a partition that is to change.
+/// An object of a partition to be changed.
 struct Target {
     key: usize,
     row: Row,
@@ -33,7 +34,8 @@ struct Target {
 }
 
 impl Sealing {
-    /// Every parity of each wide stripe is what the code makes of the members, and has the checksum that its record says.
+    /// Asserts that every parity of each wide stripe is what the code makes of the members, and has the checksum that
+    /// its record says.
     pub async fn assert_encoded(&self) {
         for (id, record) in self.wide_stripes().await {
             let code = self.cluster.client.stripes().code(&record.profile.parse().unwrap()).unwrap();
@@ -48,7 +50,7 @@ impl Sealing {
         }
     }
 
-    /// A chunk as its site has it, filled up with zeros.
+    /// Returns a chunk as stored on its site, padded with zeros.
     fn chunk_of(&self, id: StripeId, record: &Stripe, at: usize) -> Vec<u8> {
         let mut payload = Vec::new();
         if !is_hole(record, at) {
@@ -65,7 +67,7 @@ impl Sealing {
 
 struct Updating {
     sealing: Sealing,
-    /// Objects that have changed, by number.
+    /// Numbers of the objects that have changed.
     changed: BTreeSet<usize>,
 }
 
@@ -81,7 +83,7 @@ impl Updating {
         self.sealing.cluster.client.stripes()
     }
 
-    /// Members of stripes without own parities, by wide stripe.
+    /// Returns the members that are in stripes without own parities, by wide stripe.
     async fn members(&self) -> BTreeMap<StripeId, Vec<(StripeId, usize)>> {
         let mut members: BTreeMap<StripeId, Vec<(StripeId, usize)>> = BTreeMap::new();
         for (id, record) in self.sealing.cluster.stripes().await.iter().filter(|(_, record)| record.dropped) {
@@ -97,7 +99,7 @@ impl Updating {
         self.members().await.values().flatten().copied().next().unwrap()
     }
 
-    /// Every other object of a partition.
+    /// Returns every other object of a partition.
     async fn targets(&self, (id, index): (StripeId, usize)) -> Vec<Target> {
         let mut found = Vec::new();
         for key in 0..OBJECTS {
@@ -112,7 +114,7 @@ impl Updating {
         found.into_iter().step_by(2).collect()
     }
 
-    /// Changes objects of a partition where they lie, and their rows with them.
+    /// Changes objects of a partition in place, together with their rows.
     async fn update(
         &self,
         stripes: &Stripes,
@@ -166,7 +168,7 @@ impl Updating {
     }
 }
 
-/// The bytes of an object from its second to its last but one: a part, which no checksum of a row covers.
+/// Reads an object from its second byte to its last but one: a part, which no checksum of a row covers.
 async fn middle(client: &Client, key: usize) -> Vec<u8> {
     let range = ReadRange::Bytes { first: 1, last: Some(len(key) as u64 - 2) };
     let request = GetRequest { bucket: BUCKET.to_owned(), key: name(key), range, ..GetRequest::default() };
@@ -197,7 +199,7 @@ async fn a_member_changes_in_place_with_all_its_parities_and_bears_as_many_losse
     }
     updating.assert_clean().await;
     assert_eq!(updating.sealing.cluster.chunk_count(), files, "what was replaced is gone");
-    // Another content version than the caller knows.
+    // A content version other than the current one is refused.
     let targets = updating.targets(member).await;
     for version in [0, 1, 3] {
         assert_eq!(
@@ -206,7 +208,7 @@ async fn a_member_changes_in_place_with_all_its_parities_and_bears_as_many_losse
             "{version}"
         );
     }
-    // As many losses as the code bears, the changed member among them.
+    // Lose as many chunks as the code tolerates, the changed member among them.
     let (wide, position) = updating.stripes().wide_stripe_of(member.0, member.1).await.unwrap().unwrap();
     let others = [(position + 1) % 5 + position / 5 * 5, 12];
     for at in [position].into_iter().chain(others) {
@@ -251,7 +253,7 @@ async fn two_sites_of_its_group_may_be_away_after_a_change_and_none_that_takes_p
         updating.sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
     }
     assert_eq!(updating.sealing.rows(keys::CHANGES).await, 0, "its entries were cancelled");
-    // Others of its group do not matter.
+    // Other members of its group do not matter.
     let others = [(position + 1) % 5, (position + 2) % 5].map(|at| site(at + position / 5 * 5));
     others.iter().for_each(|site| *site.down.lock() = true);
     assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, Exchange::Done);
@@ -271,7 +273,8 @@ async fn two_sites_of_its_group_may_be_away_after_a_change_and_none_that_takes_p
     updating.assert_clean().await;
 }
 
-/// What a process remembers of where chunks are leads to the old file, which is there for the grace. No checksum tells: a part is read.
+/// A cached location leads to the old file, which exists for the grace. No checksum detects that, because a part is
+/// read.
 #[tokio::test(start_paused = true)]
 async fn who_remembers_the_old_file_reads_the_new_bytes_as_soon_as_a_change_is_acknowledged() {
     let updating = Updating::start().await;
@@ -287,7 +290,7 @@ async fn who_remembers_the_old_file_reads_the_new_bytes_as_soon_as_a_change_is_a
     for of in &targets {
         assert_eq!(middle(&elsewhere, of.key).await, changed(of.key)[1..len(of.key) - 1]);
     }
-    // From others, where the chunk's site is away.
+    // The other chunks give the new bytes too, while the chunk's site is away.
     let (wide, position) = updating.stripes().wide_stripe_of(member.0, member.1).await.unwrap().unwrap();
     let site = SiteId(wide.record.locations[position].site);
     let site = updating.sealing.cluster.sites.iter().find(|of| of.id() == site).unwrap();
@@ -299,7 +302,8 @@ async fn who_remembers_the_old_file_reads_the_new_bytes_as_soon_as_a_change_is_a
     }
 }
 
-/// Changes of members of one wide stripe rewrite the same parities; in half of the rounds moves take chunks from under them.
+/// Changes of members of one wide stripe rewrite the same parities; in half of the rounds moves take chunks away from
+/// them.
 #[tokio::test(start_paused = true)]
 async fn changes_at_the_same_time_lose_nothing_of_each_other() {
     let mut updating = Updating::start().await;
@@ -353,7 +357,8 @@ async fn changes_at_the_same_time_lose_nothing_of_each_other() {
     assert!(done > 2 && given_up > 2, "{done} done, {given_up} given up");
 }
 
-/// A process that dies before or after any commit of a change. All of it is there or nothing, and nothing is left over.
+/// A process dies before or after any commit of a change. The whole change is made or nothing, and nothing is left
+/// over.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_at_any_commit_of_a_change_leaves_all_of_it_or_nothing() {
     let (mut all, mut nothing) = (0, 0);
@@ -379,7 +384,7 @@ async fn a_process_that_dies_at_any_commit_of_a_change_leaves_all_of_it_or_nothi
                 }
             }
             updating.assert_reads().await;
-            // Its leases end.
+            // Its leases expire.
             updating.sealing.cluster.runtime.sleep(Duration::from_secs(600)).await;
             collect_abandoned(updating.stripes()).await.unwrap();
             resume_wide(updating.stripes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Objects that are in memory only: the rows of those that are gone go, and no others.
+//! Memory-only objects: the rows of those that are gone are removed, and no others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Three members of the memory tier, 101 to 103.
+    /// Creates three members of the memory tier, 101 to 103.
     async fn new() -> Self {
         let cluster = Cluster::start(6, "rs(4,2)").await;
         let sites: Vec<_> = (101..104).map(|number| BreakableSite::new(number, &cluster.runtime)).collect();
@@ -54,7 +54,7 @@ impl Memory {
         assert!(matches!(self.client().meta().commit(tx).await.unwrap(), Commit::Done(_)));
     }
 
-    /// A block of two data splits and a parity, on all three sites.
+    /// Stores a block of two data splits and a parity, on all three sites.
     async fn block(&self, name: u128) -> MemoryBlock {
         for (index, site) in self.sites.iter().enumerate() {
             let chunk = ChunkId { stripe: StripeId(name), index: index as u8, generation: Generation(0) };
@@ -118,14 +118,14 @@ async fn no_row_goes_while_a_site_that_may_have_a_split_does_not_answer() {
     memory.lose(0, 1);
     *memory.sites[1].down.lock() = true;
     assert_eq!(memory.sweep().await.gone, 0);
-    // Nor while this process does not know it, or knows nobody.
+    // Nor while this process does not know that site, or knows none.
     for known in [&memory.sites[..1], &[]] {
         let known = known.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
         memory.client().stripes().set_memory_sites(known);
         assert_eq!(memory.sweep().await.gone, 0);
     }
     assert_eq!(memory.left().await, ["a"]);
-    // One that has left had what it had.
+    // The splits of a site that is no longer a member are gone.
     let named = memory.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     memory.client().stripes().set_memory_sites(named);
     let mut tx = memory.client().stripes().transaction();
@@ -188,7 +188,7 @@ async fn rows_go_many_in_a_transaction_and_one_that_was_written_meanwhile_stays(
     };
     let again = in_memory(vec![memory.block(1_000).await]);
     let before = commits().await;
-    // Written again while sites are asked.
+    // The object is written again while sites are asked.
     *memory.sites[2].lag.lock() = Duration::from_millis(10);
     let written = async {
         memory.cluster.runtime.sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,5 @@
-//! Objects that are written under codes of wide stripes at once, as rivals of combined locality: topology locality and flat LRCs.
+//! Objects written directly under codes of wide stripes, as rivals of combined locality: topology locality and flat
+//! LRCs.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use crate::cluster::{Cluster, content, go_on};
 
 const LEN: usize = 400_000;
 
-/// Objects under a profile on 20 racks of two sites: they are read with as many chunks lost as the code tolerates, and repaired.
-/// Answers the most chunks of a stripe in a rack.
+/// Stores objects under a profile on 20 racks of two sites, reads them with as many chunks lost as the code
+/// tolerates, and repairs them. Returns the largest number of chunks of one stripe in a rack.
 async fn most_in_a_rack(profile: &str) -> usize {
     let cluster = Cluster::start(40, profile).await;
     cluster.spread_over_racks(20);

@@ -1,4 +1,5 @@
-//! What is said of wide profiles that the racks do not suit, or that bear less than what they replace.
+//! Warnings about wide profiles that do not suit the racks, or that survive fewer losses than the profiles they
+//! replace.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use crate::cluster::{BUCKET, Cluster, go_on};
 use crate::pack_service::set_profile;
 use crate::sealed::WIDE;
 
-/// Racks with so many sites each.
+/// Starts a cluster with racks of these sizes.
 async fn racks_of(sizes: &[u32], profile: &str) -> Cluster {
     let cluster = Cluster::start(sizes.iter().sum(), profile).await;
     regroup(&cluster, sizes);
     cluster
 }
 
-/// Puts the sites into racks of other sizes.
+/// Regroups the sites into racks of other sizes.
 fn regroup(cluster: &Cluster, sizes: &[u32]) {
     let racks = (1..).zip(sizes).flat_map(|(rack, &size)| std::iter::repeat_n(rack, size as usize));
     for (site, rack) in cluster.sites.iter().zip(racks) {
@@ -30,7 +31,7 @@ fn cold(profile: &str, without_spare_rack: bool) -> ColdSetting {
     ColdSetting { profile: profile.parse().unwrap(), after: Duration::ZERO, without_spare_rack }
 }
 
-/// Five racks have the sites that a wide stripe needs, and one has a single site.
+/// Five racks have enough sites for a wide stripe, and one has a single site.
 #[tokio::test(start_paused = true)]
 async fn a_rack_that_is_too_small_does_not_count() {
     let cluster = racks_of(&[4, 4, 4, 4, 4, 1], "rs(4,2)").await;
@@ -43,7 +44,7 @@ async fn a_rack_that_is_too_small_does_not_count() {
         assert!(refused.contains(part), "{part:?} of {refused}");
     }
     cluster.client.set_cold(BUCKET, Some(cold(WIDE, true))).await.unwrap();
-    // Four racks are too few, also without a spare one.
+    // Four racks are too few, even without a spare one.
     regroup(&cluster, &[4, 4, 4, 4, 3, 2]);
     let refused = cluster.client.set_cold(BUCKET, Some(cold(WIDE, true))).await.unwrap_err().to_string();
     assert!(refused.contains("there are 4 with") && !refused.contains("--allow-no-spare-rack"), "{refused}");
@@ -63,7 +64,7 @@ async fn a_spare_rack_that_shrinks_is_warned_of() {
     assert!(found[BUCKET][0].contains("needs 6 racks with 4 sites or more, and there are 4"), "{found:?}");
 }
 
-/// Sites that bear three losses, and a wide code that bears two.
+/// The narrow code survives three losses, and the wide code two.
 #[tokio::test(start_paused = true)]
 async fn sealing_that_makes_data_less_durable_is_warned_of_before_and_after_a_look() {
     let cluster = racks_of(&[3; 8], "rs(6,3)").await;
@@ -92,9 +93,9 @@ async fn each_wide_profile_is_compared_with_those_that_it_replaces() {
         ("rs(6,3)", weak, vec![], vec![(weak, "rs(6,3)")]),
         ("replica(4)", weak, vec![], vec![(weak, "replica(4)")]),
         ("rs(6,3)", "", vec![], vec![]),
-        // What is written under a class's own profile follows the cold one.
+        // Objects written under a class's own profile follow the cold one.
         ("", weak, vec![(reduced, "rs(4,1)"), (ia, "rs(6,5)")], vec![(weak, "rs(6,5)")]),
-        // What a class is sealed into replaces the bucket's profile, and no other class's.
+        // A class's wide profile replaces the bucket's profile, and no other class's.
         ("", strong, vec![(reduced, "rs(6,3)"), (ia, weak)], vec![]),
         ("rs(6,3)", strong, vec![(reduced, "rs(6,4)"), (ia, weak)], vec![(weak, "rs(6,3)")]),
     ] {

@@ -1,4 +1,4 @@
-//! Steps 2 and 3 of a repair: lost chunks are made, at their new site or here, and written.
+//! Steps 2 and 3 of a repair: lost chunks are made, at their new site or in this process, and written.
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
@@ -11,7 +11,8 @@ use striate_stripe::StripeError;
 use super::{Job, Learned, state_after};
 
 impl Job<'_> {
-    /// Steps 2 and 3 at the site that takes the one lost chunk. Answers it, or nothing: `learned` then has why.
+    /// Performs steps 2 and 3 at the site that takes the one lost chunk. Returns the chunk, or nothing; `learned`
+    /// then has the reason.
     pub(super) async fn assemble(
         &mut self,
         index: usize,
@@ -23,7 +24,7 @@ impl Job<'_> {
         self.take_made(index, tree.site, generation, made, learned)
     }
 
-    /// What became of a chunk that a site was to make.
+    /// Evaluates a site's attempt to make a chunk.
     pub(super) fn take_made(
         &mut self,
         index: usize,
@@ -42,13 +43,14 @@ impl Job<'_> {
             SiteError::NoSpace | SiteError::Busy | SiteError::Suspect(_) => {
                 learned.refusals.insert(site, error.to_string());
             }
-            // Whose fault it is the next round sees.
+            // The next round shows whose fault it is.
             _ => learned.is_made_here = true,
         }
         Vec::new()
     }
 
-    /// Step 2 for the one lost chunk of a plan, a slice after the other. `None` when a source was bad; `learned` then has it.
+    /// Performs step 2 for the one lost chunk of a plan, slice by slice. `None` if a source was bad; `learned` then
+    /// has it.
     pub(super) async fn sum_here(
         &self,
         plan: &StripeRepair,
@@ -75,7 +77,8 @@ impl Job<'_> {
         StripeError::Inconsistent { what: format!("stripe {}", self.change.id), reason }
     }
 
-    /// Step 2: the payloads of the plan's targets. `None` when a source was bad; `learned` then has it.
+    /// Performs step 2: returns the payloads of the plan's targets. `None` if a source was bad; `learned` then has
+    /// it.
     pub(super) async fn rebuild(
         &self,
         plan: &StripeRepair,
@@ -119,7 +122,8 @@ impl Job<'_> {
         Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))
     }
 
-    /// Step 3: writes the new chunks; answers those that are durable, and `learned` has the sites that took none.
+    /// Performs step 3: writes the new chunks. Returns those that are durable; `learned` has the sites that refused
+    /// theirs.
     pub(super) async fn write(
         &mut self,
         plan: &StripeRepair,
@@ -145,7 +149,7 @@ impl Job<'_> {
     }
 }
 
-/// A chunk with as many zeros behind it as it is shorter than `len` bytes.
+/// Pads a chunk with zeros to `len` bytes.
 fn filled_up(bytes: Bytes, len: u32) -> Bytes {
     if bytes.len() >= len as usize {
         return bytes;

@@ -1,12 +1,15 @@
 //! The repair of one stripe.
 //!
-//! Steps, each of which may be the last one before a crash: (1) take a new generation from the stripe record and open an
-//! entry that says where the new chunks will be, durably; (2) read good chunks, decode, compare with the checksums of the
-//! original encoding (I10); (3) write the new chunks under the new generation. Where one chunk is lost its new site does both:
-//! it adds up what the sources' sites send it, so that nothing travels through this process. (4) compare-and-swap the stripe
-//! record on the version of step 1 ([`striate_stripe::StripeChange`], shared with the mover). Chunks of its generation that end
-//! up unnamed, and those that a site may have stored without saying so, become garbage; after a crash the entry is cancelled,
-//! which has the same effect.
+//! Each step may be the last one before a crash:
+//! 1. Take a new generation from the stripe record and open an entry that says where the new chunks will be, durably.
+//! 2. Read good chunks, decode, and compare with the checksums of the original encoding (I10).
+//! 3. Write the new chunks under the new generation. If only one chunk is lost, its new site does steps 2 and 3: it
+//!    adds up what the sources' sites send it, so that nothing travels through this process.
+//! 4. Compare-and-swap the stripe record on the version of step 1 ([`striate_stripe::StripeChange`], shared with the
+//!    mover).
+//!
+//! Chunks of its generation that end up unnamed, and those that a site may have stored without saying so, become
+//! garbage. After a crash the entry is cancelled, which has the same effect.
 
 mod making;
 mod naming;
@@ -28,25 +31,25 @@ use crate::repair::absence::Absent;
 use crate::repair::pace::RepairPace;
 use striate_stripe::StripeChange;
 
-/// What a repair did.
+/// Outcome of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairOutcome {
     /// Chunks rebuilt and named.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of the rebuilt chunks.
     pub bytes: u64,
-    /// Chunks still lost, for want of a site.
+    /// Chunks still lost, for lack of a site.
     pub still_lost: u64,
     /// Chunks on sites that do not answer, left alone.
     pub unknown: u64,
-    /// Why sites took no chunk, in words.
+    /// Why sites took no chunk, as text.
     pub refused: Vec<String>,
-    /// Why nothing could be done, if so.
+    /// Why nothing could be done, if nothing could.
     pub unrepairable: Option<String>,
 }
 
 impl RepairOutcome {
-    /// Whether the stripe has all its chunks.
+    /// Returns whether the stripe has all its chunks.
     pub fn is_whole(&self) -> bool {
         self.still_lost == 0 && self.unknown == 0 && self.unrepairable.is_none()
     }
@@ -58,29 +61,30 @@ struct Job<'a> {
     absent: &'a Absent,
     pace: &'a RepairPace,
     states: Vec<ChunkState>,
-    /// The revision of its debt before its record was read.
+    /// Revision of the stripe's debt before its record was read.
     owed: Option<Revision>,
-    /// Every chunk was verified: then it is known whether the stripe is whole.
+    /// Whether every chunk was verified, so that it is known whether the stripe is whole.
     is_examined: bool,
-    /// If this round rebuilds a member, the stripe drops its own parities, and its own rule no longer binds.
+    /// Whether the stripe drops its own parities if this round rebuilds a member. Its own rule then no longer binds.
     gives_up_parities: bool,
 }
 
-/// What earlier rounds of one stripe's repair have told.
+/// Findings of earlier rounds of one stripe's repair.
 #[derive(Default)]
 struct Learned {
-    /// What became of chunks that were read.
+    /// States of chunks that were read.
     chunks: HashMap<ChunkId, ChunkState>,
-    /// Sites that took no chunk, and why: full, suspect, silent. Others are asked instead.
+    /// Sites that took no chunk, with the reasons: full, suspect, silent. Others are asked instead.
     refusals: BTreeMap<SiteId, String>,
-    /// A site could not make its chunk itself: it is made here.
+    /// Whether a site failed to make its chunk itself, so that it is made here.
     is_made_here: bool,
-    /// Chunks that earlier rounds have rebuilt.
+    /// Chunks rebuilt in earlier rounds.
     rebuilt: u64,
 }
 
 impl Learned {
-    /// What a round did, beside those before. `None` asks for another round: of a wide stripe's chunks one is made at a time.
+    /// Merges the outcome of a round into the totals. `None` requests another round, because wide stripes rebuild one
+    /// chunk per round.
     fn add(&mut self, outcome: RepairOutcome, one_at_a_time: bool) -> Option<RepairOutcome> {
         self.rebuilt += outcome.chunks;
         let bytes = outcome.bytes / outcome.chunks.max(1) * self.rebuilt;
@@ -93,11 +97,12 @@ impl Learned {
     }
 }
 
-/// Examines the stripe's chunks and rebuilds what is lost, at the given pace. With `examine`, every chunk is read from
-/// its medium and verified first; without, only chunks on sites that are gone count as lost, and what reading finds.
+/// Examines the stripe's chunks and rebuilds lost ones at the given pace. With `examine`, every chunk is first read
+/// from its medium and verified; without, only chunks on sites that are gone count as lost, and those that reads find
+/// bad.
 ///
 /// # Errors
-/// When the metadata store fails. What is wrong with the stripe itself is in the outcome.
+/// When the metadata store fails. The outcome reports what is wrong with the stripe itself.
 pub fn repair_stripe<'a>(
     stripes: &'a Stripes,
     id: StripeId,
@@ -130,7 +135,7 @@ pub fn repair_stripe<'a>(
 }
 
 impl<'a> Job<'a> {
-    /// Reads the stripe's record. `None` when it is gone: nothing to repair, its debt is dropped.
+    /// Reads the stripe's record. `None` if it is gone: nothing is left to repair, and its debt is dropped.
     async fn open(
         stripes: &'a Stripes,
         id: StripeId,
@@ -138,7 +143,7 @@ impl<'a> Job<'a> {
         pace: &'a RepairPace,
         learned: &Learned,
     ) -> Result<Option<Self>, StripeError> {
-        // Before the record: what is reported from now on is not known to this look.
+        // Read the debt before the record: this round does not cover damage reported from now on.
         let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
         let Some(change) = stripes.change(id, Priority::Repair).await? else {
             let mut tx = stripes.transaction();
@@ -163,7 +168,7 @@ impl<'a> Job<'a> {
         Ok(Some(job))
     }
 
-    /// A lost member of a wide stripe is rebuilt with the stripe that it was written in.
+    /// Leaves lost members of a wide stripe to the repair of the stripes they were written in.
     fn leave_members(&mut self) {
         for state in &mut self.states[..self.change.record.members.len()] {
             if *state == ChunkState::Lost {
@@ -190,7 +195,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// What reading each chunk costs.
+    /// Returns the cost of reading each chunk.
     fn costs(&self) -> Vec<f64> {
         let len = self.change.record.chunk_len;
         let cost = |state: &ChunkState| match state {
@@ -216,7 +221,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// One round; `None` asks for another.
+    /// Runs one round; `None` requests another.
     async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
         if self.is_stuck(learned) {
             if let Some(wanted) = self.in_the_way(learned) {
@@ -281,7 +286,7 @@ impl<'a> Job<'a> {
         !self.change.record.members.is_empty()
     }
 
-    /// One round for a chunk that its own stripe cannot give back: its wide stripe does, by a tree.
+    /// Runs one round for a chunk that its own stripe cannot restore: its wide stripe does, by a tree.
     async fn run_around(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
         let (mut chosen, mut why_not) = (None, None);
         for index in self.lost_members() {
@@ -314,7 +319,7 @@ impl<'a> Job<'a> {
         Ok(outcome.and_then(|outcome| learned.add(outcome, true)))
     }
 
-    /// The chunks that each site of a plan sends or is sent where they are made here.
+    /// Returns how many chunks each site of a plan sends or receives if they are made here.
     fn loads(&self, plan: &StripeRepair) -> Vec<(SiteId, u32)> {
         let locations = &self.change.record.locations;
         let sources = plan.decode.sources().iter().map(|&index| (SiteId(locations[index].site), 1));
@@ -322,7 +327,7 @@ impl<'a> Job<'a> {
         sources.chain(plan.targets.iter().map(|&(_, site)| (site, 1))).collect()
     }
 
-    /// Bytes in memory while chunks are made here.
+    /// Returns the bytes in memory while chunks are made here.
     fn memory_of(&self, plan: &StripeRepair) -> usize {
         let sources = if self.is_wide() { 0 } else { plan.decode.sources().len() };
         (sources + plan.targets.len()) * self.change.record.chunk_len as usize
@@ -351,7 +356,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What a failed read or verification says of a chunk.
+/// Returns the state of a chunk after a failed read or verification.
 pub(crate) fn state_after(error: &SiteError) -> ChunkState {
     match error {
         SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_) => ChunkState::Lost,

@@ -1,4 +1,4 @@
-//! Step 4 of a repair: the record names the new chunks, and the debt is settled.
+//! Step 4 of a repair: the record names the new chunks, and the debt is repaid.
 
 use striate_core::{Generation, SiteId};
 use striate_meta::Commit;
@@ -9,7 +9,7 @@ use striate_stripe::{Debt, StripeError, pay_debt};
 use super::{Job, Learned, RepairOutcome};
 
 impl Job<'_> {
-    /// Step 4. `None` when somebody else changed the record.
+    /// Performs step 4. `None` if another process changed the record.
     pub(super) async fn swap(
         &mut self,
         written: &[(usize, SiteId)],
@@ -40,8 +40,8 @@ impl Job<'_> {
         Ok(done.then_some(outcome))
     }
 
-    /// A lost chunk's site or rack may have taken another chunk of the stripe, while the one that was to take the lost
-    /// chunk's place failed: then the lost one is named nowhere, so that the rule holds (I6). Answers what was named.
+    /// Un-names lost chunks whose site or rack has taken another chunk of the stripe, so that the rule holds (I6).
+    /// This happens when the site that was to take the lost chunk's place failed. Returns what was named.
     fn give_up_sites_of_lost_chunks(&mut self, written: &[(usize, SiteId)]) -> Vec<GarbageChunk> {
         let rule = self.change.rule();
         let mut given_up = Vec::new();
@@ -63,7 +63,7 @@ impl Job<'_> {
         given_up
     }
 
-    /// Drops the debt of a stripe that is whole. `false` when the record changed meanwhile.
+    /// Drops the debt of a stripe that is whole. Returns `false` if the record changed meanwhile.
     pub(super) async fn settle_debt(&self) -> Result<bool, StripeError> {
         let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let whole = !self.states.iter().any(is_amiss);

@@ -1,9 +1,10 @@
-//! Lost members of wide stripes to which their own stripe's rule bars every site that the wide ones leave them.
+//! Stuck members: lost members of wide stripes whose own stripe's rule bars every site that the wide stripes admit.
 //!
-//! A wide stripe leaves a lost member the sites of a rack or two that have none of its chunks: where racks have five sites, often one.
-//! The stripe that the member was written in may have another chunk there, or enough of them in that rack. Then such a chunk moves
-//! elsewhere. Where none can, the stripe gives up its parities, if wide stripes protect all its data chunks: its rule no longer binds. Else
-//! another chunk of the wide stripe moves there, and the lost member gets the place that it leaves.
+//! A wide stripe admits a lost member on the sites of a rack or two that have none of its chunks: if racks have five
+//! sites, often just one. The stripe that the member was written in may have another chunk there, or enough of them
+//! in that rack. Then such a chunk moves elsewhere. If none can, the stripe gives up its parities, provided that wide
+//! stripes protect all its data chunks: its rule no longer binds. Otherwise another chunk of the wide stripe moves
+//! there, and the lost member gets the place that it leaves.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +18,16 @@ use super::{Job, Learned, RepairOutcome};
 use crate::movement::{MoveOutcome, find_move_in_wide, move_chunk};
 
 impl Job<'_> {
-    /// Whether the stripe's own rule bars every site to which wide stripes would let its lost members go.
+    /// Returns whether the stripe's own rule bars every site that wide stripes admit for its lost members.
     pub(super) fn is_stuck(&self, learned: &Learned) -> bool {
         self.change.is_bound_by_rule()
             && self.lost_members().next().is_some()
-            // What has refused a chunk may take it another time.
+            // A site that has refused a chunk may take it another time.
             && learned.refusals.is_empty()
             && self.lost_members().all(|index| self.one_target(index, learned).is_none())
     }
 
-    /// The move of a good chunk that lets a lost member go where its wide stripe lets it.
+    /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
     pub(super) fn in_the_way(&self, learned: &Learned) -> Option<ChunkMove> {
         let change = &self.change;
         let elsewhere = |index: usize| match self.states[index] {
@@ -41,12 +42,13 @@ impl Job<'_> {
         })
     }
 
-    /// The places to which its wide stripe lets a lost member go.
+    /// Returns the places where its wide stripe admits a lost member.
     fn places_for(&self, lost: usize, learned: &Learned) -> Vec<Place> {
         self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect()
     }
 
-    /// The move of another chunk of a lost member's wide stripe, that leaves a place to which its own stripe lets the lost one go.
+    /// Returns the move of another chunk of a lost member's wide stripe that leaves a place where the member's own
+    /// stripe admits it.
     pub(super) async fn in_the_way_in_wide(
         &self,
         learned: &Learned,
@@ -66,7 +68,8 @@ impl Job<'_> {
         Ok(None)
     }
 
-    /// Moves a chunk out of the way of a lost member. Asks for another round, unless it cannot be moved now.
+    /// Moves a chunk out of the way of a lost member. Requests another round, which avoids the target if the move was
+    /// refused.
     pub(super) async fn make_room(
         &self,
         wanted: &ChunkMove,
@@ -91,8 +94,8 @@ impl Job<'_> {
         }
     }
 
-    /// Whether the stripe is to give up its own parities, or those it was to get back, so that its lost members are not missing for good.
-    /// Only where each of its data chunks is protected as well by a wide stripe.
+    /// Returns whether the stripe should give up its own parities, or those it was to get back, so that its lost
+    /// members are not missing for good. Each of its data chunks must be protected as well by a wide stripe.
     pub(super) async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
         let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let lacking = self.states.iter().filter(is_lacking).count();
@@ -108,7 +111,8 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// How many chunks a wide stripe lacks once this round has made one again. A stripe in debt may lack any of its chunks.
+    /// Returns how many chunks a wide stripe lacks once this round has rebuilt one. A stripe in debt may lack any of
+    /// its chunks.
     async fn lacking_in(&self, wide: &OpenedStripe, learned: &Learned) -> Result<usize, StripeError> {
         let owner = |at: usize| match wide.record.members.get(at) {
             Some(member) => member.stripe_id(),
@@ -120,7 +124,7 @@ impl Job<'_> {
         let rows = self.stripes.meta().get_many(&debts).await?;
         let owing: BTreeSet<StripeId> =
             owners.into_iter().zip(rows).filter_map(|(id, row)| row.map(|_| id)).collect();
-        // Of several only one is made in a round, and then the parities are gone: the others lack there.
+        // If several are lost, a round rebuilds only one, and then the parities are gone: the others still lack.
         let mut lost = self.lost_members();
         let made = lost.next().filter(|_| lost.next().is_none());
         let is_lacking = |at: usize| {

@@ -1,4 +1,4 @@
-//! Which lost chunks are made next, and on which sites.
+//! Selection of the lost chunks to make next, and of their sites.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use striate_stripe::wide_of;
 use super::{Job, Learned};
 
 impl Job<'_> {
-    /// Sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
+    /// Returns sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     pub(super) fn targets(&self, learned: &Learned) -> Vec<(usize, SiteId)> {
         if self.is_one_at_a_time() {
             return self.lost().find_map(|index| self.one_target(index, learned)).into_iter().collect();
@@ -22,24 +22,24 @@ impl Job<'_> {
         (0..self.states.len()).filter(is_lost)
     }
 
-    /// Where wide stripes are concerned each lost chunk is made by a tree of its own, or by slices here, so that nowhere the bytes of
-    /// many chunks come together.
+    /// Returns whether lost chunks are made one at a time. With wide stripes, each is made by a tree of its own, or
+    /// by slices here, so that the bytes of many chunks never come together in one place.
     pub(super) fn is_one_at_a_time(&self) -> bool {
         self.is_wide() || self.lost_members().next().is_some()
     }
 
-    /// Lost chunks that are members of wide stripes.
+    /// Returns the lost chunks that are members of wide stripes.
     pub(super) fn lost_members(&self) -> impl Iterator<Item = usize> {
         self.lost().filter(|&index| wide_of(&self.change.record.locations[index]).is_some())
     }
 
-    /// A site for a lost chunk.
+    /// Returns a site for a lost chunk.
     pub(super) fn one_target(&self, index: usize, learned: &Learned) -> Option<(usize, SiteId)> {
         self.draw_targets(&[index], learned).pop()
     }
 
     fn draw_targets(&self, lost: &[usize], learned: &Learned) -> Vec<(usize, SiteId)> {
-        // Those of lost chunks that are not placed now come back where they were, if they can.
+        // Lost chunks that are not placed now return to where they were, if possible.
         let kept = (0..self.states.len()).filter(|index| !lost.contains(index));
         let kept = kept.map(|index| SiteId(self.change.record.locations[index].site));
         let kept: BTreeSet<SiteId> = kept.chain(self.change.expected_sites(lost)).collect();
@@ -48,7 +48,7 @@ impl Job<'_> {
             self.pace.order(self.stripes, &takers).into_iter().partition(|of| !kept.contains(&of.site));
         let found = self.change.rule().targets_in_order(&free, &self.change.racks(lost), lost);
         match *lost {
-            // The only site that its wide stripe lets it go to may have another chunk of the stripe.
+            // The only site that its wide stripe admits may have another chunk of the stripe.
             [index] if found.is_empty() && !self.is_bound_by_rule(index) => {
                 free.into_iter().chain(holding).next().map(|of| (index, of.site)).into_iter().collect()
             }
@@ -61,7 +61,7 @@ impl Job<'_> {
         self.change.is_bound_by_rule() && !(self.gives_up_parities && is_member)
     }
 
-    /// Sites that take chunks, and to which the wide stripes of the lost ones let them go.
+    /// Returns the sites that take chunks, and where the wide stripes of the lost chunks admit them.
     pub(super) fn takers(&self, lost: &[usize], learned: &Learned) -> Vec<Candidate> {
         let mut candidates = self.pace.candidates(self.stripes, self.change.record.chunk_len);
         candidates.retain(|&Candidate { site, .. }| {

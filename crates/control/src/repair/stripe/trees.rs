@@ -1,4 +1,5 @@
-//! What adds up to a lost chunk, and which site adds up what: inside its own stripe, or around it in a wide one.
+//! Repair trees: which chunks add up to a lost chunk, and which sites add them up, in its own stripe or in its wide
+//! stripe.
 
 use striate_core::{RackId, SiteId};
 use striate_plan::{ChunkState, CombineTree, StripeRepair, repair_by_racks};
@@ -7,7 +8,8 @@ use striate_stripe::{OpenedStripe, StripeError, costs_around, equation_around};
 use super::{Job, Learned};
 
 impl Job<'_> {
-    /// The wide stripe that can give back a lost member, and who adds up what for it at `target`; or why it cannot.
+    /// Returns the wide stripe that can restore a lost member, and the tree that makes it at `target`; or why it
+    /// cannot.
     pub(super) async fn tree_around(
         &self,
         index: usize,
@@ -31,7 +33,7 @@ impl Job<'_> {
         Ok(Ok((wide, tree)))
     }
 
-    /// What reading a chunk of a wide stripe costs. `None` where it cannot be had.
+    /// Returns the cost of reading a chunk of a wide stripe. `None` if it is unavailable.
     pub(super) fn cost_in(
         &self,
         wide: &OpenedStripe,
@@ -49,7 +51,7 @@ impl Job<'_> {
         }
     }
 
-    /// Who adds up what for the one lost chunk at the site that takes it.
+    /// Returns the tree that makes the one lost chunk at the site that takes it.
     pub(super) fn tree(&self, plan: &StripeRepair, costs: &[f64]) -> CombineTree {
         let (lost, target) = plan.targets[0];
         let terms = self.terms(lost, target, costs);
@@ -60,8 +62,8 @@ impl Job<'_> {
         tree
     }
 
-    /// The sum that is the lost chunk, as (coefficient, chunk index): that of the fewest sums across racks. What is known without
-    /// being read is left out.
+    /// Returns the equation for the lost chunk, as (coefficient, chunk index), with the fewest sums across racks.
+    /// Leaves out chunks known to be zero.
     pub(super) fn terms(&self, lost: usize, target: SiteId, costs: &[f64]) -> Vec<(u8, usize)> {
         let home = self.rack(target);
         let is_known = |chunk: usize| matches!(self.states[chunk], ChunkState::Good(_) | ChunkState::Zero);
@@ -79,7 +81,7 @@ impl Job<'_> {
         equation.sources.into_iter().filter(is_file).map(|(chunk, by)| (by, chunk)).collect()
     }
 
-    /// A site's rack; one that is not known has none beside it.
+    /// Returns a site's rack; an unknown site is alone in its rack.
     pub(super) fn rack(&self, site: SiteId) -> RackId {
         self.stripes.site(site).map_or_else(|| RackId::of_unknown(site), |site| site.rack())
     }
