@@ -1,4 +1,4 @@
-//! Memory sites and gateways over simulated disks, and the objects that tests store in them.
+//! Memory sites and gateways over in-memory disks, and the objects that tests store in them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
