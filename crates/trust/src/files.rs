@@ -1,9 +1,9 @@
 //! The files of a process's identity.
 //!
 //! ```text
-//! DIR/ca.crt    trusted authorities: the cluster's certificate, several during a replacementPEM
-//! DIR/tls.crt   this process's certificate, then those between it and the authority         PEM
-//! DIR/tls.key   its private key; others must not be able to read it                         PEM
+//! DIR/ca.crt    trusted authorities: the cluster's certificate, several during a replacement   PEM
+//! DIR/tls.crt   this process's certificate, then those between it and the authority            PEM
+//! DIR/tls.key   its private key; others must not be able to read it                            PEM
 //! ```
 //!
 //! The names are those of a Kubernetes TLS secret, as written by certificate managers.
