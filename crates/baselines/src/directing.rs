@@ -1,8 +1,9 @@
-//! What the policies of Hu et al. (SoCC'17, §3.1) share. They direct pieces of *one* wanted chunk, which the paper's objects are.
-//! Whole blocks, any k chunks of which will do, are read from the least loaded sites where all are known; other pieces normally.
+//! Common parts of the policies of Hu et al. (SoCC'17, §3.1). They direct pieces that want *one* chunk, as the paper's
+//! objects do. Whole blocks, for which any k chunks suffice, are read from the least loaded sites if all queues are
+//! known. Other pieces are read normally.
 //!
-//! The pieces of one query take turns, and each sees what those before it ask: a batch is as good as requests one after the
-//! other.
+//! The pieces of one query are planned in turn, and each sees the load of those before it: a batch is as good as
+//! requests one after the other.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use striate_plan::ordered::{Chosen, plan_in_order};
 use striate_plan::read::normal::fetched_normally;
 use striate_plan::{NodeState, QueryChunk, QueryPiece, QueryPlan, ReadQuery};
 
-/// Whether a piece wants one chunk, which others determine.
+/// Whether a piece wants one chunk, which other chunks determine.
 pub(crate) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {
     piece.wanted.len() == 1 && piece.code.k() > 1
 }
@@ -22,11 +23,11 @@ pub(crate) fn wanted_chunk(piece: &QueryPiece<'_>) -> usize {
     piece.wanted.iter().next().expect("one chunk is wanted")
 }
 
-/// What is known of the sites while a query is planned.
+/// Known queues while a query is planned.
 pub(crate) struct Queues<'a> {
-    /// Q_j, of the sites that are known.
+    /// Q_j of the sites whose queues are known.
     known: &'a dyn Fn(SiteId) -> Option<f64>,
-    /// What the query asks of them so far.
+    /// Bytes that the query has asked of each site so far.
     asked: BTreeMap<SiteId, f64>,
 }
 
@@ -35,7 +36,7 @@ impl Queues<'_> {
         Some((self.known)(site)? + self.asked.get(&site).copied().unwrap_or(0.0))
     }
 
-    /// The sites of a piece's chunks: those that are known, of chunks that can be had.
+    /// States of the sites of a piece's chunks: of available chunks on sites whose queues are known.
     pub(crate) fn nodes(&self, of: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Vec<Option<NodeState>> {
         let mut nodes = vec![None; of.code.n()];
         of.available(query.can_be_asked)
@@ -44,10 +45,10 @@ impl Queues<'_> {
     }
 }
 
-/// Plans a query: `choose` answers the chunks of a piece that wants one. Where it knows none, the piece is read normally.
+/// Plans a query. `choose` returns the chunks of a piece that wants one. If it fails, the piece is read normally.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+/// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
 pub(crate) fn plan_pieces(
     query: &ReadQuery<'_>,
     queue: &dyn Fn(SiteId) -> Option<f64>,

@@ -1,10 +1,11 @@
-//! Least latency first and least marginal load first (Hu et al., SoCC'17, §2.4): by queues that are asked for at every request,
-//! of all sites that could serve it (LLF, LMLF), or, by the power of two choices (§2.5), of the wanted chunk's and those of
-//! one degraded read only (LLF-PW2, LMLF-PW2): a random one of a Reed–Solomon code, an LRC's local group.
+//! Least latency first and least marginal load first (Hu et al., SoCC'17, §2.4): probes queues at every request. LLF
+//! and LMLF probe all sites that could serve it. LLF-PW2 and LMLF-PW2, by the power of two choices (§2.5), probe the
+//! site of the wanted chunk and those of one degraded read: a random one of a Reed–Solomon code, or an LRC's local
+//! group.
 //!
-//! The two differ in what is probed. Both choose the least of the options whose sites they know.
+//! All of them choose the least of the options whose sites they know; the two kinds differ in what they probe.
 //!
-//! Probes for one request: of `rs(6,3)` 9 and 7, of `lrc(6,2,2)` 10 and 4.
+//! Probes per request: 9 and 7 for `rs(6,3)`, 10 and 4 for `lrc(6,2,2)`.
 
 use std::fmt;
 
@@ -19,12 +20,12 @@ use striate_plan::{
 
 use crate::directing::{plan_pieces, wanted_chunk, wants_one_chunk};
 
-/// Reads by the least option at each request.
+/// Reads the least option, at each request.
 #[derive(Clone, Copy, Debug)]
 pub struct LeastFirst {
-    /// What is least.
+    /// The metric to minimise.
     pub metric: OptionMetric,
-    /// Whose queues are asked for.
+    /// The sites whose queues are probed.
     pub probing: Probing,
 }
 
@@ -33,7 +34,7 @@ pub struct LeastFirst {
 pub enum Probing {
     /// Every site that has a chunk of the stripe.
     All,
-    /// That of the wanted chunk, and those of one degraded read. For other pieces none.
+    /// The site of the wanted chunk, and those of one degraded read. No site for other pieces.
     PowerOfTwo,
 }
 
@@ -85,10 +86,10 @@ impl ReadPlanner for LeastFirst {
     }
 }
 
-/// Plans every piece by its least option, by these queues.
+/// Plans the least option of every piece, given these queues.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+/// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
 pub(crate) fn plan_least(
     query: &ReadQuery<'_>,
     metric: OptionMetric,

@@ -1,5 +1,5 @@
-//! The chunks on the sites of least cost; each chunk chosen makes its site dearer for the rest of the query (load-aware R,
-//! for replicated blocks).
+//! Chooses chunks on the sites of least cost. Each chosen chunk raises the cost of its site for the rest of the query
+//! (load-aware R, for replicated blocks).
 
 use std::fmt;
 
@@ -36,8 +36,8 @@ impl ReadPlanner for LeastLoaded {
     }
 }
 
-/// By the site's cost and what this query already asks of it. The sort is stable: equals stay in code order,
-/// data chunks first.
+/// Sorts by the site's cost and the number of chunks that this query already asks of it. The sort is stable: equals
+/// stay in code order, data chunks first.
 fn sort_by_cost(order: &mut [usize], of: &QueryPiece<'_>, query: &ReadQuery<'_>, chosen: &Chosen) {
     let cost_of = |index: &usize| {
         let site = of.sites[*index];

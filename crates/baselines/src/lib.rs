@@ -1,10 +1,11 @@
-//! What the papers compare with: read policies and codes that exist to be measured, and that no store offers.
+//! The papers' baselines: read policies and codes that exist to be measured, and that no store offers.
 //!
-//! - [`random`]: any sufficient set, each as likely (EC-Store's EC and R), with extra chunks (EC+LB; EC-Cache's k + Δ).
+//! - [`random`]: any sufficient set, each equally likely (EC-Store's EC and R), with extra chunks (EC+LB; EC-Cache's k
+//!   + Δ).
 //! - [`least_loaded`]: the chunks on the sites of least cost, one after the other.
 //! - [`published`]: EC-Store's cost model as published, with its [heuristic and cache of plans](plan_cache).
-//! - Hu et al. (SoCC'17, §3.1): [`normal_with_time_out`] (Normal), [`least_first`] (LLF, LMLF, LLF-PW2, LMLF-PW2), [`lmlf_lazy`],
-//!   [`opt_lazy`].
+//! - Hu et al. (SoCC'17, §3.1): [`normal_with_time_out`] (Normal), [`least_first`] (LLF, LMLF, LLF-PW2, LMLF-PW2),
+//!   [`lmlf_lazy`], [`opt_lazy`].
 //! - ECWide (FAST'21, §3.3): [`locality_codes`], the locally repairable codes that it chooses among.
 
 pub mod least_first;
@@ -29,10 +30,10 @@ use opt_lazy::{DegradedReads, OptLazy};
 use published::Published;
 use random::Random;
 
-/// Reads a policy's text: one of these, or one that a store offers.
+/// Parses a policy: one of these, or one that a store offers.
 ///
 /// # Errors
-/// [`PolicyError`] for a text that is none of them.
+/// [`PolicyError`] for any other text.
 pub fn read_policy(text: &str) -> Result<ReadPolicy, PolicyError> {
     if let Some(policy) = load_directing(text) {
         return Ok(policy);

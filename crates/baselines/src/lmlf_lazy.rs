@@ -1,6 +1,6 @@
-//! LMLF Lazy (Hu et al., SoCC'17, §3.1): least marginal load first, by a table of all sites' queues that is refreshed every
-//! second. What was directed since the last refresh is not in it, so that requests run to the same sites until the next.
-//! Probes: as many as there are sites, each second, however many requests there are.
+//! LMLF Lazy (Hu et al., SoCC'17, §3.1): least marginal load first, by a table of all sites' queues that is refreshed
+//! every second. Requests directed since the last refresh are not in the table, so requests flock to the same sites
+//! until the next one. Probes: as many as there are sites, each second, however many requests there are.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use striate_plan::{
 
 use crate::least_first::plan_least;
 
-/// T: how often the table is refreshed (§4).
+/// T: interval between refreshes of the table (§4).
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads by least marginal load in a table of queues.
+/// Reads by least marginal load, according to a table of queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LmlfLazy;
 
-/// The table. Until it is filled reads are normal.
+/// The table. Reads are normal until it is first filled.
 #[derive(Debug, Default)]
 struct LazyPlanner {
     /// Q_j in bytes.

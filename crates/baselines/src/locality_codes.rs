@@ -1,28 +1,29 @@
 //! The locally repairable codes that ECWide chooses among (FAST'21, §3.3, Table 3; Kolosov et al., ATC'18), as generator
 //! matrices over GF(2^8).
 //!
-//! All have n chunks, of which the first k are the data, and a locality of r chunks. l = ⌈k/r⌉ groups of r data chunks have a
-//! local parity each.
+//! All have n chunks, of which the first k are the data, and a locality of r chunks. Each of l = ⌈k/r⌉ groups of r data
+//! chunks has a local parity.
 //!
 //! | code | global parities g | what repairs a global parity |
 //! |--|--|--|
 //! | Azure-LRC | n − k − l | k chunks |
 //! | Xorbas | n − k − l | the others and the local parities: the sum of all parities is zero |
 //! | Optimal-LRC | the rest of n | its group: data and globals together are cut into groups |
-//! | Azure-LRC+1 | n − k − l − 1 | the other globals and a local parity of theirs |
+//! | Azure-LRC+1 | n − k − l − 1 | the other globals and their local parity |
 //!
-//! Where r divides k, the groups of Optimal-LRC are those of Azure-LRC+1, with other globals.
+//! If r divides k, the groups of Optimal-LRC are those of Azure-LRC+1, with other globals.
 //!
-//! [`LinearCode::tolerated`] finds f by trying every erasure. Cost: one rank for each set of chunks; meant for some 16 chunks.
+//! [`LinearCode::tolerated`] finds f by trying every erasure. Costs one rank per set of chunks; meant for some 16
+//! chunks.
 
 use striate_codec::gf256;
 use striate_codec::lrc::for_each_subset;
 use striate_codec::{Code, CodecError};
 
-/// One of the four.
+/// One of the four codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalityCode {
-    /// Huang et al., ATC'12: what Striate's `lrc` and `wide` are.
+    /// Huang et al., ATC'12: the code of Striate's `lrc` and `wide`.
     AzureLrc,
     /// Sathiamoorthy et al., VLDB'13.
     Xorbas,
@@ -39,10 +40,10 @@ pub struct LinearCode {
 }
 
 impl LocalityCode {
-    /// All of them, in the order of the paper's table.
+    /// All codes, in the order of the paper's table.
     pub const ALL: [LocalityCode; 4] = [Self::AzureLrc, Self::Xorbas, Self::OptimalLrc, Self::AzureLrcPlus1];
 
-    /// The code with these parameters. `None` if it has none with them.
+    /// Builds the code with these parameters. Returns `None` if none exists.
     pub fn build(self, n: usize, k: usize, r: usize) -> Option<LinearCode> {
         let locals = k.div_ceil(r);
         let globals = n.checked_sub(k + locals)?;
@@ -65,8 +66,8 @@ impl LocalityCode {
     }
 }
 
-/// The global parities are those of an MDS code whose rows add up to ones, after scaling its columns; so all parities add up
-/// to zero, which is the local parity of the globals that is never stored.
+/// The global parities are those of an MDS code whose rows add up to ones, after scaling its columns. So all parities
+/// add up to zero, which is the local parity of the globals that is never stored.
 fn xorbas(k: usize, r: usize, globals: usize) -> Result<LinearCode, CodecError> {
     let mut rows = mds_rows(k, globals)?;
     for column in 0..k {
@@ -84,7 +85,7 @@ fn xorbas(k: usize, r: usize, globals: usize) -> Result<LinearCode, CodecError> 
     Ok(code)
 }
 
-/// Data and globals are cut into groups of r, each with its sum.
+/// Cuts data and globals into groups of r, each with its sum.
 fn optimal_lrc(k: usize, r: usize, globals: usize) -> Result<LinearCode, CodecError> {
     let mut code = LinearCode::identity(k);
     code.rows.extend(mds_rows(k, globals + 1)?.into_iter().skip(1));
@@ -117,7 +118,7 @@ impl LinearCode {
         LinearCode { rows: (0..k).map(row).collect() }
     }
 
-    /// Adds a chunk that is the sum of others.
+    /// Appends a chunk that is the sum of others.
     fn push_sum(&mut self, chunks: &[usize]) {
         let mut sum = vec![0; self.k()];
         for &chunk in chunks {
@@ -126,17 +127,17 @@ impl LinearCode {
         self.rows.push(sum);
     }
 
-    /// Chunks of a stripe.
+    /// Number of chunks per stripe.
     pub fn n(&self) -> usize {
         self.rows.len()
     }
 
-    /// Data chunks of a stripe.
+    /// Number of data chunks per stripe.
     pub fn k(&self) -> usize {
         self.rows[0].len()
     }
 
-    /// f: the most chunks of which any may be lost, by trying all erasures.
+    /// f: the maximum number of arbitrary chunks that may be lost, by trying all erasures.
     pub fn tolerated(&self) -> usize {
         let tolerates = |losses: usize| {
             let mut all = true;
@@ -148,7 +149,7 @@ impl LinearCode {
         (1..=self.n()).take_while(|&losses| tolerates(losses)).count()
     }
 
-    /// The fewest other chunks that determine this one, by trying all sets of up to k.
+    /// The minimum number of other chunks that determine this one, by trying all sets of up to k.
     pub fn locality(&self, chunk: usize) -> usize {
         let others: Vec<usize> = (0..self.n()).filter(|&other| other != chunk).collect();
         let is_determined_by = |size: usize| {
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(tolerated, [5, 4, 4, 4], "Azure-LRC, Xorbas, Optimal-LRC, Azure-LRC+1");
     }
 
-    /// Otherwise the table would compare codes that are none of the paper's.
+    /// Ensures that the table compares the paper's codes.
     #[test]
     fn five_chunks_repair_each_chunk_but_the_globals_of_azure_lrc() {
         for code in LocalityCode::ALL {

@@ -1,11 +1,12 @@
-//! Normal (Hu et al., SoCC'17, §3.1), the common solution that the paper compares with: the wanted chunk itself, and only when
-//! its site has been silent for the time-out a degraded read beside it: a random one of a Reed–Solomon code, an LRC's
-//! local group. Whichever comes first is used; nothing is taken back.
+//! Normal (Hu et al., SoCC'17, §3.1), the common solution that the paper compares with. It reads the wanted chunk
+//! itself. Only when the chunk's site has been silent for the time-out does it add a degraded read: a random one of a
+//! Reed–Solomon code, or an LRC's local group. Whichever arrives first is used, and nothing is cancelled.
 //!
-//! The paper does not say what its time-out is. No read of its Normal took longer than 1.244 s (LRC) and 1.951 s (RS), so 2 s
-//! ([`NormalWithTimeOut::default`]) is the least round time-out of which its tables show no trace. Little depends on it: of
-//! the lab's loads near Normal's row (`striate-lab directing --time-outs`), time-outs of 0.3 to 2 s move its mean by about a tenth at most,
-//! though of 0.3 s a tenth (LRC) to a quarter (RS) of the requests time out, of 1 s 0.6% and 4%, and of 2 s none to 0.3%.
+//! The paper does not state its time-out. No read of its Normal took longer than 1.244 s (LRC) and 1.951 s (RS), so 2 s
+//! ([`NormalWithTimeOut::default`]) is the least round time-out of which its tables show no trace. Little depends on
+//! it: among the lab's loads near Normal's row (`striate-lab directing --time-outs`), time-outs of 0.3 to 2 s change
+//! its mean by about a tenth at most. Yet with 0.3 s a tenth (LRC) to a quarter (RS) of the requests time out, with 1 s
+//! 0.6% and 4%, and with 2 s none to 0.3%.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use striate_plan::{
 
 use crate::directing::{plan_pieces, wanted_chunk};
 
-/// Reads the wanted chunks, and others on time-out.
+/// Reads the wanted chunks, and other chunks after a time-out.
 #[derive(Clone, Copy, Debug)]
 pub struct NormalWithTimeOut {
-    /// For how long a site may be silent.
+    /// Time that a site may be silent.
     pub time_out: Duration,
 }
 
@@ -34,7 +35,8 @@ impl Default for NormalWithTimeOut {
 }
 
 impl NormalWithTimeOut {
-    /// Reads `normal(TIMEOUT)`: a whole number of seconds or milliseconds above 0, as in `normal(2s)` and `normal(300ms)`.
+    /// Parses `normal(TIMEOUT)`: a whole number of seconds or milliseconds above 0, as in `normal(2s)` and
+    /// `normal(300ms)`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let time_out = text.strip_prefix("normal(")?.strip_suffix(')')?;
         let time_out = match time_out.strip_suffix("ms") {

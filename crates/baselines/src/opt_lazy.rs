@@ -1,12 +1,14 @@
-//! Opt Lazy (Hu et al., SoCC'17, §2.3, §3.1): every four seconds all sites are asked for their queues, and a table is made of the
-//! proportions at which the requests for each partition are to be read normally and degraded, with the requests of the last
-//! four seconds for its demands ([`DirectionProblem::least_squares`]). Each request draws an option by these.
+//! Opt Lazy (Hu et al., SoCC'17, §2.3, §3.1). Every four seconds it probes the queues of all sites and solves for a
+//! table: the proportions in which the requests for each partition are read normally and degraded. The requests of the
+//! last four seconds are the demands ([`DirectionProblem::least_squares`]). Each request draws an option by these
+//! proportions.
 //!
-//! A partition is a chunk of data. Its one degraded read is drawn when the table is made (a random one of a Reed–Solomon
-//! code, an LRC's local group), or all of them take part. A partition that nobody asked for has no demand, so that any
+//! A partition is a data chunk. Its one degraded read is drawn when the table is made (a random one of a Reed–Solomon
+//! code, or an LRC's local group), or all degraded reads take part. A partition without requests has no demand, so any
 //! proportions solve the problem: its next request is directed by the least marginal load, at the loads that the table
-//! expects. As published, all sites are taken to be equally fast, and D_i for the bytes of one second. Only this process's own
-//! requests are counted: where several direct, each table knows its share of the demand and all of the queues.
+//! expects. As published, all sites are assumed equally fast, and D_i is the bytes of one second. Only this process's
+//! own requests are counted: if several processes direct, each table knows its share of the demand and all of the
+//! queues.
 //!
 //! Probes: as many as there are sites, every four seconds.
 
@@ -26,11 +28,11 @@ use striate_plan::{
 
 use crate::directing::{Queues, plan_pieces, wanted_chunk, wants_one_chunk};
 
-/// T: how often the table is made (§4).
+/// T: interval between tables (§4).
 const PROBE_EVERY: Duration = Duration::from_secs(4);
-/// What MOSEK took (§3.1).
+/// Time that MOSEK took to solve (§3.1).
 const SOLVE_TIME: Duration = Duration::from_millis(100);
-/// Partitions whose requests are counted between two tables; others count as not asked for.
+/// Maximum number of partitions whose requests are counted between two tables; others count as not requested.
 const MOST_PARTITIONS: usize = 1 << 16;
 
 /// Reads by a load direction table.
@@ -50,10 +52,10 @@ pub enum DegradedReads {
     All,
 }
 
-/// A partition: a data chunk by its stripe and index.
+/// A data chunk by its stripe and index.
 type Partition = (StripeId, usize);
 
-/// What was asked of a partition since the last table.
+/// Demand for a partition since the last table.
 #[derive(Debug)]
 struct Asked {
     code: Code,
@@ -61,7 +63,7 @@ struct Asked {
     bytes: f64,
 }
 
-/// What the table says of a partition.
+/// Proportions of a partition's options in the table.
 #[derive(Debug)]
 struct Direction {
     options: Vec<ChunkSet>,
@@ -73,7 +75,7 @@ struct OptPlanner {
     degraded: DegradedReads,
     asked: BTreeMap<Partition, Asked>,
     table: HashMap<Partition, Direction>,
-    /// L_j + Q_j as the table expects them; no site before the first table.
+    /// L_j + Q_j as the table expects them; empty before the first table.
     totals: BTreeMap<SiteId, f64>,
 }
 
@@ -144,7 +146,7 @@ impl ReadPlanner for OptPlanner {
 }
 
 impl OptPlanner {
-    /// A request for a partition adds to its demand.
+    /// Adds a request to its partition's demand.
     fn count(&mut self, piece: &QueryPiece<'_>) {
         let partition = (piece.stripe, wanted_chunk(piece));
         if self.asked.len() >= MOST_PARTITIONS && !self.asked.contains_key(&partition) {
@@ -158,7 +160,7 @@ impl OptPlanner {
         asked.bytes += f64::from(piece.len);
     }
 
-    /// The options of a partition that can be had, the normal read first.
+    /// The available options of a partition, the normal read first.
     fn options(&self, code: &Code, index: usize, had: &ChunkSet, rng: &mut dyn RngCore) -> Vec<ChunkSet> {
         let mut options = Vec::new();
         if had.contains(index) {
@@ -171,7 +173,7 @@ impl OptPlanner {
         options
     }
 
-    /// The option of a request: by the table where it has the partition and the option drawn can be had.
+    /// The option of a request: by the table if it has the partition and the drawn option is available.
     fn direct(
         &self,
         of: &QueryPiece<'_>,

@@ -1,9 +1,9 @@
-//! EC-Store's own way to a plan (§V-B1): a greedy heuristic at once, and a cache of optimal plans.
+//! EC-Store's way to a plan (§V-B1): a greedy heuristic at once, and a cache of optimal plans.
 //!
-//! The paper's solver takes tens of milliseconds. A request for which the cache has no plan is therefore read by the
-//! heuristic, while the solver works in the background; its plan then serves all requests for the same blocks. Here are
-//! the parts of this that compute; who solves, and when plans are solved again because costs have changed, is the
-//! caller's affair ([`PlanCache::get`], [`PlanCache::insert`]).
+//! The paper's solver takes tens of milliseconds. So a request without a cached plan is read by the heuristic, while
+//! the solver works in the background; its plan then serves all requests for the same blocks. This module has the parts
+//! that compute. The caller decides who solves, and when plans are solved again because costs have changed
+//! ([`PlanCache::get`], [`PlanCache::insert`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -12,11 +12,11 @@ use rand::{Rng, RngCore};
 
 use striate_plan::solver::access::{AccessChunk, AccessError, AccessProblem};
 
-/// The paper's heuristic: for each block in turn, chunks at sites that the plan already accesses, then chunks at
-/// random sites. It looks at no cost. O(chunks).
+/// The paper's heuristic: for each block in turn, chunks at sites that the plan already accesses, then chunks at random
+/// sites. It ignores costs. O(chunks).
 ///
 /// # Errors
-/// [`AccessError::TooFewOptions`] names a block that cannot be had.
+/// [`AccessError::TooFewOptions`] names a block that lacks chunks.
 pub fn plan_greedily(
     problem: &AccessProblem,
     rng: &mut dyn RngCore,
@@ -45,7 +45,7 @@ pub fn plan_greedily(
     Ok(chunks)
 }
 
-/// Eq. 1 of these chunks, which must exist.
+/// Eq. 1 for these chunks, which must exist.
 pub fn cost_of(problem: &AccessProblem, chunks: &[AccessChunk]) -> f64 {
     let mut is_accessed = vec![false; problem.overheads().len()];
     let mut cost = 0.0;
@@ -59,7 +59,7 @@ pub fn cost_of(problem: &AccessProblem, chunks: &[AccessChunk]) -> f64 {
     cost
 }
 
-/// Moves what satisfies `is_first` to the front, in its order; how many do.
+/// Moves the elements that satisfy `is_first` to the front, in their order. Returns their number.
 fn move_to_front(order: &mut [usize], is_first: impl Fn(&usize) -> bool) -> usize {
     let mut count = 0;
     for index in 0..order.len() {
@@ -71,20 +71,20 @@ fn move_to_front(order: &mut [usize], is_first: impl Fn(&usize) -> bool) -> usiz
     count
 }
 
-/// A plan as it is cached: of each block, by its key, what is fetched.
+/// A cached plan: for each block, by its key, what is fetched.
 pub type CachedPlan<K, F> = BTreeMap<K, F>;
 
-/// Plans by the blocks that they are for. `K` names a block, `F` says what is fetched of it.
+/// Plans by their blocks. `K` names a block, and `F` says what is fetched of it.
 ///
-/// A plan serves a request for its blocks, and for any part of them, restricted to that part. Restricted, it need not be
-/// optimal: it accesses no other sites than before. At most `capacity` plans are kept; the one that served longest ago
-/// goes first. A look-up costs O(plans that have the request's rarest block × blocks).
+/// A plan serves requests for its blocks, and for any part of them, restricted to that part. A restricted plan need not
+/// be optimal, but accesses no other sites. At most `capacity` plans are kept; the least recently used one is evicted
+/// first. A look-up costs O(plans that have the request's rarest block × blocks).
 #[derive(Clone, Debug)]
 pub struct PlanCache<K, F> {
     capacity: usize,
-    /// By the number of their insertion or last use, so that the first is the one used longest ago.
+    /// Plans by the number of their insertion or last use, so the first is the least recently used.
     plans: BTreeMap<u64, CachedPlan<K, F>>,
-    /// Of each block: the numbers of the plans that have it.
+    /// For each block, the numbers of the plans that contain it.
     having: HashMap<K, Vec<u64>>,
     used: u64,
     hits: u64,
@@ -92,13 +92,14 @@ pub struct PlanCache<K, F> {
 }
 
 impl<K: Clone + Ord + Hash, F: Clone> PlanCache<K, F> {
-    /// An empty cache of at most `capacity` plans.
+    /// Creates an empty cache of at most `capacity` plans.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, plans: BTreeMap::new(), having: HashMap::new(), used: 0, hits: 0, misses: 0 }
     }
 
-    /// What a cached plan fetches of each of these blocks, in their order, if one covers them all. Of several it is the
-    /// one of the fewest blocks, then the one used last. `renew` may find it anew before it serves, for the same blocks.
+    /// Returns what a cached plan fetches of each of these blocks, in their order, if one covers them all. Among
+    /// several it takes the plan with the fewest blocks, then the most recently used. `renew` may replace the plan
+    /// before it serves, for the same blocks.
     pub fn get(&mut self, blocks: &[K], renew: impl FnOnce(&mut CachedPlan<K, F>)) -> Option<Vec<F>> {
         let Some(number) = self.find(blocks) else {
             self.misses += 1;
@@ -112,7 +113,7 @@ impl<K: Clone + Ord + Hash, F: Clone> PlanCache<K, F> {
         Some(restricted)
     }
 
-    /// Keeps a plan, in the place of one for the same blocks.
+    /// Caches a plan. Replaces one for the same blocks.
     pub fn insert(&mut self, plan: CachedPlan<K, F>) {
         if self.capacity == 0 || plan.is_empty() {
             return;
@@ -129,22 +130,22 @@ impl<K: Clone + Ord + Hash, F: Clone> PlanCache<K, F> {
         self.put(plan);
     }
 
-    /// How many plans there are.
+    /// Number of cached plans.
     pub fn len(&self) -> usize {
         self.plans.len()
     }
 
-    /// Whether there is none.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.plans.is_empty()
     }
 
-    /// How many requests were served.
+    /// Number of requests that a cached plan served.
     pub fn hits(&self) -> u64 {
         self.hits
     }
 
-    /// How many were not.
+    /// Number of requests that no cached plan served.
     pub fn misses(&self) -> u64 {
         self.misses
     }
@@ -192,7 +193,7 @@ mod tests {
         blocks.iter().map(|&block| (block, chunk)).collect()
     }
 
-    /// What the cache fetches of these blocks, as it was found.
+    /// What the cached plan fetches of these blocks, without renewal.
     fn get(cache: &mut PlanCache<u32, usize>, blocks: &[u32]) -> Option<Vec<usize>> {
         cache.get(blocks, |_| ())
     }

@@ -1,16 +1,16 @@
-//! EC-Store's own way from a query to a plan (§V-A, §V-B1), beside which our default is measured.
+//! EC-Store's way from a query to a plan (§V-A, §V-B1), the baseline for our default.
 //!
-//! A query for which the cache has a plan is read by it; any other by the greedy heuristic, while an optimal plan for it
-//! is found in the background. Costs come from probes alone: the sites' loads at the last probe, scaled so that o_j is 5 in
-//! the mean, with m_j = 1 for every chunk (§V-B3). When these change, the cached plans are found anew ("we dynamically
-//! reload solutions", §V-B1). Here each one is when it serves next, which comes to the same and leaves out plans that
-//! nobody asks for. A plan that was found before a chunk of its blocks moved still serves once, and is then found anew in
-//! the background.
+//! A query with a cached plan is read by it. Any other is read by the greedy heuristic, while an optimal plan for it is
+//! found in the background. Costs come from probes alone: the sites' loads at the last probe, scaled so that the mean
+//! o_j is 5, with m_j = 1 for every chunk (§V-B3). When these change, the cached plans are solved again ("we
+//! dynamically reload solutions", §V-B1). Here each plan is solved again when it next serves, which is equivalent and
+//! skips plans that no request uses. A plan from before a chunk of its blocks moved still serves once, and is then
+//! solved again in the background.
 //!
-//! The paper solves its integer program by a general solver; here [`access::solve`] finds the same optima. Who executes the
-//! plans decides how long the work in the background takes.
+//! The paper solves its integer program with a general solver; here [`access::solve`] finds the same optima. The
+//! executor of the plans decides how long the work in the background takes.
 //!
-//! Plans are for blocks: pieces of which any chunks will do. What a plan does not deliver is read at random.
+//! Plans are for blocks: pieces for which any chunks suffice. Bytes that a plan does not deliver are read at random.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,19 +29,19 @@ use striate_plan::{
 use crate::plan_cache::{CachedPlan, PlanCache, plan_greedily};
 use crate::random::shuffle;
 
-/// How often all sites are asked for their load (§V-A).
+/// Interval between probes of all sites' loads (§V-A).
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// What HiGHS takes for a query of ten blocks, about (`make plan-bench`). The paper has one thread for it.
+/// Time that HiGHS takes for a query of ten blocks, about (`make plan-bench`). The paper has one thread for it.
 const SOLVE_TIME: Duration = Duration::from_millis(10);
-/// o_j in the mean over the sites, where m_j z_i = 1 (§V-B3).
+/// Mean o_j over the sites, where m_j z_i = 1 (§V-B3).
 const MEAN_OVERHEAD: f64 = 5.0;
-/// Plans that are cached.
+/// Maximum number of cached plans.
 const MOST_PLANS: usize = 20_000;
 
 /// Reads by the cost model as published.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Published {
-    /// δ: chunks asked beyond a sufficient set; they are not taken back.
+    /// δ: chunks requested beyond a sufficient set; they are not cancelled.
     pub extra_reads: usize,
 }
 
@@ -69,7 +69,7 @@ impl Policy for Published {
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice {
         match chunk {
             ChosenChunk { shares_site: true, .. } => ChunkChoice::SharedSite,
-            // The heuristic looks at no cost; the plan that is cached for the query later does.
+            // The heuristic ignores costs; the plan that is cached later for the query does not.
             ChosenChunk { is_cached: false, .. } => ChunkChoice::Drawn,
             _ => ChunkChoice::LeastCost,
         }
@@ -95,28 +95,28 @@ struct PublishedPlanner {
 #[derive(Clone, Debug)]
 struct Planned {
     indices: Vec<usize>,
-    /// The number of the loads that the plan was found with.
+    /// Number of the loads with which the plan was found.
     loads: u64,
-    /// Where the block's chunks were.
+    /// The places of the block's chunks at that time.
     placed: Placed,
 }
 
-/// What a plan for a block needs to know of it.
+/// What a plan needs to know of a block.
 #[derive(Clone, Debug, PartialEq)]
 struct Placed {
     need: usize,
-    /// Of each chunk; 0 where it cannot be asked for.
+    /// Site of each chunk; 0 if it cannot be asked.
     sites: Vec<SiteId>,
 }
 
-/// A query that had no plan, or an old one.
+/// A query without a plan, or with an outdated one.
 #[derive(Debug)]
 struct Wanted(Vec<(StripeId, Placed)>);
 
-/// The costs of Eq. 1, and what finds the optima.
+/// The costs of Eq. 1, and the solver.
 #[derive(Debug, Default)]
 struct Solver {
-    /// How often loads came.
+    /// Number of probes so far.
     loads: u64,
     overheads: BTreeMap<SiteId, f64>,
     workspace: AccessWorkspace,
@@ -127,7 +127,7 @@ impl PublishedPlanner {
         Self { extra_reads, cache: PlanCache::new(MOST_PLANS), wanted: Vec::new(), solver: Solver::default() }
     }
 
-    /// The blocks of a query, from the cache or by the heuristic.
+    /// Plans the blocks of a query, from the cache or by the heuristic.
     fn plan_blocks(
         &mut self,
         query: &ReadQuery<'_>,
@@ -162,7 +162,7 @@ impl PublishedPlanner {
         Ok(QueryPlan::of_chunks(chosen.collect()))
     }
 
-    /// The query by a cached plan, if one covers it and all its sites can be asked.
+    /// Plans a query by a cached plan, if one covers it and all its sites can be asked.
     fn plan_from_cache(
         &mut self,
         all: &[(StripeId, Placed)],
@@ -172,7 +172,7 @@ impl PublishedPlanner {
         let solver = &mut self.solver;
         let ids: Vec<StripeId> = all.iter().map(|(id, _)| *id).collect();
         let planned = self.cache.get(&ids, |plan| solver.renew(plan, all))?;
-        // One that was found while sites were away may have too few chunks.
+        // A plan found while sites were away may have too few chunks.
         if !planned.iter().zip(blocks).all(|(planned, (_, of))| of.code.is_sufficient(&planned.indices)) {
             return None;
         }
@@ -190,17 +190,17 @@ impl PublishedPlanner {
         Some(QueryPlan { is_cached: true, ..QueryPlan::of_chunks(chosen) })
     }
 
-    /// Queries that were read by a cached plan, and those that were not.
+    /// Numbers of queries that a cached plan served, and of the others.
     #[cfg(test)]
     fn hits_and_misses(&self) -> (u64, u64) {
         (self.cache.hits(), self.cache.misses())
     }
 
-    /// Finds the optimal plans of the queries that had none, or an old one, and caches them. Answers how many.
+    /// Solves and caches the plans of the queries that had none, or an outdated one. Returns their number.
     fn solve_wanted(&mut self) -> usize {
         let wanted = std::mem::take(&mut self.wanted);
         for Wanted(blocks) in &wanted {
-            // Of a block that the query names more than once, once.
+            // Takes a block that the query names more than once only once.
             let blocks: BTreeMap<StripeId, Placed> = blocks.iter().cloned().collect();
             if let Some(plan) = self.solver.solve(&blocks) {
                 self.cache.insert(plan);
@@ -222,7 +222,7 @@ impl ReadPlanner for PublishedPlanner {
         Ok(QueryPlan { extra_chunks: plan.chunk_count().saturating_sub(needed), ..plan })
     }
 
-    /// From now on no plan serves that was found with other loads.
+    /// From now on, plans found with other loads do not serve.
     fn take_probe(&mut self, probe: &Probe, _: &mut dyn RngCore) {
         let load = |of: &ProbedSite| 1.0 + of.requests;
         let mean = probe.sites.iter().map(load).sum::<f64>() / probe.sites.len().max(1) as f64;
@@ -241,8 +241,8 @@ impl ReadPlanner for PublishedPlanner {
 }
 
 impl Solver {
-    /// Finds a plan anew if it was found with other loads: with the chunks of `asked` where they are now, and those of its
-    /// other blocks where they were.
+    /// Solves a plan again if it was found with other loads: with the current places of the blocks in `asked`, and the
+    /// former places of its other blocks.
     fn renew(&mut self, plan: &mut CachedPlan<StripeId, Planned>, asked: &[(StripeId, Placed)]) {
         if plan.values().all(|planned| planned.loads == self.loads) {
             return;
@@ -254,7 +254,7 @@ impl Solver {
         }
     }
 
-    /// The optimal plan of these blocks, if there is one.
+    /// Solves for the optimal plan of these blocks, if there is one.
     fn solve(&mut self, blocks: &BTreeMap<StripeId, Placed>) -> Option<CachedPlan<StripeId, Planned>> {
         let (problem, _, options) = self.problem(blocks.values());
         let solved = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace).ok()?;
@@ -268,7 +268,7 @@ impl Solver {
         Some(planned.collect())
     }
 
-    /// Eq. 1 for these blocks: the problem, its sites, and of each block the chunks that are its options.
+    /// Eq. 1 for these blocks: the problem, its sites, and for each block the chunks that are its options.
     fn problem<'a>(
         &self,
         blocks: impl Iterator<Item = &'a Placed> + Clone,
@@ -314,7 +314,7 @@ mod tests {
         "rs(2,2)".parse().expect("a code")
     }
 
-    /// A query of blocks 10, 11, … that lie there, planned with `extra_reads` over the sites that are not `down`.
+    /// Plans a query of blocks at these places over the sites that are not `down`.
     fn plan(
         planner: &mut PublishedPlanner,
         ids: &[u64],
@@ -339,7 +339,7 @@ mod tests {
         planner.plan(&query, rng)
     }
 
-    /// Three blocks with two sites in common: a plan of those two is the optimum, which the heuristic rarely finds.
+    /// Three blocks with two sites in common: the optimum is a plan of those two, which the heuristic rarely finds.
     #[test]
     fn a_query_is_read_by_the_heuristic_first_and_then_by_its_optimal_plan() {
         let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));

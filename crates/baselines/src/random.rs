@@ -1,5 +1,6 @@
-//! Any sufficient set, each as likely: k random chunks of an MDS code (the papers' EC), a random copy of a replicated block
-//! (R); and with δ chunks more, of which the first sufficient ones to arrive are used (EC-Store's EC+LB, EC-Cache's k + Δ).
+//! Any sufficient set, each equally likely: k random chunks of an MDS code (the papers' EC), or a random copy of a
+//! replicated block (R). With δ extra chunks, the first sufficient ones to arrive are used (EC-Store's EC+LB,
+//! EC-Cache's k + Δ).
 
 use std::fmt;
 
@@ -11,16 +12,16 @@ use striate_plan::{ChosenChunk, ChunkChoice, Policy, Purpose, QueryPlan, ReadPla
 /// Reads random chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Random {
-    /// Chunks beyond a sufficient set, if there are.
+    /// Chunks beyond a sufficient set, if any.
     pub late_binding: Option<LateBinding>,
 }
 
-/// How more chunks are asked for than are needed.
+/// Requests for more chunks than needed.
 #[derive(Clone, Copy, Debug)]
 pub struct LateBinding {
-    /// δ: chunks asked beyond a sufficient set.
+    /// δ: chunks requested beyond a sufficient set.
     pub extra_reads: usize,
-    /// Takes back what is still queued at the sites once a block is complete.
+    /// Cancels reads that are still queued at the sites once a block is complete.
     pub cancel: bool,
 }
 
@@ -59,7 +60,7 @@ impl ReadPlanner for Random {
     }
 }
 
-/// Every order as likely.
+/// Shuffles uniformly.
 pub(crate) fn shuffle(order: &mut [usize], rng: &mut dyn RngCore) {
     for last in (1..order.len()).rev() {
         order.swap(last, rng.random_range(0..=last));

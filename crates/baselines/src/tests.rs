@@ -1,4 +1,4 @@
-//! The baselines' plans.
+//! Tests of the baselines' plans.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;

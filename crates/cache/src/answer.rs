@@ -1,5 +1,5 @@
-//! A home's answer to a gateway. It may grant the right to fill blocks, and the reader that asked may be gone by then. Such a grant is
-//! given up at once: otherwise other readers would wait until it expires.
+//! A home's answer to a gateway. The answer may grant fills to a reader that is gone by then. Such grants are returned
+//! at once; otherwise other readers would wait until they expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use striate_runtime::Runtime;
 use striate_site::{Site, SiteError, Standing, Tend, TendMatter, Tended};
 use tokio::sync::oneshot;
 
-/// Grants expire after this time, so a later answer is of no use.
+/// Grants expire after this time, so a later answer is useless.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// A home's answer. Dropped without [`Answer::take`], it gives up what it grants.
+/// A home's answer. Dropped without [`Answer::take`], it returns the grants in it.
 pub(crate) struct Answer {
     runtime: Runtime,
     site: Arc<dyn Site>,
@@ -30,13 +30,13 @@ impl Answer {
         let within = runtime.clone();
         runtime.clone().spawn(async move {
             let Ok(tended) = within.timeout(ANSWER_WITHIN, site.tend(asked.clone())).await else { return };
-            // Dropped here where nobody receives it.
+            // Without a receiver, the answer is dropped here.
             let _ = answer.send(tended.map(|tended| Self { runtime, site, asked, tended }));
         });
         answered
     }
 
-    /// What was answered: its grants are the caller's.
+    /// Returns the answer and passes its grants to the caller.
     pub(crate) fn take(mut self) -> Vec<Tended> {
         std::mem::take(&mut self.tended)
     }

@@ -1,7 +1,8 @@
-//! A gateway's side of the tier: its settings, its sites, and what the read engine calls.
+//! The gateway's side of the tier: its settings, its sites, and the entry points of the read engine.
 //!
-//! A block that this process knows to be cached is read from the tier without asking anybody ([`crate::reads`]). The home of any other
-//! block is asked ([`crate::homes`]), and may have this process fill the tier with it ([`crate::filling`]).
+//! A block that this process knows to be cached is read from the tier without a request to its home ([`crate::reads`]).
+//! The home of any other block is asked ([`crate::homes`]) and may have this process fill the tier with it
+//! ([`crate::filling`]).
 //!
 //! Nothing here can fail a read.
 
@@ -29,21 +30,22 @@ use crate::known::{KnownBlocks, Sites};
 use crate::refill::Pace;
 use crate::view::CacheCounts;
 
-/// How a gateway uses the tier.
+/// Settings of a gateway's use of the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Bytes that blocks on their way into the tier take at once, as they were read and as splits; further ones are not filled.
+    /// Memory that fills may take together, in bytes: blocks as they were read, and their splits. Fills beyond it are
+    /// given up.
     pub fill_bytes: usize,
-    /// Bytes of a split: longer blocks are cut into more.
+    /// Split size in bytes. Longer blocks are cut into several splits.
     pub split_bytes: u64,
-    /// Whether writes fill the cache, as reads do.
+    /// Whether writes fill the cache as reads do.
     pub fills_writes: bool,
-    /// Bytes of blocks a second of which lost splits are written again; 0: none.
+    /// Rate at which blocks that lost splits are refilled, in bytes per second; 0 disables refilling.
     pub refill_bytes_per_s: u64,
 }
 
 impl Default for CacheSettings {
-    /// 16 MiB on their way, splits of 1 MiB, of what is read; 64 MiB a second are filled again.
+    /// 16 MiB of fills at once, splits of 1 MiB, writes not cached, and 64 MiB refilled per second.
     fn default() -> Self {
         Self {
             fill_bytes: 16 << 20,
@@ -54,7 +56,7 @@ impl Default for CacheSettings {
     }
 }
 
-/// The tier, as one process sees it. A cheap handle.
+/// The tier as one process sees it. Cheap to clone.
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) inner: Arc<Inner>,
@@ -62,13 +64,13 @@ pub struct Cache {
 
 pub(crate) struct Inner {
     pub(crate) runtime: Runtime,
-    /// The stripe service holds this cache.
+    /// Weak, because the stripe service holds this cache.
     pub(crate) stripes: WeakStripes,
     sites: Mutex<Tier>,
     pub(crate) known: KnownBlocks,
     pub(crate) fates: Fates,
     pub(crate) filling: Mutex<Filling>,
-    /// KiB that may be on their way, and what is left of them.
+    /// Memory that fills may take together, in KiB. The semaphore holds what is free of it.
     pub(crate) kib_on_the_way: u32,
     pub(crate) on_the_way: Semaphore,
     pub(crate) split_bytes: u64,
@@ -80,14 +82,14 @@ pub(crate) struct Inner {
 /// The sites of the tier.
 #[derive(Default)]
 struct Tier {
-    /// Bytes that each may hold.
+    /// Capacity of each site in bytes.
     bytes: HashMap<SiteId, u64>,
-    /// Those that answered last.
+    /// Sites that answered when last checked.
     live: Arc<Sites>,
 }
 
 impl Cache {
-    /// Of the reads of `stripes`. They look for cached blocks from when there are memory sites ([`Cache::set_sites`]).
+    /// Creates the cache of the reads of `stripes`. Reads use it once there are memory sites ([`Cache::set_sites`]).
     pub fn new(stripes: &Stripes, settings: CacheSettings) -> Self {
         let kib_on_the_way =
             (settings.fill_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
@@ -108,7 +110,7 @@ impl Cache {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The sites of the tier, and the bytes that each may hold.
+    /// Sets the sites of the tier and the capacity of each in bytes.
     pub fn set_sites(&self, sites: Vec<(Arc<dyn Site>, u64)>) {
         let Some(stripes) = self.inner.stripes.upgrade() else { return };
         self.inner.sites.lock().bytes = sites.iter().map(|(site, bytes)| (site.id(), *bytes)).collect();
@@ -118,17 +120,17 @@ impl Cache {
         stripes.set_memory_sites(sites.into_iter().map(|(site, _)| site).collect());
     }
 
-    /// Bytes that its sites may hold together.
+    /// Total capacity of the sites in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         self.inner.sites.lock().bytes.values().sum()
     }
 
-    /// What it did for reads.
+    /// Counters of the tier's work for reads.
     pub fn counts(&self) -> &CacheCounts {
         &self.inner.counts
     }
 
-    /// Blocks that this process is to fill, or is filling.
+    /// Number of blocks that this process is to fill or is filling.
     pub fn filling(&self) -> usize {
         self.inner.filling.lock().len()
     }
@@ -170,13 +172,13 @@ impl BlockCache for Cache {
 }
 
 impl Inner {
-    /// The sites that answer now.
+    /// Returns the sites that answer now.
     pub(crate) fn live(&self, stripes: &Stripes) -> Arc<Sites> {
         let answering = stripes.memory_sites();
         let mut tier = self.sites.lock();
         let bytes = |site: SiteId| tier.bytes.get(&site).copied().unwrap_or(1);
         let now = answering.iter().map(|site| MemorySite { site: site.id(), bytes: bytes(site.id()) });
-        // A site that comes back with another size is the home of other blocks.
+        // A site that returns with another size becomes the home of other blocks.
         if !now.clone().eq(tier.live.sites.iter().copied()) {
             let (sites, version) = (now.collect(), tier.live.version + 1);
             tier.live = Arc::new(Sites { sites, version });

@@ -1,7 +1,7 @@
-//! Blocks of objects that are kept elsewhere, which only their reader can fetch.
+//! Blocks of objects in another S3 store, which only their reader can fetch.
 //!
-//! As for blocks of this store, one process in the cluster fills a block and the others wait for it. They wait longer: what they
-//! would do instead is to fetch the same bytes from far away.
+//! As with blocks of this store, one process in the cluster fills a block and the others wait for it. They wait longer,
+//! because the alternative is to fetch the same bytes from far away.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,25 +20,26 @@ use crate::known::Sites;
 use crate::splits::split_len;
 use crate::view::ReadOutcome;
 
-/// For so long a reader waits for a block that somebody else fetches.
+/// Maximum time that a reader waits for a block that another process is fetching.
 const WAIT_FOR_FETCH: Duration = Duration::from_secs(10);
-/// For so long a fetched block waits until there is memory for it on its way into the tier.
+/// Maximum time that a fetched block waits for fill memory before its fill is given up.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
-/// How a block that is kept elsewhere stands.
+/// State of a block whose object is in another S3 store.
 #[derive(Debug)]
 pub enum Looked {
-    /// It is in memory, as far as is known.
+    /// As far as this process knows, the block is in memory.
     There,
-    /// It is not, and the caller is to fetch it and fill the tier.
+    /// The block is not in memory. The caller must fetch it and fill the tier.
     Granted(BlockFill),
-    /// Somebody else fetches it.
+    /// Another process is fetching the block.
     OnItsWay,
-    /// It is not, or nobody knows; the caller fetches what it wants of it.
+    /// The block is not in memory, or its state is unknown. The caller fetches the bytes that it wants and fills
+    /// nothing.
     Absent,
 }
 
-/// The right and the duty to fill a block. Dropped before its end, it makes way for another.
+/// Permission and duty to fill a block. Dropped before the fill has begun, it lets another process fill the block.
 pub struct BlockFill {
     cache: Arc<Inner>,
     question: Question,
@@ -47,18 +48,18 @@ pub struct BlockFill {
     has_begun: bool,
 }
 
-/// What a read of a block found in memory that is not all there.
+/// Result of a read that did not find all of its bytes in memory.
 #[derive(Debug, Default)]
 pub struct Missed {
-    /// Bytes, by their places in the block, ascending.
+    /// Bytes that were in memory, by their ranges in the block, ascending.
     pub parts: Vec<(Range<u32>, Vec<Bytes>)>,
-    /// The caller is to fetch the rest of the block, and to fill it.
+    /// Set if the caller is to fetch the rest of the block and fill the tier.
     pub fill: Option<BlockFill>,
 }
 
 impl Cache {
-    /// How blocks stand, and which of them the caller is to fill. With `waits`, it waits for the first where another process
-    /// fetches it.
+    /// Returns the state of each block, and grants the caller the fills that it is to do. With `waits`, waits for the
+    /// first block if another process is fetching it.
     pub async fn look(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<Looked> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
@@ -80,7 +81,7 @@ impl Cache {
             let Some(tended) = tended else { continue };
             match self.inner.learn(&question, tended, &live) {
                 Learned::There(_) => all[position] = Looked::There,
-                // The fill begins before the grant is dropped.
+                // Begin the fill before the grant is dropped.
                 Learned::Granted(_expected) => {
                     all[position] = self.grant(question, &live).map_or(Looked::Absent, Looked::Granted);
                 }
@@ -100,7 +101,8 @@ impl Cache {
         all
     }
 
-    /// Waits for a block that somebody else fetches. Where that one gives it up, the caller may get its turn.
+    /// Waits for a block that another process is fetching. If that process gives up, the caller may be granted the
+    /// fill.
     async fn wait_for_fetch(&self, question: Question, live: &Arc<Sites>) -> Looked {
         let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
         loop {
@@ -109,7 +111,7 @@ impl Cache {
             if matches!(waited, Learned::There(_)) {
                 return Looked::There;
             }
-            // Its home may have passed the turn to this process.
+            // The home may have granted the fill to this process meanwhile.
             if let Some(fill) = self.grant(question, live) {
                 return Looked::Granted(fill);
             }
@@ -128,23 +130,23 @@ impl Cache {
         }
     }
 
-    /// Whether there are memory sites.
+    /// Whether any memory site answers.
     pub fn has_sites(&self) -> bool {
         self.inner.stripes.upgrade().is_some_and(|stripes| !self.inner.live(&stripes).sites.is_empty())
     }
 
-    /// Whether blocks that are written elsewhere are to be cached: writes are, and there are memory sites.
+    /// Whether objects written to other S3 stores are to be cached: the cache takes writes, and a memory site answers.
     pub fn fills_writes(&self) -> bool {
         self.inner.fills_writes && self.has_sites()
     }
 
-    /// Asks for the filling of blocks whose bytes the caller has, because it wrote them. None for those that are there, or that somebody
-    /// else fills. Nobody has read them, so they count as not read.
+    /// Requests the fills of blocks that the caller has just written. The result is `None` for blocks that are in
+    /// memory or that another process is filling. The request does not count as a read.
     pub async fn claim(&self, blocks: &[MemoryBlock]) -> Vec<Option<BlockFill>> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
         let of = |block: &MemoryBlock| self.inner.question(&Stored::Memory(block.clone()), &live);
-        // Without a memory site no block has a home.
+        // If one block has no home, no memory site is live and no block has one.
         let questions: Vec<Question> = blocks.iter().filter_map(of).collect();
         let answers = self.inner.tend(&questions, 0, TendMatter::Look).await;
         let granted = |(question, tended): (&Question, Option<Tended>)| {
@@ -166,10 +168,10 @@ impl Cache {
         })
     }
 
-    /// Reads a part of a block out of memory.
+    /// Reads a range of a block from memory.
     ///
     /// # Errors
-    /// What is there, where not all is.
+    /// The parts that are in memory, if some are missing.
     pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, Missed> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Err(Missed::default()) };
         let of = Stored::Memory(block.clone());
@@ -178,7 +180,7 @@ impl Cache {
         }
         let live = self.inner.live(&stripes);
         let Some(question) = self.inner.question(&of, &live) else { return Err(Missed::default()) };
-        // First read the splits that are there: once the block is forgotten, its home must be asked again.
+        // Read the splits that are present first: once the block is forgotten, its home must be asked again.
         let parts = splits_of(&stripes, question.name, of).await;
         if self.inner.known.forget(question.name) {
             self.inner.fates.note(question.name, Fate::Gone);
@@ -193,7 +195,7 @@ impl Cache {
         Err(Missed { parts, fill })
     }
 
-    /// Whether a block is in memory, as far as this process knows. Asks nobody.
+    /// Whether this process knows the block to be in memory. Sends no request.
     pub fn knows(&self, block: &MemoryBlock) -> bool {
         let Some(stripes) = self.inner.stripes.upgrade() else { return false };
         let live = self.inner.live(&stripes);
@@ -201,29 +203,29 @@ impl Cache {
         question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some())
     }
 
-    /// What a read is that finds nothing in memory.
+    /// Outcome of a read that found nothing in memory.
     pub fn missed(&self) -> ReadOutcome {
         if self.has_sites() { ReadOutcome::Miss } else { ReadOutcome::Bypass }
     }
 
-    /// Counts a read of `len` bytes of a block that is kept elsewhere, of which `cached` came from memory.
+    /// Counts a read of `len` bytes of a block in another S3 store, `cached` of which came from memory.
     pub fn fetched(&self, len: u64, cached: u64) {
         let outcome = if cached > 0 { ReadOutcome::Partial } else { self.missed() };
         self.inner.counts.count(outcome, len, cached);
     }
 
-    /// Counts a read of `len` bytes of a block that is kept elsewhere and could not be had.
+    /// Counts a failed read of `len` bytes of a block in another S3 store.
     pub fn failed(&self, len: u64) {
         self.inner.counts.count(ReadOutcome::Error, len, 0);
     }
 
-    /// Counts a read of `len` bytes that passed by the tier.
+    /// Counts a read of `len` bytes that bypassed the tier.
     pub fn passed_by(&self, len: u64) {
         self.inner.counts.count(ReadOutcome::Bypass, len, 0);
     }
 }
 
-/// What there is of a block's splits, each read by itself.
+/// Reads the splits of a block that are still in memory, each on its own.
 async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<u32>, Vec<Bytes>)> {
     let splits = cached::splits(name);
     let split_len = split_len(of.len(), splits);
@@ -233,10 +235,10 @@ async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<
     };
     let spans: Vec<Span> = (0..splits).map(split).filter(|span| !span.range.is_empty()).collect();
     let mut parts = Vec::new();
-    // Of one split all is missing.
+    // A block of one split has no other parts.
     if splits > 1 {
         let hand_out = |span: usize, bytes| parts.push((spans[span].range.clone(), bytes));
-        // The error is that of a split that is missing.
+        // The error is that of a missing split.
         let _ = stripes.read_ahead(&spans, hand_out).await;
     }
     parts.sort_unstable_by_key(|(range, _)| range.start);
@@ -244,7 +246,7 @@ async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<
 }
 
 impl BlockFill {
-    /// Writes the block into the tier, in the background. `shares` are the memory that its bytes count in until then.
+    /// Writes the block into the tier in the background. `shares` accounts for the memory of its bytes until then.
     pub fn fill(mut self, pieces: Vec<Bytes>, shares: impl Send + 'static) {
         let len: usize = pieces.iter().map(Bytes::len).sum();
         if len != self.question.len as usize {

@@ -1,4 +1,4 @@
-//! What a read would find in memory, in words, and why not where it would not.
+//! Explains as text what a read would find in memory, or why it would find nothing.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::homes::Question;
 use crate::known::Sites;
 use crate::volatile::recorded;
 
-/// At most this many blocks are asked for at memory sites, which read a whole split for each answer. For the others the
-/// explanation says what this gateway knows.
+/// Maximum number of blocks to verify at memory sites, which read a whole split for each reply. Further blocks are
+/// explained from what this gateway knows.
 const MOST_ASKED: usize = 64;
-/// A memory site that has not answered by then does not answer.
+/// Timeout for a memory site's reply.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
 
-/// What memory sites have of a block.
+/// Splits and parities of a block found at memory sites.
 struct Found {
-    /// Its splits and parities that are there.
+    /// Number of splits and parities that exist.
     there: usize,
-    /// All that there were.
+    /// Number of splits and parities that were asked for.
     of: usize,
-    /// Whether all sites have answered.
+    /// Whether all sites answered.
     is_certain: bool,
 }
 
@@ -59,7 +59,7 @@ impl Inner {
         }
     }
 
-    /// Of a block that this process does not know to be in memory.
+    /// Explains a block that this process does not know to be in memory.
     fn explain_absent(&self, question: &Question, live: &Sites) -> String {
         let state = if self.ended(question.name).is_some() {
             "being written to memory".to_owned()
@@ -74,7 +74,7 @@ impl Inner {
         }
     }
 
-    /// `form`, or what memory sites say that is missing of it.
+    /// Returns `form`, or what is missing of it according to the memory sites.
     async fn compared(&self, form: String, opened: &OpenedStripe, is_asked: bool) -> String {
         if !is_asked {
             return form;
@@ -87,7 +87,7 @@ impl Inner {
         }
     }
 
-    /// Asks memory sites for the splits and parities of a block. That does not count as reading them.
+    /// Asks memory sites for the splits and parities of a block. This does not count as reading them.
     async fn look_for_splits(&self, opened: &OpenedStripe) -> Found {
         let ask = |(index, site): (usize, SiteId)| async move {
             let chunk = ChunkId { stripe: opened.id, index: index as u8, generation: Generation(0) };
@@ -109,7 +109,7 @@ impl Inner {
     }
 }
 
-/// A block as it is read from memory.
+/// Describes a block that is in memory.
 fn form_of(question: &Question, opened: &OpenedStripe, live: &Sites) -> String {
     if live.sites.len() == 1 {
         return "in memory, whole".to_owned();
@@ -123,7 +123,7 @@ fn form_of(question: &Question, opened: &OpenedStripe, live: &Sites) -> String {
     )
 }
 
-/// What `chunks` of a cached block are, the first `splits` of which are its data.
+/// Describes `chunks` chunks of a cached block, the first `splits` of which hold data.
 fn splits_and_parities(splits: usize, chunks: usize) -> String {
     let parities = chunks.saturating_sub(splits);
     let data = if splits == 1 { "split" } else { "splits" };

@@ -1,4 +1,4 @@
-//! Why blocks that this process has read are not in memory, for those who ask. Nothing depends on it.
+//! Why blocks that this process has read are not in memory. Serves explanations only.
 
 use std::hash::BuildHasherDefault;
 
@@ -10,26 +10,26 @@ use striate_stripe::OWN_MEMORY;
 
 use crate::known::NameHasher;
 
-/// Blocks whose fate is known, at most.
+/// Maximum number of blocks whose fate is remembered.
 const MOST_KNOWN: usize = 16 << 10;
 
 /// Why a block is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It was there.
+    /// It was in memory and is gone.
     Gone,
-    /// It was to be filled while the blocks on their way took all the memory that they may.
+    /// When it was to be filled, other fills had taken all fill memory.
     TooMuchOnTheWay,
     /// This memory site had no room for it.
     NoRoom(SiteId),
-    /// This memory site did not take it.
+    /// This memory site did not store it.
     NotWritten(SiteId),
-    /// Who was to fill it did not get all of its bytes.
+    /// The process that was to fill it did not read all of its bytes.
     NotRead,
 }
 
 impl Fate {
-    /// The reason, in words that follow "not in memory".
+    /// The reason as text that follows "not in memory".
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Gone => "evicted, or lost with a memory site".to_owned(),
@@ -43,7 +43,7 @@ impl Fate {
     }
 }
 
-/// A memory site, in words.
+/// The name of a memory site in explanations.
 fn named(site: SiteId) -> String {
     match site {
         OWN_MEMORY => "the memory of this process".to_owned(),
@@ -51,7 +51,7 @@ fn named(site: SiteId) -> String {
     }
 }
 
-/// What became of blocks, as far as this process knows.
+/// Fates of blocks, as far as this process knows.
 pub(crate) struct Fates {
     table: Mutex<Cache<StripeId, Fate, UnitWeighter, BuildHasherDefault<NameHasher>>>,
 }
@@ -67,12 +67,12 @@ impl Fates {
         self.table.lock().insert(name, fate);
     }
 
-    /// A block is in memory now.
+    /// Removes the fate of a block that is in memory again.
     pub(crate) fn forget(&self, name: StripeId) {
         self.table.lock().remove(&name);
     }
 
-    /// Why a block is not in memory that is not.
+    /// Returns why a block is not in memory.
     pub(crate) fn of(&self, name: StripeId) -> Option<Fate> {
         self.table.lock().get(&name).copied()
     }

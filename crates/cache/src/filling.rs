@@ -1,7 +1,8 @@
-//! Blocks that this process fills the tier with.
+//! Fills of the tier by this process.
 //!
-//! A reader that is granted the filling of a block hands the bytes on first, and then writes them to the tier in the background. Blocks on
-//! their way into the tier take a bounded amount of memory; a block for which there is no room is given up.
+//! A reader that is granted a fill first hands the bytes to its caller, and then writes them to the tier in the
+//! background. Blocks that are being filled take a bounded amount of memory. A fill for which there is no room is given
+//! up.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -23,7 +24,7 @@ use crate::fates::Fate;
 use crate::homes::Question;
 use crate::known::{NameHasher, Sites};
 
-/// What was to be filled by a read that came to nothing is forgotten after this time.
+/// Time after which a fill that never began is forgotten.
 const FORGET_FILL: Duration = Duration::from_secs(10);
 
 /// Blocks that this process is to fill, by name.
@@ -34,15 +35,15 @@ pub(crate) struct Fill {
     since: Instant,
     has_begun: bool,
     parities: usize,
-    /// Its number at the home.
+    /// Number of the grant at the home.
     grant: u64,
-    /// Dropped when it is filled, or will not be.
+    /// Dropped when the block is filled or the fill is given up.
     _done: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }
 
-/// A block that this process is to fill, in the hands of who asked for it. Dropped before the fill has begun, it gives the grant back:
-/// otherwise all who read the block would wait for a fill that does not come, until the grant expires.
+/// A granted fill, held by the task that asked for it. Dropped before the fill has begun, it returns the grant.
+/// Otherwise every reader of the block would wait for a fill that never comes, until the grant expires.
 pub(crate) struct Expected {
     cache: Arc<Inner>,
     question: Question,
@@ -68,7 +69,7 @@ impl Drop for Expected {
 }
 
 impl Inner {
-    /// Notes that this process is to fill a block, with so many parities, by a home's grant of that number.
+    /// Records that this process will fill a block with `parities` parities, under the home's grant of this number.
     pub(crate) fn expect_fill(
         self: &Arc<Self>,
         question: &Question,
@@ -84,14 +85,14 @@ impl Inner {
         Expected { cache: Arc::clone(self), question: *question, grant }
     }
 
-    /// When this process has filled a block, if it is about to.
+    /// If this process is filling a block or about to, returns a receiver that closes when the fill ends.
     pub(crate) fn ended(&self, name: StripeId) -> Option<watch::Receiver<()>> {
         let filling = self.filling.lock();
         let fill = filling.get(&name).filter(|fill| self.runtime.now() - fill.since < FORGET_FILL);
         fill.map(|fill| fill.ended.clone())
     }
 
-    /// The parities of a block that this process is to fill and has not begun to.
+    /// Begins a granted fill and returns its number of parities; `None` if there is none or it has begun.
     pub(crate) fn begin_fill(&self, name: StripeId) -> Option<usize> {
         let mut filling = self.filling.lock();
         let fill = filling.get_mut(&name).filter(|fill| !fill.has_begun)?;
@@ -99,7 +100,7 @@ impl Inner {
         Some(fill.parities)
     }
 
-    /// A block was written: fills it, where writes are cached.
+    /// Fills the tier with a block that was just written, if writes are cached.
     pub(crate) fn written(self: &Arc<Self>, block: &Block, bytes: &Bytes) {
         let Some(stripes) = self.fills_writes.then(|| self.stripes.upgrade()).flatten() else { return };
         let (of, live) = (Stored::from(block.clone()), self.live(&stripes));
@@ -109,7 +110,7 @@ impl Inner {
         }
     }
 
-    /// Fills a block that is not there, or of which splits are missing, unless somebody else does.
+    /// Fills a block that is absent or lacks splits, unless another process is filling it.
     pub(crate) async fn fill_if_granted(
         self: &Arc<Self>,
         question: Question,
@@ -128,7 +129,7 @@ impl Inner {
         }
     }
 
-    /// Splits, codes and writes a block, which is read first where it is not at hand.
+    /// Splits, encodes and writes a block. Reads it first if `whole` is `None`.
     pub(crate) async fn fill(
         &self,
         question: Question,
@@ -141,7 +142,7 @@ impl Inner {
         self.end_fill(question, filled, live).await;
     }
 
-    /// Tells the home of a block how its fill ended: with so many parities, or not at all.
+    /// Reports the end of a fill to the block's home: the number of parities written, or failure.
     pub(crate) async fn end_fill(&self, question: Question, filled: Result<usize, Fate>, live: &Sites) {
         let (name, counts) = (question.name, &self.counts);
         let matter = match filled {
@@ -163,18 +164,18 @@ impl Inner {
         self.tell(question.home, vec![question.ending(grant, matter)]).await;
     }
 
-    /// What is in memory of a block on its way: the bytes as they were read, and its splits. One that is larger than all that may be on
-    /// the way is there alone.
+    /// Memory that a fill takes, in KiB: the bytes as they were read, and the splits. A fill larger than the whole
+    /// budget takes all of it and runs alone.
     pub(crate) fn kib_of_fill(&self, question: &Question, parities: usize) -> u32 {
         let chunks = (question.splits() + parities) as u64;
         let bytes = u64::from(question.len) + u64::from(question.split_len()) * chunks;
         bytes.div_ceil(1 << 10).min(self.kib_on_the_way.into()) as u32
     }
 
-    /// How many parities a block has, now that it is read and written.
+    /// Reads a block if need be, writes it, and returns the number of parities that were stored.
     ///
     /// # Errors
-    /// Why its data are not there.
+    /// The reason why its data is not in memory.
     async fn read_and_write(
         &self,
         question: &Question,
@@ -197,10 +198,10 @@ impl Inner {
         self.write_block(question, pieces, parities, live).await
     }
 
-    /// How many parities a block has, now that it is written.
+    /// Writes a block and returns the number of parities that were stored.
     ///
     /// # Errors
-    /// Why its data are not there.
+    /// The reason why its data is not in memory.
     pub(crate) async fn write_block(
         &self,
         question: &Question,

@@ -1,7 +1,8 @@
-//! What the homes of blocks are asked and told.
+//! Requests to the homes of blocks.
 //!
-//! A home answers that the block is in memory, or that nobody has it and this process is to fill it, or that somebody else is filling it,
-//! and then the reader waits a little. A home that does not answer in time costs a read that time, once.
+//! A home answers that the block is in memory, that this process is to fill it because no gateway has it, or that
+//! another gateway is filling it; in the last case the reader waits a little. A home that does not answer costs a read
+//! the timeout, once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use crate::known::Sites;
 use crate::names::name;
 use crate::splits::split_len;
 
-/// A home that has not answered by then is not waited for.
+/// Timeout for a home's reply.
 const ASK_WITHIN: Duration = Duration::from_millis(50);
-/// For so long a reader waits for a block that somebody else fills.
+/// Maximum time that a reader waits for a block that another process is filling.
 const WAIT_FOR_FILL: Duration = Duration::from_millis(500);
-/// Pause before the first further question to the home of a block that is being filled; each one after it is twice as long.
+/// Initial poll interval for a block that is being filled. Each interval is twice as long as the one before.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
-/// And the longest one.
+/// Maximum poll interval.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A block of a query whose home is asked.
@@ -39,27 +40,27 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Data splits of the block.
+    /// Number of data splits of the block.
     pub(crate) fn splits(&self) -> usize {
         cached::splits(self.name)
     }
 
-    /// Bytes of each of them.
+    /// Bytes per split.
     pub(crate) fn split_len(&self) -> u32 {
         split_len(self.len, self.splits())
     }
 
-    /// As many of `parities` as there are further sites: more would spread nothing.
+    /// Limits `parities` to the number of sites that hold no data split. More would not spread the load further.
     pub(crate) fn parities_within(&self, parities: usize, live: &Sites) -> usize {
         parities.min(live.sites.len().saturating_sub(self.splits()))
     }
 
-    /// What its home is told of it.
+    /// The message to the block's home.
     pub(crate) fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
         Tend { name: self.name, split_len: self.split_len(), reads, matter, grant: 0 }
     }
 
-    /// What its home is told of the end of a grant.
+    /// The message that ends a grant at the block's home.
     pub(crate) fn ending(&self, grant: u64, matter: TendMatter) -> Tend {
         Tend { grant, ..self.tend(0, matter) }
     }
@@ -67,16 +68,16 @@ impl Question {
 
 /// What a home's answer means for a block.
 pub(crate) enum Learned {
-    /// It is in memory, and read as this.
+    /// The block is in memory and is read in this form.
     There(Arc<OpenedStripe>),
-    /// This process is to fill it, and gives that up when it drops this before it has begun.
+    /// This process is to fill the block. Dropped before the fill begins, the value returns the grant.
     Granted(Expected),
-    /// It is read where it is kept.
+    /// The block is not in memory, and is read from where it is stored.
     Absent,
 }
 
 impl Learned {
-    /// Its form, where it is there.
+    /// Its form, if it is in memory.
     pub(crate) fn form(&self) -> Option<Arc<OpenedStripe>> {
         match self {
             Self::There(form) => Some(form.clone()),
@@ -86,7 +87,7 @@ impl Learned {
 }
 
 impl Inner {
-    /// What a span's block or extent is called, cut as the live sites suggest, and its home.
+    /// Returns the cached name of a block or extent, cut for the live sites, and its home.
     pub(crate) fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
         let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
         let name = name(of, splits).ok()?;
@@ -94,8 +95,8 @@ impl Inner {
         Some(Question { name, len: of.len(), home })
     }
 
-    /// How blocks stand that are not known: those that their homes have, those that are filled meanwhile, and those that this process is
-    /// to fill.
+    /// Asks the homes of blocks that this process does not know to be cached. Waits for blocks that another gateway is
+    /// filling, and records those that this process is to fill.
     pub(crate) async fn ask(self: &Arc<Self>, questions: &[Question], live: &Arc<Sites>) -> Vec<Learned> {
         let is_own = |question: &Question| self.ended(question.name).is_some();
         let (own, others): (Vec<Question>, Vec<Question>) =
@@ -115,7 +116,8 @@ impl Inner {
         questions.iter().map(|question| found.remove(&question.name).unwrap_or(Learned::Absent)).collect()
     }
 
-    /// Tells homes the same of blocks, each of its own, that were read `reads` times; `None` for those that did not answer in time.
+    /// Reports `reads` reads of each block to its home, and returns the homes' answers: `None` where one did not arrive
+    /// in time.
     pub(crate) async fn tend(
         &self,
         questions: &[Question],
@@ -143,12 +145,12 @@ impl Inner {
         answers
     }
 
-    /// Tells a home of blocks. Nothing, if it does not answer in time.
+    /// Sends messages to a home and returns its answers, or none if it does not answer in time.
     pub(crate) async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
         self.ask_home(home, tends).await.map(Answer::take).unwrap_or_default()
     }
 
-    /// A home's answer, if it comes in time. One that comes later gives up what it grants.
+    /// Returns a home's answer if it arrives in time. An answer that arrives later returns what it grants.
     async fn ask_home(&self, home: SiteId, tends: Vec<Tend>) -> Option<Answer> {
         let site = self.site(home)?;
         let answered = Answer::wait_for(self.runtime.clone(), site, tends);
@@ -179,7 +181,8 @@ impl Inner {
         }
     }
 
-    /// Waits until a block that is being filled is there, or the turn passes to this process, as long as `patience` lasts.
+    /// Waits until a block that is being filled is in memory, or its fill is granted to this process, or `patience` has
+    /// passed.
     pub(crate) async fn wait_for_fill(
         self: &Arc<Self>,
         question: &Question,
@@ -188,7 +191,7 @@ impl Inner {
     ) -> Learned {
         let waiting = async {
             if let Some(mut ended) = self.ended(question.name) {
-                // The sender never sends: this ends when it is dropped.
+                // The sender never sends. This returns when it is dropped.
                 let _ = ended.changed().await;
                 return self.known.form(question.name, live).map_or(Learned::Absent, Learned::There);
             }

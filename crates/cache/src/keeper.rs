@@ -1,8 +1,9 @@
-//! At a block's home: who fills it, and how many parities it should have.
+//! The home's side of the tier: who fills a block, and how many parities it should have.
 //!
-//! A home keeps no list of what is cached: a block is there if its first split is in the home's own memory. It remembers who is
-//! filling what, so that one gateway fills a block in the whole cluster, and how often the more popular blocks were read, as gateways
-//! tell. All of it may be lost: a block is then filled once more. So it forgets as much as its bound demands.
+//! A home keeps no list of cached blocks: a block is cached if its first split is in the home's own memory. The home
+//! remembers which gateway fills which block, so that one gateway in the cluster does, and how often gateways report
+//! that the more popular blocks were read. All of this may be lost; at worst a block is filled once more. So the home
+//! forgets as much as its bound demands.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,16 +17,16 @@ use striate_plan::{ParityBudget, PopularBlock};
 use striate_runtime::Instant;
 use striate_site::{BlockKeeper, CacheStore, CacheView, MOST_PARITIES, Standing, Tend, TendMatter, Tended};
 
-/// A gateway that has not filled a block by then does not any more.
+/// Lifetime of a grant. A gateway that has not filled the block by then will not.
 const FILL_WITHIN: Duration = Duration::from_secs(10);
-/// Pause between two looks at the popularity of blocks.
+/// Minimum interval between plans of the parities.
 const PLAN_EVERY: Duration = Duration::from_secs(5);
-/// A block's popularity halves in this time if nobody reads it.
+/// Half-life of a block's popularity.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// Blocks of which the popularity is known, and fills that are remembered, at most, for each MiB of the memory.
+/// Maximum number of popularities, and of grants, per MiB of memory.
 const KNOWN_FOR_MIB: u64 = 4;
 
-/// See the module's documentation.
+/// Decides who fills the blocks whose home is this site, and how many parities they get.
 #[derive(Debug)]
 pub struct Keeper {
     store: Arc<CacheStore>,
@@ -37,33 +38,34 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct State {
     filling: BTreeMap<StripeId, Grant>,
-    /// Grants so far, which are numbered from 1.
+    /// Number of grants so far; they are numbered from 1.
     grants: u64,
     known: BTreeMap<StripeId, Known>,
     planned_at: Option<Instant>,
-    /// Of the budget for first parities, what no block has.
+    /// Bytes of the budget for first parities that are still free.
     first_left: u64,
 }
 
-/// A gateway's right to fill a block, in the order of age.
+/// A gateway's right to fill a block, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
     since: Instant,
     number: u64,
 }
 
-/// A block whose popularity is known.
+/// Popularity and parities of a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     popularity: f64,
     split_len: u32,
-    /// That were written, as far as was told.
+    /// Parities reported as written.
     parities: u8,
     wanted: u8,
 }
 
 impl Keeper {
-    /// Of the blocks whose home has `store`. As homes share all blocks evenly, so each has its part of what parities may take.
+    /// Creates the keeper of the blocks whose home has `store`. Homes share all blocks evenly, so each plans for its
+    /// own memory.
     pub fn new(store: Arc<CacheStore>) -> Self {
         let bytes = store.view().bound_bytes;
         let budget = ParityBudget { most: MOST_PARITIES, ..ParityBudget::of_memory(bytes) };
@@ -128,8 +130,8 @@ impl Keeper {
         Tended { standing, wanted_parities, grant }
     }
 
-    /// Grants a fill to the caller unless another gateway is filling the block, and numbers the grant. A new block starts with one
-    /// parity if memory allows.
+    /// Grants the caller the fill and numbers the grant, unless another gateway is filling the block. A new block
+    /// starts with one parity if memory allows.
     fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> (Standing, u64) {
         let is_filled_by_another =
             state.filling.get(&tend.name).is_some_and(|grant| now - grant.since < FILL_WITHIN);
@@ -149,7 +151,7 @@ impl Keeper {
         (Standing::Granted, number)
     }
 
-    /// Lets popularity fade, and says how many parities blocks should have.
+    /// Lets popularity decay and plans how many parities each block should have.
     fn plan(&self, state: &mut State, now: Instant) {
         let since = state.planned_at.replace(now).map_or(Duration::ZERO, |planned| now - planned);
         let fade = 0.5f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64());
@@ -172,22 +174,24 @@ impl Keeper {
 }
 
 impl State {
-    /// Ends the grant that its holder says is over. Others fill and write parities too, and say so: no such word ends it.
+    /// Ends a grant that its holder reports as over. Reports under other numbers end nothing: any gateway may write
+    /// parities.
     fn end_grant(&mut self, tend: &Tend) {
         if self.filling.get(&tend.name).is_some_and(|grant| grant.number == tend.grant) {
             self.filling.remove(&tend.name);
         }
     }
 
-    /// Forgets the least popular blocks, and the oldest fills, when there are more than `most` of them. A scan comes with more blocks
-    /// between two plans than memory has room for, so this does not wait for the next one.
+    /// Forgets the least popular blocks and the oldest grants when there are more than `most`. Between two plans, a
+    /// scan can touch more blocks than memory has room for, so this does not wait for the next plan.
     fn trim(&mut self, most: usize) {
         trim(&mut self.known, most, |a, b| a.popularity.total_cmp(&b.popularity));
         trim(&mut self.filling, most, Grant::cmp);
     }
 }
 
-/// Keeps the greatest half of `most` entries when there are more than `most`, so that one call in many sorts. Equal ones go by name.
+/// Keeps the greatest `most / 2` entries when there are more than `most`, so that few calls select. Ties are broken by
+/// name.
 fn trim<V>(entries: &mut BTreeMap<StripeId, V>, most: usize, cmp: impl Fn(&V, &V) -> Ordering) {
     if entries.len() <= most {
         return;
@@ -295,7 +299,7 @@ mod tests {
         home.runtime.sleep(FILL_WITHIN).await;
         let second = lost();
         assert_eq!((first.standing, second.standing), (Standing::Granted, Standing::Granted));
-        // The first comes too late, and a third has written a parity.
+        // The first gateway is too late, and a third has written a parity.
         home.ask(ending(1, TendMatter::Filled { parities: 1 }, first));
         home.ask(tend(1, 0, TendMatter::GaveUp));
         assert_eq!(lost().standing, Standing::Filling);
@@ -332,7 +336,7 @@ mod tests {
         assert_eq!((wanted(0), wanted(5)), (1, 4));
     }
 
-    /// The second is a scan: it reads each block once, so that all are equally popular.
+    /// The second case is a scan: it reads each block once, so all are equally popular.
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_never_exceeds_its_bound() {
         let reads: [fn(u64) -> u32; 2] = [|number| 1 + number as u32 % 7, |_| 1];

@@ -1,6 +1,7 @@
-//! What a gateway knows of cached blocks: which are there, and as what they are read.
+//! What a gateway knows of cached blocks: which are in memory, and in which form they are read.
 //!
-//! It may be wrong: what is not there is missed and read elsewhere, and the home is asked again.
+//! This knowledge may be wrong. A block that turns out to be absent is read from where it is stored, and its home is
+//! asked again.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -23,16 +24,16 @@ use striate_stripe::{MemoryBlock, OpenedStripe, Placed, StripeError};
 
 use crate::splits::split_len;
 
-/// Bytes of memory that known blocks take, at most: every gateway pays them, besides what it caches.
+/// Maximum memory for known blocks in bytes. Every gateway pays it besides the memory for cached blocks.
 const MOST_BYTES: u64 = 16 << 20;
-/// Of one block, about.
+/// Estimated memory of one known block in bytes.
 const BYTES_OF_ONE: u64 = 700;
-/// Of these, what the table takes beside the entry.
+/// Memory that the table takes per entry besides the entry itself, in bytes.
 const BYTES_BESIDE: usize = 64;
-/// A home is asked again after this time, which is how it learns what is read.
+/// Interval after which a home is asked again. That is how it learns of reads.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Of names, which are hashes.
+/// Hasher of names, which are hashes themselves.
 #[derive(Default)]
 pub(crate) struct NameHasher(u64);
 
@@ -52,7 +53,7 @@ impl std::hash::Hasher for NameHasher {
 
 type Table = Cache<StripeId, Known, InBytes, BuildHasherDefault<NameHasher>>;
 
-/// Weighs a known block by the memory that it takes.
+/// Weighs a known block by its memory in bytes.
 #[derive(Clone, Debug)]
 struct InBytes;
 
@@ -64,20 +65,20 @@ impl Weighter<StripeId, Known> for InBytes {
     }
 }
 
-/// The memory sites at one moment.
+/// The live memory sites at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sites {
-    /// In the order of their numbers.
+    /// Ordered by site number.
     pub(crate) sites: Vec<MemorySite>,
-    /// Grows when they change.
+    /// Increases with every change of the sites.
     pub(crate) version: u64,
 }
 
-/// A block that is there, as far as is known.
+/// A block that is in memory, as far as this process knows.
 #[derive(Clone)]
 struct Known {
     form: Arc<OpenedStripe>,
-    /// Of the sites that its placement follows from; `None` where its row says where its splits are.
+    /// Version of the sites that determine the placement; `None` if the block's row names its sites.
     version: Option<u64>,
     parities: usize,
     asked_at: Instant,
@@ -85,16 +86,16 @@ struct Known {
     wanted: usize,
 }
 
-/// What is due for a block that was read.
+/// Work that is due after a block was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Reads that its home is to be told of.
+    /// Number of reads to report to the home.
     pub(crate) tell: Option<u32>,
-    /// Parities that it is to have instead of those that it has.
+    /// Number of parities that the block should have, if it has another.
     pub(crate) parities: Option<usize>,
 }
 
-/// Blocks that are there, as far as is known.
+/// The blocks that this process knows to be in memory.
 pub(crate) struct KnownBlocks {
     table: Mutex<Table>,
     codes: Mutex<HashMap<CodeSpec, Code>>,
@@ -108,8 +109,8 @@ impl KnownBlocks {
         Self { table: Mutex::new(table), codes: Mutex::default() }
     }
 
-    /// The form in which a cached block is read, or `None` if the block is not known to be cached. Its placement is recomputed when
-    /// the sites have changed.
+    /// Returns the form in which a cached block is read, or `None` if the block is not known to be cached. Recomputes
+    /// its placement if the sites have changed.
     pub(crate) fn form(&self, name: StripeId, sites: &Sites) -> Option<Arc<OpenedStripe>> {
         let (form, parities) = match self.table.lock().get(&name)? {
             known if known.version == Some(sites.version) => return Some(known.form.clone()),
@@ -122,10 +123,10 @@ impl KnownBlocks {
         Some(form)
     }
 
-    /// A block is there, with so many parities; answers as what it is read.
+    /// Records that a block is in memory with `parities` parities, and returns the form in which it is read.
     ///
     /// # Errors
-    /// For a code that there is not.
+    /// If no such code exists.
     pub(crate) fn add(
         &self,
         name: StripeId,
@@ -141,24 +142,24 @@ impl KnownBlocks {
         Ok(form)
     }
 
-    /// Its home has been asked again, and says how many parities a block should have.
+    /// Records the number of parities that the home says a block should have.
     pub(crate) fn asked(&self, name: StripeId, wanted: usize) {
         if let Some(mut known) = self.table.lock().get_mut(&name) {
             known.wanted = wanted;
         }
     }
 
-    /// The parities that a known block has.
+    /// Returns the number of parities of a known block.
     pub(crate) fn parities(&self, name: StripeId) -> Option<usize> {
         self.table.lock().get(&name).map(|known| known.parities)
     }
 
-    /// Whether it was known.
+    /// Forgets a block. Returns whether it was known.
     pub(crate) fn forget(&self, name: StripeId) -> bool {
         self.table.lock().remove(&name).is_some()
     }
 
-    /// A block was read.
+    /// Records a read of a block and returns the work that is due.
     pub(crate) fn note_read(&self, name: StripeId, now: Instant) -> Due {
         let mut table = self.table.lock();
         let Some(mut known) = table.get_mut(&name) else { return Due::default() };
@@ -172,7 +173,7 @@ impl KnownBlocks {
         Due { tell, parities }
     }
 
-    /// The stripe of the memory tier that a block is read as. The sites of parities that it has not are 0.
+    /// Builds the stripe of the memory tier as which a block is read. Parities that the block does not have get site 0.
     fn build(
         &self,
         name: StripeId,
@@ -185,10 +186,10 @@ impl KnownBlocks {
         self.at(name, spec, split_len, at)
     }
 
-    /// The stripe of the memory tier that a block is read as whose row says where its splits are.
+    /// Returns the stripe of the memory tier as which a block is read whose row names its sites.
     ///
     /// # Errors
-    /// For a code that there is not.
+    /// If no such code exists.
     pub(crate) fn recorded(
         &self,
         block: &MemoryBlock,
@@ -226,10 +227,10 @@ impl KnownBlocks {
         Ok(Arc::new(OpenedStripe { id: name, row, record, profile, code }))
     }
 
-    /// A code, built once.
+    /// Returns a code, which is built once.
     ///
     /// # Errors
-    /// For parameters that describe none.
+    /// If the parameters describe no code.
     pub(crate) fn code(&self, spec: CodeSpec) -> Result<Code, StripeError> {
         if let Some(code) = self.codes.lock().get(&spec) {
             return Ok(code.clone());
@@ -240,8 +241,8 @@ impl KnownBlocks {
     }
 }
 
-/// The code of a cached block. Whole blocks are copied; the rows of more parities begin with those of fewer, so that parities come and go
-/// while data splits stay.
+/// The code of a cached block. Whole blocks are copied. Otherwise the code's rows for more parities begin with its rows
+/// for fewer, so parities come and go while data splits stay.
 pub(crate) fn code(splits: usize, parities: usize) -> CodeSpec {
     match splits {
         1 => CodeSpec::Replica { copies: 1 + parities },

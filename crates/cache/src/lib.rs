@@ -1,23 +1,28 @@
-//! The memory tier (EC-Cache, OSDI'16): blocks that are read again are kept in the memory of many sites, each coded by itself.
+//! The memory tier (EC-Cache, OSDI'16): blocks that are read repeatedly are kept in the memory of many sites, each
+//! block coded on its own.
 //!
-//! A cached block is a stripe of the memory tier. It has no row: its name follows from what it holds ([`names`]), and where its
-//! splits are from the name and the memory sites that answer (`plan::splits`). So it is found without asking, and never out of
-//! date: what replaces a block has another name. Everything here can be lost at any time.
+//! A cached block is a stripe of the memory tier. It has no row: its name follows from its content ([`names`]), and the
+//! places of its splits follow from the name and the memory sites that answer (`plan::cache::splits`). So a gateway
+//! finds it without a lookup, and it is never stale: a block that replaces it has another name. Everything here can be
+//! lost at any time.
 //!
-//! - [`cache`]: a gateway's side: its settings, its sites, and what the read engine of `stripe` calls.
-//! - [`reads`]: which blocks of a query are read from the tier, and what is due once they were read.
+//! - [`cache`]: a gateway's side: its settings, its sites, and the entry points of the read engine in `stripe`.
+//! - [`reads`]: which blocks of a query are read from the tier, and the work that is due after a read.
 //! - [`known`]: what a gateway knows of cached blocks.
-//! - [`homes`]: what it asks and tells the homes of blocks; [`answer`]: a home's answer, whose grants are given up if nobody takes them.
-//! - [`filling`]: blocks that were read from where they are kept are written to the tier.
-//! - [`splits`]: how a block is cut, coded and written.
-//! - [`popularity`]: popular blocks get more parities.
-//! - [`explain`]: what a read would find, in words; [`fates`]: why blocks are not in memory; [`view`]: what the tier did for reads, counted.
-//! - [`elsewhere`]: blocks of objects that are kept elsewhere.
-//! - [`refill`]: splits that memory sites have lost are written again.
+//! - [`homes`]: requests to the homes of blocks; [`answer`]: a home's answer, which returns its grants if it is not
+//!   taken.
+//! - [`filling`]: writes blocks to the tier that were read from where they are stored.
+//! - [`splits`]: cuts, encodes and writes a block.
+//! - [`popularity`]: gives popular blocks more parities.
+//! - [`explain`]: explains what a read would find; [`fates`]: why blocks are not in memory; [`view`]: counters of the
+//!   tier's work.
+//! - [`elsewhere`]: blocks of objects in other S3 stores.
+//! - [`refill`]: rewrites splits that memory sites have lost.
 //! - [`volatile`]: blocks that are in memory only.
-//! - [`keeper`]: the side of a block's *home*, the site of its first split: who fills it, and how many parities it should have.
+//! - [`keeper`]: the side of a block's *home*, the site of its first split: who fills it, and how many parities it
+//!   should have.
 //!
-//! What this crate does not know: objects and keys. The bytes themselves are in `site::cache`.
+//! This crate does not know objects or keys. The bytes themselves are in `site::cache`.
 
 mod answer;
 mod cache;

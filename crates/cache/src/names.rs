@@ -1,18 +1,20 @@
-//! What a cached block is called: by what it holds.
+//! Names of cached blocks, which follow from their content.
 //!
-//! The blocks of this store are immutable, and their stripes' names are never used again (design.md §10.5). So the name of a block's
-//! stripe, or the place of an extent in one with the content version that it was written with, stands for its bytes.
+//! The blocks of this store are immutable, and the names of their stripes are never reused (design.md §10.5). So the
+//! name of a block's stripe identifies its bytes. For an extent, its place in a stripe and the content version that it
+//! was written with do.
 //!
-//! The row of a block that is in memory only has its name. By that all of its splits are data: its parities are not what sites evict first.
+//! The name of a block that is in memory only is in its row. It declares all splits of the block to be data, so that
+//! sites do not evict its parities first.
 
 use striate_core::{StripeId, cached};
 use striate_splitmix::hash;
 use striate_stripe::{Stored, StripeError};
 
-/// The name of a block or an extent that is cut into `splits`.
+/// Returns the name of a block or extent that is cut into `splits` data splits.
 ///
 /// # Errors
-/// [`StripeError::Inconsistent`] where the row that names it is none.
+/// [`StripeError::Inconsistent`] if the row that names it is malformed.
 pub(crate) fn name(of: &Stored, splits: usize) -> Result<StripeId, StripeError> {
     if let Stored::Memory(block) = of {
         return Ok(match &block.placed {

@@ -1,7 +1,8 @@
-//! Popular blocks get more parities.
+//! More parities for popular blocks.
 //!
-//! A gateway tells the home of a block now and then how often the block was read, and the home answers how many parities it should have.
-//! A gateway that has read the whole block and knows of fewer writes those that are missing.
+//! From time to time a gateway reports to the home of a block how often the block was read, and the home replies with
+//! the number of parities that it should have. A gateway that has read the whole block and knows of fewer parities
+//! writes the missing ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use crate::refill::Refill;
 use crate::splits::{cut, encode};
 
 impl Inner {
-    /// Tells a block's home of reads, and makes it as many parities as the home says.
+    /// Reports reads to a block's home, and gives the block as many parities as the home asks for.
     pub(crate) async fn follow(
         self: &Arc<Self>,
         question: Question,
@@ -47,7 +48,8 @@ impl Inner {
         }
     }
 
-    /// The home of a block does not have the first split. The others may be there; if not, the next read fills the block again.
+    /// Refills the first split, which the home has lost. The others may be there; if not, the next read fills the block
+    /// again.
     async fn refill_first_split(
         self: &Arc<Self>,
         question: Question,
@@ -63,7 +65,7 @@ impl Inner {
         }
     }
 
-    /// Gives a block so many parities, if that is fewer than it has, or its bytes are at hand.
+    /// Sets the number of parities of a block. Adding parities needs the bytes of the block.
     async fn change_parities(
         &self,
         question: &Question,
@@ -77,7 +79,7 @@ impl Inner {
             Some(pieces) if parities > has => {
                 self.add_parities(question, &pieces, (has, parities), live).await
             }
-            // Readers ignore the surplus parities; their sites evict them in time.
+            // Readers ignore the surplus parities, and sites evict them in time.
             _ if parities < has => parities,
             _ => return,
         };
@@ -88,7 +90,7 @@ impl Inner {
         }
     }
 
-    /// Writes the parities `from` to `to` of a block. Answers how many it has then.
+    /// Writes the parities `from` to `to` of a block. Returns how many the block then has.
     async fn add_parities(
         &self,
         question: &Question,

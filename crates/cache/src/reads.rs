@@ -1,4 +1,4 @@
-//! What comes before and after a read: which blocks of a query are in memory, and what is due for a block that was read.
+//! Before and after a read: which blocks of a query are in memory, and the work that is due for a block that was read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Inner {
         FoundCached { forms, expected }
     }
 
-    /// A span was read: counts it, and does in the background what is due for its block.
+    /// Counts a span that was read, and does the work that is due for its block in the background.
     pub(crate) fn after_read(self: &Arc<Self>, span: &Span, bytes: &[Bytes], from: ServedFrom) {
         let len: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
         if recorded(&span.of).is_some() {
@@ -70,10 +70,11 @@ impl Inner {
             ServedFrom::Both { cached } => {
                 let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
                 self.counts.count(outcome, len, cached);
-                // Of all who find it missing at the same time one asks.
+                // Of the readers that find it missing at the same time, one asks.
                 if self.known.forget(question.name) {
                     self.fates.note(question.name, Fate::Gone);
-                    // A home knows whether a whole block is there by now; of splits others are missing than its own.
+                    // A home knows whether a whole block is in memory by now. Of a split block, it knows its own split
+                    // only.
                     let is_whole = question.splits() == 1;
                     let matter = if is_whole { TendMatter::Look } else { TendMatter::Lost };
                     let (of, whole) = (span.of.clone(), whole());
@@ -92,7 +93,8 @@ impl Inner {
         }
     }
 
-    /// A span could not be read. An object in memory only that was evicted is a miss; what is elsewhere has yet to be asked for there.
+    /// Counts a span that could not be read. An evicted object that was in memory only is a miss. A block of another S3
+    /// store has yet to be requested there.
     pub(crate) fn after_failure(&self, span: &Span, error: &StripeError) {
         let len = u64::from(span.range.end - span.range.start);
         match (&span.of, error) {
@@ -102,7 +104,7 @@ impl Inner {
         }
     }
 
-    /// A block was read from memory: writes the splits that were missing, and follows its popularity.
+    /// Writes the missing splits of a block that was read from memory, and follows its popularity.
     fn after_hit(
         self: &Arc<Self>,
         question: Question,

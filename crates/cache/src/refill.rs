@@ -1,9 +1,10 @@
-//! Splits that a memory site has lost, when it came back empty, while the others still determine the block.
+//! Refills of splits that a memory site lost when it restarted empty, while the other splits still determine the block.
 //!
-//! Reads find the loss, in popular blocks first, and decode around it. The gateway that has read such a block then writes the missing data
-//! splits from the bytes at hand, which came from the site's peers. If it has read a part only, it first reads the rest as any read does: from
-//! the peers, and what they lack from where the block is kept. A bound in bytes a second limits all this; what exceeds it waits for the next
-//! read. One gateway of the cluster refills a block: its home grants that, as it grants fills.
+//! Reads find the loss, in popular blocks first, and decode around it. The gateway that has read such a block then
+//! writes the missing data splits from the bytes at hand, which came from the site's peers. If it has read only a part,
+//! it first reads the rest as any read does: from the peers, and what they lack from where the block is stored. A limit
+//! in bytes per second bounds all this; a block beyond the limit waits for its next read. One gateway of the cluster
+//! refills a block: its home grants refills as it grants fills.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +23,22 @@ use crate::homes::Question;
 use crate::known::Sites;
 use crate::splits::cut;
 
-/// So much of a second may be used at once.
+/// Burst: the budget of this time may be used at once.
 const BURST: Duration = Duration::from_secs(1);
 
-/// What became of a refill.
+/// Outcome of a refill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refill {
-    /// The splits were written, another process writes them, or they cannot be had now.
+    /// The splits were written, another process writes them, or they are not available now.
     Tried,
-    /// The bound in bytes a second left no room for it.
+    /// The rate limit left no room for the refill.
     NoRoom,
 }
 
-/// Bytes that may be refilled, a second.
+/// Rate limit of refills in bytes per second.
 pub(crate) struct Pace {
     bytes_per_s: u64,
-    /// When all that was taken has been paid for.
+    /// Time at which all bytes taken so far are paid for.
     paid_at: Mutex<Option<Instant>>,
 }
 
@@ -46,7 +47,7 @@ impl Pace {
         Self { bytes_per_s, paid_at: Mutex::default() }
     }
 
-    /// Takes `len` bytes, if they are there now.
+    /// Takes `len` bytes from the budget. Returns whether it had room.
     pub(crate) fn take(&self, len: u64, now: Instant) -> bool {
         if self.bytes_per_s == 0 {
             return false;
@@ -62,7 +63,7 @@ impl Pace {
 }
 
 impl Inner {
-    /// Writes data splits that a cached block lacks, if it is this process's turn.
+    /// Writes data splits that a cached block lacks, if its home grants this process the refill.
     pub(crate) async fn refill(
         self: &Arc<Self>,
         question: Question,
@@ -76,7 +77,7 @@ impl Inner {
         }
         let pieces = match (whole, self.stripes.upgrade()) {
             (Some(pieces), _) => pieces,
-            // If it finds splits missing itself, one of the two is granted to write them.
+            // If this read finds splits missing too, one of the two is granted the refill.
             (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(of)]).await {
                 Ok(mut read) => read.blocks.swap_remove(0),
                 Err(_) => return Refill::Tried,
@@ -97,10 +98,10 @@ impl Inner {
         Refill::Tried
     }
 
-    /// Writes the data splits that are missing.
+    /// Writes the missing data splits.
     ///
     /// # Errors
-    /// Why not all of them are there now.
+    /// The reason why some of them are still missing.
     async fn write_missing(
         &self,
         question: &Question,
@@ -110,7 +111,7 @@ impl Inner {
     ) -> Result<(), Fate> {
         let splits = question.splits();
         if missing.iter().any(|index| index >= splits) {
-            // Sites have come or gone since: it is cut in another way now.
+            // The sites have changed since, and the block is now cut in another way.
             return Err(Fate::Gone);
         }
         let kib = self.kib_of_fill(question, 0);

@@ -1,4 +1,4 @@
-//! The splits of a block: how it is cut, coded and written to memory sites.
+//! Splits of a block: how it is cut, encoded and written to memory sites.
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
@@ -11,19 +11,19 @@ use striate_stripe::StripeError;
 use crate::cache::Inner;
 use crate::known::code;
 
-/// The length of a split of a block of `len` bytes. The last one is padded.
+/// Length in bytes of a split of a block of `len` bytes. The last split is padded.
 pub(crate) fn split_len(len: u32, splits: usize) -> u32 {
     len.div_ceil(splits as u32)
 }
 
-/// The data splits of a block that is there in pieces, without a copy of what is inside one piece.
+/// Cuts a block given in pieces into its data splits. A split that lies inside one piece is not copied.
 pub(crate) fn cut(pieces: &[Bytes], len: u32, splits: usize) -> Vec<Bytes> {
     let split_len = split_len(len, splits) as usize;
     let mut rest: Vec<Bytes> = pieces.iter().rev().filter(|piece| !piece.is_empty()).cloned().collect();
     (0..splits).map(|_| take(&mut rest, split_len)).collect()
 }
 
-/// The next `len` bytes of what is left, the last first; zeros where there are no more.
+/// Takes the next `len` bytes off the reversed list `rest`, with zeros past its end.
 fn take(rest: &mut Vec<Bytes>, len: usize) -> Bytes {
     if let Some(next) = rest.last_mut()
         && next.len() >= len
@@ -48,10 +48,10 @@ fn take(rest: &mut Vec<Bytes>, len: usize) -> Bytes {
     split.freeze()
 }
 
-/// Parities `from` to `code`'s last one of data splits.
+/// Returns the parities `from` and following of data splits.
 ///
 /// # Errors
-/// For splits that the code does not take.
+/// If the splits do not fit the code.
 pub(crate) fn encode(
     code: &Code,
     splits: &[Bytes],
@@ -71,10 +71,10 @@ pub(crate) fn encode(
 }
 
 impl Inner {
-    /// The data splits of a block, and its parities.
+    /// Returns the data splits of a block, followed by its parities.
     ///
     /// # Errors
-    /// For a code that there is not.
+    /// If no such code exists.
     pub(crate) fn split_and_encode(
         &self,
         pieces: &[Bytes],
@@ -89,7 +89,7 @@ impl Inner {
         Ok(all)
     }
 
-    /// Writes splits `first` and following to their sites. Answers for each whether it is there.
+    /// Writes the splits `first` and following to their sites, and returns each result.
     pub(crate) async fn write_splits(
         &self,
         name: StripeId,

@@ -1,27 +1,27 @@
-//! What the tier did for reads, counted.
+//! Counters of the tier's work for reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How a read of a block, or of a part of one, was served.
+/// How a read of a block or of a part of one was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// All of it from memory.
+    /// Wholly from memory.
     Hit,
-    /// Some of it: splits were missing.
+    /// Partly from memory: splits were missing.
     Partial,
-    /// From where it is kept, because it was not in memory.
+    /// From where the block is stored, because it was not in memory.
     Miss,
-    /// From where it is kept, because no memory site answers.
+    /// From where the block is stored, because no memory site answers.
     Bypass,
-    /// Not at all: it could be had neither from memory nor from where it is kept. Its bytes are those that were asked for.
+    /// Failed: neither memory nor the place where the block is stored had it. Counts the bytes that were requested.
     Error,
 }
 
 impl ReadOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 5] = [Self::Hit, Self::Partial, Self::Miss, Self::Bypass, Self::Error];
 
-    /// Its name in metrics.
+    /// The name of the outcome in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -33,26 +33,26 @@ impl ReadOutcome {
     }
 }
 
-/// Counters of one gateway. They only grow.
+/// Counters of one gateway. They never decrease.
 #[derive(Debug, Default)]
 pub struct CacheCounts {
     reads: [AtomicU64; ReadOutcome::ALL.len()],
     bytes: [AtomicU64; ReadOutcome::ALL.len()],
     /// Bytes of reads that came from memory.
     pub cached_bytes: AtomicU64,
-    /// Blocks that this gateway has filled.
+    /// Blocks that this gateway filled.
     pub fills: AtomicU64,
-    /// Bytes of these.
+    /// Bytes of the blocks that this gateway filled.
     pub filled_bytes: AtomicU64,
-    /// Blocks that it was to fill and has not: no memory for it, or memory sites failed.
+    /// Fills granted to this gateway that failed, for lack of memory or because memory sites failed.
     pub given_up: AtomicU64,
-    /// Parities that it has added to blocks that were there.
+    /// Parities that this gateway added to cached blocks.
     pub parities: AtomicU64,
-    /// Questions to homes of blocks that were not answered in time.
+    /// Requests to homes that were not answered in time.
     pub unanswered: AtomicU64,
-    /// Blocks in memory only whose object was deleted.
+    /// Memory-only blocks whose object was deleted.
     pub deleted: AtomicU64,
-    /// Blocks in memory only whose object was overwritten.
+    /// Memory-only blocks whose object was overwritten.
     pub overwritten: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl CacheCounts {
         self.cached_bytes.fetch_add(cached, Ordering::Relaxed);
     }
 
-    /// Reads with this outcome, and their bytes.
+    /// Returns the number of reads with this outcome, and their bytes.
     pub fn reads(&self, outcome: ReadOutcome) -> (u64, u64) {
         let of = |counts: &[AtomicU64]| counts[outcome as usize].load(Ordering::Relaxed);
         (of(&self.reads), of(&self.bytes))

@@ -1,8 +1,8 @@
-//! Blocks that are in memory only: of buckets that say so.
+//! Blocks of volatile buckets, which are in memory only.
 //!
-//! Nobody could fill such a block again, so its writer chooses the sites, and the row that names it says which they are: sites that come
-//! and go do not move it. It is read as any cached block is. Sites evict its splits as they evict others; with parities it bears the loss of as
-//! many.
+//! No gateway could fill such a block again. So its writer chooses the sites, and the row that names the block lists
+//! them: joining and leaving sites do not move it. It is read as any cached block is. Sites evict its splits as they
+//! evict others; it survives the loss of as many splits as it has parities.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +17,10 @@ use striate_stripe::{Invalidation, MemoryBlock, Placed, Stored, StripeError};
 
 use crate::cache::Inner;
 
-/// Reads that found the row are over then, or have the splits in their memory.
+/// Grace period for reads that found the row: by then they have ended or hold the splits in their memory.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A block whose row says where its splits are, and where that is. It has no home.
+/// Returns a block whose row names its sites, and these places. Such a block has no home.
 pub(crate) fn recorded(of: &Stored) -> Option<(&MemoryBlock, &Placed)> {
     match of {
         Stored::Memory(block) => Some((block, block.placed.as_ref()?)),
@@ -29,7 +29,7 @@ pub(crate) fn recorded(of: &Stored) -> Option<(&MemoryBlock, &Placed)> {
 }
 
 impl Inner {
-    /// Writes a block into memory. A site that does not take its split is as one that has lost it.
+    /// Writes a block into memory. A site that does not take its split counts as having lost it.
     pub(crate) async fn keep(
         &self,
         bytes: Bytes,
@@ -52,7 +52,8 @@ impl Inner {
             .max(1);
         let parities = parities.min(live.sites.len() - splits);
         let content = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
-        // Sites evict the parities of cached blocks before data. These are all that bears a loss.
+        // Sites evict the parities of cached blocks before their data. Here only the parities survive a loss, so all
+        // splits count as data.
         let (name, len) = (cached::name(content, splits + parities), bytes.len() as u32);
         let all = self.split_and_encode(std::slice::from_ref(&bytes), len, (splits, parities))?;
         let mut sites = places(name, &live.sites, splits + parities);
@@ -69,8 +70,8 @@ impl Inner {
         Ok(MemoryBlock { content: name.0, len, crc32c, placed: Some(Placed { splits, sites }) })
     }
 
-    /// Takes a block out of memory that no row names any more, when reads that have begun are over. What is not taken out now is
-    /// evicted in time.
+    /// Deletes a block that no row names any more from memory, once the reads that have begun are over. A split that
+    /// cannot be deleted is evicted in time.
     pub(crate) fn forget(self: &Arc<Self>, block: MemoryBlock, cause: Invalidation) {
         let counted = match cause {
             Invalidation::Deleted => &self.counts.deleted,

@@ -1,14 +1,15 @@
-//! Searches column points for every LRC of at most 20 chunks: the first seed with which the code is maximally
-//! recoverable, else the best of those tried. Prints the table of `src/lrc_points.rs` and, as comments, the fractions.
+//! Searches for column points of every LRC of at most 20 chunks: the first seed with which the code is maximally
+//! recoverable, or else the best seed tried. Prints the table of `src/lrc_points.rs` and, as comments, the fractions.
 //!
 //! `cargo run --release -p striate-codec --example search_lrc_points`
 
 use striate_codec::Code;
 use striate_codec::lrc::{Recoverability, SMALL_N, recoverability, sampled_recoverability, seeded_points};
 
-/// How many seeds are tried for one code with up to 3 global parities, and with more, where maximal ones are rare.
+/// Number of seeds tried per code with up to 3 global parities, and with more, where maximal codes are rare.
 const SEEDS: [u16; 2] = [4000, 40];
-/// How many random losses a seed must survive no worse than the best so far before all losses are counted.
+/// Number of random losses of which a seed must decode at least as many as the best so far before all losses are
+/// counted.
 const SAMPLES: u64 = 300;
 
 fn main() {

@@ -1,8 +1,8 @@
 //! CRC-32C of chunks in granules, and how checksums of pieces combine.
 //!
 //! A chunk's bytes are checksummed in granules (64 KiB by default at the sites), so that a range read verifies only the
-//! granules it touches. The granule checksums here are plain CRC-32C, of the bytes alone; CRCs are linear, so
-//! [`crc32c_combine`] derives from them, without another look at the bytes, both the checksum of the whole chunk and a
+//! granules that it touches. The granule checksums here are plain CRC-32C, of the bytes alone. CRCs are linear, so
+//! [`crc32c_combine`] derives from them, without reading the bytes again, both the checksum of the whole chunk and a
 //! checksum *seeded* with an identity: `crc32c_combine(crc32c(identity), granule, granule_len)` is the CRC-32C of the
 //! identity followed by the granule (design.md §10.12).
 
@@ -14,7 +14,7 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(data)
 }
 
-/// The CRC-32C of what `crc` is the checksum of, followed by `data`. `crc32c_append(0, data)` is `crc32c(data)`.
+/// Returns the CRC-32C of the bytes with checksum `crc` followed by `data`. `crc32c_append(0, data)` is `crc32c(data)`.
 #[inline]
 pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
@@ -22,7 +22,7 @@ pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The CRC-32C of A‖B, given that of A, that of B, and B's length in bytes. Some tens of nanoseconds.
+/// Returns the CRC-32C of A‖B, given those of A and B, and B's length in bytes. Takes some tens of nanoseconds.
 pub fn crc32c_combine(crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
     let mut shifted = crc_a;
     let mut rest = len_b;
@@ -85,7 +85,7 @@ pub struct GranuleChecksums {
 }
 
 impl GranuleChecksums {
-    /// All zero, which is right for empty granules and the start of appending.
+    /// All zeros: correct for empty granules, and the initial value for appending.
     ///
     /// # Panics
     /// If `granule_len` is zero.
@@ -100,31 +100,31 @@ impl GranuleChecksums {
         }
     }
 
-    /// Takes all bytes of a chunk.
+    /// Adds all bytes of a chunk.
     pub(crate) fn append_all(&mut self, chunk: usize, bytes: &[u8]) {
         for (granule, bytes) in bytes.chunks(self.granule_len).enumerate() {
             self.append(chunk, granule * self.granule_len, bytes);
         }
     }
 
-    /// How many bytes there are from `offset` to the end of its granule.
+    /// Number of bytes from `offset` to the end of its granule.
     pub(crate) fn granule_rest(&self, offset: usize) -> usize {
         self.granule_len - offset % self.granule_len
     }
 
-    /// Takes the next bytes of a chunk, which lie at `offset` and within one granule.
+    /// Adds the next bytes of a chunk, which lie at `offset` and within one granule.
     pub(crate) fn append(&mut self, chunk: usize, offset: usize, bytes: &[u8]) {
         let slot = &mut self.values[chunk * self.granules_per_chunk + offset / self.granule_len];
         *slot =
             if offset.is_multiple_of(self.granule_len) { crc32c(bytes) } else { crc32c_append(*slot, bytes) };
     }
 
-    /// The granule length in bytes; the last granule of a chunk may be shorter.
+    /// Granule length in bytes. The last granule of a chunk may be shorter.
     pub fn granule_len(&self) -> usize {
         self.granule_len
     }
 
-    /// How many chunks there are: the stripe's n.
+    /// Number of chunks: the stripe's n.
     pub fn chunk_count(&self) -> usize {
         self.values.len().checked_div(self.granules_per_chunk).unwrap_or(0)
     }

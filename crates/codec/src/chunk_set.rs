@@ -21,7 +21,7 @@ impl ChunkSet {
         (0..n).collect()
     }
 
-    /// Adds an index; true if it was not there before.
+    /// Adds an index. Returns true if it was not in the set.
     ///
     /// # Panics
     /// If the index is 256 or more.
@@ -31,7 +31,7 @@ impl ChunkSet {
         !before
     }
 
-    /// Takes an index out; true if it was there.
+    /// Removes an index. Returns true if it was in the set.
     pub fn remove(&mut self, index: usize) -> bool {
         let before = self.contains(index);
         if before {
@@ -45,7 +45,7 @@ impl ChunkSet {
         index < MAX_CHUNKS && self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// How many indices the set has.
+    /// Number of indices in the set.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -65,7 +65,7 @@ impl ChunkSet {
         ChunkSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// The indices in ascending order.
+    /// Iterates over the indices in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(word, bits)| {
             let mut rest = *bits;

@@ -1,9 +1,9 @@
 //! One type for every linear code: an n×k generator matrix over GF(2^8) whose first k rows are the identity.
 //!
 //! Reed–Solomon, Azure-LRC and replication are constructors of [`Code`] (design.md §4, idea 1). Nothing outside this
-//! crate asks which family a code belongs to; what differs between families is asked as a question of the matrix: is
-//! this set of chunks enough ([`Code::is_sufficient`]), which equation repairs this chunk cheapest
-//! ([`Code::cheapest_repair`]), what do these chunks decode to ([`Code::decode_plan`]).
+//! crate asks which family a code belongs to. Differences between families are questions to the matrix: is this set of
+//! chunks enough ([`Code::is_sufficient`]), which equation repairs this chunk cheapest ([`Code::cheapest_repair`]),
+//! what do these chunks decode to ([`Code::decode_plan`]).
 //!
 //! Chunk indices: 0..k are the data chunks, k..n the parities. For `lrc(k,l,g)` and `wide(k,r,f)` the local parities come
 //! first, then the global ones.
@@ -31,11 +31,11 @@ pub(crate) struct CodeInner {
     pub(crate) k: usize,
     pub(crate) n: usize,
     pub(crate) tolerance: usize,
-    /// The data chunks of each local group; empty for a code without.
+    /// The data chunks of each local group; empty for a code without local groups.
     pub(crate) local_groups: Vec<Range<usize>>,
     /// The parity rows of the generator matrix, (n−k)×k, row by row.
     pub(crate) parity_rows: Vec<u8>,
-    /// The same, prepared for the kernels.
+    /// The parity rows, prepared for the kernels.
     pub(crate) encoder: Coefficients,
 }
 
@@ -59,16 +59,16 @@ impl Code {
         Ok(Code::grouped(spec, &lrc::points(spec)))
     }
 
-    /// ECWide's code: the same, with local groups of r = `locality` data chunks, the last of which may be shorter, and
-    /// f − 1 global parities; any f = `tolerance` lost chunks are decodable.
+    /// ECWide's code: as [`Code::lrc`], but with local groups of r = `locality` data chunks, the last of which may be
+    /// shorter, and f − 1 global parities. Any f = `tolerance` lost chunks are decodable.
     pub fn wide(k: usize, locality: usize, tolerance: usize) -> Result<Code, CodecError> {
         let spec = CodeSpec::Wide { data: k, locality, tolerance };
         spec.check()?;
         Ok(Code::grouped(spec, &lrc::points(spec)))
     }
 
-    /// [`Code::lrc`] with other points y_j of the Cauchy matrix, for the search of good ones: k distinct numbers of at
-    /// most 254 − g. The tolerance is the same for all; which larger losses decode is not.
+    /// [`Code::lrc`] with other points y_j of the Cauchy matrix, for the search for good ones: k distinct numbers of at
+    /// most 254 − g. The tolerance is the same for all points; which larger losses are decodable depends on them.
     pub fn lrc_with_points(k: usize, l: usize, g: usize, points: &[u8]) -> Result<Code, CodecError> {
         let spec = CodeSpec::Lrc { data: k, local: l, global: g };
         spec.check()?;
@@ -83,7 +83,7 @@ impl Code {
         Ok(Code::grouped(spec, points))
     }
 
-    /// The code with the local groups that its name says.
+    /// Builds the code with the local groups of its spec.
     fn grouped(spec: CodeSpec, points: &[u8]) -> Code {
         let groups = spec.local_groups();
         let rows = lrc::parity_rows(points, &groups, spec.tolerance() - 1);
@@ -104,17 +104,17 @@ impl Code {
         Code(Arc::new(CodeInner { spec, k, n, tolerance, local_groups, parity_rows, encoder }))
     }
 
-    /// How many data chunks a stripe has.
+    /// Number of data chunks per stripe.
     pub fn k(&self) -> usize {
         self.0.k
     }
 
-    /// How many chunks a stripe has, parities included.
+    /// Number of chunks per stripe, parities included.
     pub fn n(&self) -> usize {
         self.0.n
     }
 
-    /// n − k.
+    /// Number of parities per stripe, n − k.
     pub fn parity_count(&self) -> usize {
         self.0.n - self.0.k
     }
@@ -126,7 +126,7 @@ impl Code {
     }
 
     /// The data chunks of each local group, in ascending order. The local parity of group i, their XOR, is chunk k + i;
-    /// what comes after the local parities are the global ones. Empty for a code without local groups.
+    /// the global parities follow the local ones. Empty for a code without local groups.
     pub fn local_groups(&self) -> &[Range<usize>] {
         &self.0.local_groups
     }
@@ -140,12 +140,12 @@ impl Code {
         }
     }
 
-    /// What the code was made as. For names only.
+    /// The parameters that the code was made from. For names only.
     pub fn spec(&self) -> CodeSpec {
         self.0.spec
     }
 
-    /// The generator matrix: chunk `chunk` is Σ_j coefficient(chunk, j) · data chunk j.
+    /// Entry of the generator matrix: chunk `chunk` is Σ_j coefficient(chunk, j) · data chunk j.
     ///
     /// # Panics
     /// If `chunk` ≥ n or `data_index` ≥ k.
@@ -173,7 +173,7 @@ impl Code {
         self.tolerance() == self.parity_count()
     }
 
-    /// Rejects indices of n and more, and makes a set of the others.
+    /// Makes a set of indices. Rejects indices of n and more.
     pub(crate) fn chunk_set(&self, indices: &[usize]) -> Result<ChunkSet, CodecError> {
         match indices.iter().find(|index| **index >= self.n()) {
             Some(index) => Err(CodecError::ChunkIndex { index: *index, limit: self.n() }),

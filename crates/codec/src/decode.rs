@@ -1,10 +1,10 @@
 //! Sufficiency and decode plans.
 //!
-//! Let A be the data chunks at hand and U those that are not. An available parity p says
-//! Σ_{j∈U} g_pj d_j = p + Σ_{j∈A} g_pj d_j: only |U| unknowns, however large k is. The rows of the available parities,
-//! restricted to U, are brought into reduced echelon form ([`ParityBasis`]); a wanted chunk can be computed exactly if
-//! its own row restricted to U lies in their span. So a plan for one lost chunk at k = 128 costs a division and 128
-//! products, and chunks that stay unknown do no harm as long as no wanted chunk depends on them.
+//! Let A be the available data chunks and U the others. An available parity p says Σ_{j∈U} g_pj d_j = p + Σ_{j∈A} g_pj
+//! d_j: only |U| unknowns, however large k is. The rows of the available parities, restricted to U, are brought into
+//! reduced echelon form ([`ParityBasis`]); a wanted chunk can be computed exactly if its own row restricted to U lies
+//! in their span. So a plan for one lost chunk at k = 128 costs a division and 128 products, and chunks that stay
+//! unknown do no harm as long as no wanted chunk depends on them.
 
 use crate::chunk_set::ChunkSet;
 use crate::code::Code;
@@ -13,8 +13,8 @@ use crate::error::CodecError;
 use crate::gf256;
 use crate::kernel::{Coefficients, Kernel, Stores};
 
-/// How to compute some chunks from others: a coefficient for each (wanted, source). Depends on indices only, so it can
-/// be cached and applied to every stripe, or range of a stripe, with the same losses.
+/// How to compute some chunks from others: a coefficient for each (wanted, source). A plan depends on indices only, so
+/// it can be cached and applied to every stripe, or range of a stripe, with the same losses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodePlan {
     sources: Vec<usize>,
@@ -23,13 +23,14 @@ pub struct DecodePlan {
 }
 
 impl DecodePlan {
-    /// The chunks the plan reads, ascending: the inputs of [`DecodePlan::apply`], in this order. Chunks that would get
-    /// no coefficient but zero are left out.
+    /// The chunks that the plan reads, ascending: the inputs of [`DecodePlan::apply`], in this order. Chunks whose
+    /// coefficients would all be zero are left out.
     pub fn sources(&self) -> &[usize] {
         &self.sources
     }
 
-    /// The chunks the plan computes, as they were asked for: the outputs of [`DecodePlan::apply`], in this order.
+    /// The chunks that the plan computes, in the order of the request: the outputs of [`DecodePlan::apply`], in this
+    /// order.
     pub fn wanted(&self) -> &[usize] {
         &self.wanted
     }
@@ -42,12 +43,12 @@ impl DecodePlan {
         self.coefficients.get(wanted, source)
     }
 
-    /// Computes the wanted chunks. All inputs and outputs have the same length; ranges of chunks do as well.
+    /// Computes the wanted chunks, or the same range of each. All inputs and outputs have the same length.
     pub fn apply(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), CodecError> {
         self.apply_with(Kernel::best(), Stores::Cached, inputs, outputs)
     }
 
-    /// [`DecodePlan::apply`] on a kernel of the caller's choice, writing the results as told.
+    /// [`DecodePlan::apply`] on a given kernel, with given stores.
     pub fn apply_with(
         &self,
         kernel: &Kernel,
@@ -66,12 +67,12 @@ impl DecodePlan {
 }
 
 impl Code {
-    /// Whether these chunks determine the whole stripe. Indices of n and more count for nothing.
+    /// Whether these chunks determine the whole stripe. Indices of n and more are ignored.
     pub fn is_sufficient(&self, available: &[usize]) -> bool {
         self.is_sufficient_set(&available.iter().copied().filter(|index| *index < self.n()).collect())
     }
 
-    /// The same for a set.
+    /// Whether the chunks of a set determine the whole stripe. Indices of n and more are ignored.
     pub fn is_sufficient_set(&self, available: &ChunkSet) -> bool {
         let available = available.intersection(&ChunkSet::first(self.n()));
         if available.len() < self.k() {
@@ -83,8 +84,8 @@ impl Code {
         }
     }
 
-    /// Whether the chunks `available` determine the chunks `wanted`: each of these is one of them or a combination of them.
-    /// Indices of n and more count for nothing.
+    /// Whether the chunks `available` determine the chunks `wanted`: each of these is available or a combination of
+    /// available chunks. Available indices of n and more are ignored.
     pub fn determines(&self, available: &ChunkSet, wanted: &ChunkSet) -> bool {
         let available = available.intersection(&ChunkSet::first(self.n()));
         let missing = wanted.difference(&available);
@@ -98,8 +99,8 @@ impl Code {
         missing.iter().all(|chunk| chunk < self.n() && basis.express(self, &available, chunk).is_some())
     }
 
-    /// How to compute the chunks `wanted` from the chunks `available`. Data chunks are used first, then parities in
-    /// ascending order, no more of them than needed; a wanted chunk that is available is copied.
+    /// Plans how to compute the chunks `wanted` from the chunks `available`. Data chunks are used first, then parities
+    /// in ascending order, no more of them than needed. A wanted chunk that is available is copied.
     pub fn decode_plan(&self, available: &[usize], wanted: &[usize]) -> Result<DecodePlan, CodecError> {
         let available = self.chunk_set(available)?;
         self.chunk_set(wanted)?;
@@ -133,7 +134,7 @@ impl Code {
 pub(crate) struct ParityBasis {
     /// The data chunks that are not available, ascending.
     unknown: Vec<usize>,
-    /// The parities that were independent of those before them.
+    /// The parities whose rows were independent of those before them.
     chosen: Vec<usize>,
     rows: Vec<BasisRow>,
 }
@@ -142,12 +143,12 @@ struct BasisRow {
     pivot: usize,
     /// Over `unknown`; 1 at the pivot, 0 at the other rows' pivots.
     values: Vec<u8>,
-    /// Which combination of the `chosen` parities the row is.
+    /// The row as a combination of the `chosen` parities.
     combination: Vec<u8>,
 }
 
 impl ParityBasis {
-    /// Takes the available parities in ascending order until they span all unknowns.
+    /// Adds the available parities in ascending order until they span all unknowns.
     pub(crate) fn new(code: &Code, available: &ChunkSet) -> ParityBasis {
         let unknown: Vec<usize> = (0..code.k()).filter(|index| !available.contains(*index)).collect();
         let mut basis = ParityBasis { unknown, chosen: Vec::new(), rows: Vec::new() };
@@ -182,7 +183,7 @@ impl ParityBasis {
         self.rows.push(BasisRow { pivot, values, combination });
     }
 
-    /// Subtracts the basis rows from `values` at their pivots; returns which combination of the chosen parities was
+    /// Subtracts the basis rows from `values` at their pivots. Returns the combination of chosen parities that was
     /// subtracted.
     fn reduce(&self, values: &mut [u8]) -> Vec<u8> {
         let mut combination = vec![0u8; self.chosen.len()];
@@ -196,8 +197,8 @@ impl ParityBasis {
         combination
     }
 
-    /// `chunk` as a combination of available chunks: (source, non-zero coefficient), or None if they do not determine
-    /// it.
+    /// Expresses `chunk` as a combination of available chunks: pairs of a source and its non-zero coefficient. Returns
+    /// `None` if they do not determine it.
     fn express(&self, code: &Code, available: &ChunkSet, chunk: usize) -> Option<Vec<(usize, u8)>> {
         if available.contains(chunk) {
             return Some(vec![(chunk, 1)]);

@@ -6,13 +6,13 @@ use crate::error::CodecError;
 use crate::kernel::{Kernel, Stores};
 
 impl Code {
-    /// Computes the n−k parities from the k data chunks. All chunks have the same length in bytes, any length. What
-    /// the parities held before does not matter.
+    /// Computes the n−k parities from the k data chunks. All chunks have the same length in bytes, any length.
+    /// Overwrites the parities.
     pub fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), CodecError> {
         self.encode_with(Kernel::best(), Stores::Cached, data, parity)
     }
 
-    /// [`Code::encode`] on a kernel of the caller's choice, writing the parities as told.
+    /// [`Code::encode`] on a given kernel, with given stores.
     pub fn encode_with(
         &self,
         kernel: &Kernel,
@@ -48,7 +48,7 @@ impl Code {
         Ok(checksums)
     }
 
-    /// The common length of k data chunks and n−k parities.
+    /// Checks the shape of k data chunks and n−k parities, and returns their common length.
     fn check_stripe(&self, data: &[&[u8]], parity: &[&mut [u8]]) -> Result<usize, CodecError> {
         check_count("data", self.k(), data.len())?;
         check_count("parity", self.parity_count(), parity.len())?;

@@ -1,4 +1,4 @@
-//! What can go wrong in the codec: wrong parameters, wrong shapes, and too few chunks.
+//! Errors of the codec: wrong parameters, wrong shapes, and too few chunks.
 
 use thiserror::Error;
 
@@ -7,30 +7,30 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A constructor was given parameters for which no code exists here.
+    /// No code exists here for the parameters of a constructor.
     #[error("{code} is not a code this store can make: {reason}")]
     Parameters {
-        /// The code as it was asked for, e.g. `lrc(7,2,2)`.
+        /// The requested code, e.g. `lrc(7,2,2)`.
         code: String,
-        /// Which condition does not hold, and what would.
+        /// The condition that is violated, and what would satisfy it.
         reason: String,
     },
-    /// A string is not the name of a code.
+    /// A string does not name a code.
     #[error("`{text}` does not name a code: {reason}; write rs(4,2), lrc(6,2,2), replica(3) or none")]
     Syntax {
-        /// What was given.
+        /// The string.
         text: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The caller handed over another number of chunks than the code or plan works on.
+    /// The number of chunks is not the one that the code or plan works on.
     #[error("{what}: {expected} chunks expected, {actual} given")]
     ChunkCount {
-        /// Which argument.
+        /// The argument.
         what: &'static str,
-        /// How many it must have.
+        /// The number that it must have.
         expected: usize,
-        /// How many it had.
+        /// The number that it had.
         actual: usize,
     },
     /// The chunks of one call must all have the same length in bytes.
@@ -44,7 +44,7 @@ pub enum CodecError {
     /// A chunk index is outside the stripe.
     #[error("chunk index {index} is outside 0..{limit}")]
     ChunkIndex {
-        /// The index.
+        /// The index that is outside.
         index: usize,
         /// One more than the greatest index allowed there.
         limit: usize,
@@ -52,17 +52,17 @@ pub enum CodecError {
     /// The available chunks do not determine a wanted chunk.
     #[error("{code}: chunk {wanted} cannot be computed from the {available} chunks available")]
     Insufficient {
-        /// The code's name.
+        /// The name of the code.
         code: String,
         /// The first wanted chunk that cannot be computed.
         wanted: usize,
-        /// How many distinct chunks were available.
+        /// Number of distinct chunks that were available.
         available: usize,
     },
     /// A cost is negative or not a number.
     #[error("the cost of chunk {index} is not a non-negative number")]
     Cost {
-        /// Whose cost.
+        /// The chunk with this cost.
         index: usize,
     },
 }

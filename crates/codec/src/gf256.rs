@@ -1,8 +1,8 @@
 //! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D) and generator 2.
 //!
-//! The same field as ISA-L and klauspost/reedsolomon. Everything here is table-based and slow: it is what matrices
-//! are computed with, and the reference against which the kernels ([`crate::Kernel`]) are tested. Chunk bytes go
-//! through the kernels only.
+//! The same field as ISA-L and klauspost/reedsolomon. Everything here is table-based and slow: it computes matrices,
+//! and is the reference against which the kernels ([`crate::Kernel`]) are tested. Chunk bytes go through the kernels
+//! only.
 
 /// The field's reduction polynomial, x^8 + x^4 + x^3 + x^2 + 1.
 pub const POLYNOMIAL: u16 = 0x11D;
@@ -34,7 +34,7 @@ const fn build_tables() -> ([u8; 512], [u8; 256]) {
     (exp, log)
 }
 
-/// The product of two field elements.
+/// Multiplies two field elements.
 #[inline]
 pub fn mul(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
@@ -43,7 +43,7 @@ pub fn mul(a: u8, b: u8) -> u8 {
     EXP[LOG[a as usize] as usize + LOG[b as usize] as usize]
 }
 
-/// The product by shifts and additions, for tables that are computed at compile time.
+/// Multiplies two field elements by shifts and additions, for tables that are computed at compile time.
 pub const fn mul_const(a: u8, b: u8) -> u8 {
     let mut product = 0u16;
     let mut bit = 0;
@@ -63,7 +63,7 @@ pub const fn mul_const(a: u8, b: u8) -> u8 {
     product as u8
 }
 
-/// The multiplicative inverse.
+/// Returns the multiplicative inverse.
 ///
 /// # Panics
 /// If `a` is zero, which has none.
@@ -73,7 +73,7 @@ pub fn inv(a: u8) -> u8 {
     EXP[255 - LOG[a as usize] as usize]
 }
 
-/// The quotient `a / b`.
+/// Returns the quotient `a / b`.
 ///
 /// # Panics
 /// If `b` is zero.
@@ -82,7 +82,7 @@ pub fn div(a: u8, b: u8) -> u8 {
     mul(a, inv(b))
 }
 
-/// The reference for [`crate::accumulate`]: `dst ^= coefficient · src`, byte by byte.
+/// Reference for [`crate::accumulate`]: `dst ^= coefficient · src`, byte by byte.
 ///
 /// # Panics
 /// If the lengths differ.

@@ -1,17 +1,17 @@
 //! Linear erasure codes over GF(2^8).
 //!
-//! A [`Code`] is a generator matrix: Reed–Solomon, Azure-LRC and replication are constructors of one type (design.md §4,
-//! idea 1). A stripe is n chunks of equal length, of which the first k are the data and each of the others is a linear
+//! A [`Code`] is a generator matrix: Reed–Solomon, Azure-LRC and replication are constructors of one type (design.md
+//! §4, idea 1). A stripe is n chunks of equal length. The first k are the data, and each of the others is a linear
 //! combination of them, byte by byte. This crate encodes ([`Code::encode`], [`Code::encode_and_checksum`]), decodes
-//! ([`Code::decode_plan`]), says which further losses a part of a stripe bears ([`Code::survives`]), finds repair equations ([`Code::cheapest_repair`]), evaluates them piecewise
-//! ([`accumulate`]) and computes checksums ([`crc32c`]), those of parities that are not there yet included
-//! ([`predict_checksum`]).
+//! ([`Code::decode_plan`]), says which further losses a part of a stripe survives ([`Code::survives`]), finds repair
+//! equations ([`Code::cheapest_repair`]), evaluates them piecewise ([`accumulate`]) and computes checksums
+//! ([`crc32c`]), including those of parities that do not exist yet ([`predict_checksum`]).
 //!
-//! The bytes go through kernels written with `std::arch` ([`Kernel`]), chosen once per process for the processor at
-//! hand.
+//! The bytes go through kernels written with `std::arch` ([`Kernel`]). The best one for the processor is chosen once
+//! per process.
 //!
-//! What it does not do: no I/O, no clock, no threads, no randomness, no async. Every function is a function of its
-//! arguments. It does not cut objects into chunks or pad them; all chunks of one call have the same length, any length.
+//! This crate has no I/O, no clock, no threads, no randomness and no async. Every function depends on its arguments
+//! alone. It does not cut objects into chunks or pad them; all chunks of one call have the same length, any length.
 //!
 //! ```
 //! use striate_codec::Code;

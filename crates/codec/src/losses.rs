@@ -1,24 +1,24 @@
-//! Which further losses a part of a stripe bears.
+//! Which further losses a part of a stripe survives.
 //!
-//! After losing any s of the chunks H, the rest must still determine the stripe. For an MDS code that is a count:
-//! |H| ≥ k + s. For other codes it depends on which chunks H are: an LRC that has lost a whole local group decodes with
-//! fewer chunks than one that has lost two chunks of each. So the subsets of s chunks are tried one by one, with
-//! [`Code::is_sufficient_set`], except where a bound answers:
+//! After losing any s of the chunks H, the rest must still determine the stripe. For an MDS code that is a count: |H| ≥
+//! k + s. For other codes it depends on which chunks H are: lrc(12,3,2) cannot decode after losing the four data chunks
+//! of a group, but decodes after losing one of each group and a global parity. So the subsets of s chunks are tried one
+//! by one with [`Code::is_sufficient_set`], unless a bound decides:
 //! - fewer than k + s chunks never suffice;
 //! - n − |H| + s ≤ [`Code::tolerance`] losses are always decodable.
 
 use crate::chunk_set::ChunkSet;
 use crate::code::Code;
 
-/// Subsets that are tried at most; a few milliseconds for the widest codes that users take writes with.
+/// Maximum number of subsets to try: a few milliseconds for the widest codes that serve writes.
 const MOST_SUBSETS: usize = 20_000;
 
 impl Code {
-    /// Whether the chunks `held` determine the whole stripe after *any* `losses` of them are lost, `losses` = 0: as
-    /// they are. Indices of n and more count for nothing.
+    /// Whether the chunks `held` determine the whole stripe after the loss of *any* `losses` of them; with `losses` =
+    /// 0, whether they determine it now. Indices of n and more are ignored.
     ///
-    /// The answer is exact where it is yes. It is no, too, where more than 20,000 subsets would have to be tried: of
-    /// the codes with up to 20 chunks none has so many.
+    /// A yes is exact. The result is also no if more than 20,000 subsets would have to be tried. No code with up to 20
+    /// chunks needs that many.
     pub fn survives(&self, held: &ChunkSet, losses: usize) -> bool {
         let held = held.intersection(&ChunkSet::first(self.n()));
         if held.len() < self.k().saturating_add(losses) {
@@ -34,7 +34,7 @@ impl Code {
         self.survives_each(held, &chunks, losses)
     }
 
-    /// Whether `held` without any `losses` of `candidates` is sufficient.
+    /// Whether `held` is sufficient without any `losses` of `candidates`.
     fn survives_each(&self, held: ChunkSet, candidates: &[usize], losses: usize) -> bool {
         if losses == 0 {
             return self.is_sufficient_set(&held);
@@ -47,9 +47,9 @@ impl Code {
     }
 }
 
-/// How many subsets of `size` elements a set of `of` has; [`usize::MAX`] where that does not fit.
+/// Number of subsets of `size` elements of a set of `of`; [`usize::MAX`] on overflow.
 fn subsets(of: usize, size: usize) -> usize {
-    // After i factors the product is the number of subsets of i elements, so that the division leaves no rest.
+    // After i factors the product is the number of subsets of i elements, so the division leaves no remainder.
     let times = |count: usize, i: usize| count.checked_mul(of - i).map(|product| product / (i + 1));
     (0..size.min(of - size)).try_fold(1, times).unwrap_or(usize::MAX)
 }
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Every subset of the n chunks is a bit mask here: nothing is shared with what is tested.
+    /// Represents subsets of the n chunks as bit masks, and shares no code with the tested function.
     fn survives_by_brute_force(code: &Code, held: u32, losses: u32) -> bool {
         let lost_sets = (0..1u32 << code.n()).filter(|lost| lost & !held == 0 && lost.count_ones() == losses);
         let decodes = |left: u32| {
@@ -94,7 +94,7 @@ mod tests {
     proptest! {
         #[test]
         fn surviving_is_what_trying_every_loss_says(code in codes(), missing: u32, fewer: u32, losses in 0u32..4) {
-            // Few missing chunks are the interesting ones.
+            // Sets with few missing chunks are the interesting ones.
             let held = !(missing & fewer) & ((1 << code.n()) - 1);
             let set: ChunkSet = (0..code.n()).filter(|chunk| held >> chunk & 1 == 1).collect();
             prop_assert_eq!(

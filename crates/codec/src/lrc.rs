@@ -1,12 +1,12 @@
-//! Azure's local reconstruction codes (Huang et al., ATC'12), as SoCC'17 and ECWide use them.
+//! Azure's local reconstruction codes (Huang et al., ATC'12), as used by SoCC'17 and ECWide.
 //!
 //! # Construction
 //! Take the parity rows of rs(k, g+1): row 0 is all ones, and every square submatrix of the g+1 rows is invertible. Split
 //! row 0 into l local parities, each the XOR of one group of data chunks; rows 1..=g are the global parities. (This is
 //! how Pyramid codes, Huang et al. 2007, are made from an MDS code.)
 //!
-//! The groups are consecutive. Those of lrc(k, l, g) have k/l data chunks each; those of wide(k, r, f) have r, the last
-//! one what is left, and g = f − 1. Nothing below depends on the sizes of the groups.
+//! The groups are consecutive. Those of lrc(k, l, g) have k/l data chunks each. Those of wide(k, r, f) have r, the last
+//! one the remainder, and g = f − 1. Nothing below depends on the sizes of the groups.
 //!
 //! # Why any g+1 losses decode
 //! Let e data chunks be lost with t local and s global parities, e + t + s ≤ g + 1.
@@ -14,10 +14,10 @@
 //!   submatrix on the lost columns is invertible.
 //! - t ≥ 1: g − s ≥ e + t − 1 ≥ e global rows are at hand: the same.
 //!
-//! So everything rests on the minors of that (g+1)×k matrix. The tests check *all* of them for every accepted
-//! parameter set (the rows of a smaller k are a prefix of those of a larger one), and check the erasures themselves,
-//! one by one, for every accepted set of at most 20 chunks. [`MAX_K`] is where that stays affordable; larger sets would
-//! be as correct by Cauchy's determinant, but are not accepted untested.
+//! So everything rests on the minors of that (g+1)×k matrix. The tests check *all* of them for every accepted parameter
+//! set (the rows of a smaller k are a prefix of those of a larger one). They also check the erasures themselves, one by
+//! one, for every accepted set of at most 20 chunks. [`MAX_K`] is the limit up to which that is affordable. Larger sets
+//! would be correct too, by Cauchy's determinant, but are not accepted untested.
 //!
 //! # Maximal recoverability
 //! A code is maximally recoverable if it decodes every loss that some code with the same groups could: at most one loss
@@ -34,10 +34,10 @@ use crate::code::{Code, natural_points, scaled_cauchy_rows};
 use crate::lrc_points::SEEDS;
 use crate::spec::CodeSpec;
 
-/// The largest k accepted for g = 1, 2, …: so many that all minors can be tested.
+/// The largest k accepted for g = 1, 2, …: the limit up to which all minors can be tested.
 pub const MAX_K: [usize; 8] = [254, 253, 252, 128, 64, 48, 36, 32];
 
-/// Why lrc(k, l, g) is not accepted, if it is not.
+/// Checks lrc(k, l, g), and says why it is not accepted.
 pub(crate) fn check_parameters(k: usize, l: usize, g: usize) -> Result<(), String> {
     if l == 0 {
         return Err("without local groups it is rs(k,r): use that".to_string());
@@ -51,7 +51,7 @@ pub(crate) fn check_parameters(k: usize, l: usize, g: usize) -> Result<(), Strin
     check_globals(k, g)
 }
 
-/// Why no LRC with k data chunks and g global parities is accepted, whatever its groups.
+/// Checks the parameters of any LRC with k data chunks and g global parities, and says why they are not accepted.
 pub(crate) fn check_globals(k: usize, g: usize) -> Result<(), String> {
     if g == 0 {
         return Err("at least one global parity is needed".to_string());
@@ -65,10 +65,10 @@ pub(crate) fn check_globals(k: usize, g: usize) -> Result<(), String> {
     }
 }
 
-/// The largest n for which points are chosen for maximal recoverability, and for which everything is tested one by one.
+/// The largest n for which points are chosen for maximal recoverability, and all losses are tested one by one.
 pub const SMALL_N: usize = 20;
 
-/// The points of the columns: 0, 1, …, k−1, or for small codes with equal groups those that the search found.
+/// The points of the columns: 0, 1, …, k−1, or for small codes with equal groups the result of the search.
 pub(crate) fn points(spec: CodeSpec) -> Vec<u8> {
     let (k, groups, g) = (spec.data_count(), spec.local_groups(), spec.tolerance() - 1);
     let l = groups.len();
@@ -83,7 +83,7 @@ pub(crate) fn points(spec: CodeSpec) -> Vec<u8> {
     }
 }
 
-/// k distinct points of at most 254 − g, shuffled by [`SplitMix64`] from a seed.
+/// Returns k distinct points of at most 254 − g, shuffled by [`SplitMix64`] from a seed.
 pub fn seeded_points(k: usize, g: usize, seed: u64) -> Vec<u8> {
     let mut points = natural_points(255 - g);
     let mut random = SplitMix64::new(seed);
@@ -95,7 +95,7 @@ pub fn seeded_points(k: usize, g: usize, seed: u64) -> Vec<u8> {
     points
 }
 
-/// The parity rows, one for each of the groups and then `g` global ones, row by row.
+/// Returns the parity rows, one per group and then `g` global ones, row by row.
 pub(crate) fn parity_rows(points: &[u8], groups: &[Range<usize>], g: usize) -> Vec<u8> {
     let k = points.len();
     let mut rows = vec![0u8; groups.len() * k];
@@ -106,38 +106,38 @@ pub(crate) fn parity_rows(points: &[u8], groups: &[Range<usize>], g: usize) -> V
     rows
 }
 
-/// How much of what any code with these groups could decode, this code decodes.
+/// The share of the losses decodable by some code with these groups that this code decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recoverability {
     /// Losses of l + g chunks that a maximally recoverable code decodes.
     pub possible: u64,
-    /// How many of them this code decodes.
+    /// Losses among them that this code decodes.
     pub decoded: u64,
 }
 
 impl Recoverability {
-    /// True if nothing that could be decoded fails.
+    /// True if this code decodes all possible losses.
     pub fn is_maximal(&self) -> bool {
         self.possible == self.decoded
     }
 
-    /// decoded / possible.
+    /// The share decoded / possible.
     pub fn fraction(&self) -> f64 {
         self.decoded as f64 / self.possible as f64
     }
 }
 
-/// Counts over every loss of exactly l + g chunks of a code with l local groups and g global parities. (A smaller loss
-/// that could be decoded is part of a larger one that could, so these decide.) Cost: one rank per loss; meant for at most
-/// some 20 chunks.
+/// Counts over every loss of exactly l + g chunks of a code with l local groups and g global parities. (Every smaller
+/// decodable loss is part of a larger decodable one, so these decide.) Costs one rank per loss; meant for at most some
+/// 20 chunks.
 pub fn recoverability(code: &Code) -> Recoverability {
     let mut counts = Recoverability { possible: 0, decoded: 0 };
     for_each_subset(code.n(), code.parity_count(), &mut |lost| counts.count(code, lost));
     counts
 }
 
-/// The same over `samples` random losses of l + g chunks: half of them anywhere, half of them one in each group and g
-/// more anywhere, most of which could be decoded.
+/// Counts over `samples` random losses of l + g chunks. Half of them are anywhere. The other half are one in each group
+/// and g more anywhere, most of which are decodable.
 pub fn sampled_recoverability(code: &Code, samples: u64, seed: u64) -> Recoverability {
     let mut counts = Recoverability { possible: 0, decoded: 0 };
     let (k, n) = (code.k(), code.n());
@@ -184,7 +184,7 @@ impl Recoverability {
     }
 }
 
-/// A number below a small `limit`. The points of codes depend on it: it must never change.
+/// Returns a number below a small `limit`. The points of codes depend on it: it must never change.
 fn below(random: &mut SplitMix64, limit: usize) -> usize {
     (random.next() % limit as u64) as usize
 }

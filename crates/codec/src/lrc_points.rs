@@ -1,6 +1,6 @@
-//! Seeds of column points for LRCs of at most 20 chunks, found by `examples/search_lrc_points.rs`. Sets that are not here
-//! are maximally recoverable with the points 0, 1, …, k−1. Beside each: how many of the losses of l + g chunks that any
-//! code with such groups could decode this one does.
+//! Seeds of column points for LRCs of at most 20 chunks, found by `examples/search_lrc_points.rs`. Sets that are not
+//! listed are maximally recoverable with the points 0, 1, …, k−1. The comment on each row says how many of the losses
+//! of l + g chunks that some code with such groups could decode this code decodes.
 
 /// (k, l, g, seed for [`crate::lrc::seeded_points`]), ascending.
 pub(crate) static SEEDS: [(u8, u8, u8, u16); 64] = [

@@ -1,12 +1,12 @@
 //! Sums of coefficient · chunk that may be evaluated in pieces, in any order and grouping.
 //!
 //! Addition in GF(2^8) is XOR: associative, commutative, exact. A repair equation Σ c_i · chunk_i can therefore be
-//! split over racks or sites, each adding what it has, and the partial sums added on the way (design.md §4, idea 2;
-//! ECWide §4.1). Also used slice by slice: a sum over a range of the chunks is that range of the sum.
+//! split over racks or sites, each adding up its own terms, and the partial sums are added on the way (design.md §4,
+//! idea 2; ECWide §4.1). It also works slice by slice: a sum over a range of the chunks is that range of the sum.
 
 use crate::kernel::{Coefficients, Kernel};
 
-/// `dst ^= coefficient · src`.
+/// Adds a multiple of a chunk: `dst ^= coefficient · src`.
 ///
 /// # Panics
 /// If the lengths differ.

@@ -1,4 +1,4 @@
-//! The checksum of a parity, known before the parity is: from eight checksums of each data chunk.
+//! Checksums of parities that do not exist yet, predicted from eight checksums of each data chunk.
 //!
 //! CRC-32C is affine over XOR: crc(a + b) = crc(a) + crc(b) + crc(0), where 0 is as many zero bytes. And multiplication in
 //! GF(2^8) is linear over the bits of the coefficient: αD is the sum of 2^b·D over the bits b of α. Hence
@@ -7,9 +7,9 @@
 //! crc(Σ αⱼDⱼ) = crc(0) + Σⱼ Σ_{b ∈ αⱼ} (crc(2^b·Dⱼ) + crc(0))
 //! ```
 //!
-//! A site computes the eight checksums crc(2^b·D) of a chunk in one local pass ([`MultipleChecksums::of`]) and reports 32
-//! bytes; whoever has those of all data chunks knows the checksum of every parity, of every partial sum, and of what
-//! an update makes of them ([`predict_checksum`], [`ChecksumChange`]). With the chunks at hand one product of each suffices
+//! A site computes the eight checksums crc(2^b·D) of a chunk in one local pass ([`MultipleChecksums::of`]) and reports
+//! 32 bytes. From those of all data chunks follow the checksum of every parity, of every partial sum, and those after
+//! an update ([`predict_checksum`], [`ChecksumChange`]). With the chunks at hand, one product of each suffices
 //! ([`SumChecksum`]).
 
 use crate::checksum::{crc32c, crc32c_append, crc32c_combine};
@@ -18,10 +18,10 @@ use crate::error::CodecError;
 use crate::kernel::{Coefficients, Kernel, Stores};
 use crate::partial_sum::accumulate;
 
-/// How many bytes are multiplied at a time: the seven products stay in the L1 cache until their checksums are taken.
+/// Bytes that are multiplied at a time: the seven products stay in the L1 cache until their checksums are taken.
 const SLICE_BYTES: usize = 4096;
 
-/// The same where there is one product: both stay in the cache.
+/// Bytes that are multiplied at a time for a single product: part and product stay in the cache.
 const PRODUCT_BYTES: usize = 32 << 10;
 
 /// The factors whose products are computed: 2^1 to 2^7.
@@ -32,26 +32,26 @@ const FACTORS: [u8; 7] = [2, 4, 8, 16, 32, 64, 128];
 pub struct MultipleChecksums(pub [u32; 8]);
 
 impl MultipleChecksums {
-    /// Those of a chunk, in one pass over it.
+    /// Computes the checksums of a chunk in one pass over it.
     pub fn of(chunk: &[u8]) -> MultipleChecksums {
         let mut checksums = ChecksumMultiples::default();
         checksums.append(chunk);
         checksums.finish()
     }
 
-    /// Those of `len` zero bytes.
+    /// Returns the checksums of `len` zero bytes.
     pub fn of_zeros(len: u64) -> MultipleChecksums {
         MultipleChecksums([crc32c_of_zeros(len); 8])
     }
 
-    /// Those of the chunk with `count` zero bytes behind it.
+    /// Returns the checksums of the chunk followed by `count` zero bytes.
     pub fn followed_by_zeros(self, count: u64) -> MultipleChecksums {
         let of_zeros = crc32c_of_zeros(count);
         MultipleChecksums(self.0.map(|checksum| crc32c_combine(checksum, of_zeros, count)))
     }
 }
 
-/// The same of a chunk that comes in pieces.
+/// Computes [`MultipleChecksums`] of a chunk that arrives in pieces.
 #[derive(Debug, Clone)]
 pub struct ChecksumMultiples {
     so_far: [u32; 8],
@@ -60,7 +60,7 @@ pub struct ChecksumMultiples {
 }
 
 impl Default for ChecksumMultiples {
-    /// Of no bytes so far.
+    /// The checksums of no bytes.
     fn default() -> ChecksumMultiples {
         ChecksumMultiples {
             so_far: [0; 8],
@@ -71,7 +71,7 @@ impl Default for ChecksumMultiples {
 }
 
 impl ChecksumMultiples {
-    /// Takes the next bytes of the chunk, any number.
+    /// Adds the next bytes of the chunk, any number.
     pub fn append(&mut self, bytes: &[u8]) {
         let [of_bytes, of_products @ ..] = &mut self.so_far;
         for slice in bytes.chunks(SLICE_BYTES) {
@@ -86,14 +86,14 @@ impl ChecksumMultiples {
         }
     }
 
-    /// The checksums of all bytes taken.
+    /// Returns the checksums of all bytes added.
     pub fn finish(self) -> MultipleChecksums {
         MultipleChecksums(self.so_far)
     }
 }
 
-/// The CRC-32C of Σ coefficient · chunk: `row` are the coefficients, such as [`crate::Code::row`] of a parity, and `of` the
-/// checksums of the chunks, each of `len` bytes.
+/// Predicts the CRC-32C of Σ coefficient · chunk. `row` holds the coefficients, such as [`crate::Code::row`] of a
+/// parity, and `of` the checksums of the chunks, each of `len` bytes.
 ///
 /// # Errors
 /// [`CodecError::ChunkCount`] if there are not as many checksums as coefficients.
@@ -104,8 +104,8 @@ pub fn predict_checksum(row: &[u8], of: &[MultipleChecksums], len: u64) -> Resul
     Ok(terms.fold(of_zeros, |sum, term| sum ^ term))
 }
 
-/// The CRC-32C of a sum Σ coefficient · chunk, of chunks of one length that come one after the other: without the sum itself, and with
-/// one product for each chunk.
+/// Computes the CRC-32C of a sum Σ coefficient · chunk of chunks of one length that arrive one after the other, without
+/// the sum itself and with one product per chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct SumChecksum {
     sum: u32,
@@ -113,7 +113,7 @@ pub struct SumChecksum {
 }
 
 impl SumChecksum {
-    /// Of no chunks: of `len` zeros, as many as each chunk has bytes.
+    /// The checksum of an empty sum: `len` zeros, the length of each chunk in bytes.
     pub fn new(len: u64) -> SumChecksum {
         let of_zeros = crc32c_of_zeros(len);
         SumChecksum { sum: of_zeros, of_zeros }
@@ -129,7 +129,7 @@ impl SumChecksum {
         self.sum ^= of_product ^ self.of_zeros;
     }
 
-    /// The checksum.
+    /// Returns the checksum.
     pub fn get(self) -> u32 {
         self.sum
     }
@@ -144,39 +144,40 @@ fn checksum_of_product(coefficient: u8, chunk: &[u8]) -> u32 {
     })
 }
 
-/// What replacing ranges of a chunk does to checksums: its own, and those of sums that it is a term of. It follows from the old and
-/// the new bytes of the ranges; nobody need read the rest.
+/// How replacing ranges of a chunk changes checksums: its own, and those of sums that contain it as a term. The change
+/// follows from the old and the new bytes of the ranges; the rest need not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChecksumChange([u32; 8]);
 
 impl ChecksumChange {
-    /// Takes a range into account, of which `old` and `new` are the products' checksums before and after, with `behind` bytes behind it.
-    /// Ranges must not overlap.
+    /// Adds the change of a range. `old` and `new` are the checksums of its products before and after, and `behind` is
+    /// the number of bytes behind it. Ranges must not overlap.
     pub fn replace(&mut self, old: &MultipleChecksums, new: &MultipleChecksums, behind: u64) {
         for (change, (old, new)) in self.0.iter_mut().zip(old.0.iter().zip(&new.0)) {
-            // What lies before the range cancels, and what lies behind it shifts.
+            // The bytes before the range cancel, and those behind it shift.
             *change ^= crc32c_combine(old ^ new, 0, behind);
         }
     }
 
-    /// The same of the chunk with `count` zero bytes behind it.
+    /// Returns the change of the chunk followed by `count` zero bytes.
     pub fn followed_by_zeros(self, count: u64) -> ChecksumChange {
         ChecksumChange(self.0.map(|change| crc32c_combine(change, 0, count)))
     }
 
-    /// What the checksum `of_sum` becomes, of a sum in which the chunk has this coefficient; with 1 also that of the chunk itself.
+    /// Returns the new checksum of a sum with checksum `of_sum`, in which the chunk has this coefficient. With 1, also
+    /// that of the chunk itself.
     pub fn apply(&self, of_sum: u32, coefficient: u8) -> u32 {
         of_sum ^ linear_checksum(coefficient, &MultipleChecksums(self.0), 0)
     }
 }
 
-/// Σ (crc(2^b·D) + crc(0)) over the bits b of `coefficient`: what the term adds to the checksum of a sum.
+/// Σ (crc(2^b·D) + crc(0)) over the bits b of `coefficient`: the term's contribution to the checksum of a sum.
 fn linear_checksum(coefficient: u8, of: &MultipleChecksums, of_zeros: u32) -> u32 {
     let bits = of.0.iter().enumerate().filter(|(bit, _)| coefficient >> bit & 1 == 1);
     bits.fold(0, |sum, (_, checksum)| sum ^ checksum ^ of_zeros)
 }
 
-/// The CRC-32C of `len` zero bytes: they only shift the register, which begins as all ones and is inverted at the end.
+/// The CRC-32C of `len` zero bytes: they only shift the register, which starts as all ones and is inverted at the end.
 fn crc32c_of_zeros(len: u64) -> u32 {
     crc32c_combine(u32::MAX, u32::MAX, len)
 }
@@ -244,7 +245,8 @@ mod tests {
     }
 
     proptest! {
-        /// Ranges of a chunk are replaced that is shorter than the sum; its own checksum and the sum's follow from the ranges.
+        /// Replaces ranges of a chunk that is shorter than the sum. The new checksums of both follow from the ranges
+        /// alone.
         #[test]
         fn what_replaced_ranges_do_to_checksums_follows_from_them_alone(
             len in 1usize..20_000, more in 0usize..300, cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
@@ -272,7 +274,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Encode, predict all parities; change a chunk, predict them from the old and the new one alone.
+        /// Encodes and predicts all parities; then changes a chunk and predicts them from the old and the new chunk
+        /// alone.
         #[test]
         fn the_checksums_of_all_parities_are_predicted_before_and_after_an_update(
             name in prop::sample::select(vec!["wide(128,27,4)", "rs(128,8)", "lrc(6,2,2)", "rs(1,2)", "wide(7,3,3)"]),

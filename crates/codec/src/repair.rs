@@ -21,16 +21,16 @@ use crate::kernel::{Coefficients, Kernel, Stores};
 /// `lost = Σ coefficient · source`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepairEquation {
-    /// The chunk that the equation gives.
+    /// The chunk that the equation computes.
     pub lost: usize,
-    /// (chunk index, non-zero coefficient), ascending by index.
+    /// Pairs (chunk index, non-zero coefficient), ascending by index.
     pub sources: Vec<(usize, u8)>,
     /// The sum of the sources' costs.
     pub cost: f64,
 }
 
 impl RepairEquation {
-    /// Evaluates the equation. `inputs` are the sources' bytes in the order of `sources`.
+    /// Evaluates the equation. `inputs` are the sources' bytes, in the order of `sources`.
     pub fn apply(&self, inputs: &[&[u8]], output: &mut [u8]) -> Result<(), CodecError> {
         check_count("sources", self.sources.len(), inputs.len())?;
         check_lengths(output.len(), inputs.iter().map(|input| input.len()))?;
@@ -51,8 +51,8 @@ impl RepairEquation {
 }
 
 impl Code {
-    /// The cheapest equation for chunk `lost`. `costs` has one entry for each of the n chunks, in any unit; None is a
-    /// chunk that cannot be read. The entry of `lost` itself is ignored.
+    /// Returns the cheapest equation for chunk `lost`. `costs` has one entry for each of the n chunks, in any unit;
+    /// `None` marks a chunk that cannot be read. The entry of `lost` itself is ignored.
     pub fn cheapest_repair(&self, lost: usize, costs: &[Option<f64>]) -> Result<RepairEquation, CodecError> {
         check_count("costs", self.n(), costs.len())?;
         if lost >= self.n() {
@@ -76,14 +76,14 @@ impl Code {
         })
     }
 
-    /// The equation over the first k independent chunks in order of cost. Optimal for MDS codes.
+    /// Returns the equation over the first k independent chunks in order of cost. Optimal for MDS codes.
     fn repair_from_cheapest(
         &self,
         lost: usize,
         costs: &[Option<f64>],
         mut candidates: Vec<usize>,
     ) -> Option<RepairEquation> {
-        // The sort is stable: of equally cheap chunks the data come first.
+        // The sort is stable: among equally cheap chunks, data come first.
         candidates.sort_by(|a, b| costs[*a].partial_cmp(&costs[*b]).expect("costs are numbers"));
         let mut chosen = ChunkSet::EMPTY;
         if self.is_mds() {
@@ -153,12 +153,12 @@ struct LrcSearch<'a> {
 }
 
 impl LrcSearch<'_> {
-    /// What it costs to have chunk `index` in the equation; None if it cannot be there.
+    /// The cost of using chunk `index` in the equation; `None` if it cannot be read.
     fn cost(&self, index: usize) -> Option<f64> {
         if index == self.lost { Some(0.0) } else { self.costs[index] }
     }
 
-    /// The XOR of the lost chunk's own group, if it has one and all of the group can be read.
+    /// The XOR of the lost chunk's own group, if it has one and the rest of the group can be read.
     fn local(&self) -> Option<RepairEquation> {
         let local = self.code.local_group_of(self.lost)?;
         let members = self.code.local_groups()[local].clone().chain([self.code.k() + local]);
@@ -169,8 +169,9 @@ impl LrcSearch<'_> {
         Some(RepairEquation::new(self.lost, sources?, self.costs))
     }
 
-    /// No equation with a global parity costs less than this. Within a group its coefficients are a combination of g
-    /// rows and a row of ones of the matrix all of whose minors are non-zero, so at most g of them vanish.
+    /// A lower bound on the cost of any equation with a global parity. Within a group its coefficients are a
+    /// combination of g rows and a row of ones of the matrix all of whose minors are non-zero, so at most g of them
+    /// vanish.
     fn least_global_cost(&self, g: usize) -> f64 {
         let cost = |index: usize| self.cost(index).unwrap_or(f64::INFINITY);
         let (n, groups) = (self.code.n(), self.code.local_groups());
@@ -183,7 +184,8 @@ impl LrcSearch<'_> {
         cheapest_global + groups.sum::<f64>()
     }
 
-    /// The cheapest equation in which the global equations have these factors b_i, at least one not zero.
+    /// Returns the cheapest equation in which the global equations have these factors b_i, at least one of them not
+    /// zero.
     fn with_global_factors(&self, factors: &[u8]) -> Option<RepairEquation> {
         let (k, groups) = (self.code.k(), self.code.local_groups());
         // word[i] is the dual code word's coefficient of chunk i.
@@ -210,13 +212,13 @@ impl LrcSearch<'_> {
         Some(RepairEquation::new(self.lost, sources, self.costs))
     }
 
-    /// The factor a_j that makes group `local` cheapest when its data coefficients are those of `word` plus a_j. A
-    /// factor that would take the lost chunk out of the equation is not allowed. None if every factor leaves a chunk
-    /// in that cannot be read.
+    /// Returns the factor a_j that makes group `local` cheapest when its data coefficients are those of `word` plus
+    /// a_j. A factor that removes the lost chunk from the equation is not allowed. Returns `None` if every factor keeps
+    /// a chunk that cannot be read.
     fn best_local_factor(&self, local: usize, word: &[u8]) -> Option<u8> {
         let parity = self.code.k() + local;
         let group = self.code.local_groups()[local].clone();
-        // What cancelling with each factor saves: cost, and chunks that cannot be read.
+        // Savings by the chunks that each factor cancels: unreadable chunks, and cost.
         let mut saved = [(0usize, 0.0f64); 256];
         let mut unreadable = 0;
         for chunk in group.clone() {
@@ -251,15 +253,15 @@ impl LrcSearch<'_> {
     }
 }
 
-/// Rows of length k, kept in echelon form to tell whether another is independent of them.
+/// Rows of length k in echelon form, to decide whether another row is independent of them.
 #[derive(Default)]
 struct IndependentRows {
-    /// (pivot column, row with 1 there).
+    /// Pairs (pivot column, row with 1 there).
     rows: Vec<(usize, Vec<u8>)>,
 }
 
 impl IndependentRows {
-    /// Adds a row if it is independent of those there; true if it was.
+    /// Adds a row if it is independent of the others. Returns whether it was.
     fn insert(&mut self, mut row: Vec<u8>) -> bool {
         for (pivot, earlier) in &self.rows {
             let factor = row[*pivot];

@@ -1,8 +1,8 @@
 //! Codes as users and records write them: `rs(4,2)`, `lrc(6,2,2)`, `wide(128,27,4)`, `replica(3)`, `none`.
 //!
-//! This is the only place that reads and writes these names. A wide code may also be asked for by what it shall achieve,
+//! This is the only place that reads and writes these names. A wide code may also be requested by its goals,
 //! `wide(k=128,f=4,redundancy=1.063)`; it is written by its numbers. A [`CodeSpec`] is a name and numbers;
-//! [`CodeSpec::check`] says whether the numbers describe a code, and [`CodeSpec::build`] makes its matrix.
+//! [`CodeSpec::check`] checks that the numbers describe a code, and [`CodeSpec::build`] builds its matrix.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::code::Code;
 use crate::error::CodecError;
 use crate::lrc;
 
-/// The name and parameters of a code. For texts and statistics; decisions ask the matrix of [`Code`].
+/// The name and parameters of a code. For texts and statistics; decisions use the matrix of [`Code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CodeSpec {
     /// `replica(n)`: n full copies. `none` is `replica(1)`.
@@ -42,18 +42,18 @@ pub enum CodeSpec {
     Wide {
         /// Data chunks k.
         data: usize,
-        /// Locality r: chunks that are read to repair a lost one.
+        /// Locality r: number of chunks that are read to repair a lost one.
         locality: usize,
-        /// Losses f that the code tolerates, and the chunks that one rack may hold.
+        /// Number of losses f that the code tolerates, and of chunks that one rack may hold.
         tolerance: usize,
     },
 }
 
 impl CodeSpec {
-    /// Whether these numbers describe a code.
+    /// Checks that these numbers describe a code.
     ///
     /// # Errors
-    /// [`CodecError::Parameters`] with the condition that does not hold.
+    /// [`CodecError::Parameters`] with the condition that is violated.
     pub fn check(self) -> Result<(), CodecError> {
         let reason = match self {
             Self::Replica { copies: 0 } => Some("at least one copy is needed".to_owned()),
@@ -69,7 +69,7 @@ impl CodeSpec {
         }
     }
 
-    /// The code's generator matrix. It costs O(n·k) and more for an LRC: keep it.
+    /// Builds the code with its generator matrix. Costs O(n·k), and more for an LRC: keep the result.
     ///
     /// # Errors
     /// As [`CodeSpec::check`].
@@ -82,7 +82,7 @@ impl CodeSpec {
         }
     }
 
-    /// The data chunks of each local group, in ascending order; the last group of a wide code may be shorter than the
+    /// The data chunks of each local group, in ascending order. The last group of a wide code may be shorter than the
     /// others. Empty for a code without groups, and for numbers that [`CodeSpec::check`] refuses.
     pub(crate) fn local_groups(self) -> Vec<Range<usize>> {
         let (data, size) = match self {
@@ -96,7 +96,7 @@ impl CodeSpec {
         (0..data).step_by(size).map(|first| first..data.min(first + size)).collect()
     }
 
-    /// Chunks of a stripe, n.
+    /// Number of chunks per stripe, n.
     pub fn chunk_count(self) -> usize {
         match self {
             Self::Replica { copies } => copies,
@@ -106,7 +106,7 @@ impl CodeSpec {
         }
     }
 
-    /// Data chunks of a stripe, k.
+    /// Number of data chunks per stripe, k.
     pub fn data_count(self) -> usize {
         match self {
             Self::Replica { .. } => 1,
@@ -114,7 +114,7 @@ impl CodeSpec {
         }
     }
 
-    /// How many arbitrary chunks may be lost: n−1 copies, r parities, g+1 for an LRC, or f.
+    /// Number of arbitrary chunks that may be lost: n−1 copies, r parities, g+1 for an LRC, or f.
     pub fn tolerance(self) -> usize {
         match self {
             Self::Replica { copies } => copies.saturating_sub(1),
@@ -125,7 +125,7 @@ impl CodeSpec {
     }
 }
 
-/// Why no code has k = `data` data chunks and so many `parities`.
+/// The reason why no code has k = `data` data chunks and this many parities.
 fn size_fault(data: usize, parities: usize) -> Option<String> {
     let chunks = data.saturating_add(parities);
     if data == 0 {
@@ -137,7 +137,8 @@ fn size_fault(data: usize, parities: usize) -> Option<String> {
     }
 }
 
-/// Why `wide(data,locality,tolerance)` is not a code. The limits are those of LRCs, but local groups may differ in size.
+/// The reason why `wide(data,locality,tolerance)` is not a code. The limits are those of LRCs, but local groups may
+/// differ in size.
 fn wide_fault(data: usize, locality: usize, tolerance: usize) -> Option<String> {
     if locality < 2 {
         return Some("the locality is at least 2: groups of one data chunk would only copy it".to_owned());
@@ -176,7 +177,7 @@ impl FromStr for CodeSpec {
     }
 }
 
-/// What is between the brackets of a wide code whose numbers have names.
+/// Returns the list between the brackets of a wide code with named numbers.
 fn wide_within(text: &str) -> Option<&str> {
     let (name, rest) = text.split_once('(')?;
     let list = rest.strip_suffix(')')?;

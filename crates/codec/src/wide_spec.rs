@@ -1,21 +1,21 @@
-//! Wide codes by what they shall achieve: k, f and a redundancy instead of a locality (ECWide §3.4).
+//! Wide codes by their goals: k, f and a redundancy instead of a locality (ECWide §3.4).
 
 use crate::error::CodecError;
 use crate::spec::CodeSpec;
 
-/// What a product of decimal fractions may be too small by: 20 × (1.15 − 1) is 3.
+/// Tolerance for rounding errors of decimal fractions: 20 × (1.15 − 1) counts as 3.
 const ROUNDING: f64 = 1e-9;
 
 impl CodeSpec {
-    /// The wide code of `data` chunks that tolerates `tolerance` losses, stores at most `redundancy` bytes a byte,
-    /// and is repaired with the fewest chunks across racks: n = k + ⌈k/r⌉ + f − 1 (Eq. 2) for the least r with ⌈k/r⌉
-    /// ≤ k(γ − 1) − f + 1 (Eq. 3).
+    /// Returns the wide code of `data` chunks that tolerates `tolerance` losses, stores at most `redundancy` bytes per
+    /// byte, and needs the fewest chunks across racks for a repair: n = k + ⌈k/r⌉ + f − 1 (Eq. 2) for the least r with
+    /// ⌈k/r⌉ ≤ k(γ − 1) − f + 1 (Eq. 3).
     ///
     /// That r is rounded up until a group of r + 1 chunks fills its racks of f. This adds no rack to a group and no
-    /// parity: of k = 128, f = 4, γ = 1.063 it makes 27 out of 26, as the paper does.
+    /// parity: for k = 128, f = 4, γ = 1.063 it turns 26 into 27, as in the paper.
     ///
     /// # Errors
-    /// [`CodecError::Parameters`] with the arithmetic when the redundancy is too small, and as [`CodeSpec::check`].
+    /// [`CodecError::Parameters`] with the arithmetic if the redundancy is too small, and as [`CodeSpec::check`].
     pub fn wide_within(data: usize, tolerance: usize, redundancy: f64) -> Result<Self, CodecError> {
         let refuse = |reason: String| {
             let code = format!("wide(k={data},f={tolerance},redundancy={redundancy})");
@@ -72,7 +72,7 @@ mod tests {
                 let CodeSpec::Wide { locality, .. } = spec else { unreachable!() };
                 let allowed = data + data * percent as usize / 100;
                 assert!(spec.chunk_count() <= allowed, "{spec}");
-                // What repairs with a rack less needs more parities than allowed.
+                // A repair with one rack less needs more parities than allowed.
                 let shorter = (locality.div_ceil(tolerance) - 1) * tolerance;
                 let next = shorter.checked_sub(1).filter(|r| *r >= 1);
                 if let Some(next) = next {

@@ -1,4 +1,5 @@
-//! What every code must do, checked on random codes, data and losses against the table-based field arithmetic.
+//! Properties that every code must have, checked on random codes, data and losses against the table-based field
+//! arithmetic.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -38,7 +39,7 @@ fn data_of(code: &Code, seed: u64, len: usize) -> Vec<Vec<u8>> {
     (0..code.k()).map(|chunk| bytes(seed.wrapping_mul(1000) + chunk as u64 + 1, len)).collect()
 }
 
-/// All n chunks, by the definition: row of the generator matrix times the data.
+/// All n chunks by the definition: row of the generator matrix times the data.
 fn stripe_by_definition(code: &Code, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     (0..code.n())
         .map(|chunk| {
@@ -61,7 +62,7 @@ fn others(n: usize, without: &[usize]) -> Vec<usize> {
     (0..n).filter(|index| !without.contains(index)).collect()
 }
 
-/// The rank of the rows of `chunks`, by plain Gaussian elimination.
+/// The rank of the rows of `chunks` by plain Gaussian elimination.
 fn rank(code: &Code, chunks: &[usize]) -> usize {
     let mut rows: Vec<Vec<u8>> = chunks.iter().map(|chunk| code.row(*chunk)).collect();
     let mut rank = 0;
@@ -163,7 +164,7 @@ proptest! {
         for ((coefficient, _), chunk) in terms.iter().zip(&chunks) {
             gf256::accumulate_reference(*coefficient, chunk, &mut expected);
         }
-        // Each term goes to one of four groups; the groups' sums are then added, the last first.
+        // Each term goes to one of four groups. The groups' sums are then added, the last group first.
         let mut groups = vec![vec![0u8; len]; 4];
         for ((coefficient, group), chunk) in terms.iter().zip(&chunks) {
             accumulate(*coefficient, chunk, &mut groups[*group]);

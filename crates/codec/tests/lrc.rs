@@ -1,9 +1,10 @@
-//! Azure-LRC and wide codes: any g+1 losses decode, for every accepted parameter set; what more decodes; cheapest repair.
+//! Azure-LRC and wide codes: any g+1 losses decode for every accepted parameter set; which larger losses decode;
+//! cheapest repair.
 //!
-//! Sets of at most 20 chunks are tested loss by loss. For larger sets there are too many losses, but by the argument in
-//! `lrc`'s documentation it is enough that row 0 splits into the local parities and that every minor of the matrix
-//! (row 0; global rows) is non-zero. The tests check these two things completely: the matrices of all accepted sets
-//! with the same g are prefixes of the largest, and of that every minor is computed.
+//! Sets of at most 20 chunks are tested loss by loss. Larger sets have too many losses. By the argument in `lrc`'s
+//! documentation it is enough that row 0 splits into the local parities and that every minor of the matrix (row 0;
+//! global rows) is non-zero. The tests check both completely: the matrices of all accepted sets with the same g are
+//! prefixes of the largest, and every minor of that one is computed.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
@@ -72,7 +73,7 @@ fn the_global_parities_of_wide_codes_are_a_prefix_of_those_whose_minors_are_test
     let largest: Vec<_> = (1..=MAX_K.len()).map(largest_global_rows).collect();
     for (k, r) in (3..=252).flat_map(|k| [2, 5, 27, 100].map(|r| (k, r))) {
         for g in 1..=MAX_K.len() {
-            // Those with equal groups are LRCs, whose points may be others.
+            // Codes with equal groups are LRCs, whose points may differ.
             let Ok(code) = Code::wide(k, r, g + 1) else { continue };
             let locals = code.local_groups().len();
             if k.is_multiple_of(locals) && k / locals == code.local_groups()[locals - 1].len() {
@@ -109,13 +110,13 @@ fn a_wide_code_repairs_every_chunk_of_a_group_from_it_and_a_global_parity_from_t
     assert_eq!(first.sources, [1, 2, 3, 4, 20].map(|source| (source, 1)), "D1 of ECWide's Figure 2(c)");
 }
 
-/// How many of `samples` random losses of `size` chunks a code decodes, of those that any code with its groups could:
-/// (possible, decoded).
+/// Among `samples` random losses of `size` chunks, counts those that some code with the same groups decodes, and those
+/// that this code decodes: (possible, decoded).
 fn sampled_losses(code: &Code, size: usize, samples: usize, seed: u64) -> (usize, usize) {
     let mut random = SplitMix64::new(seed);
     let (mut possible, mut decoded) = (0, 0);
     for sample in 0..samples {
-        // Every second loss is of neighbours in one group, in which few survive.
+        // Every second loss is of chunks in one group, where fewer are decodable.
         let (first, range) = if sample % 2 == 0 { (0, code.n()) } else { (27 * (sample / 2 % 4), 27) };
         let mut lost = ChunkSet::EMPTY;
         while lost.len() < size {
@@ -177,8 +178,8 @@ fn all_minors_of_the_largest_matrix_are_nonzero_for_every_g() {
 }
 
 /// Whether every choice of as many columns as there are rows is invertible, given that the leading rows alone have that
-/// property. Eliminates the first row with each column as pivot, and asks the same of the rest and the columns after
-/// it. The pivot is never zero: it is a quotient of minors of the leading rows.
+/// property. Eliminates the first row with each column as pivot, and recurses on the other rows and the columns after
+/// the pivot. The pivot is never zero: it is a quotient of minors of the leading rows.
 fn all_minors_are_nonzero(products: &[[u8; 256]], mut rows: Vec<Vec<u8>>) -> bool {
     let pivot_row = rows.remove(0);
     if pivot_row.contains(&0) {
@@ -208,7 +209,7 @@ fn small_sets_are_maximally_recoverable_or_nearly_so() {
             not_maximal.push((k, l, g));
         }
     }
-    // With more than 3 global parities there are more losses than a search in so small a field can satisfy.
+    // With more than 3 global parities there are more losses than a search in such a small field can satisfy.
     assert_eq!(not_maximal, [(12, 3, 3), (14, 2, 3)]);
 }
 
@@ -238,7 +239,7 @@ proptest! {
     }
 }
 
-/// The cheapest equation by trying all sets of sources.
+/// The cost of the cheapest equation, by trying all sets of sources.
 fn cheapest_by_enumeration(code: &Code, lost: usize, costs: &[Option<f64>]) -> Option<f64> {
     let others: Vec<usize> =
         (0..code.n()).filter(|index| *index != lost && costs[*index].is_some()).collect();
@@ -308,7 +309,7 @@ proptest! {
         prop_assert_eq!(row, code.row(lost));
         let sum: f64 = equation.sources.iter().filter_map(|(source, _)| costs[*source]).sum();
         prop_assert_eq!(sum, equation.cost);
-        // Never dearer than plain decoding.
+        // Never more expensive than plain decoding.
         let plan = code.decode_plan(&available, &[lost]).unwrap();
         let plain: f64 = plan.sources().iter().filter_map(|source| costs[*source]).sum();
         prop_assert!(equation.cost <= plain + 1e-9 || !code.to_string().starts_with("rs"));

@@ -1,4 +1,4 @@
-//! ECWide's codes: local groups that may differ in size, any f losses decode, and a chunk of a group is repaired from it.
+//! ECWide's codes: local groups may differ in size, any f losses decode, and a chunk is repaired from its group.
 
 use striate_codec::lrc::{SMALL_N, for_each_subset};
 use striate_codec::{ChunkSet, Code, gf256};
@@ -48,7 +48,8 @@ fn any_four_losses_of_the_widest_decode_and_most_of_five_do() {
         code.is_sufficient_set(&all.difference(&lost))
     };
     assert!((0..300).all(|_| decodes(4)));
-    // Five are too many only where one local and three global parities are not enough: mostly, where they are of one group.
+    // Five losses are too many only if one local and three global parities are not enough: mostly, if all five are in
+    // one group.
     assert!((0..300).filter(|_| decodes(5)).count() > 290);
     let without = |lost: [usize; 5]| all.difference(&lost.into_iter().collect());
     assert!(!code.is_sufficient_set(&without([0, 1, 2, 3, 4])));

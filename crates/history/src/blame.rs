@@ -1,21 +1,23 @@
-//! Where a key's history goes wrong: the first answer that cannot be explained, and what could have been.
+//! Finds where a key's history goes wrong: the first answer that no order explains, and the answers that would have
+//! been possible.
 
 use super::search::{Action, OPEN, Step, search};
 use super::states::{ABSENT, FIRST_VERSION, OTHER, State, States};
 
-/// Versions that are tried as answers: those that were last written.
+/// Maximum number of versions that are tried as answers: the last ones written.
 const MAX_TRIED: usize = 12;
 
-/// The answer that no order explains, although one explains all before it.
+/// The first answer that no order explains. All answers before it have an explanation.
 #[derive(Debug)]
 pub(super) struct Blame {
-    /// The operation whose answer it is.
+    /// The operation with this answer.
     pub(super) operation: usize,
     /// The states that the operation could have found.
     pub(super) states: Vec<State>,
 }
 
-/// Finds the answer, if there is one: a history that cannot be explained stays so with every further answer.
+/// Finds the answer, if there is one. A history without an explanation stays so with every further answer, so a binary
+/// search works.
 pub(super) fn blame(steps: &[Step]) -> Option<Blame> {
     if search(steps.to_vec()) {
         return None;
@@ -29,7 +31,7 @@ pub(super) fn blame(steps: &[Step]) -> Option<Blame> {
     Some(Blame { operation, states: possible(&known, operation) })
 }
 
-/// What was known at the event of this rank: who was not answered by then may have done it or not.
+/// The steps known at the event of this rank. A write without an answer by then may have happened or not.
 fn until(steps: &[Step], rank: u32) -> Vec<Step> {
     let known = |step: &Step| match step.action {
         _ if step.end <= rank => Some(step.clone()),

@@ -1,22 +1,23 @@
-//! The reference model: is what clients were answered what a store with S3's semantics may answer?
+//! The reference model: decides whether the answers that clients got are answers that a store with S3's semantics may
+//! give.
 //!
-//! A [`History`] holds every call with its answer. [`History::check`] says whether, for each key by itself, the
-//! operations can be put into one order that keeps the order of real time (what was answered before another
-//! was called comes first) and in which each finds what the one before left: *linearizability* (Herlihy and
-//! Wing, ACM TOPLAS 12(3), 1990). That a history may be judged key by key is their locality theorem. See
-//! [`search`] for the algorithm.
+//! A [`History`] holds every call with its answer. [`History::check`] decides, for each key on its own, whether the
+//! operations can be put into one order that respects real time (an operation that was answered before another was
+//! called comes first) and in which each operation finds what the one before left: *linearizability* (Herlihy and Wing,
+//! ACM TOPLAS 12(3), 1990). That a history may be judged key by key is their locality theorem. See [`search`] for the
+//! algorithm.
 //!
-//! The model of a key is a register: absent, or a version. Of the invariants it decides
+//! The model of a key is a register: absent, or a version. It decides these invariants:
 //! - I2: what a read shows was written there;
 //! - I3: the last completed write wins, and conditions are honoured;
-//! - I4: each listing shows each key as it was at one instant of the listing: it has what was acknowledged
-//!   before it, and nothing that was deleted before it;
+//! - I4: each listing shows each key as it was at one instant of the listing: it has what was acknowledged before it,
+//!   and nothing that was deleted before it;
 //! - I5: what failed is never visible;
 //! - I9: what was deleted stays deleted.
 //!
-//! A call whose outcome is unknown may take effect at any later time or never. All keys are absent in the
-//! beginning. A copy is a read of its source and a write of its destination, which need not be one instant.
-//! What is not looked at: order across keys, common prefixes, and the parts of unfinished uploads.
+//! A call whose outcome is unknown may take effect at any later time, or never. All keys are absent in the beginning. A
+//! copy is a read of its source and a write of its destination, which need not be one instant. Not checked: order
+//! across keys, common prefixes, and the parts of unfinished uploads.
 
 mod blame;
 mod operation;
@@ -40,19 +41,19 @@ use projection::Projection;
 use search::Action;
 use states::States;
 
-/// Calls and answers, as they were recorded.
+/// Recorded calls and answers.
 ///
-/// A call is to be recorded before it is sent, and an answer after it has come. Events of one instant count in
-/// the order in which they are recorded; instants of different machines need one clock.
+/// Record a call before it is sent, and an answer after it has arrived. Events of one instant count in the order in
+/// which they are recorded; instants of different machines need one clock.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
-    /// Events recorded so far.
+    /// Number of events recorded so far.
     events: usize,
 }
 
 impl History {
-    /// An empty one.
+    /// Creates an empty history.
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,22 +63,22 @@ impl History {
         self.operations.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no calls.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// A client calls at this instant.
+    /// Records that a client calls at this instant.
     pub fn invoke(&mut self, client: u32, at_ns: u64, call: Call) -> OperationId {
         let invoked = self.event(at_ns);
         self.operations.push(Operation { client, call, invoked, completed: None });
         OperationId(self.operations.len() - 1)
     }
 
-    /// A call is answered at this instant.
+    /// Records that a call is answered at this instant.
     ///
     /// # Panics
-    /// If it was answered before, has an answer of another kind of call, or is answered before it was made.
+    /// If the call was already answered, the answer belongs to another kind of call, or it comes before the call.
     pub fn complete(&mut self, id: OperationId, at_ns: u64, outcome: Outcome) {
         let at = self.event(at_ns);
         let operation = &mut self.operations[id.0];

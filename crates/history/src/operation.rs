@@ -1,19 +1,19 @@
-//! What clients asked, and what they were answered.
+//! Calls of clients, and their answers.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::Value;
 
-/// An operation of a history.
+/// Names an operation of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(super) usize);
 
-/// What a write makes of a key.
+/// The version that a write gives to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The bytes.
+    /// The object's bytes.
     pub value: Value,
-    /// The ETag that it will have, if the caller can tell before the answer.
+    /// The ETag of the version, if the caller knows it before the answer.
     pub etag: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl From<Value> for Version {
 /// A write's condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// None.
+    /// No condition.
     #[default]
     None,
     /// `If-None-Match: *`: the key is absent.
@@ -35,72 +35,72 @@ pub enum Condition {
     IfMatch(String),
 }
 
-/// What is asked.
+/// A call of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Writes an object.
     Put {
-        /// The key.
+        /// The key to write.
         key: String,
-        /// What it is to be.
+        /// The version to write.
         version: Version,
-        /// On what condition.
+        /// The condition of the write.
         condition: Condition,
     },
-    /// Makes the parts of an upload an object. The parts themselves are not visible, and not part of a history.
+    /// Combines the parts of an upload into an object. The parts themselves are not visible, and not part of a history.
     CompleteMultipart {
-        /// The key.
+        /// The key to write.
         key: String,
-        /// What it is to be.
+        /// The version to write.
         version: Version,
-        /// On what condition.
+        /// The condition of the write.
         condition: Condition,
     },
-    /// Writes to `to` what `from` is. The two need not be one instant: it is a read of `from` and a write of
-    /// `to`, both between the call and its answer.
+    /// Copies `from` to `to`. The two need not be one instant: it is a read of `from` and a write of `to`, both between
+    /// the call and its answer.
     Copy {
-        /// The source's key.
+        /// The key of the source.
         from: String,
-        /// The key that is written.
+        /// The key to write.
         to: String,
-        /// A condition on `to`.
+        /// The condition on `to`.
         condition: Condition,
     },
-    /// Removes an object. With `If-Match` it also succeeds where there is none.
+    /// Removes an object. With `If-Match` it also succeeds if no object exists.
     Delete {
-        /// The key.
+        /// The key to remove.
         key: String,
-        /// On what condition.
+        /// The condition of the removal.
         condition: Condition,
     },
-    /// Reads bytes, all or a range of them.
+    /// Reads all bytes or a range of them.
     Get {
-        /// The key.
+        /// The key to read.
         key: String,
     },
     /// Reads the description.
     Head {
-        /// The key.
+        /// The key to read.
         key: String,
     },
-    /// One page of a listing: of each key under the prefix, whether it is present. The keys' observations need
-    /// not be of one instant. The pages of one listing are operations of their own.
+    /// Lists one page: for each key under the prefix, whether it is present. The keys' observations need not be of one
+    /// instant. The pages of one listing are separate operations.
     List {
-        /// Keys that begin with this,
+        /// Prefix of the listed keys.
         prefix: String,
-        /// and come after this one; empty for all.
+        /// The listed keys come after this one; empty for all.
         after: String,
     },
 }
 
-/// What a read or listing shows of an object; `None` for what the answer does not say.
+/// What a read or listing shows of an object; `None` for anything that the answer does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The value, recognised by its bytes.
     pub value: Option<Value>,
-    /// The ETag.
+    /// The ETag of the object.
     pub etag: Option<String>,
-    /// The length in bytes.
+    /// The length of the object in bytes.
     pub len: Option<u64>,
 }
 
@@ -116,34 +116,34 @@ impl Seen {
     }
 }
 
-/// What is answered.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A write succeeded, with this ETag if the answer tells one.
+    /// A write succeeded, with this ETag if the answer contains one.
     Done {
-        /// Of what was written.
+        /// The ETag of the written version.
         etag: Option<String>,
     },
-    /// What a get or head shows; `None` where there is no object.
+    /// A get or head shows this; `None` if there is no object.
     Read(Option<Seen>),
     /// A page of a listing.
     Listed {
-        /// Keys with what is shown of them, in order.
+        /// The listed keys in order, with what is shown of each.
         entries: Vec<(String, Seen)>,
-        /// The last key that the page speaks of; `None` for a listing's last page.
+        /// The last key that the page covers; `None` for a listing's last page.
         through: Option<String>,
     },
     /// A write was refused because its condition did not hold.
     PreconditionFailed,
     /// A write with `If-Match` found no object, or a copy no source.
     NoSuchKey,
-    /// The operation failed for certain: it must never be visible (I5).
+    /// The operation failed for certain: it must never become visible (I5).
     NotApplied,
-    /// A write may take effect at any time after its call, or never. So may one that was never answered.
+    /// A write may take effect at any time after its call, or never. A call without an answer counts as this.
     Unknown,
 }
 
-/// A call with its answer. Instants are pairs of nanoseconds and order of recording.
+/// A call with its answer. An instant is a pair of nanoseconds and order of recording.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     pub(super) client: u32,
@@ -152,7 +152,7 @@ pub(super) struct Operation {
     pub(super) completed: Option<((u64, usize), Outcome)>,
 }
 
-/// What is known of a write's effect.
+/// Knowledge of a write's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Took,
@@ -161,12 +161,12 @@ pub(super) enum Effect {
 }
 
 impl Operation {
-    /// The answer; an operation that was not answered is as good as unknown.
+    /// The answer; `Unknown` for an operation without one.
     pub(super) fn outcome(&self) -> &Outcome {
         self.completed.as_ref().map_or(&Outcome::Unknown, |(_, outcome)| outcome)
     }
 
-    /// What it shows of a key, if it shows an object.
+    /// What the operation shows of a key, if it shows an object.
     pub(super) fn seen(&self, key: &str) -> Option<Seen> {
         match self.outcome() {
             Outcome::Read(seen) => seen.clone(),
@@ -178,7 +178,7 @@ impl Operation {
         }
     }
 
-    /// What is known of its effect, if it is a write.
+    /// Whether the operation's write took effect.
     pub(super) fn effect(&self) -> Effect {
         match self.outcome() {
             Outcome::Done { .. } => Effect::Took,
@@ -187,7 +187,7 @@ impl Operation {
         }
     }
 
-    /// The version that a put or completion writes: the ETag is the answer's, or else the call's.
+    /// The version that a put or completion writes. Its ETag is the answer's, or else the call's.
     pub(super) fn version(&self) -> Option<(Value, Option<&str>)> {
         let (Call::Put { version, .. } | Call::CompleteMultipart { version, .. }) = &self.call else {
             return None;
@@ -201,7 +201,7 @@ impl Operation {
 }
 
 impl Call {
-    /// Whether such a call is answered so.
+    /// Whether a call of this kind can have this answer.
     pub(super) fn can_end_with(&self, outcome: &Outcome) -> bool {
         match self {
             Self::Get { .. } | Self::Head { .. } => {
@@ -214,7 +214,7 @@ impl Call {
         }
     }
 
-    /// Whether it reads, lists or writes the key.
+    /// Whether the call reads, lists or writes the key.
     pub(super) fn touches(&self, key: &str) -> bool {
         match self {
             Self::Get { key: read } | Self::Head { key: read } => read == key,
@@ -224,7 +224,7 @@ impl Call {
         }
     }
 
-    /// The key that it writes, if it writes.
+    /// The key that the call writes, if any.
     pub(super) fn written(&self) -> Option<&str> {
         match self {
             Self::Put { key, .. } | Self::CompleteMultipart { key, .. } | Self::Delete { key, .. } => {
@@ -284,7 +284,7 @@ impl Display for Call {
     }
 }
 
-/// What an operation showed of one key.
+/// Describes what an operation showed of one key.
 pub(super) fn shown(outcome: &Outcome, key: &str) -> String {
     let shown = |seen: Option<&Seen>| seen.map_or_else(|| "absent".to_owned(), Seen::to_string);
     match outcome {

@@ -1,8 +1,8 @@
-//! A history seen from one key: what each operation did to it or showed of it.
+//! A history as seen from one key: what each operation did to it or showed of it.
 //!
-//! Versions that nobody saw or named are one and the same state, [`OTHER`]. An ETag stands for the value that it
-//! was first seen with; a version whose ETag is not known can be the one that an ETag of the same value, or of
-//! no known value, speaks of.
+//! Versions that no operation saw or named share one state, [`OTHER`]. An ETag stands for the value that it was first
+//! seen with. A version whose ETag is not known can be the one that an ETag of the same value, or of no known value,
+//! refers to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -11,13 +11,13 @@ use super::search::{Action, OPEN, Step};
 use super::states::{ABSENT, FIRST_VERSION, OTHER, State, States};
 use super::{Value, Violation};
 
-/// A value with its ETag, if that is known.
+/// A value with its ETag, if known.
 type Candidate<'a> = (Value, Option<&'a str>);
 
-/// When each value was first to be written.
+/// The first call to write each value.
 type FirstCalls = HashMap<Value, (u64, usize)>;
 
-/// All operations, and what is known of values across keys.
+/// All operations, and knowledge of values across keys.
 pub(super) struct Projection<'a> {
     operations: &'a [Operation],
     /// Ranks of each operation's call and answer among all events.
@@ -25,18 +25,20 @@ pub(super) struct Projection<'a> {
     /// The values that ETags stand for.
     etags: HashMap<&'a str, Value>,
     first_calls: FirstCalls,
-    /// For each key the versions that it may have been.
+    /// The versions that each key may have been.
     candidates: BTreeMap<&'a str, BTreeSet<Candidate<'a>>>,
 }
 
 /// One key's steps.
 pub(super) struct KeySteps {
     pub(super) steps: Vec<Step>,
-    /// What the states from [`FIRST_VERSION`] on are.
+    /// The versions of the states from [`FIRST_VERSION`] on.
     pub(super) versions: Vec<(Value, Option<String>)>,
 }
 
 impl<'a> Projection<'a> {
+    /// Prepares the operations.
+    ///
     /// # Errors
     /// If one ETag stands for two values, or an answer names another ETag than its call announced.
     pub(super) fn new(operations: &'a [Operation]) -> Result<Self, Violation> {
@@ -79,7 +81,7 @@ impl<'a> Projection<'a> {
         table.keep_named(steps)
     }
 
-    /// What an operation shows of a key without changing it.
+    /// The states of a key that an operation shows without changing it.
     fn observation(&self, table: &Table<'_>, index: usize, key: &str) -> Option<States> {
         let operation = &self.operations[index];
         let refused = || operation.call.written() == Some(key);
@@ -120,7 +122,7 @@ impl<'a> Projection<'a> {
         }
     }
 
-    /// What an operation does to a key.
+    /// The action of an operation on a key.
     fn write(&self, table: &Table<'_>, index: usize, key: &str) -> Option<Action> {
         let operation = &self.operations[index];
         if operation.effect() == Effect::Never || operation.call.written() != Some(key) {
@@ -143,7 +145,8 @@ impl<'a> Projection<'a> {
                 copied.into_iter().map(|version| table.state(version)).chain([OTHER]).collect()
             }
         };
-        // A copy of a known version can only be that; of an unknown one it may be one that nobody knows.
+        // A copy of a known version can only be that one. A copy of an unknown one may be a version that is in no
+        // table.
         let known = matches!(operation.call, Call::Copy { .. }) && resolved(operation, &self.etags).is_some();
         Some(Action::Write { when, to: if known { to[..1].to_vec() } else { to } })
     }
@@ -160,7 +163,7 @@ fn condition(call: &Call) -> &Condition {
     }
 }
 
-/// Ranks of calls and answers among all events. Events of one instant are in the order of their recording.
+/// Ranks of calls and answers among all events. Events of one instant are in recording order.
 fn ranks(operations: &[Operation]) -> Vec<(u32, u32)> {
     let mut events: Vec<_> = operations
         .iter()
@@ -219,7 +222,7 @@ fn first_calls(operations: &[Operation]) -> FirstCalls {
     first_calls
 }
 
-/// The value that a copy wrote, if its ETag tells.
+/// The value that a copy wrote, if its ETag identifies it.
 fn resolved(copy: &Operation, etags: &HashMap<&str, Value>) -> Option<Value> {
     match copy.outcome() {
         Outcome::Done { etag: Some(etag) } => etags.get(etag.as_str()).copied(),
@@ -250,8 +253,8 @@ fn copied<'a>(
     values.into_iter().map(|value| (value, etag)).collect()
 }
 
-/// For each key the versions that it may have been: those that were put there, and those that copies may have
-/// brought, from wherever they came.
+/// The versions that each key may have been: those that were put there, and those that copies may have brought,
+/// directly or through other keys.
 fn candidates<'a>(
     operations: &'a [Operation],
     etags: &HashMap<&str, Value>,
@@ -313,7 +316,7 @@ impl<'a> Table<'a> {
         self.versions[(state - FIRST_VERSION) as usize]
     }
 
-    /// The state of a version that is in the table.
+    /// The state of a version; [`OTHER`] if it is not in the table.
     fn state(&self, version: Candidate<'_>) -> State {
         self.versions.binary_search(&version).map_or(OTHER, |index| index as State + FIRST_VERSION)
     }
@@ -343,12 +346,12 @@ impl<'a> Table<'a> {
             && seen.len.is_none_or(|len| len == value.len)
     }
 
-    /// The states that have this ETag for certain.
+    /// The states that certainly have this ETag.
     fn surely(&self, etag: &str) -> States {
         States::of(self.by_etag.get(etag).cloned().unwrap_or_default())
     }
 
-    /// Makes one state of all versions that no step names.
+    /// Merges all versions that no step names into one state.
     fn keep_named(&self, mut steps: Vec<Step>) -> KeySteps {
         let allowed = |step: &Step| match &step.action {
             Action::Observe(states) | Action::Write { when: states, .. } => states.named().to_vec(),

@@ -1,23 +1,23 @@
-//! Is there an order of one key's operations that explains all answers?
+//! Searches for an order of one key's operations that explains all answers.
 //!
-//! The search of Wing and Gong (J. Parallel Distrib. Comput. 17, 1993): of the operations that no other one
-//! precedes in real time, one that the state allows is put next, and if that leads nowhere another one. As
-//! Lowe proposes (Concurrency Computat.: Pract. Exper. 29(4), 2017), a *configuration*, which is the set of
-//! operations so far and the state, is left at once when it was visited before.
+//! The search of Wing and Gong (J. Parallel Distrib. Comput. 17, 1993): among the operations that no other one precedes
+//! in real time, it puts one that the state allows next, and backtracks if that leads nowhere. As proposed by Lowe
+//! (Concurrency Computat.: Pract. Exper. 29(4), 2017), it drops a *configuration*, which is the set of operations so
+//! far and the state, that was visited before.
 //!
-//! What is special about keys of an object store makes it fast, and leaves no order out:
+//! Properties of keys of an object store make it fast without missing any order:
 //! - An observation is put in as soon as the state allows it: it changes nothing.
-//! - Writes with the same condition and the same effect are interchangeable: the one that must end first goes
-//!   first. Operations without an answer never need to, so those with one go before them.
-//! - If no operation is left that can make the state again, all who saw it come before the next write. This is
+//! - Writes with the same condition and the same effect are interchangeable: the one that must end first goes first.
+//!   Operations without an answer never need to end, so those with an answer go before them.
+//! - If no remaining operation can make the state again, all operations that saw it come before the next write. This is
 //!   how Gibbons and Korach (SIAM J. Comput. 26(4), 1997) decide registers with unique values in polynomial time.
-//! - A write without an answer is only put in where something after it would not fit without it.
-//! - Of two configurations that differ in unanswered operations only, one that used fewer of them can do all
-//!   that the other can.
+//! - A write without an answer is only put in if something after it would not fit without it.
+//! - Of two configurations that differ in unanswered operations only, the one that used fewer of them can do all that
+//!   the other can.
 //!
-//! The time is about linear where few answers are missing; at worst it is exponential, in the number of writes at
-//! the same time whose effects differ. Copies of a key to itself whose version nobody knows are what costs most:
-//! any earlier version may be back.
+//! The time is about linear if few answers are missing. At worst it is exponential in the number of concurrent writes
+//! with different effects. Most expensive are copies of a key to itself whose version is unknown: any earlier version
+//! may be back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,16 +26,16 @@ use super::states::{ABSENT, OTHER, State, States};
 /// The end of an operation that need not happen.
 pub(super) const OPEN: u32 = u32::MAX;
 
-/// One operation on the key, or its observation by a listing or copy.
+/// One operation on the key, or an observation of it by a listing or copy.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// Rank of its call among all events of the history.
+    /// Rank of the call among all events of the history.
     pub(super) start: u32,
-    /// Rank of the event by which it has happened, or [`OPEN`].
+    /// Rank of the event by which the step has happened, or [`OPEN`].
     pub(super) end: u32,
-    /// What it does.
+    /// The step's effect.
     pub(super) action: Action,
-    /// Whose it is.
+    /// Index of the operation that the step belongs to.
     pub(super) operation: usize,
 }
 
@@ -48,13 +48,13 @@ pub(super) enum Action {
     Write {
         /// The condition.
         when: States,
-        /// One, except for copies of unknown versions.
+        /// One state, except for copies of unknown versions.
         to: Vec<State>,
     },
 }
 
 impl Action {
-    /// The states in which it can happen.
+    /// The states in which the action can happen.
     fn allowed(&self) -> &States {
         match self {
             Self::Observe(states) | Self::Write { when: states, .. } => states,
@@ -62,7 +62,7 @@ impl Action {
     }
 }
 
-/// Whether there is an order of the steps, from an absent key on.
+/// Whether there is an order of the steps that starts with an absent key.
 pub(super) fn search(steps: Vec<Step>) -> bool {
     let search = Search::new(steps);
     let mut visited = Visited::default();
@@ -94,17 +94,17 @@ pub(super) fn search(steps: Vec<Step>) -> bool {
     false
 }
 
-/// The steps, prepared.
+/// The steps, prepared for the search.
 struct Search {
-    /// Those that must happen in order of their start, then those that need not.
+    /// The steps that must happen, in order of their start, then those that need not.
     steps: Vec<Step>,
-    /// Number of those that must happen.
+    /// Number of steps that must happen.
     mandatory: usize,
-    /// Interchangeable writes have the same class.
+    /// Class of each step. Interchangeable writes have the same class.
     classes: Vec<u32>,
-    /// For each state the steps that must find just this one.
+    /// For each state, the steps that must find exactly this one.
     finders: HashMap<State, Vec<usize>>,
-    /// For each state the writes that make just this one.
+    /// For each state, the writes that make exactly this one.
     makers: HashMap<State, Vec<usize>>,
     /// Writes that make one of several.
     undecided: Vec<usize>,
@@ -136,8 +136,8 @@ impl Search {
         Self { classes: classes.collect(), finders, makers, undecided, mandatory, steps }
     }
 
-    /// Puts all observations in that the state allows, and pushes the configuration with its choices if it is
-    /// a new one. True: everything has happened.
+    /// Puts in all observations that the state allows. Pushes the configuration with its choices if it is new. Returns
+    /// true if everything has happened.
     fn enter(
         &self,
         mut configuration: Configuration,
@@ -155,7 +155,7 @@ impl Search {
         false
     }
 
-    /// Puts all observations in that the state allows. Answers the steps that are then available.
+    /// Puts in all observations that the state allows. Returns the steps that are then available.
     fn settle(&self, configuration: &mut Configuration) -> Vec<usize> {
         loop {
             let available = self.available(configuration);
@@ -175,7 +175,7 @@ impl Search {
         }
     }
 
-    /// The steps that no step which is still to come precedes.
+    /// The steps that no remaining step precedes.
     fn available(&self, configuration: &Configuration) -> Vec<usize> {
         let mut available = Vec::new();
         let mut horizon = OPEN;
@@ -195,7 +195,7 @@ impl Search {
         available
     }
 
-    /// Takes the unanswered writes for used whose condition cannot hold any more.
+    /// Marks unanswered writes whose condition can no longer hold as used.
     fn spend(&self, configuration: &mut Configuration) {
         for index in self.mandatory..self.steps.len() {
             let needed = self.steps[index].action.allowed().single();
@@ -217,13 +217,13 @@ impl Search {
         self.has_maker(configuration, state) || self.undecided.iter().filter(left).any(makes)
     }
 
-    /// Whether a write that makes just this state has not happened.
+    /// Whether a write that makes exactly this state has not happened.
     fn has_maker(&self, configuration: &Configuration, state: State) -> bool {
         let makers = self.makers.get(&state).map_or(&[][..], Vec::as_slice);
         makers.iter().any(|&index| !self.happened(configuration, index))
     }
 
-    /// Undecided writes that have not happened. Each state that was left too early needs one.
+    /// Number of undecided writes that have not happened. Each state that was left too early needs one.
     fn undecided(&self, configuration: &Configuration) -> usize {
         self.undecided.iter().filter(|&&index| !self.happened(configuration, index)).count()
     }
@@ -235,13 +235,13 @@ impl Search {
         }
     }
 
-    /// The steps that are still to find this state.
+    /// The steps that have yet to find this state.
     fn waiting(&self, configuration: &Configuration, state: State) -> impl Iterator<Item = usize> {
         let finders = self.finders.get(&state).map_or(&[][..], Vec::as_slice);
         finders.iter().copied().filter(|&index| !configuration.has(index))
     }
 
-    /// Makes the state another one, after the write of it was put in.
+    /// Changes the state after its write was put in.
     fn leave(&self, configuration: &mut Configuration, state: State) {
         let old = std::mem::replace(&mut configuration.state, state);
         if self.waiting(configuration, old).next().is_some() && !self.has_maker(configuration, old) {
@@ -250,7 +250,7 @@ impl Search {
         configuration.left.retain(|&left| left != state);
     }
 
-    /// The writes that may come next, the best last.
+    /// The writes that may come next, the best one last.
     fn choices(&self, configuration: &Configuration, mut available: Vec<usize>) -> Vec<Choice> {
         let state = configuration.state;
         let mut waiting = self.waiting(configuration, state);
@@ -274,7 +274,7 @@ impl Search {
     }
 }
 
-/// For each state the writes that make just this one, and those that make one of several.
+/// For each state, the writes that make exactly this one; and the writes that make one of several.
 fn makers(steps: &[Step]) -> (HashMap<State, Vec<usize>>, Vec<usize>) {
     let (mut makers, mut undecided): (HashMap<State, Vec<usize>>, _) = (HashMap::new(), Vec::new());
     for (index, step) in steps.iter().enumerate() {
@@ -287,7 +287,7 @@ fn makers(steps: &[Step]) -> (HashMap<State, Vec<usize>>, Vec<usize>) {
     (makers, undecided)
 }
 
-/// Of the states that an undecided write may make, those that nobody looks for afterwards are as good as one.
+/// Merges the states of undecided writes that no later step looks for.
 fn narrow_choices(steps: &mut [Step]) {
     let mut last_looked_for: HashMap<State, u32> = HashMap::new();
     for step in steps.iter() {
@@ -309,7 +309,8 @@ fn narrow_choices(steps: &mut [Step]) {
     }
 }
 
-/// A write has happened by the end of whoever found what only it can have made.
+/// Brings the ends of writes forward: a write has happened by the end of a step that found what only this write can
+/// have made.
 fn bring_ends_forward(steps: &mut [Step]) {
     let (mut makers, undecided) = makers(steps);
     for index in undecided {
@@ -327,8 +328,7 @@ fn bring_ends_forward(steps: &mut [Step]) {
     }
 }
 
-/// Takes out unanswered writes that could help nobody: no step finds what they make, except steps that find
-/// anything.
+/// Removes unanswered writes that cannot help: no step finds what they make, except steps that find anything.
 fn drop_useless(steps: &mut Vec<Step>) {
     let everything = States::any();
     let found: HashSet<States> = steps
@@ -345,20 +345,20 @@ fn drop_useless(steps: &mut Vec<Step>) {
     });
 }
 
-/// Which steps have happened, and the state after them.
+/// The steps that have happened, and the state after them.
 #[derive(Clone, Debug)]
 struct Configuration {
-    /// Of the steps that must happen, all before this one have.
+    /// All mandatory steps before this index have happened.
     low: usize,
-    /// Those from the word of `low` on.
+    /// Bits of the mandatory steps that have happened, from the word of `low` on.
     done: Vec<u64>,
-    /// Those of the others that have happened.
+    /// Bits of the other steps that have happened.
     used: Vec<u64>,
     state: State,
-    /// The last write was an unanswered one that nobody needed so far; the state before it.
+    /// If the last write was an unanswered one that no step has needed so far: the state before it.
     idle: Option<State>,
-    /// States that were left while steps that must find them, and only an undecided write can make them again,
-    /// were still to come. They follow from the rest.
+    /// States that were left although steps had yet to find them, and that only an undecided write can make again. They
+    /// follow from the other fields.
     left: Vec<State>,
 }
 
@@ -396,18 +396,17 @@ fn set_bit(words: &mut Vec<u64>, bit: usize) {
     words[bit / 64] |= 1 << (bit % 64);
 }
 
-/// A configuration without its `used`.
+/// A configuration without its `used` and `left`.
 type Visit = (usize, Vec<u64>, State, Option<State>);
 
-/// Configurations that were visited: for each set of steps that must happen and each state, the least sets of
-/// the others.
+/// Configurations that were visited: for each set of mandatory steps and each state, the minimal sets of the others.
 #[derive(Default)]
 struct Visited {
     used: HashMap<Visit, Vec<Vec<u64>>>,
 }
 
 impl Visited {
-    /// Whether no configuration was visited that can do all that this one can.
+    /// Whether no visited configuration can do all that this one can.
     fn is_new(&mut self, configuration: &Configuration) -> bool {
         let Configuration { low, done, used, state, idle, left: _ } = configuration;
         let known = self.used.entry((*low, done.clone(), *state, *idle)).or_default();

@@ -1,5 +1,5 @@
-//! Histories that are right by construction: clients of registers that are atomic, with delays between call,
-//! effect and answer, and answers that never come.
+//! Histories that are right by construction: clients of atomic registers, with delays between call, effect and answer,
+//! and answers that never come.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,24 +10,24 @@ use rand::{Rng, SeedableRng};
 
 use super::{Call, Condition, History, OperationId, Outcome, Seen, Value, Version};
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Simulation {
     pub(super) clients: u32,
     pub(super) keys: u32,
     pub(super) operations: usize,
-    /// Share of operations whose outcome stays unknown.
+    /// Share of operations whose outcome stays unknown, 0 to 1.
     pub(super) unknown: f64,
-    /// Share of operations that fail for certain.
+    /// Share of operations that fail for certain, 0 to 1.
     pub(super) failed: f64,
 }
 
-/// What happens at an instant.
+/// An event at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A client calls.
     Call(u32),
-    /// The operation reads (or lists) the key of this number.
+    /// The operation reads (or lists) the key with this number.
     Find(usize, usize),
     /// The operation writes.
     Write(usize),
@@ -42,7 +42,7 @@ struct Pending {
     outcome: Outcome,
     /// The answer is lost or says nothing.
     unknown: bool,
-    /// What a copy read.
+    /// The object that a copy read.
     copied: Option<(Value, String)>,
 }
 
@@ -52,7 +52,7 @@ struct World {
     history: History,
     names: Vec<String>,
     objects: BTreeMap<String, (Value, String)>,
-    /// ETags that conditions name.
+    /// ETags for use in conditions.
     etags: Vec<String>,
     events: BinaryHeap<Reverse<(u64, usize, Event)>>,
     scheduled: usize,
@@ -65,7 +65,7 @@ pub(super) fn etag_of(value: Value) -> String {
 }
 
 impl Simulation {
-    /// A history of one seed.
+    /// Simulates the history of one seed.
     pub(super) fn run(self, seed: u64) -> History {
         let names = (0..self.keys).map(|key| format!("k/{key}")).collect();
         let mut world = World {
@@ -106,7 +106,7 @@ impl World {
         let end = now + self.rng.random_range(10..length);
         let unknown = self.rng.random_bool(self.simulation.unknown);
         let failed = self.rng.random_bool(self.simulation.failed);
-        // An unknown write may happen long after, or never.
+        // An unknown write may happen much later, or never.
         let last = match unknown {
             true if self.rng.random_bool(0.5) => None,
             true => Some(now + self.rng.random_range(1..20 * length)),
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// The keys that a call looks at.
+    /// The keys that a call reads.
     fn found_by(&self, call: &Call, outcome: &Outcome) -> Vec<usize> {
         let number = |key: &String| self.names.iter().position(|name| name == key).into_iter().collect();
         match (call, outcome) {

@@ -1,48 +1,48 @@
-//! Sets of states of one key, as conditions and observations speak of them.
+//! Sets of states of one key, for conditions and observations.
 
-/// What a key is: absent, or one of the versions that matter, or some other version.
+/// State of a key: absent, one of the versions that matter, or some other version.
 pub(super) type State = u32;
 
 /// There is no object.
 pub(super) const ABSENT: State = 0;
-/// There is an object that nobody saw or named.
+/// There is an object that no operation saw or named.
 pub(super) const OTHER: State = 1;
-/// The first of the versions that somebody saw or named.
+/// The first of the versions that some operation saw or named.
 pub(super) const FIRST_VERSION: State = 2;
 
 /// A set of states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum States {
-    /// These, in ascending order.
+    /// These states, in ascending order.
     In(Vec<State>),
-    /// All but these, in ascending order.
+    /// All states except these, in ascending order.
     NotIn(Vec<State>),
 }
 
 impl States {
-    /// All.
+    /// All states.
     pub(super) fn any() -> Self {
         Self::NotIn(Vec::new())
     }
 
-    /// Only that there is no object.
+    /// Only the absent state.
     pub(super) fn absent() -> Self {
         Self::In(vec![ABSENT])
     }
 
-    /// Any object.
+    /// All states with an object.
     pub(super) fn present() -> Self {
         Self::NotIn(vec![ABSENT])
     }
 
-    /// These.
+    /// Exactly these states.
     pub(super) fn of(mut states: Vec<State>) -> Self {
         states.sort_unstable();
         states.dedup();
         Self::In(states)
     }
 
-    /// All others.
+    /// The complement.
     pub(super) fn others(self) -> Self {
         match self {
             Self::In(states) => Self::NotIn(states),
@@ -50,7 +50,7 @@ impl States {
         }
     }
 
-    /// These and one more.
+    /// Adds a state.
     pub(super) fn with(self, state: State) -> Self {
         match self {
             Self::In(mut states) => {
@@ -71,13 +71,13 @@ impl States {
         }
     }
 
-    /// The states that it names, in or out.
+    /// The states that the set names, as in or out.
     pub(super) fn named(&self) -> &[State] {
         let (Self::In(states) | Self::NotIn(states)) = self;
         states
     }
 
-    /// The only state in it, if there is one only.
+    /// The only state in the set, if it has exactly one.
     pub(super) fn single(&self) -> Option<State> {
         match self {
             Self::In(states) if states.len() == 1 => Some(states[0]),
@@ -85,8 +85,8 @@ impl States {
         }
     }
 
-    /// The same sets of states under other names. States without a new name become [`OTHER`], which only sets
-    /// that do not name them may be asked about.
+    /// The same set under other names. States without a new name become [`OTHER`]; only sets that do not name them may
+    /// be asked about it.
     pub(super) fn renamed(&self, rename: impl Fn(State) -> State) -> Self {
         let named = self.named().iter().map(|&state| rename(state)).collect();
         match self {

@@ -1,4 +1,4 @@
-//! The checker itself: against all orders, on histories that are right, and on the same with one defect.
+//! Tests of the checker: against all orders, on right histories, and on the same histories with one defect.
 
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
@@ -13,7 +13,7 @@ use super::*;
 
 const SMALL: Simulation = Simulation { clients: 6, keys: 3, operations: 150, unknown: 0.03, failed: 0.05 };
 
-/// Every order, tried one by one.
+/// Tries every order, one by one.
 fn some_order_fits(steps: &[Step], happened: u32, state: State) -> bool {
     let left = |index: &usize| happened & 1 << index == 0;
     let first_end = (0..steps.len()).filter(left).map(|index| steps[index].end).min().unwrap_or(OPEN);
@@ -33,7 +33,7 @@ fn any_state(rng: &mut SmallRng) -> State {
     rng.random_range(0..6)
 }
 
-/// No set names [`OTHER`].
+/// Never names [`OTHER`].
 fn any_states(rng: &mut SmallRng) -> States {
     let some = (0..rng.random_range(1..3)).map(|_| any_state(rng)).filter(|&state| state != OTHER).collect();
     if rng.random_bool(0.2) { States::of(some).others() } else { States::of(some) }
@@ -56,7 +56,7 @@ fn any_steps(rng: &mut SmallRng) -> Vec<Step> {
     steps.collect()
 }
 
-/// The search leaves no order out, and allows none that does not fit.
+/// The search misses no order, and allows none that does not fit.
 #[test]
 fn the_search_agrees_with_all_orders_tried_one_by_one() {
     let mut rng = SmallRng::seed_from_u64(7);
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// The size that clusters are checked with.
+/// The size of the histories of cluster tests.
 #[test]
 fn twenty_thousand_operations_of_16_clients_on_10_keys_pass() {
     let simulation = Simulation { clients: 16, keys: 10, operations: 20_000, unknown: 0.005, failed: 0.02 };
@@ -95,7 +95,7 @@ fn twenty_thousand_operations_of_16_clients_on_10_keys_pass() {
     }
 }
 
-/// An operation that wrote one value to a key.
+/// An operation that wrote a value to a key.
 struct Written {
     index: usize,
     value: Value,
@@ -116,7 +116,7 @@ impl History {
         &mut self.operations[index].completed.as_mut().expect("it was answered").1
     }
 
-    /// Acknowledged puts of `key` that ended before `by` began, whose value no copy can have brought back.
+    /// Acknowledged puts of `key` that ended before `by` began, and whose value no copy can have brought back.
     fn puts_before(&self, key: &str, by: usize) -> Vec<Written> {
         let copies = self.indices(|copy| {
             matches!(&copy.call, Call::Copy { to, .. } if to == key) && copy.effect() != Effect::Never
@@ -138,7 +138,7 @@ impl History {
         (0..self.operations.len()).filter_map(put).collect()
     }
 
-    /// Whether nothing can have deleted `key` since `write`.
+    /// Whether no delete of `key` can have taken effect since `write`.
     fn stays(&self, key: &str, write: usize) -> bool {
         let deletes = self.indices(|delete| {
             matches!(&delete.call, Call::Delete { key: deleted, .. } if deleted == key)
@@ -147,7 +147,7 @@ impl History {
         deletes.iter().all(|&delete| self.ends_before(delete, write))
     }
 
-    /// A value of `key` that was replaced, or with `deleted` deleted, for certain before `by`.
+    /// A value of `key` that was certainly replaced before `by`, or with `deleted` certainly deleted.
     fn outdated(&self, key: &str, by: usize, deleted: bool) -> Option<Value> {
         let puts = self.puts_before(key, by);
         let ends: Vec<usize> = match deleted {
@@ -169,7 +169,7 @@ impl History {
     }
 }
 
-/// Gets that were answered, with their keys, in a random order.
+/// Answered gets with their keys, in a random order.
 fn gets(history: &History, rng: &mut SmallRng) -> Vec<(usize, String)> {
     let gets = history.operations.iter().enumerate().filter_map(|(index, operation)| {
         match (&operation.call, operation.outcome()) {
@@ -181,7 +181,7 @@ fn gets(history: &History, rng: &mut SmallRng) -> Vec<(usize, String)> {
     gets.choose_multiple(rng, gets.len()).cloned().collect()
 }
 
-/// Listings that were answered, with one key each.
+/// Answered listings, with one key each.
 fn lists(history: &History, rng: &mut SmallRng) -> Vec<(usize, String)> {
     let lists = history.indices(|operation| matches!(operation.outcome(), Outcome::Listed { .. }));
     let mut all = Vec::new();
@@ -196,7 +196,7 @@ fn lists(history: &History, rng: &mut SmallRng) -> Vec<(usize, String)> {
     all.choose_multiple(rng, all.len()).cloned().collect()
 }
 
-/// Refused or accepted puts with their keys and conditions.
+/// Puts with their keys and conditions.
 fn conditional_puts(history: &History) -> Vec<(usize, String, Condition)> {
     let puts = history.operations.iter().enumerate().filter_map(|(index, operation)| {
         let Call::Put { key, condition, .. } = &operation.call else { return None };
@@ -205,7 +205,7 @@ fn conditional_puts(history: &History) -> Vec<(usize, String, Condition)> {
     puts.collect()
 }
 
-/// Plants a defect in many histories; each must be caught. `plant` answers false where it finds no place.
+/// Plants a defect in many histories; each must be caught. `plant` returns false if it finds no place.
 fn all_are_caught(invariants: &[&str], plant: impl Fn(&mut History, &mut SmallRng) -> bool) {
     let mut planted = 0;
     for seed in 0..300 {
@@ -242,7 +242,7 @@ fn a_lost_acknowledged_write_is_caught() {
     });
 }
 
-/// I3 where another write was under way at the time.
+/// I3 if another write was in progress at the time.
 #[test]
 fn a_deleted_object_that_comes_back_is_caught() {
     all_are_caught(&["I9", "I3"], |history, rng| {
@@ -309,11 +309,11 @@ fn an_if_match_that_is_ignored_is_caught() {
     });
 }
 
-/// The condition holds, but the put is refused. I2 where the value was seen by an ETag that the put did not tell.
+/// The condition holds, but the put is refused. I2 if the value was seen by an ETag that the put did not announce.
 #[test]
 fn a_condition_that_is_refused_without_reason_is_caught() {
     all_are_caught(&["I3", "I5", "I2"], |history, _| {
-        // Only the first writer of a key knows for certain that it is absent.
+        // Only the first writer of a key is certain that the key is absent.
         let place = conditional_puts(history).into_iter().map(|(put, ..)| put).find(|&put| {
             let key = history.operations[put].call.written();
             let writes = history.indices(|write| write.call.written() == key);
@@ -391,7 +391,7 @@ fn get(history: &mut History, client: u32, at_ns: u64, id: Option<u64>) {
     history.complete(get, at_ns + 1, Outcome::Read(seen));
 }
 
-/// An unknown write may happen late, but once only, and not be taken back.
+/// An unknown write may happen late, but only once, and it cannot be taken back.
 #[test]
 fn an_unknown_write_takes_effect_once_or_never() {
     let mut history = History::new();

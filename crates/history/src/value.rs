@@ -1,8 +1,8 @@
-//! Values whose bytes tell which value they are.
+//! Values that can be recognised by their bytes.
 //!
-//! Byte 8i to 8i+7 of a value are its id and i, mixed by a function that can be undone (the finaliser of
-//! SplitMix64, Steele, Lea and Flood, OOPSLA'14). So any aligned eight bytes tell the id, all others must agree,
-//! and no two values share eight bytes at the same offset.
+//! Bytes 8i to 8i+7 of a value are its id and i, mixed by an invertible function (the finaliser of SplitMix64, Steele,
+//! Lea and Flood, OOPSLA'14). So any aligned eight bytes determine the id, all others must agree, and no two values
+//! share eight bytes at the same offset.
 
 use bytes::Bytes;
 
@@ -13,38 +13,38 @@ const WORD: usize = 8;
 /// The bytes of an object, by name: `len` bytes that are generated from `id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value {
-    /// Given to one value of a history only.
+    /// Unique id within a history.
     pub id: u64,
-    /// Bytes. With fewer than [`Value::MIN_LEN`] they do not tell the id.
+    /// Length in bytes. Values shorter than [`Value::MIN_LEN`] cannot be recognised.
     pub len: u64,
 }
 
 impl Value {
-    /// The least length of a value that is recognised by its bytes.
+    /// The minimum length in bytes of a value that can be recognised by its bytes.
     pub const MIN_LEN: u64 = WORD as u64;
 
-    /// All bytes.
+    /// Returns all bytes.
     pub fn bytes(self) -> Bytes {
         self.range(0, self.len as usize)
     }
 
-    /// The `len` bytes from `offset` on.
+    /// Returns the `len` bytes from `offset` on.
     ///
     /// # Panics
-    /// If the value ends before.
+    /// If the range is past the end of the value.
     pub fn range(self, offset: u64, len: usize) -> Bytes {
         assert!(offset + len as u64 <= self.len, "{offset}+{len} is past the end of {self}");
         generate(self.id, offset, len).into()
     }
 
-    /// The value whose bytes these are, if they are one's.
+    /// Returns the value with these bytes, if there is one.
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
         let id = Self::recognise_range(0, bytes)?;
         Some(Self { id, len: bytes.len() as u64 })
     }
 
-    /// The id of the value that has these bytes from `offset` on. `None`: no value has, or the range holds no
-    /// eight bytes at a multiple of eight, so that only [`Value::holds`] can tell.
+    /// Returns the id of the value that has these bytes from `offset` on. `None` means that no value has, or that the
+    /// range contains no eight bytes at a multiple of eight; then only [`Value::holds`] can decide.
     pub fn recognise_range(offset: u64, bytes: &[u8]) -> Option<u64> {
         let skip = (WORD as u64 - offset % WORD as u64) % WORD as u64;
         let word = bytes.get(skip as usize..)?.first_chunk::<WORD>()?;
@@ -53,7 +53,7 @@ impl Value {
         (generate(id, offset, bytes.len()) == bytes).then_some(id)
     }
 
-    /// Whether it has these bytes from `offset` on.
+    /// Whether the value has these bytes from `offset` on.
     pub fn holds(self, offset: u64, bytes: &[u8]) -> bool {
         let inside = offset + bytes.len() as u64 <= self.len;
         inside && generate(self.id, offset, bytes.len()) == bytes

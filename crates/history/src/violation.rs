@@ -1,4 +1,4 @@
-//! What is wrong with a history, with the operations that show it.
+//! Violations of the model, with the operations that show them.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,7 +7,7 @@ use super::operation::{Effect, Operation, Outcome, Seen, shown};
 use super::states::{ABSENT, FIRST_VERSION, OTHER, State};
 use super::{OperationId, Value};
 
-/// Operations that a violation shows at most.
+/// Maximum number of operations that a violation shows.
 const MAX_SHOWN: usize = 16;
 
 /// A history that the store's model does not allow.
@@ -15,13 +15,13 @@ const MAX_SHOWN: usize = 16;
 pub struct Violation {
     /// The invariant that is broken: I2, I3, I4, I5 or I9.
     pub invariant: &'static str,
-    /// The key.
+    /// The key whose history is wrong.
     pub key: String,
     /// The operation whose answer is wrong.
     pub operation: OperationId,
     /// What was expected and what was seen.
     pub reason: String,
-    /// The operations around, one a line.
+    /// The operations around it, one per line.
     pub context: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Violation {
         Self::new("I3", operations, key, second, reason, &[first])
     }
 
-    /// An operation shows something that the key never was and never may have been.
+    /// An operation shows a version that the key never was and never may have been.
     pub(super) fn never_written(operations: &[Operation], key: &str, index: usize, seen: &Seen) -> Self {
         let writes = |operation: &Operation| {
             let written = operation.version().filter(|_| operation.call.written() == Some(key));
@@ -72,7 +72,7 @@ impl Violation {
         }
     }
 
-    /// No order of the operations explains this one's answer.
+    /// No order of the operations explains the answer of this one.
     pub(super) fn unexplained(
         operations: &[Operation],
         key: &str,
@@ -131,7 +131,7 @@ fn describe(state: State, versions: &[(Value, Option<String>)]) -> String {
     }
 }
 
-/// The operations on the key at the same time as this one, the last ones before it, and `also`.
+/// The operations on the key that are concurrent with this one, the last ones before it, and `also`.
 fn context(operations: &[Operation], key: &str, index: usize, also: &[usize]) -> Vec<String> {
     let this = &operations[index];
     let end = this.completed.as_ref().map(|(at, _)| *at);
@@ -140,7 +140,7 @@ fn context(operations: &[Operation], key: &str, index: usize, also: &[usize]) ->
         .filter(|&other| other != index && touches(&operations[other]))
         .filter(|&other| end.is_none_or(|end| operations[other].invoked < end))
         .collect();
-    // What ended last comes first; what never ended, before that.
+    // Sort the operations that ended last first, after those that never ended.
     around.sort_by_key(|&other| {
         let operation = &operations[other];
         (

@@ -1,4 +1,4 @@
-//! What a read of an object asks for.
+//! What a read of an object requests.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use striate_client::{ReadCondition, ReadRange};
@@ -6,7 +6,7 @@ use striate_s3::ElsewhereRequest;
 
 use crate::upstream::decode;
 
-/// Headers of an answer that a request may choose, as S3 has it.
+/// Response headers that a request may override, as in S3.
 const INSTEAD: [&str; 6] = [
     "cache-control",
     "content-disposition",
@@ -16,21 +16,21 @@ const INSTEAD: [&str; 6] = [
     "expires",
 ];
 
-/// Headers that the origin must see: who its bucket belongs to, and that who asks will pay for the answer.
+/// Request headers that the origin must see: the expected owner of its bucket, and the requester's consent to pay.
 const OF_ORIGIN: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-request-payer"];
 
-/// What a request wants of an object.
+/// A parsed read request for an object.
 pub(crate) struct Asked {
     pub(crate) is_head: bool,
     pub(crate) range: ReadRange,
     pub(crate) condition: ReadCondition,
     pub(crate) wants_checksums: bool,
-    /// Headers that the answer is to have instead of the object's.
+    /// Headers that replace the object's own in the response.
     pub(crate) instead: HeaderMap,
 }
 
 impl Asked {
-    /// `None` for what cannot be answered from memory.
+    /// Parses a request. Returns `None` if it cannot be answered from memory.
     pub(crate) fn of(request: &ElsewhereRequest) -> Option<Self> {
         let headers = &request.headers;
         let has_key_of_customer =
@@ -42,7 +42,7 @@ impl Asked {
         for parameter in request.query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match name.strip_prefix("response-") {
-                // Others would change how the answer is read.
+                // Other parameters would change how the response is read.
                 Some(name) if INSTEAD.contains(&name) => {
                     let name = http::HeaderName::try_from(name).ok()?;
                     instead.insert(name, HeaderValue::try_from(decode(value)).ok()?);
@@ -75,17 +75,18 @@ impl Asked {
         Some(Self { is_head: request.method == Method::HEAD, range, condition, wants_checksums, instead })
     }
 
-    /// What an item of a batch wants.
+    /// The read that an item of a batch requests.
     pub(crate) fn of_item(range: ReadRange, condition: ReadCondition) -> Self {
         Self { is_head: false, range, condition, wants_checksums: false, instead: HeaderMap::new() }
     }
 
-    /// The object's head alone.
+    /// A read of the object's head alone.
     pub(crate) fn head() -> Self {
         Self { is_head: true, ..Self::of_item(ReadRange::Whole, ReadCondition::default()) }
     }
 
-    /// What a GET of an object of which nothing is known asks for, from the start of a block on; `None` if its head must be known first.
+    /// Byte range that a GET of an unknown object requests, from the start of a block; `None` if the object's head must
+    /// be known first.
     pub(crate) fn first_range(&self, block_len: u64) -> Option<(u64, Option<u64>)> {
         if self.is_head || self.condition != ReadCondition::default() {
             return None;

@@ -1,11 +1,11 @@
-//! Many objects in one request: reading them, and asking which exist.
+//! Many objects in one request: reads of them, and queries which exist.
 //!
-//! Each item is found as a GET finds it, after a look at its fence, and fails by itself. Fences are looked at in windows, just before their
-//! items. Small items are read to their end by a few tasks at the same time. Of a larger one only the head is looked up there, and perhaps a
-//! request to the origin opened; its bytes are read when its turn comes, as the receiver takes them.
+//! Each item is found as a GET finds it, after a check of its fence, and fails on its own. Fences are read in windows,
+//! just before their items. A few concurrent tasks read small items to their end. Of a larger item they find only the
+//! head, and perhaps open a request to the origin; its bytes are read when its turn comes, as the receiver takes them.
 //!
-//! So nobody waits in a circle for memory: what is read ahead is small and holds no share of the budget once it is there, and a larger item
-//! holds one only for what it hands out next.
+//! So requests cannot wait for each other's memory in a circle: what is read ahead is small and holds no share of the
+//! budget once it has arrived, and a larger item holds one only for the bytes that it hands out next.
 
 use std::sync::Arc;
 
@@ -28,23 +28,23 @@ use crate::head::Head;
 use crate::service::Shared;
 use crate::upstream::{Ask, explanation, failed};
 
-/// Items whose fences are looked at together.
+/// Number of items whose fences are read together.
 const LOOKED_AT_ONCE: usize = 128;
-/// Items that are found at the same time.
+/// Number of items that are found concurrently.
 const FOUND_AT_ONCE: usize = 16;
-/// An item of at most so many bytes is read when it is found.
+/// Maximum size in bytes of an item that is read as soon as it is found.
 const SMALL: u64 = 128 << 10;
-/// Larger items that are read at the same time where order does not matter, if the budget allows.
+/// Maximum number of larger items read concurrently where order does not matter; the budget may allow fewer.
 const LARGE_AT_ONCE: u64 = 4;
 
-/// An item with its position, and how its object stands.
+/// An item with its position and the state of its object's fence.
 pub(crate) struct Item<T> {
     position: usize,
     pub(crate) of: T,
     pub(crate) looked: Result<(Wanted, Standing), ClientError>,
 }
 
-/// An item that is read in its turn.
+/// An item whose bytes are read when its turn comes.
 enum Later {
     Found {
         wanted: Wanted,
@@ -52,18 +52,18 @@ enum Later {
         standing: Standing,
         begun: Begun,
     },
-    /// Its bytes are on their way, past the cache.
+    /// The bytes are arriving from the origin, past the cache.
     Open(ObjectHead, ObjectStream),
 }
 
-/// What has become of an item.
+/// Result of finding an item.
 enum Step {
-    /// All of it, or why there is nothing.
+    /// The whole item, or its error.
     Done(Result<ObjectPart, ClientError>),
     Later(Box<Later>),
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when its waiter is dropped.
 struct Awaited(AbortHandle);
 
 impl Drop for Awaited {
@@ -102,8 +102,8 @@ impl Shared {
         }
     }
 
-    /// The size of each key's object, `None` where there is none that may be read. With `until_gap` the answer ends before the first of
-    /// these.
+    /// Returns the size of each key's object, `None` for a key without a readable object. With `until_gap`, the result
+    /// ends before the first `None`.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Origin`].
@@ -128,7 +128,7 @@ impl Shared {
         sizes.try_take_while(|size| std::future::ready(Ok(size.is_some() || !until_gap))).try_collect().await
     }
 
-    /// The size of an object, `None` where there is none that may be read.
+    /// Returns the size of an object, `None` if no readable object exists.
     pub(crate) async fn size_of(
         self: &Arc<Self>,
         wanted: &Wanted,
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Items, each with what is to be known before anything of it is used.
+    /// Looks up the bucket and the fences of items, in windows, before anything of an item is used.
     pub(crate) fn looked_at<T: Send + 'static>(
         self: Arc<Self>,
         bucket: &str,
@@ -180,7 +180,7 @@ impl Shared {
         let looked = self.fences.look_many(bucket, keys.iter().map(|key| &**key)).await;
         let looked = looked.and_then(|(origin, standings)| {
             let origin = self.buckets.note(bucket, origin.as_ref())?;
-            // One that was made anew, here, is found there by the next request.
+            // The bucket was recreated, here. The next request finds it there.
             Ok((origin.ok_or(ClientError::Busy)?, standings))
         });
         let item = |(number, ((position, of), key)): (usize, ((usize, T), Arc<str>))| {
@@ -223,7 +223,7 @@ impl Shared {
         })
     }
 
-    /// The bytes of what was found, from wherever they come.
+    /// Opens the bytes of an object that was found, wherever they come from.
     async fn opened(
         self: &Arc<Self>,
         wanted: &Wanted,
@@ -239,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// Asks the origin for an item beside the cache.
+    /// Requests an item from the origin, past the cache.
     async fn open_past(&self, wanted: &Wanted, asked: &Asked) -> Result<Later, ClientError> {
         let Wanted { origin, key, .. } = wanted;
         add(&self.upstream.counts.passed_by, 1);
@@ -275,7 +275,7 @@ impl Shared {
         Ok(Later::Open(ObjectHead { info, range }, bytes.boxed()))
     }
 
-    /// The parts of an item whose turn it is.
+    /// Hands out the parts of an item whose turn has come.
     fn take_later(
         self: Arc<Self>,
         later: Later,
@@ -299,7 +299,8 @@ impl Shared {
         })
     }
 
-    /// Does something in a task of its own, so that it goes on while the receiver pauses, and ends when nobody waits for it.
+    /// Runs work in a task of its own, so that it continues while the receiver pauses, and is aborted when its waiter
+    /// is dropped.
     pub(crate) async fn in_task<T: Send + 'static>(
         self: Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
@@ -309,7 +310,8 @@ impl Shared {
         task.await.map_err(|_| ClientError::Busy)
     }
 
-    /// Larger items that are read at the same time: together they hold a quarter of the budget for what is handed out next.
+    /// Number of larger items read concurrently. Together they hold a quarter of the budget for the bytes that they
+    /// hand out next.
     fn large_at_once(&self, bucket: &str) -> usize {
         let block_len = self.buckets.get(bucket).map_or(1, |origin| origin.block_len.max(1));
         let budget = self.client.stripes().budget().total() as u64;
@@ -317,7 +319,7 @@ impl Shared {
     }
 }
 
-/// An object's bytes as they come, with its head before the first of them.
+/// The bytes of an object as they arrive; the first part carries the head.
 fn parts(
     head: ObjectHead,
     bytes: ObjectStream,
@@ -340,7 +342,7 @@ fn parts(
     })
 }
 
-/// An origin's refusal, as an item's error.
+/// The error of an item that the origin refused.
 pub(crate) async fn refused<B>(wanted: &Wanted, answer: Response<B>) -> ClientError
 where
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,

@@ -1,7 +1,8 @@
-//! Creating many objects at an origin: each by a PUT of its own with `If-None-Match: *`, fenced as every write is.
+//! Creation of many objects at an origin, each by a PUT of its own with `If-None-Match: *`, fenced as every write is.
 //!
-//! What exists, as far as a GET would find, is not sent: that saves its bytes, and not every store knows `If-None-Match`. The bodies
-//! come one after the other from one connection. A small one is gathered before it is sent, so that it does not keep the next one waiting.
+//! Objects that a GET would find are not sent. That saves their bytes, and not every store supports `If-None-Match`.
+//! The bodies arrive one after the other on one connection. A small body is gathered before it is sent, so that it does
+//! not delay the next one.
 
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ use crate::fences::Standing;
 use crate::finding::Wanted;
 use crate::service::Shared;
 
-/// Objects that are created at the same time.
+/// Number of objects that are created concurrently.
 const CREATED_AT_ONCE: usize = 16;
-/// A body of at most so many bytes is gathered.
+/// Maximum size in bytes of a body that is gathered.
 const GATHERED: u64 = 1 << 20;
 
 impl Shared {
@@ -76,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// A body as it is sent, with its share of the budget where it was gathered.
+    /// Prepares a body for sending. A gathered body comes with its share of the budget.
     async fn outgoing(
         &self,
         body: Box<dyn PutBody>,
@@ -84,7 +85,8 @@ impl Shared {
     ) -> Result<(ElsewhereBody, Option<Share>), ClientError> {
         let mut bytes = measured(body, len);
         if len > GATHERED {
-            // Its turn has come when its first bytes have: no connection waits for those before it.
+            // Send only after the first bytes have arrived: then it is this body's turn, and no connection waits for
+            // the bodies before it.
             let first = bytes.next().await;
             let bytes = stream::iter(first).chain(bytes).map_err(|error| StdError::from(error.to_string()));
             return Ok((ElsewhereBody::Streamed { bytes: bytes.boxed(), len }, None));
@@ -100,7 +102,8 @@ impl Shared {
     }
 }
 
-/// The bytes of a body, of which the last come when all of it is verified; an error where these are not `expected` ones.
+/// Returns the bytes of a body, the last piece only once the whole body is verified; an error unless there are
+/// `expected` bytes.
 fn measured(body: Box<dyn PutBody>, expected: u64) -> ObjectStream {
     struct State {
         body: Box<dyn PutBody>,

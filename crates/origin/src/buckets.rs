@@ -1,4 +1,4 @@
-//! Which buckets are elsewhere.
+//! The buckets that have an origin.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use striate_s3::KeyStore;
 
 use crate::opened::Opened;
 
-/// All buckets are looked at again after this time, whether a change was told or not.
+/// Interval after which all buckets are read again, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Buckets of one page.
+/// Number of buckets per page.
 const PAGE: usize = 1_000;
 
-/// The buckets that are elsewhere, as far as this process knows.
+/// The buckets that have an origin, as far as this process knows.
 pub(crate) struct Buckets {
     client: Client,
     keys: Arc<KeyStore>,
@@ -38,10 +38,10 @@ impl Buckets {
         !table.is_empty() && table.contains_key(bucket)
     }
 
-    /// Makes what is known of a bucket what its row says; answers it.
+    /// Records the origin that a bucket's row names, and returns it.
     ///
     /// # Errors
-    /// When its secret does not open.
+    /// If the origin's secret cannot be decrypted.
     pub(crate) fn note(
         &self,
         bucket: &str,
@@ -62,7 +62,7 @@ impl Buckets {
         Ok(Some(opened))
     }
 
-    /// Looks at all buckets.
+    /// Reads the rows of all buckets.
     async fn look(&self) -> Result<(), ClientError> {
         let (mut after, mut elsewhere) = (String::new(), Vec::new());
         loop {
@@ -87,7 +87,7 @@ impl Buckets {
         }
     }
 
-    /// Follows the rows of buckets for ever.
+    /// Follows the rows of buckets until the task is dropped.
     pub(crate) async fn follow(self: Arc<Self>) {
         let runtime = self.client.runtime().clone();
         loop {

@@ -1,27 +1,27 @@
-//! What was asked of origins, counted.
+//! Counters of requests to origins.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one gateway. They only grow.
+/// Counters of one gateway. They never decrease.
 #[derive(Debug, Default)]
 pub struct OriginCounts {
-    /// Requests to origins, repeated ones included.
+    /// Requests to origins, retries included.
     pub requests: AtomicU64,
-    /// Of these, those that failed: no answer, or an error of the server.
+    /// Requests to origins that failed: without an answer, or with a server error.
     pub failures: AtomicU64,
     /// Bytes of objects that origins sent.
     pub bytes: AtomicU64,
-    /// Questions whether what is known of an object still holds.
+    /// Requests that checked whether a known object is unchanged.
     pub revalidations: AtomicU64,
-    /// Of these, those after which it did not.
+    /// Checks that found the object changed.
     pub changes: AtomicU64,
-    /// Objects of which what was known does not hold any more, because somebody wrote them through Striate.
+    /// Known objects that were invalidated by a write through Striate.
     pub fenced: AtomicU64,
-    /// Reads beside the cache: while the key was written, or because the request cannot be answered from memory.
+    /// Reads past the cache: while the key was being written, or because the request cannot be answered from memory.
     pub passed_by: AtomicU64,
     /// Writes that were put into memory.
     pub cached_writes: AtomicU64,
-    /// Writes that were not, because there was no memory to hold them on their way.
+    /// Writes that were not put into memory because no memory was free to hold their bytes.
     pub uncached_writes: AtomicU64,
 }
 

@@ -1,21 +1,23 @@
-//! Objects that were known and had to make room, nearly all of them, in little memory.
+//! Names of objects that were known and then evicted from the table of known objects. Keeps nearly all of them in
+//! little memory.
 //!
-//! Of an object that was known blocks may still be in memory. Its origin is then asked what it says of the object, and not for bytes that
-//! nobody would take. A Bloom filter remembers the names, so a few others count as evicted, at the price of one question more when they are
-//! read first. It has two halves: when one is full, the older names are forgotten.
+//! Blocks of such an object may still be in memory. A read of it first asks the origin for the head, instead of
+//! requesting bytes that memory may have. A Bloom filter remembers the names, so a few other objects count as evicted
+//! too; their first read costs one request more. The filter has two halves: when one is full, the older names are
+//! forgotten.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use parking_lot::Mutex;
 
-/// Bits of a half: a mebibyte.
+/// Bits per half: one MiB.
 const BITS: u64 = 8 << 20;
-/// Bits that a name sets. Of others a hundredth then looks as if it were there, at the most.
+/// Bits set per name. At most one percent of other names then match.
 const BITS_OF_NAME: u64 = 4;
-/// Names of a half.
+/// Maximum number of names per half.
 const MOST_NAMES: usize = 750_000;
 
-/// See the module's documentation.
+/// Bloom filter of the names of objects that were known and evicted.
 #[derive(Debug)]
 pub(crate) struct Evicted {
     halves: Mutex<Halves>,
@@ -28,7 +30,7 @@ struct Halves {
     names: usize,
 }
 
-/// The places of a name's bits: word, and mask in it.
+/// The positions of a name's bits: the word, and the mask in it.
 fn places(name: &impl Hash) -> impl Iterator<Item = (usize, u64)> {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
@@ -42,7 +44,7 @@ fn places(name: &impl Hash) -> impl Iterator<Item = (usize, u64)> {
 
 impl Evicted {
     pub(crate) fn new() -> Self {
-        // Pages that nobody has written to take no memory.
+        // Pages that were never written to take no memory.
         let half = || vec![0; (BITS / 64) as usize];
         Self { halves: Mutex::new(Halves { newer: half(), older: half(), names: 0 }) }
     }
@@ -59,7 +61,7 @@ impl Evicted {
         *names += 1;
     }
 
-    /// Whether a name is there; rarely true where it is not.
+    /// Whether a name was added. Rarely true for another name.
     pub(crate) fn has(&self, name: &impl Hash) -> bool {
         let halves = self.halves.lock();
         let is_in = |half: &[u64]| places(name).all(|(word, mask)| half[word] & mask != 0);

@@ -1,4 +1,4 @@
-//! What a read of an object elsewhere would find.
+//! What a read of an object of a bucket with an origin would find.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use striate_client::ClientError;
 use crate::Origins;
 use crate::known::ObjectName;
 
-/// So many blocks of an object are looked up at most.
+/// Maximum number of blocks of an object that are looked up.
 const MOST_COUNTED: u64 = 1 << 16;
 
-/// What a gateway knows of an object elsewhere.
+/// What a gateway knows of an object that an origin stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectExplained {
-    /// Its store, and the bucket there.
+    /// The origin's endpoint and bucket.
     pub origin: String,
-    /// What a read would do now, in words.
+    /// What a read would do now, as text.
     pub would: String,
-    /// Its ETag; `None` where nothing is known.
+    /// ETag of the object; `None` if the object is not known.
     pub etag: Option<String>,
-    /// Its size in bytes.
+    /// Size of the object in bytes.
     pub size: u64,
-    /// Since when it is known.
+    /// Time since the origin was asked for the object.
     pub known_for: Duration,
-    /// For so long it is used.
+    /// Time for which this knowledge is used.
     pub ttl: Duration,
-    /// Its blocks,
+    /// Number of blocks of the object.
     pub blocks: u64,
-    /// and those of the first 65,536 that are in memory, as far as is known.
+    /// Number of blocks in memory among the first 65,536, as far as is known.
     pub blocks_in_memory: u64,
 }
 
 impl Origins {
-    /// What a read of an object would do now. Asks the metadata store only.
+    /// Explains what a read of an object would do now. Asks the metadata store only.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::Busy`] for a bucket that is here by now.
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::Busy`] if the bucket has no origin any more.
     pub async fn explain(&self, bucket: &str, key: &str) -> Result<ObjectExplained, ClientError> {
         let shared = &self.shared;
         let (origin, standing) = shared.fences.look(bucket, key).await?;

@@ -1,16 +1,18 @@
-//! Fences: rows that make void what gateways know of an object, because it was written through one of them.
+//! Fences: rows that invalidate what gateways know of an object after a write through one of them.
 //!
-//! A write draws a new epoch and notes itself before it is forwarded, and removes its note when its outcome is known. What a gateway
-//! knows is used only if it was learnt under the row's epoch; while a write is noted nothing is used and nothing learnt. So a read that
-//! begins after a write has ended never finds what was there before it, through whichever gateway.
+//! A write draws a new epoch and records itself in the row before it is forwarded. It removes its note when its outcome
+//! is known. A gateway uses what it knows only if it learned it under the row's epoch; while a write is noted, it uses
+//! and learns nothing. So a read that begins after a write has ended never finds the state before that write, whichever
+//! gateway serves it.
 //!
-//! A row is needed as long as anything learnt before its last write may be used: the ttl. The sweep removes it when it has not changed for
-//! longer, by the sweeper's own clock, and no process that noted a write is alive.
+//! A row is needed as long as anything learned before its last write may be used: the ttl. The sweep removes a row
+//! when, by the sweeper's own clock, it has not changed for longer than that, and no process that noted a write in it
+//! is alive.
 //!
-//! A process may die while it writes. The sweep drops its notes under a new epoch once its lease has ended and the row has not changed for
-//! [`MARGIN`]. A process that lives renews its notes until the outcome of its write is known. One that cannot renew them gives the write up,
-//! so early that the write has happened at the origin, or never will, before its note can be dropped:
-//! [`RENEW_EVERY`] + [`RENEW_WITHIN`] + [`UNSETTLED`] < [`MARGIN`].
+//! A process may die while it writes. The sweep drops its notes under a new epoch once its lease has ended and the row
+//! has not changed for [`MARGIN`]. A live process renews its notes until the outcome of its write is known. If it
+//! cannot renew them, it gives the write up early enough that the write has happened at the origin, or never will,
+//! before its note can be dropped: [`RENEW_EVERY`] + [`RENEW_WITHIN`] + [`UNSETTLED`] < [`MARGIN`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,45 +25,46 @@ use striate_meta::{Commit, LeaseId, MetaError, Revision, Row, ScanRange, keys};
 use striate_runtime::{Instant, Runtime};
 use striate_stripe::Stripes;
 
-/// Attempts to change a row that others change too.
+/// Attempts to change a row that other processes change too.
 const MAX_ATTEMPTS: u32 = 64;
-/// A row stays so much longer than the ttl, and the note of a process that is dead so long: no question to an origin takes so long.
+/// How much longer than the ttl a row stays, and how long the note of a dead process stays. No request to an origin
+/// takes this long.
 const MARGIN: Duration = Duration::from_secs(120);
-/// A write whose outcome is not known may still happen at the origin: so long nothing is learnt of its objects.
+/// A write with an unknown outcome may still happen at the origin. Gateways learn nothing of its objects for this time.
 const UNSETTLED: Duration = Duration::from_secs(30);
-/// Pause before the notes of a write that lasts are renewed.
+/// Interval between renewals of the notes of a long write.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
-/// A write whose notes cannot be renewed within this time is given up.
+/// Timeout for a renewal of the notes. A write whose notes cannot be renewed is given up.
 const RENEW_WITHIN: Duration = Duration::from_secs(30);
 const _: () =
     assert!(RENEW_EVERY.as_secs() + RENEW_WITHIN.as_secs() + UNSETTLED.as_secs() < MARGIN.as_secs());
-/// Pause between two looks for rows that are not needed any more.
+/// Interval between sweeps of rows that are no longer needed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Pause before a note is tried to be removed again.
+/// Delay before another attempt to remove a note.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// Rows of one page.
+/// Number of rows per page.
 const PAGE: usize = 1_000;
 
-/// What a read must know before it uses anything.
+/// State of an object's fence, which a read must know before it uses anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Of the last write; 0 where there is none that matters.
+    /// Epoch of the last write; 0 if no write matters any more.
     pub(crate) epoch: u64,
     pub(crate) is_written: bool,
 }
 
-/// Fences of all objects.
+/// The fences of all objects.
 #[derive(Clone)]
 pub(crate) struct Fences {
     stripes: Stripes,
 }
 
-/// Writes that are under way, and noted.
+/// The notes of a write in progress.
 pub(crate) struct Noted {
     fences: Fences,
     rows: Vec<Bytes>,
     id: u64,
-    /// What the origin's answers are good for, in milliseconds.
+    /// The origin's ttl in milliseconds.
     ttl_ms: u64,
 }
 
@@ -74,10 +77,10 @@ impl Fences {
         self.stripes.runtime()
     }
 
-    /// The origin that a bucket has now, if it has one, and how an object of it stands; both in one read.
+    /// Returns the bucket's current origin, if it has one, and the state of an object's fence, both in one read.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`], or when the metadata store fails.
+    /// [`ClientError::NoSuchBucket`], or if the metadata store fails.
     pub(crate) async fn look(
         &self,
         bucket: &str,
@@ -87,7 +90,7 @@ impl Fences {
         Ok((origin, standings.into_iter().next().unwrap_or_default()))
     }
 
-    /// As [`Fences::look`], of many objects in their order; all in one read.
+    /// As [`Fences::look`], for many objects in their order, all in one read.
     ///
     /// # Errors
     /// As [`Fences::look`].
@@ -111,7 +114,7 @@ impl Fences {
     /// Notes a write of objects.
     ///
     /// # Errors
-    /// When the metadata store fails; the notes made so far are removed.
+    /// If the metadata store fails; the notes made so far are removed.
     pub(crate) async fn note(
         &self,
         bucket: &str,
@@ -132,7 +135,7 @@ impl Fences {
         Ok(Arc::new(noted))
     }
 
-    /// Changes a row, and draws another epoch for it.
+    /// Changes a row, and draws a new epoch for it.
     async fn change(&self, key: &Bytes, change: impl Fn(&mut Fence)) -> Result<(), MetaError> {
         for attempt in 0..MAX_ATTEMPTS {
             let row = self.stripes.meta().get(key).await?;
@@ -151,7 +154,7 @@ impl Fences {
         Err(MetaError::Unavailable("others write the same object all the time".to_owned()))
     }
 
-    /// Removes rows that are not needed any more, for ever.
+    /// Removes rows that are no longer needed until the task is dropped.
     pub(crate) async fn sweep(self) {
         let mut seen: HashMap<Bytes, (Revision, Instant)> = HashMap::new();
         loop {
@@ -187,7 +190,8 @@ impl Fences {
         Ok(())
     }
 
-    /// Removes a row, or the notes in it, that are not needed any more, if it has not changed for long enough. Whether it did.
+    /// Removes an old row that is no longer needed, or the notes of dead processes in it. Returns whether it changed
+    /// the row.
     async fn sweep_row(&self, row: &Row, mut fence: Fence, unchanged: Duration) -> Result<bool, MetaError> {
         if unchanged <= MARGIN {
             return Ok(false);
@@ -204,7 +208,7 @@ impl Fences {
         if alive.is_empty() && unchanged > Duration::from_millis(fence.keep_ms) + MARGIN {
             tx.delete(row.key.clone());
         } else if alive.len() < noted {
-            // What was learnt before is void: the writes of the dead may have happened.
+            // What was learned before is void: the writes of dead processes may have happened.
             (fence.writes, fence.epoch) = (alive, self.runtime().random_u64().max(1));
             tx.put(row.key.clone(), encode(&fence));
         } else {
@@ -216,7 +220,7 @@ impl Fences {
 }
 
 impl Noted {
-    /// Notes the write in a row, once more if it is noted there.
+    /// Notes the write in a row, or renews its note there.
     async fn renew(&self, row: &Bytes) -> Result<(), MetaError> {
         let write = FencedWrite { id: self.id, lease: self.fences.stripes.writer_lease().0 };
         let noting = |fence: &mut Fence| {
@@ -227,7 +231,7 @@ impl Noted {
         self.fences.change(row, noting).await
     }
 
-    /// Renews the notes for as long as that is possible. Afterwards the write must be given up.
+    /// Renews the notes as long as that succeeds. When it returns, the write must be given up.
     pub(crate) async fn keep(&self) {
         let runtime = self.fences.runtime();
         let renewing = async || {
@@ -246,18 +250,18 @@ impl Noted {
         }
     }
 
-    /// As [`Noted::end`], when the write has happened at the origin or never will: its outcome is not known.
+    /// As [`Noted::end`] for a write whose outcome is unknown, once it has happened at the origin or never will.
     pub(crate) async fn end_unsettled(self: Arc<Self>) {
         self.fences.runtime().sleep(UNSETTLED).await;
         self.end().await;
     }
 
-    /// Removes the notes: the outcome of the writes is known. Tries until the metadata store has taken it.
+    /// Removes the notes of a write whose outcome is known. Retries until the metadata store accepts.
     pub(crate) async fn end(self: Arc<Self>) {
         for row in &self.rows {
             let remove = |fence: &mut Fence| {
                 fence.writes.retain(|write| write.id != self.id);
-                // The row may have been swept and is another one: it must stay as long as the first.
+                // The row may have been swept and created again: it must stay as long as the first one.
                 fence.keep_ms = self.ttl_ms.max(fence.keep_ms);
             };
             while let Err(error) = self.fences.change(row, remove).await {
@@ -303,7 +307,7 @@ mod tests {
         let (dead, writer) = fences(&runtime, &meta).await;
         let noted = writer.note("ours", &["k".to_owned()], LONG).await.unwrap();
         meta.revoke_lease(dead.stripes().writer_lease()).await.unwrap();
-        // Nobody renews the note.
+        // The note is not renewed any more.
         drop((noted, writer, dead));
         let before = reader.look("ours", "k").await.unwrap().1;
         assert!(before.is_written);

@@ -1,7 +1,7 @@
-//! Finding an object: what is known of it and still holds, or else what its origin says; and its bytes.
+//! Finding an object and its bytes: uses what is known while it holds, and otherwise asks the origin.
 //!
-//! GET, HEAD and the items of batches are all answered from here. Of an object of which nothing is known a read asks its origin for the bytes
-//! at once; what is in memory all the same is read there.
+//! GET, HEAD and the items of batches are all answered from here. For an unknown object, a read requests the bytes from
+//! the origin at once; blocks that turn out to be in memory are read there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,49 +24,51 @@ use crate::run::Run;
 use crate::service::Shared;
 use crate::upstream::Ask;
 
-/// How often a read begins anew because the object was replaced under it.
+/// Maximum number of attempts of a read whose object is replaced meanwhile.
 const MAX_RESTARTS: usize = 4;
 
-/// An object of a bucket that is elsewhere.
+/// An object of a bucket that has an origin.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) origin: Arc<Opened>,
-    /// The bucket as it is called here.
+    /// Name of the bucket in this store.
     pub(crate) bucket: Arc<str>,
     pub(crate) key: Arc<str>,
 }
 
-/// What is known of an object when its bytes are yet to be read, and perhaps these on their way.
+/// The head of an object whose bytes are yet to be read, and perhaps a response that carries bytes.
 pub(crate) type Begun = (Arc<Head>, Option<Run>);
 
-/// What a read has found.
+/// Result of finding an object.
 pub(crate) enum Found {
     Object {
         head: Arc<Head>,
-        /// The bytes that are wanted.
+        /// The requested bytes.
         range: Range<u64>,
         bytes: ObjectStream,
-        /// How the first bytes were served; `None` where only the head was asked for.
+        /// How the first bytes were served; `None` if only the head was requested.
         outcome: Option<ReadOutcome>,
     },
     /// More bytes than the caller takes at once.
     Larger(Begun),
-    /// Something that cannot be cached: an error, or an answer without an ETag. Said whether it answers a GET or HEAD itself.
+    /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the GET or
+    /// HEAD itself.
     Answer(Response<Incoming>, bool),
-    /// The object is being written: the origin is to be asked beside the cache.
+    /// The object is being written: the caller must ask the origin, past the cache.
     PassBy,
 }
 
-/// What an origin was found to have.
+/// What the origin has of an object.
 enum Learned {
-    /// This, and perhaps its bytes on their way.
+    /// The head, and perhaps a response that carries bytes.
     Object(Arc<Head>, Option<Run>),
-    /// Something that cannot be cached: an error, or an answer without an ETag. Said whether it answers the request itself.
+    /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the request
+    /// itself.
     Answer(Response<Incoming>, bool),
 }
 
 impl Shared {
-    /// Finds an object, from what was `begun` if that is said. Of one of which more than `most` bytes are wanted nothing is read.
+    /// Finds an object, continuing from `begun` if given. Reads nothing if more than `most` bytes are wanted.
     ///
     /// # Errors
     /// Those of conditions and ranges; [`ClientError::Origin`].
@@ -117,7 +119,7 @@ impl Shared {
         Err(ClientError::Busy)
     }
 
-    /// What is known of an object, or its origin says.
+    /// Returns what is known of an object, or asks the origin.
     async fn learn(
         self: &Arc<Self>,
         origin: &Arc<Opened>,
@@ -136,7 +138,7 @@ impl Shared {
             if let Some(known) = self.known.get(name).filter(holds) {
                 return Ok(Learned::Object(known.head, None));
             }
-            // With a ttl of zero every request asks for itself.
+            // With a ttl of zero, every request asks the origin.
             if origin.ttl.is_zero() {
                 break None;
             }
@@ -145,13 +147,13 @@ impl Shared {
                 Turn::Wait(_) if has_waited => break None,
                 Turn::Wait(mut done) => {
                     has_waited = true;
-                    // The sender never sends: this ends when it is dropped.
+                    // The sender never sends. This returns when it is dropped.
                     let _ = done.changed().await;
                 }
             }
         };
         let (stale, asked_at) = (self.known.get(name), runtime.now());
-        // Of what was known its blocks may be in memory.
+        // Blocks of an object that was known may be in memory.
         let is_new = stale.is_none() && !self.known.was_evicted(name);
         let first = asked.first_range(origin.block_len).filter(|_| is_new);
         let answer = self.ask_head(origin, key, first).await?;
@@ -161,7 +163,7 @@ impl Shared {
         }
         let (status, headers) = (answer.status(), answer.headers());
         let Some(head) = Head::of(status, headers).map(Arc::new) else {
-            // A range that is outside, or no object, or nothing that can be cached.
+            // The range is out of bounds, no object exists, or the response cannot be cached.
             self.known.forget(name);
             return match first {
                 Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.learn_head(origin, key).await,
@@ -185,7 +187,7 @@ impl Shared {
         self.known.learn(name.clone(), Known { head: head.clone(), epoch, asked_at });
     }
 
-    /// Asks for an object's head, or for its bytes from the start of a block on.
+    /// Requests an object's head, or its bytes from the start of a block on.
     pub(crate) async fn ask_head(
         &self,
         origin: &Opened,
@@ -206,7 +208,7 @@ impl Shared {
         self.upstream.read(origin, Ask { method, key, query: "", headers }).await
     }
 
-    /// An object's head alone, to say that a range is outside.
+    /// Requests an object's head alone, to report that a range is out of bounds.
     async fn learn_head(&self, origin: &Opened, key: &str) -> Result<Learned, ClientError> {
         let answer = self.ask_head(origin, key, None).await?;
         Ok(match Head::of(answer.status(), answer.headers()) {
@@ -215,7 +217,7 @@ impl Shared {
         })
     }
 
-    /// The bytes that came with the first answer, unless memory has them or somebody fetches them already.
+    /// The bytes that came with the first response, unless they are in memory or already being fetched.
     async fn first_run(
         self: &Arc<Self>,
         origin: &Arc<Opened>,

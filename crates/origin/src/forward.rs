@@ -1,7 +1,7 @@
-//! Requests that are passed on as they are: writes, listings, uploads in parts, copies, tags.
+//! Requests that are forwarded as they are: writes, listings, multipart uploads, copies, tags.
 //!
-//! A write of an object is fenced (see [`crate::fences`]) from before it is forwarded until its outcome is known, also when the one
-//! who sent it goes away.
+//! A write of an object is fenced (see [`crate::fences`]) from before it is forwarded until its outcome is known, even
+//! if its client disconnects.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -27,15 +27,14 @@ use crate::opened::Opened;
 use crate::service::Shared;
 use crate::upstream::{Ask, decode, failed};
 
-/// Keys that one request deletes, as S3 has it.
+/// Maximum number of keys that one request deletes, as in S3.
 const MOST_DELETED: usize = 1_000;
-/// An origin that neither takes nor sends anything for so long does not answer any more. Copies and uploads of many parts are made in
-/// minutes.
+/// Time without progress after which an origin counts as not answering. Copies and uploads of many parts take minutes.
 const SILENT_FOR: Duration = Duration::from_secs(15 * 60);
-/// A longer document is not read: listings of 1,000 keys have some hundred KiB.
+/// Maximum size in bytes of a document that is read. Listings of 1,000 keys have some hundred KiB.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
-/// Headers of one connection, and those that belong to the request's own signature.
+/// Excludes headers of one connection, and those that belong to the request's own signature.
 fn is_passed_on(name: &HeaderName) -> bool {
     const NOT: [&str; 18] = [
         "authorization",
@@ -60,13 +59,13 @@ fn is_passed_on(name: &HeaderName) -> bool {
     !NOT.contains(&name.as_str()) && !name.as_str().starts_with("x-striate-")
 }
 
-/// What an origin is asked by a request, without its body.
+/// The request to the origin, without its body.
 pub(crate) fn ask(request: &ElsewhereRequest) -> Ask<'_> {
     let headers = end_to_end(&request.headers, is_passed_on);
     Ask { method: request.method.clone(), key: &request.key, query: &request.query, headers }
 }
 
-/// An origin's answer, as it is.
+/// The origin's response, unchanged except for headers of its connection.
 pub(crate) fn answer_of(answer: Response<Incoming>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     parts.headers = end_to_end(&parts.headers, is_answered);
@@ -88,7 +87,8 @@ fn is_answered(name: &HeaderName) -> bool {
     !NOT.contains(&name.as_str())
 }
 
-/// The headers that `is_passed` lets through, without those that `Connection` names: they concern one connection (RFC 9110 §7.6.1).
+/// The headers that `is_passed` lets through, without those that `Connection` names: they apply to one connection (RFC
+/// 9110 §7.6.1).
 fn end_to_end(headers: &HeaderMap, is_passed: fn(&HeaderName) -> bool) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
     let of_connection: BTreeSet<String> =
@@ -98,7 +98,7 @@ fn end_to_end(headers: &HeaderMap, is_passed: fn(&HeaderName) -> bool) -> Header
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The document of DeleteObjects, as far as it matters here.
+/// The parts of a DeleteObjects document that matter here.
 #[derive(Deserialize)]
 struct Deletes {
     #[serde(rename = "Object", default)]
@@ -116,11 +116,11 @@ fn names(query: &str) -> impl Iterator<Item = String> {
     query.split('&').map(|parameter| decode(parameter.split('=').next().unwrap_or("")))
 }
 
-/// The objects of which a request changes the bytes, or what GET says of them.
+/// Returns the objects of which a request changes the bytes, or what GET reports of them.
 ///
 /// # Errors
-/// [`ClientError::MalformedDocument`] for a document that is none, or deletes too many; [`ClientError::NotForwarded`] where it was not
-/// read, so that nobody knows which objects to fence.
+/// [`ClientError::MalformedDocument`] for a document that is malformed or deletes too many keys;
+/// [`ClientError::NotForwarded`] if the document was not read, so that the objects to fence are unknown.
 fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
     let has = |wanted: &str| names(&request.query).any(|name| name == wanted);
     if request.key.is_empty() {
@@ -153,7 +153,7 @@ fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
 }
 
 impl Shared {
-    /// Passes a request on.
+    /// Forwards a request.
     ///
     /// # Errors
     /// [`ClientError::Origin`]; [`ClientError::NotForwarded`]; when a write cannot be fenced.
@@ -198,7 +198,7 @@ impl Shared {
         if has_document { Ok(rename(&origin, &bucket, answer)) } else { Ok(answer.map(Body::from)) }
     }
 
-    /// Sends a write on, and reads its answer, as long as the origin takes or sends something.
+    /// Forwards a write and reads its response, as long as the origin takes or sends something.
     async fn write(
         &self,
         origin: &Opened,
@@ -230,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request on, once.
+    /// Forwards a request, without retries.
     pub(crate) async fn forward_once(
         &self,
         origin: &Opened,
@@ -240,7 +240,7 @@ impl Shared {
         self.upstream.send(origin, ask(&request), body).await
     }
 
-    /// A copy's source is named as the origin knows it.
+    /// Replaces the source of a copy by its name at the origin.
     fn name_source(&self, origin: &Opened, headers: &mut HeaderMap) -> Result<(), ClientError> {
         let Some(source) = headers.get("x-amz-copy-source") else { return Ok(()) };
         let source = source.to_str().unwrap_or_default();
@@ -266,18 +266,18 @@ impl Shared {
     }
 }
 
-/// Whether an answer says what became of a write.
+/// Whether the response settles the outcome of a write.
 fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
     answer.as_ref().is_ok_and(|answer| !answer.status().is_server_error())
 }
 
-/// Whether the answer is a document that names the bucket.
+/// Whether the response is a document that names the bucket.
 fn has_document(request: &ElsewhereRequest) -> bool {
     let of_upload = names(&request.query).any(|name| name.starts_with("upload"));
     request.key.is_empty() && request.method == Method::GET || of_upload && request.method != Method::PUT
 }
 
-/// An answer with all of its body, which is a small document.
+/// Reads the whole body of a response, which is a small document.
 async fn read_small(origin: &Opened, answer: Response<Incoming>) -> Result<Response<Bytes>, ClientError> {
     let (mut parts, body) = answer.into_parts();
     parts.headers = end_to_end(&parts.headers, is_answered);
@@ -294,7 +294,7 @@ async fn renamed(
     Ok(rename(origin, bucket, read_small(origin, answer).await?))
 }
 
-/// The answer names the bucket as it is called here.
+/// Replaces the origin's name of the bucket by its name here.
 fn rename(origin: &Opened, bucket: &str, answer: Response<Bytes>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     let mut text = String::from_utf8_lossy(&body).into_owned();

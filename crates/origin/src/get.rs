@@ -18,7 +18,7 @@ use crate::head::Head;
 use crate::opened::Opened;
 use crate::service::Shared;
 
-/// Says where an answer came from.
+/// Response header that names the source of the bytes.
 const CACHE_HEADER: &str = "x-striate-cache";
 
 impl Shared {
@@ -47,12 +47,12 @@ impl Shared {
                 Ok(answer(&asked, &head, &range, body, outcome))
             }
             Found::Answer(answer, true) => Ok(answer_of(answer)),
-            // Nothing is larger than what GET takes.
+            // GET sets no limit, so nothing is larger.
             Found::Answer(_, false) | Found::PassBy | Found::Larger(_) => self.pass_by(origin, request).await,
         }
     }
 
-    /// Answers a read from the origin, beside the cache.
+    /// Answers a read from the origin, past the cache.
     pub(crate) async fn pass_by(
         &self,
         origin: &Opened,
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// The answer to a read.
+/// Builds the response to a read.
 fn answer(
     asked: &Asked,
     head: &Head,

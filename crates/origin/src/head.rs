@@ -1,4 +1,4 @@
-//! What an origin says of an object.
+//! What an origin reports of an object.
 
 use std::time::UNIX_EPOCH;
 
@@ -6,18 +6,19 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use striate_client::{ObjectAttributes, ObjectInfo};
 
-/// An object's description, as small as it can be kept.
+/// An object's description, stored compactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// As it came, quotes included.
+    /// The ETag as received, quotes included.
     pub(crate) etag: String,
     pub(crate) size: u64,
     pub(crate) modified_unix_ms: u64,
-    /// Headers that an answer repeats: name, NUL, value, NUL and so on.
+    /// Headers that a response repeats, encoded as name, NUL, value, NUL and so on.
     pub(crate) headers: Bytes,
 }
 
-/// Whether a header describes the object, and not one answer. Checksums are kept apart: they hold for the whole only.
+/// Whether a header describes the object, and not one response. Checksums are handled separately: they apply to the
+/// whole object only.
 fn describes(name: &HeaderName) -> bool {
     const NAMES: [HeaderName; 8] = [
         header::CONTENT_TYPE,
@@ -45,13 +46,13 @@ fn is_checksum(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-amz-checksum-")
 }
 
-/// An ETag that stands for an object's bytes, quotes included.
+/// Returns a strong ETag, which identifies the object's bytes; quotes included.
 pub(crate) fn strong_etag(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::ETAG)?.to_str().ok().filter(|etag| !etag.starts_with("W/"))
 }
 
 impl Head {
-    /// From an answer to GET or HEAD; `None` where it does not say what is needed: length, and an ETag that stands for the bytes.
+    /// Builds a head from a response to GET or HEAD. Returns `None` if it lacks the length or a strong ETag.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name)?.to_str().ok();
         let etag = strong_etag(headers)?.to_owned();
@@ -63,7 +64,7 @@ impl Head {
         let modified = text(header::LAST_MODIFIED).and_then(|date| httpdate::parse_http_date(date).ok());
         let modified = modified.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         let mut kept = BytesMut::new();
-        // A checksum beside a part is that of the part.
+        // In a partial response, the checksum is that of the part.
         let is_kept = |name: &HeaderName| describes(name) && (status == StatusCode::OK || !is_checksum(name));
         for (name, value) in headers.iter().filter(|(name, _)| is_kept(name)) {
             kept.put_slice(name.as_str().as_bytes());
@@ -74,7 +75,8 @@ impl Head {
         Some(Self { etag, size, modified_unix_ms: modified.as_millis() as u64, headers: kept.freeze() })
     }
 
-    /// The headers of an answer; those of checksums only where it is of the whole object and they are wanted.
+    /// Returns the headers of a response. `with_checksums` is for responses with the whole object whose client wants
+    /// checksums.
     pub(crate) fn headers(&self, with_checksums: bool) -> HeaderMap {
         let mut rest = self.headers.clone();
         let mut next = || {
@@ -97,7 +99,7 @@ impl Head {
         headers
     }
 
-    /// As conditions and ranges look at it.
+    /// The description that conditions and ranges are checked against.
     pub(crate) fn info(&self, key: &str) -> ObjectInfo {
         ObjectInfo {
             key: key.to_owned(),
@@ -112,7 +114,7 @@ impl Head {
         }
     }
 
-    /// As answers of batches describe it.
+    /// The description in responses to batches.
     pub(crate) fn described(&self, key: &str) -> ObjectInfo {
         let headers = self.headers(false);
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -121,7 +123,7 @@ impl Head {
         info
     }
 
-    /// Bytes that it takes, about.
+    /// Approximate memory of the head in bytes.
     pub(crate) fn footprint(&self) -> u64 {
         (self.headers.len() + self.etag.len()) as u64 + 200
     }

@@ -1,4 +1,4 @@
-//! What this gateway knows of objects, and who is asking for what it does not know.
+//! What this gateway knows of objects, and which requests are asking for what it does not know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::evicted::Evicted;
 use crate::head::Head;
 use crate::opened::Opened;
 
-/// Bytes that what is known may take: one over this of what the memory tier holds,
+/// Known objects may take this fraction (one over it) of the memory tier's capacity.
 const TIER_PART: u64 = 64;
-/// but at least so many, and at most.
+/// Bounds of the memory for known objects in bytes.
 const BOUNDS: (u64, u64) = (16 << 20, 512 << 20);
-/// What an object takes at least.
+/// Estimated memory of one known object in bytes, which sizes the table.
 const USUAL_BYTES: u64 = 400;
 
-/// An object of an origin.
+/// Name of an object of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectName(Bytes);
 
@@ -32,13 +32,13 @@ impl ObjectName {
     }
 }
 
-/// What is known of an object.
+/// Knowledge of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) head: Arc<Head>,
-    /// The epoch of its fence when the origin was asked.
+    /// Epoch of the object's fence when the origin was asked.
     pub(crate) epoch: u64,
-    /// Before the origin was asked.
+    /// Time just before the origin was asked.
     pub(crate) asked_at: Instant,
 }
 
@@ -51,7 +51,7 @@ impl Weighter<ObjectName, Known> for Footprint {
     }
 }
 
-/// Remembers what had to make room.
+/// Remembers the names of evicted objects.
 #[derive(Clone)]
 struct Remembering(Arc<Evicted>);
 
@@ -63,9 +63,9 @@ impl Lifecycle<ObjectName, Known> for Remembering {
     }
 }
 
-/// Objects of which something is known, or is about to be.
+/// Objects that are known or being asked for.
 pub(crate) struct KnownObjects {
-    /// Bytes that it may take now.
+    /// Current bound of the memory for known objects, in bytes.
     most_bytes: AtomicU64,
     table: Cache<ObjectName, Known, Footprint, DefaultHashBuilder, Remembering>,
     evicted: Arc<Evicted>,
@@ -74,7 +74,7 @@ pub(crate) struct KnownObjects {
 
 type Asking = HashMap<(ObjectName, u64), watch::Receiver<()>>;
 
-/// The one who asks for an object. The others wait until it is dropped.
+/// The one request that asks for an object. Other requests wait until it is dropped.
 pub(crate) struct Asker {
     asking: Arc<Mutex<Asking>>,
     of: (ObjectName, u64),
@@ -87,7 +87,7 @@ impl Drop for Asker {
     }
 }
 
-/// Whether the caller is to ask, or somebody does.
+/// Whether the caller is to ask, or to wait for another request that does.
 pub(crate) enum Turn {
     Ask(Asker),
     Wait(watch::Receiver<()>),
@@ -101,7 +101,7 @@ impl KnownObjects {
         Self { most_bytes: AtomicU64::new(least), table, evicted, asking: Arc::default() }
     }
 
-    /// The memory tier holds so many bytes now: more objects may be known beside a larger one.
+    /// Adjusts the bound to the capacity of the memory tier in bytes.
     pub(crate) fn follow_tier(&self, tier_bytes: u64) {
         let most = (tier_bytes / TIER_PART).clamp(BOUNDS.0, BOUNDS.1);
         if self.most_bytes.swap(most, Ordering::Relaxed) != most {
@@ -117,17 +117,18 @@ impl KnownObjects {
         self.table.insert(name, known);
     }
 
-    /// Whether an object was known and had to make room, as far as that is remembered.
+    /// Whether an object was known and evicted, as far as that is remembered.
     pub(crate) fn was_evicted(&self, name: &ObjectName) -> bool {
         self.evicted.has(name)
     }
 
-    /// Whether it was known.
+    /// Forgets an object. Returns whether it was known.
     pub(crate) fn forget(&self, name: &ObjectName) -> bool {
         self.table.remove(name).is_some()
     }
 
-    /// Only who read the same epoch may share an answer: it was asked for after the last write.
+    /// Returns whether the caller asks or waits. Only requests that read the same epoch share a response: it was asked
+    /// for after the last write.
     pub(crate) fn turn(&self, name: &ObjectName, epoch: u64) -> Turn {
         let of = (name.clone(), epoch);
         let mut asking = self.asking.lock();
@@ -149,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// How many of `count` objects are known after all were learnt, each of a KiB or more; and how many were evicted.
+    /// Learns `count` objects of at least one KiB each. Returns how many of them are still known, and how many count as
+    /// evicted.
     fn known_of(count: u64, tier_bytes: u64) -> (usize, usize) {
         let (objects, runtime) = (KnownObjects::new(), Runtime::deterministic(1, Duration::ZERO));
         objects.follow_tier(tier_bytes);

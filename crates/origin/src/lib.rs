@@ -1,18 +1,21 @@
 //! Buckets whose objects are in another S3 store, the *origin*: Striate is a coded cache in front of it.
 //!
-//! Blocks are cached in the memory tier and named by the object's ETag, so an answer never mixes versions. What a gateway knows of an
-//! object is used within the bucket's ttl without asking. Writes through any gateway are seen at once by all of them: a *fence* in the
-//! metadata store says that what was known before is not to be used. What others write at the origin is seen within the ttl.
+//! Blocks are cached in the memory tier under names that contain the object's ETag, so a response never mixes versions.
+//! What a gateway knows of an object is used without a request to the origin until the bucket's ttl ends. All gateways
+//! see a write through any of them at once: a *fence* in the metadata store invalidates what was known before. Writes
+//! that bypass Striate are seen within the ttl.
 //!
-//! - [`service`]: requests of the gateway for such buckets.
+//! - [`service`]: the gateway's requests for such buckets.
 //! - [`buckets`]: which buckets these are; [`opened`]: one of them.
 //! - [`upstream`]: requests to origins.
-//! - [`head`]: what an origin says of an object; [`known`]: what is known of objects; [`evicted`]: what had to make room; [`fences`]: what makes it void.
-//! - [`asked`]: what a read asks for; [`finding`]: what answers it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many objects; [`reading`]: an object's bytes, from memory and from the origin; [`run`]: what the origin sends of them.
+//! - [`head`]: what an origin reports of an object; [`known`]: known objects; [`evicted`]: names of objects that were
+//!   evicted from these; [`fences`]: what invalidates them.
+//! - [`asked`]: what a read requests; [`finding`]: finds it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many
+//!   objects; [`reading`]: an object's bytes, from memory and from the origin; [`run`]: the part that the origin sends.
 //! - [`explain`]: what a read would do.
-//! - [`forward`]: everything else is passed on; [`write_through`]: and what is written is cached.
+//! - [`forward`]: forwards everything else; [`write_through`]: caches what is written.
 //!
-//! What this crate does not know: sites, and how blocks lie in memory.
+//! This crate does not know sites, or how blocks lie in memory.
 
 mod asked;
 mod batch;

@@ -1,4 +1,4 @@
-//! A bucket's origin, ready to be asked.
+//! A bucket's origin, ready for requests.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use striate_s3::KeyStore;
 use striate_s3_client::Signer;
 use striate_stripe::MemoryBlock;
 
-/// The least block of an origin, in bytes, where a record says none.
+/// Block length in bytes of an origin whose record has none.
 const USUAL_BLOCK_LEN: u32 = 4 << 20;
 
 /// A bucket of another store.
 pub(crate) struct Opened {
     pub(crate) endpoint: String,
-    /// Its name there.
+    /// Name of the bucket at the origin.
     pub(crate) bucket: String,
-    /// Who asks; nobody, where requests are not signed.
+    /// Access key that signs requests; empty if they are not signed.
     pub(crate) access_key: String,
     pub(crate) signer: Option<Signer>,
-    /// For so long what is known of an object is used.
+    /// Time for which knowledge of an object is used.
     pub(crate) ttl: Duration,
-    /// Bytes of a block.
+    /// Length of a block in bytes.
     pub(crate) block_len: u64,
-    /// What tells this bucket from others of its name.
+    /// Distinguishes this bucket from others of the same name.
     pub(crate) id: [u8; 16],
 }
 
-/// What a secret is sealed under.
+/// Context under which a secret is sealed.
 pub(crate) fn sealed_as(id: &[u8]) -> String {
     format!("origin {:02x?}", id)
 }
 
 impl Opened {
-    /// From a bucket's record.
+    /// Opens the origin in a bucket's record.
     ///
     /// # Errors
-    /// When the secret does not open with the cluster's sealing key, or the record is none.
+    /// If the cluster's sealing key does not decrypt the secret, or the record is malformed.
     pub(crate) fn new(record: &records::Origin, keys: &KeyStore) -> Result<Self, ClientError> {
         let wrong =
             |reason: String| ClientError::Inconsistent { what: "a bucket's origin".to_owned(), reason };
@@ -61,7 +61,7 @@ impl Opened {
         })
     }
 
-    /// The blocks of one version of an object, of `size` bytes.
+    /// The blocks of one version of an object of `size` bytes.
     pub(crate) fn blocks(&self, key: &str, etag: &str, size: u64) -> Blocks {
         let mut hash = Sha256::new();
         hash.update(self.id);
@@ -74,7 +74,7 @@ impl Opened {
     }
 }
 
-/// The blocks of one version of an object. Nobody can choose a key or an ETag whose blocks have the names of others.
+/// The blocks of one version of an object. Nobody can choose a key or an ETag whose blocks get the names of others.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     content: [u8; 32],
@@ -83,7 +83,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A block by its number.
+    /// Returns a block by its number.
     pub(crate) fn block(&self, number: u64) -> MemoryBlock {
         let hash: [u8; 32] =
             Sha256::new().chain_update(self.content).chain_update(number.to_be_bytes()).finalize().into();
@@ -92,7 +92,7 @@ impl Blocks {
         MemoryBlock { content, len, crc32c: None, placed: None }
     }
 
-    /// Where a block ends in its object.
+    /// The end of a block, as an offset in its object.
     pub(crate) fn end(&self, number: u64) -> u64 {
         ((number + 1) * self.len).min(self.size)
     }

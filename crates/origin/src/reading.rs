@@ -1,9 +1,9 @@
-//! An object's bytes on their way to a receiver: blocks from memory, and the rest from the origin.
+//! Streams an object to a receiver: blocks from memory, and the rest from the origin.
 //!
-//! What is not in memory is asked for in one request up to the end of what is wanted (a *run*), so that an object which is replaced while
-//! it is read is still answered as it was: the origin sends on what it has begun. On its way through, each block that nobody else
-//! fills is put into memory, whole ([`crate::run`]). A run that breaks off is taken up again where it broke, if the object is still the
-//! same.
+//! Bytes that are not in memory are requested in one request up to the end of the range (a *run*). So an object that is
+//! replaced during the read still arrives as it was: the origin finishes the response that it began. Each block on the
+//! way that no other process fills is put into memory whole ([`crate::run`]). A run that breaks off is resumed where it
+//! broke, if the object is still the same.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,10 +32,10 @@ pub(crate) struct Object {
     pub(crate) blocks: Blocks,
 }
 
-/// Why bytes cannot be had.
+/// Why the bytes of an object are not available.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// The object is another one by now, or gone.
+    /// The object was replaced or deleted.
     Changed,
     Failed(ClientError),
 }
@@ -46,28 +46,28 @@ impl From<ClientError> for ReadError {
     }
 }
 
-/// See the module's documentation.
+/// State of a read: what the receiver has yet to get, and where the next bytes come from.
 pub(crate) struct Reading {
     shared: Arc<Shared>,
     object: Object,
-    /// What the receiver has not got yet.
+    /// Range that the receiver has not got yet.
     left: Range<u64>,
     run: Option<Run>,
-    /// The block of it that is gathered. Until its end the run is there.
+    /// The block of the run that is being gathered. Until its end, the gathering task has the run.
     gathered: Option<Gathered>,
     pieces: VecDeque<Bytes>,
     /// Bytes of the current block that the receiver gets from the origin.
     wanted: u64,
-    /// The memory of these, where they came out of the tier,
+    /// Memory of the pieces, if they came from the tier.
     read: Option<BlocksRead>,
-    /// and where parts of a block did.
+    /// Memory of the pieces, if some parts of the block came from the tier.
     share: Option<Share>,
-    /// How the first bytes were served, once they are there.
+    /// How the first bytes were served, once they have arrived.
     outcome: Option<ReadOutcome>,
 }
 
 impl Object {
-    /// Asks the origin for a range of this version.
+    /// Requests a range of this version from the origin.
     pub(crate) async fn ask(&self, shared: &Shared, range: Range<u64>) -> Result<Incoming, ReadError> {
         let mut headers = HeaderMap::new();
         let value = |text: String| {
@@ -87,7 +87,7 @@ impl Object {
             status if has_changed(status) => return Err(ReadError::Changed),
             _ => return Err(failed(&self.origin, explanation(answer).await).into()),
         }
-        // Not every store knows If-Match.
+        // Not every store supports If-Match.
         match is_of(&answer, &self.head.etag) {
             true => Ok(answer.into_body()),
             false => Err(ReadError::Changed),
@@ -95,7 +95,7 @@ impl Object {
     }
 }
 
-/// Whether the bytes of a partial answer begin where they are to.
+/// Whether a partial response begins at `start`.
 pub(crate) fn begins_at(headers: &HeaderMap, start: u64) -> bool {
     let range = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
     range.is_some_and(|range| range.trim_start().starts_with(&format!("bytes {start}-")))
@@ -106,7 +106,7 @@ fn is_of(answer: &Response<Incoming>, etag: &str) -> bool {
 }
 
 impl Reading {
-    /// Of `range`; a run that is open already begins at a block.
+    /// Reads `range`. A `run` that is already open begins at a block.
     pub(crate) fn new(shared: Arc<Shared>, object: Object, range: Range<u64>, run: Option<Run>) -> Self {
         Self {
             shared,
@@ -122,10 +122,10 @@ impl Reading {
         }
     }
 
-    /// The stream of its bytes, the first of which are at hand. Answers too how these were served.
+    /// Returns the stream of the bytes, once the first of them have arrived, and how these were served.
     ///
     /// # Errors
-    /// When they cannot be had.
+    /// If the first bytes are not available.
     pub(crate) async fn open(mut self) -> Result<(ObjectStream, ReadOutcome), ReadError> {
         let first = self.next().await?;
         let outcome = self.outcome.unwrap_or_else(|| self.shared.cache.missed());
@@ -167,7 +167,7 @@ impl Reading {
         }
     }
 
-    /// Reads the next block out of memory, or opens a run from there.
+    /// Reads the next block from memory, or opens a run that begins with it.
     async fn open_block(&mut self) -> Result<(), ReadError> {
         self.run = None;
         let (number, len) = (self.left.start / self.object.blocks.len, self.object.blocks.len);
@@ -189,8 +189,8 @@ impl Reading {
         }
     }
 
-    /// Asks the origin for all that is wanted from `from` on, up to a block that is in memory, if one of the next ones is; and to the end
-    /// of the last block where it begins with one that is to be filled.
+    /// Requests the rest of the range from `from` on, up to the first of the next blocks that is in memory. If the
+    /// first block is to be filled, the request extends to the end of the last block.
     async fn open_run(&mut self, from: u64, fill: Option<BlockFill>) -> Result<(), ReadError> {
         let blocks = &self.object.blocks;
         let last = blocks.end((self.left.end - 1) / blocks.len);
@@ -211,7 +211,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Fetches what is missing of a block of which memory has parts.
+    /// Fetches the missing parts of a block of which memory has some.
     async fn take_parts(&mut self, start: u64, wanted: Range<u32>, missed: Missed) -> Result<(), ReadError> {
         let Missed { parts, fill } = missed;
         if parts.is_empty() {
@@ -243,7 +243,7 @@ impl Reading {
         self.pieces.extend(cut(&pieces, (wanted.start - all.start) as usize, wanted.len()));
         self.outcome.get_or_insert(ReadOutcome::Miss);
         match fill {
-            // The block is in memory twice as it were: for the receiver as long as that takes, and for the tier.
+            // From here on the block is in memory twice: for the receiver until it has the bytes, and for the tier.
             Some(fill) => {
                 self.share = budget.try_acquire(wanted.len());
                 fill.fill(pieces, share);
@@ -253,7 +253,7 @@ impl Reading {
         Ok(())
     }
 
-    /// A range of the object, all of it in memory.
+    /// Fetches a range of the object into memory.
     async fn fetch(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
         let body = self.object.ask(&self.shared, range.clone()).await?;
         let (mut run, mut pieces) = (Run::new(body, range), Vec::new());
@@ -264,7 +264,7 @@ impl Reading {
         Ok(pieces)
     }
 
-    /// Takes what the origin sends next, or has a block gathered.
+    /// Takes the next bytes that the origin sends, or has a block gathered.
     async fn take_frame(&mut self) -> Result<(), ReadError> {
         let Some(mut run) = self.run.take() else { return Ok(()) };
         run.claim_ahead(&self.shared, &self.object).await;
@@ -289,7 +289,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Takes what there is of the block that is gathered, or the run back after its last byte.
+    /// Takes the next piece of the block that is being gathered, or the run after its last piece.
     async fn take_gathered(&mut self) -> Result<(), ReadError> {
         let Some(gathered) = &mut self.gathered else { return Ok(()) };
         match gathered.next().await {
@@ -302,7 +302,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Hands on what the receiver wants of a piece of a block, which came from the origin.
+    /// Passes on the part of a piece from the origin that the receiver wants.
     fn hand_on(&mut self, at: u64, piece: Bytes) {
         let piece_end = at + piece.len() as u64;
         let (from, to) = (at.max(self.left.start), piece_end.min(self.left.end));
@@ -318,7 +318,7 @@ impl Reading {
     }
 }
 
-/// `len` bytes of pieces, after the first `skipped`.
+/// Returns `len` bytes of the pieces, after the first `skipped`.
 fn cut(pieces: &[Bytes], skipped: usize, len: usize) -> Vec<Bytes> {
     let (mut at, mut cut) = (0, Vec::new());
     for piece in pieces {
@@ -331,7 +331,7 @@ fn cut(pieces: &[Bytes], skipped: usize, len: usize) -> Vec<Bytes> {
     cut
 }
 
-/// The error of an answer that has begun.
+/// The error of a response that has begun.
 fn broken_off(object: &Object, error: ReadError) -> ClientError {
     match error {
         ReadError::Failed(error) => error,

@@ -1,9 +1,10 @@
-//! What an origin sends of an object: a *run* of its bytes, in one answer.
+//! A *run*: the bytes of an object that an origin sends in one response.
 //!
-//! A block that is to be put into memory is gathered by a task of its own, at the pace of the origin. Its receiver takes the bytes when
-//! it likes: others wait for the block, and must not wait for a slow receiver. The memory of the block is acquired before, and is
-//! held until the block is written and the receiver has taken it; a run gathers one block at a time. Of the next blocks a run has the
-//! right to fill a few, so that it asks for them together. It gives that right back when it does not use it soon.
+//! A block that is to be put into memory is gathered by a task of its own, at the pace of the origin. Its receiver
+//! takes the bytes at its own pace: other readers wait for the block, and must not wait for a slow receiver. The memory
+//! of the block is acquired first, and held until the block is written and the receiver has taken it; a run gathers one
+//! block at a time. To request several blocks together, a run holds the grants to fill a few of the next ones. It
+//! returns grants that it does not use soon.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,33 +24,34 @@ use crate::reading::{Object, ReadError};
 use crate::service::Shared;
 use crate::upstream::failed;
 
-/// Blocks whose filling is asked for at once.
+/// Maximum number of blocks whose fills are requested together.
 const CLAIMED_AHEAD: u64 = 4;
-/// A receiver that has not taken a block so long after its last byte came is slow: others may fill the next blocks.
+/// Time after a block's last byte from which its receiver counts as slow if it has not taken the block. Other readers
+/// may then fill the next blocks.
 const LET_GO_AFTER: Duration = Duration::from_millis(200);
-/// How often a run is taken up again.
+/// Maximum number of times that a run is resumed.
 const MOST_BREAKS: u32 = 3;
-/// An origin that is asked for bytes and sends none for so long is asked again for the rest.
+/// Timeout for the next bytes of a run. The rest is then requested again.
 const SILENT_FOR: Duration = Duration::from_secs(30);
-/// A block that is half there when its receiver leaves is fetched to its end within this time, or given up.
+/// Timeout for fetching the rest of a block whose receiver has left. The block is then given up.
 const FINISH_WITHIN: Duration = Duration::from_secs(30);
 
-/// See the module's documentation.
+/// A response of an origin that carries bytes of an object, and the fills that it serves.
 pub(crate) struct Run {
     body: Incoming,
-    /// What came after the end of a block that was gathered.
+    /// Bytes that came after the end of a gathered block.
     came: Bytes,
-    /// Where in the object its next byte is, and where it ends.
+    /// Offset in the object of the next byte, and of the end.
     pub(crate) at: u64,
     pub(crate) until: u64,
-    /// Blocks that are to be filled, by their numbers, ascending; blocks before `looked_to` were looked at.
+    /// Granted fills by block number, ascending. Blocks before `looked_to` were looked up.
     claims: VecDeque<(u64, BlockFill)>,
     looked_to: u64,
     filling: Option<Filling>,
     breaks: u32,
 }
 
-/// A block that is gathered to be put into memory.
+/// A block that is being gathered to be put into memory.
 struct Filling {
     fill: BlockFill,
     pieces: Vec<Bytes>,
@@ -57,11 +59,11 @@ struct Filling {
     share: Arc<Share>,
 }
 
-/// The receiver's end of a block that is gathered.
+/// The receiver's end of a block that is being gathered.
 pub(crate) struct Gathered {
-    /// Where in the object the next piece is.
+    /// Offset in the object of the next piece.
     pub(crate) at: u64,
-    /// At most a block, whose memory `_share` is.
+    /// At most one block, whose memory `_share` accounts for.
     pieces: mpsc::UnboundedReceiver<Bytes>,
     run: oneshot::Receiver<Result<Run, ReadError>>,
     /// Dropped when the receiver wants the run.
@@ -69,7 +71,7 @@ pub(crate) struct Gathered {
     _share: Arc<Share>,
 }
 
-/// The other end.
+/// The gathering task's end of a block that is being gathered.
 struct Gathering {
     pieces: mpsc::UnboundedSender<Bytes>,
     run: oneshot::Sender<Result<Run, ReadError>>,
@@ -90,7 +92,8 @@ impl Run {
         }
     }
 
-    /// The run, if it is wanted: who fills its first block reads it; a block that is in memory, or on its way, is read there.
+    /// Returns the run if it is of use. A first block that is in memory, or that another process fills, is read from
+    /// memory instead.
     pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
         let number = self.at / object.blocks.len;
         let looked = shared.cache.look(&claimed(object, number, self.until), false).await;
@@ -103,7 +106,7 @@ impl Run {
         }
     }
 
-    /// Records what was found out about the blocks from `number` on: some of them are to be filled.
+    /// Records the results of looking up the blocks from `number` on, some of which are to be filled.
     pub(crate) fn claim(&mut self, number: u64, looked: Vec<Looked>) {
         self.looked_to = number + looked.len() as u64;
         for (number, looked) in (number..).zip(looked) {
@@ -113,13 +116,13 @@ impl Run {
         }
     }
 
-    /// Lets others fill the next blocks. Those that the run reaches are asked for again.
+    /// Returns the grants of the next blocks. The run asks again for those that it reaches.
     fn let_go(&mut self) {
         self.claims.clear();
         self.looked_to = 0;
     }
 
-    /// Asks for the right to fill the next blocks, before the first of them is reached.
+    /// Requests the fills of the next blocks, before the first of them is reached.
     pub(crate) async fn claim_ahead(&mut self, shared: &Shared, object: &Object) {
         let len = object.blocks.len;
         let next = self.at.div_ceil(len);
@@ -129,7 +132,7 @@ impl Run {
         }
     }
 
-    /// The next byte is the first of a block: has it gathered from now on, if it is to be filled and there is memory for it.
+    /// Begins a block. Has it gathered if its fill is granted and memory is free.
     pub(crate) fn begin_block(&mut self, shared: &Shared, number: u64, block: Range<u64>) {
         while self.claims.front().is_some_and(|(claimed, _)| *claimed < number) {
             self.claims.pop_front();
@@ -142,12 +145,12 @@ impl Run {
             self.filling = share.map(filling);
         }
         if self.filling.is_none() {
-            // Its receiver sets the pace here.
+            // Here the receiver sets the pace.
             self.let_go();
         }
     }
 
-    /// The next bytes that the origin sends, up to `end`; an error where there should be some and are none.
+    /// Returns the next bytes that the origin sends, up to `end`, or why there are none.
     pub(crate) async fn next_bytes(&mut self, shared: &Shared, end: u64) -> Result<Bytes, String> {
         while self.came.is_empty() {
             let Ok(frame) = shared.client.runtime().timeout(SILENT_FOR, self.body.frame()).await else {
@@ -166,10 +169,10 @@ impl Run {
         Ok(bytes)
     }
 
-    /// Asks for the rest of a run that has broken off.
+    /// Requests the rest of a run that has broken off.
     ///
     /// # Errors
-    /// When it breaks off too often, or the object is another one by now.
+    /// If the run breaks off too often, or the object was replaced.
     pub(crate) async fn take_up_again(
         &mut self,
         shared: &Shared,
@@ -190,7 +193,7 @@ impl Run {
         Ok(())
     }
 
-    /// Gathers the block that has begun, in a task of its own; gives the run back where none has.
+    /// Gathers the block that has begun in a task of its own. Returns the run if no block has.
     pub(crate) fn gather(self, shared: &Arc<Shared>, object: &Object) -> Result<Gathered, Box<Self>> {
         let Some(filling) = &self.filling else { return Err(Box::new(self)) };
         let (at, share) = (self.at, filling.share.clone());
@@ -203,7 +206,7 @@ impl Run {
         Ok(Gathered { at, pieces, run, wants: Some(wants), _share: share })
     }
 
-    /// Takes the rest of the block that is being gathered.
+    /// Fetches the rest of the block that is being gathered.
     async fn finish_block(
         &mut self,
         shared: &Shared,
@@ -225,7 +228,7 @@ impl Run {
         Ok(())
     }
 
-    /// Adds to the block that is being gathered. A whole one is put into memory.
+    /// Adds a piece to the block that is being gathered, and puts a whole block into memory.
     fn keep(&mut self, piece: Bytes) {
         let Some(filling) = &mut self.filling else { return };
         filling.pieces.push(piece);
@@ -238,7 +241,7 @@ impl Run {
 }
 
 impl Gathering {
-    /// Fetches a block to its end. Where the receiver has left, the next reader will want it.
+    /// Fetches a block to its end, even if the receiver has left: the next reader will want it.
     async fn gather(self, mut run: Run, shared: &Shared, object: &Object) {
         let Self { pieces, run: back, wanted } = self;
         let runtime = shared.client.runtime();
@@ -263,13 +266,13 @@ impl Gathering {
             }
             Err(error) => Err(error),
         };
-        // Nobody wants it any more where this fails.
+        // This fails if the receiver has left.
         let _ = back.send(answer);
     }
 }
 
 impl Gathered {
-    /// The next piece of the block, and where in the object it is; `None` after the last one.
+    /// Returns the next piece of the block and its offset in the object; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<(u64, Bytes)> {
         let piece = self.pieces.recv().await?;
         let at = self.at;
@@ -277,10 +280,10 @@ impl Gathered {
         Some((at, piece))
     }
 
-    /// The run, from the end of the block on.
+    /// Returns the run, at the end of the block.
     ///
     /// # Errors
-    /// When the rest of the block cannot be had.
+    /// If the rest of the block is not available.
     pub(crate) async fn run(&mut self) -> Result<Run, ReadError> {
         drop(self.wants.take());
         let run = (&mut self.run).await;
@@ -288,7 +291,7 @@ impl Gathered {
     }
 }
 
-/// The blocks from `number` on whose filling is asked for: those that a run up to `until` has all of.
+/// Blocks from `number` on whose fills are requested: those that a run up to `until` contains whole.
 pub(crate) fn claimed(object: &Object, number: u64, until: u64) -> Vec<MemoryBlock> {
     let numbers = (number..number + CLAIMED_AHEAD)
         .take_while(|number| number * object.blocks.len < until && object.blocks.end(*number) <= until);

@@ -1,4 +1,4 @@
-//! The gateway's requests for buckets that are elsewhere.
+//! The gateway's requests for buckets with an origin.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::opened::{Opened, sealed_as};
 use crate::upstream::{Ask, Upstream, explanation, failed};
 use crate::write_through::WriteThrough;
 
-/// A new origin must answer by then: somebody waits for it.
+/// Timeout for a new origin's first response. An operator is waiting for it.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The longest ttl. The fence of each object that is written stays for so long.
+/// Maximum ttl. The fence of each written object stays for the ttl.
 const LONGEST_TTL: Duration = Duration::from_secs(24 * 3_600);
 
-/// Buckets whose objects are in other stores. A cheap handle.
+/// Buckets whose objects are in other stores. Cheap to clone.
 #[derive(Clone)]
 pub struct Origins {
     pub(crate) shared: Arc<Shared>,
@@ -44,11 +44,11 @@ pub(crate) struct Shared {
 }
 
 impl Origins {
-    /// Over a gateway's client service, the memory tier and the keys under which secrets are sealed. `ca_file`, a PEM file, names who
-    /// else may vouch for an origin than the system says.
+    /// Serves such buckets with a gateway's client service, the memory tier, and the keys that seal secrets. `ca_file`
+    /// is a PEM file of certificate authorities that are trusted besides the system's.
     ///
     /// # Errors
-    /// When the file cannot be used.
+    /// If the file cannot be used.
     pub fn new(
         client: Client,
         cache: Cache,
@@ -70,21 +70,21 @@ impl Origins {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// What was asked of origins.
+    /// Counters of requests to origins.
     pub fn counts(&self) -> &OriginCounts {
         &self.shared.upstream.counts
     }
 
-    /// What runs besides, for ever: following the rows of buckets, and removing fences that are not needed any more.
+    /// Follows the rows of buckets and removes fences that are no longer needed, until the task is dropped.
     pub async fn run(self) {
         let sweep = self.shared.fences.clone().sweep();
         futures::future::join(self.shared.buckets.clone().follow(), sweep).await;
     }
 
-    /// Makes a new bucket's origin: names it, seals its secret, and asks it whether it may be listed.
+    /// Prepares the origin of a new bucket: draws its id, seals its secret, and lists the bucket as a check.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`], with what the origin said, or what it may not be.
+    /// [`ClientError::InvalidArgument`], with the origin's response or the invalid setting.
     pub async fn introduce(&self, mut origin: Origin, secret: &str) -> Result<Origin, ClientError> {
         if Duration::from_millis(origin.ttl_ms) > LONGEST_TTL {
             let hours = LONGEST_TTL.as_secs() / 3_600;
@@ -125,7 +125,7 @@ impl Elsewhere for Origins {
         let shared = &self.shared;
         let (origin, standing) = shared.fences.look(&request.bucket, &request.key).await?;
         let Some(origin) = shared.buckets.note(&request.bucket, origin.as_ref())? else {
-            // It was made anew, here. The next request finds it.
+            // The bucket was recreated, here. The next request finds it.
             return Err(ClientError::Busy);
         };
         let is_read = matches!(request.method, Method::GET | Method::HEAD) && !request.key.is_empty();

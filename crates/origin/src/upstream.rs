@@ -18,17 +18,17 @@ use striate_s3_client::{HttpClient, Payload, RequestBody, client_config, encode_
 use crate::counts::{OriginCounts, add};
 use crate::opened::Opened;
 
-/// An origin that has not begun to answer by then is asked again, or given up.
+/// Timeout for the start of an origin's response to a read.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// How often a read is asked for.
+/// Attempts at a read before it fails.
 const ATTEMPTS: u32 = 3;
-/// Pause before the second attempt; the next one is twice as long.
+/// Delay before the second attempt. Each delay is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes of an error's document that are read.
+/// Maximum size in bytes of an error document that is read.
 const LONGEST_EXPLANATION: usize = 64 << 10;
 
-/// Asks origins. Connections are kept and used again.
+/// Sends requests to origins. Reuses connections.
 pub(crate) struct Upstream {
     runtime: Runtime,
     client: HttpClient,
@@ -38,25 +38,25 @@ pub(crate) struct Upstream {
 /// A request to an origin, about an object or its bucket.
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
-    /// Empty: the bucket.
+    /// Empty for the bucket.
     pub(crate) key: &'a str,
-    /// As it came.
+    /// As received.
     pub(crate) query: &'a str,
     pub(crate) headers: HeaderMap,
 }
 
 impl Upstream {
-    /// `ca_file` names certificates that are trusted besides the system's.
+    /// Creates the client. `ca_file` is a PEM file of certificates that are trusted besides the system's.
     ///
     /// # Errors
-    /// When the file cannot be used.
+    /// If the file cannot be used.
     pub(crate) fn new(runtime: Runtime, ca_file: Option<&std::path::Path>) -> Result<Self, String> {
         let client = HttpClient::new(client_config(ca_file).map_err(|error| error.to_string())?);
         Ok(Self { runtime, client, counts: Arc::default() })
     }
 
-    /// Sends a request that changes nothing, a few times if need be. Answers with whatever status the origin does, but for errors of
-    /// the server.
+    /// Sends a request that changes nothing, with retries. Returns the origin's response, whatever its status, except
+    /// for server errors.
     ///
     /// # Errors
     /// [`ClientError::Origin`].
@@ -94,10 +94,10 @@ impl Upstream {
         }
     }
 
-    /// Sends a request once.
+    /// Sends a request, without retries.
     ///
     /// # Errors
-    /// [`ClientError::Origin`]; [`ClientError::InvalidRequest`] for what cannot be signed.
+    /// [`ClientError::Origin`]; [`ClientError::InvalidRequest`] if the request cannot be signed.
     pub(crate) async fn send(
         &self,
         origin: &Opened,
@@ -166,7 +166,7 @@ fn uri(origin: &Opened, key: &str, query: &str) -> Result<http::Uri, ClientError
     text.parse().map_err(|error| unusable(origin, error))
 }
 
-/// A parameter's text; `+` stands for a blank.
+/// Decodes a parameter; `+` stands for a blank.
 pub(crate) fn decode(text: &str) -> String {
     percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
@@ -179,7 +179,7 @@ pub(crate) fn failed(origin: &Opened, reason: String) -> ClientError {
     ClientError::Origin { endpoint: origin.endpoint.clone(), reason }
 }
 
-/// An error with its causes.
+/// The text of an error and its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -191,7 +191,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What an origin says with an error, in short.
+/// A short text of an origin's error response.
 pub(crate) async fn explanation<B>(answer: Response<B>) -> String
 where
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// Whether an answer says that the object is not what it was: another one, or none.
+/// Whether a response says that the object was replaced or deleted.
 pub(crate) fn has_changed(status: StatusCode) -> bool {
     matches!(
         status,

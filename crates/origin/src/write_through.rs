@@ -1,12 +1,14 @@
-//! Writes that are cached, where writes are.
+//! Caching of writes, if writes are cached.
 //!
-//! The blocks of an object are named by the ETag that its origin gives it, which comes after the body. So the bytes of a body are held while
-//! they are sent on, without a copy. When the origin has said the ETag and the write's fence is gone, they are put into memory as those of
-//! a read are, and the origin is asked what it says of the object. A read then needs nothing of it. Whoever overwrites the object meanwhile
-//! gives it another ETag: no read looks for these blocks then.
+//! The blocks of an object are named by the ETag that its origin assigns, which is known only after the body. So the
+//! bytes of a body are held while they are forwarded, without a copy. When the origin has returned the ETag and the
+//! write's fence is gone, they are put into memory as those of a read are, and the origin is asked for the object's
+//! head. A read then needs no request to the origin. If another write replaces the object meanwhile, the object gets
+//! another ETag, and no read looks for these blocks.
 //!
-//! Held bytes count in the memory for bodies, half of it at most. While a body comes they give way to whoever waits for memory: the write
-//! is then forwarded and not cached, as are longer ones, uploads in parts and copies.
+//! Held bytes count as memory for bodies, and may take half of it. While a body arrives, its held bytes are released as
+//! soon as another request waits for memory: the write is then forwarded and not cached. Longer writes, multipart
+//! uploads and copies are not cached either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,53 +29,53 @@ use crate::head::strong_etag;
 use crate::opened::Opened;
 use crate::service::Shared;
 
-/// A longer object is not cached when it is written, in bytes. Clients send such ones in parts, and about so much may be on its way into
-/// memory at once.
+/// Maximum size in bytes of an object that is cached when it is written. Clients send longer ones in parts, and about
+/// this much memory may be used for fills at once.
 const LONGEST: u64 = 16 << 20;
-/// The part of the memory for bodies that held ones may take: one over this.
+/// Held bodies may take this fraction (one over it) of the memory for bodies.
 const HELD_PART: usize = 2;
-/// A block counts as so many bytes at least, for its task and its names.
+/// Minimum number of bytes that a block counts as, for its task and its names.
 const LEAST_BLOCK: usize = 4 << 10;
-/// Origins are asked about so many objects at once that were just written; a read asks about the others.
+/// Maximum number of concurrent requests to origins for objects just written. Reads ask for the others.
 const ASKED_AT_ONCE: usize = 64;
 
-/// What all writes share.
+/// State shared by all writes.
 pub(crate) struct WriteThrough {
     runtime: Runtime,
-    /// Of all bodies.
+    /// Memory for all bodies.
     bodies: ByteBudget,
-    /// Of those that are held.
+    /// Memory for held bodies.
     held: ByteBudget,
     asking: Semaphore,
     counts: Arc<OriginCounts>,
 }
 
-/// A write whose body is held while it is sent on.
+/// A write whose body is held while it is forwarded.
 pub(crate) struct HeldWrite {
     wanted: Wanted,
     body: Arc<HeldBody>,
     _registered: Registered,
 }
 
-/// A body of which those bytes are held that were sent on.
+/// A body whose forwarded bytes are held.
 struct HeldBody {
     of: Arc<WriteThrough>,
     len: u64,
     block_len: u64,
-    /// None once it is not held any more.
+    /// `None` once the body is no longer held.
     sent: Mutex<Option<Sent>>,
 }
 
 struct Sent {
     blocks: Vec<HeldBlock>,
     len: u64,
-    /// When the last bytes of it came.
+    /// Time at which its last bytes arrived.
     since: Instant,
 }
 
 struct HeldBlock {
     pieces: Vec<Bytes>,
-    /// Of the memory for bodies, and of the part for held ones.
+    /// Shares of the memory for all bodies and for held bodies.
     shares: (Share, Share),
 }
 
@@ -84,7 +86,7 @@ impl WriteThrough {
         Arc::new(Self { runtime, bodies, held, asking: Semaphore::new(ASKED_AT_ONCE), counts })
     }
 
-    /// Memory for a block, if it can be had at once and nobody waits for it.
+    /// Acquires memory for a block, if it is free and no request waits for memory.
     fn begin_block(&self, len: usize) -> Option<HeldBlock> {
         let len = len.max(LEAST_BLOCK);
         if len > self.held.total() || self.bodies.fair_share().is_some() {
@@ -95,7 +97,7 @@ impl WriteThrough {
     }
 }
 
-/// Whether the body of a request becomes an object as it is, readable without a key of the customer's.
+/// Whether the body of a request becomes an object unchanged, readable without a customer's key.
 fn is_whole_object(request: &ElsewhereRequest) -> bool {
     const NOT: [&str; 3] =
         ["x-amz-copy-source", "x-amz-server-side-encryption-customer", "x-amz-write-offset-bytes"];
@@ -108,7 +110,7 @@ fn is_whole_object(request: &ElsewhereRequest) -> bool {
 }
 
 impl Shared {
-    /// Holds the body of a request from now on, as it is sent on; `None` where it will not be cached.
+    /// Starts to hold the body of a request as it is forwarded. Returns `None` if it will not be cached.
     pub(crate) fn hold(&self, origin: &Arc<Opened>, request: &mut ElsewhereRequest) -> Option<HeldWrite> {
         let len = match &request.body {
             ElsewhereBody::Held(bytes) => bytes.len() as u64,
@@ -142,7 +144,7 @@ impl Shared {
         Some(HeldWrite { wanted, body, _registered })
     }
 
-    /// The fence of a write is gone: puts into memory what the origin took, in the background.
+    /// Puts a written object into memory in the background. Call when the fence of the write is gone.
     pub(crate) fn cache_written(self: &Arc<Self>, write: HeldWrite, answer: &Response<Bytes>) {
         let etag = strong_etag(answer.headers()).filter(|_| answer.status().is_success());
         let (Some(etag), Some(blocks)) = (etag.map(str::to_owned), write.body.take()) else { return };
@@ -164,7 +166,7 @@ impl Shared {
         add(&self.write_through.counts.cached_writes, 1);
     }
 
-    /// Asks the origin what it says of an object, so that no read has to.
+    /// Asks the origin for an object's head, so that no read has to.
     async fn ask_about_written(self: &Arc<Self>, wanted: &Wanted) {
         let Ok(_asking) = self.write_through.asking.try_acquire() else { return };
         let asked = async {
@@ -178,7 +180,7 @@ impl Shared {
 }
 
 impl HeldBody {
-    /// Holds the next bytes too, or nothing any more where there is no memory for them.
+    /// Holds the next bytes too, or releases the whole body if no memory is free for them.
     fn hold(&self, piece: Bytes) {
         let mut sent = self.sent.lock();
         let Some(so_far) = &mut *sent else { return };
@@ -206,7 +208,7 @@ impl HeldBody {
         true
     }
 
-    /// Its blocks, if all of it was sent on and is held. They are not held here any more.
+    /// Takes the blocks out, if the whole body was forwarded and is held.
     fn take(&self) -> Option<Vec<HeldBlock>> {
         let sent = self.sent.lock().take();
         sent.filter(|sent| sent.len == self.len).map(|sent| sent.blocks)

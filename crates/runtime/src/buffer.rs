@@ -1,12 +1,12 @@
-//! Large buffers, used again.
+//! A pool of large buffers.
 //!
-//! Chunks and blocks come and go by the megabyte, made by one thread and dropped by another. Left to the
-//! allocator, that is a page fault for every 4 KiB and memory that stays with whichever thread last saw it. A
-//! [`BufferPool`] keeps dropped buffers and hands them out again, to any thread, as long as the ones in use and the
-//! ones kept are within a limit together.
+//! Chunks and blocks are allocated and dropped by the megabyte, often by different threads. Left to the allocator, that
+//! costs a page fault per 4 KiB, and memory stays with the thread that used it last. A [`BufferPool`] keeps dropped
+//! buffers and hands them out again, to any thread, as long as the buffers in use and the kept ones are within a limit
+//! together.
 //!
-//! What it does not do: it does not bound the buffers in use (byte budgets do that), and does not clear what it
-//! hands out: a buffer's bytes are whatever was in it before.
+//! The pool does not bound the buffers in use (byte budgets do that), and does not clear the buffers that it hands out:
+//! they contain whatever they held before.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Shorter buffers come from the allocator, which is good at them; longer ones have lengths of multiples of this.
+/// Shorter buffers come from the allocator, which handles them well. The lengths of longer ones are multiples of this.
 const STEP: usize = 32 << 10;
 
-/// Keeps dropped buffers. Cheap to clone.
+/// Keeps dropped buffers for reuse. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct BufferPool {
     inner: Arc<Inner>,
@@ -26,23 +26,23 @@ pub struct BufferPool {
 
 #[derive(Debug)]
 struct Inner {
-    /// Bytes in use and kept, together, beyond which none are kept.
+    /// Limit on the bytes in use and kept, together. Beyond it, no buffer is kept.
     limit: usize,
     kept: Mutex<Kept>,
 }
 
-/// The memory of a pooled buffer: a multiple of [`STEP`].
+/// Memory of a pooled buffer. Its length is a multiple of [`STEP`].
 type Memory = Box<[u8]>;
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// By length.
+    /// Kept buffers by length.
     buffers: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
     in_use: usize,
 }
 
-/// Bytes that nobody else has. Their content at first is arbitrary.
+/// Bytes with a single owner. Their initial content is arbitrary.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Box<[u8]>,
@@ -51,12 +51,12 @@ pub struct Buffer {
 }
 
 impl BufferPool {
-    /// A pool that keeps dropped buffers while they and those in use have at most `limit` bytes.
+    /// Creates a pool that keeps dropped buffers while they and the buffers in use have at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { inner: Arc::new(Inner { limit, kept: Mutex::default() }) }
     }
 
-    /// A buffer of `len` bytes of any content.
+    /// Returns a buffer of `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> Buffer {
         if len < STEP {
             return Buffer { bytes: vec![0; len].into(), len, pool: None };
@@ -67,22 +67,22 @@ impl BufferPool {
         Buffer { bytes, len, pool: Some(self.clone()) }
     }
 
-    /// Gives up the buffers that wait to be used again.
+    /// Frees all kept buffers.
     pub fn drop_kept(&self) {
         let dropped = self.inner.kept.lock().shrink(0, 0);
-        // The allocator may take its time; nobody waits for the lock meanwhile.
+        // Drop outside the lock: the allocator may take its time.
         drop(dropped);
     }
 
-    /// Bytes of buffers that wait to be used again.
+    /// Bytes of buffers that are kept for reuse.
     pub fn kept_bytes(&self) -> usize {
         self.inner.kept.lock().bytes
     }
 }
 
 impl Kept {
-    /// A kept buffer of at least `len` bytes that is not more than twice as long; without one, the caller makes one of
-    /// `len` bytes. Answers also what is to be dropped to make room for it.
+    /// Takes a kept buffer of at least `len` bytes and at most twice as many. Without one, the caller allocates `len`
+    /// bytes. Also returns the buffers to drop to make room for it.
     fn take(&mut self, len: usize, limit: usize) -> (Option<Memory>, Vec<Memory>) {
         let fitting = self.buffers.range(len..=2 * len).next().map(|(&found, _)| found);
         let bytes = fitting.map(|found| self.remove(found));
@@ -90,7 +90,7 @@ impl Kept {
         (bytes, self.shrink(limit, len))
     }
 
-    /// Takes a buffer back. Answers what is to be dropped.
+    /// Takes a buffer back. Returns the buffers to drop.
     fn put_back(&mut self, bytes: Memory, limit: usize) -> Vec<Memory> {
         let len = bytes.len();
         self.in_use -= len;
@@ -99,8 +99,8 @@ impl Kept {
         self.shrink(limit, len)
     }
 
-    /// Gives up kept buffers until the limit is kept, first those of other lengths than `len`, which fit the present
-    /// load less.
+    /// Removes kept buffers until the limit holds. Buffers of other lengths than `len` go first, since they fit the
+    /// present load less.
     fn shrink(&mut self, limit: usize, len: usize) -> Vec<Memory> {
         let mut dropped = Vec::new();
         while self.bytes > 0 && self.bytes + self.in_use > limit {
@@ -110,7 +110,7 @@ impl Kept {
         dropped
     }
 
-    /// Takes out a kept buffer of exactly this length, which must exist.
+    /// Removes a kept buffer of exactly this length, which must exist.
     fn remove(&mut self, len: usize) -> Memory {
         let buffers = self.buffers.get_mut(&len).expect("a length is listed while there are buffers of it");
         let bytes = buffers.pop().expect("an empty list is removed");
@@ -123,12 +123,13 @@ impl Kept {
 }
 
 impl Buffer {
-    /// Shortens it to `len` bytes.
+    /// Shortens the buffer to `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Makes it immutable and shared, without a copy. The memory goes back when the last slice is dropped.
+    /// Makes the buffer immutable and shared, without a copy. Its memory returns to the pool when the last slice is
+    /// dropped.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -158,7 +159,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
             let dropped = pool.inner.kept.lock().put_back(std::mem::take(&mut self.bytes), pool.inner.limit);
-            // The allocator may take its time; nobody waits for the lock meanwhile.
+            // Drop outside the lock: the allocator may take its time.
             drop(dropped);
         }
     }

@@ -1,6 +1,6 @@
-//! Waits on a real clock to some tens of microseconds.
+//! Sleeps on a real clock that are exact to some tens of microseconds.
 //!
-//! Tokio's timers count whole milliseconds. A kernel timer of its own, waited for like a socket, is as exact as the
+//! Tokio's timers count whole milliseconds. A dedicated kernel timer, polled like a socket, is as exact as the
 //! scheduler, and costs a few system calls instead of a thread.
 
 use std::io;
@@ -12,7 +12,7 @@ use rustix::time::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Completes after `left`, which must not be zero: that would never end.
+/// Completes after `left`, which must not be zero: a zero timer never fires.
 pub(crate) async fn sleep(left: Duration) -> io::Result<()> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
     let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
@@ -21,7 +21,7 @@ pub(crate) async fn sleep(left: Duration) -> io::Result<()> {
         it_value: Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() },
     };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-    // SAFETY: an owned descriptor names one open file, the same until it is dropped.
+    // SAFETY: an owned descriptor names one open file, and the same one until it is dropped.
     let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE)? };
     timer.readable().await.map(drop)
 }

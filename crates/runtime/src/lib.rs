@@ -1,13 +1,12 @@
 //! The runtime seam: time, randomness, tasks, blocking work, large buffers, and a command's [`output`].
 //!
-//! Logic that reads a clock, draws a random number or starts a task does it through a [`Runtime`] that
-//! was handed in. In a server the runtime stands on the real clock and a thread pool. In the lab the same
-//! code runs in a single thread under [`run_in_virtual_time`]: [`Runtime::sleep`] then advances virtual time,
-//! [`Runtime::run_blocking`] runs inline, and every random draw comes from one seed, so that one seed gives
-//! one trace (I14). Tests of one component use [`Runtime::deterministic`] on tokio's paused clock.
+//! Code that reads a clock, draws a random number or starts a task does so through a [`Runtime`] that it is given. In a
+//! server the runtime uses the real clock and a thread pool. In the lab the same code runs in a single thread under
+//! [`run_in_virtual_time`]: [`Runtime::sleep`] then advances virtual time, [`Runtime::run_blocking`] runs inline, and
+//! every random draw comes from one seed, so one seed gives one trace (I14). Tests of one component use
+//! [`Runtime::deterministic`] on tokio's paused clock.
 //!
-//! What this crate does not do: it knows nothing of networks or disks; those stand behind the site's
-//! transport and store traits.
+//! This crate does not know networks or disks; those are behind the site's transport and store traits.
 
 #![allow(clippy::disallowed_methods, reason = "this crate is the seam that the bans point to")]
 
@@ -37,9 +36,9 @@ pub use virtual_time::run_in_virtual_time;
 
 use virtual_time::{VirtualClock, VirtualTimer};
 
-/// What a task does, whatever it is made of.
+/// The future of a task, boxed.
 pub(crate) type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-/// Blocking work, whatever it is made of.
+/// Blocking work, boxed.
 type Work<T> = Box<dyn FnOnce() -> T + Send>;
 
 /// The time given to [`Runtime::timeout`] ran out.
@@ -47,7 +46,7 @@ type Work<T> = Box<dyn FnOnce() -> T + Send>;
 #[error("the time allowed ran out")]
 pub struct Elapsed;
 
-/// How blocking work is run.
+/// Where blocking work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocking {
     /// On tokio's blocking pool.
@@ -56,15 +55,15 @@ enum Blocking {
     Inline,
 }
 
-/// Handle to clock, randomness and task spawning. Cheap to clone.
+/// Handle to the clock, randomness and task spawning. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
-    /// Whose tasks it starts, in a simulation of several processes.
+    /// The process that owns the tasks started here, in a simulation of several processes.
     process: Option<Process>,
 }
 
-/// Where time comes from.
+/// Source of time.
 enum Clock {
     /// Tokio's clock, real or paused.
     Tokio,
@@ -76,28 +75,28 @@ struct Inner {
     blocking: Blocking,
     clock: Clock,
     started: Instant,
-    /// Wall time at `started`; `None` reads the system's clock at every call, so that clock steps are seen.
+    /// Wall time at `started`. `None` reads the system's clock at every call, so clock steps are visible.
     wall_base: Option<Duration>,
     rng: Mutex<SmallRng>,
     secure: Mutex<StdRng>,
     buffers: BufferPool,
 }
 
-/// Bytes of large buffers in use and kept beyond which a runtime keeps none: what bodies in flight and their parities
-/// take with the default limits.
+/// Limit on the bytes of large buffers in use and kept: what bodies in flight and their parities take with the default
+/// limits.
 const POOLED_BYTES: usize = 96 << 20;
 
 impl Runtime {
-    /// A runtime on the machine's clocks, with randomness from the operating system.
+    /// Creates a runtime on the machine's clocks, with randomness from the operating system.
     ///
-    /// Everything but reading the clocks and drawing numbers must be called inside a tokio runtime with time
+    /// Everything except reading the clocks and drawing numbers must be called inside a tokio runtime with time
     /// enabled.
     pub fn real() -> Self {
         Self::build(Blocking::Pool, Clock::Tokio, None, SmallRng::from_os_rng(), StdRng::from_os_rng())
     }
 
-    /// A deterministic runtime: all randomness derives from `seed`, the wall clock starts at `wall_start`
-    /// since the Unix epoch and advances with tokio's (paused) clock, blocking work runs inline.
+    /// Creates a deterministic runtime. All randomness derives from `seed`. The wall clock starts at `wall_start` since
+    /// the Unix epoch and advances with tokio's (paused) clock. Blocking work runs inline.
     pub fn deterministic(seed: u64, wall_start: Duration) -> Self {
         Self::seeded(seed, wall_start, Clock::Tokio)
     }
@@ -130,24 +129,24 @@ impl Runtime {
         Self { inner: Arc::new(inner), process: None }
     }
 
-    /// This runtime for one process of a simulation: tasks that are started through it end when that is killed.
+    /// Returns this runtime for one process of a simulation. Tasks started through it end when the process is killed.
     pub fn process(&self) -> (Self, Process) {
         let process = Process::new();
         (Self { inner: Arc::clone(&self.inner), process: Some(process.clone()) }, process)
     }
 
-    /// The monotonic clock.
+    /// Time of the monotonic clock.
     pub fn now(&self) -> Instant {
         self.inner.clock.now()
     }
 
-    /// Time since this runtime was made.
+    /// Time since this runtime was created.
     pub fn uptime(&self) -> Duration {
         self.now() - self.inner.started
     }
 
-    /// Wall-clock time since the Unix epoch. For people and protocols (dates, signatures) only: nothing may
-    /// be ordered by it.
+    /// Wall-clock time since the Unix epoch. For people and protocols (dates, signatures) only: nothing may be ordered
+    /// by it.
     pub fn wall_time(&self) -> Duration {
         let time = match self.inner.wall_base {
             Some(base) => base + self.uptime(),
@@ -166,19 +165,19 @@ impl Runtime {
         self.timer(deadline).await;
     }
 
-    /// As [`Runtime::sleep_until`], but to some tens of microseconds on a real clock, where timers count whole
-    /// milliseconds. For models of media, not for logic: each wait takes a kernel timer.
+    /// As [`Runtime::sleep_until`], but exact to some tens of microseconds on a real clock, where timers count whole
+    /// milliseconds. For models of media, not for logic: each sleep takes a kernel timer.
     pub async fn sleep_until_exactly(&self, deadline: Instant) {
         let left = deadline.saturating_duration_since(self.now());
         if self.is_deterministic() || left.is_zero() {
             self.sleep_until(deadline).await;
         } else if exact::sleep(left).await.is_err() {
-            // Out of descriptors or timers: late is better than never.
+            // No descriptor or timer is left: late is better than never.
             self.sleep_until(deadline).await;
         }
     }
 
-    /// A wait for `deadline` that can be kept in a structure and polled.
+    /// Returns a timer for `deadline` that can be stored and polled.
     pub fn timer(&self, deadline: Instant) -> Timer {
         Timer(match &self.inner.clock {
             Clock::Tokio => AnyTimer::Tokio(Box::pin(tokio::time::sleep_until(deadline))),
@@ -186,10 +185,10 @@ impl Runtime {
         })
     }
 
-    /// Runs `future` for at most `duration`; dropping it at the deadline.
+    /// Runs `future` for at most `duration`, and drops it at the deadline.
     ///
     /// # Errors
-    /// [`Elapsed`] when the future was not ready by then.
+    /// [`Elapsed`] if the future was not ready by then.
     pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
         let mut future = pin!(future);
         let mut timer = None;
@@ -197,7 +196,7 @@ impl Runtime {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Ok(output));
             }
-            // Set only now: most futures under a generous deadline are ready at once.
+            // Create the timer only now: most futures with a generous deadline are ready at once.
             let timer = timer.get_or_insert_with(|| self.timer(self.now() + duration));
             Pin::new(timer).poll(context).map(|()| Err(Elapsed))
         })
@@ -210,7 +209,7 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // Boxed, so that what tokio does with a task is compiled once for each type of output, and not twice for each future.
+        // Boxed, so that tokio's task code is compiled once per output type, and not twice per future.
         self.spawn_task(Box::pin(future))
     }
 
@@ -221,7 +220,7 @@ impl Runtime {
         task
     }
 
-    /// Runs blocking work off the event loop (inline in virtual time). A panic of `work` is resumed here.
+    /// Runs blocking work off the event loop (inline in virtual time). Resumes a panic of `work` in the caller.
     pub async fn run_blocking<T, W>(&self, work: W) -> T
     where
         T: Send + 'static,
@@ -243,8 +242,8 @@ impl Runtime {
     /// Starts a named operating-system thread, for loops that block on a disk for their whole life.
     ///
     /// # Panics
-    /// In a deterministic runtime, where hidden threads would break reproducibility, and when the operating
-    /// system refuses a thread.
+    /// In a deterministic runtime, where hidden threads would break reproducibility, and if the operating system
+    /// refuses a thread.
     pub fn spawn_thread<W>(&self, name: &str, work: W) -> std::thread::JoinHandle<()>
     where
         W: FnOnce() + Send + 'static,
@@ -256,28 +255,27 @@ impl Runtime {
             .unwrap_or_else(|error| panic!("cannot start the thread {name}: {error}"))
     }
 
-    /// True when this runtime is deterministic: no threads, blocking work inline.
+    /// Whether this runtime is deterministic: no threads, blocking work inline.
     pub fn is_deterministic(&self) -> bool {
         self.inner.blocking == Blocking::Inline
     }
 
-    /// A generator of its own for one component, seeded from this runtime. Not for secrets.
+    /// Returns a new generator for one component, seeded from this runtime. Not for secrets.
     pub fn rng(&self) -> SmallRng {
         SmallRng::from_rng(&mut *self.inner.rng.lock())
     }
 
-    /// A random number. Not for secrets.
+    /// Returns a random number. Not for secrets.
     pub fn random_u64(&self) -> u64 {
         self.inner.rng.lock().next_u64()
     }
 
-    /// Where large buffers come from.
+    /// The pool of large buffers.
     pub fn buffers(&self) -> &BufferPool {
         &self.inner.buffers
     }
 
-    /// Fills `bytes` from a cryptographically secure generator, for keys and identifiers that must not be
-    /// guessed.
+    /// Fills `bytes` from a cryptographically secure generator, for keys and identifiers that must not be guessable.
     pub fn fill_secret(&self, bytes: &mut [u8]) {
         self.inner.secure.lock().fill_bytes(bytes);
     }
@@ -345,7 +343,7 @@ mod tests {
         assert_eq!(of_process.wall_time(), Duration::ZERO);
     }
 
-    /// A wait that ended early would be a wrong model; how late it ends is the scheduler's business.
+    /// A sleep that ended early would be a wrong model; how late it ends depends on the scheduler.
     #[tokio::test]
     async fn an_exact_wait_ends_and_not_before_its_time() {
         let runtime = Runtime::real();

@@ -1,23 +1,23 @@
-//! The standard output and the standard error of a command, of which either may have lost its reader.
+//! The standard output and the standard error of a command, either of which may have lost its reader.
 //!
-//! `striate ls … | head` closes the pipe while there is more to say. The standard library's `println!` panics then. To
-//! give the signal SIGPIPE its default action back is no way out: it would also end a process that writes to a connection
-//! whose peer has just closed it. So the macros here, which have the standard library's names to be used in their place,
-//! see the error where it happens:
+//! `striate ls … | head` closes the pipe before all output is written. The standard library's `println!` panics then.
+//! Restoring the default action of SIGPIPE does not help: it would also end a process that writes to a connection whose
+//! peer has just closed it. So the macros here replace the standard library's macros of the same names, and handle the
+//! error where it occurs:
 //!
-//! - [`print!`](crate::print) and [`println!`](crate::println) end the process with [`OUTPUT_CLOSED`], quietly. A service
-//!   must not use them once it serves: whatever becomes of its output, it goes on.
-//! - [`eprintln!`](crate::eprintln) goes on: a command that copies files does so whether or not somebody reads its remarks.
+//! - [`print!`](crate::print) and [`println!`](crate::println) end the process with [`OUTPUT_CLOSED`], quietly. A
+//!   service must not use them once it serves, since it continues without its output.
+//! - [`eprintln!`](crate::eprintln) continues: a command that copies files does so whether or not its remarks are read.
 //!
-//! Any other error (a full disk under a file) ends the process with status 1 and says why.
+//! Any other error (a full disk under a file) ends the process with status 1 and reports the reason.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
-/// The exit status of a command whose output nobody reads any more: what a shell shows for a program that SIGPIPE ended.
+/// Exit status of a command whose output lost its reader: the one that shells report for a program that SIGPIPE ended.
 pub const OUTPUT_CLOSED: i32 = 128 + 13;
 
-/// The standard output. Writing to it ends the process when nobody reads it.
+/// The standard output. Writing to it ends the process if its reader is gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StandardOutput;
 
@@ -47,11 +47,12 @@ pub fn print(text: fmt::Arguments<'_>) {
 
 #[doc(hidden)]
 pub fn eprint(text: fmt::Arguments<'_>) {
-    // Where complaints go, nothing is left to complain to.
+    // Errors of the error output cannot be reported anywhere.
     let _ = io::stderr().lock().write_fmt(text);
 }
 
-/// As the standard library's, but ends the process quietly when nobody reads its output ([`output`](crate::output)).
+/// As the standard library's macro, but ends the process quietly if its output has no reader
+/// ([`output`](crate::output)).
 #[macro_export]
 macro_rules! print {
     ($($text:tt)*) => {
@@ -59,7 +60,8 @@ macro_rules! print {
     };
 }
 
-/// As the standard library's, but ends the process quietly when nobody reads its output ([`output`](crate::output)).
+/// As the standard library's macro, but ends the process quietly if its output has no reader
+/// ([`output`](crate::output)).
 #[macro_export]
 macro_rules! println {
     () => {
@@ -70,7 +72,7 @@ macro_rules! println {
     };
 }
 
-/// As the standard library's, but goes on when nobody reads the standard error ([`output`](crate::output)).
+/// As the standard library's macro, but continues if the standard error has no reader ([`output`](crate::output)).
 #[macro_export]
 macro_rules! eprintln {
     () => {

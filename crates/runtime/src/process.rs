@@ -1,13 +1,13 @@
-//! Tasks that end together, as those of a process do that is killed.
+//! Processes of a simulation, whose tasks end together when the process is killed.
 //!
-//! A simulated cluster runs many processes in one executor. Each gets a [`Runtime`](crate::Runtime) of its own by
-//! [`Runtime::process`](crate::Runtime::process): the same clock and randomness, but every task that is started
-//! through it, or through a clone of it, belongs to the process and is dropped at its next await when that is
-//! killed. Its wall clock can be set wrong; the clock that deadlines are counted by cannot.
+//! A simulated cluster runs many processes in one executor. Each gets a [`Runtime`](crate::Runtime) of its own from
+//! [`Runtime::process`](crate::Runtime::process): the same clock and randomness, but every task started through it, or
+//! through a clone of it, belongs to the process and is dropped at its next await when the process is killed. The
+//! process's wall clock can be set wrong; the clock for deadlines cannot.
 //!
-//! A process can also stand still for a while, as one does whose machine swaps, or whose virtual machine is moved: none of
-//! its tasks goes on. What it has asked others for is done meanwhile, and time passes: it finds its deadlines missed and its
-//! leases ended.
+//! A process can also be paused, like one whose machine swaps or whose virtual machine migrates: none of its tasks
+//! runs. Its requests to other processes are served meanwhile, and time passes, so it finds deadlines missed and leases
+//! expired.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use crate::Task;
 pub struct Process {
     tasks: Arc<Mutex<Tasks>>,
     killed: watch::Sender<bool>,
-    /// Milliseconds by which its wall clock is ahead.
+    /// Milliseconds by which the process's wall clock is ahead.
     clock_ahead_ms: Arc<AtomicI64>,
     pause: Arc<Pause>,
 }
@@ -35,11 +35,11 @@ pub struct Process {
 #[derive(Debug, Default)]
 struct Pause {
     is_on: AtomicBool,
-    /// Tasks that would have gone on.
+    /// Tasks that were woken during the pause.
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// A task of a process: goes on while that does.
+/// A task of a process: runs unless the process is paused.
 pub(crate) struct OfProcess<T> {
     future: Task<T>,
     pause: Arc<Pause>,
@@ -70,12 +70,12 @@ impl Process {
         Self { tasks, killed: watch::Sender::new(false), clock_ahead_ms, pause }
     }
 
-    /// A task that stands still while this process does.
+    /// Wraps a task so that it stops while this process is paused.
     pub(crate) fn own<T>(&self, future: Task<T>) -> OfProcess<T> {
         OfProcess { future, pause: Arc::clone(&self.pause) }
     }
 
-    /// Lets it stand still, or go on.
+    /// Pauses or resumes the process.
     pub fn set_paused(&self, is_paused: bool) {
         self.pause.is_on.store(is_paused, Ordering::Relaxed);
         if !is_paused {
@@ -96,31 +96,31 @@ impl Process {
         tasks.handles.push(task);
     }
 
-    /// Ends all its tasks, and those that are started later.
+    /// Aborts all tasks of the process, including any that are started later.
     pub fn kill(&self) {
         self.killed.send_replace(true);
         let handles = std::mem::take(&mut self.tasks.lock().handles);
         handles.iter().for_each(AbortHandle::abort);
     }
 
-    /// Sets its wall clock ahead of the simulation's by so many milliseconds, or behind it.
+    /// Sets the process's wall clock ahead of the simulation's by this many milliseconds, or behind it if negative.
     pub fn set_clock_ahead(&self, by_ms: i64) {
         self.clock_ahead_ms.store(by_ms, Ordering::Relaxed);
     }
 
-    /// What its wall clock shows when the simulation's shows `time`; never before the epoch.
+    /// The process's wall time when the simulation's is `time`; never before the epoch.
     pub(crate) fn wall_time_at(&self, time: Duration) -> Duration {
         let ahead_ms = self.clock_ahead_ms.load(Ordering::Relaxed);
         let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
         if ahead_ms < 0 { time.saturating_sub(ahead) } else { time.saturating_add(ahead) }
     }
 
-    /// Whether it was killed.
+    /// Whether the process was killed.
     pub fn is_killed(&self) -> bool {
         *self.killed.borrow()
     }
 
-    /// Completes when it is killed.
+    /// Completes when the process is killed.
     pub async fn killed(&self) {
         // This handle holds the sender, so the channel cannot close.
         let _ = self.killed.subscribe().wait_for(|killed| *killed).await;

@@ -1,4 +1,4 @@
-//! How busy the machine's processors are.
+//! Utilisation of the machine's processors.
 
 use std::fs;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use crate::{Instant, Runtime};
 
-/// Least time between two looks.
+/// Minimum interval between samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How busy the processors of this machine are with all that runs on it and does not give way (nice), from
-/// `/proc/stat`. Zero where that cannot be read, and in a deterministic runtime: the machine's processors are not the
-/// modelled ones.
+/// Utilisation of this machine's processors by everything that runs at normal priority (not nice), from `/proc/stat`.
+/// Zero if that cannot be read, and in a deterministic runtime, because the machine's processors are not the modelled
+/// ones.
 #[derive(Debug)]
 pub struct Processors {
     runtime: Runtime,
@@ -26,7 +26,7 @@ struct Sample {
     busy: f64,
 }
 
-/// Time of all processors together since the machine's start, in the kernel's ticks.
+/// Time of all processors together since the machine started, in kernel ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
     busy: u64,
@@ -34,14 +34,14 @@ struct Ticks {
 }
 
 impl Processors {
-    /// Begins to watch.
+    /// Takes the first sample.
     pub fn new(runtime: Runtime) -> Self {
         let ticks = read(&runtime);
         let sample = Mutex::new(Sample { at: runtime.now(), ticks, busy: 0.0 });
         Self { runtime, sample }
     }
 
-    /// The share of their time in which they work, of late: 0 to 1.
+    /// Current utilisation: the busy share of the processors' time, 0 to 1.
     pub fn busy(&self) -> f64 {
         let now = self.runtime.now();
         let mut sample = self.sample.lock();
@@ -54,7 +54,7 @@ impl Processors {
 }
 
 impl Ticks {
-    /// `None` if this is not what the kernel writes (proc_stat(5)).
+    /// Parses the format of proc_stat(5). Returns `None` for anything else.
     fn parse(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
         let fields: Vec<u64> = fields.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;

@@ -1,15 +1,15 @@
 //! Virtual time with a resolution of one nanosecond.
 //!
-//! Tokio's paused clock counts timers in whole milliseconds, which is longer than a round trip in a rack. So
-//! virtual time here has a clock and a timer queue of its own, and takes from tokio only the executor: a
-//! single-threaded scheduler whose *park hook* runs when no task can go on. The hook moves the clock to the
-//! next timer and wakes whoever waits for it. Work takes no virtual time; only waiting does.
+//! Tokio's paused clock counts timers in whole milliseconds, which is longer than a round trip in a rack. So virtual
+//! time here has its own clock and timer queue, and takes only the executor from tokio: a single-threaded scheduler
+//! whose *park hook* runs when no task can run. The hook advances the clock to the next timer and wakes its waiter.
+//! Work takes no virtual time; only waiting does.
 //!
-//! Timers that are due at the same instant fire in the order in which they were set, and tasks run in the
-//! order in which they were woken, so a run depends on nothing but its seed (I14).
+//! Timers that are due at the same instant fire in the order in which they were set, and tasks run in the order in
+//! which they were woken, so a run depends on nothing but its seed (I14).
 //!
-//! Cost: two operations on a binary heap for each timer. A timer that is dropped before it fires leaves a
-//! small entry behind; the heap is rebuilt when more than half of it is such entries.
+//! Cost: two operations on a binary heap per timer. A timer that is dropped before it fires leaves a small entry
+//! behind; the heap is rebuilt when more than half of its entries are dead.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,7 +38,7 @@ pub(crate) struct VirtualClock {
 struct State {
     now_ns: u64,
     next_sequence: u64,
-    /// By due time, then by the order in which they were set.
+    /// Timers by due time, then by the order in which they were set.
     queue: BinaryHeap<Reverse<Entry>>,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
@@ -55,14 +55,14 @@ struct Entry {
     slot: u32,
 }
 
-/// A timer that is set. Its sequence tells it from earlier timers in the same slot.
+/// A timer that is set. The sequence distinguishes it from earlier timers in the same slot.
 #[derive(Debug, Default)]
 struct Slot {
     sequence: u64,
     waker: Option<Waker>,
 }
 
-/// Names a timer that is set.
+/// Identifies a timer that is set.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     slot: u32,
@@ -82,10 +82,10 @@ impl VirtualClock {
         u64::try_from(deadline.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Moves the clock to the next timer and wakes all that are due then.
+    /// Advances the clock to the next timer and wakes all that are due then.
     ///
     /// # Panics
-    /// When nothing is due although the run has not finished: its tasks wait for each other.
+    /// If nothing is due although the run has not finished: its tasks wait for each other.
     fn advance(&self) {
         let mut state = self.state.lock();
         if state.finished {
@@ -106,7 +106,8 @@ impl VirtualClock {
         drop(state);
         assert!(!due.is_empty(), "virtual time stands still: every task waits and no timer is set");
         due.into_iter().for_each(Waker::wake);
-        // Whoever waited may be no task that can go on: a future of a set that nobody polls now. Then the next timer is due.
+        // The woken waiter may not lead to a runnable task, for instance a future of a set that is not polled now. The
+        // executor then parks again, and the next timer is due.
         executor.into_iter().for_each(Waker::wake);
     }
 
@@ -129,7 +130,7 @@ impl State {
         Key { slot, sequence }
     }
 
-    /// Takes the timer out, if it is still set.
+    /// Removes the timer and returns its waker, if it is still set.
     fn take(&mut self, key: Key) -> Option<Waker> {
         let slot = &mut self.slots[key.slot as usize];
         let waker = slot.waker.take_if(|_| slot.sequence == key.sequence)?;
@@ -175,7 +176,7 @@ impl Future for VirtualTimer {
         }
         let waker = this.key.and_then(|key| state.slots[key.slot as usize].waker.as_mut());
         match waker {
-            // A waiting timer's slot is its own until it fires, so this waker is the one it set.
+            // A waiting timer keeps its slot until it fires, so this is the waker that it set.
             Some(waker) => waker.clone_from(context.waker()),
             None => this.key = Some(state.set(this.due_ns, context.waker().clone())),
         }
@@ -197,12 +198,12 @@ impl Drop for VirtualTimer {
     }
 }
 
-/// Runs `main` to its end in virtual time, in this thread. All randomness of the runtime it is given derives
-/// from `seed`; the wall clock starts at `wall_start` since the Unix epoch. Tasks that are still running at
-/// the end are dropped.
+/// Runs `main` to its end in virtual time, in this thread. All randomness of the runtime that it gets derives from
+/// `seed`. The wall clock starts at `wall_start` since the Unix epoch. Tasks that are still running at the end are
+/// dropped.
 ///
 /// # Panics
-/// When `main` panics, or when it waits and nothing is left that could wake it.
+/// If `main` panics, or if it waits and nothing is left that could wake it.
 pub fn run_in_virtual_time<M, F>(seed: u64, wall_start: Duration, main: M) -> F::Output
 where
     M: FnOnce(Runtime) -> F,
@@ -216,7 +217,8 @@ where
         .build()
         .expect("a runtime without drivers needs nothing of the system");
     let main = main(Runtime::on_virtual_clock(seed, wall_start, Arc::clone(&clock)));
-    // The root future is polled apart from the tasks and may be pending when the hook runs, so `main` is a task.
+    // The root future is polled separately from the tasks and may be pending when the hook runs, so `main` runs as a
+    // task.
     let result = tokio.block_on(async move {
         let finished = Arc::clone(&clock);
         let task = tokio::spawn(async move {

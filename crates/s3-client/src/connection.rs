@@ -1,4 +1,4 @@
-//! Connections to S3 stores: HTTP/1.1 over TCP or TLS, kept and used again.
+//! Connections to S3 stores: HTTP/1.1 over TCP or TLS, with reuse.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -18,31 +18,31 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// A connection that was not used for this long is not used again. Servers close idle connections after some 20 s and more,
-/// and a request that crosses with the close would fail.
+/// Time after which an idle connection is not reused. Servers close idle connections after some 20 s or more, and a
+/// request that crosses with the close would fail.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An address that has not answered by then is not waited for.
+/// Timeout for a connection attempt to an address.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// A peer that says nothing is asked after this time whether it is still there.
+/// Idle time after which TCP probes a silent peer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The bytes of a request.
+/// The body of a request.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// A body that is at hand.
+/// Makes a body of bytes in memory.
 pub fn whole(bytes: Bytes) -> RequestBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Sends requests over `http` and `https`. Cheap to clone; clones share connections.
 ///
-/// There is one type of body, so that the HTTP client is compiled here, once.
+/// There is one type of body, so the HTTP client is compiled here, once.
 #[derive(Clone, Debug)]
 pub struct HttpClient(Client<HttpsConnector<HttpConnector>, RequestBody>);
 
 impl HttpClient {
-    /// A client that trusts what `tls` trusts.
+    /// Creates a client that trusts what `tls` trusts.
     pub fn new(tls: ClientConfig) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
@@ -59,14 +59,14 @@ impl HttpClient {
         )
     }
 
-    /// Sends a request once, except that a kept connection which turns out to be closed before anything was sent is replaced. The
-    /// error is the client's when there is no answer.
+    /// Sends a request once. Only a reused connection that turns out to be closed before anything was sent is replaced.
+    /// Fails with the client's error if there is no response.
     pub fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
         self.0.request(request)
     }
 }
 
-/// A file of certificates that cannot be used.
+/// A certificate file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct CaFileError {
@@ -74,13 +74,13 @@ pub struct CaFileError {
     reason: String,
 }
 
-/// A TLS configuration that trusts the system's roots and the certificates in `ca_file` (PEM).
+/// Returns a TLS configuration that trusts the system's roots and the certificates in `ca_file` (PEM).
 ///
 /// # Errors
-/// When the file cannot be read or holds no certificate.
+/// If the file cannot be read or contains no certificate.
 pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, CaFileError> {
     let mut roots = RootCertStore::empty();
-    // A machine without root certificates can still use plain HTTP and a file of its own.
+    // A machine without root certificates can still use plain HTTP, or a certificate file.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
         add_certificates(&mut roots, path)
@@ -120,7 +120,7 @@ mod tests {
         assert!(client_config(None).is_ok());
     }
 
-    /// Answers every request with 200 and nothing.
+    /// Answers every request with an empty 200 response.
     async fn serve(listener: TcpListener, tls: TlsAcceptor) {
         loop {
             let Ok(mut stream) = tls.accept(listener.accept().await.unwrap().0).await else { continue };

@@ -1,14 +1,14 @@
-//! Requests to S3 stores, ours and others': how they are signed, the connections they are sent over, and the documents in them.
+//! Requests to S3 stores, Striate and others: signatures, connections, and documents.
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
 //! | [`signer`] | AWS Signature Version 4 for any request, by `aws-sigv4` |
-//! | [`connection`] | connections over TCP and TLS, and whose certificates are trusted |
+//! | [`connection`] | connections over TCP and TLS, and the certificates that are trusted |
 //! | [`uri`] | paths and queries in the form that is signed |
-//! | [`xml`] | the documents that S3 answers with and is sent |
+//! | [`xml`] | the documents that S3 sends and receives |
 //!
-//! What is asked, what an answer means and when to try again is up to the caller. Nothing here is shared with the gateway's
-//! reading of requests, so that each tells whether the other speaks S3 (`docs/decisions/s3-client.md`).
+//! The caller decides what to request, what a response means and when to retry. This crate shares nothing with the
+//! gateway's parsing of requests, so that each verifies that the other speaks S3 (`docs/decisions/s3-client.md`).
 
 pub mod connection;
 pub mod signer;

@@ -23,9 +23,9 @@ pub struct Signer {
 pub enum Payload<'a> {
     /// These bytes, which are hashed.
     Bytes(&'a [u8]),
-    /// What has this SHA-256, in lower-case hexadecimal digits.
+    /// A payload with this SHA-256, in lower-case hexadecimal digits.
     Sha256(&'a str),
-    /// Nothing.
+    /// Nothing: the payload is unsigned.
     Unsigned,
 }
 
@@ -35,28 +35,28 @@ pub enum SignError {
     /// The URI names no host.
     #[error("the URI {0} names no host")]
     NoHost(http::Uri),
-    /// A header's value, the key or the region holds what a header cannot.
+    /// A header's value, the key or the region contains characters that a header cannot.
     #[error("the request cannot be signed: {0}")]
     Unsignable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Signer {
-    /// A signer with this access key and secret.
+    /// Creates a signer with this access key and secret.
     pub fn new(access_key: String, secret: String, region: String) -> Self {
         Self { credentials: Credentials::new(access_key, secret, None, None, "striate"), region }
     }
 
-    /// The region that is signed for.
+    /// The region that requests are signed for.
     pub fn region(&self) -> &str {
         &self.region
     }
 
-    /// Adds `x-amz-date`, `x-amz-content-sha256` and `authorization` to a request, in place of any that it has. The request's URI is
-    /// absolute, and encoded as [`crate::uri`] does. All its headers are signed but `user-agent`, `transfer-encoding` and
-    /// `x-amzn-trace-id`; its body is not looked at. `wall_time` counts from the Unix epoch.
+    /// Sets `x-amz-date`, `x-amz-content-sha256` and `authorization` of a request, replacing any that it has. The
+    /// request's URI must be absolute, and encoded as by [`crate::uri`]. Signs all headers except `user-agent`,
+    /// `transfer-encoding` and `x-amzn-trace-id`. Ignores the body. `wall_time` counts from the Unix epoch.
     ///
     /// # Errors
-    /// When the URI has no host, or a value is no text.
+    /// If the URI has no host, or a value is not text.
     pub fn sign<B>(
         &self,
         request: &mut Request<B>,
@@ -87,7 +87,7 @@ impl Signer {
         let (instructions, _) =
             sign(signable.map_err(unsignable)?, &params).map_err(unsignable)?.into_parts();
         for header in instructions.into_parts().0 {
-            // The library's own way of adding these panics for a key that no header can hold.
+            // The library's own method for adding these panics if the key does not fit into a header.
             let mut value = HeaderValue::from_str(header.value()).map_err(unsignable)?;
             value.set_sensitive(header.sensitive());
             request.headers_mut().insert(header.name(), value);
@@ -96,7 +96,7 @@ impl Signer {
     }
 }
 
-/// As S3 wants it, other than AWS's other services: paths are signed as they are sent, and the payload's hash is a header.
+/// Settings for S3, unlike AWS's other services: paths are signed as they are sent, and the payload's hash is a header.
 fn settings() -> SigningSettings {
     let mut settings = SigningSettings::default();
     settings.percent_encoding_mode = PercentEncodingMode::Single;
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(header(&unsigned, "x-amz-content-sha256"), "UNSIGNED-PAYLOAD");
     }
 
-    /// S3 takes such keys literally; a signer that resolves dots signs another object.
+    /// S3 takes such keys literally; a signer that resolves dots would sign another object.
     #[test]
     fn paths_are_signed_as_they_are_sent() {
         let signature = |key: &str| {

@@ -1,17 +1,18 @@
-//! Paths and queries in the form that Signature Version 4 signs: all but the unreserved characters of RFC 3986 is encoded.
+//! Paths and queries in the form that Signature Version 4 signs: everything except the unreserved characters of RFC
+//! 3986 is encoded.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// As [`COMPONENT`], keeping the slashes of a path.
+/// As [`COMPONENT`], but keeps the slashes of a path.
 const PATH: &AsciiSet = &COMPONENT.remove(b'/');
 
-/// A path, encoded.
+/// Encodes a path.
 pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
 }
 
-/// A query, encoded, without the `?`.
+/// Encodes a query, without the `?`.
 pub fn encode_query(parameters: &[(&str, &str)]) -> String {
     let encode = |text| utf8_percent_encode(text, COMPONENT).to_string();
     let pairs = parameters.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));

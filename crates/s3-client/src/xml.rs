@@ -4,21 +4,21 @@ use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-/// A refusal.
+/// An error response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Error {
-    /// Such as `NoSuchKey`.
+    /// The error code, such as `NoSuchKey`.
     pub code: String,
-    /// What it says to people.
+    /// The message for people.
     pub message: String,
 }
 
-/// The answer of ListBuckets.
+/// Response to ListBuckets.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListBucketsResult {
-    /// The buckets.
+    /// The list of buckets.
     #[serde(default)]
     pub buckets: Buckets,
 }
@@ -27,7 +27,7 @@ pub struct ListBucketsResult {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Buckets {
-    /// In the store's order.
+    /// The buckets in the store's order.
     #[serde(default)]
     pub bucket: Vec<Bucket>,
 }
@@ -36,26 +36,26 @@ pub struct Buckets {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Bucket {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// As the store writes it.
+    /// Creation date, as written by the store.
     #[serde(default)]
     pub creation_date: String,
 }
 
-/// The answer of ListObjectsV2. Names are as the store wrote them: see [`ListBucketResult::decode`].
+/// Response to ListObjectsV2. Names are as the store wrote them: see [`ListBucketResult::decode`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ListBucketResult {
-    /// How names are written: `url`, or as they are.
+    /// Encoding of names: `url` if they are encoded.
     encoding_type: String,
-    /// Whether there is more to list.
+    /// Whether more pages follow.
     pub is_truncated: bool,
-    /// Where it starts.
+    /// Token of the next page.
     pub next_continuation_token: String,
-    /// The objects.
+    /// The listed objects.
     pub contents: Vec<Contents>,
-    /// What keys have in common up to the delimiter.
+    /// The common prefixes of keys up to the delimiter.
     pub common_prefixes: Vec<CommonPrefix>,
 }
 
@@ -63,11 +63,11 @@ pub struct ListBucketResult {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Contents {
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// Bytes.
+    /// Size of the object in bytes.
     pub size: u64,
-    /// As the store writes it.
+    /// Time of the last change, as written by the store.
     #[serde(default)]
     pub last_modified: String,
 }
@@ -76,13 +76,13 @@ pub struct Contents {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CommonPrefix {
-    /// Up to and with the delimiter.
+    /// The prefix, delimiter included.
     pub prefix: String,
 }
 
 impl ListBucketResult {
-    /// A name of the listing as it is. Stores form-encode them on request, because XML can neither hold all characters nor keep
-    /// spaces at the ends.
+    /// Decodes a name of the listing. Stores form-encode names on request, because XML can neither contain all
+    /// characters nor preserve spaces at the ends.
     pub fn decode(&self, name: &str) -> String {
         if self.encoding_type != "url" {
             return name.to_owned();
@@ -92,29 +92,29 @@ impl ListBucketResult {
     }
 }
 
-/// The answer of CreateMultipartUpload.
+/// Response to CreateMultipartUpload.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct InitiateMultipartUploadResult {
-    /// The upload's id.
+    /// Id of the upload.
     pub upload_id: String,
 }
 
-/// The answer of a request that may fail after the status 200 was sent.
+/// Response to a request that may fail after the status 200 was sent.
 #[derive(Debug, Deserialize)]
 pub enum Late {
     /// An object was copied.
     CopyObjectResult(IgnoredAny),
     /// An upload was completed.
     CompleteMultipartUploadResult(IgnoredAny),
-    /// It failed.
+    /// The request failed.
     Error(Error),
 }
 
-/// What CompleteMultipartUpload sends.
+/// Body of CompleteMultipartUpload.
 #[derive(Debug, Serialize)]
 pub struct CompleteMultipartUpload {
-    /// In the order of their numbers.
+    /// The parts, ordered by number.
     #[serde(rename = "Part")]
     pub parts: Vec<Part>,
 }
@@ -123,33 +123,33 @@ pub struct CompleteMultipartUpload {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Part {
-    /// From 1 on.
+    /// Number of the part, from 1 on.
     pub part_number: u32,
-    /// As it was answered when the part was stored.
+    /// ETag in the response to the upload of the part.
     #[serde(rename = "ETag")]
     pub etag: String,
 }
 
-/// What CreateBucket sends for a region of its own.
+/// Body of CreateBucket for a region of its own.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CreateBucketConfiguration<'a> {
-    /// The region.
+    /// Region of the bucket.
     pub location_constraint: &'a str,
 }
 
-/// A document that a store answers with.
+/// A document in a store's response.
 pub trait Answer: Sized {
-    /// Reads it.
+    /// Parses the document.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the document.
     fn read(document: &[u8]) -> Result<Self, String>;
 }
 
 /// A document that a client sends.
 pub trait Message {
-    /// Writes it.
+    /// Serialises the document.
     fn write(&self) -> String;
 }
 
@@ -162,7 +162,7 @@ fn write(document: &impl Serialize) -> String {
     quick_xml::se::to_string(document).expect("names and texts can be written as XML")
 }
 
-// What reads and writes is compiled here, where it is optimised, and not by whoever calls it.
+// Compiles the parsers and serialisers here, where they are optimised, and not in the calling crates.
 macro_rules! documents {
     ($($answer:ty),*; $($message:ty),*) => {
         $(impl Answer for $answer {

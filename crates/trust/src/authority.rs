@@ -1,12 +1,13 @@
-//! The authority of a cluster: a certificate that every process trusts, and the key that signs theirs.
+//! The authority of a cluster: a certificate that every process trusts, and the key that signs the processes'
+//! certificates.
 //!
 //! ```text
 //! DIR/ca.crt    the authority's certificate; it names the cluster (striate://CLUSTER/ca)    PEM
 //! DIR/ca.key    its private key, mode 0600: keep it away from the cluster's machines        PEM
 //! ```
 //!
-//! Keys are ECDSA on P-256, which every TLS library knows. Whoever has an authority of their own can use that instead:
-//! only the name in the certificates matters (see [`crate::PeerName`]).
+//! Keys are ECDSA on P-256, which every TLS library supports. An operator with an existing authority can use that
+//! instead: only the name in the certificates matters (see [`crate::PeerName`]).
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -28,13 +29,13 @@ use zeroize::Zeroizing;
 use crate::files::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::peer::{PeerName, Role};
 
-/// The authority's private key.
+/// File of the authority's private key.
 pub const AUTHORITY_KEY_FILE: &str = "ca.key";
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Certificates are valid from a little before they were made, for clocks that are behind.
+/// Certificates are valid from this long before they are made, for clocks that are behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-/// Why an authority could not be made, read or used.
+/// Why an authority could not be created, read or used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct AuthorityError {
@@ -46,7 +47,7 @@ fn fail(path: impl Into<PathBuf>, reason: impl ToString) -> AuthorityError {
     AuthorityError { path: path.into(), reason: reason.to_string() }
 }
 
-/// An authority with its key.
+/// An authority and its private key.
 pub struct Authority {
     directory: PathBuf,
     cluster: ClusterId,
@@ -54,7 +55,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A process's certificate with its key, in PEM.
+/// A process's certificate and private key, in PEM.
 pub struct Issued {
     authority: String,
     certificate: String,
@@ -62,10 +63,10 @@ pub struct Issued {
 }
 
 impl Authority {
-    /// Makes the authority of a new cluster in a directory, which is made if it is not there.
+    /// Creates the authority of a new cluster in a directory. Creates the directory if needed.
     ///
     /// # Errors
-    /// When there is one already, or the directory cannot be written.
+    /// If the directory already has an authority, or cannot be written.
     pub fn create(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Result<Self, AuthorityError> {
         std::fs::create_dir_all(directory).map_err(|error| fail(directory, error))?;
         let (certificate_path, key_path) =
@@ -81,10 +82,10 @@ impl Authority {
         Ok(Self { directory, cluster, certificate_pem: signed.pem(), issuer })
     }
 
-    /// Reads an authority that [`Authority::create`] made.
+    /// Reads an authority that [`Authority::create`] created.
     ///
     /// # Errors
-    /// When a file is missing or is not one of an authority.
+    /// If a file is missing or is not that of an authority.
     pub fn read(directory: &Path) -> Result<Self, AuthorityError> {
         let (certificate_path, key_path) =
             (directory.join(AUTHORITY_FILE), directory.join(AUTHORITY_KEY_FILE));
@@ -98,15 +99,15 @@ impl Authority {
         Ok(Self { directory, cluster, certificate_pem, issuer })
     }
 
-    /// The cluster.
+    /// The cluster of the authority.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// Makes a certificate for the process `name` that is valid for `life`.
+    /// Issues a certificate for the process `name` that is valid for `life_time`.
     ///
     /// # Errors
-    /// When the name or the time is none.
+    /// If the name or the time is invalid.
     pub fn issue(
         &self,
         runtime: &Runtime,
@@ -140,11 +141,11 @@ impl Authority {
 }
 
 impl Issued {
-    /// Writes the identity into a directory, which is made if it is not there. One that is there is replaced, file by
-    /// file; a process that runs on it takes the new one when all three belong together.
+    /// Writes the identity into a directory. Creates the directory if needed. Replaces an existing identity file by
+    /// file; a running process adopts the new one once all three files belong together.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// If the directory cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), AuthorityError> {
         std::fs::create_dir_all(directory).map_err(|error| fail(directory, error))?;
         for (name, mode, text) in [
@@ -153,7 +154,7 @@ impl Issued {
             (KEY_FILE, 0o600, &self.key),
         ] {
             let (path, temporary) = (directory.join(name), directory.join(format!("{name}.new")));
-            // What an interrupted attempt left is nobody's.
+            // An interrupted attempt may have left this file.
             let _ = std::fs::remove_file(&temporary);
             write_new(&temporary, mode, text.as_bytes())?;
             std::fs::rename(&temporary, &path).map_err(|error| fail(path, error))?;
@@ -172,7 +173,8 @@ fn authority_uri(cluster: ClusterId) -> String {
     format!("striate://{cluster}/ca")
 }
 
-/// The authority's certificate but for its life. The same at every start: certificates point to it by what is in here.
+/// The authority's certificate except for its validity. It must be the same at every start: certificates refer to their
+/// issuer by these fields.
 fn params(cluster: ClusterId) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -183,7 +185,7 @@ fn params(cluster: ClusterId) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// The cluster that an authority's certificate names.
+/// Returns the cluster that an authority's certificate names.
 fn cluster_in(pem: &str) -> Result<ClusterId, String> {
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())?;
     let parsed = webpki::EndEntityCert::try_from(&certificate).map_err(|error| error.to_string())?;

@@ -1,12 +1,12 @@
 //! The files of a process's identity.
 //!
 //! ```text
-//! DIR/ca.crt    whom to trust: the authority's certificate, several while it is being replaced    PEM
-//! DIR/tls.crt   this process's certificate, then those between it and the authority               PEM
-//! DIR/tls.key   its private key; nobody else may read it                                          PEM
+//! DIR/ca.crt    trusted authorities: the cluster's certificate, several during a replacement   PEM
+//! DIR/tls.crt   this process's certificate, then those between it and the authority            PEM
+//! DIR/tls.key   its private key; others must not be able to read it                            PEM
 //! ```
 //!
-//! The names are those of a Kubernetes TLS secret, as certificate managers write it.
+//! The names are those of a Kubernetes TLS secret, as written by certificate managers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ use zeroize::Zeroizing;
 use crate::peer::PeerName;
 use crate::verify::name_in;
 
-/// The authority's certificates.
+/// File of the authority's certificates.
 pub const AUTHORITY_FILE: &str = "ca.crt";
-/// The process's certificate.
+/// File of the process's certificate.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
-/// The process's private key.
+/// File of the process's private key.
 pub const KEY_FILE: &str = "tls.key";
 
 /// Why an identity cannot be used.
@@ -47,7 +47,7 @@ impl TrustError {
     }
 }
 
-/// The bytes of the three files.
+/// Contents of the three files.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Files {
     authority: Vec<u8>,
@@ -55,7 +55,7 @@ pub(crate) struct Files {
     key: Zeroizing<Vec<u8>>,
 }
 
-/// What the files say.
+/// Parsed contents of the three files.
 #[derive(Clone)]
 pub(crate) struct Material {
     pub(crate) name: PeerName,
@@ -98,7 +98,7 @@ impl Files {
     }
 }
 
-/// At least one certificate.
+/// Parses at least one certificate.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|error| error.to_string())?;

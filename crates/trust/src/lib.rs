@@ -1,12 +1,12 @@
-//! Who is at the other end: the processes of a cluster know each other by certificates.
+//! Certificates by which the processes of a cluster authenticate each other.
 //!
-//! A cluster has an authority ([`Authority`]), whose certificate every process trusts and whose key none of them has.
-//! Each process has a certificate that says which cluster it belongs to, what it is (a [`Role`]), and its name
-//! ([`PeerName`]). Connections between processes are TLS 1.3 in which both ends show theirs ([`Trust`]): a peer
-//! without one, of another cluster, or with a role that has no business there is refused in the handshake, before any
-//! of its requests is read. There is no resumption and no early data, so nothing that was recorded can be sent again.
+//! A cluster has an authority ([`Authority`]). Every process trusts its certificate, and no process has its key. Each
+//! process has a certificate that states its cluster, its [`Role`] and its name ([`PeerName`]). Connections between
+//! processes are TLS 1.3 in which both ends present a certificate ([`Trust`]). A peer without one, of another cluster,
+//! or with a role that is not admitted is refused in the handshake, before any of its requests is read. There is no
+//! resumption and no early data, so recorded traffic cannot be replayed.
 //!
-//! What this crate does not know: what is said over the connections, and what a role may ask for.
+//! This crate does not know what is said over the connections, or what a role may ask for.
 
 mod authority;
 mod files;

@@ -1,6 +1,6 @@
 //! The name that a certificate gives a process.
 //!
-//! It stands in the certificate as a subject alternative name of the kind URI:
+//! The certificate contains it as a subject alternative name of type URI:
 //!
 //! ```text
 //! striate://<cluster, 32 hexadecimal digits>/<role>/<name>
@@ -11,16 +11,16 @@ use std::str::FromStr;
 
 use striate_core::ClusterId;
 
-/// Longest name of a process, in bytes.
+/// Maximum length of a process's name in bytes.
 const MAX_NAME_LEN: usize = 63;
 const SCHEME: &str = "striate://";
 
-/// What a process is.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Keeps chunks.
+    /// Stores chunks.
     Site,
-    /// Speaks S3.
+    /// Serves S3.
     Gateway,
     /// Knows the sites, and does the work that must happen in one place.
     Control,
@@ -29,7 +29,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every role.
+    /// All roles.
     pub const ALL: [Self; 4] = [Self::Site, Self::Gateway, Self::Control, Self::Admin];
 
     const fn as_str(self) -> &'static str {
@@ -57,22 +57,22 @@ impl FromStr for Role {
     }
 }
 
-/// A process of a cluster.
+/// The identity of a process in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerName {
-    /// Its cluster.
+    /// The cluster of the process.
     pub cluster: ClusterId,
-    /// What it is.
+    /// The role of the process.
     pub role: Role,
-    /// Its name among those of its role: letters, digits, dots, hyphens and underscores, at most 63.
+    /// The name of the process among those of its role: letters, digits, dots, hyphens and underscores, at most 63.
     pub name: String,
 }
 
 impl PeerName {
-    /// A name, checked.
+    /// Checks a name.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The rule that the name violates.
     pub fn new(cluster: ClusterId, role: Role, name: &str) -> Result<Self, String> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         match (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -103,27 +103,27 @@ impl FromStr for PeerName {
     }
 }
 
-/// Whom a connection is meant for.
+/// The process that a connection is meant for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// The role.
+    /// The role of the process.
     pub role: Role,
-    /// The name; none accepts any of that role.
+    /// The name of the process; `None` accepts any of that role.
     pub name: Option<String>,
 }
 
 impl Expected {
-    /// Any process of a role.
+    /// Accepts any process of a role.
     pub fn any(role: Role) -> Self {
         Self { role, name: None }
     }
 
-    /// One process.
+    /// Accepts one process.
     pub fn named(role: Role, name: &str) -> Self {
         Self { role, name: Some(name.to_owned()) }
     }
 
-    /// True when `peer` is meant.
+    /// Whether `peer` is the expected process.
     pub(crate) fn is_met_by(&self, peer: &PeerName) -> bool {
         self.role == peer.role && self.name.as_ref().is_none_or(|name| *name == peer.name)
     }

@@ -1,4 +1,4 @@
-//! Connections on which both ends show their certificates, and the reload of one's own.
+//! Connections on which both ends present certificates, and reloading of this process's own.
 
 use std::fmt;
 use std::io;
@@ -23,12 +23,12 @@ use crate::files::{Files, Material, TrustError};
 use crate::peer::{Expected, PeerName, Role};
 use crate::verify::{AnswerVerifier, CallerVerifier, name_in};
 
-/// How often the files are looked at.
+/// Interval between checks of the files.
 pub const RELOAD_EVERY: Duration = Duration::from_secs(10);
-/// TLS wants a name; the verifier looks at the certificate's own instead.
+/// TLS requires a name; the verifier checks the one in the certificate instead.
 const UNUSED_NAME: &str = "striate.invalid";
 
-/// A process's identity, and whom it trusts. Cheap to clone; clones see reloads.
+/// A process's identity, and the authorities that it trusts. Cheap to clone; clones see reloads.
 #[derive(Clone)]
 pub struct Trust {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Current {
     material: Material,
 }
 
-/// Certificates begin and end by the runtime's wall clock.
+/// Checks the validity of certificates by the runtime's wall clock.
 struct WallClock(Runtime);
 
 impl fmt::Debug for WallClock {
@@ -69,7 +69,7 @@ impl Trust {
     /// Loads the identity in a directory.
     ///
     /// # Errors
-    /// When a file is missing, is not PEM, others can read the key, or the certificate names no process.
+    /// If a file is missing or is not PEM, others can read the key, or the certificate names no process.
     pub fn load(runtime: &Runtime, directory: &Path) -> Result<Self, TrustError> {
         let provider = Arc::new(ring::default_provider());
         let files = Files::read(directory)?;
@@ -79,16 +79,16 @@ impl Trust {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Who this process is.
+    /// The name of this process.
     pub fn own_name(&self) -> PeerName {
         self.shared.current.read().material.name.clone()
     }
 
-    /// Looks at the files once. `true`: they changed, and connections from now on use them. A certificate may be
-    /// renewed but not exchanged for another process's.
+    /// Checks the files once. Returns `true` if they changed; new connections then use them. A certificate may be
+    /// renewed, but not replaced by another process's.
     ///
     /// # Errors
-    /// As [`Trust::load`]; what was in use stays in use.
+    /// As [`Trust::load`]; the identity in use stays in use.
     pub fn reload(&self) -> Result<bool, TrustError> {
         let Shared { directory, provider, current, .. } = &*self.shared;
         let files = Files::read(directory)?;
@@ -104,7 +104,7 @@ impl Trust {
         Ok(true)
     }
 
-    /// Looks at the files for ever.
+    /// Checks the files periodically until the task is dropped.
     pub async fn watch(self) {
         let runtime = self.shared.runtime.clone();
         loop {
@@ -127,8 +127,7 @@ impl Trust {
     /// Secures a connection that this process has opened to the process `expected`.
     ///
     /// # Errors
-    /// When somebody else answers, or the connection fails. That the other end refuses this process may only show in
-    /// the first read.
+    /// If another process answers, or the connection fails. A refusal by the other end may only show in the first read.
     pub async fn connect<S>(&self, stream: S, expected: &Expected) -> io::Result<client::TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -153,11 +152,11 @@ impl Trust {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
-    /// Secures a connection that somebody has opened to this process; answers who it is. Only the roles in `welcome`
-    /// get in.
+    /// Secures a connection that a peer has opened to this process, and returns the peer's name. Only the roles in
+    /// `welcome` are admitted.
     ///
     /// # Errors
-    /// When the peer is not welcome, or the connection fails.
+    /// If the peer is not admitted, or the connection fails.
     pub async fn accept<S>(
         &self,
         stream: S,

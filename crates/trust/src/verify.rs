@@ -1,8 +1,8 @@
-//! What each end demands of the other's certificate.
+//! What each end requires of the other's certificate.
 //!
-//! The chain must lead to the cluster's authority and be valid now (rustls checks both), the certificate must carry one
-//! [`PeerName`] of this cluster, and its role (and name, where one is expected) must be the one that belongs here.
-//! Host names play no part: a process may move to another address.
+//! The chain must lead to the cluster's authority and be valid now (rustls checks both). The certificate must contain
+//! one [`PeerName`] of this cluster, and its role (and name, if one is expected) must be the expected one. Host names
+//! play no part: a process may move to another address.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use striate_core::ClusterId;
 
 use crate::peer::{Expected, PeerName, Role};
 
-/// Why a certificate that the authority signed is not accepted.
+/// Why a certificate signed by the authority is not accepted.
 struct Stranger(String);
 
-/// rustls writes the debugging form into its errors.
+/// Prints the reason only: rustls puts the debug form into its errors.
 impl fmt::Debug for Stranger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -43,10 +43,10 @@ fn stranger(reason: String) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Stranger(reason)))))
 }
 
-/// The name in a certificate.
+/// Returns the name in a certificate.
 ///
 /// # Errors
-/// When it has none, or more than one.
+/// If it has none, or more than one.
 pub(crate) fn name_in(certificate: &CertificateDer<'_>) -> Result<PeerName, String> {
     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
     let mut names = parsed.valid_uri_names().filter_map(|uri| uri.parse::<PeerName>().ok());
@@ -68,7 +68,7 @@ fn check_cluster(certificate: &CertificateDer<'_>, cluster: ClusterId) -> Result
     }
 }
 
-/// What a connecting process demands of the one that answers.
+/// What a connecting process requires of the one that answers.
 #[derive(Debug)]
 pub(crate) struct AnswerVerifier {
     pub(crate) provider: Arc<CryptoProvider>,
@@ -123,7 +123,7 @@ impl ServerCertVerifier for AnswerVerifier {
     }
 }
 
-/// What a listening process demands of those who connect.
+/// What a listening process requires of its callers.
 #[derive(Debug)]
 pub(crate) struct CallerVerifier {
     /// Checks chain and signatures.
@@ -133,7 +133,7 @@ pub(crate) struct CallerVerifier {
 }
 
 impl CallerVerifier {
-    /// The part that checks chains up to `roots`.
+    /// Builds the verifier of chains up to `roots`.
     pub(crate) fn chain(
         provider: Arc<CryptoProvider>,
         roots: Arc<RootCertStore>,
@@ -145,7 +145,7 @@ impl CallerVerifier {
 
 impl ClientCertVerifier for CallerVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // A stranger need not learn whose cluster this is.
+        // A stranger should not learn whose cluster this is.
         &[]
     }
 

@@ -1,4 +1,4 @@
-//! Who gets in, who does not, and that what was recorded is worthless.
+//! Which peers are admitted, which are refused, and how certificates are renewed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const CLUSTER: ClusterId = ClusterId(0xc1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const CALLERS: &[Role] = &[Role::Gateway, Role::Site];
 
-/// A folder with an authority, and identities that it signs.
+/// A folder with an authority and the identities that it issues.
 struct Folder {
     root: tempfile::TempDir,
     runtime: Runtime,
@@ -37,7 +37,8 @@ impl Folder {
     }
 }
 
-/// What both ends make of one connection over which a byte is sent. The caller reads too: a refusal reaches it there.
+/// Connects two processes and sends a byte. Returns the results of both ends. The caller reads, because that is where a
+/// refusal reaches it.
 async fn meet(
     caller: &Trust,
     expected: Expected,
@@ -73,11 +74,11 @@ async fn strangers_are_refused_in_the_handshake() {
     let (folder, other) = (Folder::new(CLUSTER), Folder::new(ClusterId(9)));
     let site = folder.trust(Role::Site, "s1");
     let any = || Expected::any(Role::Site);
-    // Signed by another authority, though it names the same cluster.
+    // Signed by another authority, although it names the same cluster.
     let forger = Folder::new(CLUSTER).trust(Role::Gateway, "g1");
     let (called, answered) = meet(&forger, any(), &site).await;
     assert!(called.is_err() && answered.is_err(), "{called:?} {answered:?}");
-    // Of another cluster, whose authority is trusted by mistake.
+    // From another cluster, whose authority is trusted by mistake.
     let elsewhere = other.trust(Role::Gateway, "g1");
     let both =
         [&folder, &other].map(|folder| std::fs::read_to_string(folder.path().join("ca/ca.crt")).unwrap());
@@ -88,11 +89,11 @@ async fn strangers_are_refused_in_the_handshake() {
     let (called, answered) = meet(&elsewhere, any(), &site).await;
     let reason = called.unwrap_err();
     assert!(reason.contains(&format!("of cluster {CLUSTER}")) && answered.is_err(), "{reason}");
-    // A role that has no business here.
+    // A role that is not admitted.
     let control = folder.trust(Role::Control, "c");
     let (called, answered) = meet(&control, any(), &site).await;
     assert!(called.is_err() && answered.unwrap_err().contains("no business here"));
-    // One that shows no certificate at all.
+    // A peer that presents no certificate.
     let (near, far) = duplex(1 << 16);
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
@@ -137,7 +138,7 @@ async fn a_renewed_certificate_is_taken_and_another_processs_is_not() {
     let (gateway, site) = (folder.trust(Role::Gateway, "g1"), folder.trust(Role::Site, "s1"));
     let directory = folder.path().join("site-s1");
     assert!(!site.reload().unwrap(), "nothing has changed");
-    // A whole new authority: its certificate comes first, beside the old one.
+    // A whole new authority: its certificate is added beside the old one first.
     let new = Authority::create(&folder.runtime, &folder.path().join("new"), CLUSTER).unwrap();
     new.issue(&folder.runtime, Role::Site, "s1", DAY).unwrap().write(&directory).unwrap();
     let both =

@@ -1,10 +1,10 @@
-//! A network in virtual time, and the ways over it: what fault campaigns and the lab's experiments share.
+//! A network in virtual time, and transports over it. Shared by fault campaigns and the lab's experiments.
 //!
 //! - [`network`]: machines in racks, links with delays and bandwidths, losses and cuts.
-//! - [`site`], [`metadata`]: the ways over it to a real site and to a real metadata engine.
-//! - [`trace`]: the event log, whose hash tells two runs apart.
+//! - [`site`], [`metadata`]: the transports over it to a real site and to a real metadata engine.
+//! - [`trace`]: the event log, whose hash distinguishes two runs.
 //!
-//! It never knows what is asked of the store, nor who breaks it.
+//! This crate does not know what is asked of the store, or who injects faults.
 
 pub mod metadata;
 pub mod network;

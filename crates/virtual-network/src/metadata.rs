@@ -1,4 +1,4 @@
-//! The modelled way to the metadata store: a round trip for each operation, to a real engine.
+//! The modelled transport to the metadata store: a round trip per operation, to a real engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange,
 
 use crate::network::{Machine, Network};
 
-/// A metadata store as a machine of the network sees it.
+/// A metadata store as seen from a machine of the network.
 #[derive(Debug)]
 pub struct DistantMeta {
     network: Network,
@@ -19,12 +19,12 @@ pub struct DistantMeta {
 }
 
 impl DistantMeta {
-    /// The way from `here` to `engine`, which runs on the machine `there`.
+    /// The transport from `here` to `engine`, which runs on the machine `there`.
     pub fn new(network: Network, here: Machine, there: Machine, engine: Arc<dyn MetaStore>) -> Self {
         Self { network, here, there, engine }
     }
 
-    /// There and back again. An operation that changes nothing need not go on when nobody waits any more.
+    /// Makes a round trip around an operation that changes nothing. It need not continue when its caller is gone.
     async fn call<T>(&self, operation: impl Future<Output = Result<T, MetaError>>) -> Result<T, MetaError> {
         let Some(arrives) = self.network.send(self.here, self.there, 0) else { return self.silence().await };
         self.network.wait_until(arrives).await;
@@ -58,7 +58,7 @@ impl MetaStore for DistantMeta {
         self.call(self.engine.scan_back(range, limit)).await
     }
 
-    /// A transaction that was sent may be committed whatever becomes of its sender and of the answer.
+    /// A transaction that was sent may commit whether or not its sender lives and the answer arrives.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
         let engine = Arc::clone(&self.engine);
         let commit = async move { engine.commit(transaction).await };

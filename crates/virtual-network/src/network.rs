@@ -1,9 +1,9 @@
 //! The modelled network: machines in racks, links with delays and bandwidths, and their faults.
 //!
-//! A message takes half a round trip, after its bytes have passed the sender's network card, the uplinks of
-//! both racks if these differ, and the receiver's card; each of them passes one message after the other, in
-//! the order in which they were sent. A lost message is sent again after [`RETRANSMIT`], as TCP does. Over a cut
-//! link nothing arrives, in one direction only, until it is mended: whoever waits needs a deadline.
+//! A message takes half a round trip after its bytes have passed the sender's network card, the uplinks of both racks
+//! if these differ, and the receiver's card. Each of them passes one message after the other, in the order in which
+//! they were sent. A lost message is sent again after [`RETRANSMIT`], as in TCP. Over a cut link nothing arrives, in
+//! one direction only, until it is mended: senders need a deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -18,30 +18,30 @@ use tokio::sync::oneshot;
 
 use crate::trace::{Event, Trace};
 
-/// After how long a lost message is sent again: TCP's least retransmission time-out on Linux.
+/// Delay before a lost message is sent again: TCP's minimum retransmission time-out on Linux.
 pub const RETRANSMIT: Duration = Duration::from_millis(200);
 
-/// Constants of a network. Bandwidths in bytes per second; `None` for links that are never the bottleneck.
+/// Constants of a network. Bandwidths are in bytes per second; `None` for links that are never the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NetworkModel {
-    /// Between any two machines.
+    /// Round-trip time between any two machines.
     pub round_trip: Duration,
-    /// Of each machine's card, in each direction.
+    /// Bandwidth of each machine's card in each direction.
     pub card_bytes_per_s: Option<f64>,
-    /// Of each rack's uplink, in each direction.
+    /// Bandwidth of each rack's uplink in each direction.
     pub uplink_bytes_per_s: Option<f64>,
-    /// Share of messages that are lost at a sending.
+    /// Probability that a sent message is lost.
     pub loss: f64,
-    /// After how long without an answer a request fails at its sender.
+    /// Time without an answer after which a request fails at its sender.
     pub reply_timeout: Duration,
 }
 
-/// A machine's number, from 0, and its rack's.
+/// A machine and its rack, both numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Its number.
+    /// Number of the machine, from 0.
     pub number: u32,
-    /// Its rack's number.
+    /// Number of its rack.
     pub rack: u32,
 }
 
@@ -63,15 +63,15 @@ struct Shared {
 struct State {
     rng: SmallRng,
     loss: f64,
-    /// When each link is free again.
+    /// Time at which each link is free again.
     free_at: BTreeMap<Link, Instant>,
-    /// (from, to)
+    /// Cut links as (from, to).
     cut: BTreeSet<(u32, u32)>,
-    /// Bytes of partial sums that each machine has sent.
+    /// Bytes of partial sums sent by each machine.
     summed: BTreeMap<u32, u64>,
 }
 
-/// Something that passes one message after the other.
+/// A link that passes one message after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Link {
     CardOut(u32),
@@ -81,7 +81,7 @@ enum Link {
 }
 
 impl Network {
-    /// A network without faults.
+    /// Creates a network without faults.
     pub fn new(runtime: Runtime, trace: Trace, model: NetworkModel) -> Self {
         let (rng, loss) = (runtime.rng(), model.loss);
         let (free_at, cut, summed) = Default::default();
@@ -89,13 +89,13 @@ impl Network {
         Self { shared: Arc::new(Shared { runtime, trace, model, state: Mutex::new(state) }) }
     }
 
-    /// Fault: nothing that `from` sends arrives at `to` any more. The other direction is not touched.
+    /// Fault: drops everything that `from` sends to `to` from now on. The other direction is not affected.
     pub fn cut(&self, from: Machine, to: Machine) {
         self.shared.trace.record(Event::Fault, u64::from(from.number), 1 << 32 | u64::from(to.number));
         self.shared.state.lock().cut.insert((from.number, to.number));
     }
 
-    /// Fault: splits the machines into those of `one` and those of `other`, in both directions.
+    /// Fault: separates the machines of `one` from those of `other`, in both directions.
     pub fn partition(&self, one: &[Machine], other: &[Machine]) {
         for a in one {
             for b in other {
@@ -117,14 +117,14 @@ impl Network {
         self.shared.state.lock().cut.remove(&(from.number, to.number));
     }
 
-    /// Fault: changes the share of messages that are lost at a sending.
+    /// Fault: changes the probability that a sent message is lost.
     pub fn set_loss(&self, loss: f64) {
         self.shared.trace.record(Event::Fault, (loss * 1e6) as u64, 3 << 32);
         self.shared.state.lock().loss = loss;
     }
 
-    /// When a message of `bytes` bytes that is sent now arrives; `None` if the link is cut. Within a machine
-    /// it arrives at once.
+    /// Returns the arrival time of a message of `bytes` bytes that is sent now; `None` if the link is cut. Within a
+    /// machine it arrives at once.
     pub fn send(&self, from: Machine, to: Machine, bytes: u64) -> Option<Instant> {
         let Shared { runtime, trace, model, state } = &*self.shared;
         let mut at = runtime.now();
@@ -136,7 +136,7 @@ impl Network {
             trace.record(Event::Lost, u64::from(to.number), 1);
             return None;
         }
-        // Sent again later, a message passes the links then; they are not kept for it meanwhile.
+        // A retransmission delays the message only: the links are not held for it meanwhile.
         let mut retransmissions = 0;
         while state.loss > 0.0 && state.rng.random::<f64>() < state.loss {
             trace.record(Event::Lost, u64::from(to.number), 0);
@@ -157,39 +157,39 @@ impl Network {
         Some(at + model.round_trip / 2 + RETRANSMIT * retransmissions)
     }
 
-    /// Bytes of partial sums that a machine has sent to others: what repairs and moves between sites.
+    /// Bytes of partial sums that a machine has sent to others: the traffic of repairs and moves between sites.
     pub fn summed_bytes(&self, from: Machine) -> u64 {
         self.shared.state.lock().summed.get(&from.number).copied().unwrap_or(0)
     }
 
-    /// `bytes` of a partial sum were sent.
+    /// Counts `bytes` of a partial sum that were sent.
     pub(crate) fn count_summed(&self, from: Machine, bytes: u64) {
         *self.shared.state.lock().summed.entry(from.number).or_default() += bytes;
     }
 
-    /// What it runs on.
+    /// The runtime of the network.
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.shared.runtime
     }
 
-    /// Where its events go.
+    /// The event log of the network.
     pub(crate) fn trace(&self) -> &Trace {
         &self.shared.trace
     }
 
-    /// Waits for a message that arrives at `at`.
+    /// Waits until `at`, the arrival time of a message.
     pub async fn wait_until(&self, at: Instant) {
         self.shared.runtime.sleep_until(at).await;
     }
 
-    /// Waits for as long as a sender waits for an answer.
+    /// Waits for the reply timeout.
     pub async fn wait_in_vain(&self) {
         self.shared.runtime.sleep(self.shared.model.reply_timeout).await;
     }
 
-    /// Has `operation` done at another machine: there and back again, `bytes` being those of request and reply.
-    /// `None` when no answer came in time. A request that was sent arrives and is carried out, also when whoever
-    /// sent it has gone meanwhile.
+    /// Carries out `operation` on another machine and returns its output after the round trip. `bytes` are the sizes of
+    /// the request and the reply. Returns `None` if no answer arrives in time. A request that was sent is carried out
+    /// even if its sender is gone.
     pub async fn carry<T: Send + 'static>(
         &self,
         from: Machine,
@@ -207,7 +207,7 @@ impl Network {
                 let output = operation.await;
                 if let Some(arrives) = network.send(to, from, bytes.1) {
                     runtime.sleep_until(arrives).await;
-                    // Who asked may have gone.
+                    // The caller may be gone.
                     let _ = reply.send(output);
                 } else {
                     network.wait_in_vain().await;

@@ -1,5 +1,5 @@
-//! The way from one machine to a site on another: every request and reply travels, and a dropped read travels too
-//! before it takes the queued work out of the site's queue.
+//! The transport from one machine to a site on another. Every request and reply travels. The cancellation of a dropped
+//! read travels too, before it removes the queued work at the site.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,17 +22,17 @@ use striate_site::{
 use crate::network::{Machine, Network};
 use crate::trace::Event;
 
-/// After how long a site drops the work of a client that it can no longer hear.
+/// Time after which a site drops the work of a client that it can no longer hear.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// A site as a machine of the network sees it.
+/// A site as seen from a machine of the network.
 #[derive(Debug)]
 pub struct DistantSite {
     way: Way,
     last_load: Arc<Mutex<LoadReport>>,
 }
 
-/// The way to a site.
+/// The path to a site.
 #[derive(Clone, Debug)]
 struct Way {
     network: Network,
@@ -42,7 +42,7 @@ struct Way {
 }
 
 impl Way {
-    /// A small message, from one end to the other.
+    /// Sends a small message from one end to the other.
     async fn travel(&self, from: Machine, to: Machine) -> Result<(), SiteError> {
         let Some(arrives) = self.network.send(from, to, 0) else {
             self.network.wait_in_vain().await;
@@ -54,13 +54,13 @@ impl Way {
 }
 
 impl DistantSite {
-    /// The way from `here` to `site`, which runs on the machine `there`.
+    /// The transport from `here` to `site`, which runs on the machine `there`.
     pub fn new(network: Network, here: Machine, there: Machine, site: Arc<dyn Site>) -> Self {
         let last_load = Arc::new(Mutex::new(site.last_load()));
         Self { way: Way { network, here, there, site }, last_load }
     }
 
-    /// There and back again: `bytes` are those of the request and of the reply.
+    /// Makes a round trip around an operation. `bytes` are the sizes of the request and the reply.
     async fn call<T, F>(
         &self,
         bytes: (u64, u64),
@@ -153,7 +153,7 @@ impl Site for DistantSite {
         self.call((0, 0), move |site| async move { site.has(chunks).await }).await
     }
 
-    /// The request's way there takes no time of its own: the first slice's way back is long enough.
+    /// The request's way takes no time of its own: the first slice's way back is long enough.
     fn combine(&self, request: CombineRequest) -> SliceStream {
         let way = self.way.clone();
         let slices = way.site.combine(request).map(move |slice| {
@@ -192,7 +192,7 @@ impl Site for DistantSite {
         Ok(status)
     }
 
-    /// One report is on its way at a time; the next one is the newest when it has arrived.
+    /// One report is in flight at a time. The one after it is the newest at its arrival.
     fn watch(&self) -> LoadStream {
         let (way, last_load) = (self.way.clone(), Arc::clone(&self.last_load));
         let asking = async move {
@@ -211,11 +211,11 @@ impl Site for DistantSite {
     }
 }
 
-/// Where a read is.
+/// State of a read.
 enum Progress {
-    /// The request is on its way there.
+    /// The request is on its way to the site.
     Travelling { arrives: Instant, timer: Timer, request: ReadRequest },
-    /// The site answers.
+    /// The site is answering.
     Serving(ReadStream),
     /// The site has answered everything.
     Served,
@@ -223,20 +223,20 @@ enum Progress {
     Lost,
 }
 
-/// The answers of a distant site, in the order in which they were sent.
+/// Answers of a distant site, in the order in which they were sent.
 struct DistantRead {
     way: Way,
     last_load: Arc<Mutex<LoadReport>>,
     progress: Progress,
-    /// Answers on their way back.
+    /// Answers in flight.
     arriving: VecDeque<(Instant, ReadReply)>,
-    /// Rings when the first of them is here.
+    /// Fires when the first of them arrives.
     head: Option<Timer>,
     outstanding: usize,
 }
 
 impl DistantRead {
-    /// Lets the request arrive and sends off what the site has answered.
+    /// Lets the request arrive, and sends back what the site has answered.
     fn advance(&mut self, context: &mut Context<'_>) {
         if let Progress::Travelling { timer, .. } = &mut self.progress {
             if Pin::new(timer).poll(context).is_pending() {
@@ -261,12 +261,12 @@ impl DistantRead {
         let bytes = reply.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let Way { network, here, there, .. } = &self.way;
         match network.send(*there, *here, bytes) {
-            // Answers share a connection: a later one waits for one that has to be sent again.
+            // Answers share a connection: a later one waits for one that is retransmitted.
             Some(at) => {
                 let at = self.arriving.back().map_or(at, |(last, _)| at.max(*last));
                 self.arriving.push_back((at, reply));
             }
-            // Nothing after it arrives either.
+            // Nothing sent after it arrives either.
             None => self.progress = Progress::Lost,
         }
     }
@@ -297,7 +297,7 @@ impl Stream for DistantRead {
     }
 }
 
-/// A read that is dropped is taken back at the site when the word of it has arrived there.
+/// Cancels a dropped read at the site once the cancellation has arrived there.
 impl Drop for DistantRead {
     fn drop(&mut self) {
         let progress = std::mem::replace(&mut self.progress, Progress::Lost);
@@ -359,7 +359,7 @@ mod tests {
         });
     }
 
-    /// The word of it takes half a round trip; what the site has begun by then it finishes.
+    /// The cancellation takes half a round trip; the site finishes what it has begun by then.
     #[test]
     fn a_dropped_read_takes_its_work_out_of_the_queue() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {

@@ -1,14 +1,14 @@
 //! The event log: every event of a run, folded into one hash (I14).
 //!
-//! Two runs of one seed have the same hash and count; if not, something that is no part of the seed (a wall
-//! clock, an address, a hash map's order) decided something.
+//! Two runs of one seed have the same hash and count. If not, something outside the seed (a wall clock, an address, a
+//! hash map's order) decided something.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 
-/// What happened.
+/// Kind of an event, with the two numbers that describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Event {
@@ -18,9 +18,9 @@ pub enum Event {
     Begun,
     /// A reply reached its client: site, bytes.
     Delivered,
-    /// A read was taken back: site, chunks outstanding.
+    /// A read was cancelled: site, chunks outstanding.
     Cancelled,
-    /// A message was lost or a site could not be reached: site, 0.
+    /// A message was lost or its link is cut: receiver, 0 if lost or 1 if cut.
     Lost,
     /// A query ended: client, its response time in nanoseconds.
     Answered,
@@ -38,17 +38,17 @@ pub struct Trace {
     state: Arc<Mutex<Digest>>,
 }
 
-/// What is left of an event log.
+/// The digest of an event log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// Of all events, in order.
+    /// Hash of all events, in order.
     pub hash: u64,
     /// Number of events.
     pub events: u64,
 }
 
 impl Trace {
-    /// An empty log.
+    /// Creates an empty log.
     pub fn new(runtime: Runtime) -> Self {
         Self { started: runtime.now(), runtime, state: Arc::default() }
     }
@@ -61,14 +61,14 @@ impl Trace {
         state.hash = [at_ns, event as u64, a, b].into_iter().fold(state.hash, mix);
     }
 
-    /// The log so far.
+    /// Returns the digest of the log so far.
     pub fn digest(&self) -> Digest {
         *self.state.lock()
     }
 }
 
-/// A step of a multiplicative hash: not for adversaries, but every input bit reaches the upper half of the
-/// product and, by the rotation, everything after it.
+/// One step of a multiplicative hash. Not for adversaries, but every input bit reaches the upper half of the product
+/// and, by the rotation, everything after it.
 fn mix(hash: u64, value: u64) -> u64 {
     (hash.rotate_left(29) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (value >> 31)
 }

@@ -17,10 +17,10 @@ use crate::read_policy;
 const POLICIES: [&str; 8] =
     ["normal(2s)", "llf", "lmlf", "llf-pw2", "lmlf-pw2", "lmlf-lazy", "opt-lazy", "opt-lazy(all)"];
 const CODES: [&str; 2] = ["rs(6,3)", "lrc(6,2,2)"];
-/// D.
+/// D in bytes.
 const LEN: u32 = 1_000;
 
-/// A policy at work: what the engine does with it.
+/// A policy in use, driven as the engine drives it.
 struct Reader {
     policy: ReadPolicy,
     planner: Box<dyn ReadPlanner>,
@@ -35,7 +35,7 @@ impl Reader {
         Self { policy, planner, rng, probes: 0 }
     }
 
-    /// Probes as the policy wants and plans; `queue` is what each site tells that answers.
+    /// Probes as the policy wants, and plans. `queue` is the reply of each site that answers.
     fn read(
         &mut self,
         pieces: &[QueryPiece<'_>],
@@ -63,7 +63,7 @@ impl Reader {
         chunks_of(&plan, 0)
     }
 
-    /// Tells the planner of all sites' queues, `seconds` after the last time.
+    /// Passes all sites' queues to the planner, `seconds` after the last time.
     fn refresh(&mut self, sites: &[SiteId], seconds: u64, queue: &dyn Fn(SiteId) -> Option<f64>) {
         let told = |&site: &SiteId| Some(ProbedSite { site, requests: 0.0, bytes: queue(site)? });
         let sites = sites.iter().filter_map(told).collect();
@@ -112,7 +112,8 @@ fn policies_survive_their_text_and_others_are_refused() {
     assert_eq!((time_out("normal(2s)"), time_out("normal")), (Some(Duration::from_secs(2)), None));
 }
 
-/// §2.5, Tables 1 and 2: 9 and 7 probes a request for the (6,3) RS code, 10 and 4 for the (6,2,2) LRC, and none for others.
+/// §2.5, Tables 1 and 2: 9 and 7 probes per request for the (6,3) RS code, 10 and 4 for the (6,2,2) LRC, and none for
+/// others.
 #[test]
 fn each_policy_probes_as_many_sites_as_the_paper_says() {
     for (policy, rs, lrc) in [
@@ -212,7 +213,7 @@ fn sites_that_do_not_answer_a_probe_are_not_chosen() {
     }
 }
 
-/// Figure 1's example by the policies: of the LRC, S1 is loaded, S2, S3 and L1 are not.
+/// Figure 1's example with the policies: in the LRC, S1 is loaded; S2, S3 and L1 are not.
 #[test]
 fn the_papers_example_is_read_from_the_local_group() {
     let code = code("lrc(6,2,2)");
@@ -241,9 +242,9 @@ fn lazy_reads_go_by_the_table_until_it_is_refreshed() {
     assert_eq!(reader.chunks(piece, &queue(1)), set(&[0]));
 }
 
-/// A partition of D bytes a second and nothing else: x D at the normal node, (1 − x) D at those of one degraded read has its
-/// least squares at x = 3/4 (three nodes) and 6/7 (six); over all 28 sets each of eight nodes has ¾ (1 − x) D, x = 9/11. With
-/// as many bytes at the normal node as are asked for in a second, 1 + x = 3 (1 − x).
+/// A partition of D bytes a second and nothing else: x D at the normal node and (1 − x) D at those of one degraded read
+/// have their least squares at x = 3/4 (three nodes) and 6/7 (six); over all 28 sets each of eight nodes has ¾ (1 − x)
+/// D, x = 9/11. If the normal node's queue holds as many bytes as are requested in a second, 1 + x = 3 (1 − x).
 #[test]
 fn opt_lazy_directs_requests_by_the_least_squares_proportions() {
     for (policy, code_text, queue, share) in [
@@ -294,7 +295,7 @@ fn opt_lazy_knows_demands_of_the_last_period_only_and_directs_the_rest_by_its_lo
     }
     assert_eq!(reader.chunks(cold, &|_| None), cold.wanted, "no table yet");
     reader.refresh(&all, 4, &|_| Some(0.0));
-    // Of the next period only the hot partition is known; the table before expected 75,000 bytes at its site.
+    // In the next period only the hot partition is known; the previous table expected 75,000 bytes at its site.
     for _ in 0..4_000 {
         reader.chunks(hot, &|_| None);
     }
@@ -305,7 +306,7 @@ fn opt_lazy_knows_demands_of_the_last_period_only_and_directs_the_rest_by_its_lo
     assert_eq!(reader.chunks(cold, &|_| None), cold.wanted, "nobody has asked for the hot one since");
 }
 
-/// Normal: {i} first; on time-out i was asked for and is not awaited any more.
+/// Normal: {i} first; on time-out i was requested and is no longer awaited.
 #[test]
 fn normal_asks_others_on_time_out() {
     for code in CODES.map(code) {

@@ -1,4 +1,4 @@
-//! What an explanation says of the tier.
+//! Explanations of the state of blocks in the tier.
 
 use striate_cache::Looked;
 use striate_stripe::{BlockCache, MemoryBlock, Span, Stored};

@@ -1,4 +1,4 @@
-//! Memory sites and gateways over disks, and the objects that tests put into them.
+//! Memory sites and gateways over in-memory disks, and the objects that tests store in them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ pub(crate) struct Sites {
     pub(crate) memory: Vec<Arc<dyn Site>>,
 }
 
-/// A gateway over them.
+/// A gateway over the sites.
 pub(crate) struct Gateway {
     pub(crate) client: Client,
     pub(crate) cache: Cache,
@@ -85,7 +85,7 @@ impl Sites {
         gateway
     }
 
-    /// Nothing durable is left: what is read comes from memory, or not at all.
+    /// Wipes all durable data: later reads come from memory or fail.
     pub(crate) fn wipe_disks(&self) {
         self.disks.iter().for_each(|disk| disk.wipe());
     }
@@ -103,7 +103,7 @@ impl Sites {
         self.caches[site].delete(&[split], FencingEpoch::NONE).await.unwrap();
     }
 
-    /// Until what is done in the background is done.
+    /// Waits until background work is done.
     pub(crate) async fn settle(&self) {
         self.runtime.sleep(Duration::from_millis(100)).await;
     }

@@ -1,4 +1,4 @@
-//! Splits that are gone: parities stand in, memory sites come back empty, and what was evicted is filled again.
+//! Lost splits: parities replace them, memory sites come back empty, and evicted blocks are filled again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,11 +26,11 @@ fn what_is_missing_comes_from_parities_or_from_where_it_is_kept_and_is_there_aga
             5
         );
         let of = |index: u8| *splits.iter().find(|(_, split)| split.index == index).unwrap();
-        // One split: the parity stands in for it.
+        // One split is missing: the parity replaces it.
         sites.remove(of(1)).await;
         assert_eq!(gateway.whole("object").await, whole);
         assert_eq!(gateway.reads(), [1, 0, 1, 0, 0]);
-        // Two: one has to come from the disks, and only one.
+        // Two are missing: one has to come from the disks, and only one.
         sites.remove(of(2)).await;
         assert_eq!(gateway.whole("object").await, whole);
         assert_eq!(gateway.reads(), [1, 1, 1, 0, 0]);
@@ -44,7 +44,7 @@ fn what_is_missing_comes_from_parities_or_from_where_it_is_kept_and_is_there_aga
     });
 }
 
-/// Objects of four splits and a parity, all of them cached; then the disks are gone, and a memory site comes back empty.
+/// Caches objects of four splits and a parity. Then wipes the disks and restarts a memory site empty.
 async fn restart_a_memory_site(sites: &Sites, gateways: &[&Gateway], objects: u64) {
     for number in 0..objects {
         gateways[0].put(&number.to_string(), &noise(4 * MIB, number)).await;
@@ -65,7 +65,7 @@ async fn data_splits(sites: &Sites) -> usize {
 
 #[test]
 fn a_memory_site_that_comes_back_empty_gets_what_is_read_from_its_peers() {
-    // Whether or not homes are to be told of reads meanwhile, and of whole objects or parts.
+    // With and without reports of reads to the homes meanwhile, and for whole objects and parts.
     for (pause, len) in [(0, 4 * MIB), (6, 4 * MIB), (0, 100)] {
         in_virtual_time(30, async |runtime| {
             let sites = Sites::new(&runtime, 8, 256);
@@ -77,7 +77,7 @@ fn a_memory_site_that_comes_back_empty_gets_what_is_read_from_its_peers() {
             for gateway in [&one, &other, &one] {
                 for number in 0..10u64 {
                     let whole = noise(4 * MIB, number);
-                    // A part of each split in turn: only who asks for one that is missing learns that it is.
+                    // Read a part of each split in turn: only a reader of a missing split learns of the loss.
                     for first in (0..4 * MIB).step_by(MIB.max(len)) {
                         let (start, end) = (first as u64, (first + len) as u64);
                         let range = ReadRange::Bytes { first: start, last: Some(end - 1) };
@@ -118,7 +118,7 @@ fn lost_splits_are_written_again_within_a_bound() {
     });
 }
 
-/// It is asked now and then, and says that the block is not there. Its peers have it all the same.
+/// The home is asked from time to time, and says that the block is absent. Its peers have it all the same.
 #[test]
 fn a_home_that_has_forgotten_a_block_gets_its_split_from_peers() {
     in_virtual_time(32, async |runtime| {
@@ -132,7 +132,7 @@ fn a_home_that_has_forgotten_a_block_gets_its_split_from_peers() {
         sites.remove(first).await;
         sites.wipe_disks();
         runtime.sleep(Duration::from_secs(6)).await;
-        // Not of the split that is missing.
+        // This range is not in the missing split.
         let range = ReadRange::Bytes { first: 2 * MIB as u64, last: Some(2 * MIB as u64 + 9) };
         assert_eq!(gateway.get("object", range).await, whole[2 * MIB..2 * MIB + 10]);
         sites.settle().await;

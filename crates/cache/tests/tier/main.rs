@@ -1,4 +1,4 @@
-//! The tier under a real client: what is read again comes from memory, and nothing that happens to memory fails a read.
+//! The tier under a real client: repeated reads come from memory, and no event in memory fails a read.
 
 mod explaining;
 mod fixture;

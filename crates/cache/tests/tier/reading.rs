@@ -86,7 +86,7 @@ fn many_readers_of_a_cold_block_fill_it_once() {
     });
 }
 
-/// Otherwise the block is filled by nobody, and everybody waits for it.
+/// Otherwise no gateway fills the block, and all of them wait for it.
 #[test]
 fn who_waits_for_a_process_that_has_died_fetches_in_its_place() {
     in_virtual_time(29, async |runtime| {
@@ -95,7 +95,7 @@ fn who_waits_for_a_process_that_has_died_fetches_in_its_place() {
         let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
         let granted = dead.cache.look(&block, true).await.pop();
         assert!(matches!(granted, Some(Looked::Granted(_))));
-        // It never says that it gave up.
+        // The process never reports that it gave up.
         std::mem::forget(granted);
         runtime.sleep(Duration::from_secs(1)).await;
         let Some(Looked::Granted(fill)) = one.cache.look(&block, true).await.pop() else {
@@ -110,14 +110,14 @@ fn who_waits_for_a_process_that_has_died_fetches_in_its_place() {
     });
 }
 
-/// Otherwise nobody fills the block for ten seconds, and each read through another gateway waits for half a second.
+/// Otherwise no gateway fills the block for ten seconds, and each read through another gateway waits half a second.
 #[test]
 fn a_read_that_comes_to_nothing_makes_way_for_another_to_fill() {
     in_virtual_time(34, async |runtime| {
         let mut sites = Sites::new(&runtime, 6, 64);
         let other = sites.gateway().await;
         other.put("object", &noise(4 * MIB, 1)).await;
-        // It reaches no disk.
+        // This gateway reaches no disk.
         let durable = std::mem::take(&mut sites.durable);
         let one = sites.gateway().await;
         sites.durable = durable;

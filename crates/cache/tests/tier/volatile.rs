@@ -41,7 +41,7 @@ fn a_volatile_bucket_is_in_memory_alone_and_bears_as_many_losses_as_it_has_parit
                 assert_eq!(part, whole[len / 3..len / 3 + len / 2]);
             }
         }
-        // Sites come and go: rows say where things are.
+        // Sites come and go, but rows name the places.
         gateway.use_memory(&sites.memory[1..]);
         assert_eq!(gateway.get_in(VOLATILE, "3", ReadRange::Whole).await.unwrap(), noise(3 * MIB, 3));
         gateway.use_memory(&sites.memory);
@@ -245,7 +245,7 @@ fn a_full_memory_keeps_the_parities_of_what_is_in_memory_only() {
             assert!(read.as_ref().is_ok_and(|read| *read == noise(4 * MIB, number)) || read.is_err());
             lost += usize::from(read.is_err());
         }
-        // Where evictions have begun on an object a split may be gone already.
+        // An object that evictions have begun on may lack a split already.
         assert!(lost * 10 <= readable.len(), "{lost} of {} are gone with one site", readable.len());
     });
 }

@@ -1,5 +1,5 @@
-//! 32 bytes at a time with AVX2: products are looked up by byte shuffles in two 16-entry tables, one for each half of a
-//! byte (Plank, Greenan and Miller, FAST'13).
+//! Kernel for AVX2, 32 bytes at a time: products are looked up by byte shuffles in two 16-entry tables, one for each
+//! half of a byte (Plank, Greenan and Miller, FAST'13).
 
 use std::arch::x86_64::{
     __m256i, _mm_load_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,
@@ -11,9 +11,9 @@ use super::Block;
 use super::coefficients::NIBBLE_TABLES;
 use super::prefetch::prefetch;
 
-/// The most outputs of a block.
+/// Maximum number of outputs per block.
 pub(super) const ROWS: usize = 4;
-/// The bytes of a register.
+/// Bytes per register.
 const WIDTH: usize = 32;
 
 /// # Safety

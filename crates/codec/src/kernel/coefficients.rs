@@ -1,4 +1,4 @@
-//! A matrix of coefficients, in the forms in which the kernels want them.
+//! A matrix of coefficients, in the forms that the kernels use.
 
 use crate::gf256;
 
@@ -9,7 +9,7 @@ pub struct Coefficients {
     columns: usize,
     /// Column by column, so that the coefficients of one input lie together.
     bytes: Vec<u8>,
-    /// The same coefficients as 8×8 bit matrices ([`bit_matrix`]), in the same order. Empty where no kernel uses them.
+    /// The same coefficients as 8×8 bit matrices ([`bit_matrix`]), in the same order. Empty if no kernel uses them.
     bit_matrices: Vec<u64>,
 }
 
@@ -20,10 +20,10 @@ impl std::fmt::Debug for Coefficients {
 }
 
 impl Coefficients {
-    /// From `rows` × `columns` coefficients, row by row.
+    /// Builds a matrix from `rows` × `columns` coefficients, row by row.
     ///
     /// # Panics
-    /// If there are not exactly that many.
+    /// If the number of coefficients differs.
     pub fn from_rows(rows: usize, columns: usize, values: &[u8]) -> Coefficients {
         assert_eq!(values.len(), rows * columns, "a matrix of {rows} × {columns} coefficients");
         let mut bytes = Vec::with_capacity(values.len());
@@ -38,12 +38,12 @@ impl Coefficients {
         Coefficients { rows, columns, bytes, bit_matrices }
     }
 
-    /// How many outputs.
+    /// Number of outputs.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many inputs.
+    /// Number of inputs.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -57,12 +57,12 @@ impl Coefficients {
         self.bytes[column * self.rows + row]
     }
 
-    /// All of them, column by column: index = column · rows + row.
+    /// All coefficients, column by column: index = column · rows + row.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All of them as bit matrices, in the order of [`Self::bytes`].
+    /// All coefficients as bit matrices, in the order of [`Self::bytes`].
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn bit_matrices(&self) -> &[u64] {
         &self.bit_matrices
@@ -86,8 +86,8 @@ const fn build_bit_matrices() -> [u64; 256] {
     matrices
 }
 
-/// Multiplication by `coefficient` as the 8×8 bit matrix that `gf2p8affineqb` takes: it is linear over the bits of x,
-/// whatever the field's polynomial (the instruction's own multiplication is fixed to 0x11B, this field is 0x11D).
+/// Multiplication by `coefficient` as the 8×8 bit matrix that `gf2p8affineqb` takes. It is linear over the bits of x,
+/// whatever the field's polynomial (the instruction's own multiplication is fixed to 0x11B; this field is 0x11D).
 /// Output bit i is the parity of x AND byte 7−i of the matrix, so bit j of byte 7−i is bit i of coefficient · 2^j.
 const fn bit_matrix(coefficient: u8) -> u64 {
     let mut matrix = 0u64;
@@ -106,11 +106,11 @@ const fn bit_matrix(coefficient: u8) -> u64 {
     matrix
 }
 
-/// Products with the low and with the high half of a byte: `NIBBLE_TABLES[c][x]` is c · x and
-/// `NIBBLE_TABLES[c][16 + x]` is c · 16x, for x in 0..16. What byte-shuffle instructions look products up in.
+/// Products with the low and the high half of a byte, for lookups by byte-shuffle instructions: `NIBBLE_TABLES[c][x]`
+/// is c · x and `NIBBLE_TABLES[c][16 + x]` is c · 16x, for x in 0..16.
 pub(crate) static NIBBLE_TABLES: [NibbleTable; 256] = build_nibble_tables();
 
-/// 32 bytes, aligned so that a vector register takes them in one load.
+/// 32 bytes, aligned so that one load fills a vector register.
 #[repr(align(32))]
 #[derive(Clone, Copy)]
 pub(crate) struct NibbleTable(pub(crate) [u8; 32]);

@@ -1,6 +1,7 @@
-//! 32 bytes at a time: Galois-field affine transformations on AVX registers, for processors without AVX-512.
+//! Kernel for GFNI and AVX2, 32 bytes at a time: Galois-field affine transformations on AVX registers, for processors
+//! without AVX-512.
 //!
-//! As the AVX-512 kernel, with half the width and half the registers: at most 4 outputs at once.
+//! Like the AVX-512 kernel, with half the width and half the registers: at most 4 outputs at once.
 
 use std::arch::x86_64::{
     __m256i, _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi64x, _mm256_setzero_si256,
@@ -10,9 +11,9 @@ use std::arch::x86_64::{
 use super::Block;
 use super::prefetch::prefetch;
 
-/// The most outputs of a block.
+/// Maximum number of outputs per block.
 pub(super) const ROWS: usize = 4;
-/// The bytes of a register.
+/// Bytes per register.
 const WIDTH: usize = 32;
 
 /// # Safety

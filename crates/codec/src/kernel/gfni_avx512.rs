@@ -1,9 +1,9 @@
-//! 64 bytes at a time: Galois-field affine transformations on AVX-512 registers.
+//! Kernel for GFNI and AVX-512, 64 bytes at a time: Galois-field affine transformations on AVX-512 registers.
 //!
-//! A product with a constant is one `vgf2p8affineqb`, of which a core does one per clock; everything else is arranged
-//! around that: row 0 of a code is all ones and needs none, two products and the sum are added by one three-way XOR
-//! (`vpternlogq`), and 2 × 64 bytes of up to 8 outputs are summed in registers over all inputs of the block before they
-//! are stored.
+//! A product with a constant is one `vgf2p8affineqb`, of which a core executes one per clock. Everything else is
+//! arranged around that: row 0 of a code is all ones and needs none, two products and the sum are added by one
+//! three-way XOR (`vpternlogq`), and 2 × 64 bytes of up to 8 outputs are summed in registers over all inputs of the
+//! block before they are stored.
 
 use std::arch::x86_64::{
     __m512i, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
@@ -14,7 +14,7 @@ use std::arch::x86_64::{
 use super::prefetch::{prefetch, share};
 use super::{Block, MAX_UPCOMING};
 
-/// The bytes of a register.
+/// Bytes per register.
 const WIDTH: usize = 64;
 /// The truth table of a ⊕ b ⊕ c.
 const XOR3: i32 = 0x96;
@@ -76,9 +76,9 @@ unsafe fn pair_of_registers<const ROWS: usize, const ONES: bool>(
     stride: usize,
     offset: usize,
 ) {
-    // SAFETY: all loads and stores are of 2·WIDTH bytes at `offset` of inputs and outputs, which the caller says
-    // are within `len`; matrices are read where the caller says they are; streaming stores are
-    // only asked for on outputs aligned to 64 bytes, and `offset` is a multiple of that.
+    // SAFETY: all loads and stores are of 2·WIDTH bytes at `offset` of inputs and outputs, which the caller promises
+    // are within `len`; matrices are read where the caller promises they are readable; streaming stores are requested
+    // only for outputs aligned to 64 bytes, and `offset` is a multiple of that.
     unsafe {
         let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
         if block.accumulate {
@@ -137,7 +137,7 @@ unsafe fn pair_of_registers<const ROWS: usize, const ONES: bool>(
     }
 }
 
-/// The last bytes of a block: one register, of which only `bytes` bytes exist in memory.
+/// Processes the last bytes of a block: one register, of which only `bytes` bytes exist in memory.
 ///
 /// # Safety
 /// As [`rows`]; offset + bytes ≤ len, 1 ≤ bytes ≤ WIDTH; matrices[j·stride + row] is readable for every input and row.
@@ -150,8 +150,8 @@ unsafe fn masked_register<const ROWS: usize>(
     bytes: usize,
 ) {
     let mask = u64::MAX >> (WIDTH - bytes);
-    // SAFETY: masked loads and stores touch only the first `bytes` bytes at `offset`, which the caller says are within
-    // `len`; matrices are read where the caller says they are.
+    // SAFETY: masked loads and stores touch only the first `bytes` bytes at `offset`, which the caller promises are
+    // within `len`; matrices are read where the caller promises they are readable.
     unsafe {
         let mut sums = [_mm512_setzero_si512(); ROWS];
         if block.accumulate {

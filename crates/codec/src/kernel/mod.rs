@@ -1,12 +1,12 @@
 //! The kernels: sums of coefficient · chunk over long byte strings, as fast as the processor allows.
 //!
-//! Everything this crate does to chunk bytes is one operation, the *dot product*: outputs_i = Σ_j c_ij · inputs_j.
+//! Everything that this crate does to chunk bytes is one operation, the *dot product*: outputs_i = Σ_j c_ij · inputs_j.
 //! Encoding, decoding, repair, partial sums and deltas differ only in the coefficients. A [`Kernel`] evaluates it for a
-//! [`Block`]: at most [`MAX_ROWS`] outputs, at most [`GROUP_COLUMNS`] inputs, one strip of bytes; [`schedule`] cuts a
-//! call into blocks so that the sums of a strip stay in the L1 cache and the next inputs are on their way.
+//! [`Block`]: at most [`MAX_ROWS`] outputs, at most [`GROUP_COLUMNS`] inputs, one strip of bytes. [`schedule`] cuts a
+//! call into blocks so that the sums of a strip stay in the L1 cache and the next inputs are prefetched.
 //!
-//! The kernel is chosen once per process among those the processor can run ([`Kernel::available`]); all of them are
-//! tested against the tables of [`crate::gf256`].
+//! The kernel is chosen once per process among those that the processor can run ([`Kernel::available`]). All of them
+//! are tested against the tables of [`crate::gf256`].
 
 mod coefficients;
 mod portable;
@@ -32,14 +32,14 @@ use crate::checksum::GranuleChecksums;
 pub use coefficients::Coefficients;
 use schedule::Mode;
 
-/// The most outputs in a block: as many as have accumulators in the registers of the widest kernel.
+/// Maximum number of outputs in a block: as many as have accumulators in the registers of the widest kernel.
 pub(crate) const MAX_ROWS: usize = 8;
-/// The most inputs in a block: more streams than this outrun the prefetchers and the ways of the L1 cache.
+/// Maximum number of inputs in a block: more streams outrun the prefetchers and the ways of the L1 cache.
 pub(crate) const GROUP_COLUMNS: usize = 16;
-/// The most that is prefetched during a block: the inputs of a group, and the outputs.
+/// Maximum number of streams that are prefetched during a block: the inputs of a group, and the outputs.
 pub(crate) const MAX_UPCOMING: usize = GROUP_COLUMNS + MAX_ROWS;
 
-/// The bytes of a cache line.
+/// Bytes per cache line.
 pub(crate) const LINE_BYTES: usize = 64;
 
 /// One call of a kernel: `rows` outputs, `columns` inputs, `len` bytes of each.
@@ -48,32 +48,32 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// No output overlaps an input or another output.
 pub(crate) struct Block<'a> {
     pub(crate) coefficients: &'a Coefficients,
-    /// The coefficients' rows first_row.. belong to the outputs, their columns first_column.. to the inputs.
+    /// The matrix rows from `first_row` on belong to the outputs, its columns from `first_column` on to the inputs.
     pub(crate) first_row: usize,
     pub(crate) first_column: usize,
     /// At most [`GROUP_COLUMNS`].
     pub(crate) inputs: &'a [*const u8],
-    /// What will be used next, to be prefetched meanwhile: at most [`MAX_UPCOMING`] pointers. Prefetching cannot fault,
-    /// so these need not be valid.
+    /// Streams that are used next and prefetched meanwhile: at most [`MAX_UPCOMING`] pointers. Prefetching cannot
+    /// fault, so these need not be valid.
     pub(crate) upcoming: &'a [*const u8],
     /// At most the kernel's number of rows.
     pub(crate) outputs: &'a [*mut u8],
     pub(crate) len: usize,
-    /// Add to what the outputs hold instead of overwriting it.
+    /// Add to the contents of the outputs instead of overwriting them.
     pub(crate) accumulate: bool,
     /// Write around the caches, if the kernel can: the outputs are then aligned to 64 bytes.
     #[cfg(target_arch = "x86_64")]
     pub(crate) stream: bool,
-    /// Whether the first of the rows has only ones in these columns, so that it is a plain XOR.
+    /// Whether the first row has only ones in these columns, so that it is a plain XOR.
     pub(crate) first_row_is_ones: bool,
 }
 
 /// One implementation of the dot product, for one kind of processor.
 pub struct Kernel {
     name: &'static str,
-    /// Whether it heeds [`Block::stream`].
+    /// Whether `run` honours [`Block::stream`].
     streams: bool,
-    /// The most outputs that `run` takes.
+    /// Maximum number of outputs that `run` takes.
     max_rows: usize,
     /// # Safety
     /// The processor has the instructions, and the block's pointers are as [`Block`] says.
@@ -81,7 +81,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The kernels that this processor can run, the fastest first. The last is always the portable one.
+    /// The kernels that this processor can run, fastest first. The last is always the portable one.
     pub fn available() -> &'static [Kernel] {
         static AVAILABLE: OnceLock<Vec<Kernel>> = OnceLock::new();
         AVAILABLE.get_or_init(|| {
@@ -125,17 +125,17 @@ impl Kernel {
         })
     }
 
-    /// The fastest kernel of this processor, found once.
+    /// The fastest kernel of this processor.
     pub fn best() -> &'static Kernel {
         &Kernel::available()[0]
     }
 
-    /// For logs and benchmarks: which instructions it uses.
+    /// The instructions that the kernel uses, for logs and benchmarks.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// outputs_i = Σ_j c_ij · inputs_j.
+    /// Computes outputs_i = Σ_j c_ij · inputs_j.
     ///
     /// # Panics
     /// If the numbers of inputs and outputs are not those of the matrix, or lengths differ.
@@ -149,7 +149,7 @@ impl Kernel {
         schedule::dot(self, coefficients, inputs, outputs, Mode::Overwrite(stores), None);
     }
 
-    /// [`Kernel::dot`] and the checksums of all inputs, numbered first, and outputs, in one pass.
+    /// [`Kernel::dot`] together with the checksums of all inputs, numbered first, and of all outputs, in one pass.
     pub(crate) fn dot_and_checksum(
         &self,
         coefficients: &Coefficients,
@@ -160,7 +160,7 @@ impl Kernel {
         schedule::dot(self, coefficients, inputs, outputs, Mode::Overwrite(Stores::Cached), Some(checksums));
     }
 
-    /// outputs_i += Σ_j c_ij · inputs_j.
+    /// Computes outputs_i += Σ_j c_ij · inputs_j.
     ///
     /// # Panics
     /// If the numbers of inputs and outputs are not those of the matrix, or lengths differ.
@@ -172,12 +172,12 @@ impl Kernel {
 /// How results are written. The bytes are the same; only the time differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stores {
-    /// Into the caches: right when the results are used soon, for instance sent. What the simple functions do.
+    /// Into the caches: right if the results are used soon, for instance sent. The simple functions do this.
     #[default]
     Cached,
-    /// Around the caches: right for bulk work from memory to memory that nobody looks at soon. It saves reading each
-    /// target line before it is overwritten, some 15–25% of the time of (10,4) when the data come from DRAM as well;
-    /// when data and results fit in the caches it costs as much. Heeded by the AVX-512 kernel, for at most 16 inputs
-    /// and outputs together, and outputs that are aligned to 64 bytes; otherwise the same as [`Stores::Cached`].
+    /// Around the caches: right for bulk work from memory to memory whose results are not used soon. Saves reading each
+    /// target line before it is overwritten, some 15–25% of the time of (10,4) if the data come from DRAM as well. If
+    /// data and results fit in the caches, it costs as much. Honoured by the AVX-512 kernel, for at most 16 inputs and
+    /// outputs together, and outputs that are aligned to 64 bytes; otherwise the same as [`Stores::Cached`].
     Streaming,
 }

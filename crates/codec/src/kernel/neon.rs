@@ -1,5 +1,5 @@
-//! 16 bytes at a time with NEON: products are looked up by `tbl` in two 16-entry tables, one for each half of a byte
-//! (Plank, Greenan and Miller, FAST'13).
+//! Kernel for NEON, 16 bytes at a time: products are looked up by `tbl` in two 16-entry tables, one for each half of a
+//! byte (Plank, Greenan and Miller, FAST'13).
 
 use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
@@ -8,9 +8,9 @@ use std::arch::aarch64::{
 use super::Block;
 use super::coefficients::NIBBLE_TABLES;
 
-/// The most outputs of a block.
+/// Maximum number of outputs per block.
 pub(super) const ROWS: usize = 4;
-/// The bytes of a register.
+/// Bytes per register.
 const WIDTH: usize = 16;
 
 /// # Safety
@@ -49,7 +49,7 @@ unsafe fn rows<const ROWS: usize>(block: &Block) {
                     *sum = load_pair(output.add(offset));
                 }
             }
-            // Half a cache line each time; prefetching it twice does no harm.
+            // Half a cache line per step; prefetching a line twice does no harm.
             for pointer in block.upcoming {
                 prefetch(pointer.wrapping_add(offset));
             }
@@ -81,7 +81,7 @@ unsafe fn rows<const ROWS: usize>(block: &Block) {
     unsafe { super::portable::run_from(block, offset) };
 }
 
-/// Asks for the cache line at `pointer`, which need not be valid.
+/// Prefetches the cache line at `pointer`, which need not be valid.
 #[inline]
 fn prefetch(pointer: *const u8) {
     // SAFETY: the instruction is a hint: it reads nothing into registers, writes nothing, and cannot fault.

@@ -1,4 +1,4 @@
-//! The kernel for every processor: one table lookup for each byte and coefficient. In safe code but for the pointers.
+//! The kernel for every processor: one table lookup per byte and coefficient. Safe code except for the pointers.
 
 use super::Block;
 use crate::gf256::TABLES;
@@ -27,7 +27,7 @@ pub(super) unsafe fn run(block: &Block) {
     unsafe { run_from(block, 0) };
 }
 
-/// The block's bytes from `offset` on: also the last few bytes of kernels that take many at a time.
+/// Processes the block's bytes from `offset` on. Other kernels use it for their last few bytes.
 ///
 /// # Safety
 /// The block's pointers are as [`Block`] says, and `offset` ≤ len.

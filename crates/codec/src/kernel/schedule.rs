@@ -1,45 +1,47 @@
 //! Cuts a dot product into blocks.
 //!
-//! A stripe of 128 data chunks cannot be walked through with 128 streams at once: that is more than the hardware
-//! prefetchers follow, and more lines with equal low address bits than the caches have ways, so memory is read at a
-//! fraction of its speed (the drop that ECWide §5 measures for wide stripes). Instead the chunks are taken in strips of
+//! Reading a stripe of 128 data chunks as 128 streams at once is slow: the hardware prefetchers follow fewer streams,
+//! and the caches have fewer ways than these have lines with equal low address bits, so memory is read at a fraction of
+//! its speed (the drop that ECWide §5 measures for wide stripes). Instead the chunks are taken in strips of
 //! [`STRIP_BYTES`], and within a strip in groups of 16 inputs: the sums of the strip stay in the L1 cache from group to
 //! group, and while one group is multiplied the next is prefetched. Memory then sees the same access pattern as with 16
 //! data chunks, whatever k is.
 //!
-//! With at most 16 inputs there is one group, the hardware prefetchers keep up with it, and a short look ahead in each
-//! stream does best, in one strip from end to end. All of this was measured: `docs/decisions/codec-kernels.md`.
+//! With at most 16 inputs there is one group, and the hardware prefetchers keep up with it. A short prefetch distance
+//! in each stream, in one strip from end to end, is then fastest. The measurements are in
+//! `docs/decisions/codec-kernels.md`.
 //!
-//! [`Stores::Streaming`] is for a single group only: over sums that are still to be read again, stores around the caches
-//! cost three times what they save, and with more than 16 inputs there is little to save.
+//! [`Stores::Streaming`] applies to a single group only. For sums that are read again, stores around the caches cost
+//! three times what they save, and with more than 16 inputs there is little to save.
 
 use std::ops::Range;
 
 use super::{Block, Coefficients, GROUP_COLUMNS, Kernel, LINE_BYTES, MAX_ROWS, MAX_UPCOMING, Stores};
 use crate::checksum::GranuleChecksums;
 
-/// How many bytes of each chunk are worked on at a time: a page, the range of a hardware prefetcher, of which 8 outputs
-/// fill an L1 cache of 32 KiB and two thirds of one of 48 KiB.
+/// Bytes of each chunk that are processed at a time: a page, the range of a hardware prefetcher. At this size 8 outputs
+/// fill an L1 cache of 32 KiB, and two thirds of one of 48 KiB.
 const STRIP_BYTES: usize = 4096;
 
-/// The same when checksums are taken, which are slow to start.
+/// Bytes of each chunk that are processed at a time when checksums are taken, which are slow to start.
 const CHECKSUM_STRIP_BYTES: usize = 8192;
 
-/// How far ahead a single group of inputs is prefetched.
+/// Prefetch distance in bytes for a single group of inputs.
 const AHEAD_BYTES: usize = 512;
 
-/// The most inputs and outputs, together, beside which streaming stores gain anything: with (16,4) they lose a third.
+/// Maximum number of inputs and outputs, together, for which streaming stores gain anything: with (16,4) they lose a
+/// third.
 const STREAMING_CHUNKS: usize = 16;
 
-/// What to do with what the outputs hold, and how to write them.
+/// Whether to overwrite the outputs, and how to write them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Overwrite(Stores),
     Accumulate,
 }
 
-/// outputs_i = Σ_j c_ij · inputs_j, or += in [`Mode::Accumulate`]. With `checksums`, those of inputs and then outputs
-/// are taken as well, of each strip while it is still in the L1 or L2 cache.
+/// Computes outputs_i = Σ_j c_ij · inputs_j, or += in [`Mode::Accumulate`]. With `checksums`, also takes the checksums
+/// of inputs and then outputs, of each strip while it is still in the L1 or L2 cache.
 pub(super) fn dot(
     kernel: &Kernel,
     coefficients: &Coefficients,
@@ -71,7 +73,7 @@ pub(super) fn dot(
     while offset < len {
         let strip = match &checksums {
             Some(checksums) => CHECKSUM_STRIP_BYTES.min(checksums.granule_rest(offset)),
-            // A single block has nothing to come back to.
+            // A single block never returns to its sums.
             None if inputs.len() <= GROUP_COLUMNS && call.outputs.len() <= kernel.max_rows => len,
             None => STRIP_BYTES,
         };
@@ -84,7 +86,7 @@ pub(super) fn dot(
     }
 }
 
-/// Streaming stores are weakly ordered: whoever is told that the bytes are there must see them.
+/// Streaming stores are weakly ordered: a thread that learns that the bytes are written must see them.
 fn finish_streaming() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64.
@@ -96,9 +98,9 @@ fn finish_streaming() {
 struct Call<'a> {
     kernel: &'a Kernel,
     coefficients: &'a Coefficients,
-    /// Each of `len` bytes.
+    /// Slices of `len` bytes each.
     inputs: &'a [&'a [u8]],
-    /// Each valid for writes of `len` bytes while the call lasts, and disjoint from everything else.
+    /// Pointers valid for writes of `len` bytes while the call lasts, disjoint from everything else.
     outputs: Vec<*mut u8>,
     len: usize,
     stream: bool,
@@ -156,16 +158,16 @@ impl Call<'_> {
                 len: strip.len(),
                 first_row_is_ones: group.clone().all(|column| self.coefficients.get(first_row, column) == 1),
             };
-            // SAFETY: `Kernel::available` makes kernels only of instructions it has found. The strip is within the `len`
-            // bytes of inputs and outputs; outputs are distinct `&mut` slices, so nothing overlaps. If `stream`, the
-            // outputs are aligned to 64 bytes, and so are strips: they are whole but at the end of a granule, and
-            // nothing is streamed when granules are checksummed.
+            // SAFETY: `Kernel::available` lists only kernels whose instructions it has detected. The strip is within
+            // the `len` bytes of inputs and outputs; outputs are distinct `&mut` slices, so nothing overlaps. If
+            // `stream`, the outputs are aligned to 64 bytes, and so are strips: they are whole except at the end of a
+            // granule, and nothing is streamed when granules are checksummed.
             unsafe { (self.kernel.run)(&block) };
         }
     }
 
-    /// What to prefetch while a group is worked on: the group after it in this strip, the first group of the next
-    /// strip, or, if there is only one group, its own bytes a little further on, and those of the outputs, which have
+    /// The streams to prefetch while a group is processed: the group after it in this strip, or the first group of the
+    /// next strip. If there is only one group, its own bytes a little further on, and those of the outputs, which have
     /// to be in the caches before they can be written there.
     fn upcoming(&self, strip: &Range<usize>, group: &Range<usize>) -> ([*const u8; MAX_UPCOMING], usize) {
         let all = self.inputs.len();

@@ -1,4 +1,4 @@
-//! Batches on a bucket elsewhere.
+//! Batches on a bucket with an origin.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn range(key: &str, first: u64, last: u64) -> GetRequest {
     GetRequest { range: ReadRange::Bytes { first, last: Some(last) }, ..item(key) }
 }
 
-/// What each item was answered, and the order in which items ended.
+/// Reads items in a batch. Returns the result of each, and the order in which items ended.
 async fn read(gateway: &Gateway, items: Vec<GetRequest>, order: ReadOrder) -> (Vec<Answer>, Vec<usize>) {
     let count = items.len();
     let mut parts = gateway.origins.read_many(BUCKET, items, order);
@@ -190,7 +190,7 @@ async fn a_batch_asks_an_origin_for_sixteen_things_at_a_time() {
     assert_eq!(world.store.most_open(), 16);
 }
 
-/// Nothing waits for memory that something behind it holds.
+/// No item waits for memory that a later item holds.
 #[tokio::test]
 async fn large_objects_in_order_need_no_more_memory_than_there_is() {
     let mut world = World::new(1).await;
@@ -202,7 +202,7 @@ async fn large_objects_in_order_need_no_more_memory_than_there_is() {
     world.settle().await;
     world.in_flight_bytes = Some(2 * MIB);
     let gateway = world.gateway(LONG).await;
-    // Of which all is known: as long as there is memory to read into, nothing is fetched.
+    // This gateway knows all objects: as long as there is memory to read into, it fetches nothing.
     sizes(&gateway, &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"], false).await.unwrap();
     let sent = world.store.sent();
     for order in [ReadOrder::Requests, ReadOrder::Completion] {
@@ -278,7 +278,7 @@ async fn a_batch_creates_what_does_not_exist_and_nothing_from_a_wrong_body() {
     assert_eq!(sizes(&other, &keys, false).await.unwrap(), expected, "seen at once");
 }
 
-/// What this gateway knows is not enough: another one may have written meanwhile.
+/// What this gateway knows is not enough: another gateway may have written meanwhile.
 #[tokio::test]
 async fn of_two_batches_that_create_the_same_object_one_does() {
     let world = World::new(6).await;

@@ -1,4 +1,4 @@
-//! What becomes of a new origin that is not as it should be, and what is known of objects beside little memory.
+//! Refusals of a new origin, and knowledge of objects under little memory.
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn of_what_had_to_make_room_the_origin_is_asked_for_no_bytes() {
     let world = World::new(1).await;
     let gateway = world.gateway(LONG).await;
     gateway.cache.set_sites(world.memory.iter().map(|site| (site.clone(), 64 << 20)).collect());
-    // What is known of one takes so much that not all fit.
+    // Each known object takes so much memory that not all fit.
     world.store.set_faults(Faults { header_len: 100 << 10, ..Faults::default() });
     let read_all = async || {
         for number in 0..OBJECTS {

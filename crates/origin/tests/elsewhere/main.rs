@@ -1,4 +1,4 @@
-//! Gateways before a store elsewhere, which counts what it is asked and fails as it is told.
+//! Gateways in front of another S3 store, which counts requests and injects faults.
 
 mod batches;
 mod introducing;
@@ -30,7 +30,7 @@ use store::{Faults, Store};
 const MIB: usize = 1 << 20;
 const BUCKET: &str = "ours";
 
-/// What gateways share.
+/// State that the gateways share.
 struct World {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
@@ -38,7 +38,7 @@ struct World {
     memory: Vec<Arc<dyn Site>>,
     store: Store,
     block_len: usize,
-    /// Bytes of bodies in a gateway's memory, where they are not as usual.
+    /// Memory for bodies per gateway in bytes; `None` for the default.
     in_flight_bytes: Option<usize>,
     fills_writes: bool,
 }
@@ -54,7 +54,8 @@ impl World {
         Self::with_keepers(memory_sites, |_| true).await
     }
 
-    /// Where a memory site has no keeper, nobody says which of its blocks are there, and nobody is to fill them.
+    /// For the blocks of a memory site without a keeper, no site says whether they are cached, and no gateway is to
+    /// fill them.
     async fn with_keepers(memory_sites: u32, has_keeper: impl Fn(u32) -> bool) -> Self {
         let runtime = Runtime::real();
         let options = CacheOptions::with_bound(64 << 20);
@@ -80,7 +81,7 @@ impl World {
         }
     }
 
-    /// A gateway; the first one makes the bucket.
+    /// Starts a gateway. The first one creates the bucket.
     async fn gateway(&self, ttl: Duration) -> Gateway {
         let mut stripes =
             StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// Until what is done in the background is done.
+    /// Waits until background work is done.
     async fn settle(&self) {
         self.runtime.sleep(Duration::from_millis(200)).await;
     }
@@ -273,7 +274,7 @@ async fn what_others_write_at_the_origin_is_seen_within_the_ttl() {
     world.store.put("k", "new");
     world.runtime.sleep(ttl).await;
     assert_eq!(gateway.get("k").await, b"new");
-    // What has not changed is asked about, and not fetched.
+    // An unchanged object is revalidated, not fetched.
     let (sent, (gets, heads)) = (world.store.sent(), world.store.asked());
     world.runtime.sleep(ttl).await;
     world.settle().await;
@@ -323,7 +324,7 @@ async fn while_an_object_is_written_nothing_of_it_is_used_or_learnt() {
     assert_eq!(other.get("k").await, b"new");
 }
 
-/// A gateway that dies while it writes leaves a fence. Reads then pass by, until the fence is found to be nobody's.
+/// A gateway that dies while it writes leaves a fence. Reads bypass the cache until the sweep drops it.
 #[tokio::test]
 async fn a_fence_that_nobody_removes_costs_no_right_answer() {
     let world = World::new(6).await;
@@ -374,7 +375,7 @@ async fn an_origin_that_fails_for_a_moment_is_asked_again_and_one_that_is_gone_i
     assert!(error.to_string().contains(&world.store.endpoint), "{error}");
 }
 
-/// Removes all splits of a block, or those of the given indices.
+/// Removes all splits for which `is_lost` holds.
 async fn lose(world: &World, is_lost: impl Fn(ChunkId) -> bool) {
     for cache in &world.caches {
         for info in cache.list(None, 1_000).await.unwrap().chunks {
@@ -462,7 +463,7 @@ async fn every_block_gets_its_own_bytes_whichever_of_them_are_filled() {
     for round in 0..6u64 {
         let (key, whole) = (round.to_string(), noise(9 * MIB + 5, round));
         world.store.put(&key, whole.clone());
-        // How many bytes of a range the origin had to send.
+        // Returns how many bytes of a range the origin had to send.
         let fetched = async |range: std::ops::Range<usize>| {
             let before = world.store.sent();
             assert!(gateway.get_range(&key, range.clone()).await == whole[range]);
@@ -473,7 +474,7 @@ async fn every_block_gets_its_own_bytes_whichever_of_them_are_filled() {
         for start in (0..whole.len()).step_by(MIB) {
             in_memory += usize::from(fetched(start..start + 1).await == 0);
         }
-        // Which blocks are filled changes while this goes on: a home that is busy is not waited for.
+        // Which blocks are filled varies, because a busy home is not waited for.
         for range in [MIB..4 * MIB, MIB / 2..9 * MIB, 0..whole.len()] {
             let (sent, asked) = (fetched(range.clone()).await, range.len());
             assert!(sent <= asked, "{sent} of {range:?}");

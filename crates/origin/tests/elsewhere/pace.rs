@@ -1,10 +1,10 @@
-//! Receivers that are slower than the origin, and those who want the same object.
+//! Receivers that are slower than the origin, and other readers of the same object.
 
 use futures::StreamExt;
 
 use super::*;
 
-/// Opens an object, and takes its first piece and no more.
+/// Opens an object and takes its first piece only.
 async fn begin(gateway: &Gateway, key: &str) -> (Vec<u8>, Body) {
     let mut body = gateway.open(key).await.into_body();
     let first = body.next().await.unwrap().unwrap().to_vec();

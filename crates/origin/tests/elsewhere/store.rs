@@ -1,4 +1,4 @@
-//! A small S3 store that counts what it is asked, and fails as it is told.
+//! A small S3 store that counts requests and injects faults.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use tokio::net::TcpListener;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// Bytes of one frame of an answer.
+/// Bytes per frame of a response.
 const FRAME: usize = 64 << 10;
 
-/// The store; a cheap handle.
+/// The store. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     pub endpoint: String,
@@ -37,31 +37,31 @@ struct State {
     gets: AtomicU64,
     heads: AtomicU64,
     sent: AtomicU64,
-    /// Requests that are being answered, and the most that were at the same time.
+    /// Requests in progress, and the maximum so far.
     open: AtomicU64,
     most_open: AtomicU64,
 }
 
-/// What goes wrong, or slowly.
+/// Faults to inject.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
-    /// Pause before each frame of an answer.
+    /// Delay before each frame of a response.
     pub pause: Duration,
-    /// The next answer breaks off after so many bytes.
+    /// Break off the next response after this many bytes.
     pub break_after: Option<usize>,
-    /// So many requests are answered 503.
+    /// Number of requests to answer with 503.
     pub unavailable: u32,
-    /// Pause before a write happens.
+    /// Delay before a write happens.
     pub slow_write: Duration,
-    /// A connection breaks off when so many bytes of a write have come.
+    /// Break the connection after this many bytes of a write.
     pub cut_write: Option<usize>,
-    /// The ETag in answers to writes, where it is not the object's; empty: none.
+    /// ETag in responses to writes, instead of the object's; empty for none.
     pub etag_of_writes: Option<&'static str>,
-    /// Pause before any answer.
+    /// Delay before any response.
     pub slow: Duration,
-    /// Bytes of a header that every answer to a read has besides.
+    /// Size in bytes of an extra header in every response to a read.
     pub header_len: usize,
-    /// Requests about keys that begin with this are answered 403.
+    /// Answer requests for keys with this prefix with 403.
     pub denied: Option<&'static str>,
 }
 
@@ -108,22 +108,22 @@ impl Store {
         *self.state.faults.lock() = faults;
     }
 
-    /// GETs and HEADs until now.
+    /// Numbers of GETs and HEADs so far.
     pub fn asked(&self) -> (u64, u64) {
         (self.state.gets.load(Ordering::Relaxed), self.state.heads.load(Ordering::Relaxed))
     }
 
-    /// Bytes of objects that were sent.
+    /// Bytes of objects sent so far.
     pub fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::Relaxed)
     }
 
-    /// The most requests that were answered at the same time.
+    /// Maximum number of concurrent requests so far.
     pub fn most_open(&self) -> u64 {
         self.state.most_open.load(Ordering::Relaxed)
     }
 
-    /// An error breaks the connection off.
+    /// An error breaks the connection.
     async fn answer(&self, request: Request<Incoming>) -> std::io::Result<Response<Body>> {
         let open = self.state.open.fetch_add(1, Ordering::Relaxed) + 1;
         self.state.most_open.fetch_max(open, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Writes of a bucket elsewhere that are cached.
+//! Cached writes of a bucket with an origin.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ impl World {
         Self { fills_writes: true, ..Self::new(memory_sites).await }
     }
 
-    /// Splits in memory.
+    /// Number of splits in memory.
     async fn splits(&self) -> usize {
         let mut splits = 0;
         for cache in &self.caches {
@@ -34,7 +34,7 @@ impl World {
 }
 
 impl Gateway {
-    /// A PUT whose body comes in pieces, and breaks off if it is told to.
+    /// Sends a PUT whose body comes in pieces, and breaks off after `breaks_after` of them.
     async fn put_in_pieces(
         &self,
         key: &str,
@@ -50,18 +50,18 @@ impl Gateway {
         Ok(self.ask(Method::PUT, key, headers, body).await?.status())
     }
 
-    /// Writes that were cached, and those that were not for lack of memory.
+    /// Numbers of writes that were cached, and of those that were not for lack of memory.
     fn writes(&self) -> (u64, u64) {
         let counts = self.origins.counts();
         (counts.cached_writes.load(Ordering::Relaxed), counts.uncached_writes.load(Ordering::Relaxed))
     }
 
-    /// Bytes of the memory for bodies that are taken.
+    /// Taken bytes of the memory for bodies.
     fn taken(&self) -> usize {
         self.client.stripes().budget().view().taken
     }
 
-    /// Until so many writes are in memory, and the origin was asked for so many heads.
+    /// Waits until `writes` writes are in memory and the origin has received `heads` HEADs.
     async fn has_cached(&self, world: &World, writes: u64, heads: u64) {
         let is_done = || self.writes().0 == writes && self.taken() == 0 && world.store.asked().1 == heads;
         let wait = async {
@@ -119,7 +119,7 @@ async fn where_writes_are_not_cached_nothing_is() {
 
 #[tokio::test]
 async fn a_write_for_which_there_is_no_memory_is_forwarded_and_not_cached() {
-    // Half of the memory is for held bytes: two blocks too few, and half of one.
+    // Half of the memory is for held bytes, so these are two blocks too many, and half a block too much.
     for (in_flight, len, fits) in [(2 * MIB, 3 * MIB, MIB), (MIB, MIB, MIB / 2)] {
         let world = World { in_flight_bytes: Some(in_flight), ..World::caching_writes(6).await };
         let gateway = world.gateway(LONG).await;
@@ -130,7 +130,7 @@ async fn a_write_for_which_there_is_no_memory_is_forwarded_and_not_cached() {
             assert_eq!((world.splits().await, gateway.writes()), (0, (0, round)));
         }
         assert!(gateway.get("large").await == large);
-        // Filling by reads takes memory too.
+        // Fills by reads take memory too.
         world.settle().await;
         gateway.put_in_pieces("small", &[], &small, None).await.unwrap();
         gateway.has_cached(&world, 1, 1).await;
@@ -144,7 +144,7 @@ async fn a_write_for_which_there_is_no_memory_is_forwarded_and_not_cached() {
 async fn held_bytes_of_a_write_that_rests_give_way_to_who_waits_for_memory() {
     let world = World { in_flight_bytes: Some(2 * MIB), ..World::caching_writes(6).await };
     let gateway = world.gateway(LONG).await;
-    // The origin is not done with the write before this test is.
+    // The origin finishes the write after the end of this test.
     world.store.set_faults(Faults { slow_write: Duration::from_secs(600), ..Faults::default() });
     let (whole, budget) = (noise(MIB, 1), gateway.client.stripes().budget());
     let wait = async {
@@ -179,7 +179,7 @@ async fn a_write_that_fails_or_is_cut_leaves_nothing_in_memory() {
         assert_eq!((world.splits().await, gateway.writes(), gateway.taken()), (0, (0, 0), 0), "{round}");
     }
     world.store.set_faults(Faults::default());
-    // All of what may be held can be held.
+    // The whole share for held bytes is free.
     gateway.put_in_pieces("other", &[], &noise(8 * MIB, 2), None).await.unwrap();
     gateway.has_cached(&world, 1, 1).await;
     assert_eq!(gateway.writes(), (1, 0));
@@ -261,7 +261,7 @@ async fn items_of_a_batch_are_cached_too() {
     let items = vec![put_all("0", &wholes[0]), put_all("1", &wholes[1]), put_all("there", b"new")];
     let made = gateway.origins.create_many(BUCKET, items).await;
     assert!(made[0].is_ok() && made[1].is_ok() && made[2].is_err());
-    // Three before, and two of what was written.
+    // Three before the writes, and two for the objects written.
     gateway.has_cached(&world, 2, 5).await;
     for (key, whole) in ["0", "1"].iter().zip(&wholes) {
         assert!(gateway.get(key).await == *whole);
