@@ -38,7 +38,7 @@ pub const RECORDS: &[Format] = &[
     Format { number: 4, release: "0.2.0", brings: "copies of partitions that are read often" },
     Format {
         number: 5,
-        release: "0.4.0",
+        release: "0.5.0",
         brings: "buckets of S3 stores elsewhere, and buckets in memory only",
     },
     Format {

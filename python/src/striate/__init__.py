@@ -20,7 +20,7 @@ from .objects import Bucket, Item, ObjectInfo, Page, Result
 from .settings import Settings
 from .sync import Client
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 __all__ = [
     "AlreadyExists", "AsyncClient", "Bucket", "Client", "ConfigurationError", "Forbidden", "InvalidRange", "Item",
     "NotFound", "ObjectInfo", "Page", "PreconditionFailed", "ProtocolError", "Result", "S3Error", "Settings",
