@@ -42,7 +42,7 @@ pub struct ElsewhereRequest {
     pub body: ElsewhereBody,
 }
 
-/// Body of an [`ElsewhereRequest`].
+/// Body of an `ElsewhereRequest`.
 pub enum ElsewhereBody {
     /// A verified document, or nothing.
     Held(Bytes),
@@ -278,7 +278,7 @@ impl Stream for Verified {
     }
 }
 
-/// An [`Elsewhere`] without any buckets.
+/// An `Elsewhere` without any buckets.
 pub(crate) struct AllHere;
 
 #[async_trait]

@@ -31,9 +31,9 @@ use crate::peers::{Peer, SendBuffer};
 
 /// Bytes of a response that the kernel takes before it has sent them.
 const UNSENT_BYTES: u32 = 1 << 20;
-/// As [`UNSENT_BYTES`], for a slow receiver.
+/// As `UNSENT_BYTES`, for a slow receiver.
 const UNSENT_OF_SLOW: u32 = 128 << 10;
-/// As [`UNSENT_BYTES`], for a receiver that was given [`EARNING_BYTES`].
+/// As `UNSENT_BYTES`, for a receiver that was given [`EARNING_BYTES`].
 const UNBOUNDED: u32 = u32::MAX;
 const EARNING_BYTES: u64 = 16 << 20;
 /// Maximum time that a connection lingers.

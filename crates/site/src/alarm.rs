@@ -32,7 +32,7 @@ impl QueueLength {
     }
 
     /// Returns whether a watcher that was last sent `told` needs a new report: when the number of requests differs,
-    /// when the bytes differ by [`UNTOLD_BYTES`], or when the queue has become empty.
+    /// when the bytes differ by [`UNTOLD_BYTES`], or when no bytes are left.
     pub(crate) fn is_news_after(self, told: Self) -> bool {
         let is_other = self.requests != told.requests || self.bytes.abs_diff(told.bytes) >= UNTOLD_BYTES;
         is_other || (self.bytes == 0 && told.bytes > 0)

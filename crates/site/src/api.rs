@@ -196,7 +196,7 @@ pub enum TendMatter {
     Lost,
 }
 
-/// The reply of a cached block's home to a [`Tend`].
+/// The reply of a cached block's home to a `Tend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tended {
     /// State of the block.

@@ -76,7 +76,7 @@ impl ChunkSigner {
     }
 }
 
-/// Decodes one body: call [`ChunkDecoder::decode`] with what arrives, then [`ChunkDecoder::finish`].
+/// Decodes one body: call `ChunkDecoder::decode` with what arrives, then [`ChunkDecoder::finish`].
 pub(crate) struct ChunkDecoder {
     signer: Option<Box<ChunkSigner>>,
     /// Names of the announced trailers, in lower case.

@@ -102,7 +102,7 @@ impl Fixture {
         fixture
     }
 
-    /// Opens a gateway with an [`Elsewhere`].
+    /// Opens a gateway with an `Elsewhere`.
     pub async fn open_before(elsewhere: Arc<dyn Elsewhere>) -> Self {
         let hooks = Hooks { elsewhere, ..Hooks::default() };
         let fixture = Self::start(limits(), &[], None, hooks).await;

@@ -98,7 +98,7 @@ impl Order {
     }
 
     /// Removes and returns the next entry that is not being read. `None` if there is none among the first
-    /// [`MOST_LOOKS`].
+    /// `MOST_LOOKS`.
     pub(super) fn evict(&mut self, nodes: &mut Nodes) -> Option<Slot> {
         for _ in 0..MOST_LOOKS {
             let is_of_small =

@@ -7,7 +7,7 @@
 //!
 //! The steps of a job, and why a crash between any two is harmless:
 //! 1. Copy into `*.tmp`, syncing along the way. A crash leaves a file that the next start sweeps.
-//! 2. Rename, sync the directory. Every copied chunk is now stored twice, under the same sequence, and either copy will do.
+//! 2. Rename, sync the directory. Every copied chunk is now stored twice, under the same sequence; either copy will do.
 //! 3. Point the index at the copies. A chunk that was deleted meanwhile has a dead copy in the new segment that its
 //!    tombstone does not name; a further tombstone for it becomes durable. (After a crash before that, the next start
 //!    first buries dead copies that no tombstone names.) The same holds for a chunk that is moved while the tombstone
@@ -365,7 +365,7 @@ impl Shared {
         self.bury(&mut self.writer.lock())
     }
 
-    /// As [`Shared::bury_uncovered`]. Afterwards there are none until `writer` serves again or the index is moved.
+    /// As [`Shared::bury_uncovered`]. Afterwards there are none until `writer` serves again or a compaction moves records.
     pub(super) fn bury(&self, writer: &mut Writer) -> io::Result<()> {
         let (uncovered, epoch) = {
             let state = self.state.read();
