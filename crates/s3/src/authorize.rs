@@ -27,8 +27,8 @@ pub(crate) enum Resource<'a> {
     Object(&'a str, &'a str),
 }
 
-/// Decides whether `identity` may do `action` (an IAM action such as `s3:GetObject`) to `resource`. Anonymous requests
-/// may do nothing.
+/// Decides whether `identity` may do `action` (an IAM action such as `s3:GetObject`) to `resource`.
+/// Anonymous requests may do nothing.
 pub(crate) fn authorize(
     action: &'static str,
     resource: Resource<'_>,

@@ -1,5 +1,5 @@
-//! Buckets whose objects are in another S3 store: the interface that handles their requests, and which requests these
-//! are.
+//! Buckets whose objects are in another S3 store: the interface that handles their requests,
+//! and which requests these are.
 //!
 //! The gateway verifies signatures, rights and bodies as for its own buckets, and hands over the rest of the request.
 //! Requests for the bucket itself (its creation, tags, CORS rules) stay here.
@@ -209,8 +209,8 @@ async fn ended(body: Body) -> Result<Bytes, ClientError> {
     }
 }
 
-/// A body whose last bytes are returned only after all of it is verified, so that a forwarded body is never complete
-/// and wrong.
+/// A body whose last bytes are returned only after all of it is verified, so that a forwarded body
+/// is never complete and wrong.
 struct Verified {
     body: Body,
     held: Option<Bytes>,

@@ -42,8 +42,8 @@ pub struct Limits {
     pub rate_window: Duration,
     /// As `rate_window`, while memory is short; at most `rate_window`.
     pub pressed_window: Duration,
-    /// Bytes of responses that the system may hold for receivers that do not take them; beyond this, memory counts as
-    /// short.
+    /// Bytes of responses that the system may hold for receivers that do not take them; beyond
+    /// this, memory counts as short.
     pub unsent_bytes: u64,
     /// Maximum number of bytes in a request body that is a document (XML, or the JSON of a batch read).
     pub xml_bytes: usize,

@@ -54,13 +54,13 @@ struct Connections {
     alive: mpsc::Sender<()>,
 }
 
-/// Serves a listener until `shutdown` completes, then finishes the requests in flight (for at most `Limits::drain`) and
-/// returns.
+/// Serves a listener until `shutdown` completes, then finishes the requests in flight (for at most
+/// `Limits::drain`) and returns.
 ///
 /// # Errors
 /// When the listener fails permanently. Errors of single connections are not the listener's.
-// Boxed, so that the HTTP server is compiled once, here, with full optimisation, and not again in every crate that
-// awaits it.
+// Boxed, so that the HTTP server is compiled once, here, with full optimisation, and not again
+// in every crate that awaits it.
 pub fn serve(
     gateway: Gateway,
     listener: TcpListener,

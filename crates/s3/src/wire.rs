@@ -100,14 +100,14 @@ fn watch(stream: &TcpStream) -> io::Result<Box<dyn SendBuffer>> {
     Ok(Box::new(Descriptor(stream.as_fd().try_clone_to_owned()?)))
 }
 
-/// A connection that reports to its [`Peer`] what it waits for and how many bytes move, and that fails when the peer
-/// times out.
+/// A connection that reports to its [`Peer`] what it waits for and how many bytes move, and that
+/// fails when the peer times out.
 pub(crate) struct Wire<S> {
     inner: TokioIo<S>,
     peer: Arc<Peer>,
     runtime: Runtime,
-    /// Whether the bound is removed: the kernel takes what its send buffer holds, until the sweeper finds the peer
-    /// slow.
+    /// Whether the bound is removed: the kernel takes what its send buffer holds, until the
+    /// sweeper finds the peer slow.
     is_unbounded: bool,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<Lingering>,

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p striate-site --example wire_bench [REQUEST_KIB [IN_FLIGHT]]`
 //!
-//! It takes turns between bare TCP in frames of the same size, the site protocol without TLS, and the site protocol
-//! with TLS, as processes use it. The ratios show what HTTP, checksums and TLS cost on this machine, whatever else runs
-//! on it.
+//! It takes turns between bare TCP in frames of the same size, the site protocol without TLS, and the site
+//! protocol with TLS, as processes use it. The ratios show what HTTP, checksums and TLS cost on this
+//! machine, whatever else runs on it.
 
 use std::io;
 use std::path::Path;

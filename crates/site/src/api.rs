@@ -59,8 +59,8 @@ pub type ReadStream = Pin<Box<dyn Stream<Item = ReadReply> + Send>>;
 /// Load reports that a site sends when its queue changes. Dropping the stream ends them.
 pub type LoadStream = Pin<Box<dyn Stream<Item = Result<LoadReport, SiteError>> + Send>>;
 
-/// Equal-length slices of a combination, in order; the last may be shorter. Dropping the stream cancels the
-/// combination.
+/// Equal-length slices of a combination, in order; the last may be shorter. Dropping the
+/// stream cancels the combination.
 pub type SliceStream = Pin<Box<dyn Stream<Item = Result<Bytes, SiteError>> + Send>>;
 
 /// A chunk to store.

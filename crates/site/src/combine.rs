@@ -4,9 +4,9 @@
 //! degraded reads (ECWide §4.1): each inner node of the tree adds its own chunks to what its children stream
 //! in, and streams the sum on. Sums over GF(2⁸) may be grouped in any way, so any tree gives the same bytes.
 //!
-//! A node holds at most [`LOCAL_SLICES_AHEAD`] computed local slices and one slice of each child; it reads the next
-//! local slices while the children's slices arrive. Dropping the stream drops the children's streams, which cancels the
-//! whole tree.
+//! A node holds at most [`LOCAL_SLICES_AHEAD`] computed local slices and one slice of each child; it reads the
+//! next local slices while the children's slices arrive. Dropping the stream drops the children's streams,
+//! which cancels the whole tree.
 //!
 //! An *assembled* chunk is the sum of a tree, modified in *windows*: ranges to which the sum of another tree is added,
 //! or whose bytes came with the request. A window's tree is evaluated when the chunk's own slices reach its range.

@@ -18,8 +18,8 @@ use crate::store::{ChunkInfo, ChunkStore, Held};
 /// A place for one store, empty at first.
 #[async_trait]
 pub trait StoreUnderTest: Send {
-    /// Opens the store; if it is already open, closes it first. A durable store must then hold everything it
-    /// acknowledged.
+    /// Opens the store; if it is already open, closes it first. A durable store must then
+    /// hold everything it acknowledged.
     async fn open(&mut self) -> Arc<dyn ChunkStore>;
 
     /// Damages the first byte of a stored chunk's payload on the medium.

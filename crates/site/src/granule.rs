@@ -1,10 +1,10 @@
 //! Granules of a chunk: their checksums, the ranges that cover them, and the checks that every store makes on its
 //! input (design.md §10.12).
 //!
-//! The checksums that come with a chunk are those of granules of 64 KiB or of 4 KiB; their number says which. A store
-//! that keeps the other kind derives it. Checksums of long granules are combined from those of short ones without
-//! reading the bytes. Checksums of short granules are computed from the bytes, which must then agree with the given
-//! ones.
+//! The checksums that come with a chunk are those of granules of 64 KiB or of 4 KiB; their number says
+//! which. A store that keeps the other kind derives it. Checksums of long granules are combined from those
+//! of short ones without reading the bytes. Checksums of short granules are computed from the bytes, which
+//! must then agree with the given ones.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -174,8 +174,8 @@ mod tests {
             }
             let mut damaged = bytes.to_vec();
             damaged[flipped.index(len)] ^= 4;
-            // Where both granule lengths give the same number, the checksums are trusted as they are; readers detect
-            // the damage.
+            // Where both granule lengths give the same number, the checksums are trusted as they
+            // are; readers detect the damage.
             let is_seen = check_write(&damaged, Some(long), SMALL_GRANULE_LEN).is_err();
             prop_assert_eq!(is_seen, len > SMALL_GRANULE_LEN);
         }

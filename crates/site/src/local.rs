@@ -1,14 +1,14 @@
 //! The site in this process: a chunk store behind the queue.
 //!
 //! Reads take one of two paths. When the store can serve a read from memory or the page cache, the replies are made
-//! inside [`Site::read`] itself: no task, no channel, one allocation. Everything else waits in the queue and is read by
-//! workers, of which there are at most [`QueueLimits::workers`]. Foreground reads always try the short path, because a
-//! read that does not touch the disk need not wait for those that do. Repair and background reads try it only when
-//! nothing waits.
+//! inside [`Site::read`] itself: no task, no channel, one allocation. Everything else waits in the queue and is
+//! read by workers, of which there are at most [`QueueLimits::workers`]. Foreground reads always try the short
+//! path, because a read that does not touch the disk need not wait for those that do. Repair and background reads
+//! try it only when nothing waits.
 //!
-//! Writes are admitted against the queue's bounds and all go to the store at once, so that its group commit turns many
-//! of them into one fdatasync. A verification is admitted like a background read, by the bytes it has in memory at a
-//! time.
+//! Writes are admitted against the queue's bounds and all go to the store at once, so that its group
+//! commit turns many of them into one fdatasync. A verification is admitted like a background read, by the
+//! bytes it has in memory at a time.
 //!
 //! Deadlines apply to what waits; a worker finishes what it has begun. Operations without a deadline of their own
 //! (deletes, lists, verifications, products) time out after [`REPLY_TIMEOUT`], as they do at a remote site: services
@@ -242,8 +242,8 @@ struct QueuedRange {
     reply_to: ReplyTo,
 }
 
-/// Where the reply goes. If dropped without one, it sends an error, so that no requester waits forever for a worker
-/// that has ended.
+/// Where the reply goes. If dropped without one, it sends an error, so that no requester waits forever
+/// for a worker that has ended.
 struct ReplyTo {
     item: usize,
     sender: Option<UnboundedSender<QueueReply>>,
@@ -288,8 +288,8 @@ struct QueuedRead {
 
 /// The replies of a read: first those that were ready, then those from the queue.
 ///
-/// The bytes of the last reply stay counted until the next one is polled, which a connection does once it has sent
-/// them.
+/// The bytes of the last reply stay counted until the next one is polled, which a
+/// connection does once it has sent them.
 struct LocalRead {
     ready: std::vec::IntoIter<ReadReply>,
     queued: Option<(Arc<Inner>, QueuedRead)>,

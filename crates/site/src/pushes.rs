@@ -78,8 +78,8 @@ impl Pushes {
             state.tell(self.load.report());
             self.runtime.spawn(Arc::clone(self).run());
         }
-        // Starts with the last report, not the current load: the next report comes when the queue differs from the last
-        // one.
+        // Starts with the last report, not the current load: the next report comes when the
+        // queue differs from the last one.
         let watcher = Watcher { pushes: Arc::clone(self), seen: state.reports - 1 };
         let next = |mut watcher: Watcher| async move { Some((Ok(watcher.next().await), watcher)) };
         Ok(stream::unfold(watcher, next).boxed())

@@ -77,8 +77,8 @@ impl Debug for Held {
     }
 }
 
-/// A chunk that arrives in pieces. Nothing is stored before [`ChunkDraft::store`], and nothing remains if the draft is
-/// dropped.
+/// A chunk that arrives in pieces. Nothing is stored before [`ChunkDraft::store`], and nothing
+/// remains if the draft is dropped.
 #[async_trait]
 pub trait ChunkDraft: Send {
     /// Appends the next bytes. All together must not exceed the announced length.

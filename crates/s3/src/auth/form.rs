@@ -1,5 +1,5 @@
-//! The signature of a POST form, which covers its policy and is in its fields, in Version 4 or 2. The policy says when
-//! it expires.
+//! The signature of a POST form, which covers its policy and is in its fields, in Version 4 or 2. The
+//! policy says when it expires.
 
 use subtle::ConstantTimeEq;
 

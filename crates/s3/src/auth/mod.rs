@@ -1,5 +1,5 @@
-//! Authentication: AWS Signature Version 4 in the Authorization header, in a presigned URL, and over the chunks of a
-//! streamed body.
+//! Authentication: AWS Signature Version 4 in the Authorization header, in a presigned URL, and over
+//! the chunks of a streamed body.
 //!
 //! Signatures are verified here, in front of s3s and not by it. s3s takes one secret per key (a rotated key needs two),
 //! compares chunk signatures in variable time, holds a whole chunk of any announced size in memory, and accepts

@@ -145,8 +145,8 @@ async fn verify_presigned(
     Ok(Verified { access_key: claim.access_key, payload, presigned: true })
 }
 
-/// Checks that the scope names this region. us-east-1 is always accepted, because clients ask for a bucket's region
-/// with it.
+/// Checks that the scope names this region. us-east-1 is always accepted, because clients ask
+/// for a bucket's region with it.
 pub(super) fn check_region(scope: &Scope, region: &str, code: &'static str) -> Result<(), Refusal> {
     let named = &scope.region;
     if named == region || named == "us-east-1" {

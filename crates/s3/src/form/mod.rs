@@ -1,5 +1,5 @@
-//! POST forms: uploads that a browser sends under a signed policy (“Browser-Based Uploads Using POST”, S3 API
-//! reference).
+//! POST forms: uploads that a browser sends under a signed policy (“Browser-Based Uploads
+//! Using POST”, S3 API reference).
 //!
 //! A form becomes the PutObject that it describes: its fields become headers, its file becomes the body, which streams.
 //! s3s also supports forms, but it holds their files in memory, forgets the files' names, and reads a policy before its
@@ -42,8 +42,8 @@ pub(crate) struct Accepted {
     pub answer: FormAnswer,
 }
 
-/// Returns whether a request is a form. A request that is signed in its header or query is not, whatever its object's
-/// type.
+/// Returns whether a request is a form. A request that is signed in its header or query is
+/// not, whatever its object's type.
 pub(crate) fn is_form(parts: &Parts) -> bool {
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let names_form =

@@ -275,8 +275,8 @@ impl KeyStore {
         Ok(Credentials { access_key: access_key.to_owned(), secret })
     }
 
-    /// Revokes a key. Its row stays, without secrets, so that the name is never used again. Revoking it twice is not an
-    /// error.
+    /// Revokes a key. Its row stays, without secrets, so that the name is never used again.
+    /// Revoking it twice is not an error.
     ///
     /// # Errors
     /// [`KeyError::NoSuchKey`], [`KeyError::Static`], [`KeyError::Conflict`], or when the metadata store

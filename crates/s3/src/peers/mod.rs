@@ -33,9 +33,9 @@ pub(crate) use peer::{Peer, SendBuffer, Waits};
 const TICKS: usize = 30;
 /// Minimum length of a tick: tests have short windows.
 const SHORTEST_TICK: Duration = Duration::from_millis(5);
-/// Part of the window by which senders are judged while memory is short. What they sent is seen at once, while
-/// receivers move in lumps of the size of their buffers; and what has arrived of a body cannot be dropped and read
-/// again.
+/// Part of the window by which senders are judged while memory is short. What they sent is seen at
+/// once, while receivers move in lumps of the size of their buffers; and what has arrived of a body
+/// cannot be dropped and read again.
 const SENDERS_PART: usize = 3;
 /// Bytes in two awaited ticks below which a receiver is slow, so that the system should take little for it. (The bytes
 /// of the tick in which its request began are not known.)

@@ -123,8 +123,8 @@ fn http_date(time: &Timestamp) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns a storage class as rows store it, where the standard class is empty. The bucket determines what a class
-/// means.
+/// Returns a storage class as rows store it, where the standard class is empty. The bucket
+/// determines what a class means.
 pub(super) fn storage_class(class: Option<StorageClass>) -> Result<String, Refusal> {
     let Some(class) = class else { return Ok(String::new()) };
     match class.as_str().parse() {

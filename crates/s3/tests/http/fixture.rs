@@ -86,7 +86,7 @@ impl RequestMetrics for Counted {
     }
 }
 
-/// Returns limits that no test reaches.
+/// Returns the default limits, with a drain time of 20 seconds.
 pub fn limits() -> Limits {
     Limits { drain: Duration::from_secs(20), ..Limits::default() }
 }

@@ -1,5 +1,5 @@
-//! Handmade HTTP/1.1, and a signer that follows the specification for requests whose path and query are already
-//! canonical.
+//! Handmade HTTP/1.1, and a signer that follows the specification for requests whose path and
+//! query are already canonical.
 
 use std::net::SocketAddr;
 

@@ -72,8 +72,8 @@ impl Arena {
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
-        // A huge page would make memory resident that was not asked for. The call may fail on systems without huge
-        // pages.
+        // A huge page would make memory resident that was not asked for. The call may fail
+        // on systems without huge pages.
         // SAFETY: the range was mapped just now.
         let _ = unsafe { madvise(base, len, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -82,8 +82,8 @@ impl Arena {
         Ok(Self { base, len, state: Mutex::new(state) })
     }
 
-    /// Copies `payload` into pages of its own, if at most `most_pages` are then resident; `None` if that needs pages in
-    /// use.
+    /// Copies `payload` into pages of its own, if at most `most_pages` are then resident;
+    /// `None` if that needs pages in use.
     pub(super) fn copy(self: &Arc<Self>, payload: &[u8], most_pages: u32) -> Option<Payload> {
         let pages = pages_of(payload.len());
         let start = self.take(pages, most_pages)?;
@@ -136,8 +136,8 @@ impl Arena {
 
     /// Returns pages to the system, so that they are no longer resident.
     fn give_back(&self, start: u32, pages: u32) {
-        // SAFETY: the pages are in the range, free, and removed from the free runs by the caller, so nothing reads
-        // them.
+        // SAFETY: the pages are in the range, free, and removed from the free runs by the
+        // caller, so nothing reads them.
         let advised = unsafe {
             madvise(self.at(start).as_ptr().cast(), pages as usize * PAGE_LEN, Advice::LinuxDontNeed)
         };
@@ -176,8 +176,8 @@ impl Payload {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped in `new`, and every run holds a reference to the arena, so no run exists any
-        // more.
+        // SAFETY: the range was mapped in `new`, and every run holds a reference to the
+        // arena, so no run exists any more.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -145,8 +145,8 @@ impl CacheStore {
         Self::with_surroundings(options, Surroundings::new(None))
     }
 
-    /// Creates an empty cache that shrinks as its process grows: `process` is asked now, and after each MiB written or
-    /// read.
+    /// Creates an empty cache that shrinks as its process grows: `process` is asked now, and
+    /// after each MiB written or read.
     ///
     /// # Errors
     /// As for [`Self::new`].
@@ -245,8 +245,8 @@ impl CacheStore {
         result
     }
 
-    /// Returns the bytes of the bound that are not for pages. The growth of the process includes the index and incoming
-    /// chunks.
+    /// Returns the bytes of the bound that are not for pages. The growth of the process includes
+    /// the index and incoming chunks.
     fn beside_pages(&self) -> u64 {
         self.known_beside_pages().max(self.surroundings.grown_bytes().min(self.options.bound_bytes / 2))
     }

@@ -44,8 +44,8 @@ impl Node {
         }
     }
 
-    /// Returns the bytes that the node takes besides its pages and its slot: the checksums, and the record of where the
-    /// pages are.
+    /// Returns the bytes that the node takes besides its pages and its slot: the checksums, and the
+    /// record of where the pages are.
     pub(super) fn heap_bytes(&self) -> usize {
         const COUNTS: usize = 16;
         const RUN: usize = 48;

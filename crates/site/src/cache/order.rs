@@ -97,8 +97,7 @@ impl Order {
         self.queue(is_in_main).remove(nodes, slot);
     }
 
-    /// Removes and returns the next entry that is not being read. `None` if there is none among the first
-    /// `MOST_LOOKS`.
+    /// Removes and returns the next entry that is not being read. `None` if there is none among the first `MOST_LOOKS`.
     pub(super) fn evict(&mut self, nodes: &mut Nodes) -> Option<Slot> {
         for _ in 0..MOST_LOOKS {
             let is_of_small =

@@ -28,8 +28,8 @@ impl FreeRuns {
         self.by_len.insert((pages, start));
     }
 
-    /// Takes `pages` pages from the shortest run that has as many, and returns the first one. `None` if no run is long
-    /// enough.
+    /// Takes `pages` pages from the shortest run that has as many, and returns the first one.
+    /// `None` if no run is long enough.
     pub(super) fn take(&mut self, pages: u32) -> Option<u32> {
         let &(len, start) = self.by_len.range((pages, 0)..).next()?;
         self.remove(start, len);

@@ -137,8 +137,8 @@ fn a_bound_that_is_too_small_is_refused_with_the_least_one() {
     assert!(error.to_string().contains("16 MiB"), "{error}");
 }
 
-/// Draws requests for one page each by Zipf's law, with a scan of as many objects that are never requested again in the
-/// middle.
+/// Draws requests for one page each by Zipf's law, with a scan of as many objects that are never
+/// requested again in the middle.
 fn requests(objects: u64, count: usize, scanned: u64) -> Vec<u64> {
     let weights = (1..=objects).map(|rank| 1.0 / (rank as f64).powf(0.9));
     let sums: Vec<f64> = weights

@@ -102,8 +102,8 @@ impl Shared {
         if self.suspect.lock().is_some() || self.lock.lock().is_none() {
             return CompactionStep::Idle;
         }
-        // Checked about every second even when there are no writes; and no file is added to a directory that is being
-        // wiped.
+        // Checked about every second even when there are no writes; and no file is added to a
+        // directory that is being wiped.
         if let Err(reason) = self.check_watched(None) {
             self.become_suspect(reason);
             return CompactionStep::Idle;
@@ -193,15 +193,15 @@ impl Shared {
         }
     }
 
-    /// Returns whether enough is dead, absolutely (so that a compacted segment is not compacted for its own header) and
-    /// relatively.
+    /// Returns whether enough is dead, absolutely (so that a compacted segment is not compacted for
+    /// its own header) and relatively.
     fn is_worth_compacting(&self, dead: u64, len: u64) -> bool {
         dead >= self.options.segment_len / 64
             && dead * 1000 >= len * u64::from(self.options.compact_dead_permille)
     }
 
-    /// Chooses the deadest segments, and short ones once there are several: as many as fit into one segment and onto
-    /// the disk.
+    /// Chooses the deadest segments, and short ones once there are several: as many as fit into
+    /// one segment and onto the disk.
     fn choose_victims(&self, sealed: &[u32]) -> Vec<u32> {
         const MANY: usize = 8;
         /// Candidates sort in ascending order of their live share.
@@ -253,8 +253,8 @@ impl Shared {
             job.append(Record::Mark, &[])?;
             job.file.sync()?;
             self.publish(job).inspect_err(|error| {
-                // The copies may or may not have their name, and the index does not know them: only a new start finds
-                // out.
+                // The copies may or may not have their name, and the index does not know
+                // them: only a new start finds out.
                 self.become_suspect(format!("a compaction could not name its segment: {error}"));
             })?;
             self.move_index(job);

@@ -15,8 +15,8 @@ use crate::filesystem::{Call, Fault, SimulatedFileSystem};
 
 const CAPACITY: u64 = 1 << 30;
 
-/// Small segments, so that a short workload rolls, compacts and takes snapshots. Some groups are written past the page
-/// cache.
+/// Small segments, so that a short workload rolls, compacts and takes snapshots. Some groups are
+/// written past the page cache.
 fn options() -> DiskStoreOptions {
     DiskStoreOptions {
         segment_len: 6000,
@@ -277,8 +277,8 @@ proptest! {
     }
 }
 
-/// A drawn fault: an index into [`CALLS`], how many calls succeed before, how many fail, and whether with ENOSPC
-/// instead of EIO.
+/// A drawn fault: an index into [`CALLS`], how many calls succeed before, how many fail, and
+/// whether with ENOSPC instead of EIO.
 type Drawn = (usize, u64, u64, bool);
 
 const CALLS: [Call; 6] =

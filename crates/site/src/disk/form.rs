@@ -13,10 +13,10 @@
 //! ```
 //!
 //! A small range of a paged chunk takes one read of the one or two pages that hold it: neither header nor table is
-//! needed to verify them. Making the pages copies the chunk. Chunks of large objects, which are written while a client
-//! waits and are read whole, therefore stay fine: they go to the disk straight from where they lie in memory. The table
-//! of a fine chunk is at most 4 KiB long, and is read together with the first granules or kept in memory (module
-//! `tables`).
+//! needed to verify them. Making the pages copies the chunk. Chunks of large objects, which are written while a
+//! client waits and are read whole, therefore stay fine: they go to the disk straight from where they lie in
+//! memory. The table of a fine chunk is at most 4 KiB long, and is read together with the first granules or kept
+//! in memory (module `tables`).
 //!
 //! The stored checksum of a granule is its CRC-32C combined with the chunk's name and the granule's position, so that
 //! intact bytes of another chunk or position do not pass (design.md §10.12).
@@ -38,8 +38,8 @@ const CHECKSUM_LEN: usize = 4;
 /// Length in bytes of a granule of a paged chunk.
 const PAGE_PAYLOAD: usize = PAGE - CHECKSUM_LEN;
 
-/// Longer chunks are paged. No chunk of a split object is longer, unless its bucket asked for blocks of more than 4
-/// MiB.
+/// Longer chunks are paged. No chunk of a split object is longer, unless its bucket asked
+/// for blocks of more than 4 MiB.
 pub(super) const PAGED_FROM: usize = 4 << 20;
 
 /// Layout of a chunk's bytes and checksums in its record.

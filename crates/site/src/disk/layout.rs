@@ -9,10 +9,10 @@
 //!                 buffered  \_ made here _/ \_ not copied ______/ \_ made here ______________/
 //! ```
 //!
-//! A *gap* is a record without content. It moves a payload to the start of a page, so that the payload is written
-//! straight from where it lies. A payload that does not begin at a page boundary in memory is copied together with its
-//! header. A payload here is what follows a record's header: for a paged chunk its pages, which then are pages of the
-//! file, too.
+//! A *gap* is a record without content. It moves a payload to the start of a page, so that the payload is
+//! written straight from where it lies. A payload that does not begin at a page boundary in memory is copied
+//! together with its header. A payload here is what follows a record's header: for a paged chunk its pages,
+//! which then are pages of the file, too.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -149,8 +149,8 @@ fn room(at: Appended, records: &[(Record, Bytes)], is_direct: bool) -> usize {
     PAGE + 2 * gap + records.iter().map(of_record).sum::<usize>()
 }
 
-/// Returns the gap from `position` to the next offset that is `residue` within its page; `None` if `position` already
-/// is.
+/// Returns the gap from `position` to the next offset that is `residue` within its page;
+/// `None` if `position` already is.
 pub(super) fn gap(position: u64, residue: usize) -> Option<Record> {
     let missing = (residue + PAGE - position as usize % PAGE) % PAGE;
     let missing = if missing < FIXED_LEN { missing + PAGE } else { missing };

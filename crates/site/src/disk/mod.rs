@@ -74,9 +74,9 @@ pub use self::compaction::CompactionStep;
 pub struct DiskStoreOptions {
     /// Length in bytes at which a segment is sealed; at most 1 GiB.
     pub segment_len: u64,
-    /// Bytes of the file system that writes must leave free, so that deletes, compaction and metadata can continue.
-    /// `None`: one hundredth of the disk, but at least 64 MiB and at most 8 GiB, and never more than an eighth of the
-    /// disk.
+    /// Bytes of the file system that writes must leave free, so that deletes, compaction and metadata
+    /// can continue. `None`: one hundredth of the disk, but at least 64 MiB and at most 8 GiB, and never
+    /// more than an eighth of the disk.
     pub reserve_bytes: Option<u64>,
     /// Share of dead bytes, in thousandths, from which a segment is compacted.
     pub compact_dead_permille: u32,
@@ -283,8 +283,8 @@ impl DiskStore {
         self.shared.checkpoint(&mut compaction)
     }
 
-    /// Serves what waits, refuses later changes, writes a snapshot and releases the directory. Reads still work
-    /// afterwards.
+    /// Serves what waits, refuses later changes, writes a snapshot and releases the directory.
+    /// Reads still work afterwards.
     pub async fn close(&self) -> io::Result<()> {
         let thread = self.stop();
         let shared = self.shared.clone();

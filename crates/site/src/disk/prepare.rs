@@ -78,8 +78,8 @@ pub(super) struct PagedDraft {
 }
 
 impl PagedDraft {
-    /// Begins a paged chunk. `None` if the chunk is not paged: then it is written straight from where it lies in
-    /// memory.
+    /// Begins a paged chunk. `None` if the chunk is not paged: then it is written straight
+    /// from where it lies in memory.
     pub(super) fn begin(shared: &Arc<Shared>, chunk: ChunkId, len: u32) -> Option<Self> {
         let maker = || PageMaker::new(chunk, len, shared.runtime.buffers());
         let is_paged = shared.form_for(len as usize) == Form::Paged;

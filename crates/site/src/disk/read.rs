@@ -174,8 +174,8 @@ impl Stored<'_> {
         Ok(Some(record))
     }
 
-    /// Reads a range of a chunk with a checksum behind each granule. It needs no header while the index knows the
-    /// chunk.
+    /// Reads a range of a chunk with a checksum behind each granule. It needs no header
+    /// while the index knows the chunk.
     fn read_pages(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
         let (form, len) = (self.location.form, self.location.len);
         let pages = covering(range, form.granule_len());

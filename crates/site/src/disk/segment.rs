@@ -16,12 +16,12 @@
 //!   8   4  CRC-32C of bytes 0..8
 //! ```
 //!
-//! Number and nonce are also in the file's name, so that a damaged header costs only its copy of the epoch, which newer
-//! segments and every tombstone repeat. Records of a newer format go into a segment of their version, so that a program
-//! that does not support it refuses the whole segment, and never takes such a record for damage. A segment is created
-//! and synced, and its directory synced, before anything in it is acknowledged. After a failed sync, the `condemned`
-//! file is durable before any decision: the page cache still shows what the medium lost, and a restart must not believe
-//! it.
+//! Number and nonce are also in the file's name, so that a damaged header costs only its copy of the epoch, which
+//! newer segments and every tombstone repeat. Records of a newer format go into a segment of their version, so that
+//! a program that does not support it refuses the whole segment, and never takes such a record for damage. A
+//! segment is created and synced, and its directory synced, before anything in it is acknowledged. After a failed
+//! sync, the `condemned` file is durable before any decision: the page cache still shows what the medium lost, and
+//! a restart must not believe it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

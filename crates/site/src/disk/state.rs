@@ -46,8 +46,8 @@ pub(super) struct SegmentState {
     pub condemned: Option<u64>,
     /// Bytes of records that the index points at.
     pub live_bytes: u64,
-    /// Number of tombstones in the segment, by the segment whose copy they cover. Those whose target still exists are
-    /// needed.
+    /// Number of tombstones in the segment, by the segment whose copy they cover. Those whose
+    /// target still exists are needed.
     pub tombstones: BTreeMap<u32, u32>,
     /// The highest fencing epoch recorded in the segment.
     pub epoch: FencingEpoch,

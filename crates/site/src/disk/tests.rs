@@ -186,8 +186,8 @@ async fn a_directory_that_is_being_wiped_gets_no_new_names_even_while_nobody_wri
     }
 }
 
-/// Readers run while chunks are deleted and segments compacted: kept chunks stay readable, and their space is not
-/// wasted.
+/// Readers run while chunks are deleted and segments compacted: kept chunks stay readable,
+/// and their space is not wasted.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_go_on_while_segments_are_compacted_away() {
     let root = tempfile::tempdir().expect("a directory");

@@ -5,8 +5,8 @@
 //! bytes, in any order, and any part of the unsynced names. A failed sync drops what it failed to write although the
 //! program still sees it, as on Linux. All draws come from one seed.
 //!
-//! It follows Pebble's crash-clone file system; the faults are those of reliability.md. It does not model permissions,
-//! links, or time.
+//! It follows Pebble's crash-clone file system; the faults are those of reliability.md. It does not model
+//! permissions, links, or time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -187,8 +187,8 @@ impl SimulatedFileSystem {
         self.world.lock().dies_at = Some(change);
     }
 
-    /// Runs `what` just before the next sync of a file takes effect, as if another thread ran while this one waits for
-    /// the medium.
+    /// Runs `what` just before the next sync of a file takes effect, as if another thread ran while
+    /// this one waits for the medium.
     pub fn before_next_sync(&self, what: Box<dyn FnOnce() + Send>) {
         self.world.lock().interruption = Some(Interruption(what));
     }

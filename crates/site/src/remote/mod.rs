@@ -51,8 +51,8 @@ use control::{ControlChannel, error_of};
 use read::RemoteRead;
 use replies::Frames;
 
-/// Minimum rate, in bytes per second, at which data reach each site of a combine tree. It bounds how long the root may
-/// take to reply.
+/// Minimum rate, in bytes per second, at which data reach each site of a combine tree. It bounds how
+/// long the root may take to reply.
 const SLOWEST_TREE: u64 = 4 << 20;
 
 /// Timeouts and bounds of a client of one site.

@@ -100,8 +100,8 @@ impl RemoteRead {
         self.left -= 1;
     }
 
-    /// Reads the next frame. The phase stays open while this waits, so that a read that is dropped meanwhile can be
-    /// cancelled.
+    /// Reads the next frame. The phase stays open while this waits, so that a read that is
+    /// dropped meanwhile can be cancelled.
     async fn next_frame(&mut self) -> Result<ReadReply, SiteError> {
         let Self { site, request, answered, phase, .. } = self;
         let Phase::Open { frames, .. } = phase else { unreachable!("only an open read has frames") };

@@ -1,8 +1,8 @@
 //! Conformance suite for implementations of [`Site`], as functions that run on any of them.
 //!
-//! The caller puts its kind of site over a [`GatedStore`]: in this process, behind TCP, or behind a modelled network.
-//! Nothing here waits by sleeping: the gate reports when a read has begun, and the site's own load report shows what
-//! waits.
+//! The caller puts its kind of site over a [`GatedStore`]: in this process, behind TCP, or behind a
+//! modelled network. Nothing here waits by sleeping: the gate reports when a read has begun, and the site's
+//! own load report shows what waits.
 
 mod gated_store;
 

@@ -735,8 +735,8 @@ async fn a_stopping_site_finishes_the_requests_under_way() {
     assert!(TcpStream::connect(&served.address).await.is_err());
 }
 
-/// Chunks that need no disk are not read by workers, but they still have to be sent: a site with slow connections must
-/// not look idle.
+/// Chunks that need no disk are not read by workers, but they still have to be sent: a site with slow
+/// connections must not look idle.
 #[tokio::test]
 async fn what_is_read_without_waiting_counts_until_it_is_sent() {
     let runtime = Runtime::real();
