@@ -1,23 +1,23 @@
-//! Which bucket and key a request names: path style or virtual-hosted style.
+//! Bucket and key of a request, in path style or virtual-hosted style.
 
 use std::borrow::Cow;
 
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
 
-/// The bucket and key of a request, decoded. Empty where there is none.
+/// The decoded bucket and key of a request; empty if the request has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Address {
     pub bucket: String,
     pub key: String,
 }
 
-/// The domains below which a host name's first label is a bucket.
+/// Domains below which the first label of a host name is a bucket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Domains(Vec<String>);
 
 impl Domains {
-    /// `Err` holds the text that is no domain name.
+    /// Parses domain names. `Err` holds the text that is not one.
     pub fn new(domains: &[String]) -> Result<Self, String> {
         let is_label = |label: &str| {
             !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -28,7 +28,7 @@ impl Domains {
         }
     }
 
-    /// The bucket that a host names.
+    /// Returns the bucket that a host names.
     pub fn bucket_of(&self, host: &str) -> Option<String> {
         let host = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -40,7 +40,7 @@ impl Domains {
     }
 }
 
-/// For s3s. A host that is none of the domains is path style, so that one server answers by its address too.
+/// For s3s. A host outside the domains is path style, so that a server can also be reached by its address.
 impl S3Host for Domains {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
         let virtual_host = VirtualHost::new(host);
@@ -52,7 +52,7 @@ impl S3Host for Domains {
 }
 
 impl Address {
-    /// `None` when the path is not UTF-8 after decoding.
+    /// Returns the address of a request; `None` if the decoded path is not UTF-8.
     pub fn of(domains: &Domains, host: &str, path: &str) -> Option<Self> {
         let path = percent_decode(path)?;
         let path = path.strip_prefix('/').unwrap_or(&path);

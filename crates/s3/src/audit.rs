@@ -1,61 +1,61 @@
-//! The audit log and the metrics of requests: what the gateway tells, and to whom is the binary's choice.
+//! The audit log and the request metrics that the gateway reports. The binary chooses where they go.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// One request, told when its answer has been sent or has failed. Serialises to one JSON object.
+/// One request, recorded when its response has been sent or has failed. Serialises to one JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditEntry {
-    /// Wall time at the request's arrival, since the Unix epoch, in milliseconds.
+    /// Wall time of the request's arrival, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
-    /// The request's id, as in `x-amz-request-id`.
+    /// Identifier of the request, as in `x-amz-request-id`.
     pub request_id: String,
-    /// Who asked.
+    /// Address of the client.
     pub remote: SocketAddr,
-    /// The access key whose signature was verified; absent for requests that were refused before.
+    /// The access key whose signature was verified; absent if the request was refused before that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key: Option<String>,
-    /// The S3 operation's name, or a word for what is none: `Health`, `Preflight`, `Unknown`.
+    /// Name of the S3 operation, or a word if it is none: `Health`, `Preflight`, `Unknown`.
     pub operation: &'static str,
-    /// The method.
+    /// HTTP method.
     pub method: String,
-    /// The bucket, where there is one.
+    /// Bucket, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bucket: String,
-    /// The key, where there is one.
+    /// Object key, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The answer's status.
+    /// HTTP status of the response.
     pub status: u16,
-    /// The S3 error code, where there is one.
+    /// S3 error code, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Bytes of the request's body that were read.
     pub bytes_in: u64,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response's body that were sent.
     pub bytes_out: u64,
-    /// False when the answer broke off before its end.
+    /// False if the response broke off before its end.
     pub complete: bool,
-    /// From the request's arrival to the answer's first byte, in microseconds.
+    /// Time from the request's arrival to the first byte of the response, in microseconds.
     pub first_byte_us: u64,
-    /// From the request's arrival to the answer's end, in microseconds.
+    /// Time from the request's arrival to the end of the response, in microseconds.
     pub duration_us: u64,
-    /// User-Agent.
+    /// Value of the User-Agent header.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user_agent: String,
 }
 
-/// Takes audit entries. Called on the event loop: it must not block.
+/// Receives audit entries. Called on the event loop, so it must not block.
 pub trait AuditSink: Send + Sync {
-    /// Takes one entry. Entries come in the order in which requests end.
+    /// Records one entry. Entries come in the order in which requests end.
     fn record(&self, entry: &AuditEntry);
 }
 
-/// Takes counts and durations of requests. Called on the event loop: it must not block.
+/// Receives counts and durations of requests. Called on the event loop, so it must not block.
 pub trait RequestMetrics: Send + Sync {
-    /// A request ended.
+    /// Records the end of a request.
     fn request(
         &self,
         operation: &'static str,
@@ -65,19 +65,19 @@ pub trait RequestMetrics: Send + Sync {
         duration: Duration,
     );
 
-    /// A connection was accepted (`true`) or has ended (`false`).
+    /// Records that a connection was accepted (`true`) or has ended (`false`).
     fn connection(&self, opened: bool);
 
-    /// Something was refused: before it became a request, for `connections`, `connections_of_address`, `handshake`
-    /// or `headers`; as a request, for `requests_of_key` or `documents` (memory for bodies that are held whole).
+    /// Records a refusal: of a connection, for `connections`, `connections_of_address`, `handshake` or `headers`; or of
+    /// a request, for `requests_of_key` or `documents` (memory for bodies that are held whole).
     fn refused(&self, reason: &'static str);
 
-    /// A connection was cut because of its peer's pace: it was below the minimum `rate`, one of the slowest while
-    /// `memory` was short, or made `room` for another connection.
+    /// Records that a connection was cut because of its peer's pace: it was below the minimum `rate`, one of the
+    /// slowest while `memory` was short, or made `room` for another connection.
     fn cut(&self, reason: &'static str);
 }
 
-/// Takes nothing down.
+/// Records nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,22 +1,22 @@
-//! Who may do what. One account model: every valid key may act on everything in it.
+//! Authorisation. There is one account: every valid key may act on everything in it.
 //!
-//! Every handler asks [`authorize`] by the action and the resource it is about to touch, copy sources
-//! included. Policies will be decided here and nowhere else.
+//! Every handler calls [`authorize`] with the action and the resource that it is about to touch, including copy
+//! sources. Policies, once they exist, will be decided here and nowhere else.
 
 use crate::refusal::Refusal;
 
-/// The account's canonical user id, as S3 shows owners: the SHA-256 of `striate`.
+/// Canonical user id of the account, as S3 shows owners: the SHA-256 of `striate`.
 pub(crate) const ACCOUNT_ID: &str = "f94ead647a85f148edebbe4afe8b46a09d96f108a46d77ade25612f30f795315";
-/// The account's name.
+/// Name of the account.
 pub(crate) const ACCOUNT_NAME: &str = "striate";
 
-/// Who asks: an access key whose signature was verified.
+/// An authenticated caller: an access key whose signature was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub access_key: String,
 }
 
-/// What is touched.
+/// The resource of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource<'a> {
     /// The list of buckets.
@@ -27,8 +27,8 @@ pub(crate) enum Resource<'a> {
     Object(&'a str, &'a str),
 }
 
-/// Decides whether `identity` may do `action` (an IAM action such as `s3:GetObject`) to `resource`. Anonymous
-/// requests may do nothing.
+/// Decides whether `identity` may do `action` (an IAM action such as `s3:GetObject`) to `resource`.
+/// Anonymous requests may do nothing.
 pub(crate) fn authorize(
     action: &'static str,
     resource: Resource<'_>,

@@ -1,7 +1,7 @@
-//! Bodies: a request's, verified and paced while it streams, and an answer's, counted while it streams.
+//! Request bodies, verified and paced while they stream, and response bodies, counted while they stream.
 //!
-//! A request's body is an error at its end when its hash, a chunk's signature or its length is wrong; what
-//! consumes it must commit only after the end. A sender that is too slow ([`crate::peers`]) is given up.
+//! A request body ends with an error if its hash, a chunk's signature or its length is wrong, so a consumer must commit
+//! only after the end. A sender that is too slow ([`crate::peers`]) times out.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,35 +27,35 @@ use crate::peers::{InFlight, Peer, Waits};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
-/// The trailers of a chunked body, there when it has ended.
+/// The trailers of a chunked body, set once it has ended.
 pub(crate) type Trailers = Arc<Mutex<Option<HeaderMap>>>;
 
-/// Bytes that are still read of a body that nobody wants, so that its connection can be used again.
+/// Maximum number of unread bytes of a body that are discarded so that its connection can be reused.
 const READ_OUT_BYTES: u64 = 1 << 20;
-/// For how long the answer waits for them.
+/// Maximum time that the response waits for them.
 const READ_OUT_FOR: Duration = Duration::from_secs(2);
 
-/// What is left of a request's body when its answer is ready.
+/// The unread rest of a request body when its response is ready.
 ///
-/// A connection is only good for another request when this one's body was read to its end. Whether it was
-/// must be known before the answer's head goes out, because the head has to say so.
+/// A connection can serve another request only if this one's body was read to its end. Whether it was must be known
+/// before the head of the response is sent, because the head has to say so.
 #[derive(Clone, Default)]
 pub(crate) struct Rest(Arc<Mutex<Unread>>);
 
 #[derive(Default)]
 enum Unread {
-    /// Somebody reads it.
+    /// The body is still being read.
     #[default]
     Unknown,
     Nothing,
-    /// What is left, for [`Rest::read_out`].
+    /// The unread part, for [`Rest::read_out`].
     Some(Incoming),
-    /// It will not come, or not soon: its sender stalls, or waits for `100 Continue`.
+    /// The rest will not arrive, or not soon: its sender stalls, or waits for `100 Continue`.
     Lost,
 }
 
 impl Rest {
-    /// Reads and throws away what is left, where that is little. True when the whole body was read.
+    /// Discards the rest if it is short. Returns whether the whole body was read.
     pub async fn read_out(&self, runtime: &Runtime) -> bool {
         let mut incoming = match std::mem::take(&mut *self.0.lock()) {
             Unread::Nothing => return true,
@@ -80,13 +80,13 @@ impl Rest {
     }
 }
 
-/// A body as it arrives. Dropped before its end, it leaves what is left to its [`Rest`].
+/// A body as it arrives. If dropped before its end, it leaves the unread part to its [`Rest`].
 pub(crate) struct Arriving {
     incoming: Option<Incoming>,
     rest: Rest,
-    /// The sender waits for `100 Continue`, which the first poll would send.
+    /// Whether the sender waits for `100 Continue`, which the first poll would send.
     held_back: bool,
-    /// The sender was too slow.
+    /// Whether the sender was too slow.
     stalled: bool,
 }
 
@@ -127,7 +127,7 @@ impl Drop for Arriving {
     }
 }
 
-/// A request's body.
+/// A request's body, verified as it streams.
 pub(crate) struct RequestBody {
     incoming: Arriving,
     proof: Proof,
@@ -143,13 +143,13 @@ enum Proof {
     Chunked { decoder: Box<ChunkDecoder>, undecoded: Bytes },
 }
 
-/// A body was refused; [`Trace::body_refusal`] says why.
+/// Error of a refused body; [`Trace::body_refusal`] has the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BodyError(pub String);
 
 impl RequestBody {
-    /// `decoded_len` and `announced_trailers` are those of a chunked body.
+    /// Creates a body. `decoded_len` and `announced_trailers` apply to chunked bodies.
     pub fn new(
         incoming: Arriving,
         payload: Payload,
@@ -173,10 +173,10 @@ impl RequestBody {
         Arc::clone(&self.trailers)
     }
 
-    /// The next data, verified as far as can be; `None` at the end.
+    /// Returns the next data, verified as far as possible; `None` at the end.
     ///
     /// # Errors
-    /// Why the body was refused.
+    /// The reason for which the body was refused.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         match std::future::poll_fn(|cx| self.poll_data(cx)).await {
             None => Ok(None),
@@ -195,7 +195,7 @@ impl RequestBody {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// The next data, verified as far as can be.
+    /// Polls for the next data, verified as far as possible.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             if self.ended {
@@ -288,7 +288,7 @@ fn chunk_refusal(error: &ChunkError) -> Refusal {
 }
 
 impl Drop for RequestBody {
-    /// Whoever reads no more of it waits no more for it.
+    /// Stops the measurement of the sender's pace: the body is read no further.
     fn drop(&mut self) {
         self.peer.stop_waiting(Waits::ForBody);
     }
@@ -308,10 +308,10 @@ impl ByteStream for RequestBody {
     }
 }
 
-/// Collects a small body. `reserve` is asked for memory as bytes arrive, with their number.
+/// Collects a small body. `reserve` is called with the number of bytes so far as they arrive, to reserve memory.
 ///
 /// # Errors
-/// The body's own refusal, or MaxMessageLengthExceeded; and that of `reserve`.
+/// The body's own refusal, MaxMessageLengthExceeded, or that of `reserve`.
 pub(crate) async fn collect(
     mut body: RequestBody,
     limit: usize,
@@ -337,7 +337,7 @@ pub(crate) async fn collect(
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-/// An answer's body. Tells the trace when it ends or is dropped.
+/// A response's body. Notifies the trace when it ends or is dropped.
 pub(crate) struct AnswerBody {
     inner: s3s::Body,
     sent: u64,
@@ -346,7 +346,7 @@ pub(crate) struct AnswerBody {
     _held: Held,
 }
 
-/// What a request holds until its answer has ended: memory for its document or for a form's fields, and its place
+/// What a request holds until its response has ended: memory for its document or for a form's fields, and its place
 /// among its key's requests.
 pub(crate) type Held = (Option<OwnedSemaphorePermit>, Option<InFlight>);
 
@@ -395,7 +395,7 @@ impl Body for AnswerBody {
 impl Drop for AnswerBody {
     fn drop(&mut self) {
         if let Some(trace) = self.trace.take() {
-            // The server does not ask again once it has as many bytes as the head announced.
+            // The server does not poll again once it has as many bytes as the head announced.
             let complete = self.inner.is_end_stream() || Body::size_hint(&self.inner).exact() == Some(0);
             trace.ended(self.sent, complete);
         }

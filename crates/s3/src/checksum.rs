@@ -1,4 +1,4 @@
-//! Checksums between S3's headers and the client service's records.
+//! Converts checksums between S3's headers and the client service's records.
 
 use http::HeaderMap;
 use s3s::dto::{ChecksumAlgorithm, ChecksumType};
@@ -7,7 +7,7 @@ use striate_meta::records::checksum::Algorithm;
 
 use crate::refusal::Refusal;
 
-/// The algorithms, with their S3 name, header and length in bytes.
+/// The algorithms, with S3 name, header and length in bytes.
 const ALGORITHMS: [(Algorithm, &str, &str, usize); 5] = [
     (Algorithm::Crc32, ChecksumAlgorithm::CRC32, "x-amz-checksum-crc32", 4),
     (Algorithm::Crc32c, ChecksumAlgorithm::CRC32C, "x-amz-checksum-crc32c", 4),
@@ -16,7 +16,7 @@ const ALGORITHMS: [(Algorithm, &str, &str, usize); 5] = [
     (Algorithm::Sha256, ChecksumAlgorithm::SHA256, "x-amz-checksum-sha256", 32),
 ];
 
-/// Headers that begin like a checksum's and are none.
+/// Headers that begin like those of checksums but are not.
 const NOT_CHECKSUMS: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
 
 /// The five checksum fields that many of s3s's structures have.
@@ -57,7 +57,7 @@ macro_rules! set_checksum_fields {
 pub(crate) use {checksum_fields, set_checksum_fields};
 
 impl Fields {
-    /// The checksums as records; composite ones (`…-3`) are marked.
+    /// Parses the checksums into records; composite ones (`…-3`) are marked.
     pub fn parse(self) -> Result<Vec<Checksum>, Refusal> {
         let texts = [self.crc32, self.crc32c, self.crc64nvme, self.sha1, self.sha256];
         let mut checksums = Vec::new();
@@ -69,7 +69,7 @@ impl Fields {
         Ok(checksums)
     }
 
-    /// The fields of `checksums`; a composite one names the number of `parts`.
+    /// Returns the fields for `checksums`; a composite one states the number of `parts`.
     pub fn of(checksums: &[Checksum], parts: usize) -> Self {
         let mut fields = Self::default();
         for checksum in checksums {
@@ -91,7 +91,7 @@ impl Fields {
     }
 }
 
-/// COMPOSITE or FULL_OBJECT; `None` without checksums.
+/// Returns COMPOSITE or FULL_OBJECT; `None` without checksums.
 pub(crate) fn type_of(checksums: &[Checksum]) -> Option<ChecksumType> {
     Some(type_named(!checksums.first()?.composite))
 }
@@ -103,13 +103,13 @@ pub(crate) fn type_named(full_object: bool) -> ChecksumType {
     })
 }
 
-/// S3's name of an algorithm.
+/// Returns S3's name of an algorithm.
 pub(crate) fn name_of(algorithm: Algorithm) -> Option<ChecksumAlgorithm> {
     let (_, name, ..) = ALGORITHMS.into_iter().find(|(known, ..)| *known == algorithm)?;
     Some(ChecksumAlgorithm::from_static(name))
 }
 
-/// The algorithm that a request names.
+/// Returns the algorithm that a request names.
 pub(crate) fn algorithm_named(name: &str) -> Result<Algorithm, Refusal> {
     let found = ALGORITHMS.into_iter().find(|(_, known, ..)| known.eq_ignore_ascii_case(name));
     found.map(|(algorithm, ..)| algorithm).ok_or_else(|| {
@@ -123,7 +123,7 @@ pub(crate) fn algorithm_named(name: &str) -> Result<Algorithm, Refusal> {
     })
 }
 
-/// Whether an upload's checksum is of the full object. Without a wish, what S3 does by default.
+/// Returns whether an upload's checksum covers the full object. If `wish` is `None`, S3's default applies.
 pub(crate) fn is_full_object(algorithm: Algorithm, wish: Option<&ChecksumType>) -> Result<bool, Refusal> {
     let is_crc = matches!(algorithm, Algorithm::Crc32 | Algorithm::Crc32c | Algorithm::Crc64nvme);
     match wish.map(ChecksumType::as_str) {
@@ -139,8 +139,8 @@ pub(crate) fn is_full_object(algorithm: Algorithm, wish: Option<&ChecksumType>) 
     }
 }
 
-/// Refuses checksum headers and trailers that nobody here can verify, instead of storing what they do not
-/// protect. Answers the algorithms announced as trailers.
+/// Refuses checksum headers and trailers that the gateway cannot verify, so that it stores nothing that only seems
+/// protected. Returns the algorithms announced as trailers.
 pub(crate) fn check_headers(headers: &HeaderMap) -> Result<Vec<Algorithm>, Refusal> {
     for name in headers.keys().map(http::HeaderName::as_str) {
         let is_checksum = name.starts_with("x-amz-checksum-") && !NOT_CHECKSUMS.contains(&name);
@@ -163,14 +163,14 @@ pub(crate) fn check_headers(headers: &HeaderMap) -> Result<Vec<Algorithm>, Refus
     Ok(announced)
 }
 
-/// The names in `x-amz-trailer`, in lower case.
+/// Returns the names in `x-amz-trailer`, in lower case.
 pub(crate) fn trailer_names(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all("x-amz-trailer").iter().filter_map(|value| value.to_str().ok());
     let names = values.flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase());
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// The checksums in trailers.
+/// Parses the checksums in trailers.
 pub(crate) fn parse_trailers(trailers: &HeaderMap) -> Result<Vec<Checksum>, Refusal> {
     let mut checksums = Vec::new();
     for (algorithm, name, header, _) in ALGORITHMS {
@@ -195,7 +195,7 @@ fn parse(algorithm: Algorithm, name: &str, text: &str) -> Result<Checksum, Refus
     Ok(Checksum { algorithm: algorithm.into(), value: value.into(), composite })
 }
 
-/// The bytes of a Content-MD5.
+/// Decodes the value of a Content-MD5 header.
 pub(crate) fn parse_md5(text: &str) -> Result<[u8; 16], Refusal> {
     let bytes = base64_simd::STANDARD.decode_to_vec(text).ok().and_then(|bytes| bytes.try_into().ok());
     bytes.ok_or_else(|| Refusal::bad("InvalidDigest", "The Content-MD5 you specified is not valid."))

@@ -1,4 +1,4 @@
-//! Memory for bodies that are held whole: documents, and the fields of forms.
+//! The memory budget for bodies that are held whole: documents, and the fields of forms.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::audit::RequestMetrics;
 use crate::peers::Peers;
 use crate::refusal::Refusal;
 
-/// A bounded number of bytes of documents. Cheap to clone.
+/// A memory budget for documents. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Documents {
-    /// In KiB.
+    /// Free memory in KiB.
     room: Arc<Semaphore>,
     metrics: Arc<dyn RequestMetrics>,
     peers: Arc<Peers>,
@@ -22,10 +22,10 @@ impl Documents {
         Self { room: Arc::new(Semaphore::new(bytes.div_ceil(1024))), metrics, peers }
     }
 
-    /// Room for `len` bytes, those that `held` has room for included.
+    /// Extends `held` to `len` bytes in total.
     ///
     /// # Errors
-    /// 503 SlowDown when there is none.
+    /// 503 SlowDown if the budget is used up.
     pub fn reserve(&self, held: &mut Option<OwnedSemaphorePermit>, len: usize) -> Result<(), Refusal> {
         let more = len.div_ceil(1024).saturating_sub(held.as_ref().map_or(0, |held| held.num_permits()));
         if more == 0 {
@@ -45,8 +45,8 @@ impl Documents {
     }
 }
 
-/// Bytes that the items of a batch take until it ends, by its document's length: short items take some twenty
-/// times their text, long keys four times, and there are 4,096 items at most.
+/// Returns the bytes that the items of a batch occupy until it ends, from its document's length: short items take some
+/// twenty times their text, long keys four times, and there are at most 4,096 items.
 pub(crate) fn batch_footprint(len: usize) -> usize {
     (len * 20).min(len * 4 + (2 << 20))
 }

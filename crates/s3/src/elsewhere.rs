@@ -1,7 +1,8 @@
-//! Buckets whose objects are in another S3 store: who answers requests for them, and which requests these are.
+//! Buckets whose objects are in another S3 store: the interface that handles their requests,
+//! and which requests these are.
 //!
-//! The gateway verifies signatures, rights and bodies as for its own buckets, and hands over what is left of the request. What concerns
-//! the bucket itself (its creation, tags, CORS rules) stays here.
+//! The gateway verifies signatures, rights and bodies as for its own buckets, and hands over the rest of the request.
+//! Requests for the bucket itself (its creation, tags, CORS rules) stay here.
 
 use std::pin::Pin;
 
@@ -25,51 +26,51 @@ use crate::gateway::query_names;
 use crate::refusal::Refusal;
 use crate::translate::Carried;
 
-/// A request for a bucket that is elsewhere, verified and allowed.
+/// A verified and authorised request for a bucket elsewhere.
 pub struct ElsewhereRequest {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// The key; empty for a request about the bucket.
+    /// Object key; empty for a request about the bucket.
     pub key: String,
-    /// The method.
+    /// HTTP method.
     pub method: Method,
-    /// The query as it came, without a signature.
+    /// Query as received, without a signature.
     pub query: String,
-    /// The headers as they came, without a signature and without what described the body's framing.
+    /// Headers as received, without a signature and without the framing of the body.
     pub headers: HeaderMap,
     /// The body.
     pub body: ElsewhereBody,
 }
 
-/// A request's body.
+/// Body of an `ElsewhereRequest`.
 pub enum ElsewhereBody {
-    /// A document, verified, or nothing.
+    /// A verified document, or nothing.
     Held(Bytes),
-    /// An object's bytes, of this length. They are verified when the stream has ended without an error.
+    /// An object's bytes, which are verified when the stream has ended without an error.
     Streamed {
-        /// The bytes.
+        /// Stream of the bytes.
         bytes: BoxStream<'static, Result<Bytes, StdError>>,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
 }
 
-/// Who knows the buckets that are elsewhere.
+/// Serves the buckets that are elsewhere.
 #[async_trait]
 pub trait Elsewhere: Send + Sync {
-    /// Whether a bucket is, as far as is known. Asked for every request.
+    /// Returns whether a bucket is elsewhere, as far as is known. Called for every request.
     fn has(&self, bucket: &str) -> bool;
 
-    /// Answers a request.
+    /// Handles a request.
     ///
     /// # Errors
-    /// Those of the store's own buckets; [`ClientError::Origin`] and [`ClientError::NotForwarded`].
+    /// The errors of own buckets; [`ClientError::Origin`] and [`ClientError::NotForwarded`].
     async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError>;
 
     /// Reads many objects of a bucket, as [`striate_client::Client::read_many`] does.
     fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream;
 
-    /// The sizes of many objects of a bucket, as [`striate_client::Client::sizes_of`] says them.
+    /// Returns the sizes of many objects of a bucket, as [`striate_client::Client::sizes_of`] does.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Origin`].
@@ -80,8 +81,8 @@ pub trait Elsewhere: Send + Sync {
         until_gap: bool,
     ) -> Result<Vec<Option<u64>>, ClientError>;
 
-    /// Creates many objects of a bucket, as [`striate_client::Client::put_many`] does; those that exist stay as they are, whatever the
-    /// requests' conditions.
+    /// Creates many objects of a bucket, as [`striate_client::Client::put_many`] does; existing objects stay as they
+    /// are, whatever the requests' conditions.
     async fn create_many(
         &self,
         bucket: &str,
@@ -89,13 +90,14 @@ pub trait Elsewhere: Send + Sync {
     ) -> Vec<Result<ObjectInfo, ClientError>>;
 }
 
-/// A request that goes elsewhere, as the front hands it on.
+/// A request for a bucket elsewhere, as the front passes it on.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbound {
     pub address: Address,
 }
 
-/// The operation of a request that goes elsewhere: its name, and the action that it needs. `None` for what stays here.
+/// Returns the operation of a request that goes elsewhere: its name, and the action that it needs. `None` for a request
+/// that stays here.
 pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static str, &'static str)> {
     let has = |wanted: &str| query_names(parts).any(|name| name == wanted);
     if address.key.is_empty() {
@@ -104,7 +106,7 @@ pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static st
             Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
             Method::GET if has("versioning") => Some(("GetBucketVersioning", "s3:GetBucketVersioning")),
             Method::GET if query_names(parts).all(is_of_listing) => Some(("ListObjects", "s3:ListBucket")),
-            // Rights and items are looked at one by one, where batches are read.
+            // Rights and items are checked one by one, where batches are read.
             Method::POST if has("batch") => None,
             Method::POST if has("delete") => Some(("DeleteObjects", "s3:DeleteObject")),
             _ => None,
@@ -146,7 +148,7 @@ fn is_of_listing(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Decides whether a request may do `action`, and read what it copies.
+/// Decides whether a request may do `action`, and read its copy source.
 pub(crate) fn allow(
     action: &'static str,
     parts: &Parts,
@@ -164,7 +166,7 @@ pub(crate) fn allow(
     authorize("s3:GetObject", Resource::Object(bucket, key), Some(identity))
 }
 
-/// The request, from what the front has made of it.
+/// Builds the request from what the front has prepared.
 pub(crate) async fn request(
     outbound: Outbound,
     parts: Parts,
@@ -174,7 +176,7 @@ pub(crate) async fn request(
     let Parts { method, uri, mut headers, .. } = parts;
     let trailers = carried.as_ref().and_then(|carried| carried.trailers.clone());
     headers.extend(carried.map(|carried| carried.headers).unwrap_or_default());
-    // What comes after the body is verified here.
+    // Checksums that come after the body are verified here.
     let announced = checksum::check_headers(&headers);
     let announced = announced.map_err(|refusal| ClientError::InvalidRequest(refusal.message))?;
     if headers.remove("x-amz-trailer").is_some() {
@@ -207,12 +209,13 @@ async fn ended(body: Body) -> Result<Bytes, ClientError> {
     }
 }
 
-/// A body of which the last bytes come when all of it is verified, so that whoever passes it on never sends a whole one that is wrong.
+/// A body whose last bytes are returned only after all of it is verified, so that a forwarded body
+/// is never complete and wrong.
 struct Verified {
     body: Body,
     held: Option<Bytes>,
     has_ended: bool,
-    /// Those that trailers announce.
+    /// Running checksums that trailers announce.
     checksums: Vec<RunningChecksum>,
     trailers: Option<Trailers>,
 }
@@ -223,7 +226,7 @@ impl Verified {
         Self { body, held: None, has_ended: false, checksums, trailers }
     }
 
-    /// Compares what came with what the trailers say.
+    /// Compares the computed checksums with those in the trailers.
     fn verify(&mut self) -> Result<(), StdError> {
         let computed: Vec<Checksum> = self.checksums.drain(..).map(RunningChecksum::finish).collect();
         if computed.is_empty() {
@@ -275,7 +278,7 @@ impl Stream for Verified {
     }
 }
 
-/// Nothing is elsewhere.
+/// An `Elsewhere` without any buckets.
 pub(crate) struct AllHere;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The client service's errors as S3 says them.
+//! Converts the client service's errors to S3 errors.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use s3s::{Body, S3Error, S3ErrorCode};
@@ -8,7 +8,7 @@ use striate_meta::MetaError;
 use crate::refusal::{RETRY_AFTER, Refusal, SLOW_DOWN};
 use crate::trace::Trace;
 
-/// `error` as an S3 error. A broken body is named by what broke it, which `trace` knows.
+/// Converts `error` to an S3 error. An error of the body is reported as what caused it, which `trace` knows.
 pub(crate) fn s3_error(error: ClientError, trace: &Trace) -> S3Error {
     if let (ClientError::Body(_), Some(refusal)) = (&error, trace.body_refusal()) {
         return refusal.into_s3_error();
@@ -26,7 +26,7 @@ pub(crate) fn s3_error(error: ClientError, trace: &Trace) -> S3Error {
     answer
 }
 
-/// The status and S3 code of an error.
+/// Returns the status and S3 code of an error.
 pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
     use ClientError as E;
     match error {
@@ -61,7 +61,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
         E::Origin { .. } => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
         E::OriginDenied { .. } => (StatusCode::FORBIDDEN, "AccessDenied"),
         E::Busy | E::Overloaded | E::Elsewhere(_) => (StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN),
-        // A quota of the metadata is raised or space made by operators; clients try again meanwhile.
+        // Operators raise a quota of the metadata or free space; clients retry meanwhile.
         E::Meta(
             MetaError::Unavailable(_)
             | MetaError::UnknownOutcome(_)
@@ -74,7 +74,7 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
     }
 }
 
-/// The answer that says `error`, to a request for `resource` (its path).
+/// Returns the response for `error`, to a request for `resource` (its path).
 pub(crate) fn response(error: ClientError, trace: &Trace, resource: &str) -> Response<Body> {
     if let (ClientError::Body(_), Some(refusal)) = (&error, trace.body_refusal()) {
         trace.set_error(refusal.code);
@@ -105,7 +105,7 @@ fn headers_of(error: &ClientError) -> Option<HeaderMap> {
     }
 }
 
-/// What a 304 repeats of the object.
+/// Returns the headers of the object that a 304 repeats.
 fn validators(info: &ObjectInfo) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut date = Vec::new();

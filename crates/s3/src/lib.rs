@@ -1,23 +1,21 @@
 //! The S3 gateway: signatures, HTTP limits, and the translation between S3 and the client service.
 //!
-//! A request's way: [`serve`](serve()) accepts its connection and bounds what a stranger may send; the
-//! [`Gateway`] verifies its signature before anything is looked up, authorises it, lets the `s3s` crate parse
-//! it, translates it for the client service, and streams the answer back.
+//! The path of a request: [`serve`](serve()) accepts its connection and bounds what an unknown peer may send. The
+//! [`Gateway`] verifies its signature before anything is looked up, authorises it, lets the `s3s` crate parse it,
+//! translates it for the client service, and streams the response back.
 //!
-//! S3's semantics (conditions, multipart uploads, listings) live in the client service; this crate only
-//! translates. It keeps no state but opened access keys.
+//! S3's semantics (conditions, multipart uploads, listings) live in the client service; this crate only translates. It
+//! keeps no state but decrypted access keys.
 //!
-//! What is Striate's own: the header `x-striate-profile` ([`PROFILE_HEADER`]) names a profile such as
-//! `rs(4,2)` on CreateBucket (for the bucket), and on PutObject, CopyObject and CreateMultipartUpload (for
-//! one object). `POST /{bucket}?batch` reads many objects in
-//! one request, `?batch=put` creates them, `?batch=exists` says which exist (`batch`). `GET /minio/health/live`, `ready` and `cluster` answer without a signature.
+//! Striate's extensions: the header `x-striate-profile` ([`PROFILE_HEADER`]) names a profile such as `rs(4,2)` on
+//! CreateBucket (for the bucket), and on PutObject, CopyObject and CreateMultipartUpload (for one object). `POST
+//! /{bucket}?batch` reads many objects in one request, `?batch=put` creates them, `?batch=exists` says which exist
+//! (`batch`). `GET /minio/health/live`, `ready` and `cluster` respond without a signature.
 //!
-//! What is not here, and is refused rather than ignored: versioning, object lock, server-side encryption,
-//! access lists other than the owner's, bucket policies, anonymous requests. HTTP/1.1 is the only protocol;
-//! SDKs ask for no other.
+//! Not supported, and refused rather than ignored: versioning, object lock, server-side encryption, access lists other
+//! than the owner's, bucket policies, anonymous requests. HTTP/1.1 is the only protocol; SDKs ask for no other.
 //!
-//! s3s logs every refused request as an error; a server filters its target (`s3s=off`) and relies on the
-//! audit log.
+//! s3s logs every refused request as an error; a server filters its target (`s3s=off`) and relies on the audit log.
 
 mod address;
 pub mod audit;

@@ -1,54 +1,55 @@
-//! What a gateway is told at its start: names, limits and time-outs.
+//! Options of a gateway: names, limits and timeouts.
 //!
-//! Every size and every duration that a stranger can choose has a limit here (design.md §8).
+//! Every size and every duration that an unknown peer can choose has a limit here (design.md §8).
 
 use std::time::Duration;
 
-/// A gateway's settings. [`Default`] gives what a server starts with.
+/// Options of a gateway. [`Default`] gives what a server starts with.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// The region that signatures name (us-east-1 is accepted besides), and that `GetBucketLocation` answers
-    /// where a bucket has none of its own.
+    /// The region that signatures must name (us-east-1 is also accepted), and that `GetBucketLocation` returns for a
+    /// bucket without one of its own.
     pub region: String,
-    /// Domains below which the first label of a host name is a bucket (virtual-hosted style). Empty: path
-    /// style only.
+    /// Domains below which the first label of a host name is a bucket (virtual-hosted style). Empty: path style only.
     pub domains: Vec<String>,
-    /// Limits and time-outs.
+    /// Limits and timeouts.
     pub limits: Limits,
 }
 
-/// Limits and time-outs of the HTTP front.
+/// Limits and timeouts of the HTTP front.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once. Where all are taken, an idle one makes room for the next; where none is idle, it is
-    /// answered 503 and closed.
+    /// Maximum number of connections. When all are in use, an idle one is closed to make room for the next; if none is
+    /// idle, the next gets a 503 and is closed.
     pub connections: usize,
-    /// Connections, and so requests in flight, of one address (of IPv6: one network of 64 bits); more are answered
-    /// 503 and closed.
+    /// Maximum number of connections, and so of requests in flight, of one address (for IPv6: one network of 64 bits);
+    /// more get a 503 and are closed.
     pub connections_per_address: usize,
-    /// Requests in flight of one access key; more are answered 503 SlowDown.
+    /// Maximum number of requests in flight of one access key; more get 503 SlowDown.
     pub requests_per_key: usize,
-    /// Bytes of one request's head (request line and headers).
+    /// Maximum number of bytes in one request's head (request line and headers).
     pub header_bytes: usize,
-    /// Headers of one request.
+    /// Maximum number of headers in one request.
     pub header_count: usize,
-    /// A request's head must arrive within this time; also how long an idle connection is kept.
+    /// Timeout for the arrival of a request's head; also how long an idle connection is kept.
     pub header_timeout: Duration,
-    /// A TLS handshake must end within this time.
+    /// Timeout for a TLS handshake.
     pub handshake_timeout: Duration,
-    /// Bytes a second that a peer must move while it is waited for: a sender of its body, a receiver of its answer.
+    /// Minimum rate in bytes per second at which a peer must move data while it is waited for: as sender of its body,
+    /// or as receiver of its response.
     pub min_rate: u64,
-    /// Over how much of such waiting the rate is measured.
+    /// Amount of such waiting time over which the rate is measured.
     pub rate_window: Duration,
-    /// And while memory is short; at most `rate_window`.
+    /// As `rate_window`, while memory is short; at most `rate_window`.
     pub pressed_window: Duration,
-    /// Bytes of answers that the system may hold for receivers that do not take them; beyond it memory is short.
+    /// Bytes of responses that the system may hold for receivers that do not take them; beyond
+    /// this, memory counts as short.
     pub unsent_bytes: u64,
-    /// Bytes of a request body that is a document (XML, or the JSON of a batch read).
+    /// Maximum number of bytes in a request body that is a document (XML, or the JSON of a batch read).
     pub xml_bytes: usize,
-    /// Bytes of all such documents and fields of forms held in memory at once; more are answered 503.
+    /// Maximum number of bytes of all such documents and fields of forms in memory; more get a 503.
     pub buffered_bytes: usize,
-    /// Requests in flight may go on for this long after a shutdown began.
+    /// Time that requests in flight get to finish after a shutdown began.
     pub drain: Duration,
 }
 

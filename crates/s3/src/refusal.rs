@@ -1,20 +1,20 @@
-//! Refusals: what the gateway answers before or instead of an S3 operation, with S3's own codes.
+//! Refusals: the gateway's responses before or instead of an S3 operation, with S3's own codes.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use s3s::{Body, S3Error, S3ErrorCode};
 
 /// S3's code for “too many requests at once”.
 pub(crate) const SLOW_DOWN: &str = "SlowDown";
-/// After how many seconds who was told to slow down may ask again.
+/// Seconds after which a client that got SlowDown may retry.
 pub(crate) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// A refused request: an S3 error code and a sentence for a person.
+/// A refused request: an S3 error code and a human-readable message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub code: &'static str,
     pub status: StatusCode,
     pub message: String,
-    /// The region that the signature should name; SDKs read it and sign again.
+    /// Region that the signature should name; SDKs read it and sign again.
     pub region: Option<String>,
 }
 
@@ -23,27 +23,27 @@ impl Refusal {
         Self { code, status, message: message.into(), region: None }
     }
 
-    /// 400.
+    /// Creates a refusal with status 400.
     pub fn bad(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// 403.
+    /// Creates a refusal with status 403.
     pub fn denied(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, code, message)
     }
 
-    /// The anonymous request's answer.
+    /// Creates the refusal of an anonymous request.
     pub fn anonymous() -> Self {
         Self::denied("AccessDenied", "Anonymous requests are not allowed. Sign the request.")
     }
 
-    /// 503.
+    /// Creates a refusal with status 503.
     pub fn slow_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN, "Please reduce your request rate.")
     }
 
-    /// As s3s wants it.
+    /// Converts the refusal to an error of s3s.
     pub fn into_s3_error(self) -> S3Error {
         let code = S3ErrorCode::from_bytes(self.code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
         let headers = self.headers();
@@ -55,7 +55,7 @@ impl Refusal {
         error
     }
 
-    /// What the answer says besides.
+    /// Returns the headers of the response.
     fn headers(&self) -> HeaderMap {
         match self.code {
             SLOW_DOWN => HeaderMap::from_iter([(header::RETRY_AFTER, RETRY_AFTER)]),
@@ -63,7 +63,7 @@ impl Refusal {
         }
     }
 
-    /// The answer, with S3's XML. `resource` is the request's path.
+    /// Converts the refusal to a response, with S3's XML. `resource` is the request's path.
     pub fn into_response(self, request_id: &str, resource: &str) -> Response<Body> {
         let mut xml = String::with_capacity(256);
         xml.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");

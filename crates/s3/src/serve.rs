@@ -1,9 +1,9 @@
-//! Listeners and connections: what a stranger may occupy, and for how long.
+//! Listeners and connections: what an unknown peer may occupy, and for how long.
 //!
-//! Connections are bounded in number, in all and of one address; each in the time for a handshake, for a request's
-//! head and between requests, and in the size of a head. How fast a peer must send its body and take its answer,
-//! and which connections go first, is [`crate::peers`]'s. A shutdown stops accepting, lets requests in flight finish,
-//! and breaks off what is left after the drain time.
+//! Connections are bounded in number, in total and for each address. Each is also bounded in the time for a handshake,
+//! for a request's head and between requests, and in the size of a head. [`crate::peers`] decides how fast a peer must
+//! send its body and take its response, and which connections are closed first. A shutdown stops accepting, lets
+//! requests in flight finish, and breaks off the rest after the drain time.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,15 +28,15 @@ use crate::peers::{Admitted, Peer};
 use crate::tls::Certificates;
 use crate::wire::{Socket, Wire};
 
-/// How long to wait before accepting again when the system has no descriptors left.
+/// Pause before the next accept when the system has run out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// For how long a peer has done nothing when the memory that is held for it is taken back, also where nobody waits.
+/// Idle time of a peer after which memory held for it is released, even if no request waits for memory.
 const IDLE: Duration = Duration::from_secs(5);
-/// What a connection above the limit is told.
+/// Response to a connection above the limit.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
 
-/// How far a shutdown has come.
+/// Progress of a shutdown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -44,22 +44,23 @@ enum Phase {
     Over,
 }
 
-/// What every connection is given.
+/// What every connection gets.
 #[derive(Clone)]
 struct Connections {
     gateway: Gateway,
     tls: Option<Certificates>,
     phase: watch::Receiver<Phase>,
-    /// Dropped with the connection, so that the listener sees when all have ended.
+    /// Dropped with the connection, so that the listener knows when all have ended.
     alive: mpsc::Sender<()>,
 }
 
-/// Serves a listener until `shutdown` completes, then finishes the requests in flight (at most
+/// Serves a listener until `shutdown` completes, then finishes the requests in flight (for at most
 /// `Limits::drain`) and returns.
 ///
 /// # Errors
-/// When the listener fails for good. Errors of single connections are not the listener's.
-// Boxed, so that the HTTP server is compiled here, once and as fast code, and not again by whoever awaits it.
+/// When the listener fails permanently. Errors of single connections are not the listener's.
+// Boxed, so that the HTTP server is compiled once, here, with full optimisation, and not again
+// in every crate that awaits it.
 pub fn serve(
     gateway: Gateway,
     listener: TcpListener,
@@ -152,7 +153,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Says why, as far as the socket takes it at once, and closes.
+/// Sends the reason, as far as the socket takes it at once, and closes the connection.
 fn refuse(stream: TcpStream) {
     let mut stream = stream;
     let write = pin!(stream.write_all(TOO_MANY));
@@ -200,13 +201,13 @@ impl Connections {
             async move { Ok::<_, Infallible>(gateway.handle(request, remote, &peer).await) }
         });
         let connection = http1::Builder::new()
-            // Without a timer hyper ignores the time-out silently.
+            // Without a timer hyper silently ignores the timeout.
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_timeout)
             .max_buf_size(limits.header_bytes.max(8 << 10))
-            // A client that sends its request and closes its half still gets an answer.
+            // A client that sends its request and closes its half still gets a response.
             .half_close(true)
-            // One more than is allowed, so that the gateway can refuse with S3's words.
+            // One more than is allowed, so that the gateway can refuse with S3's error.
             .max_headers(limits.header_count + 1)
             .serve_connection(io, service);
         let mut connection = pin!(connection);

@@ -1,8 +1,8 @@
-//! Certificates of the TLS listener, and their reload without a restart.
+//! Certificates of the TLS listener, which are reloaded without a restart.
 //!
-//! A directory holds `public.crt` (the chain, the server's own certificate first) and `private.key`, both
-//! PEM, as MinIO's users know them. The files are looked at every [`RELOAD_EVERY`]; when they changed and
-//! are valid together, new handshakes use them; when they are not, the old ones stay and the log says why.
+//! A directory holds `public.crt` (the chain, the server's own certificate first) and `private.key`, both PEM, in the
+//! layout that MinIO uses. The files are checked every [`RELOAD_EVERY`]. If they have changed and are valid together,
+//! new handshakes use them; if they are not valid, the old ones stay in use and a warning is logged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use striate_runtime::Runtime;
 
-/// How often the files are looked at.
+/// Interval between checks of the files.
 pub const RELOAD_EVERY: Duration = Duration::from_secs(10);
 
 /// Why certificates cannot be used.
@@ -48,20 +48,20 @@ struct Loaded {
 }
 
 impl Certificates {
-    /// Loads a directory.
+    /// Loads the certificates of a directory.
     ///
     /// # Errors
-    /// When a file is missing, not PEM, or the key does not belong to the certificate.
+    /// When a file is missing or not PEM, or the key does not belong to the certificate.
     pub fn load(directory: &Path) -> Result<Self, CertificateError> {
         let current = RwLock::new(Loaded::read(directory)?);
         let shared = Shared { directory: directory.to_owned(), current, config: Default::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Looks at the files once. `true`: they changed and are in use now.
+    /// Checks the files once. Returns whether they have changed and are now in use.
     ///
     /// # Errors
-    /// As [`Certificates::load`]; the certificates in use stay.
+    /// As [`Certificates::load`]; the old certificates stay in use.
     pub fn reload(&self) -> Result<bool, CertificateError> {
         let read = Loaded::read(&self.shared.directory)?;
         let mut current = self.shared.current.write();
@@ -72,7 +72,7 @@ impl Certificates {
         Ok(changed)
     }
 
-    /// Looks at the files for ever. The gateway runs it beside its TLS listener.
+    /// Checks the files until the task is dropped. The gateway runs it beside its TLS listener.
     pub(crate) async fn watch(&self, runtime: &Runtime) {
         loop {
             runtime.sleep(RELOAD_EVERY).await;

@@ -1,4 +1,4 @@
-//! What is known of one request while it runs, for the audit log, the metrics and the answer's headers.
+//! The facts of one request while it runs, for the audit log, the metrics and the response's headers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::audit::AuditEntry;
 use crate::gateway::Hooks;
 use crate::refusal::Refusal;
 
-/// One request's state, shared by the front, the handlers and the bodies of question and answer.
+/// State of one request, shared by the front, the handlers and the bodies of request and response.
 pub(crate) struct Trace {
     runtime: Runtime,
     hooks: Hooks,
     started: Instant,
-    /// Bytes read of the request's body, framing included.
+    /// Bytes read of the request's body, including framing.
     pub bytes_in: AtomicU64,
-    /// Open until the answer has ended; what is done for the request belongs to it.
+    /// Open until the response has ended; work done for the request belongs to it.
     pub span: Span,
     facts: Mutex<Facts>,
 }
@@ -93,7 +93,7 @@ impl Trace {
         self.facts.lock().entry.error = Some(code.to_owned());
     }
 
-    /// Keeps why a body was refused, so that the answer can say it with S3's code.
+    /// Stores why a body was refused, so that the response can use S3's code for it.
     pub fn set_body_refusal(&self, refusal: Refusal) {
         self.facts.lock().body_refusal = Some(refusal);
     }
@@ -102,7 +102,7 @@ impl Trace {
         self.facts.lock().body_refusal.clone()
     }
 
-    /// The answer's head is ready.
+    /// Records that the head of the response is ready.
     pub fn answered(&self, status: http::StatusCode) {
         let elapsed = self.elapsed_us();
         let entry = &mut self.facts.lock().entry;
@@ -111,7 +111,7 @@ impl Trace {
         entry.first_byte_us = elapsed;
     }
 
-    /// The answer has ended, or broke off. Called once.
+    /// Records that the response has ended or broken off. Called once.
     pub fn ended(&self, bytes_out: u64, complete: bool) {
         let duration = self.runtime.now().saturating_duration_since(self.started);
         let entry = &mut self.facts.lock().entry;

@@ -1,14 +1,15 @@
-//! The bytes of one connection: what its peer took of an answer, and how it ends.
+//! The bytes of one connection: what its peer has received of a response, and how the connection ends.
 //!
-//! What was written to a socket is not yet what its peer took: the sweeper asks the sockets that are waited for how many
-//! bytes their peers have not acknowledged. The kernel takes [`UNSENT_BYTES`] of an answer that it has not sent: without a bound
-//! two hundred receivers that stop have it hold a gigabyte, and then it drops packets of everybody. A bound costs answers that are
-//! longer a tenth of their processor time, because the kernel sends more of them from acknowledgements: there is none any more once a
-//! connection was given [`EARNING_BYTES`], which is more than receivers' buffers usually hold. Receivers that the sweeper finds slow get
+//! Bytes written to a socket have not yet reached the peer: for connections whose receiver is waited for, the sweeper
+//! asks the socket how many bytes the peer has not acknowledged. The kernel takes at most [`UNSENT_BYTES`] of a
+//! response that it has not sent. Without a bound, two hundred receivers that stop make it hold a gigabyte, and then it
+//! drops everyone's packets. But for longer responses a bound costs a tenth of their processor time, because the kernel
+//! then sends more of them from acknowledgements. So the bound is removed once a connection was given
+//! [`EARNING_BYTES`], which is more than receivers' buffers usually hold. Receivers that the sweeper finds slow get
 //! [`UNSENT_OF_SLOW`].
 //!
-//! A connection whose last answer was given before the request's body had come *lingers* ([`Lingering`]):
-//! closed at once over bytes that nobody read it would be reset, and the reset can overtake the answer.
+//! A connection whose last response was sent before the request's body had arrived *lingers* ([`Lingering`]): if it
+//! were closed at once with unread bytes, it would be reset, and the reset can overtake the response.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,25 +29,25 @@ use tokio_rustls::server::TlsStream;
 
 use crate::peers::{Peer, SendBuffer};
 
-/// Bytes of an answer that the kernel takes before it has sent them,
+/// Bytes of a response that the kernel takes before it has sent them.
 const UNSENT_BYTES: u32 = 1 << 20;
-/// for a slow receiver,
+/// As `UNSENT_BYTES`, for a slow receiver.
 const UNSENT_OF_SLOW: u32 = 128 << 10;
-/// and for one that was given [`EARNING_BYTES`].
+/// As `UNSENT_BYTES`, for a receiver that was given [`EARNING_BYTES`].
 const UNBOUNDED: u32 = u32::MAX;
 const EARNING_BYTES: u64 = 16 << 20;
-/// How long a connection lingers at most.
+/// Maximum time that a connection lingers.
 const LINGER: Duration = Duration::from_secs(30);
-/// How long a lingering connection's peer may say nothing.
+/// Maximum time that the peer of a lingering connection may stay silent.
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
-/// Bytes that are thrown away at once.
+/// Bytes discarded at a time.
 const LINGER_BUFFER: usize = 16 << 10;
-/// Asks for the bytes that were written and not acknowledged (tcp(7)).
+/// The ioctl for the bytes that were written and not acknowledged (tcp(7)).
 const SIOCOUTQ: Opcode = 0x5411;
 
-/// A connection over TCP.
+/// The stream of a connection over TCP.
 pub(crate) trait Socket: AsyncRead + AsyncWrite {
-    /// What carries it.
+    /// Returns the underlying TCP stream.
     fn tcp(&self) -> &TcpStream;
 }
 
@@ -62,14 +63,14 @@ impl Socket for TlsStream<TcpStream> {
     }
 }
 
-/// What the sweeper knows of a socket, by a descriptor of its own: the connection's is in use.
+/// The sweeper's access to a socket, by a descriptor of its own: the connection's is in use.
 struct Descriptor(OwnedFd);
 
 impl SendBuffer for Descriptor {
     fn unacknowledged(&self) -> u64 {
-        // SAFETY: SIOCOUTQ is a number of the system's, and writes an int.
+        // SAFETY: SIOCOUTQ is one of the system's ioctl numbers, and writes an int.
         let getter = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
-        // SAFETY: as above; the descriptor is open as long as it is borrowed.
+        // SAFETY: as above; the descriptor stays open while it is borrowed.
         let held = unsafe { ioctl(&self.0, getter) };
         held.map_or(0, |held| u64::try_from(held).unwrap_or(0))
     }
@@ -79,40 +80,41 @@ impl SendBuffer for Descriptor {
     }
 }
 
-/// Bounds what the kernel takes of answers before it has sent it.
+/// Bounds the bytes that the kernel takes of responses before it has sent them.
 fn bound_unsent(socket: &impl AsFd, bytes: u32) {
     if let Err(error) = socket2::SockRef::from(socket).set_tcp_notsent_lowat(bytes) {
         tracing::debug!(%error, "TCP_NOTSENT_LOWAT cannot be set");
     }
 }
 
-/// The connection ends with a reset: what the kernel holds for a receiver that takes nothing would stay for minutes after
-/// an orderly end.
+/// Makes the connection end with a reset. After an orderly end, the kernel would keep the bytes for a receiver that
+/// takes nothing for minutes.
 fn reset_at_end(stream: &TcpStream) {
     if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
         tracing::debug!(%error, "SO_LINGER cannot be set");
     }
 }
 
-/// The send buffer of a connection.
+/// Returns the send buffer of a connection.
 fn watch(stream: &TcpStream) -> io::Result<Box<dyn SendBuffer>> {
     Ok(Box::new(Descriptor(stream.as_fd().try_clone_to_owned()?)))
 }
 
-/// A connection that tells its [`Peer`] what it waits for and what moves, and ends with an error when the peer is
-/// given up.
+/// A connection that reports to its [`Peer`] what it waits for and how many bytes move, and that
+/// fails when the peer times out.
 pub(crate) struct Wire<S> {
     inner: TokioIo<S>,
     peer: Arc<Peer>,
     runtime: Runtime,
-    /// The peer has earned it: the kernel takes what its send buffer holds, until the sweeper finds the peer slow.
+    /// Whether the bound is removed: the kernel takes what its send buffer holds, until the
+    /// sweeper finds the peer slow.
     is_unbounded: bool,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<Lingering>,
 }
 
-/// The end of a connection whose peer may still be sending: our half is closed, and what arrives is thrown
-/// away until the peer closes too, says nothing for [`LINGER_SILENCE`], or [`LINGER`] is over.
+/// The end of a connection whose peer may still be sending. Our half is closed, and what arrives is discarded until the
+/// peer closes too, stays silent for [`LINGER_SILENCE`], or [`LINGER`] is over.
 struct Lingering {
     runtime: Runtime,
     over: Timer,
@@ -125,7 +127,7 @@ impl Lingering {
         Self { over: after(LINGER), silence: after(LINGER_SILENCE), runtime: runtime.clone() }
     }
 
-    /// Reads and throws away. An error is an end like any other: the answer was sent.
+    /// Reads and discards. An error is an end like any other: the response was sent.
     fn poll(&mut self, cx: &mut Context<'_>, inner: &mut (impl Read + Unpin)) -> Poll<()> {
         loop {
             let mut space = [MaybeUninit::uninit(); LINGER_BUFFER];
@@ -145,13 +147,13 @@ impl Lingering {
 }
 
 impl<S: Socket> Wire<S> {
-    /// The wire of a connection to `peer`.
+    /// Creates the wire of a connection to `peer`.
     pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
         bound_unsent(stream.tcp(), UNSENT_BYTES);
         Self { inner: TokioIo::new(stream), peer, runtime, is_unbounded: false, lingering: None }
     }
 
-    /// The kernel took bytes of an answer.
+    /// Records that the kernel took bytes of a response.
     fn wrote(&mut self, len: usize) {
         self.peer.wrote(len);
         if !self.is_unbounded && self.peer.has_earned(EARNING_BYTES) {
@@ -160,7 +162,7 @@ impl<S: Socket> Wire<S> {
         }
     }
 
-    /// What was written, or not: an error when the receiver is given up.
+    /// Records the outcome of a write; fails if the receiver has timed out.
     fn judge<R>(
         &mut self,
         cx: &Context<'_>,

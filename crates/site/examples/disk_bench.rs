@@ -1,6 +1,6 @@
 //! Write and read throughput of the chunk store: `disk_bench [DIRECTORY [STORES LEN]]`.
 //!
-//! 16 writers, each waiting for its acknowledgement, on one store and on six, where a stripe is one chunk on each.
+//! 16 writers, each waiting for its acknowledgement, use one store, and then six, where a stripe has one chunk on each.
 //! Reads come from the page cache: `try_read` on one thread, `read` (through the blocking pool) by 16 readers.
 
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ async fn run(
     Ok(())
 }
 
-/// Reads per second of whole chunks: `try_read` on one thread, `read` by 16 tasks.
+/// Returns the reads of whole chunks per second: `try_read` on one thread, `read` by 16 tasks.
 async fn read_rates(runtime: &Runtime, store: &Arc<DiskStore>, stripes: u64, len: usize) -> (f64, f64) {
     let range = move |i: u64| ChunkRange { chunk: chunk(i * 7919 % stripes, 0), offset: 0, len: len as u32 };
     let started = runtime.now();

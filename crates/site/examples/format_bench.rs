@@ -1,8 +1,8 @@
-//! What chunk format 2 costs beside format 1, as ratios of processor time: `format_bench [DIRECTORY]`.
+//! Measures the cost of chunk format 2 relative to format 1, as ratios of processor time: `format_bench [DIRECTORY]`.
 //!
 //! Both sides of a comparison take turns, and the median of the ratios of neighbouring turns is printed, so that a busy
-//! machine disturbs both alike. Above 1 format 2 is the dearer one. At the end it prints what cold small ranges read from the
-//! disk, by the kernel's count.
+//! machine disturbs both alike. Above 1, format 2 costs more. At the end it prints how much cold small ranges read from
+//! the disk, as the kernel counts it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use striate_site::{ChunkStore, DiskStore, DiskStoreOptions, RealFileSystem};
 
 const TURNS: usize = 41;
 const MIB: usize = 1 << 20;
-/// Written by one turn, and read.
+/// Bytes that one turn writes, and reads.
 const BYTES: usize = 32 * MIB;
 
 fn cpu() -> Duration {
@@ -121,7 +121,7 @@ impl Side {
         (cpu() - started).as_secs_f64()
     }
 
-    /// `None` if the page cache did not have it all.
+    /// Reads `count` ranges. Returns `None` if the page cache did not hold all of them.
     fn read(&self, len: usize, count: usize) -> Option<f64> {
         let (started, mut missed) = (cpu(), 0);
         for number in 0..count {
@@ -136,14 +136,14 @@ impl Side {
     }
 }
 
-/// Bytes that this process has had read from a disk.
+/// Returns the number of bytes that this process has read from a disk.
 fn disk_bytes() -> u64 {
     let counts = std::fs::read_to_string("/proc/self/io").expect("Linux");
     let line = counts.lines().find_map(|line| line.strip_prefix("read_bytes: "));
     line.and_then(|bytes| bytes.parse().ok()).expect("a count")
 }
 
-/// Chunks that were written past the page cache are cold.
+/// Measures reads of cold ranges. Chunks that were written past the page cache are cold.
 async fn cold_ranges(runtime: &Runtime, root: &std::path::Path, formats: Formats, len: usize) {
     const RANGES: u64 = 500;
     let mut side = Side::new(runtime, root, formats, 4 * MIB, len);
@@ -187,7 +187,7 @@ async fn main() {
         let (mut writes, mut us) = (Vec::new(), 0.0);
         for _ in 0..turns {
             if len < MIB {
-                // A few are enough.
+                // A few chunks are enough.
                 for side in [&mut old, &mut new] {
                     for number in 0..4 {
                         side.store
@@ -206,7 +206,7 @@ async fn main() {
         if !writes.is_empty() {
             println!("  write {:.3} (format 1: {:.0} us a MiB)", median(writes), us * 1e6 / 32.0);
         }
-        // Into the page cache.
+        // Brings the chunks into the page cache.
         for side in [&old, &new] {
             for number in 0..4 {
                 let range = ChunkRange { chunk: chunk(number), offset: 0, len: len as u32 };

@@ -1,5 +1,5 @@
-//! What the site's own code costs on the way of a read and a write, above the store: one event loop, a store
-//! in memory, chunks of one granule.
+//! Measures the cost of the site's own code in a read and a write, above the store: one event loop, a store in memory,
+//! chunks of one granule.
 //!
 //! `cargo run --release -p striate-site --example local_bench`
 
@@ -23,16 +23,16 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory of its own.
+// SAFETY: every call is passed to the system's allocator unchanged; counting touches no memory of its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same one.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `alloc` above with this layout, that is, from the system's allocator.
+        // SAFETY: `pointer` came from `alloc` above with this layout, and so from the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,9 +1,10 @@
-//! Chunk bytes over loopback: reads of 128 KiB from a site in memory, 32 in flight, by the site protocol.
+//! Chunk bytes over loopback: reads of 128 KiB from a site in memory, 32 in flight, over the site protocol.
 //!
 //! `cargo run --release -p striate-site --example wire_bench [REQUEST_KIB [IN_FLIGHT]]`
 //!
-//! In turns: bare TCP in frames of the same size, the site protocol without TLS, and with it, as processes speak it. The
-//! ratios say what HTTP and checksums cost on this machine, and what TLS, whatever else runs on it.
+//! It takes turns between bare TCP in frames of the same size, the site protocol without TLS, and the site
+//! protocol with TLS, as processes use it. The ratios show what HTTP, checksums and TLS cost on this
+//! machine, whatever else runs on it.
 
 use std::io;
 use std::path::Path;
@@ -120,7 +121,7 @@ async fn site_reads(
     latencies
 }
 
-/// Admits everybody, without TLS.
+/// Admits every peer, without TLS.
 #[derive(Debug)]
 struct Open;
 
@@ -138,7 +139,7 @@ fn trust(runtime: &Runtime, folder: &Path, authority: &Authority, role: Role, na
     Trust::load(runtime, &directory).expect("an identity")
 }
 
-/// Serves the site on a free port, and connects to it.
+/// Serves the site on a free port and connects to it.
 async fn serve(
     runtime: &Runtime,
     site: &Arc<LocalSite>,

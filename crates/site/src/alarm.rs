@@ -1,55 +1,56 @@
-//! Rings when a site's queue is not any more what was told of it.
+//! An alarm that rings when a site's queue no longer matches the last load report.
 //!
-//! Everything that enters or leaves the queue passes here, so an alarm that is not armed costs it one load, and an armed one
-//! a comparison. It rings once and is then silent until it is armed again: a storm of requests wakes its listener no more
+//! Every change of the queue passes through here. An unarmed alarm costs it one load, an armed one a comparison. The
+//! alarm rings once and then stays silent until it is armed again, so a storm of requests wakes the listener no more
 //! often than the listener wants.
 //!
-//! Nothing is missed: who changes the queue changes the counts and then looks whether the alarm is armed; who listens arms it and
-//! then looks at the counts. Both in one order ([`Ordering::SeqCst`]), so one of them sees the other.
+//! No change is missed. A writer changes the counts and then checks whether the alarm is armed; the listener arms it
+//! and then reads the counts. Both use one total order ([`Ordering::SeqCst`]), so at least one of them sees the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use striate_core::LoadReport;
 use tokio::sync::Notify;
 
-/// Bytes by which a queue may differ from what was told of it: what a disk reads in about a millisecond. In the model of load
-/// direction a millisecond of work is what front ends may believe wrongly.
+/// Bytes by which a queue may differ from the last report before a new one is due: what a disk reads in about a
+/// millisecond. In the model of load direction, front ends may be wrong about a millisecond of work.
 pub(crate) const UNTOLD_BYTES: u64 = 256 << 10;
 
-/// What is in a queue.
+/// Length of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLength {
     /// Requests waiting or being served.
     pub requests: u32,
-    /// Bytes that they ask for, or that were read and not yet fetched.
+    /// Bytes that these requests ask for, plus bytes read and not yet fetched.
     pub bytes: u64,
 }
 
 impl QueueLength {
-    /// As a report tells it.
+    /// Returns the length that a report states.
     pub fn told(report: &LoadReport) -> Self {
         Self { requests: report.queue_requests, bytes: report.queue_bytes }
     }
 
-    /// Whether who was told `told` must be told again: of any request more or less, of [`UNTOLD_BYTES`], and that nothing is left.
+    /// Returns whether a watcher that was last sent `told` needs a new report: when the number of requests differs,
+    /// when the bytes differ by [`UNTOLD_BYTES`], or when no bytes are left.
     pub(crate) fn is_news_after(self, told: Self) -> bool {
         let is_other = self.requests != told.requests || self.bytes.abs_diff(told.bytes) >= UNTOLD_BYTES;
         is_other || (self.bytes == 0 && told.bytes > 0)
     }
 }
 
-/// The alarm; see the module.
+/// Wakes one listener when the queue differs from the last report.
 #[derive(Debug, Default)]
 pub struct Alarm {
     is_armed: AtomicBool,
-    /// Written only by who arms it, before it does.
+    /// Written only by the listener, before it arms the alarm.
     told_requests: AtomicU32,
     told_bytes: AtomicU64,
     bell: Notify,
 }
 
 impl Alarm {
-    /// From now on it rings when the queue is news after `told`. The caller looks at the queue itself afterwards.
+    /// Arms the alarm to ring when the queue is news after `told`. The caller must read the counts itself afterwards.
     pub(crate) fn arm(&self, told: QueueLength) {
         self.is_armed.store(false, Ordering::SeqCst);
         self.told_requests.store(told.requests, Ordering::Relaxed);
@@ -57,12 +58,12 @@ impl Alarm {
         self.is_armed.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody listens any more.
+    /// Disarms the alarm: there are no listeners.
     pub fn disarm(&self) {
         self.is_armed.store(false, Ordering::SeqCst);
     }
 
-    /// The queue has changed; `length` tells what is in it now.
+    /// Checks the queue after a change; `length` returns its current length.
     pub fn look(&self, length: impl FnOnce() -> QueueLength) {
         if !self.is_armed.load(Ordering::SeqCst) {
             return;
@@ -76,12 +77,12 @@ impl Alarm {
         }
     }
 
-    /// Wakes who waits, whatever is in the queue.
+    /// Wakes the listener, whatever the queue holds.
     pub fn ring(&self) {
         self.bell.notify_one();
     }
 
-    /// Completes when it rings, or has rung since somebody waited for it.
+    /// Completes when the alarm rings, or at once if it has rung since the last wait.
     pub async fn wait(&self) {
         self.bell.notified().await;
     }

@@ -16,13 +16,13 @@ use striate_runtime::Instant;
 use crate::cache::CacheView;
 use crate::store::{ChunkInfo, StoreStatus};
 
-/// Bytes of a chunk that are read together for the checksums of its products.
+/// Bytes of a chunk that are read at a time to compute the checksums of its products.
 const PRODUCTS_READ: u32 = 1 << 20;
 
-/// Which requests a site serves first. Within one priority, requests are served in their order of arrival.
+/// Which requests a site serves first. Requests of one priority are served in their order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// A user waits for it.
+    /// A user is waiting.
     #[default]
     Foreground,
     /// Repair and heal.
@@ -34,55 +34,56 @@ pub enum Priority {
 /// A read of many chunk ranges in one request: the per-request cost o_j is paid once.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
-    /// What to read. Answered in order of arrival, not in this order.
+    /// Ranges to read. Replies come as ranges are read, not in this order.
     pub ranges: Vec<ChunkRange>,
-    /// Its place in the queue.
+    /// Priority in the site's queue.
     pub priority: Priority,
-    /// The site may drop what it has not begun by then.
+    /// The site may drop items that it has not begun by this time.
     pub deadline: Option<Instant>,
 }
 
-/// The answer for one range of a [`ReadRequest`].
+/// The reply for one range of a [`ReadRequest`].
 #[derive(Clone, Debug)]
 pub struct ReadReply {
-    /// Position of the range in [`ReadRequest::ranges`].
+    /// Index of the range in [`ReadRequest::ranges`].
     pub item: usize,
-    /// Exactly the range's bytes, verified against the granules' checksums; or why not.
+    /// Exactly the bytes of the range, verified against the granules' checksums, or an error.
     pub result: Result<Bytes, SiteError>,
-    /// The site's load when it answered.
+    /// The site's load when it replied.
     pub load: LoadReport,
 }
 
 /// One reply for each range of a request. Dropping the stream cancels what is still queued.
 pub type ReadStream = Pin<Box<dyn Stream<Item = ReadReply> + Send>>;
 
-/// Load reports that a site sends when its queue has changed. Dropping the stream ends them.
+/// Load reports that a site sends when its queue changes. Dropping the stream ends them.
 pub type LoadStream = Pin<Box<dyn Stream<Item = Result<LoadReport, SiteError>> + Send>>;
 
-/// Equal-length slices of a combination, in order; the last may be shorter. Dropping the stream cancels it.
+/// Equal-length slices of a combination, in order; the last may be shorter. Dropping the
+/// stream cancels the combination.
 pub type SliceStream = Pin<Box<dyn Stream<Item = Result<Bytes, SiteError>> + Send>>;
 
-/// A chunk to be stored.
+/// A chunk to store.
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
-    /// Its name. Writing a name again with the same bytes succeeds; with other bytes it is refused.
+    /// Name of the chunk. Writing a name again succeeds with the same bytes and is refused with others.
     pub chunk: ChunkId,
-    /// Its bytes, at least one.
+    /// Bytes of the chunk, at least one.
     pub payload: Bytes,
-    /// CRC-32C of each granule of the payload, when the writer has computed them with the encoding: of
-    /// [`striate_core::GRANULE_LEN`] bytes, or of [`striate_core::SMALL_GRANULE_LEN`] where chunk format 2 is in force.
-    /// A site behind a network verifies them on receipt.
+    /// CRC-32C of each granule of the payload, if the writer computed them while encoding. Granules have
+    /// [`striate_core::GRANULE_LEN`] bytes, or [`striate_core::SMALL_GRANULE_LEN`] where chunk format 2 is in force.
+    /// A remote site verifies them on receipt.
     pub granule_crcs: Option<Arc<[u32]>>,
-    /// Its place in the queue.
+    /// Priority in the site's queue.
     pub priority: Priority,
 }
 
-/// Chunks to be removed.
+/// Chunks to remove.
 #[derive(Clone, Debug)]
 pub struct DeleteRequest {
-    /// Their full names: a delete can only hit the generation it was meant for. Missing ones are no error.
+    /// Full names, so that a delete can only hit the generation it was meant for. Missing chunks are not an error.
     pub chunks: Vec<ChunkId>,
-    /// The epoch of the executor's lease; refused when the site has seen a higher one, unless it is
+    /// Epoch of the executor's lease. The site refuses the delete if it has seen a higher one, unless this is
     /// [`FencingEpoch::NONE`].
     pub epoch: FencingEpoch,
 }
@@ -90,71 +91,71 @@ pub struct DeleteRequest {
 /// `Σ coefficient · local range + Σ upstream`, slice by slice (design.md §4.2).
 #[derive(Clone, Debug)]
 pub struct CombineRequest {
-    /// First byte of the chunks that takes part.
+    /// First byte of the range of the chunks.
     pub offset: u32,
     /// Number of bytes of the result.
     pub len: u32,
-    /// Length in bytes of the slices that are computed and sent on; nothing larger is buffered.
+    /// Length in bytes of the slices that are computed and sent; no node buffers anything larger.
     pub slice_len: u32,
-    /// The site's own chunks.
+    /// Chunks of the site itself.
     pub local: Vec<LocalTerm>,
-    /// Other sites' combinations, added as they stream in.
+    /// Combinations of other sites, added as they stream in.
     pub upstream: Vec<CombineSource>,
-    /// Its place in the queues.
+    /// Priority in the sites' queues.
     pub priority: Priority,
 }
 
-/// A chunk of the site's own in a sum.
+/// A term of a sum that is a chunk of the site itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTerm {
-    /// Its coefficient over GF(2⁸).
+    /// Coefficient over GF(2⁸).
     pub by: u8,
     /// The chunk.
     pub chunk: ChunkId,
-    /// Its length in bytes: behind its end it counts as zeros.
+    /// Length of the chunk in bytes. Beyond its end it counts as zeros.
     pub len: u32,
 }
 
 /// One inner node of a combine tree.
 #[derive(Clone, Debug)]
 pub struct CombineSource {
-    /// The site that evaluates it.
+    /// The site that evaluates the node.
     pub site: SiteId,
-    /// What it evaluates, with the same offset, length and slice length.
+    /// The combination it evaluates, with the same offset, length and slice length as its parent.
     pub request: CombineRequest,
 }
 
-/// A chunk that a site makes out of chunks that it and other sites have, and stores: its bytes then travel straight to
-/// where they belong, and not through whoever repairs or moves.
+/// A chunk that a site makes from its own chunks and those of other sites, and stores. The bytes travel straight to
+/// where they belong, not through the process that repairs or moves.
 #[derive(Clone, Debug)]
 pub struct AssembleRequest {
     /// The name of the new chunk.
     pub chunk: ChunkId,
-    /// The CRC-32C that it must have; nothing else is stored.
+    /// The CRC-32C that the result must have; otherwise it is not stored.
     pub crc32c: u32,
-    /// What it is: a combination from its first byte on, as long as the chunk.
+    /// The combination, which starts at the first byte and is as long as the chunk.
     pub combination: CombineRequest,
-    /// Where it is more than that, or something else: in the order of their ranges, which do not overlap. So a changed chunk is made
-    /// of the old one, and what is sent is what has changed.
+    /// Ranges in which the chunk differs from the combination, in ascending order and without overlap. They let a site
+    /// make a changed chunk from the old one, so that only the changes are sent.
     pub windows: Vec<Window>,
 }
 
-/// A range of a chunk that is made, in which it is not the combination alone.
+/// A range of an assembled chunk in which it is not just the combination.
 #[derive(Clone, Debug)]
 pub enum Window {
-    /// The combination of these bytes, with offset and length of the range, is added.
+    /// Adds another combination, which states the offset and length of the range.
     Sum(CombineRequest),
-    /// These bytes take the place of the combination's.
+    /// Replaces the bytes of the combination.
     Bytes {
-        /// Of the first one in the chunk.
+        /// First byte of the range in the chunk.
         offset: u32,
-        /// As many as the range has, at least one.
+        /// The bytes, at least one.
         bytes: Bytes,
     },
 }
 
 impl Window {
-    /// Its range in the chunk: offset and length in bytes.
+    /// Returns the range in the chunk: offset and length in bytes.
     pub fn place(&self) -> (u32, u32) {
         match self {
             Self::Sum(CombineRequest { offset, len, .. }) => (*offset, *len),
@@ -163,114 +164,114 @@ impl Window {
     }
 }
 
-/// What a gateway tells the home of a cached block, and asks it. The *home* is the site of its first split; see
-/// [`striate_core::cached`] for names.
+/// A gateway's notice to the home of a cached block, which is also a query. The *home* is the site of the block's first
+/// split; see [`striate_core::cached`] for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tend {
-    /// The block.
+    /// Name of the block.
     pub name: StripeId,
-    /// Bytes of a split.
+    /// Length of a split in bytes.
     pub split_len: u32,
-    /// Reads of it since the gateway told last.
+    /// Reads of the block since the gateway's last notice.
     pub reads: u32,
-    /// What has become of it.
+    /// The event that the gateway reports.
     pub matter: TendMatter,
-    /// The grant that ends when it was filled or given up; 0: none.
+    /// The grant that ends when the block was filled or given up; 0 if there is none.
     pub grant: u64,
 }
 
-/// What a gateway says of a cached block.
+/// An event that a gateway reports about a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TendMatter {
-    /// It wants to read it, or to fill it if it is not there.
+    /// The gateway wants to read the block, or to fill it if it is not cached.
     Look,
-    /// It has filled it, with so many parities.
+    /// The gateway has filled the block.
     Filled {
-        /// Parities that were written.
+        /// Number of parities written.
         parities: u8,
     },
-    /// It does not fill it after all.
+    /// The gateway gave up filling the block.
     GaveUp,
-    /// It has missed splits of it.
+    /// The gateway found splits of the block missing.
     Lost,
 }
 
-/// What the home of a cached block answers.
+/// The reply of a cached block's home to a `Tend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tended {
-    /// Where the block stands.
+    /// State of the block.
     pub standing: Standing,
-    /// How many parities it should have, by its popularity.
+    /// Number of parities that the block should have for its popularity.
     pub wanted_parities: u8,
-    /// Of a block that who asks is to fill: the number of this grant, which only its holder knows. Else 0.
+    /// If the caller is to fill the block, the number of its grant, which only the holder knows; otherwise 0.
     pub grant: u64,
 }
 
-/// Where a cached block stands.
+/// State of a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is there, with so many parities.
+    /// The block is cached.
     Filled {
-        /// Parities that it has, as far as the home was told.
+        /// Number of its parities, as far as the home was notified.
         parities: u8,
     },
-    /// It is not; who asks is to fill it.
+    /// The block is not cached, and the caller is to fill it.
     Granted,
-    /// Somebody else is filling it.
+    /// Another gateway is filling the block.
     Filling,
 }
 
-/// What knows of cached blocks whose home a site is.
+/// Keeps track of the cached blocks whose home a site is.
 pub trait BlockKeeper: Send + Sync + Debug {
-    /// What the site's cache holds, and what became of chunks.
+    /// Returns what the site's cache holds, and its counters.
     fn view(&self) -> CacheView;
 
-    /// Which of these chunks the site has. Nothing is read, and nothing counts as read.
+    /// Returns which of these chunks the site has. Reads no chunk, and does not count as a read.
     fn has(&self, chunks: &[ChunkId]) -> Vec<bool>;
 
-    /// Takes note of what a gateway tells, and answers it, block by block.
+    /// Records what a gateway reports, and returns a reply for each block.
     fn tend(&self, blocks: &[Tend], now: Instant) -> Vec<Tended>;
 }
 
 /// One page of a site's chunks.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkPage {
-    /// In ascending order of [`ChunkId`].
+    /// Chunks in ascending order of [`ChunkId`].
     pub chunks: Vec<ChunkInfo>,
-    /// Where the next page starts; `None` when this was the last.
+    /// First chunk of the next page; `None` after the last page.
     pub next: Option<ChunkId>,
 }
 
-/// What a site says of itself.
+/// Status of a site.
 #[derive(Clone, Debug)]
 pub struct SiteStatus {
-    /// Its number.
+    /// Number of the site.
     pub site: SiteId,
-    /// Its cluster.
+    /// Cluster of the site.
     pub cluster: ClusterId,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: RackId,
-    /// Its store.
+    /// State of its store.
     pub store: StoreStatus,
-    /// Its load.
+    /// Current load.
     pub load: LoadReport,
-    /// Bytes that reads take from its store in a second; of late, in the mean. `None` if it does not tell.
+    /// Current rate at which reads take bytes from the store, as a fading mean. `None` if the site does not report it.
     pub read_bytes_per_s: Option<u64>,
-    /// The newest formats that its program reads.
+    /// The newest formats that the site's program reads.
     pub reads: Formats,
-    /// Its program's version; empty if it does not tell.
+    /// Version of the site's program; empty if it does not report one.
     pub program: String,
-    /// What it caches, if it is a site of the memory tier.
+    /// State of the cache, if this is a memory site.
     pub cache: Option<CacheView>,
 }
 
-/// Why a site did not do what it was asked.
+/// Why a site did not serve a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SiteError {
-    /// It has no such chunk.
+    /// The site has no such chunk.
     #[error("the site has no chunk {0}")]
     Missing(ChunkId),
-    /// The chunk's bytes or header do not match their checksum. Never served; to be repaired.
+    /// The chunk's bytes or header do not match their checksum. They are never served; the chunk needs repair.
     #[error("chunk {chunk} is damaged: {reason}")]
     Corrupt {
         /// The chunk.
@@ -278,16 +279,16 @@ pub enum SiteError {
         /// What did not match.
         reason: String,
     },
-    /// The request itself is wrong (a range past the end, another content under an existing name, …).
+    /// The request itself is wrong (a range past the end, different bytes under an existing name, …).
     #[error("bad request: {0}")]
     BadRequest(String),
     /// The disk is full up to its reserve.
     #[error("the site's disk is full")]
     NoSpace,
-    /// The queue is full; worth a retry elsewhere.
+    /// The queue is full; a retry at another site may succeed.
     #[error("the site's queue is full")]
     Busy,
-    /// The deadline passed before the site came to it.
+    /// The deadline passed before the site served the request.
     #[error("the deadline passed")]
     Deadline,
     /// A newer executor has taken over.
@@ -298,7 +299,7 @@ pub enum SiteError {
         /// The highest epoch that the site has seen.
         seen: FencingEpoch,
     },
-    /// The disk failed, vanished or was swapped: the site takes no more writes (and perhaps no reads).
+    /// The disk failed, vanished, was swapped or hangs: the site takes no writes, and perhaps serves no reads.
     #[error("the site's disk is suspect: {0}")]
     Suspect(String),
     /// The site cannot be reached.
@@ -306,22 +307,22 @@ pub enum SiteError {
     Unavailable(String),
 }
 
-/// A storage site. Implementations: in this process, and over TCP.
+/// A storage site, in this process or over the network.
 #[async_trait]
 pub trait Site: Send + Sync + Debug {
-    /// Its number.
+    /// Returns the number of the site.
     fn id(&self) -> SiteId;
 
-    /// Its failure domain.
+    /// Returns the failure domain of the site.
     fn rack(&self) -> RackId;
 
-    /// The load it reported last, without asking it.
+    /// Returns the load that the site reported last, without asking it.
     fn last_load(&self) -> LoadReport;
 
     /// Reads many ranges; see [`ReadStream`].
     fn read(&self, request: ReadRequest) -> ReadStream;
 
-    /// Reads one range, all of its bytes.
+    /// Reads one range completely.
     async fn read_range(&self, range: ChunkRange, priority: Priority) -> Result<Bytes, SiteError> {
         let request = ReadRequest { ranges: vec![range], priority, deadline: None };
         let reply = self.read(request).next().await;
@@ -333,20 +334,20 @@ pub trait Site: Send + Sync + Debug {
         }
     }
 
-    /// Stores a chunk. An answer means durable: an fdatasync that began after the write ended has succeeded.
+    /// Stores a chunk. Returns when it is durable: an fdatasync that began after the write ended has succeeded.
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError>;
 
     /// Removes chunks, durably.
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError>;
 
-    /// At most `limit` chunks from `from` on.
+    /// Returns at most `limit` chunks, starting with `from`.
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError>;
 
     /// Reads the whole chunk from the medium, past the page cache, and verifies it.
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError>;
 
-    /// Which of many chunks it has, chunk by chunk. A site of the memory tier reads nothing for it, and nothing counts as read; one
-    /// that keeps durable chunks verifies each of them.
+    /// Returns for each chunk whether the site has it. A memory site reads no chunk, and does not count this as a read;
+    /// a site of durable chunks verifies each of them.
     async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
         has_by_verifying(self, &chunks).await
     }
@@ -354,45 +355,45 @@ pub trait Site: Send + Sync + Debug {
     /// Evaluates a combine tree whose root is this site.
     fn combine(&self, request: CombineRequest) -> SliceStream;
 
-    /// Makes a chunk at this site and stores it. An answer means what that of [`Site::write`] means.
+    /// Makes a chunk at this site and stores it. It is as durable when this returns as after [`Site::write`].
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError>;
 
-    /// Tells it of cached blocks whose home it is, and asks it, block by block. A site that keeps durable chunks refuses.
+    /// Passes notices on cached blocks to their home, and returns a reply for each. A site of durable chunks refuses.
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
         let _ = blocks;
         Err(SiteError::BadRequest("it is not a memory site".to_owned()))
     }
 
-    /// The checksums of a chunk's products, from which those of sums that it is a term of follow. The chunk is read where it is; who
-    /// reaches it over a network asks the site.
+    /// Returns the checksums of a chunk's products, which determine those of the sums that it is a term of. The chunk
+    /// is read where it lies: a remote site computes the checksums itself.
     async fn products(&self, chunk: ChunkId, len: u32) -> Result<MultipleChecksums, SiteError> {
         products_by_reading(self, chunk, len).await
     }
 
-    /// Its state now.
+    /// Returns the current status.
     async fn status(&self) -> Result<SiteStatus, SiteError>;
 
-    /// Its load, at once and whenever its queue has changed ([`crate::pushes`]). Reports come in their order; one that was not
-    /// taken before the next is left out. Ends with an error, or when the site stops; until then the queue is as the last report
-    /// told it. A site that does not push refuses.
+    /// Streams the site's load: at once, and whenever the queue changes ([`crate::pushes`]). Reports come in order; the
+    /// next one replaces a report that was not yet taken. The stream ends with an error, or when the site stops; until
+    /// then the queue is as the last report describes it. A site that does not push refuses.
     fn watch(&self) -> LoadStream {
         let refused = SiteError::BadRequest("it does not push load reports".to_owned());
         stream::once(async move { Err(refused) }).boxed()
     }
 
-    /// Whether [`Site::last_load`] is the load of this moment, as it is in the site's own process: nobody need watch it.
+    /// Returns whether [`Site::last_load`] is always current, as in the site's own process, so that no watch is needed.
     fn knows_its_load(&self) -> bool {
         false
     }
 }
 
-/// How a site finds the others for the upstream parts of a combination.
+/// Lets a site find the others for the upstream parts of a combination.
 pub trait SiteDirectory: Send + Sync + Debug {
-    /// The site with this number, if it is known.
+    /// Returns the site with this number, if it is known.
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>>;
 }
 
-/// Which of many chunks a site has, one question after the other.
+/// Returns for each chunk whether the site has it, by verifying one after the other.
 pub(crate) async fn has_by_verifying(
     site: &(impl Site + ?Sized),
     chunks: &[ChunkId],
@@ -408,7 +409,7 @@ pub(crate) async fn has_by_verifying(
     Ok(has)
 }
 
-/// The checksums of a chunk's products, computed here.
+/// Computes the checksums of a chunk's products from the bytes that `site` returns.
 pub(crate) async fn products_by_reading(
     site: &(impl Site + ?Sized),
     chunk: ChunkId,

@@ -4,15 +4,15 @@
 //! degraded reads (ECWide §4.1): each inner node of the tree adds its own chunks to what its children stream
 //! in, and streams the sum on. Sums over GF(2⁸) may be grouped in any way, so any tree gives the same bytes.
 //!
-//! A node holds at most [`LOCAL_SLICES_AHEAD`] computed local slices and one slice of each child; the reads
-//! of the next local slices are under way while the children's slices arrive. Dropping the stream drops the
-//! children's streams, which cancels the whole tree.
+//! A node holds at most [`LOCAL_SLICES_AHEAD`] computed local slices and one slice of each child; it reads the
+//! next local slices while the children's slices arrive. Dropping the stream drops the children's streams,
+//! which cancels the whole tree.
 //!
-//! A chunk that is *assembled* is the sum of a tree, and more in *windows*: ranges to which the sum of another tree is added, or whose
-//! bytes came with the request. A window's tree is evaluated when the chunk's own slices have come to its range.
+//! An *assembled* chunk is the sum of a tree, modified in *windows*: ranges to which the sum of another tree is added,
+//! or whose bytes came with the request. A window's tree is evaluated when the chunk's own slices reach its range.
 //!
-//! Errors: a missing or damaged chunk is named as it is. Errors of a site (unreachable, full queue) are prefixed with
-//! its number. The stream ends with the first error.
+//! Errors: a missing or damaged chunk is reported unchanged. Site errors (unreachable, full queue) are prefixed with
+//! the site's number. The stream ends with the first error.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,13 +31,13 @@ use crate::api::{
 };
 use crate::protocol::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 
-/// Local slices that are read and summed ahead of the one that is being sent.
+/// Number of local slices that are read and summed ahead of the one being sent.
 pub(crate) const LOCAL_SLICES_AHEAD: usize = 2;
-/// Longest slice, in bytes.
+/// Maximum length of a slice in bytes.
 pub(crate) const MAX_SLICE_LEN: u32 = 4 << 20;
-/// Most chunks and inner nodes of one tree.
+/// Maximum number of chunks and inner nodes in one tree.
 pub(crate) const MAX_TREE_SIZE: usize = 1024;
-/// Most windows of one chunk.
+/// Maximum number of windows in one chunk.
 pub(crate) const MAX_WINDOWS: usize = 1024;
 
 /// Checks the limits above and that all nodes agree on offset, length and slice length.
@@ -96,17 +96,17 @@ pub fn evaluate(
     }
 }
 
-/// Where a sum goes, slice after slice.
+/// Receives a sum slice by slice.
 #[async_trait]
 pub(crate) trait Sink: Send {
-    /// The next slice.
+    /// Appends the next slice.
     fn append(&mut self, slice: &[u8]);
 
-    /// Stores the sum, which is what it should be.
+    /// Stores the sum, whose checksum was verified.
     async fn store(self: Box<Self>) -> Result<LoadReport, SiteError>;
 }
 
-/// The sum as a whole, which is then written.
+/// Gathers the whole sum in memory and then writes it.
 struct Whole {
     site: Arc<dyn Site>,
     chunk: ChunkId,
@@ -126,11 +126,11 @@ impl Sink for Whole {
     }
 }
 
-/// Evaluates the tree whose root is `site` and stores the sum there, if it is what it should be.
+/// Evaluates the tree whose root is `site`, and stores the sum there if it has the expected checksum.
 ///
 /// # Errors
-/// What the tree meets; [`SiteError::BadRequest`] when the sum has another checksum or a length that no chunk has; and
-/// what [`Site::write`] answers.
+/// The errors of the tree and of [`Site::write`]; [`SiteError::BadRequest`] when the sum has another checksum or a
+/// length that no chunk has.
 pub async fn assemble(
     site: Arc<dyn Site>,
     directory: Option<Arc<dyn SiteDirectory>>,
@@ -143,7 +143,7 @@ pub async fn assemble(
     assemble_into(site, directory, request, Box::new(sink)).await
 }
 
-/// What a request for a chunk must be.
+/// Checks a request for an assembled chunk.
 pub(crate) fn check_assembled(request: &AssembleRequest) -> Result<(), SiteError> {
     let CombineRequest { offset, len, .. } = request.combination;
     if offset != 0 || len > MAX_CHUNK_LEN {
@@ -165,7 +165,7 @@ pub(crate) fn check_assembled(request: &AssembleRequest) -> Result<(), SiteError
     Ok(())
 }
 
-/// As [`assemble`], with a sink for the sum of a request that was checked.
+/// As [`assemble`], for a request that was checked, into `sink`.
 pub(crate) async fn assemble_into(
     site: Arc<dyn Site>,
     directory: Option<Arc<dyn SiteDirectory>>,
@@ -191,18 +191,18 @@ pub(crate) async fn assemble_into(
     sink.store().await
 }
 
-/// A window whose bytes are taken in their order.
+/// A window whose bytes are taken in order.
 struct OpenWindow {
-    /// What is left of its range.
+    /// The part of its range that was not taken yet.
     left: Range<u32>,
     is_added: bool,
     pieces: SliceStream,
-    /// Of a piece, what was not taken yet.
+    /// The part of the last piece that was not taken yet.
     rest: Bytes,
 }
 
 impl OpenWindow {
-    /// Nothing is asked for before the first byte is taken.
+    /// Opens a window. It requests nothing before the first byte is taken.
     fn new(window: Window, site: &Arc<dyn Site>, directory: Option<&Arc<dyn SiteDirectory>>) -> Self {
         let (offset, len) = window.place();
         let left = offset..offset + len;
@@ -218,7 +218,7 @@ impl OpenWindow {
         }
     }
 
-    /// Its next bytes, `most` or fewer.
+    /// Returns its next bytes, at most `most`.
     async fn take(&mut self, most: usize) -> Result<Bytes, SiteError> {
         while self.rest.is_empty() {
             let piece = self.pieces.next().await;
@@ -230,7 +230,7 @@ impl OpenWindow {
     }
 }
 
-/// A slice of a chunk that begins at `at`, with what the windows make of it. Those that end in it are taken out.
+/// Applies the windows to the slice of a chunk that begins at `at`, and removes those that end in it.
 async fn apply(windows: &mut VecDeque<OpenWindow>, at: u32, slice: Bytes) -> Result<Bytes, SiteError> {
     let end = at + slice.len() as u32;
     if windows.front().is_none_or(|window| window.left.start >= end) {
@@ -252,7 +252,7 @@ async fn apply(windows: &mut VecDeque<OpenWindow>, at: u32, slice: Bytes) -> Res
     Ok(made.freeze())
 }
 
-/// Bytes of chunks and sums that the busiest site of a request is sent or reads.
+/// Returns the number of bytes of chunks and sums that the busiest site of a request reads or receives, at most.
 pub(crate) fn most_bytes(request: &AssembleRequest) -> u64 {
     let of = |request: &CombineRequest| most_terms(request) as u64 * u64::from(request.len);
     let windows = request.windows.iter().map(|window| match window {
@@ -262,7 +262,7 @@ pub(crate) fn most_bytes(request: &AssembleRequest) -> u64 {
     of(&request.combination) + windows.sum::<u64>()
 }
 
-/// The most sums and chunks that one site of a tree is sent or reads.
+/// Returns the largest number of sums and chunks that one site of a tree reads or receives.
 fn most_terms(request: &CombineRequest) -> usize {
     let own = request.local.len() + request.upstream.len();
     request.upstream.iter().map(|from| most_terms(&from.request)).fold(own, usize::max)
@@ -314,9 +314,9 @@ impl Iterator for Slices {
     }
 }
 
-/// An inner node at work.
+/// The state of an inner node.
 struct Node {
-    /// The slices that are still to be sent.
+    /// The slices still to be sent.
     slices: Slices,
     own: Option<BoxStream<'static, Result<Bytes, SiteError>>>,
     children: Vec<Child>,
@@ -343,7 +343,7 @@ impl Child {
 }
 
 impl Node {
-    /// The next slice of the sum; `None` after the last.
+    /// Returns the next slice of the sum; `None` after the last.
     async fn next_slice(&mut self) -> Option<Result<Bytes, SiteError>> {
         let (_, len) = self.slices.next()?;
         let own = async {
@@ -358,7 +358,7 @@ impl Node {
     }
 }
 
-/// The sum of slices of equal length, in the place of the first when nobody else holds it.
+/// Adds slices of equal length, in the buffer of the first if it is not shared.
 fn add(mut slices: impl Iterator<Item = Result<Bytes, SiteError>>) -> Result<Bytes, SiteError> {
     let first = slices.next().expect("a node has at least one term")?;
     let Some(second) = slices.next() else { return Ok(first) };
@@ -370,7 +370,7 @@ fn add(mut slices: impl Iterator<Item = Result<Bytes, SiteError>>) -> Result<Byt
     Ok(sum.freeze())
 }
 
-/// Σ coefficient · range over the site's own chunks, through its queue. What is shorter is zero from its end on.
+/// Returns Σ coefficient · range over the site's own chunks, read through its queue. A chunk is zero beyond its end.
 async fn sum_local(
     site: Arc<dyn Site>,
     terms: Arc<[LocalTerm]>,
@@ -405,7 +405,7 @@ fn unanswered(chunk: ChunkId) -> SiteError {
     SiteError::Unavailable(format!("no answer for chunk {chunk}"))
 }
 
-/// An upstream site's error, seen from the node below it.
+/// Converts the error of an upstream site for the node below it.
 fn error_from(site: SiteId, error: SiteError) -> SiteError {
     match error {
         named @ (SiteError::Missing(_) | SiteError::Corrupt { .. }) => named,

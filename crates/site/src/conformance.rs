@@ -1,8 +1,7 @@
-//! What every chunk store must do, as a library: run on the store in memory, the one on disk, and any other.
+//! Conformance suite for chunk stores, as a library: it runs on the store in memory, the one on disk, and any other.
 //!
-//! [`run`] checks the rules one by one; [`check_against_model`] runs any sequence of [`Operation`]s, reopening
-//! the store in between, against a map (for property tests, which draw the sequences). Both panic with the rule
-//! that was broken.
+//! [`run`] checks the rules one by one. [`check_against_model`] runs any sequence of [`Operation`]s against a map and
+//! reopens the store in between; property tests draw the sequences. Both panic with the rule that was broken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,34 +15,34 @@ use crate::api::SiteError;
 use crate::granule;
 use crate::store::{ChunkInfo, ChunkStore, Held};
 
-/// A place that holds one store, empty at first.
+/// A place for one store, empty at first.
 #[async_trait]
 pub trait StoreUnderTest: Send {
-    /// Opens the store; if it is open already, closes it first. A durable store then has everything it
-    /// acknowledged.
+    /// Opens the store; if it is already open, closes it first. A durable store must then
+    /// hold everything it acknowledged.
     async fn open(&mut self) -> Arc<dyn ChunkStore>;
 
-    /// Damages a stored chunk's payload on the medium, at its first byte.
+    /// Damages the first byte of a stored chunk's payload on the medium.
     async fn damage(&mut self, chunk: ChunkId);
 }
 
-/// One step of [`check_against_model`]. Chunks are picked from a small set, so that steps meet.
+/// One step of [`check_against_model`]. Chunks come from a small set, so that steps collide.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Writes a chunk of the given length with the content its name determines, or with other bytes.
+    /// Writes a chunk of the given length, with the content its name determines or with other bytes.
     Write {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u8,
         /// Length of the payload in bytes.
         len: u32,
-        /// Writes other bytes than the name determines.
+        /// Whether to write other bytes than the name determines.
         other_bytes: bool,
-        /// Hands over the checksums of granules of this length.
+        /// Passes the checksums of granules of this length in bytes.
         with_crcs: Option<usize>,
     },
-    /// Reads a range, which may pass the end.
+    /// Reads a range, which may extend past the end.
     Read {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u8,
         /// First byte.
         offset: u32,
@@ -52,26 +51,26 @@ pub enum Operation {
     },
     /// Deletes chunks.
     Delete {
-        /// Their numbers.
+        /// Numbers of the chunks.
         chunks: Vec<u8>,
         /// The executor's epoch.
         epoch: u64,
     },
     /// Verifies a chunk.
     Verify {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u8,
     },
-    /// Closes and opens the store.
+    /// Closes and reopens the store.
     Reopen,
 }
 
-/// A chunk's name from three numbers.
+/// Returns a chunk's name from three numbers.
 pub fn chunk_id(stripe: u64, index: u8, generation: u32) -> ChunkId {
     ChunkId { stripe: StripeId::new(7, stripe), index, generation: Generation(generation) }
 }
 
-/// `len` bytes that `seed` determines and that no pattern compresses.
+/// Returns `len` incompressible bytes that `seed` determines.
 pub fn payload(seed: u64, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -89,7 +88,7 @@ fn range(chunk: ChunkId, offset: usize, len: usize) -> ChunkRange {
     ChunkRange { chunk, offset: offset as u32, len: len as u32 }
 }
 
-/// Reads both ways and checks that they agree.
+/// Reads with `read` and `try_read`, and checks that they agree.
 async fn read(store: &dyn ChunkStore, range: ChunkRange) -> Result<Bytes, SiteError> {
     let result = store.read(range).await;
     if let Some(quick) = store.try_read(range) {
@@ -98,7 +97,7 @@ async fn read(store: &dyn ChunkStore, range: ChunkRange) -> Result<Bytes, SiteEr
     result
 }
 
-/// Runs every rule, each on a new store.
+/// Checks every rule, each on a new store.
 pub async fn run<F: FnMut() -> Box<dyn StoreUnderTest>>(mut new: F) {
     ranges_over_granule_borders(&mut *new()).await;
     chunks_in_pieces(&mut *new()).await;
@@ -110,7 +109,7 @@ pub async fn run<F: FnMut() -> Box<dyn StoreUnderTest>>(mut new: F) {
     status_counts(&mut *new()).await;
 }
 
-/// A store that takes chunks in pieces stores the same chunks as if they came whole, and nothing of one that is dropped.
+/// A chunk written in pieces equals the one written whole, and a dropped draft leaves nothing.
 async fn chunks_in_pieces(place: &mut dyn StoreUnderTest) {
     let store = place.open().await;
     for (number, piece_len) in [(1u64, 1usize), (2, 4_000), (3, 4_092), (4, 70_000), (5, 200_000)] {
@@ -295,14 +294,14 @@ async fn status_counts(subject: &mut dyn StoreUnderTest) {
     }
 }
 
-/// The contents a store should have.
+/// The contents that a store should have.
 #[derive(Debug, Default)]
 struct Model {
     chunks: BTreeMap<ChunkId, Bytes>,
     epoch: u64,
 }
 
-/// Runs `operations` on a new store and on a map, and compares every answer, and the whole at the end.
+/// Runs `operations` on a new store and on a map, and compares every result, and all contents at the end.
 pub async fn check_against_model(subject: &mut dyn StoreUnderTest, operations: &[Operation]) {
     let mut store = subject.open().await;
     let mut model = Model::default();

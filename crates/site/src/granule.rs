@@ -1,9 +1,10 @@
-//! Granules of a chunk: their checksums, the ranges that cover them, and the checks every store makes on what it
-//! is handed (design.md §10.12).
+//! Granules of a chunk: their checksums, the ranges that cover them, and the checks that every store makes on its
+//! input (design.md §10.12).
 //!
-//! Checksums that come with a chunk are those of granules of 64 KiB or of 4 KiB: their number tells which. A store that
-//! keeps the others derives them: long granules' from short ones' without another look at the bytes, short ones' from
-//! the bytes, which must then agree with what was told.
+//! The checksums that come with a chunk are those of granules of 64 KiB or of 4 KiB; their number says
+//! which. A store that keeps the other kind derives it. Checksums of long granules are combined from those
+//! of short ones without reading the bytes. Checksums of short granules are computed from the bytes, which
+//! must then agree with the given ones.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,47 +14,47 @@ use striate_core::{ChunkRange, GRANULE_LEN, SMALL_GRANULE_LEN};
 
 use crate::api::SiteError;
 
-/// The longest payload a store accepts, in bytes. A record's length field is trusted only below it, so that a
+/// The longest payload a store accepts, in bytes. A record's length field is trusted only up to this value, so that a
 /// damaged header cannot ask for gigabytes.
 pub(crate) const MAX_CHUNK_LEN: usize = 256 * 1024 * 1024;
 
-/// Short granules in a long one.
+/// Number of short granules in a long one.
 const SHORT_IN_LONG: usize = GRANULE_LEN / SMALL_GRANULE_LEN;
 
-/// Number of granules of `granule_len` bytes of a chunk of `len` bytes.
+/// Returns the number of granules of `granule_len` bytes in a chunk of `len` bytes.
 pub(crate) fn granule_count(len: u32, granule_len: usize) -> usize {
     (len as usize).div_ceil(granule_len)
 }
 
-/// Length in bytes of granule `granule` of a chunk of `len` bytes; the last may be shorter than `full`.
+/// Returns the length in bytes of granule `granule` of a chunk of `len` bytes; the last may be shorter than `full`.
 pub fn granule_len(len: u32, granule: usize, full: usize) -> usize {
     (len as usize - granule * full).min(full)
 }
 
-/// The plain CRC-32C of each granule of `granule_len` bytes of `payload`.
+/// Computes the plain CRC-32C of each granule of `granule_len` bytes of `payload`.
 pub fn granule_crcs(payload: &[u8], granule_len: usize) -> Arc<[u32]> {
     payload.chunks(granule_len).map(crc32c).collect()
 }
 
-/// The CRC-32C of a whole payload of `len` bytes, combined from that of its granules of `full` bytes.
+/// Combines the CRC-32C of a whole payload of `len` bytes from those of its granules of `full` bytes.
 pub(crate) fn payload_crc(granules: &[u32], len: u32, full: usize) -> u32 {
     let crcs = granules.iter().enumerate();
     crcs.fold(0, |crc, (i, granule)| crc32c_combine(crc, *granule, granule_len(len, i, full) as u64))
 }
 
-/// The length of the granules of which `count` checksums came with a chunk of `len` bytes; `None` if there is no such
-/// length. A chunk of one short granule has one long one, which is the same.
+/// Returns the granule length for which a chunk of `len` bytes has `count` checksums; `None` if there is no such
+/// length. A chunk of one short granule also has one long one, with the same checksum.
 pub(crate) fn told_granule_len(count: usize, len: u32) -> Option<usize> {
     [GRANULE_LEN, SMALL_GRANULE_LEN].into_iter().find(|full| granule_count(len, *full) == count)
 }
 
-/// The granules of `full` bytes that `range` touches.
+/// Returns the granules of `full` bytes that `range` touches.
 pub(crate) fn covering(range: &ChunkRange, full: usize) -> Range<usize> {
     let end = range.offset as usize + range.len as usize;
     range.offset as usize / full..end.div_ceil(full)
 }
 
-/// The checksums of long granules, combined from those of short ones, of a chunk of `len` bytes.
+/// Combines the checksums of the long granules of a chunk of `len` bytes from those of its short ones.
 pub(crate) fn combine_short(short: &[u32], len: u32) -> Arc<[u32]> {
     let combine = |(long, crcs): (usize, &[u32])| {
         let len = granule_len(len, long, GRANULE_LEN) as u32;
@@ -76,8 +77,8 @@ pub(crate) fn check_len(payload: &[u8]) -> Result<(), SiteError> {
     Ok(())
 }
 
-/// Checks a payload before it is stored, and answers the checksums of its granules of `wanted` bytes, which are long or
-/// short ones. `given` are trusted, if they are those.
+/// Checks a payload before it is stored, and returns the checksums of its granules of `wanted` bytes, long or short.
+/// `given` checksums of that length are trusted.
 pub(crate) fn check_write(
     payload: &[u8],
     given: Option<Arc<[u32]>>,
@@ -100,7 +101,7 @@ pub(crate) fn check_write(
     }
 }
 
-/// The CRC-32C of a payload of `len` bytes, as it follows from the checksums that came with it.
+/// Returns the CRC-32C of a payload of `len` bytes, combined from the checksums that came with it.
 pub(crate) fn told_crc(given: &[u32], len: u32) -> Result<u32, SiteError> {
     Ok(payload_crc(given, len, told_len(given, len)?))
 }
@@ -110,14 +111,14 @@ fn told_len(given: &[u32], len: u32) -> Result<usize, SiteError> {
     told.ok_or_else(|| SiteError::BadRequest(format!("{} granule checksums for {len} bytes", given.len())))
 }
 
-/// The bytes are not those whose checksums came with them.
+/// The error for bytes that do not match the checksums that came with them.
 pub(crate) fn damaged() -> SiteError {
     SiteError::BadRequest(
         "the chunk was damaged on its way: it does not match the checksums that came with it".into(),
     )
 }
 
-/// Refuses a range that passes the end of its chunk of `len` bytes.
+/// Refuses a range that extends past the end of its chunk of `len` bytes.
 pub(crate) fn check_range(range: &ChunkRange, len: u32) -> Result<(), SiteError> {
     if u64::from(range.offset) + u64::from(range.len) > u64::from(len) {
         return Err(SiteError::BadRequest(format!(
@@ -128,7 +129,7 @@ pub(crate) fn check_range(range: &ChunkRange, len: u32) -> Result<(), SiteError>
     Ok(())
 }
 
-/// Verifies what `range` touches of a chunk that is in memory, by the checksums of its long granules.
+/// Verifies the long granules that `range` touches of a chunk in memory.
 pub(crate) fn verify_range(payload: &[u8], granules: &[u32], range: &ChunkRange) -> Result<(), SiteError> {
     let len = payload.len() as u32;
     check_range(range, len)?;
@@ -142,7 +143,7 @@ pub(crate) fn verify_range(payload: &[u8], granules: &[u32], range: &ChunkRange)
     Ok(())
 }
 
-/// The answer to a write of a name that is taken: success for the same bytes, told by length and CRC-32C.
+/// Checks a write to an existing name: it succeeds if length and CRC-32C are the same.
 pub(crate) fn check_rewrite(
     chunk: striate_core::ChunkId,
     existing: (u32, u32),
@@ -173,7 +174,8 @@ mod tests {
             }
             let mut damaged = bytes.to_vec();
             damaged[flipped.index(len)] ^= 4;
-            // Where the numbers of granules agree, the checksums are trusted as they are; readers will see.
+            // Where both granule lengths give the same number, the checksums are trusted as they
+            // are; readers detect the damage.
             let is_seen = check_write(&damaged, Some(long), SMALL_GRANULE_LEN).is_err();
             prop_assert_eq!(is_seen, len > SMALL_GRANULE_LEN);
         }

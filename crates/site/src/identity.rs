@@ -1,4 +1,4 @@
-//! Whose disk is this? The identity file of a directory.
+//! The identity file of a directory: which disk it is on, and which site that is.
 //!
 //! ```text
 //! DIR/.striate/identity.json
@@ -6,9 +6,9 @@
 //!   "rack": "…", "created": <seconds since 1970> }
 //! ```
 //!
-//! Written once when the directory is admitted, atomically (temporary file, sync, rename, sync of the directory).
-//! [`Identity::check`] refuses at a start what would mix data up: a directory of another cluster, a disk that was
-//! swapped, one whose mount is missing, a format of a newer version.
+//! It is written once, when the directory is admitted, atomically (temporary file, sync, rename, sync of the
+//! directory). At start, [`Identity::check`] refuses whatever would mix data up: a directory of another cluster, a
+//! swapped disk, a missing mount, a format of a newer version.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,18 +21,18 @@ use crate::filesystem::{self, FileSystem};
 /// The newest on-disk format that this program reads and writes.
 pub const DISK_FORMAT: u32 = 1;
 
-/// Who a site is.
+/// Identity of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteIdentity {
-    /// Its cluster.
+    /// Cluster of the site.
     pub cluster: ClusterId,
-    /// Its number.
+    /// Number of the site.
     pub site: SiteId,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: RackId,
 }
 
-/// Tells one disk from another for ever: 16 random bytes.
+/// Identifies a disk for its whole life: 16 random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DiskId(pub u128);
@@ -57,22 +57,22 @@ impl TryFrom<String> for DiskId {
 pub struct Identity {
     /// Version of everything below `.striate`.
     pub format: u32,
-    /// The cluster it belongs to.
+    /// The cluster that the disk belongs to.
     pub cluster: ClusterId,
-    /// The site it is.
+    /// The site on the disk.
     pub site: SiteId,
-    /// The disk itself.
+    /// Identifier of the disk itself.
     pub disk: DiskId,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: RackId,
-    /// Seconds since the Unix epoch when it was admitted; for people.
+    /// Seconds since the Unix epoch when the disk was admitted; informational.
     pub created: u64,
 }
 
-/// Why a directory is not what it should be.
+/// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// There is no identity file, and nothing else of Striate's: blank, new, or its disk is not mounted.
+    /// The directory has no identity file and no Striate data: it is blank or new, or its disk is not mounted.
     #[error(
         "{} is blank: it has no .striate/identity.json. If its disk should hold data, check that it is mounted; if it \
          is a new disk, admit it with `striate disk replace {}`", .0.display(), .0.display()
@@ -81,13 +81,13 @@ pub enum IdentityError {
     /// The directory itself is missing.
     #[error("{} does not exist; create it, or mount its disk", .0.display())]
     Missing(PathBuf),
-    /// Chunks or metadata are there, but not the file that says whose.
+    /// The directory holds chunks or metadata, but no identity file.
     #[error(
         "{} holds Striate data but no .striate/identity.json; restore that file, or admit the disk anew with \
          `striate disk replace {}`", .0.display(), .0.display()
     )]
     Lost(PathBuf),
-    /// It cannot be understood.
+    /// The identity file cannot be parsed.
     #[error("{} is damaged ({reason}); restore it, or admit the disk anew with `striate disk replace`", .path.display())]
     Damaged {
         /// The file.
@@ -95,7 +95,7 @@ pub enum IdentityError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It was written by a newer version.
+    /// The identity file was written by a newer version.
     #[error(
         "{} has format version {found}, this program knows up to {DISK_FORMAT}; start the version that wrote it, or a \
          newer one", .path.display()
@@ -103,10 +103,10 @@ pub enum IdentityError {
     NewerFormat {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Format version of the file.
         found: u32,
     },
-    /// It belongs elsewhere.
+    /// The directory belongs to another cluster.
     #[error(
         "{} belongs to cluster {found}, not to {expected}; give this server its own directories, or empty that one if \
          its data is no longer wanted", .directory.display()
@@ -114,12 +114,12 @@ pub enum IdentityError {
     OtherCluster {
         /// The directory.
         directory: PathBuf,
-        /// Its cluster.
+        /// Cluster of the directory.
         found: ClusterId,
-        /// This server's.
+        /// Cluster of this server.
         expected: ClusterId,
     },
-    /// It is another disk of the same cluster than the one that should be there.
+    /// The directory holds the disk of another site of the same cluster.
     #[error(
         "{} holds the disk of site {found}, where that of site {expected} should be; swap the disks back, or give the \
          directories in the order of their disks", .directory.display()
@@ -127,12 +127,12 @@ pub enum IdentityError {
     Swapped {
         /// The directory.
         directory: PathBuf,
-        /// The site found.
+        /// Site found.
         found: SiteId,
-        /// The site expected.
+        /// Site expected.
         expected: SiteId,
     },
-    /// The site is right, the disk is not: a copy, or a disk that was replaced long ago.
+    /// The site is right, but the disk is not: it is a copy, or a disk that was replaced long ago.
     #[error(
         "{} is an old disk of site {site} that has since been replaced; remove it, or admit it anew with `striate disk \
          replace {}`", .directory.display(), .directory.display()
@@ -146,33 +146,33 @@ pub enum IdentityError {
     /// A call to the file system failed.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was to be done.
+        /// Action that failed.
         action: &'static str,
-        /// To what.
+        /// Path that the action was applied to.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Where Striate keeps its files in a directory it was given: `root/.striate`.
+/// Returns the directory of Striate's files: `root/.striate`.
 pub(crate) fn striate_directory(root: &Path) -> PathBuf {
     root.join(".striate")
 }
 
-/// The identity file of a directory.
+/// Returns the path of a directory's identity file.
 pub fn identity_path(root: &Path) -> PathBuf {
     striate_directory(root).join("identity.json")
 }
 
-/// Only the version, which every format has.
+/// Just the version, which every format has.
 #[derive(Deserialize)]
 struct AnyFormat {
     format: u32,
 }
 
 impl Identity {
-    /// Writes it, durably and atomically; makes the directory if it is missing.
+    /// Writes the identity durably and atomically, and creates the directory if it is missing.
     pub fn write(&self, fs: &dyn FileSystem, root: &Path) -> Result<(), IdentityError> {
         let path = identity_path(root);
         let io = |source| IdentityError::Io { action: "write", path: path.clone(), source };
@@ -182,10 +182,10 @@ impl Identity {
         filesystem::write_atomically(fs, &path, &content).map_err(io)
     }
 
-    /// Reads it.
+    /// Reads the identity.
     ///
     /// # Errors
-    /// [`IdentityError::Missing`], [`IdentityError::Blank`] or [`IdentityError::Lost`] if there is none.
+    /// [`IdentityError::Missing`], [`IdentityError::Blank`] or [`IdentityError::Lost`] if there is no identity file.
     pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Self, IdentityError> {
         let path = identity_path(root);
         let content = match filesystem::read_whole(fs, &path) {
@@ -216,7 +216,7 @@ impl Identity {
         }
     }
 
-    /// Checks that a directory's disk is the one expected there. `disk` is `None` where it is not known.
+    /// Checks that a directory's disk is the expected one. `disk` is `None` where it is not known.
     pub fn check(
         &self,
         root: &Path,

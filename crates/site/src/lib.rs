@@ -1,11 +1,11 @@
-//! The storage service of EC-Store's Figure 3: one site keeps chunks and knows nothing of objects.
+//! The storage service of EC-Store's Figure 3: one site stores chunks and knows nothing of objects.
 //!
-//! Two seams. [`Site`] is what a client sees, the same for a site in this process and one behind a network.
-//! [`ChunkStore`] is what a site stands on: a directory of segments, or memory that evicts. Between them: a bounded queue
-//! with priorities and cancellation, the load report that rides on every reply and is pushed when the queue changes, and the combine primitive
-//! (design.md §4.2).
+//! It has two interfaces. [`Site`] is what a client uses, in this process or over a network. [`ChunkStore`] is what a
+//! site stores chunks in: a directory of segments, or memory that evicts. Between them are a bounded queue with
+//! priorities and cancellation, the load report that comes with every reply and is pushed when the queue changes, and
+//! the combine primitive (design.md §4.2).
 //!
-//! What this crate does not know: metadata, codes above a coefficient, and why a chunk is wanted.
+//! This crate does not know metadata, codes beyond a coefficient, or why a chunk is wanted.
 
 pub mod alarm;
 pub mod api;

@@ -1,15 +1,16 @@
-//! Load reports: what a site says of itself on every reply, and to those who watch it.
+//! Load reports: what a site reports about itself with every reply, and to its watchers.
 //!
-//! Queue counts are exact at the moment of the report: fresh queue state is what lowers latency most. The
-//! slower figures (processor, disk, store) are sampled through the runtime's clock at most every
-//! [`SAMPLE_INTERVAL`], so a report costs a clock reading and a short lock.
+//! Queue counts are exact at the moment of the report: fresh queue state lowers latency most. The slower figures
+//! (processor, disk, store) are sampled with the runtime's clock at most every [`SAMPLE_INTERVAL`], so a report costs a
+//! clock reading and a short lock.
 //!
-//! Both shares, and the bytes read in a second, are means that fade over [`MEMORY`]: who asks every few seconds learns what was, and not what one sample
-//! happened to meet. The disk's share is that of the workers' time: with one worker, of the time in which the disk was busy;
-//! with several, a disk that answers many at once counts as busy only as far as it is asked to.
+//! Both shares, and the rate of bytes read, are means that fade over [`MEMORY`], so a caller that asks every few
+//! seconds sees the recent past and not whatever one sample happened to hit. The disk's share is the share of the
+//! workers' time spent in the store. With one worker, this is how long the disk was busy; with several, a disk that
+//! serves many requests at once counts as busy only as far as it is used.
 //!
-//! The processor share is that of this process over all its processors; sites of one process all report it.
-//! In virtual time it is zero: the machine's processor is not the modelled one.
+//! The processor share is that of this process over all its processors; all sites of one process report the same.
+//! In virtual time it is zero, because the machine's processor is not the modelled one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,9 +24,9 @@ use striate_runtime::{Instant, Runtime};
 use crate::queue::Counts;
 use crate::store::ChunkStore;
 
-/// Least time between two samples of the slower figures.
+/// Minimum interval between two samples of the slower figures.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
-/// After this time a sample counts only 1/e.
+/// Time constant of the means: after this time a sample's weight has fallen to 1/e.
 pub const MEMORY: Duration = Duration::from_secs(1);
 
 /// Makes the load reports of one site.
@@ -41,21 +42,21 @@ pub struct LoadMeter {
     read_bytes: AtomicU64,
 }
 
-/// The slower figures and what their next sample needs.
+/// The slower figures, and the state that the next sample needs.
 struct Sample {
     at: Instant,
     cpu_time: Duration,
     store_time: Duration,
     read_bytes: u64,
-    /// Means, as shares.
+    /// Fading mean, as a share from 0 to 1; so is `io`.
     cpu: f64,
     io: f64,
-    /// The mean of bytes in a second.
+    /// Fading mean, in bytes per second.
     read_rate: f64,
     report: LoadReport,
 }
 
-/// Time that operations have spent in the store, added up.
+/// Total time that operations have spent in the store.
 struct StoreTime {
     active: u32,
     since: Instant,
@@ -67,13 +68,13 @@ impl StoreTime {
         self.total + (now - self.since) * self.active
     }
 
-    /// From now on so many are there.
+    /// Sets the number of active operations.
     fn set_active(&mut self, active: u32, now: Instant) {
         *self = Self { active, since: now, total: self.total_at(now) };
     }
 }
 
-/// One operation in the store, until dropped.
+/// One operation in the store; it ends when this is dropped.
 pub struct StoreOperation<'a>(&'a LoadMeter);
 
 impl Drop for StoreOperation<'_> {
@@ -85,7 +86,7 @@ impl Drop for StoreOperation<'_> {
 }
 
 impl LoadMeter {
-    /// A meter over the counts of a queue that `workers` serve, and a store.
+    /// Creates a meter over a store and the counts of a queue that `workers` serve.
     pub fn new(runtime: Runtime, counts: Arc<Counts>, workers: u32, store: Arc<dyn ChunkStore>) -> Self {
         let now = runtime.now();
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
@@ -127,24 +128,24 @@ impl LoadMeter {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that reads take from the store in a second.
+    /// Returns the rate at which reads take bytes from the store.
     pub fn read_bytes_per_s(&self) -> u64 {
         self.peek();
         self.sample.lock().read_rate.round() as u64
     }
 
-    /// The counts of the queue.
+    /// Returns the counts of the queue.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// A report with the next sequence number.
+    /// Returns a report with the next sequence number.
     pub fn report(&self) -> LoadReport {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
         LoadReport { sequence, ..self.peek() }
     }
 
-    /// The load now, under the number of the last report.
+    /// Returns the current load with the sequence number of the last report.
     pub fn peek(&self) -> LoadReport {
         let now = self.runtime.now();
         let mut sample = self.sample.lock();
@@ -188,7 +189,7 @@ impl Sample {
     }
 }
 
-/// At most 1: writes are served beside the workers.
+/// Returns at most 1: writes are served beside the workers, so their time can exceed the workers'.
 fn share(part: Duration, whole: Duration) -> f64 {
     (part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
 }
@@ -197,7 +198,7 @@ fn permille(share: f64) -> u16 {
     (share * 1000.0).round() as u16
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process; zero in virtual time.
 fn cpu_time(runtime: &Runtime) -> Duration {
     if runtime.is_deterministic() {
         return Duration::ZERO;
@@ -223,7 +224,7 @@ mod tests {
         LoadMeter::new(runtime.clone(), Arc::default(), workers, Arc::new(MemoryStore::default()))
     }
 
-    /// Reports for this long, one after each interval; the last one's share.
+    /// Makes one report after each interval, and returns the disk share of the last.
     async fn after(meter: &LoadMeter, intervals: u32) -> u16 {
         for _ in 0..intervals {
             meter.runtime.sleep(SAMPLE_INTERVAL).await;

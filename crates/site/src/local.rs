@@ -1,18 +1,18 @@
 //! The site in this process: a chunk store behind the queue.
 //!
-//! Reads take one of two ways. When the store can answer from memory or the page cache, the replies are made
-//! inside [`Site::read`] itself: no task, no channel, one allocation. Everything else waits in the queue and
-//! is read by workers, of which there are at most [`QueueLimits::workers`]. Foreground reads always try the
-//! short way, because a read that does not touch the disk need not wait for those that do; repair and
-//! background reads try it only when nothing waits.
+//! Reads take one of two paths. When the store can serve a read from memory or the page cache, the replies are made
+//! inside [`Site::read`] itself: no task, no channel, one allocation. Everything else waits in the queue and is
+//! read by workers, of which there are at most [`QueueLimits::workers`]. Foreground reads always try the short
+//! path, because a read that does not touch the disk need not wait for those that do. Repair and background reads
+//! try it only when nothing waits.
 //!
-//! Writes are admitted against the queue's bounds and go to the store at once, all of them, so that its
-//! group commit makes one fdatasync out of many. Verifying is admitted as background reads are, by the bytes that it has in
-//! memory at a time.
+//! Writes are admitted against the queue's bounds and all go to the store at once, so that its group
+//! commit turns many of them into one fdatasync. A verification is admitted like a background read, by the
+//! bytes it has in memory at a time.
 //!
-//! Deadlines hold for what waits. What a worker has begun is finished. What has no deadline of its own (deletes, lists,
-//! verifying, products) is answered within [`REPLY_TIMEOUT`], as a site elsewhere is: services ask all sites and wait for
-//! the slowest, so that a disk that hangs must not hold up what concerns the others.
+//! Deadlines apply to what waits; a worker finishes what it has begun. Operations without a deadline of their own
+//! (deletes, lists, verifications, products) time out after [`REPLY_TIMEOUT`], as they do at a remote site: services
+//! ask all sites and wait for the slowest, so a hung disk must not delay work that concerns the others.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,8 +42,8 @@ use crate::pushes::Pushes;
 use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
 use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, VERIFY_BYTES};
 
-/// A read of more bytes than this goes through the queue even when it could be answered at once, so that it
-/// does not hold up the event loop.
+/// Longest read in bytes that may be served inline. Longer ones go through the queue even when they need no disk, so
+/// that they do not block the event loop.
 pub(crate) const INLINE_READ_BYTES: u64 = 2 << 20;
 
 /// A site in this process. Cheap to clone.
@@ -61,12 +61,12 @@ struct Inner {
     pushes: Arc<Pushes>,
     /// Weak, because the directory usually holds this site too.
     directory: OnceLock<Weak<dyn SiteDirectory>>,
-    /// Of a site of the memory tier.
+    /// Set if this is a memory site.
     keeper: OnceLock<Arc<dyn BlockKeeper>>,
 }
 
 impl LocalSite {
-    /// A site over `store`.
+    /// Creates a site over `store`.
     pub fn new(
         runtime: Runtime,
         identity: SiteIdentity,
@@ -83,32 +83,32 @@ impl LocalSite {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Makes the other sites known, for the upstream parts of combinations. Later calls change nothing.
+    /// Sets the directory of the other sites, for the upstream parts of combinations. Later calls change nothing.
     pub fn set_directory(&self, directory: Weak<dyn SiteDirectory>) {
         let _ = self.inner.directory.set(directory);
     }
 
-    /// Makes it a site of the memory tier, whose store is a cache. Later calls change nothing.
+    /// Makes this a memory site, whose store is a cache. Later calls change nothing.
     pub fn set_keeper(&self, keeper: Arc<dyn BlockKeeper>) {
         let _ = self.inner.keeper.set(keeper);
     }
 
-    /// Who it is.
+    /// Returns the identity of the site.
     pub fn identity(&self) -> &SiteIdentity {
         &self.inner.identity
     }
 
-    /// Its store.
+    /// Returns the store of the site.
     pub fn store(&self) -> &Arc<dyn ChunkStore> {
         &self.inner.store
     }
 
-    /// A load report with the next sequence number, for a reply.
+    /// Returns a load report with the next sequence number, for a reply.
     pub fn report_load(&self) -> LoadReport {
         self.inner.load.report()
     }
 
-    /// As [`Site::write`], and drops `held` when the store has done it, whether somebody waits or not.
+    /// As [`Site::write`], and drops `held` when the store is done, whether or not a caller still waits.
     pub(crate) async fn write_holding(
         &self,
         request: WriteRequest,
@@ -123,7 +123,7 @@ impl LocalSite {
         inner.store_admitted(priority, len, held, write).await
     }
 
-    /// As [`Site::assemble`], with `held` as [`LocalSite::write_holding`] has it.
+    /// As [`Site::assemble`], treating `held` as [`LocalSite::write_holding`] does.
     pub(crate) async fn assemble_holding(
         &self,
         request: AssembleRequest,
@@ -143,7 +143,7 @@ impl LocalSite {
 }
 
 impl Inner {
-    /// Answers the leading ranges that need no disk.
+    /// Reads the leading ranges that need no disk.
     fn read_inline(&self, request: &ReadRequest) -> Vec<ReadReply> {
         let total: u64 = request.ranges.iter().map(|range| u64::from(range.len)).sum();
         let may_skip_queue = request.priority == Priority::Foreground || self.queue.nothing_waits();
@@ -161,8 +161,8 @@ impl Inner {
         ready
     }
 
-    /// Has the store do a write of `len` bytes, if the queue's bounds admit it. It counts until the store has done it:
-    /// where a disk hangs, callers give up and the bytes stay.
+    /// Runs a write of `len` bytes if the queue's bounds admit it. The bytes count until the store is done: when a disk
+    /// hangs, callers give up but their bytes stay in memory.
     async fn store_admitted<F>(
         &self,
         priority: Priority,
@@ -181,7 +181,7 @@ impl Inner {
         written.map(|()| self.load.report())
     }
 
-    /// Waits for the disk as long as for a site elsewhere.
+    /// Waits for the disk no longer than for a remote site.
     async fn in_time<T>(
         &self,
         operation: impl Future<Output = Result<T, SiteError>>,
@@ -190,7 +190,7 @@ impl Inner {
         answered.unwrap_or(Err(SiteError::Deadline))
     }
 
-    /// Queues the ranges from `first` on.
+    /// Queues the ranges from index `first` on.
     fn read_queued(self: &Arc<Self>, request: &ReadRequest, first: usize) -> Result<QueuedRead, SiteError> {
         let (sender, replies) = unbounded_channel();
         let items = request.ranges.iter().enumerate().skip(first);
@@ -242,8 +242,8 @@ struct QueuedRange {
     reply_to: ReplyTo,
 }
 
-/// Where the answer goes. Dropped without one, it sends an error, so that no requester waits for ever for a
-/// worker that has ended.
+/// Where the reply goes. If dropped without one, it sends an error, so that no requester waits forever
+/// for a worker that has ended.
 struct ReplyTo {
     item: usize,
     sender: Option<UnboundedSender<QueueReply>>,
@@ -252,7 +252,7 @@ struct ReplyTo {
 struct QueueReply {
     item: usize,
     result: Result<Bytes, SiteError>,
-    /// Counts the bytes until they are fetched.
+    /// Keeps the bytes counted until they are fetched.
     buffered: Option<Buffered>,
 }
 
@@ -263,7 +263,7 @@ impl ReplyTo {
 
     fn deliver(&mut self, result: Result<Bytes, SiteError>, buffered: Option<Buffered>) {
         if let Some(sender) = self.sender.take() {
-            // The requester may have gone; then nobody wants the answer.
+            // The send fails if the requester is gone; then the reply is not needed.
             let _ = sender.send(QueueReply { item: self.item, result, buffered });
         }
     }
@@ -280,7 +280,7 @@ type Expiry = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The part of a read that waits in the queue.
 struct QueuedRead {
     replies: UnboundedReceiver<QueueReply>,
-    /// Dropped with the stream, which takes out what no worker has begun.
+    /// Dropped with the stream, which removes the items that no worker has begun.
     ticket: Ticket<QueuedRange>,
     outstanding: usize,
     expiry: Option<Expiry>,
@@ -288,11 +288,12 @@ struct QueuedRead {
 
 /// The replies of a read: first those that were ready, then those from the queue.
 ///
-/// What was fetched last counts as the site's until the next reply is asked for: a connection asks when it has sent it.
+/// The bytes of the last reply stay counted until the next one is polled, which a
+/// connection does once it has sent them.
 struct LocalRead {
     ready: std::vec::IntoIter<ReadReply>,
     queued: Option<(Arc<Inner>, QueuedRead)>,
-    /// The bytes of all that was ready, or of the last reply from the queue.
+    /// The bytes of all ready replies, or of the last reply from the queue.
     buffered: Option<Buffered>,
 }
 
@@ -341,7 +342,7 @@ impl QueuedRead {
     }
 }
 
-/// A stream that fails every range from `first` on.
+/// Returns the ready replies, followed by `error` for each of the other ranges.
 fn refuse(ready: Vec<ReadReply>, count: usize, error: SiteError, load: LoadReport) -> LocalRead {
     let first = ready.len();
     let mut replies = ready;
@@ -353,7 +354,7 @@ fn has_passed(deadline: Option<Instant>, runtime: &Runtime) -> bool {
     deadline.is_some_and(|deadline| deadline <= runtime.now())
 }
 
-/// A chunk that is made here, prepared for the store while it comes.
+/// An assembled chunk, which is prepared for the store as it arrives.
 struct Made {
     site: LocalSite,
     draft: Box<dyn ChunkDraft>,
@@ -362,7 +363,7 @@ struct Made {
     held: Held,
 }
 
-/// A chunk of which nothing can be prepared before all of it is there.
+/// A chunk for a store that can prepare nothing before all of it has arrived.
 struct Gathered {
     store: Arc<dyn ChunkStore>,
     chunk: ChunkId,

@@ -1,4 +1,4 @@
-//! The site in this process over disks that hang.
+//! The site in this process, over disks that hang.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::filesystem::SimulatedFileSystem;
 use crate::store::StoreStatus;
 use crate::transport_conformance::{chunk, payload};
 
-/// A disk that takes everything and answers nothing.
+/// A disk that accepts everything and never replies.
 #[derive(Debug)]
 struct Hung;
 
@@ -93,7 +93,7 @@ fn write_request(number: u64, len: usize) -> WriteRequest {
     WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground }
 }
 
-/// Callers give up long before a disk that hangs goes on. What they gave it is in memory meanwhile.
+/// Callers give up long before a hung disk recovers. Meanwhile the bytes that they gave it stay in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_disk_that_hangs_was_given_counts_until_it_goes_on() {
     let (runtime, fs) = (Runtime::real(), SimulatedFileSystem::new(1, 1 << 30));

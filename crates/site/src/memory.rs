@@ -1,8 +1,8 @@
-//! A chunk store in memory, with the rules of the one on disk: for the lab and tests. (That of the memory tier is
-//! [`crate::cache`].)
+//! A chunk store in memory that follows the rules of the one on disk, for the lab and tests. (The store of the memory
+//! tier is [`crate::cache`].)
 //!
-//! It keeps its contents as long as it lives, refuses and verifies as a disk does, and has hooks for faults:
-//! damage to a chunk, a full medium, failing writes. What it does not do: survive its process.
+//! It keeps its contents as long as it lives, and refuses and verifies as a disk does. It has hooks for faults: damage
+//! to a chunk, a full medium, failing writes. It does not survive its process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::api::{ChunkPage, SiteError};
 use crate::granule;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus, fence};
 
-/// Chunks in a map. See the module's documentation.
+/// A chunk store in a map, for the lab and tests.
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Mutex<State>,
@@ -43,7 +43,7 @@ impl Stored {
         ChunkInfo { chunk, len: self.len(), crc32c: self.crc32c }
     }
 
-    /// The length the chunk was written with, which damage does not change.
+    /// The length of the chunk, which damage does not change.
     fn len(&self) -> u32 {
         self.payload.len() as u32
     }
@@ -62,7 +62,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that takes `capacity_bytes` of payload.
+    /// Creates an empty store that takes `capacity_bytes` of payload.
     pub fn new(capacity_bytes: u64) -> Self {
         let state = State {
             chunks: BTreeMap::new(),
@@ -80,7 +80,7 @@ impl MemoryStore {
         self
     }
 
-    /// Fault hook: flips the lowest bit of byte `offset` of a chunk. False if there is no such byte.
+    /// Fault hook: flips the lowest bit of byte `offset` of a chunk. Returns false if there is no such byte.
     pub fn corrupt(&self, chunk: ChunkId, offset: usize) -> bool {
         let mut state = self.state.lock();
         let Some(stored) = state.chunks.get_mut(&chunk).filter(|stored| offset < stored.payload.len()) else {
@@ -92,12 +92,12 @@ impl MemoryStore {
         true
     }
 
-    /// Fault hook: a chunk vanishes as if the disk had forgotten it. False if there was none.
+    /// Fault hook: removes a chunk, as if the disk had lost it. Returns false if there was none.
     pub fn lose(&self, chunk: ChunkId) -> bool {
         self.state.lock().remove(chunk)
     }
 
-    /// Fault hook: the whole content vanishes, as if the disk had been wiped.
+    /// Fault hook: removes all chunks, as if the disk had been wiped.
     pub fn wipe(&self) {
         let mut state = self.state.lock();
         state.chunks.clear();

@@ -1,14 +1,16 @@
-//! Tells those who watch a site when its queue has changed.
+//! Pushes load reports to a site's watchers when its queue changes.
 //!
-//! A reply tells its reader what is before the site at that moment. Who decides where to read wants to know it of the sites that
-//! it did not ask lately too, and that others may have loaded meanwhile (Hu et al. §2.4 probe for it, at a message and a wait for
-//! each). So a site pushes: a load report at once to each new watcher, and one to all of them when the queue is not what the last one
-//! told ([`QueueLength::is_news_after`]), at most every [`PUSH_INTERVAL`]. The first change after a pause is told without delay, the
-//! last one of a storm after the interval at the latest.
+//! A reply reports the queue of the site that served it, at that moment. A planner of reads also needs the queues of
+//! sites that it has not asked recently, which others may have loaded meanwhile. (Hu et al. §2.4 probe for them, which
+//! costs a message and a wait each.) So a site pushes: a load report at once to each new watcher, and one to all
+//! watchers when the queue no longer matches the last report ([`QueueLength::is_news_after`]), at most every
+//! [`PUSH_INTERVAL`]. The first change after a pause is reported without delay; the last one of a storm, at the latest
+//! after the interval.
 //!
-//! One task serves all watchers, and lives while there are any. It never waits for them: each reads the last report when it comes
-//! to it, and one that stalls has missed those in between. The queue's locks are not touched; see [`crate::alarm`] for what a
-//! change costs. Watchers are woken in the order in which they wait, so that a seed of a simulation gives one run.
+//! One task serves all watchers, and lives while there are any. It never waits for them: each watcher reads the last
+//! report when it gets to it, and a watcher that stalls misses those in between. The queue's locks are not touched;
+//! [`crate::alarm`] says what a change costs. Watchers are woken in the order in which they wait, so that a
+//! simulation's seed gives one run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +26,10 @@ use crate::alarm::QueueLength;
 use crate::api::{LoadStream, SiteError};
 use crate::load::LoadMeter;
 
-/// Least time between two reports to one watcher. With 5 ms, gateways that all know the same old state run together to the sites that
-/// were idle in it: in the lab reads took longer than without pushes (docs/decisions/site-protocol.md).
+/// Minimum interval between two reports to one watcher. With 5 ms, gateways that share the same stale state all rush to
+/// the sites that were idle in it: in the lab, reads took longer than without pushes (docs/decisions/site-protocol.md).
 pub const PUSH_INTERVAL: Duration = Duration::from_millis(1);
-/// Most watchers of a site; more are refused as busy, and live on what replies tell them.
+/// Maximum number of watchers of a site. More are refused as busy, and rely on the load reports in replies.
 pub(crate) const MAX_WATCHERS: usize = 1024;
 
 /// The reports that one site pushes.
@@ -41,11 +43,11 @@ pub struct Pushes {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// What was told last, and how many reports that makes.
+    /// The last report, and the number of reports so far.
     told: LoadReport,
     reports: u64,
     watchers: usize,
-    /// Whether the task runs.
+    /// Whether the task is running.
     runs: bool,
 }
 
@@ -57,15 +59,15 @@ impl State {
 }
 
 impl Pushes {
-    /// Pushes of what `load` measures.
+    /// Creates the pushes of what `load` measures.
     pub fn new(runtime: Runtime, load: Arc<LoadMeter>) -> Arc<Self> {
         Arc::new(Self { runtime, load, state: Mutex::default(), pushed: Notify::new() })
     }
 
-    /// What was told last, and everything that will be; the newest only when several wait.
+    /// Streams the last report and every later one; if several are waiting, only the newest.
     ///
     /// # Errors
-    /// [`SiteError::Busy`] when [`MAX_WATCHERS`] watch.
+    /// [`SiteError::Busy`] when there are [`MAX_WATCHERS`] watchers.
     pub fn watch(self: &Arc<Self>) -> Result<LoadStream, SiteError> {
         let mut state = self.state.lock();
         if state.watchers >= MAX_WATCHERS {
@@ -76,7 +78,8 @@ impl Pushes {
             state.tell(self.load.report());
             self.runtime.spawn(Arc::clone(self).run());
         }
-        // Not the load of this moment: the next report comes when the queue differs from what was told last.
+        // Starts with the last report, not the current load: the next report comes when the
+        // queue differs from the last one.
         let watcher = Watcher { pushes: Arc::clone(self), seen: state.reports - 1 };
         let next = |mut watcher: Watcher| async move { Some((Ok(watcher.next().await), watcher)) };
         Ok(stream::unfold(watcher, next).boxed())
@@ -93,7 +96,7 @@ impl Pushes {
         }
     }
 
-    /// Completes when the queue is not what was told, or when nobody watches.
+    /// Completes when the queue no longer matches the last report, or when no watcher is left.
     async fn wait_for_news(&self) {
         let alarm = self.load.counts().alarm();
         while self.state.lock().watchers > 0 {
@@ -113,7 +116,7 @@ impl Pushes {
         self.load.counts().length().is_news_after(self.told_length())
     }
 
-    /// Whether the task goes on. A watcher that comes after it has ended starts another.
+    /// Returns whether the task continues. A watcher that arrives after it has ended starts another.
     fn has_watchers(&self) -> bool {
         let mut state = self.state.lock();
         state.runs = state.watchers > 0;
@@ -124,18 +127,18 @@ impl Pushes {
     }
 }
 
-/// One who watches.
+/// A watcher of a site's load.
 struct Watcher {
     pushes: Arc<Pushes>,
-    /// The number of the report that it has.
+    /// The number of the last report that it received.
     seen: u64,
 }
 
 impl Watcher {
-    /// The newest report, when it has not that one.
+    /// Returns the newest report, once there is one that it has not seen.
     async fn next(&mut self) -> LoadReport {
         loop {
-            // Hears of what is pushed from here on.
+            // Registers for pushes before it reads the state.
             let pushed = self.pushes.pushed.notified();
             let state = *self.pushes.state.lock();
             if self.seen != state.reports {
@@ -155,7 +158,7 @@ impl Drop for Watcher {
             state.watchers
         };
         if watchers == 0 {
-            // The task looks, and ends.
+            // The task wakes, finds no watchers, and ends.
             self.pushes.load.counts().alarm().ring();
         }
     }

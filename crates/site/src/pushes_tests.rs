@@ -1,4 +1,4 @@
-//! What watchers are told and how often, in virtual time.
+//! Which reports watchers receive and how often, in virtual time.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use crate::api::Priority;
 use crate::memory::MemoryStore;
 use crate::queue::{Permit, Queue, QueueLimits};
 
-/// A queue that others fill, and its pushes.
+/// A queue that the tests fill, and its pushes.
 struct Subject {
     runtime: Runtime,
     queue: Arc<Queue<()>>,
@@ -27,7 +27,7 @@ impl Subject {
         Self { runtime, queue, pushes }
     }
 
-    /// A request comes, and stays until dropped.
+    /// Adds a request, which stays until dropped.
     fn request(&self, bytes: u64) -> Permit {
         self.queue.admit(Priority::Foreground, bytes).expect("the queue has room")
     }
@@ -36,7 +36,7 @@ impl Subject {
         self.pushes.watch().expect("it takes watchers")
     }
 
-    /// As many requests come and go at once as a tenth of a second has intervals of 100 µs.
+    /// Adds and removes a request every 100 µs for a tenth of a second.
     async fn storm(&self) {
         for _ in 0..1_000 {
             let _request = self.request(1_000);
@@ -128,7 +128,7 @@ fn a_watcher_that_stalls_holds_nobody_up_and_finds_the_newest_state() {
     });
 }
 
-/// Who comes while the queue differs from what was told last is told of that too.
+/// A watcher that arrives while the queue differs from the last report is also told of the difference.
 #[test]
 fn a_watcher_that_comes_in_between_misses_nothing() {
     run(|of| async move {

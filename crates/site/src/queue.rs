@@ -1,22 +1,22 @@
 //! The bounded queue of a site: priorities, deadlines, cancellation, exact counts.
 //!
-//! A request is a list of items (chunk ranges). It waits as a whole, in the order of arrival within its
-//! priority; workers take its items one by one, so several workers share a long request. Dropping a
-//! request's [`Ticket`] takes out whatever no worker has begun: a late-bound or hedged read that is no longer
-//! wanted costs the disk nothing (EC-Store §IV-B, late binding; design.md §5).
+//! A request is a list of items (chunk ranges). It waits as a whole, in the order of arrival within its priority.
+//! Workers take its items one by one, so several workers share a long request. Dropping a request's [`Ticket`] removes
+//! whatever no worker has begun: a late-bound or hedged read that is no longer needed costs the disk nothing (EC-Store
+//! §IV-B, late binding; design.md §5).
 //!
-//! *Priorities.* The highest class that has work goes first, but a class that was passed over too often
-//! (8 times for repair, 32 times for background) is served next, so that the lower classes keep about a
-//! ninth and a thirty-third of the items under any foreground load.
+//! *Priorities.* The highest class that has work goes first, but a class that was passed over too often (8 times for
+//! repair, 32 times for background) is served next, so the lower classes keep about a ninth and a thirty-third of the
+//! items under any foreground load.
 //!
 //! *Counts.* `requests` and `bytes` cover what waits or is being served, writes included (o_j of EC-Store Eq. 1). Bytes
-//! that were read and not yet fetched by the requester, from the disk or from the page cache, are counted apart, but
-//! against the same bound, so a requester that stops fetching cannot fill the memory (I12). Load reports carry the
-//! requests, and both kinds of bytes: what the site has still to read or to send. Every change of them passes an
-//! [`Alarm`], for those who are told of it.
+//! that were read, from the disk or the page cache, and that the requester has not yet fetched are counted separately
+//! but against the same bound, so a requester that stops fetching cannot fill the memory (I12). Load reports state the
+//! requests and both kinds of bytes: everything that the site has still to read or to send. Every change of these
+//! counts passes an [`Alarm`], which wakes the watchers' task.
 //!
-//! What it does not do: it has no tasks of its own and does not know what an item is. Workers exist only
-//! while there is work; [`Queue::push`] says how many to start.
+//! The queue has no tasks of its own and does not know what an item is. Workers exist only while there is work;
+//! [`Queue::push`] returns those to start.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::api::{Priority, SiteError};
 /// Bounds of a site's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Most requests waiting or being served.
+    /// Maximum number of requests waiting or being served.
     pub requests: u32,
-    /// Most bytes that those requests ask for, or that were read and not yet fetched. A request that is
-    /// larger is admitted only when there is no other.
+    /// Maximum number of bytes that those requests ask for, or that were read and not yet fetched. A larger request is
+    /// admitted only when there is no other.
     pub bytes: u64,
     /// Items served at the same time.
     pub workers: u32,
@@ -46,11 +46,11 @@ impl Default for QueueLimits {
     }
 }
 
-/// How often a class may be passed over before it is served next.
+/// Number of times a class may be passed over before it is served next.
 const PATIENCE: [u32; CLASSES] = [u32::MAX, 8, 32];
 const CLASSES: usize = 3;
 
-/// What requests of a priority may take of a bound.
+/// Returns the part of a bound that requests of a priority may use.
 fn share(priority: Priority, bound: u64) -> u64 {
     match priority {
         Priority::Foreground => bound,
@@ -67,7 +67,7 @@ fn class(priority: Priority) -> usize {
     }
 }
 
-/// What waits, is served, or was read and not fetched. Shared by the queue and the permits.
+/// Counts of what waits, is being served, or was read and not yet fetched. Shared by the queue and the permits.
 #[derive(Debug, Default)]
 pub struct Counts {
     requests: AtomicU32,
@@ -77,27 +77,27 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Requests waiting or being served.
+    /// Returns the number of requests waiting or being served.
     pub fn requests(&self) -> u32 {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// Bytes that those requests ask for.
+    /// Returns the number of bytes that those requests ask for.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::SeqCst)
     }
 
-    /// Bytes read and not yet fetched by the requester.
+    /// Returns the number of bytes read and not yet fetched by the requester.
     pub fn buffered(&self) -> u64 {
         self.buffered.load(Ordering::SeqCst)
     }
 
-    /// What a load report tells of them.
+    /// Returns the length that a load report states.
     pub fn length(&self) -> QueueLength {
         QueueLength { requests: self.requests(), bytes: self.bytes() + self.buffered() }
     }
 
-    /// What rings when they change.
+    /// Returns the alarm that every change of the counts passes.
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
     }
@@ -109,19 +109,19 @@ impl Counts {
         buffered
     }
 
-    /// As [`Counts::buffer`], where the caller is about to take the same bytes out of those asked for.
+    /// As [`Counts::buffer`], for a caller that is about to remove the same bytes from those asked for.
     fn hold(self: &Arc<Self>, bytes: u64) -> Buffered {
         self.buffered.fetch_add(bytes, Ordering::SeqCst);
         Buffered { counts: Arc::clone(self), bytes }
     }
 
-    /// After every change of a count.
+    /// Checks the alarm; must be called after every change of a count.
     fn changed(&self) {
         self.alarm.look(|| self.length());
     }
 }
 
-/// One request in the counts, until dropped.
+/// Keeps one request counted until dropped.
 #[derive(Debug)]
 struct RequestPermit(Arc<Counts>);
 
@@ -132,7 +132,7 @@ impl Drop for RequestPermit {
     }
 }
 
-/// Some bytes of a request in the counts, until dropped.
+/// Keeps some bytes of a request counted until dropped.
 #[derive(Debug)]
 pub struct Permit {
     request: Arc<RequestPermit>,
@@ -140,8 +140,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The item was read: its bytes no longer count as asked for but as buffered, until the returned guard
-    /// is dropped.
+    /// Turns the bytes of an item that was read from asked-for into buffered ones, until the returned guard is dropped.
     pub fn buffer(self, bytes: u64) -> Buffered {
         self.request.0.hold(bytes)
     }
@@ -154,7 +153,7 @@ impl Drop for Permit {
     }
 }
 
-/// Bytes that were read and wait to be fetched.
+/// Keeps bytes that were read and wait to be fetched counted until dropped.
 #[derive(Debug)]
 pub struct Buffered {
     counts: Arc<Counts>,
@@ -168,7 +167,7 @@ impl Drop for Buffered {
     }
 }
 
-/// A request's place in the queue. Dropping it takes out the items that no worker has begun.
+/// A request's place in the queue. Dropping it removes the items that no worker has begun.
 #[derive(Debug)]
 pub struct Ticket<W> {
     queue: Arc<Queue<W>>,
@@ -177,7 +176,7 @@ pub struct Ticket<W> {
 }
 
 impl<W> Ticket<W> {
-    /// Takes out the items that no worker has begun.
+    /// Removes and returns the items that no worker has begun.
     pub(crate) fn take_waiting(&self) -> Vec<W> {
         let entry = self.queue.remove(self.class, self.sequence);
         let items = entry.map(|mut entry| std::mem::take(&mut entry.items)).unwrap_or_default();
@@ -197,15 +196,15 @@ impl<W> Drop for Ticket<W> {
 pub struct Taken<W> {
     /// The item.
     pub work: W,
-    /// Keeps the item in the counts.
+    /// Keeps the item counted.
     pub permit: Permit,
-    /// The deadline had passed: to be answered so, not served.
+    /// Whether the deadline had passed: the item must fail and not be served.
     pub expired: bool,
-    /// It is the first item of its request.
+    /// Whether it is the first item of its request.
     pub is_first: bool,
 }
 
-/// A worker's right to exist; see [`Queue::push`].
+/// A worker's licence to run; see [`Queue::push`].
 #[derive(Debug)]
 pub struct Worker<W> {
     queue: Arc<Queue<W>>,
@@ -213,7 +212,7 @@ pub struct Worker<W> {
 }
 
 impl<W> Worker<W> {
-    /// The next item, or `None` when nothing waits; the worker has then retired and must end.
+    /// Returns the next item, or `None` when nothing waits; the worker has then retired and must end.
     pub fn next(&mut self, now: Instant) -> Option<Taken<W>> {
         let taken = self.queue.take_or_retire(now);
         self.retired = taken.is_none();
@@ -231,7 +230,7 @@ impl<W> Drop for Worker<W> {
 
 #[derive(Debug)]
 struct Entry<W> {
-    /// Bytes and work of what no worker has begun.
+    /// Bytes and work of the items that no worker has begun.
     items: VecDeque<(u64, W)>,
     waiting_bytes: u64,
     deadline: Option<Instant>,
@@ -254,7 +253,7 @@ struct State<W> {
     workers: u32,
 }
 
-/// The queue; see the module.
+/// A bounded queue with priorities, deadlines and cancellation.
 #[derive(Debug)]
 pub struct Queue<W> {
     limits: QueueLimits,
@@ -264,7 +263,7 @@ pub struct Queue<W> {
 }
 
 impl<W> Queue<W> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(limits: QueueLimits) -> Arc<Self> {
         let state = State {
             waiting: std::array::from_fn(|_| BTreeMap::new()),
@@ -280,36 +279,35 @@ impl<W> Queue<W> {
         })
     }
 
-    /// The counts, which change as requests come and go.
+    /// Returns the counts, which change as requests come and go.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.counts
     }
 
-    /// True when no request waits for a worker.
+    /// Returns whether no request waits for a worker.
     pub(crate) fn nothing_waits(&self) -> bool {
         self.waiting_requests.load(Ordering::Relaxed) == 0
     }
 
-    /// Admits a request of `bytes` bytes that is served at once, beside the workers (a write, which the
-    /// store's group commit wants to see at once). Repair gets at most three quarters of the bounds and
-    /// background half of them.
+    /// Admits a request of `bytes` bytes that is served at once, beside the workers (a write, which the store's group
+    /// commit needs immediately). Repair may use three quarters of the bounds and background half of them.
     ///
     /// # Errors
-    /// [`SiteError::Busy`] when it would pass the bounds.
+    /// [`SiteError::Busy`] when the request would exceed the bounds.
     pub fn admit(&self, priority: Priority, bytes: u64) -> Result<Permit, SiteError> {
         let request_limit = share(priority, self.limits.requests.into());
         self.admit_within(request_limit, share(priority, self.limits.bytes), bytes)
     }
 
-    /// Admits bytes that the site reads for itself, to be held in memory until the returned guard is dropped. They are
-    /// counted beside what was read and not yet fetched; a request, which is what services yield to, they are not.
+    /// Admits bytes that the site reads for itself and holds in memory until the returned guard is dropped. They count
+    /// together with bytes read and not yet fetched, but not as a request, to which services would yield.
     ///
     /// # Errors
-    /// [`SiteError::Busy`] when they would pass the bounds.
+    /// [`SiteError::Busy`] when they would exceed the bounds.
     pub(crate) fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<Buffered, SiteError> {
         let counts = &self.counts;
         let before = counts.buffered.fetch_add(bytes, Ordering::SeqCst);
-        // From here on the drop of the guard undoes the count.
+        // From here on, dropping the guard undoes the count.
         let buffered = Buffered { counts: Arc::clone(counts), bytes };
         let held = before + counts.bytes();
         if held > 0 && held.saturating_add(bytes) > share(priority, self.limits.bytes) {
@@ -322,7 +320,7 @@ impl<W> Queue<W> {
     fn admit_within(&self, request_limit: u64, byte_limit: u64, bytes: u64) -> Result<Permit, SiteError> {
         let counts = &self.counts;
         let before = counts.requests.fetch_add(1, Ordering::SeqCst);
-        // From here on the drop of the permits undoes the counts.
+        // From here on, dropping the permits undoes the counts.
         let request = Arc::new(RequestPermit(Arc::clone(counts)));
         if u64::from(before) >= request_limit.max(1) {
             return Err(SiteError::Busy);
@@ -336,11 +334,11 @@ impl<W> Queue<W> {
         Ok(permit)
     }
 
-    /// Queues a request of at least one item, each with its number of bytes. Returns its ticket and the
-    /// workers to be started: each must be run to its end.
+    /// Queues a request of at least one item, each with its number of bytes. Returns its ticket and the workers to
+    /// start, each of which must run to its end.
     ///
     /// # Errors
-    /// [`SiteError::Busy`] when it would pass the bounds.
+    /// [`SiteError::Busy`] when the request would exceed the bounds.
     pub fn push(
         self: &Arc<Self>,
         priority: Priority,
@@ -350,7 +348,7 @@ impl<W> Queue<W> {
         debug_assert!(!items.is_empty(), "a request has at least one item");
         let waiting_bytes = items.iter().map(|(bytes, _)| *bytes).sum();
         let mut permit = self.admit(priority, waiting_bytes)?;
-        // The entry answers for the bytes from now on.
+        // From now on, the entry accounts for the bytes.
         permit.bytes = 0;
         let request = Arc::clone(&permit.request);
         let wanted = items.len() as u32;
@@ -398,7 +396,7 @@ impl<W> Queue<W> {
 }
 
 impl<W> State<W> {
-    /// The class to serve next, by the rule of the module; counts the classes it passes over.
+    /// Returns the class to serve next (see the module), and counts the classes that it passes over.
     fn next_class(&mut self) -> Option<usize> {
         let has_work: [bool; CLASSES] = std::array::from_fn(|class| !self.waiting[class].is_empty());
         let starved = (0..CLASSES).rev().find(|&c| has_work[c] && self.passed_over[c] >= PATIENCE[c]);

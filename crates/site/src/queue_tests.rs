@@ -43,7 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// The number of the request in the model, and the item's bytes.
+/// The number of the request in the model, and the number of bytes of the item.
 type Work = (usize, u64);
 
 /// A request as the model sees it.
@@ -82,7 +82,7 @@ impl Model {
         requests < request_limit && (held == 0 || held + bytes <= byte_limit)
     }
 
-    /// The request whose item is next.
+    /// Returns the request whose item is next.
     fn next(&mut self) -> Option<usize> {
         let has_work = |class| self.requests.iter().any(|r| r.priority == class && !r.waiting.is_empty());
         let working: Vec<usize> = (0..CLASSES).filter(|class| has_work(*class)).collect();
@@ -211,7 +211,7 @@ fn bytes_that_were_read_and_not_fetched_count_against_the_bound() {
     assert!(queue.admit(Priority::Foreground, 101).is_ok());
 }
 
-/// What a store's cost for each request hangs on, whoever takes the items.
+/// A store's per-request cost depends on this mark, whichever worker takes the items.
 #[test]
 fn only_the_first_item_of_a_request_is_marked_so() {
     let queue = Queue::new(QueueLimits { workers: 2, ..LIMITS });

@@ -1,7 +1,7 @@
-//! TLS under the site protocol: who may come in, and how to reach a site.
+//! TLS under the site protocol: who may connect to a site, and how to reach one.
 //!
-//! Both are seams: [`Gate`] for the listening end and [`Connector`] for the calling one. [`Trust`] stands behind both
-//! wherever processes speak to each other; tests and benchmarks may put something else there.
+//! Both are traits: [`Gate`] at the listening end and [`Connector`] at the calling one. Between processes [`Trust`]
+//! implements both; tests and benchmarks may use something else.
 
 use std::fmt;
 use std::io;
@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 
 use crate::transport::{ByteStream, Connector};
 
-/// Who has business with a site: those who read and write, who collect and repair, and other sites for combinations.
+/// Roles that may connect to a site: readers and writers, collection and repair, and other sites for combinations.
 const CALLERS: &[Role] = &[Role::Gateway, Role::Control, Role::Site];
 
-/// What turns an accepted connection into that of a known peer.
+/// Turns an accepted connection into that of an authenticated peer.
 #[async_trait]
 pub trait Gate: Send + Sync + fmt::Debug {
-    /// The connection to go on with, and who is at its other end.
+    /// Returns the connection to use from now on, and the name of the peer.
     async fn admit(&self, stream: Box<dyn ByteStream>) -> io::Result<(Box<dyn ByteStream>, PeerName)>;
 }
 
@@ -30,7 +30,7 @@ impl Gate for Trust {
     }
 }
 
-/// TLS over TCP, to one site.
+/// Connects to one site with TLS over TCP.
 #[derive(Clone, Debug)]
 pub struct SecureConnector {
     trust: Trust,
@@ -38,7 +38,7 @@ pub struct SecureConnector {
 }
 
 impl SecureConnector {
-    /// To a site by its certificate's name; without one, to any site of the cluster.
+    /// Creates a connector to the site with this name in its certificate; without a name, to any site of the cluster.
     pub fn new(trust: Trust, name: Option<&str>) -> Self {
         let expected = name.map_or(Expected::any(Role::Site), |name| Expected::named(Role::Site, name));
         Self { trust, expected }

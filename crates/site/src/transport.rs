@@ -1,6 +1,6 @@
-//! What carries bytes between a site and its clients: connections that are accepted, connections that are made, and what
-//! runs their streams. Both ends of the [`protocol`](crate::protocol) stand on these seams, so that tests and the lab can
-//! put another network under them.
+//! The transport between a site and its clients: accepted connections, outgoing connections, and the executor of their
+//! streams. Both ends of the [`protocol`](crate::protocol) use these traits, so that tests and the lab can put another
+//! network under them.
 
 use std::fmt;
 use std::future::Future;
@@ -11,19 +11,19 @@ use striate_runtime::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Bytes of a reply that the kernel takes before it has sent them: what waits for a slow network is to wait at the site,
-/// which counts it.
+/// Bytes of a reply that the kernel takes before it has sent them. What waits for a slow network should wait at the
+/// site, which counts it.
 const UNSENT_BYTES: u32 = 256 << 10;
 
-/// A connection's bytes in both directions.
+/// A bidirectional byte stream: one connection.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// Where connections come from.
+/// Accepts connections.
 #[async_trait]
 pub trait Listener: Send {
-    /// The next connection. An error concerns that connection only, not the listener.
+    /// Returns the next connection. An error concerns that connection only, not the listener.
     async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>>;
 }
 
@@ -37,10 +37,10 @@ impl Listener for TcpListener {
     }
 }
 
-/// How connections are made.
+/// Makes connections.
 #[async_trait]
 pub trait Connector: Send + Sync + fmt::Debug {
-    /// A new connection to `address` (`HOST:PORT`).
+    /// Connects to `address` (`HOST:PORT`).
     async fn connect(&self, address: &str) -> io::Result<Box<dyn ByteStream>>;
 }
 
@@ -57,7 +57,7 @@ impl Connector for TcpConnector {
     }
 }
 
-/// Starts the tasks of hyper's HTTP/2 streams through the runtime.
+/// Runs the tasks of hyper's HTTP/2 streams on the runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeExecutor(pub Runtime);
 

@@ -1,8 +1,7 @@
 //! The canonical request of AWS Signature Version 4, and what is computed from it.
 //!
-//! Follows “Signature Calculations for the Authorization Header” of the S3 API reference. S3 differs from
-//! other services: paths are not normalised and are encoded once, so the odd keys (`..`, `//`) sign as they
-//! are.
+//! Follows “Signature Calculations for the Authorization Header” of the S3 API reference. S3 differs from other
+//! services: paths are not normalised and are encoded once, so odd keys (`..`, `//`) are signed as they are.
 
 use hmac::{Hmac, Mac};
 use http::{HeaderMap, Method};
@@ -21,15 +20,15 @@ pub(crate) struct Scope {
     pub service: String,
 }
 
-/// What is signed besides headers.
+/// What is signed besides the date and the scope.
 pub(crate) struct Signable<'a> {
     pub method: &'a Method,
-    /// As it came on the wire.
+    /// Path as received.
     pub path: &'a str,
-    /// As it came on the wire.
+    /// Query as received.
     pub query: &'a str,
     pub headers: &'a HeaderMap,
-    /// In lower case.
+    /// Names of the signed headers, in lower case.
     pub signed_headers: &'a [String],
     pub payload_hash: &'a str,
 }
@@ -41,7 +40,7 @@ pub(crate) fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 }
 
 impl Scope {
-    /// The key that signs within this scope. Four short HMACs, about a microsecond, so nothing is cached.
+    /// Returns the key that signs within this scope. Four short HMACs take about a microsecond, so nothing is cached.
     pub fn signing_key(&self, secret: &str) -> zeroize::Zeroizing<[u8; 32]> {
         let first = zeroize::Zeroizing::new(format!("AWS4{secret}"));
         let date = zeroize::Zeroizing::new(hmac(first.as_bytes(), self.date.as_bytes()));
@@ -50,14 +49,14 @@ impl Scope {
         zeroize::Zeroizing::new(hmac(&*service, b"aws4_request"))
     }
 
-    /// `date/region/service/aws4_request`.
+    /// Returns `date/region/service/aws4_request`.
     pub fn text(&self) -> String {
         format!("{}/{}/{}/aws4_request", self.date, self.region, self.service)
     }
 }
 
-/// The string to sign of a request. `amz_date` is `YYYYMMDDTHHMMSSZ`. With `raw_path` the path is taken as
-/// it came, for clients that sign reserved characters which they do not encode.
+/// Returns the string to sign of a request. `amz_date` is `YYYYMMDDTHHMMSSZ`. With `raw_path` the path is used as
+/// received, for clients that sign reserved characters without encoding them.
 pub(crate) fn string_to_sign(
     signable: &Signable<'_>,
     amz_date: &str,
@@ -92,7 +91,7 @@ fn canonical_request(signable: &Signable<'_>, raw_path: bool) -> Vec<u8> {
     request
 }
 
-/// All values of a header, joined by commas, with runs of blanks made one blank.
+/// Appends all values of a header, joined by commas, with runs of blanks reduced to one blank.
 fn canonical_value(request: &mut Vec<u8>, headers: &HeaderMap, name: &str) {
     for (number, value) in headers.get_all(name).iter().enumerate() {
         if number > 0 {
@@ -108,7 +107,7 @@ fn canonical_value(request: &mut Vec<u8>, headers: &HeaderMap, name: &str) {
     }
 }
 
-/// The query's parameters but the signature itself, encoded anew and sorted.
+/// Appends the parameters of the query except the signature itself, re-encoded and sorted.
 fn canonical_query(request: &mut Vec<u8>, query: &str) {
     let mut parameters: Vec<(Vec<u8>, Vec<u8>)> = query
         .split('&')
@@ -139,8 +138,8 @@ enum Part {
     Query,
 }
 
-/// Percent-decodes `text` and encodes it as AWS does: everything but unreserved characters (and, in a path,
-/// the slash), with upper-case digits.
+/// Percent-decodes `text` and encodes it as AWS does: everything but unreserved characters (and, in a path, the slash),
+/// with upper-case digits.
 fn encode_again(out: &mut Vec<u8>, text: &[u8], part: Part) {
     let mut rest = text;
     while let [first, tail @ ..] = rest {

@@ -1,4 +1,4 @@
-//! Bodies in aws-chunked encoding: frames in, data out, nothing held but one frame's head.
+//! Decodes bodies in aws-chunked encoding. It buffers no more than one line: a chunk's head or a trailer.
 //!
 //! ```text
 //! chunk:    <size in hex>[;chunk-signature=<64 hex>]\r\n <data> \r\n
@@ -6,9 +6,9 @@
 //! trailer:  <name>:<value>\r\n …  [x-amz-trailer-signature:<64 hex>\r\n]
 //! ```
 //!
-//! Data is passed on while its chunk's hash is still being computed; a bad signature is an error at the
-//! chunk's end. So a receiver may only use the data for good after [`ChunkDecoder::finish`]. The decoded
-//! length must be exactly what `x-amz-decoded-content-length` announced.
+//! Data is passed on while its chunk's hash is still being computed; a bad signature is an error at the end of the
+//! chunk. A receiver must therefore commit the data only after [`ChunkDecoder::finish`]. The decoded length must be
+//! exactly what `x-amz-decoded-content-length` announced.
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -18,13 +18,13 @@ use zeroize::Zeroizing;
 
 use super::canonical::{Scope, hmac};
 
-/// The longest head of a chunk: size, signature, line end.
+/// Maximum length of a chunk's head in bytes: size, signature, line end.
 const MAX_HEAD_BYTES: usize = 128;
-/// All trailers together.
+/// Maximum length of all trailers together in bytes.
 const MAX_TRAILER_BYTES: usize = 4 << 10;
 const EMPTY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Why a chunked body is not accepted.
+/// Why a chunked body is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChunkError {
     #[error("the signature of a chunk or of the trailer does not match")]
@@ -39,7 +39,7 @@ pub(crate) enum ChunkError {
     Truncated,
 }
 
-/// Computes the signatures of chunks, each over the one before.
+/// Computes the signatures of chunks, each over the previous one.
 pub(crate) struct ChunkSigner {
     key: Zeroizing<[u8; 32]>,
     prefix: String,
@@ -47,7 +47,7 @@ pub(crate) struct ChunkSigner {
 }
 
 impl ChunkSigner {
-    /// `seed` is the request's own signature.
+    /// Creates a signer. `seed` is the request's own signature.
     pub fn new(key: Zeroizing<[u8; 32]>, amz_date: &str, scope: &Scope, seed: String) -> Self {
         Self { key, prefix: format!("{amz_date}\n{}", scope.text()), previous: seed }
     }
@@ -76,10 +76,10 @@ impl ChunkSigner {
     }
 }
 
-/// Decodes one body. Feed it what arrives, then [`ChunkDecoder::finish`].
+/// Decodes one body: call `ChunkDecoder::decode` with what arrives, then [`ChunkDecoder::finish`].
 pub(crate) struct ChunkDecoder {
     signer: Option<Box<ChunkSigner>>,
-    /// Names of the trailers that were announced, in lower case.
+    /// Names of the announced trailers, in lower case.
     announced_trailers: Vec<String>,
     announced_len: u64,
     decoded: u64,
@@ -102,7 +102,7 @@ enum State {
 }
 
 impl ChunkDecoder {
-    /// For a body that decodes to `announced_len` bytes. With `signer` every chunk must be signed, and so
+    /// Creates a decoder for a body of `announced_len` decoded bytes. With `signer`, every chunk must be signed, and so
     /// must the trailers.
     pub fn new(
         signer: Option<Box<ChunkSigner>>,
@@ -124,7 +124,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Takes from `input` up to the next piece of data; `None` when `input` is used up.
+    /// Consumes `input` up to the next piece of data, which it returns; `None` when `input` is used up.
     pub fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, ChunkError> {
         while !input.is_empty() {
             match self.state {
@@ -141,11 +141,11 @@ impl ChunkDecoder {
         Ok(None)
     }
 
-    /// The trailers, once the body has ended.
+    /// Returns the trailers, once the body has ended.
     pub fn finish(&mut self) -> Result<HeaderMap, ChunkError> {
         match self.state {
             State::Done => {}
-            // The empty line after the last chunk is missing in what some clients send without trailers.
+            // Some clients without trailers omit the empty line after the last chunk.
             State::Trailers { bytes: 0 } if self.line.is_empty() => self.end_trailers()?,
             _ => return Err(ChunkError::Truncated),
         }
@@ -178,7 +178,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Collects one line from `input` and acts on it when it is whole.
+    /// Collects one line from `input` and processes it when it is complete.
     fn take_line(&mut self, input: &mut Bytes) -> Result<(), ChunkError> {
         let end = input.iter().position(|&byte| byte == b'\n');
         let taken = end.map_or(input.len(), |end| end + 1);

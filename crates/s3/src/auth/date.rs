@@ -1,6 +1,6 @@
 //! Dates of signatures.
 
-/// Seconds since the Unix epoch of a date as signatures write it, `YYYYMMDDTHHMMSSZ`.
+/// Parses a date in the format of signatures, `YYYYMMDDTHHMMSSZ`, into seconds since the Unix epoch.
 pub(crate) fn parse_amz_date(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
     if bytes.len() != 16 || bytes[8] != b'T' || bytes[15] != b'Z' {
@@ -30,7 +30,7 @@ pub(crate) fn format_amz_date(unix_seconds: u64) -> String {
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3_600, second / 60 % 60, second % 60)
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar (years begin in March, eras have 400 years).
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar (years begin in March, eras have 400 years).
 fn days_since_epoch(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year / 400, year % 400);

@@ -1,5 +1,5 @@
-//! The signature of a POST form: over its policy, in its fields, in Version 4 or 2. How long it holds is the
-//! policy's to say.
+//! The signature of a POST form, which covers its policy and is in its fields, in Version 4 or 2. The
+//! policy says when it expires.
 
 use subtle::ConstantTimeEq;
 
@@ -9,12 +9,12 @@ use super::version_2::hmac_sha1;
 use crate::keys::KeyStore;
 use crate::refusal::Refusal;
 
-/// Verifies a form's signature at `now` (Unix seconds). `field` finds a field's value by its name in lower
-/// case. Answers the access key.
+/// Verifies a form's signature at `now` (Unix seconds). `field` finds a field's value by its name in lower case.
+/// Returns the access key.
 ///
 /// # Errors
-/// AccessDenied for a form that nobody signed; SignatureDoesNotMatch; InvalidAccessKeyId; InvalidArgument for
-/// fields that make no signature.
+/// AccessDenied for an unsigned form; SignatureDoesNotMatch; InvalidAccessKeyId; InvalidArgument for malformed
+/// signature fields.
 pub(crate) async fn verify_form<'a>(
     field: impl Fn(&str) -> Option<&'a str>,
     keys: &KeyStore,

@@ -1,14 +1,14 @@
-//! Who asks: AWS Signature Version 4 in the Authorization header, in a presigned URL, and over the chunks of
-//! a streamed body.
+//! Authentication: AWS Signature Version 4 in the Authorization header, in a presigned URL, and over
+//! the chunks of a streamed body.
 //!
-//! Verified here, in front of s3s, and not by it, because s3s takes one secret for a key (a rotated one
-//! needs two), compares chunk signatures in variable time, holds a whole chunk of any announced size in
-//! memory, accepts presigned URLs of any age and `x-amz-*` headers that were not signed. Nothing is looked up in buckets
-//! before a signature is verified.
+//! Signatures are verified here, in front of s3s and not by it. s3s takes one secret per key (a rotated key needs two),
+//! compares chunk signatures in variable time, holds a whole chunk of any announced size in memory, and accepts
+//! presigned URLs of any age and `x-amz-*` headers that were not signed. Nothing is looked up in buckets before a
+//! signature is verified.
 //!
-//! Clock skew is bounded by [`MAX_SKEW_SECONDS`], a presigned URL's life by [`MAX_EXPIRES_SECONDS`].
-//! A scope names the gateway's region (or us-east-1) and the service `s3`. Of Signature Version 2 only presigned
-//! URLs and forms are accepted, which some SDKs still make by default ([`version_2`], [`form`]).
+//! Clock skew is bounded by [`MAX_SKEW_SECONDS`], a presigned URL's lifetime by [`MAX_EXPIRES_SECONDS`]. A scope names
+//! the gateway's region (or us-east-1) and the service `s3`. Of Signature Version 2 only presigned URLs and forms are
+//! accepted, which some SDKs still make by default ([`version_2`], [`form`]).
 
 mod canonical;
 mod chunked;
@@ -22,7 +22,7 @@ pub(crate) use chunked::{ChunkDecoder, ChunkError};
 pub(crate) use form::verify_form;
 pub(crate) use request::{Payload, is_signed, verify};
 
-/// How far a request's date may be from the server's, either way.
+/// Maximum difference between a request's date and the server's clock, either way.
 pub const MAX_SKEW_SECONDS: u64 = 15 * 60;
-/// The longest life of a presigned URL: seven days.
+/// Maximum lifetime of a presigned URL: seven days.
 pub const MAX_EXPIRES_SECONDS: u64 = 7 * 24 * 3_600;

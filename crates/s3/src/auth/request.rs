@@ -1,4 +1,4 @@
-//! Verification of one request's signature.
+//! Verifies the signature of one request.
 
 use http::HeaderMap;
 use http::request::Parts;
@@ -13,17 +13,17 @@ use crate::refusal::Refusal;
 
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
-/// How the body of a verified request proves itself.
+/// How the body of a verified request is verified.
 pub(crate) enum Payload {
-    /// It does not.
+    /// Not at all.
     Unsigned,
-    /// Its SHA-256 was signed.
+    /// By its signed SHA-256.
     Sha256([u8; 32]),
-    /// aws-chunked. `signer` is there when chunks are signed.
+    /// As aws-chunked. `signer` is set if chunks are signed.
     Chunked { signer: Option<Box<ChunkSigner>>, trailer: bool },
 }
 
-/// A request whose signature holds.
+/// A request whose signature was verified.
 pub(crate) struct Verified {
     pub access_key: String,
     pub payload: Payload,
@@ -39,7 +39,7 @@ struct Claim {
     amz_date: String,
 }
 
-/// Whether a request carries a signature of its own, good or bad, in a header or in its query.
+/// Returns whether a request carries a signature, good or bad, in a header or in its query.
 pub(crate) fn is_signed(parts: &Parts) -> bool {
     const NAMES: [&str; 4] = ["X-Amz-Signature", "X-Amz-Algorithm", "AWSAccessKeyId", "Signature"];
     let query = parts.uri.query().unwrap_or("");
@@ -47,7 +47,7 @@ pub(crate) fn is_signed(parts: &Parts) -> bool {
     parts.headers.contains_key(http::header::AUTHORIZATION) || names.any(|name| NAMES.contains(&name))
 }
 
-/// Verifies a request's signature. `now` is Unix seconds; `bucket_host` is the bucket that the host names.
+/// Verifies a request's signature. `now` is in Unix seconds; `bucket_host` is the bucket that the host names.
 pub(crate) async fn verify(
     parts: &Parts,
     keys: &KeyStore,
@@ -145,8 +145,8 @@ async fn verify_presigned(
     Ok(Verified { access_key: claim.access_key, payload, presigned: true })
 }
 
-/// The scope must name this region. So must S3's; and us-east-1 is always accepted, because clients ask for a
-/// bucket's region with it.
+/// Checks that the scope names this region. us-east-1 is always accepted, because clients ask
+/// for a bucket's region with it.
 pub(super) fn check_region(scope: &Scope, region: &str, code: &'static str) -> Result<(), Refusal> {
     let named = &scope.region;
     if named == region || named == "us-east-1" {
@@ -179,7 +179,7 @@ async fn check_signature(
         payload_hash,
     };
     let encoded = string_to_sign(&signable, &claim.amz_date, &claim.scope, false);
-    // Some clients send reserved characters as they are and sign them so.
+    // Some clients send reserved characters unencoded and sign them so.
     let raw = parts.uri.path().bytes().any(|byte| !is_canonical(byte));
     let raw = raw.then(|| string_to_sign(&signable, &claim.amz_date, &claim.scope, true));
     for secret in usable(&secrets, now) {
@@ -197,7 +197,7 @@ async fn check_signature(
     ))
 }
 
-/// The secrets of an access key, or the answer for one that is not known.
+/// Returns the secrets of an access key, or the refusal of an unknown one.
 pub(super) async fn secrets_of(
     keys: &KeyStore,
     access_key: &str,
@@ -216,7 +216,7 @@ pub(super) async fn secrets_of(
     }
 }
 
-/// The secrets that are accepted at `now`, the newest first.
+/// Returns the secrets that are accepted at `now`, newest first.
 pub(super) fn usable(secrets: &Secrets, now: u64) -> impl Iterator<Item = &str> {
     let previous = secrets.previous.as_ref().filter(move |(_, until_ms)| now < until_ms / 1_000);
     std::iter::once(secrets.current.as_str()).chain(previous.map(|(secret, _)| secret.as_str()))
@@ -252,7 +252,7 @@ fn parse_payload(text: &str, headers: &HeaderMap) -> Result<PayloadKind, Refusal
     };
     let announced = header(headers, "x-amz-trailer").is_some();
     if matches!(kind, PayloadKind::Chunked { signed: false, .. }) && !announced {
-        // Old clients stream unsigned chunks without a trailer; there is nothing to wait for then.
+        // Old clients stream unsigned chunks without a trailer; then there is none to wait for.
         return Ok(PayloadKind::Chunked { signed: false, trailer: false });
     }
     Ok(kind)
@@ -264,7 +264,7 @@ pub(super) fn parse_hash(text: &str) -> Option<[u8; 32]> {
     Some(hash)
 }
 
-/// `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`
+/// Parses `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`
 fn parse_authorization(text: &str, headers: &HeaderMap) -> Result<Claim, Refusal> {
     let Some(fields) = text.strip_prefix(ALGORITHM).filter(|rest| rest.starts_with([' ', '\t'])) else {
         return Err(version_2());
@@ -289,7 +289,7 @@ fn parse_authorization(text: &str, headers: &HeaderMap) -> Result<Claim, Refusal
     Ok(Claim { access_key, scope, signed_headers: parse_signed_headers(signed_headers), signature, amz_date })
 }
 
-/// The time of a `Date` header, as signatures write it.
+/// Returns the time of a `Date` header in the format of signatures.
 fn date_header(text: &str) -> Option<String> {
     if parse_amz_date(text).is_some() {
         return Some(text.to_owned());
@@ -325,7 +325,7 @@ fn parse_presigned(query: &str) -> Result<(Claim, u64), Refusal> {
     Ok((Claim { access_key, scope, signed_headers, signature, amz_date }, expires))
 }
 
-/// `KEY/YYYYMMDD/region/s3/aws4_request`
+/// Parses `KEY/YYYYMMDD/region/s3/aws4_request`
 pub(super) fn parse_credential(text: &str) -> Result<(String, Scope), &'static str> {
     let fields: Vec<&str> = text.split('/').collect();
     let &[access_key, date, region, service, "aws4_request"] = fields.as_slice() else {
@@ -347,7 +347,7 @@ fn parse_signed_headers(text: &str) -> Vec<String> {
     names
 }
 
-/// The host and every `x-amz-*` header must be signed, or somebody on the way could add to the request. A
+/// Checks that the host and every `x-amz-*` header are signed, so that an intermediary cannot add to the request. A
 /// payload hash may be added to a presigned URL: it can only make the request stricter.
 fn check_signed_headers(claim: &Claim, headers: &HeaderMap, presigned: bool) -> Result<(), Refusal> {
     let is_signed = |name: &str| claim.signed_headers.iter().any(|signed| signed == name);
@@ -367,7 +367,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// The decoded value of a query parameter.
+/// Returns the decoded value of a query parameter.
 pub(super) fn query_value(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|parameter| parameter.split_once('='));
     let (_, value) = pairs.find(|(found, _)| *found == name)?;

@@ -1,9 +1,9 @@
 //! Presigned URLs of Signature Version 2.
 //!
-//! boto3 still presigns with it where no other version is configured, so refusing it would break programs
-//! that are used as they come. It signs less than Version 4: method, path, sub-resources, `x-amz-*` headers,
-//! content type and MD5, with HMAC-SHA1 (“Signing and Authenticating REST Requests”, S3 developer guide).
-//! Expiry is bounded as for Version 4. The Authorization header of Version 2 is refused.
+//! boto3 still presigns with it unless another version is configured, so refusing it would break programs that use the
+//! defaults. It signs less than Version 4: method, path, sub-resources, `x-amz-*` headers, content type and MD5, with
+//! HMAC-SHA1 (“Signing and Authenticating REST Requests”, S3 developer guide). Expiry is bounded as for Version 4. The
+//! Authorization header of Version 2 is refused.
 
 use hmac::{Hmac, Mac};
 use http::HeaderMap;
@@ -50,7 +50,7 @@ const SIGNED_PARAMETERS: [&str; 30] = [
     "website",
 ];
 
-/// Verifies a presigned request. Answers its access key.
+/// Verifies a presigned request. Returns its access key.
 pub(super) async fn verify(
     parts: &Parts,
     query: &str,
@@ -119,7 +119,7 @@ fn string_to_sign(parts: &Parts, query: &str, bucket_host: Option<&str>, expires
     text
 }
 
-/// `x-amz-*` headers; a presigned URL may carry them in its query instead.
+/// Appends the `x-amz-*` headers, which a presigned URL may carry in its query instead.
 fn amz_headers(text: &mut String, headers: &HeaderMap, query: &str) {
     let names = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
     let mut lines: Vec<String> = names

@@ -1,9 +1,9 @@
-//! The answer as a TAR (POSIX `ustar` with `pax` records), in order of the items.
+//! A batch read's response as a TAR (POSIX `ustar` with `pax` records), in order of the items.
 //!
-//! Keys are written into `pax` records, which take any text and length, and cut into the older field for a
-//! name; nothing is done about `..` or leading slashes in them, which every reader of archives handles itself.
-//! An item that failed is an empty entry that says why; one that fails after its entry began breaks the answer
-//! off, because an archive cannot take back what it announced.
+//! Keys are written into `pax` records, which take any text and length, and truncated into the older field for a name.
+//! `..` and leading slashes in keys are left alone, because every reader of archives handles them itself. An item that
+//! failed is an empty entry that states the reason; one that fails after its entry began breaks the response off,
+//! because an archive cannot take back what it announced.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -18,30 +18,30 @@ use striate_client::{ObjectHead, ObjectPart, PartStream};
 use super::{Failure, Item};
 use crate::refusal::Refusal;
 
-/// Content-Type of the answer.
+/// Content-Type of the response.
 pub(crate) const CONTENT_TYPE: &str = "application/x-tar";
 
-/// Archives are made of blocks of this many bytes.
+/// Length of an archive's blocks in bytes.
 const BLOCK: u64 = 512;
-/// Two of them end an archive.
+/// The two blocks that end an archive.
 static ZEROS: [u8; 2 * BLOCK as usize] = [0; 2 * BLOCK as usize];
-/// Entries above this size do not fit into the field for it; readers take it from the `pax` record.
+/// Maximum size of an entry that fits into the size field; readers take larger ones from the `pax` record.
 const MAX_FIELD: u64 = (1 << 33) - 1;
 
-/// An archive on its way to a receiver.
+/// An archive being sent.
 struct Archive {
     items: std::vec::IntoIter<Item>,
-    /// The position of the next item.
+    /// Position of the next item.
     position: usize,
     /// Items that were refused at once, in order.
     refused: VecDeque<(usize, Refusal)>,
-    /// The other items.
+    /// Parts of the other items.
     parts: PartStream,
     /// Bytes of the current entry that are still to come.
     left: u64,
-    /// What fills its last block.
+    /// Padding of the current entry's last block, in bytes.
     padding: usize,
-    /// To be sent, in order.
+    /// Buffers to send, in order.
     out: VecDeque<Bytes>,
     state: State,
 }
@@ -53,7 +53,7 @@ enum State {
     Ended,
 }
 
-/// The archive of `items`, of which `refused` are known to fail and `parts` answers the others in order.
+/// Streams the archive of `items`, of which `refused` are known to fail; `parts` has the others in order.
 pub(crate) fn archive(
     items: Vec<Item>,
     refused: Vec<(usize, Refusal)>,
@@ -88,7 +88,7 @@ impl Archive {
         }
     }
 
-    /// The next item's entry, with its first bytes.
+    /// Begins the next item's entry, with its first bytes.
     async fn begin(&mut self, item: &Item) -> Result<(), StdError> {
         let position = self.position;
         self.position += 1;
@@ -146,7 +146,7 @@ impl Archive {
     }
 }
 
-/// What precedes an item's bytes.
+/// Returns what precedes an item's bytes.
 fn entry(position: usize, key: &str, head: &ObjectHead) -> io::Result<Bytes> {
     let (position, etag) = (position.to_string(), format!("\"{}\"", head.info.etag));
     let len = head.range.end - head.range.start;
@@ -158,7 +158,7 @@ fn entry(position: usize, key: &str, head: &ObjectHead) -> io::Result<Bytes> {
     header(key, len, head.info.modified_unix_ms / 1_000, &records)
 }
 
-/// An entry's `pax` records and its own header. Times are Unix seconds.
+/// Returns an entry's `pax` records and its own header. Times are in Unix seconds.
 fn header(name: &str, len: u64, modified: u64, records: &[(&str, &str)]) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(BytesMut::new().writer());
     archive.append_pax_extensions(records.iter().map(|(name, value)| (*name, value.as_bytes())))?;
@@ -175,6 +175,6 @@ fn header(name: &str, len: u64, modified: u64, records: &[(&str, &str)]) -> io::
     header.set_cksum();
     let bytes: &mut Writer<BytesMut> = archive.get_mut();
     bytes.write_all(header.as_bytes())?;
-    // The archive's end is this module's to write, so the builder is not finished but emptied.
+    // This module writes the end of the archive, so the builder is emptied and not finished.
     Ok(bytes.get_mut().split().freeze())
 }

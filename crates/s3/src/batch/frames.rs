@@ -1,4 +1,4 @@
-//! The answer as frames, in order of completion.
+//! A batch read's response as frames, in order of completion.
 //!
 //! Integers are big-endian:
 //!
@@ -16,8 +16,8 @@
 //! 24+h    b     body
 //! ```
 //!
-//! An answer may break off anywhere. A receiver sees that by the missing end frame; a frame that was cut or
-//! altered, by its length and checksum. An item counts only once its last frame came with a status below 400.
+//! A response may break off anywhere. A receiver detects that by the missing end frame, and a truncated or altered
+//! frame by its length and checksum. An item counts only once its last frame came with a status below 400.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -34,31 +34,31 @@ use super::{Failure, Item};
 use crate::refusal::Refusal;
 use crate::translate::{content_range, timestamp};
 
-/// Content-Type of the answer.
+/// Content-Type of the response.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.striate.frames";
 
 pub(super) const MAGIC: [u8; 4] = *b"STR1";
 pub(super) const FIRST: u8 = 1;
 pub(super) const LAST: u8 = 2;
 pub(super) const END: u8 = 4;
-/// Bytes of a frame's body.
+/// Maximum length of a frame's body in bytes.
 const MAX_BODY: usize = 1 << 20;
-/// Bytes of a frame before its head.
+/// Length of a frame in bytes before its head.
 pub(super) const HEADER_LEN: usize = 24;
-/// Frames up to this length are gathered, so that small objects do not go out one by one.
+/// Maximum length of frames that are gathered, so that small objects are not sent one by one.
 const GATHERED: usize = 64 << 10;
 
-/// The frames of an answer.
+/// The frames of a response.
 pub(crate) struct Frames {
     items: Vec<Item>,
     parts: PartStream,
-    /// The position in the request of each request that `parts` answers.
+    /// Position in the batch of each request in `parts`.
     positions: Vec<usize>,
-    /// Items of which frames were sent.
+    /// Whether frames of an item were sent, by item.
     begun: Vec<bool>,
-    /// Gathered small frames.
+    /// Small frames, gathered; sent after `out`.
     gathered: BytesMut,
-    /// To be sent, in order; before what is gathered.
+    /// Buffers to send, in order.
     out: VecDeque<Bytes>,
     ended: bool,
 }
@@ -84,7 +84,7 @@ struct FailureHead<'a> {
     message: &'a str,
 }
 
-/// What precedes the head and the body of a frame.
+/// The fields of a frame before its lengths.
 struct Prefix {
     item: usize,
     status: u16,
@@ -92,8 +92,8 @@ struct Prefix {
 }
 
 impl Frames {
-    /// Frames for `items`: of those that were refused at once, then of the others, which `parts` answers in the
-    /// order of `positions`.
+    /// Creates the frames of `items`: first of those that were refused at once, then of the others, which come from
+    /// `parts` in the order of `positions`.
     pub fn new(
         items: Vec<Item>,
         refused: &[(usize, Refusal)],
@@ -126,12 +126,12 @@ impl Frames {
         }
     }
 
-    /// The flag of an item's first frame, once.
+    /// Returns the flag of an item's first frame, once.
     fn first(&mut self, item: usize) -> u8 {
         if std::mem::replace(&mut self.begun[item], true) { 0 } else { FIRST }
     }
 
-    /// The last frame of an item that cannot be answered, or not to its end.
+    /// Writes the last frame of an item that failed, before or after its first frame.
     fn fail(&mut self, item: usize, failure: &Failure) {
         let Failure { status, code, message } = failure;
         let head = json(&FailureHead { key: &self.items[item].key, code, message });
@@ -231,7 +231,7 @@ fn json(head: &impl Serialize) -> Vec<u8> {
 
 fn rfc_3339(unix_ms: u64) -> String {
     let mut text = Vec::new();
-    // Writing to memory does not fail, and a time of whole milliseconds can be written.
+    // Writing to memory does not fail, and whole milliseconds can always be formatted.
     let _ = timestamp(unix_ms).format(TimestampFormat::DateTime, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -240,7 +240,7 @@ fn len_of(pieces: &[Bytes]) -> usize {
     pieces.iter().map(Bytes::len).sum()
 }
 
-/// Cuts pieces into bodies of frames.
+/// Splits pieces into bodies of frames.
 fn split(pieces: Vec<Bytes>) -> Vec<Vec<Bytes>> {
     let mut bodies: Vec<Vec<Bytes>> = Vec::new();
     let mut room = 0;

@@ -1,8 +1,8 @@
-//! The body of a batch put: frames as an answer has them ([`super::frames`]), on their way in.
+//! The body of a batch put: incoming frames in the format of a response ([`super::frames`]).
 //!
-//! The opening frame has flag 8, the number of items in place of an item, and the document as its head. The frames of the
-//! items follow in the items' order, without heads: one or more each, of at most [`MAX_BODY`] bytes. The end frame closes
-//! the body as it closes an answer. The status is 0 throughout.
+//! The opening frame has flag 8, the number of items in place of an item, and the document as its head. The frames of
+//! the items follow in the items' order, without heads: one or more for each item, of at most [`MAX_BODY`] bytes. The
+//! end frame closes the body as it closes a response. The status is 0 throughout.
 //!
 //! ```text
 //!  ┌─────────┬──────────┐ ┌────────┬──────┐ ┌────────┬──────┐ ┌────────┬──────┐ ┌─────────┐
@@ -11,10 +11,10 @@
 //!  └─────────┴──────────┘ └────────┴──────┘ └────────┴──────┘ └────────┴──────┘ └─────────┘
 //! ```
 //!
-//! Bodies are handed on piece by piece as they arrive, without a copy, so a frame's checksum is only known to be right
-//! after its last piece: a body ends ([`ItemBody`] answers `None`) when its last frame was verified, and nothing is
-//! committed before. An item that nobody wants is read over. What is wrong with a frame is wrong with the whole request,
-//! because nothing after it can be trusted; items whose bodies had ended by then may be stored.
+//! Bodies are handed on piece by piece as they arrive, without a copy, so a frame's checksum is verified only after its
+//! last piece. A body ends ([`ItemBody`] returns `None`) when its last frame was verified, and nothing is committed
+//! before. An item that is not wanted is skipped. A fault in a frame fails the whole request, because nothing after it
+//! can be trusted; items whose bodies had ended by then may be stored.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ use super::frames::{END, FIRST, HEADER_LEN, LAST, MAGIC};
 use crate::refusal::Refusal;
 
 const OPENING: u8 = 8;
-/// Bytes of the document.
+/// Maximum length of the document in bytes.
 const MAX_DOCUMENT: usize = 4 << 20;
-/// Bytes of one frame's body.
+/// Maximum length of one frame's body in bytes.
 pub(crate) const MAX_BODY: usize = 64 << 20;
 
 /// The bytes of a request, in order.
@@ -41,13 +41,13 @@ pub(crate) type Arriving = BoxStream<'static, Result<Bytes, StdError>>;
 /// Why the rest of a request cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Broken {
-    /// It did not come, or its signature is wrong; the trace knows more.
+    /// It did not arrive, or its signature is wrong; the trace has the details.
     Transport(String),
-    /// It is not what the protocol allows.
+    /// It violates the protocol.
     Refused(Refusal),
 }
 
-/// A frame's fields.
+/// The fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Prefix {
     item: usize,
@@ -56,21 +56,21 @@ struct Prefix {
     body_len: usize,
 }
 
-/// Reads a request's frames.
+/// Reads the frames of a request.
 pub(crate) struct Reader {
     arriving: Arriving,
-    /// Arrived and not taken.
+    /// Bytes that arrived and were not yet taken.
     rest: Bytes,
-    /// The frame that is being read.
+    /// The current frame.
     frame: Frame,
-    /// The item whose frames come.
+    /// The item whose frames come next.
     item: usize,
     /// Whether frames of this item have come.
     begun: bool,
     broken: Option<Broken>,
 }
 
-/// A frame whose body is not taken to its end.
+/// A frame whose body was not yet taken to its end.
 struct Frame {
     left: usize,
     is_last: bool,
@@ -99,8 +99,8 @@ impl Reader {
         Self { arriving, rest: Bytes::new(), frame: Frame::none(), item: 0, begun: false, broken: None }
     }
 
-    /// Reads the opening frame. Answers the number of items that it announces, and the document. `reserve` is asked for
-    /// memory for the document, by its length, before it is read.
+    /// Reads the opening frame. Returns the number of items that it announces, and the document. `reserve` is called
+    /// with the document's length before the document is read, to reserve memory.
     pub(crate) async fn open(
         &mut self,
         reserve: impl FnOnce(usize) -> Result<(), Refusal>,
@@ -135,14 +135,14 @@ impl Reader {
             return Err(malformed("The frames of the items must be followed by the end frame."));
         }
         self.verify(digest, &[], crc)?;
-        // Its end verifies a signature of the whole.
+        // Reading to the end verifies a signature of the whole body.
         match self.more().await? {
             false => Ok(()),
             true => Err(malformed("Bytes follow the end frame.")),
         }
     }
 
-    /// The next bytes of an item; `None` at its end, when all of its frames were verified.
+    /// Returns the next bytes of an item; `None` at its end, when all of its frames were verified.
     async fn piece(&mut self, item: usize) -> Result<Option<Bytes>, Broken> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
@@ -159,7 +159,7 @@ impl Reader {
         self.taken().await
     }
 
-    /// Reads over items before this one that nobody wanted.
+    /// Skips items before this one that were not wanted.
     async fn skip_to(&mut self, item: usize) -> Result<(), Broken> {
         while self.item < item {
             while self.taken().await?.is_some() {}
@@ -167,7 +167,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The next bytes of the current item; after its last one the next item is current.
+    /// Returns the next bytes of the current item. After its last bytes, the next item becomes current.
     async fn taken(&mut self) -> Result<Option<Bytes>, Broken> {
         loop {
             if self.frame.left > 0 {
@@ -222,7 +222,7 @@ impl Reader {
         }
     }
 
-    /// A frame's fields, the digest over them, and the frame's checksum.
+    /// Reads a frame's fields; returns them with the digest over them and the frame's checksum.
     async fn prefix(&mut self) -> Result<(Prefix, Digest, u32), Broken> {
         let mut bytes = self.exactly(HEADER_LEN).await?;
         let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
@@ -237,7 +237,7 @@ impl Reader {
         Ok((Prefix { item, flags, head_len, body_len }, digest, bytes.get_u32()))
     }
 
-    /// The next `len` bytes, in one piece.
+    /// Returns the next `len` bytes in one buffer.
     async fn exactly(&mut self, len: usize) -> Result<Bytes, Broken> {
         if self.rest.len() >= len {
             return Ok(self.rest.split_to(len));
@@ -253,7 +253,7 @@ impl Reader {
         Ok(gathered.freeze())
     }
 
-    /// Waits for bytes; `false` at the body's end.
+    /// Waits for bytes; returns false at the end of the body.
     async fn more(&mut self) -> Result<bool, Broken> {
         while self.rest.is_empty() {
             match self.arriving.next().await {
@@ -266,18 +266,18 @@ impl Reader {
     }
 }
 
-/// Lets the bodies of a request be read one after the other.
+/// Makes the bodies of a request be read one after the other.
 pub(crate) struct Turns {
     reader: tokio::sync::Mutex<Reader>,
     ended: Mutex<Ended>,
-    /// One for each item, and one for who waits for all of them.
+    /// One notification for each item, and one for the task that waits for all of them.
     calls: Vec<Notify>,
 }
 
-/// Which bodies nobody reads any more.
+/// Which bodies have been read or given up.
 struct Ended {
     items: Vec<bool>,
-    /// The first that is still to be read.
+    /// The first body that is still to be read.
     next: usize,
 }
 
@@ -289,7 +289,7 @@ impl Turns {
         Arc::new(Self { reader: tokio::sync::Mutex::new(reader), ended, calls })
     }
 
-    /// The body of an item. Each must be asked for once.
+    /// Returns the body of an item. Must be called once for each item.
     pub(crate) fn body(self: &Arc<Self>, item: usize) -> Box<ItemBody> {
         Box::new(ItemBody { turns: Some(Arc::clone(self)), item, is_called: false })
     }
@@ -301,7 +301,7 @@ impl Turns {
         self.reader.lock().await.end(items).await
     }
 
-    /// Whoever is next is called.
+    /// Ends the turn of an item, and notifies the next one.
     fn pass(&self, item: usize) {
         let mut ended = self.ended.lock();
         ended.items[item] = true;
@@ -317,7 +317,7 @@ impl Turns {
 
 /// An item's bytes as they arrive, after those of the items before it.
 pub(crate) struct ItemBody {
-    /// Until its end.
+    /// `None` after the end.
     turns: Option<Arc<Turns>>,
     item: usize,
     is_called: bool,
@@ -344,7 +344,7 @@ impl PutBody for ItemBody {
 }
 
 impl Drop for ItemBody {
-    /// Whoever does not want it lets the next one have its turn.
+    /// Passes the turn to the next item, whether or not the body was read.
     fn drop(&mut self) {
         if let Some(turns) = &self.turns {
             turns.pass(self.item);

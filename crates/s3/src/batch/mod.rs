@@ -1,10 +1,10 @@
-//! Many objects in one request: `POST /{bucket}?batch` and its kin, which are Striate's own (docs/src/batch.md).
+//! Many objects in one request: `POST /{bucket}?batch` and its variants, which are Striate's own (docs/src/batch.md).
 //!
 //! - [`request`]: the JSON that names the items, and its limits.
-//! - [`frames`]: a read's answer as frames, in order of completion.
-//! - [`archive`]: a read's answer as a TAR, in order of the items.
-//! - [`incoming`]: a put's frames.
-//! - [`outcome`]: what a put is answered.
+//! - [`frames`]: the response to a read as frames, in order of completion.
+//! - [`archive`]: the response to a read as a TAR, in order of the items.
+//! - [`incoming`]: the frames of a put.
+//! - [`outcome`]: the response to a put.
 
 pub(crate) mod archive;
 pub(crate) mod frames;
@@ -20,7 +20,7 @@ use striate_client::ClientError;
 use crate::failure::code_of;
 use crate::refusal::Refusal;
 
-/// What a batch request does.
+/// Kind of a batch request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `?batch` or `?batch=read`.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind that the value of the parameter `batch` names.
+    /// Returns the kind that the value of the parameter `batch` names.
     pub fn named(value: &str) -> Option<Self> {
         match value {
             "" | "read" => Some(Self::Read),
@@ -43,15 +43,15 @@ impl Kind {
     }
 }
 
-/// What an answer must know of an item.
+/// What a response must know of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub key: String,
-    /// Whether a range was asked for: the item is answered 206.
+    /// Whether a range was asked for: the item's status is then 206.
     pub is_range: bool,
 }
 
-/// Why an item cannot be answered, as S3 says it.
+/// Why an item failed, in S3's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub status: u16,

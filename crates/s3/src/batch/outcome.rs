@@ -1,4 +1,4 @@
-//! What a batch put and a question which keys exist are answered: JSON.
+//! The JSON responses to a batch put and to a query of which keys exist.
 
 use serde::Serialize;
 use striate_client::{ClientError, ObjectInfo};
@@ -6,7 +6,7 @@ use striate_client::{ClientError, ObjectInfo};
 use super::Failure;
 use crate::refusal::Refusal;
 
-/// The answer to a batch put: an outcome for each item, in the order of the items.
+/// The response to a batch put: an outcome for each item, in the order of the items.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcomes {
     created: usize,
@@ -15,11 +15,11 @@ pub(crate) struct Outcomes {
     items: Vec<Outcome>,
 }
 
-/// What became of one item.
+/// Outcome of one item.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Outcome {
-    /// 200: durable and visible. 412: there was such an object, which is as it was.
+    /// 200: durable and visible. 412: the object exists and stays as it was.
     Settled {
         status: u16,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,12 +57,12 @@ impl Outcomes {
     }
 }
 
-/// The answer to a question which keys exist.
+/// The response to a query of which keys exist.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Existing {
-    /// How many of the first keys have objects, without a gap.
+    /// Number of keys with objects before the first one without.
     prefix: usize,
-    /// The size of each object, in the order of the keys; `null` where there is none.
+    /// Size of each object, in the order of the keys; `null` if there is none.
     sizes: Vec<Option<u64>>,
 }
 

@@ -1,7 +1,7 @@
-//! What batch calls ask for.
+//! The documents of batch requests.
 //!
-//! The JSON is read strictly: a misspelt `range` would otherwise answer whole objects. An item whose range or
-//! ETag cannot be read fails by itself, a document that cannot be read fails the request.
+//! The JSON is parsed strictly: a misspelt `range` would otherwise return whole objects. A bad range or ETag fails its
+//! item only; a bad document fails the request.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,10 +13,10 @@ use striate_client::{GetRequest, ReadCondition, ReadRange};
 use super::Item;
 use crate::refusal::Refusal;
 
-/// Items of one request.
+/// Maximum number of items in one request.
 pub(crate) const MAX_ITEMS: usize = 4_096;
 
-/// How an answer is written.
+/// Format of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
@@ -50,28 +50,28 @@ pub(crate) struct BatchPut {
     pub items: Bounded<NewItem>,
 }
 
-/// One object to be made.
+/// One object to create.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewItem {
     pub key: String,
-    /// Bytes of its body.
+    /// Length of the body in bytes.
     pub content_length: u64,
     #[serde(default)]
     pub content_type: String,
 }
 
-/// The document of a question which keys exist.
+/// The document of a query of which keys exist.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchExists {
     pub keys: Bounded<String>,
-    /// Whether what comes after the first missing key is of no interest.
+    /// Whether keys after the first missing one need not be looked up.
     #[serde(default)]
     pub until_gap: bool,
 }
 
-/// At least one and at most [`MAX_ITEMS`], never more in memory.
+/// A list of at least one and at most [`MAX_ITEMS`] items, with never more in memory.
 #[derive(Debug)]
 pub(crate) struct Bounded<T>(pub Vec<T>);
 
@@ -105,7 +105,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
     }
 }
 
-/// A kind of document, with its name and an example for whoever sent another one.
+/// A kind of document, with its name and an example for error messages.
 pub(crate) trait Document: DeserializeOwned {
     const NAME: &'static str;
     const EXAMPLE: &'static str;
@@ -126,10 +126,10 @@ impl Document for BatchExists {
     const EXAMPLE: &'static str = r#"{"keys": ["a", "b"]}"#;
 }
 
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
-/// 400 with what is wrong and where.
+/// 400 with the fault and its place.
 pub(crate) fn parse<T: Document>(json: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(json).map_err(|error| {
         let message = format!("The body is not a {}: {error}. It is JSON such as {}.", T::NAME, T::EXAMPLE);
@@ -138,7 +138,7 @@ pub(crate) fn parse<T: Document>(json: &[u8]) -> Result<T, Refusal> {
 }
 
 impl AskedItem {
-    /// What is read for it, and what its answer must know; or why it cannot be read.
+    /// Returns the item, and its read request or the reason why it is refused.
     pub fn open(self, bucket: &str) -> (Item, Result<GetRequest, Refusal>) {
         let (range, condition) = (self.read_range(), self.condition());
         let item = Item { key: self.key, is_range: self.range.is_some() };
@@ -161,7 +161,7 @@ impl AskedItem {
         }
     }
 
-    /// ETags are taken with quotes, as answers have them, and without.
+    /// Parses the ETag, with quotes, as in responses, or without.
     fn condition(&self) -> Result<ReadCondition, Refusal> {
         let Some(text) = &self.if_match else { return Ok(ReadCondition::default()) };
         let unquoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));

@@ -1,4 +1,4 @@
-//! What goes out, read by code of its own.
+//! Checks what is sent with independent code.
 
 use std::io::Read;
 
@@ -57,7 +57,7 @@ fn read_frames(mut bytes: &[u8]) -> Vec<Frame> {
         let (content, rest) = rest.split_at(head_len + body_len);
         let (head, body) = content.split_at(head_len);
         assert_eq!((&prefix[..4], prefix[11]), (&b"STR1"[..], 0));
-        // Bit by bit, so that the wrong polynomial cannot agree with itself.
+        // Bit by bit, so that a wrong polynomial cannot agree with itself.
         let crc = !prefix[..20].iter().chain(content).fold(!0u32, |crc, byte| {
             (0..8)
                 .fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0xedb8_8320 & 0u32.wrapping_sub(crc & 1)))
@@ -140,7 +140,7 @@ async fn a_failed_item_has_one_last_frame_whether_or_not_it_had_begun() {
     assert_eq!(frames[2].3["key"], "c");
 }
 
-/// A receiver is not kept waiting for frames that are ready while others are not.
+/// A receiver does not wait for ready frames while others are not ready.
 #[tokio::test]
 async fn what_is_gathered_goes_out_when_nothing_more_is_ready() {
     let sent = stream::iter(vec![(0, part(head(1), &[1], true))]).chain(stream::pending()).boxed();
@@ -211,7 +211,7 @@ async fn an_archive_breaks_off_where_an_object_does() {
     assert!(archive_of(&["a"], Vec::new(), Vec::new()).await.is_err());
 }
 
-/// A frame of a batch put: item, flags, head, body.
+/// Encodes a frame of a batch put: item, flags, head, body.
 fn incoming(item: u32, flags: u8, head: &[u8], body: &[u8]) -> Vec<u8> {
     let mut bytes = b"STR1".to_vec();
     bytes.extend(item.to_be_bytes());
@@ -227,7 +227,7 @@ fn opening(items: u32) -> Vec<u8> {
     incoming(items, 8, b"document", b"")
 }
 
-/// Two frames of item 0, an empty item 1, item 2.
+/// Returns two frames of item 0, an empty item 1, item 2.
 fn three() -> Vec<u8> {
     [
         opening(3),
@@ -253,7 +253,7 @@ async fn whole(mut body: Box<ItemBody>) -> Result<Vec<u8>, ClientError> {
     Ok(all)
 }
 
-/// What the opening frame says, the items' bodies where they are wanted, and how the request ended.
+/// Returns what the opening frame says, the items' bodies where they are wanted, and how the request ended.
 async fn taken(
     arriving: Arriving,
     wanted: &[bool],
@@ -262,7 +262,7 @@ async fn taken(
     let opened = reader.open(|_| Ok(())).await;
     let turns = Turns::new(reader, wanted.len());
     let bodies = wanted.iter().enumerate().map(|(item, is_wanted)| (turns.body(item), *is_wanted));
-    // All are asked for at the same time, the last one first.
+    // All are read at the same time, the last one first.
     let mut bodies: Vec<_> = bodies.map(|(body, is_wanted)| is_wanted.then(|| whole(body))).collect();
     bodies.reverse();
     let bodies = bodies.into_iter().map(|body| async { Some(body?.await) });
@@ -286,7 +286,7 @@ async fn bodies_arrive_one_after_the_other_whatever_the_pieces_and_unwanted_ones
     }
 }
 
-/// No body ends before its frames were verified, and what comes after the damage is nobody's.
+/// No body ends before its frames were verified, and nothing after the damage reaches a body.
 #[tokio::test]
 async fn a_flipped_bit_or_a_cut_anywhere_ends_no_body_that_it_touches() {
     let good = three();

@@ -1,4 +1,4 @@
-//! What a form is answered after its file was stored: as the form wished.
+//! The response to a form after its file was stored, as the form requested it.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use s3s::Body;
@@ -7,23 +7,23 @@ use super::parts::Fields;
 use crate::address::percent_encode;
 use crate::refusal::escape_into;
 
-/// What a form wishes to be answered.
+/// The response that a form requested.
 #[derive(Debug)]
 pub(crate) struct FormAnswer {
     bucket: String,
     key: String,
-    /// The object's address.
+    /// Address of the object.
     location: String,
-    /// Where the browser is to go next.
+    /// Address to redirect the browser to.
     redirect: Option<String>,
-    /// 200, 201 or 204.
+    /// Status 200, 201 or 204.
     status: StatusCode,
 }
 
 impl FormAnswer {
     pub(super) fn new(fields: &Fields, bucket: &str, key: &str, location: String) -> Self {
         let redirect = fields.get("success_action_redirect").or_else(|| fields.get("redirect"));
-        // What is no address is ignored, as in S3.
+        // As in S3, anything but an http or https address is ignored.
         let redirect = redirect.filter(|url| url.starts_with("http://") || url.starts_with("https://"));
         let status = match fields.get("success_action_status").map(str::trim) {
             Some("200") => StatusCode::OK,
@@ -34,7 +34,7 @@ impl FormAnswer {
         Self { bucket: bucket.to_owned(), key: key.to_owned(), location, redirect, status }
     }
 
-    /// Makes the answer to a put the answer to the form. Errors stay as they are.
+    /// Turns the response to a put into the response to the form. Errors stay as they are.
     pub fn instead_of(self, mut response: Response<Body>) -> Response<Body> {
         if !response.status().is_success() {
             return response;
@@ -59,7 +59,7 @@ impl FormAnswer {
         response
     }
 
-    /// The address to go to, with the bucket, key and ETag in its query.
+    /// Returns the redirect address, with bucket, key and ETag in its query.
     fn redirect_to(&self, url: &str, etag: &str) -> String {
         let (url, fragment) = url.split_at(url.find('#').unwrap_or(url.len()));
         let separator = if url.contains('?') { '&' } else { '?' };

@@ -1,10 +1,10 @@
-//! POST forms: uploads that a browser sends under a policy that somebody signed (“Browser-Based Uploads Using
-//! POST”, S3 API reference).
+//! POST forms: uploads that a browser sends under a signed policy (“Browser-Based Uploads
+//! Using POST”, S3 API reference).
 //!
-//! A form becomes the PutObject that it describes: its fields become headers, its file becomes the body, which
-//! streams. s3s has forms of its own, but holds their files in memory, forgets the files' names, and reads a
-//! policy before its signature. The order here: the fields (bounded), the signature, the policy's expiration, the
-//! key's length, the policy's conditions, the file.
+//! A form becomes the PutObject that it describes: its fields become headers, its file becomes the body, which streams.
+//! s3s also supports forms, but it holds their files in memory, forgets the files' names, and reads a policy before its
+//! signature. The order here: the fields (bounded), the signature, the policy's expiration, the key's length, the
+//! policy's conditions, the file.
 
 mod answer;
 mod parts;
@@ -29,20 +29,21 @@ pub(crate) use answer::FormAnswer;
 use parts::{Fields, Form, boundary_of};
 use policy::Policy;
 
-/// Bytes of a form that are held in memory.
+/// Maximum number of bytes of a form that are held in memory.
 pub(crate) const HELD_BYTES: usize = parts::MAX_FIELDS_BYTES;
-/// What stands for the file's name in a key.
+/// Placeholder for the file's name in a key.
 const FILE_NAME: &str = "${filename}";
 
-/// A form whose signature and policy hold.
+/// A form with a valid signature and policy.
 pub(crate) struct Accepted {
     pub access_key: String,
-    /// The PutObject that it describes, without what the gateway carries.
+    /// The PutObject that the form describes, without what the gateway carries.
     pub put: Request<Body>,
     pub answer: FormAnswer,
 }
 
-/// Whether a request is a form. One that is signed like any other is not, whatever its object's type.
+/// Returns whether a request is a form. A request that is signed in its header or query is
+/// not, whatever its object's type.
 pub(crate) fn is_form(parts: &Parts) -> bool {
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let names_form =
@@ -50,8 +51,7 @@ pub(crate) fn is_form(parts: &Parts) -> bool {
     parts.method == Method::POST && names_form && !auth::is_signed(parts)
 }
 
-/// Accepts a form for the region's gateway at `now` (Unix seconds), or says why not. `bucket_host` is the
-/// bucket that the host names.
+/// Accepts or refuses a form at `now` (Unix seconds). `bucket_host` is the bucket that the host names.
 ///
 /// # Errors
 /// S3's refusals of forms: MalformedPOSTRequest, SignatureDoesNotMatch, AccessDenied, InvalidPolicyDocument, …
@@ -74,7 +74,7 @@ pub(crate) async fn accept(
     let policy = Policy::parse(fields.get("policy").unwrap_or_default())?;
     policy.check_expiration(front.now)?;
     let key = named_key(fields.get("key").unwrap_or_default(), &file_name)?;
-    // Conditions hold for the key that is used.
+    // Conditions apply to the final key.
     fields.set("key", key.clone());
     file.bound(policy.check(&fields, &address.bucket)?);
     address.key = key;
@@ -95,11 +95,11 @@ pub(crate) async fn accept(
     Ok(Accepted { access_key, put, answer })
 }
 
-/// The key that a form's field `key` stands for, with the file's name in it. Its length is computed first: a form
-/// of 64 KiB can ask for a key of 90 MB.
+/// Returns the key for a form's field `key`, with the file's name inserted. Its length is computed first: a form of 64
+/// KiB can ask for a key of 90 MB.
 ///
 /// # Errors
-/// InvalidArgument for an empty field, KeyTooLongError for a key that no object may have.
+/// InvalidArgument for an empty field, KeyTooLongError for a key that is too long.
 fn named_key(field: &str, file_name: &str) -> Result<String, Refusal> {
     if field.is_empty() {
         return Err(Refusal::bad("InvalidArgument", "Bucket POST must contain a field named 'key'."));
@@ -120,8 +120,8 @@ pub(crate) struct Front<'a> {
     pub trace: &'a Arc<Trace>,
 }
 
-/// The headers of the put. Only fields that describe the object are taken over: others, like a copy source,
-/// would make another request of it.
+/// Returns the headers of the put. Only fields that describe the object are taken over: others, such as a copy source,
+/// would turn it into a different request.
 fn headers_of(fields: &Fields) -> Result<HeaderMap, Refusal> {
     const PLAIN: [&str; 9] = [
         "cache-control",
@@ -154,7 +154,7 @@ fn headers_of(fields: &Fields) -> Result<HeaderMap, Refusal> {
     Ok(headers)
 }
 
-/// Whether an `x-amz-*` name describes the object that is written. Forms carry these as fields, and presigned
+/// Returns whether an `x-amz-*` name describes the object that is written. Forms carry these as fields, and presigned
 /// URLs may carry them in their query.
 pub(crate) fn describes_object(name: &str) -> bool {
     const NAMES: [&str; 4] =

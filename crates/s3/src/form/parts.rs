@@ -6,7 +6,7 @@
 //!            headers CRLF CRLF file  CRLF --boundary-- [rest]
 //! ```
 //!
-//! The fields are held in memory, within [`MAX_FIELDS_BYTES`]. What follows the file is ignored, as in S3.
+//! The fields are held in memory, within [`MAX_FIELDS_BYTES`]. Anything after the file is ignored, as in S3.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,50 +23,50 @@ use crate::body::RequestBody;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
-/// Bytes of everything before the file.
+/// Maximum number of bytes before the file.
 pub(super) const MAX_FIELDS_BYTES: usize = 64 << 10;
-/// The longest boundary, RFC 2046's limit.
+/// Maximum length of a boundary in bytes, as in RFC 2046.
 const MAX_BOUNDARY_BYTES: usize = 70;
 /// The name of the file's field.
 const FILE: &str = "file";
 
-/// A form's fields in their order, names in lower case.
+/// A form's fields in order, with names in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
 /// A form whose file is still to be read.
 pub(super) struct Form {
     pub fields: Fields,
-    /// The last component of the file's name; empty where it has none.
+    /// Last component of the file's name; empty if it has none.
     pub file_name: String,
     pub file: File,
 }
 
-/// What a part's headers say.
+/// Content of a part's headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PartHead {
     name: String,
     file_name: String,
 }
 
-/// The part of a body before its file.
+/// The body up to the file.
 struct Head {
     body: RequestBody,
     buffer: BytesMut,
-    /// Bytes that were taken out of the buffer.
+    /// Number of bytes taken from the buffer.
     taken: usize,
 }
 
-/// A form's file on its way into the store.
+/// A form's file, which streams into the store.
 pub(super) struct File {
     body: RequestBody,
-    /// Read and not searched yet.
+    /// Bytes read and not yet searched.
     held: Bytes,
-    /// CRLF, two hyphens, the boundary.
+    /// CRLF, two hyphens and the boundary.
     delimiter: memmem::Finder<'static>,
     state: State,
     size: u64,
-    /// The sizes that the policy allows.
+    /// Minimum and maximum size that the policy allows.
     sizes: (u64, u64),
     trace: Arc<Trace>,
 }
@@ -74,7 +74,7 @@ pub(super) struct File {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     File,
-    /// Behind the file; so many bytes were ignored.
+    /// Behind the file, with the number of bytes ignored so far.
     Rest(usize),
     Ended,
 }
@@ -92,7 +92,7 @@ fn too_large() -> Refusal {
 }
 
 impl Fields {
-    /// The value of a field; the first one, where there are several.
+    /// Returns the value of a field; the first one if it is repeated.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
@@ -108,7 +108,7 @@ impl Fields {
         }
     }
 
-    /// Whether several fields have this name.
+    /// Returns whether several fields have this name.
     pub fn is_repeated(&self, name: &str) -> bool {
         self.iter().filter(|(known, _)| *known == name).nth(1).is_some()
     }
@@ -121,7 +121,7 @@ impl From<&[(&str, &str)]> for Fields {
     }
 }
 
-/// The boundary that a Content-Type names.
+/// Returns the boundary that a Content-Type names.
 pub(super) fn boundary_of(content_type: &str) -> Result<&str, Refusal> {
     let parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.trim().split_once('='));
     let found = parameters.into_iter().find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"));
@@ -166,7 +166,7 @@ impl Form {
 }
 
 impl Head {
-    /// Takes the bytes before `mark`, and the mark.
+    /// Takes the bytes before `mark`, and the mark itself.
     async fn until(&mut self, mark: &[u8]) -> Result<Bytes, Refusal> {
         let mut searched = 0;
         loop {
@@ -192,7 +192,7 @@ impl Head {
         Ok(())
     }
 
-    /// The end of a delimiter's line; not that of the last one.
+    /// Takes the end of a delimiter's line, unless it is the last delimiter.
     async fn end_line(&mut self) -> Result<(), Refusal> {
         match &self.until(b"\r\n").await?[..] {
             padding if padding.iter().all(|byte| matches!(byte, b' ' | b'\t')) => Ok(()),
@@ -221,7 +221,7 @@ impl Head {
     }
 }
 
-/// `form-data; name="key"; filename="a.txt"`
+/// Parses `form-data; name="key"; filename="a.txt"`
 fn parse_disposition(text: &str) -> Option<PartHead> {
     let (kind, mut rest) = text.split_once(';')?;
     if !kind.trim().eq_ignore_ascii_case("form-data") {
@@ -244,8 +244,8 @@ fn parse_disposition(text: &str) -> Option<PartHead> {
     Some(PartHead { name: name?, file_name })
 }
 
-/// A parameter's value, quoted or not, and what follows it. In quotes only a quote is escaped: a backslash
-/// may belong to a path.
+/// Parses a parameter's value, quoted or not; returns it and what follows it. In a quoted value only a quote can be
+/// escaped: any other backslash may belong to a path.
 fn parse_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
@@ -268,7 +268,7 @@ fn parse_value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// `UTF-8''na%C3%AFve`
+/// Decodes `UTF-8''na%C3%AFve`
 fn decode_extended(text: &str) -> Option<String> {
     let (charset, rest) = text.split_once('\'')?;
     let (_language, value) = rest.split_once('\'')?;
@@ -276,7 +276,7 @@ fn decode_extended(text: &str) -> Option<String> {
 }
 
 impl File {
-    /// Only a file of `least` to `most` bytes is accepted.
+    /// Accepts only a file of `least` to `most` bytes.
     pub fn bound(&mut self, (least, most): (u64, u64)) {
         self.sizes = (least, most);
     }
@@ -288,7 +288,7 @@ impl File {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Takes the next piece of the file out of what is held; `None` when more must be read.
+    /// Takes the next piece of the file from the bytes held; `None` when more must be read.
     fn take_piece(&mut self) -> Option<Bytes> {
         if let Some(at) = self.delimiter.find(&self.held) {
             let piece = self.held.split_to(at);
@@ -309,7 +309,7 @@ impl File {
         Poll::Ready(Some(Ok(piece)))
     }
 
-    /// The body has ended.
+    /// Handles the end of the body.
     fn end(&mut self) -> Poll<Option<Result<Bytes, StdError>>> {
         if self.state == State::File {
             let message = "The form ended before the boundary behind its file.";
@@ -324,7 +324,7 @@ impl File {
     }
 }
 
-/// How many bytes at the end of `text` may be the beginning of `delimiter`.
+/// Returns how many bytes at the end of `text` may be the beginning of `delimiter`.
 fn begun(text: &[u8], delimiter: &[u8]) -> usize {
     let longest = text.len().min(delimiter.len() - 1);
     (1..=longest).rev().find(|&len| text.ends_with(&delimiter[..len])).unwrap_or(0)
@@ -410,7 +410,7 @@ mod tests {
             let _ = parse_disposition(&text);
         }
 
-        /// Against the definition: the longest end of the text that the delimiter begins with.
+        /// Against the definition: the longest suffix of the text that is a prefix of the delimiter.
         #[test]
         fn a_delimiter_that_has_begun_is_found(text in "[-\r\nx]{0,12}") {
             let delimiter = b"\r\n--x";

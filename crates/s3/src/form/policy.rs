@@ -1,4 +1,4 @@
-//! A form's policy: what its signer allows the form to say (“Creating a POST Policy”, S3 API reference).
+//! A form's policy: what its signer allows the form to contain (“Creating a POST Policy”, S3 API reference).
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 const FREE: [&str; 6] = ["awsaccesskeyid", "file", "policy", "signature", "submit", "x-amz-signature"];
 const FREE_PREFIX: &str = "x-ignore-";
 
-/// A policy that was read.
+/// A parsed policy.
 #[derive(Debug)]
 pub(super) struct Policy {
     expiration_unix: u64,
@@ -31,16 +31,16 @@ fn outside(reason: &str) -> Refusal {
     Refusal::denied("AccessDenied", format!("Invalid according to Policy: {reason}."))
 }
 
-/// A field that needs no condition.
+/// Returns whether a field needs no condition.
 fn is_free(name: &str) -> bool {
     FREE.contains(&name) || name.starts_with(FREE_PREFIX)
 }
 
 impl Policy {
-    /// Reads a policy as a form carries it: JSON in base64.
+    /// Parses a policy as a form carries it: JSON in base64.
     ///
     /// # Errors
-    /// InvalidPolicyDocument with what is wrong.
+    /// InvalidPolicyDocument with the fault.
     pub fn parse(encoded: &str) -> Result<Self, Refusal> {
         let encoded: String = encoded.split_ascii_whitespace().collect();
         let json = base64_simd::STANDARD.decode_to_vec(encoded).map_err(|_| invalid("it is not base64"))?;
@@ -84,7 +84,7 @@ impl Policy {
     /// Checks that the policy is in force at `now` (Unix seconds).
     ///
     /// # Errors
-    /// AccessDenied when it has expired.
+    /// AccessDenied if it has expired.
     pub fn check_expiration(&self, now: u64) -> Result<(), Refusal> {
         match now < self.expiration_unix {
             true => Ok(()),
@@ -92,10 +92,10 @@ impl Policy {
         }
     }
 
-    /// Checks a form for `bucket`. Answers the least and the largest size that its file may have.
+    /// Checks a form for `bucket`. Returns the minimum and the maximum size of its file in bytes.
     ///
     /// # Errors
-    /// AccessDenied: a condition does not hold, or a field is not in the policy.
+    /// AccessDenied if a condition does not hold, or a field is not in the policy.
     pub fn check(&self, fields: &Fields, bucket: &str) -> Result<(u64, u64), Refusal> {
         if fields.get("bucket").is_some_and(|named| named != bucket) {
             return Err(outside("the form's bucket is not that of its address"));
@@ -123,7 +123,7 @@ impl Policy {
             if !self.mentions(name) {
                 return Err(outside(&format!("Extra input fields: {name}")));
             }
-            // A condition would be checked on one and another be used.
+            // Otherwise one value would be checked and another be used.
             if fields.is_repeated(name) {
                 return Err(Refusal::bad("InvalidArgument", format!("The form has several fields {name}.")));
             }
@@ -139,7 +139,7 @@ impl Policy {
     }
 }
 
-/// What a condition looks at; a field that is absent is empty. The bucket is that of the address.
+/// Returns the value that a condition applies to; an absent field is empty. The bucket is that of the address.
 fn value_of<'a>(fields: &'a Fields, bucket: &'a str, field: &str) -> &'a str {
     match field {
         "bucket" => bucket,

@@ -1,4 +1,4 @@
-//! What the CORS rules of buckets allow other origins: preflights, and headers of plain answers.
+//! Applies the CORS rules of buckets: preflights, and headers of plain responses.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -47,7 +47,7 @@ impl Gateway {
         response
     }
 
-    /// Adds to a plain answer what its bucket's rules allow its origin.
+    /// Adds the headers that a bucket's rules grant the origin to a plain response.
     pub(super) async fn add_cors(
         &self,
         response: &mut Response<Body>,

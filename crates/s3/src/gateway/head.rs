@@ -1,4 +1,4 @@
-//! The head of a request: what of it is read before s3s, and what is taken out of it.
+//! The head of a request: what is read from it before s3s, and what is removed from it.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -23,7 +23,7 @@ pub(super) fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &
     }
 }
 
-/// The names of a query's parameters.
+/// Returns the names of the query's parameters.
 pub(crate) fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
     parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
 }
@@ -32,7 +32,7 @@ fn http_body_is_absent(parts: &Parts) -> bool {
     !parts.headers.contains_key(header::TRANSFER_ENCODING)
 }
 
-/// Takes the aws-chunked framing out of the headers. Answers the length of the decoded body.
+/// Removes the aws-chunked framing from the headers. Returns the length of the decoded body.
 pub(super) fn unframe(parts: &mut Parts, payload: &Payload) -> Result<u64, Refusal> {
     let is_put = parts.method == Method::PUT;
     let missing = || {
@@ -62,7 +62,7 @@ pub(super) fn unframe(parts: &mut Parts, payload: &Payload) -> Result<u64, Refus
     Ok(decoded)
 }
 
-/// The signature is verified; s3s must not look for it again.
+/// Removes the signature after it was verified, so that s3s does not look for it again.
 pub(super) fn strip_signature(parts: &mut Parts, presigned: bool) {
     parts.headers.remove(header::AUTHORIZATION);
     if !presigned {
@@ -91,7 +91,7 @@ pub(super) fn strip_signature(parts: &mut Parts, presigned: bool) {
     }
 }
 
-/// A presigned URL may say in its query, which is signed, what is otherwise said of an object in headers.
+/// Copies headers that describe the object from the query, which a presigned URL signs, into the headers.
 fn take_from_query(headers: &mut HeaderMap, query: &str) {
     for (name, value) in query.split('&').filter_map(|parameter| parameter.split_once('=')) {
         if !form::describes_object(name) || headers.contains_key(name) {
@@ -105,8 +105,8 @@ fn take_from_query(headers: &mut HeaderMap, query: &str) {
     }
 }
 
-/// Takes out of the headers what s3s would refuse or misread: dates that are none, ranges that it cannot
-/// read, which S3 ignores; and what the translation reads by itself, which is answered.
+/// Removes headers that s3s would refuse or misread. Invalid dates and ranges are dropped, as S3 ignores them; headers
+/// that the translation reads itself are returned.
 pub(super) fn set_apart(parts: &mut Parts) -> HeaderMap {
     const TEXTS: [&str; 5] = [
         "cache-control",
@@ -134,7 +134,7 @@ pub(super) fn set_apart(parts: &mut Parts) -> HeaderMap {
         }
     };
     take(headers, header::EXPIRES);
-    // s3s would take a body of this type for a form, also the empty one of CreateMultipartUpload.
+    // s3s would take a body of this type for a form, even the empty one of CreateMultipartUpload.
     if parts.method == Method::POST {
         take(headers, header::CONTENT_TYPE);
     }

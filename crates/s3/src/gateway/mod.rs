@@ -1,10 +1,10 @@
-//! The gateway: one request in, one answer out.
+//! The gateway: one request in, one response out.
 //!
-//! The order matters. Health paths and CORS preflights need no signature. Then the signature is verified,
-//! before anything is looked up; then small bodies (XML) are collected and their digests verified, large
-//! ones wrapped; POST forms become the puts that they describe ([`crate::form`]); then s3s parses the request
-//! and calls the translation. Afterwards the answer gets its CORS headers, its id, and a body that tells the
-//! audit log when it has ended; and what is left of the request's body is read, or the connection closed.
+//! The order matters. Health paths and CORS preflights need no signature. Then the signature is verified, before
+//! anything is looked up. Then small bodies (XML) are collected and their digests verified, and large ones wrapped.
+//! POST forms become the puts that they describe ([`crate::form`]). Then s3s parses the request and calls the
+//! translation. Afterwards the response gets its CORS headers, its id, and a body that notifies the audit log when it
+//! has ended; the rest of the request's body is discarded, or the connection closed.
 
 mod cors;
 mod head;
@@ -39,27 +39,27 @@ use crate::translate::{Carried, Translator};
 pub(crate) use head::query_names;
 use prepare::Prepared;
 
-/// Says whether the store can serve, for the health paths. Called on the event loop: it must not block.
+/// Reports for the health paths whether the store can serve. Called on the event loop, so it must not block.
 pub trait Readiness: Send + Sync {
-    /// True when reads and writes are expected to work.
+    /// Returns whether reads and writes are expected to work.
     fn is_ready(&self) -> bool;
 
-    /// True when in addition no further loss would stop writes; `false` asks an operator to look.
+    /// Returns whether, in addition, one further loss would not stop writes; `false` calls for an operator.
     fn is_cluster_healthy(&self) -> bool {
         self.is_ready()
     }
 }
 
-/// What the binary hangs on a gateway.
+/// Hooks of the binary into a gateway.
 #[derive(Clone)]
 pub struct Hooks {
-    /// Takes audit entries.
+    /// Receives audit entries.
     pub audit: Arc<dyn AuditSink>,
-    /// Takes counts and durations.
+    /// Receives counts and durations.
     pub metrics: Arc<dyn RequestMetrics>,
-    /// Answers the health paths.
+    /// Reports for the health paths.
     pub readiness: Arc<dyn Readiness>,
-    /// Knows buckets whose objects are in other stores.
+    /// Serves buckets whose objects are in other stores.
     pub elsewhere: Arc<dyn Elsewhere>,
 }
 
@@ -91,10 +91,10 @@ pub enum GatewayError {
 }
 
 impl Gateway {
-    /// A gateway over `client` that verifies signatures with `keys`.
+    /// Creates a gateway over `client` that verifies signatures with `keys`.
     ///
     /// # Errors
-    /// When an option is out of its domain.
+    /// When an option is invalid.
     pub fn new(
         runtime: Runtime,
         client: Client,
@@ -134,7 +134,7 @@ impl Gateway {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Answers one request of `peer`.
+    /// Handles one request of `peer`.
     pub(crate) async fn handle(
         &self,
         request: Request<Incoming>,
@@ -199,7 +199,7 @@ impl Gateway {
         response.map(|body| AnswerBody::new(body, trace, Arc::clone(peer), held))
     }
 
-    /// Health paths and preflights.
+    /// Handles health paths and preflights.
     async fn unsigned(&self, parts: &Parts, trace: &Arc<Trace>) -> Option<Response<Body>> {
         if let Some(path) = parts.uri.path().strip_prefix("/minio/health/")
             && matches!(parts.method, Method::GET | Method::HEAD)
@@ -241,7 +241,7 @@ impl Gateway {
         }
     }
 
-    /// Hands a request on for a bucket that is in another store.
+    /// Passes on a request for a bucket that is in another store.
     async fn send_elsewhere(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
@@ -261,7 +261,7 @@ fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// What every answer carries.
+/// Adds what every response carries.
 fn finish(response: &mut Response<Body>, trace: &Trace) {
     let id = trace.request_id();
     if response.status() == StatusCode::NOT_MODIFIED || response.status() == StatusCode::NO_CONTENT {
@@ -277,7 +277,7 @@ fn finish(response: &mut Response<Body>, trace: &Trace) {
     }
 }
 
-/// The client service checks bucket names, with better words.
+/// Accepts every bucket name: the client service checks them, with better error messages.
 struct AnyName;
 
 impl s3s::validation::NameValidation for AnyName {

@@ -1,4 +1,4 @@
-//! From a request as it arrives to one that s3s parses: its signature is verified, its body held or wrapped.
+//! Prepares a request for s3s: verifies its signature, and holds or wraps its body.
 
 use std::sync::Arc;
 
@@ -27,19 +27,19 @@ use crate::translate::{BatchOf, Carried};
 pub(super) struct Prepared {
     pub(super) request: Request<Body>,
     pub(super) held: Held,
-    /// What a form is answered instead.
+    /// Set if the request is a form: its response.
     pub(super) form: Option<FormAnswer>,
 }
 
-/// Why a batch put does not come with one hash of its whole body.
+/// Message for a batch put with one hash of its whole body.
 const HASHED_BATCH: &str = "The items of a batch put are stored one by one as they arrive, before a hash of the whole body \
                             could be verified: send x-amz-content-sha256: UNSIGNED-PAYLOAD (each frame has a checksum), or \
                             sign the chunks.";
 
-/// What this does with many objects of a bucket, if it does.
+/// Returns the kind of a batch request, or `None` if it is not one.
 ///
 /// # Errors
-/// 400 for something else than it can.
+/// 400 for an unknown kind.
 fn batch_kind(parts: &Parts, address: &Address) -> Result<Option<Kind>, Refusal> {
     let of_bucket = !address.bucket.is_empty() && address.key.is_empty();
     if parts.method != Method::POST || !of_bucket {
@@ -54,7 +54,7 @@ fn batch_kind(parts: &Parts, address: &Address) -> Result<Option<Kind>, Refusal>
 }
 
 impl Gateway {
-    /// Verifies the request's signature and makes it ready for s3s.
+    /// Verifies the request's signature and prepares the request for s3s.
     pub(super) async fn prepare(
         &self,
         parts: Parts,
@@ -80,7 +80,7 @@ impl Gateway {
         }
     }
 
-    /// A request that is signed in a header or in its query.
+    /// Prepares a request that is signed in a header or in its query.
     async fn prepare_signed(
         &self,
         mut parts: Parts,
@@ -154,7 +154,7 @@ impl Gateway {
         Ok(Prepared { request, held: (document, in_flight), form: None })
     }
 
-    /// A POST form: the put that it describes.
+    /// Prepares the put that a POST form describes.
     async fn prepare_form(
         &self,
         parts: &Parts,
@@ -198,7 +198,7 @@ impl Gateway {
         Ok(Prepared { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }
 
-    /// Counts a request whose signature was verified.
+    /// Counts a request whose signature was verified against its key's limit.
     fn begin_of_key(&self, access_key: &str) -> Result<InFlight, Refusal> {
         self.shared.requests_of_keys.begin(access_key).ok_or_else(|| {
             self.shared.hooks.metrics.refused("requests_of_key");
@@ -207,7 +207,7 @@ impl Gateway {
     }
 }
 
-/// Whether the body is a document for s3s to parse, not an object's bytes.
+/// Returns whether the body is a document for s3s to parse, not an object's bytes.
 fn is_held(parts: &Parts, address: &Address) -> bool {
     const OBJECT_DOCUMENTS: [&str; 7] =
         ["acl", "tagging", "retention", "legal-hold", "restore", "select", "uploads"];
@@ -220,7 +220,7 @@ fn is_held(parts: &Parts, address: &Address) -> bool {
     }
 }
 
-/// Checks what a body that is to be held in memory says of its length.
+/// Checks the declared length of a body that is to be held in memory.
 fn check_held_len(parts: &Parts, limits: &Limits) -> Result<(), Refusal> {
     let most = limits.xml_bytes as u64;
     let announced = text(&parts.headers, header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());

@@ -1,10 +1,10 @@
-//! Access keys: rows of the metadata store with sealed secrets, and a cache of opened ones.
+//! Access keys: rows of the metadata store with sealed secrets, and a cache of decrypted ones.
 //!
-//! SigV4 needs the secret itself, so secrets are sealed, not hashed (design.md §10.14). A secret is opened
-//! when its row is first used and wiped from memory when it is dropped. Every row is read again after
-//! [`REVALIDATE_AFTER`], and opened again only if it changed: a revoked key works no longer than that.
+//! SigV4 needs the secret itself, so secrets are sealed, not hashed (design.md §10.14). A secret is decrypted when its
+//! row is first used, and wiped from memory when it is dropped. Every row is read again after [`REVALIDATE_AFTER`], and
+//! decrypted again only if it changed: a revoked key works no longer than that.
 //!
-//! What this does not do: policies. Every valid key acts for the one account (see [`crate::authorize`]).
+//! There are no policies. Every valid key acts for the one account (see [`crate::authorize`]).
 
 mod seal;
 
@@ -24,22 +24,22 @@ use zeroize::Zeroizing;
 
 pub use seal::SealingKey;
 
-/// How long an opened key is used before its row is read again.
+/// Time after which the row of a cached key is read again.
 pub const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
-/// The shortest and longest access key that may be chosen, in characters.
+/// Minimum and maximum length of a chosen access key, in characters.
 pub const ACCESS_KEY_LEN: std::ops::RangeInclusive<usize> = 3..=128;
-/// The shortest and longest secret that may be chosen, in characters.
+/// Minimum and maximum length of a chosen secret, in characters.
 pub const SECRET_LEN: std::ops::RangeInclusive<usize> = 8..=128;
-/// Rows of one scan.
+/// Number of rows in one scan.
 const PAGE: usize = 1_000;
 
 /// Why an operation on access keys failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyError {
-    /// There is no such access key.
+    /// The access key does not exist.
     #[error("there is no access key {0:?}; `striate admin keys list` shows those that exist")]
     NoSuchKey(String),
-    /// The access key exists already.
+    /// The access key already exists.
     #[error("the access key {0:?} exists already; rotate it or choose another name")]
     AlreadyExists(String),
     /// The access key was revoked.
@@ -48,15 +48,15 @@ pub enum KeyError {
     /// The text cannot be an access key or secret.
     #[error("{0}")]
     Invalid(String),
-    /// The secret was sealed under another sealing key, or its row is damaged.
+    /// The secret was sealed with another sealing key, or its row is damaged.
     #[error(
         "the secret of {0:?} does not open with this cluster's sealing key; restore the key file that it was created with"
     )]
     Unsealable(String),
-    /// The key given at the start cannot be changed here.
+    /// The key given at start cannot be changed here.
     #[error("the access key {0:?} was given by STRIATE_ACCESS_KEY; change it there and restart")]
     Static(String),
-    /// Somebody else changed the key at the same time.
+    /// Another caller changed the key at the same time.
     #[error("the access key {0:?} was changed by somebody else at the same time; try again")]
     Conflict(String),
     /// The metadata store failed.
@@ -64,7 +64,7 @@ pub enum KeyError {
     Meta(#[from] MetaError),
 }
 
-/// A key and its secret in the open: for showing once, or from the environment. Wiped when dropped.
+/// A key with its plain secret, to be shown once or taken from the environment. Wiped when dropped.
 #[derive(Clone)]
 pub struct Credentials {
     /// The access key.
@@ -73,32 +73,32 @@ pub struct Credentials {
     pub secret: Zeroizing<String>,
 }
 
-/// What may be shown of an access key.
+/// The public part of an access key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyInfo {
     /// The access key.
     pub access_key: String,
-    /// What its creator said of it.
+    /// Description given by its creator.
     pub description: String,
-    /// Since the Unix epoch, in milliseconds.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// True when it is accepted no more.
+    /// Whether it is no longer accepted.
     pub revoked: bool,
-    /// The secret before the last rotation is accepted until then, since the Unix epoch, in milliseconds.
+    /// End of the time in which the secret before the last rotation is accepted, in milliseconds since the Unix epoch.
     pub previous_until_unix_ms: Option<u64>,
-    /// True for the key given at the start, which has no row.
+    /// Whether it is the key given at start, which has no row.
     pub is_static: bool,
 }
 
-/// The secrets that a signature may be made with. Wiped when dropped.
+/// The accepted secrets of a key. Wiped when dropped.
 pub struct Secrets {
-    /// The secret.
+    /// The current secret.
     pub current: Zeroizing<String>,
-    /// The secret before the last rotation, and until when it is accepted (Unix milliseconds).
+    /// The secret before the last rotation, and the end of its acceptance (Unix milliseconds).
     pub previous: Option<(Zeroizing<String>, u64)>,
 }
 
-/// The access keys of a cluster. Cheap to share in an `Arc`.
+/// The access keys of a cluster. Share it in an `Arc`.
 pub struct KeyStore {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
@@ -114,7 +114,7 @@ struct Opened {
 }
 
 impl KeyStore {
-    /// Seals a secret that belongs to something named `name`.
+    /// Seals a secret for the name `name`, which is authenticated with it.
     ///
     /// # Errors
     /// [`KeyError::Unsealable`].
@@ -130,10 +130,10 @@ impl KeyStore {
         self.sealing.open(name, sealed)
     }
 
-    /// The keys in `meta`, sealed under `sealing`, and `root`, which is accepted besides them.
+    /// Creates a store of the keys in `meta`, sealed with `sealing`; `root` is accepted in addition.
     ///
     /// # Errors
-    /// [`KeyError::Invalid`] when `root` cannot be a key or secret.
+    /// [`KeyError::Invalid`] if `root` is not a valid key and secret.
     pub fn new(
         runtime: Runtime,
         meta: Arc<dyn MetaStore>,
@@ -150,10 +150,10 @@ impl KeyStore {
         Ok(Self { runtime, meta, sealing, root, opened: RwLock::default() })
     }
 
-    /// The secrets of `access_key`; `None` when it does not exist or is revoked.
+    /// Returns the secrets of `access_key`; `None` if it does not exist or is revoked.
     ///
     /// # Errors
-    /// When the metadata store fails or the row does not open.
+    /// When the metadata store fails or the secret does not open.
     pub async fn secrets(&self, access_key: &str) -> Result<Option<Arc<Secrets>>, KeyError> {
         if let Some((root, secrets)) = &self.root
             && root == access_key
@@ -202,7 +202,7 @@ impl KeyStore {
         Ok(Secrets { current, previous })
     }
 
-    /// Makes a random key and secret.
+    /// Creates a random key and secret.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -213,7 +213,7 @@ impl KeyStore {
         Ok(credentials)
     }
 
-    /// Stores a key and secret that somebody chose.
+    /// Stores a key and secret that the caller chose.
     ///
     /// # Errors
     /// [`KeyError::Invalid`], [`KeyError::AlreadyExists`], or when the metadata store fails.
@@ -235,7 +235,7 @@ impl KeyStore {
         }
     }
 
-    /// All keys in order of their names, revoked ones too, the static one first.
+    /// Returns all keys in order of their names, including revoked ones, with the static one first.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -254,7 +254,7 @@ impl KeyStore {
         }
     }
 
-    /// Gives a key a new random secret; the old one is accepted for `grace` more.
+    /// Gives a key a new random secret; the old one is accepted for another `grace`.
     ///
     /// # Errors
     /// [`KeyError::NoSuchKey`], [`KeyError::Revoked`], [`KeyError::Static`], [`KeyError::Conflict`], or when
@@ -275,8 +275,8 @@ impl KeyStore {
         Ok(Credentials { access_key: access_key.to_owned(), secret })
     }
 
-    /// Makes a key unusable. Its row stays, without secrets, so that the name is never used again. Revoking
-    /// it twice is no error.
+    /// Revokes a key. Its row stays, without secrets, so that the name is never used again.
+    /// Revoking it twice is not an error.
     ///
     /// # Errors
     /// [`KeyError::NoSuchKey`], [`KeyError::Static`], [`KeyError::Conflict`], or when the metadata store
@@ -305,8 +305,8 @@ impl KeyStore {
         if done { Ok(()) } else { Err(KeyError::Conflict(record.access_key.clone())) }
     }
 
-    /// Writes a record; `false` when the precondition does not hold. An unknown outcome is asked again with
-    /// the same id (design.md §10.2).
+    /// Writes a record; returns false if the precondition does not hold. After an unknown outcome the commit is retried
+    /// with the same id (design.md §10.2).
     async fn write(&self, precondition: Precondition, record: &AccessKey) -> Result<bool, KeyError> {
         let mut id = [0; 16];
         self.runtime.fill_secret(&mut id);
@@ -332,7 +332,7 @@ impl KeyStore {
         Zeroizing::new(self.random_text(40, alphabet))
     }
 
-    /// `len` characters of `alphabet`, whose length divides 256, so that all are equally likely.
+    /// Returns `len` characters of `alphabet`, whose length divides 256, so that all are equally likely.
     fn random_text(&self, len: usize, alphabet: &[u8]) -> String {
         assert_eq!(256 % alphabet.len(), 0, "the alphabet would not be drawn evenly");
         let mut bytes = Zeroizing::new(vec![0; len]);

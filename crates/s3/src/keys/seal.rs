@@ -4,8 +4,8 @@
 //! sealed secret:  | format: 1 byte = 1 | nonce: 12 | ciphertext … | tag: 16 |
 //! ```
 //!
-//! The access key is authenticated with the ciphertext, so that a sealed secret moved to another row does
-//! not open. Nonces are random; with 96 bits and fewer than 2³² secrets they do not meet.
+//! The access key is authenticated with the ciphertext, so that a sealed secret that was moved to another row does not
+//! open. Nonces are random; with 96 bits and fewer than 2³² secrets, a collision is negligible.
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
@@ -18,13 +18,13 @@ use super::KeyError;
 const FORMAT: u8 = 1;
 const NONCE_LEN: usize = 12;
 
-/// The key under which secrets are sealed.
+/// The key that seals secrets.
 pub struct SealingKey {
     cipher: Aes256Gcm,
 }
 
 impl SealingKey {
-    /// A sealing key of 32 random bytes. The caller wipes its own copy.
+    /// Creates a sealing key from 32 random bytes. The caller wipes its own copy.
     pub fn new(bytes: &[u8; 32]) -> Self {
         Self { cipher: Aes256Gcm::new(bytes.into()) }
     }

@@ -1,11 +1,11 @@
-//! Requests in flight of each access key.
+//! Counts requests in flight by access key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Counts requests in flight by access key, up to a limit for each.
+/// Counts requests in flight by access key, with a limit for each.
 #[derive(Debug)]
 pub(crate) struct KeyLimits {
     most: usize,
@@ -20,12 +20,12 @@ pub(crate) struct InFlight {
 }
 
 impl KeyLimits {
-    /// At most `most` requests of each key.
+    /// Allows at most `most` requests of each key.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, counts: Mutex::default() })
     }
 
-    /// Counts a request whose signature was verified; `None` when its key has as many as it may.
+    /// Counts a request whose signature was verified; `None` if its key is at the limit.
     pub fn begin(self: &Arc<Self>, access_key: &str) -> Option<InFlight> {
         let mut counts = self.counts.lock();
         match counts.get_mut(access_key) {
@@ -44,7 +44,7 @@ impl Drop for InFlight {
         let mut counts = self.limits.counts.lock();
         let Some(count) = counts.get_mut(&self.access_key) else { return };
         *count -= 1;
-        // Keys come and go; a store that was asked by many must not remember them all.
+        // Keys come and go; a gateway that has seen many must not remember them all.
         if *count == 0 {
             counts.remove(&self.access_key);
         }

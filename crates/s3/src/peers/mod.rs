@@ -1,13 +1,13 @@
-//! Who is connected, how fast each peer moves bytes, and who has to go first.
+//! The connected peers: how fast each moves bytes, and which are cut first.
 //!
-//! A connection costs descriptors and memory for as long as its peer likes, unless somebody looks. One sweeper
-//! looks at all connections in every tick (a thirtieth of the window): there is no timer for a connection, and
-//! serving takes no lock. A peer that is waited for must move [`Limits::min_rate`] over the last
-//! [`Limits::rate_window`] of such waiting. While memory is short, ours or what the system holds of answers, the last
-//! [`Limits::pressed_window`] counts, and the slowest go first. Where connections run out, the one that has been idle for the longest makes room.
+//! A connection costs descriptors and memory for as long as its peer likes, unless it is watched. One sweeper checks
+//! all connections in every tick (a thirtieth of the window): connections have no timers, and serving takes no lock. A
+//! peer that is waited for must move [`Limits::min_rate`] over the last [`Limits::rate_window`] of such waiting. While
+//! memory is short, ours or what the system holds of responses, the last [`Limits::pressed_window`] counts, and the
+//! slowest are cut first. When connections run out, the one that has been idle for the longest is closed.
 //!
-//! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: whoever
-//! moves twice the minimum on average finishes, however the network cuts it.
+//! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: a peer that
+//! moves twice the minimum on average finishes, however the network chops its bytes.
 
 mod in_flight;
 mod peer;
@@ -29,19 +29,20 @@ use rate::Rate;
 pub(crate) use in_flight::{InFlight, KeyLimits};
 pub(crate) use peer::{Peer, SendBuffer, Waits};
 
-/// Ticks of a window.
+/// Number of ticks in a window.
 const TICKS: usize = 30;
-/// The shortest tick: tests have short windows.
+/// Minimum length of a tick: tests have short windows.
 const SHORTEST_TICK: Duration = Duration::from_millis(5);
-/// While memory is short, senders are judged by this part of the window: what they sent is seen at once, while
-/// receivers move in the lumps of their buffers, and what came of a body cannot be dropped and read again.
+/// Part of the window by which senders are judged while memory is short. What they sent is seen at
+/// once, while receivers move in lumps of the size of their buffers; and what has arrived of a body
+/// cannot be dropped and read again.
 const SENDERS_PART: usize = 3;
-/// A receiver that was waited for in two ticks and took less is slow: the system is to take little for it. (What it took in
-/// the tick in which its request began is not known.)
+/// Bytes in two awaited ticks below which a receiver is slow, so that the system should take little for it. (The bytes
+/// of the tick in which its request began are not known.)
 const SLOW_BELOW: u64 = 1 << 20;
-/// The share of the peers below the minimum rate that is cut in one tick while memory is short …
+/// One in this many of the peers below the minimum rate is cut in a tick while memory is short.
 const CUT_SHARE: usize = 4;
-/// … and how many at least.
+/// Minimum number of peers cut in such a tick.
 const CUT_AT_LEAST: usize = 8;
 
 /// All connections of a gateway.
@@ -49,7 +50,7 @@ pub(crate) struct Peers {
     limits: Limits,
     metrics: Arc<dyn RequestMetrics>,
     known: Mutex<Known>,
-    /// Something could not be held in memory since the last tick.
+    /// Whether memory ran short since the last tick.
     is_pressed: AtomicBool,
 }
 
@@ -64,31 +65,31 @@ struct Watched {
     peer: Arc<Peer>,
     address: IpAddr,
     rate: Rate,
-    /// Requests that had begun at the last tick.
+    /// Number of requests that had begun at the last tick.
     begun: u32,
-    /// Ticks without a request.
+    /// Number of ticks without a request.
     idle: u32,
 }
 
-/// A connection that was let in; forgotten when it is dropped.
+/// An admitted connection; forgotten when dropped.
 pub(crate) struct Admitted {
     peers: Arc<Peers>,
     number: u64,
-    /// Its peer.
+    /// Peer of the connection.
     pub peer: Arc<Peer>,
 }
 
-/// Why a connection was not let in, as metrics name it.
+/// Why a connection was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// All connections are taken, and none is idle.
+    /// All connections are in use, and none is idle.
     Connections,
-    /// Those of its address are.
+    /// All connections of its address are in use.
     Address,
 }
 
 impl Full {
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -97,7 +98,7 @@ impl Full {
     }
 }
 
-/// Who counts as one address: of IPv6 the network, because a host has 2⁶⁴ addresses there.
+/// Returns what counts as one address: for IPv6 the network, because a host has 2⁶⁴ addresses there.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -110,10 +111,10 @@ impl Peers {
         Arc::new(Self { limits, metrics, known: Mutex::default(), is_pressed: AtomicBool::new(false) })
     }
 
-    /// Lets a connection in. Where all are taken, one that is idle or below the minimum rate makes room.
+    /// Admits a connection. If all are in use, one that is idle or below the minimum rate is cut to make room.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Full> {
         let address = counted(address);
         let mut known = self.known.lock();
@@ -137,12 +138,12 @@ impl Peers {
         Ok(Admitted { peers: Arc::clone(self), number, peer })
     }
 
-    /// Memory is short: until the next tick the shorter window counts.
+    /// Reports that memory is short: until the next tick, the shorter window counts.
     pub fn press(&self) {
         self.is_pressed.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at all connections for ever. `is_pressed` tells whether memory is short.
+    /// Sweeps all connections until the task is dropped. `is_pressed` returns whether memory is short.
     pub async fn watch(&self, runtime: &Runtime, is_pressed: impl Fn() -> bool) {
         let tick = (self.limits.rate_window / TICKS as u32).max(SHORTEST_TICK);
         loop {
@@ -151,7 +152,7 @@ impl Peers {
         }
     }
 
-    /// Ends a tick: counts what moved, and cuts those who are too slow.
+    /// Ends a tick: counts the bytes that moved, and cuts peers that are too slow.
     pub fn sweep(&self, is_pressed: bool) {
         let is_pressed = self.is_pressed.swap(false, Ordering::Relaxed) || is_pressed;
         let mut known = self.known.lock();
@@ -184,13 +185,13 @@ impl Peers {
         }
     }
 
-    /// Ticks of the window that counts while memory is short.
+    /// Returns the number of ticks in the window that counts while memory is short.
     fn pressed_ticks(&self) -> usize {
         let share = self.limits.pressed_window.as_secs_f64() / self.limits.rate_window.as_secs_f64();
         ((share * TICKS as f64).ceil() as usize).clamp(1, TICKS)
     }
 
-    /// Bytes that a peer must move in `ticks`.
+    /// Returns the number of bytes that a peer must move in `ticks`.
     fn least(&self, ticks: usize) -> u64 {
         let window = self.limits.rate_window.as_secs_f64() * ticks as f64 / TICKS as f64;
         (self.limits.min_rate as f64 * window) as u64
@@ -198,11 +199,11 @@ impl Peers {
 }
 
 impl Known {
-    /// The connection that has been idle for the longest; if none is, the slowest of those that moved less than
-    /// `least` in their last `ticks`.
+    /// Returns the connection that has been idle for the longest; if none is idle, the slowest of those that moved less
+    /// than `least` bytes in their last `ticks`.
     fn dispensable(&self, ticks: usize, least: u64) -> Option<u64> {
         let idle = self.connections.iter().filter(|(_, watched)| watched.peer.is_idle());
-        // The oldest of those that have been idle for as long: nobody is cut who has just come.
+        // The oldest of those that have been idle for equally long, so that no new connection is cut.
         let longest = idle.max_by_key(|(number, watched)| (watched.idle, std::cmp::Reverse(**number)));
         if let Some((number, _)) = longest {
             return Some(*number);
@@ -246,7 +247,7 @@ impl Watched {
 
     fn cut(&mut self) {
         self.peer.cut();
-        // It is given another window to take its last answer.
+        // It gets another window to take its last response.
         self.rate.restart(self.peer.moved());
     }
 }

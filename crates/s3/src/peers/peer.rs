@@ -1,4 +1,4 @@
-//! One connection's peer, as its task and the sweeper see it.
+//! The peer of one connection, shared by the connection's task and the sweeper.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::task::Context;
 
 use futures::task::AtomicWaker;
 
-/// What a connection waits for.
+/// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Waits {
@@ -14,118 +14,117 @@ pub(crate) enum Waits {
     NotForPeer,
     /// The next bytes of a request's body.
     ForBody,
-    /// The peer to take bytes of an answer.
+    /// The peer, to take bytes of a response.
     ForReceiver,
 }
 
-/// What a sweep decided about a connection.
+/// Verdict of a sweep: the connection is kept.
 const KEPT: u8 = 0;
-/// Its request is answered RequestTimeout.
+/// Verdict: the request is answered with RequestTimeout.
 const CUT_BODY: u8 = 1;
-/// It is closed in the middle of an answer.
+/// Verdict: the connection is closed in the middle of a response.
 const CUT_ANSWER: u8 = 2;
-/// It is closed if no request has begun meanwhile.
+/// Verdict: the connection is closed if no request has begun meanwhile.
 const CUT_IDLE: u8 = 3;
 
-/// What the system holds of a connection's answers.
+/// The send buffer that the system holds for a connection.
 pub(crate) trait SendBuffer: Send + Sync {
-    /// Bytes that the peer has not acknowledged.
+    /// Returns the number of bytes that the peer has not acknowledged.
     fn unacknowledged(&self) -> u64;
 
-    /// From now on little more is taken than what was sent.
+    /// Makes the system take little more than it has sent, from now on.
     fn bound(&self);
 }
 
-/// The peer of one connection. Its task writes here without locks; the sweeper reads once in a tick.
+/// The peer of one connection. The connection's task writes here without locks; the sweeper reads once in a tick.
 #[derive(Default)]
 pub(crate) struct Peer {
-    /// Bytes of bodies received, from the beginning,
+    /// Bytes of bodies received since the connection began.
     sent: AtomicU64,
-    /// of answers given to the system,
+    /// Bytes of responses given to the system.
     written: AtomicU64,
-    /// and of these what the peer took, as far as the sweeper knows.
+    /// Bytes of responses that the peer took, as far as the sweeper knows.
     taken: AtomicU64,
-    /// What the system held for it when the sweeper looked last.
+    /// Bytes that the system held for the peer at the sweeper's last pass.
     held_last: AtomicU64,
-    /// What the system holds for it.
+    /// Send buffer of the connection.
     buffer: OnceLock<Box<dyn SendBuffer>>,
     is_bounded: AtomicBool,
     waits: AtomicU8,
-    /// Requests that have begun.
+    /// Number of requests that have begun.
     begun: AtomicU32,
-    /// A request is being served.
+    /// Whether a request is being served.
     is_busy: AtomicBool,
     verdict: AtomicU8,
-    /// Who reads the request's body.
+    /// Waker of the request body's reader.
     body: AtomicWaker,
-    /// The connection's task.
+    /// Waker of the connection's task.
     task: AtomicWaker,
-    /// The connection must not be closed at once after its last answer.
+    /// Whether the connection must not be closed at once after its last response.
     lingers: AtomicBool,
 }
 
 impl Peer {
-    /// A request's head has come.
+    /// Records that a request's head has arrived.
     pub fn begin_request(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        // What was decided about an earlier request does not hold for this one.
+        // A verdict on an earlier request does not apply to this one.
         self.verdict.store(KEPT, Ordering::Relaxed);
         self.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// An answer's body was handed over, or given up.
+    /// Records that a response's body was handed over or given up.
     pub fn end_request(&self) {
         self.is_busy.store(false, Ordering::Relaxed);
     }
 
-    /// The connection lingers when it closes.
+    /// Makes the connection linger when it closes.
     pub fn linger(&self) {
         self.lingers.store(true, Ordering::Release);
     }
 
-    /// Whether the connection lingers.
+    /// Returns whether the connection lingers.
     pub fn lingers(&self) -> bool {
         self.lingers.load(Ordering::Acquire)
     }
 
-    /// Bytes of a body came.
+    /// Records received bytes of a body.
     pub fn sent(&self, len: usize) {
         count(&self.sent, len);
         self.stop_waiting(Waits::ForBody);
     }
 
-    /// The system took bytes of an answer.
+    /// Records bytes of a response that the system took.
     pub fn wrote(&self, len: usize) {
         count(&self.written, len);
         self.stop_waiting(Waits::ForReceiver);
     }
 
-    /// The peer is not waited for any more, if it was waited for so.
+    /// Ends the wait for the peer, if `waits` is what the connection waits for.
     pub fn stop_waiting(&self, waits: Waits) {
         if self.waits.load(Ordering::Relaxed) == waits as u8 {
             self.waits.store(Waits::NotForPeer as u8, Ordering::Relaxed);
         }
     }
 
-    /// Waits for the request's body. True when the sender is to be given up.
+    /// Waits for the request's body. Returns whether the sender has timed out.
     pub fn await_body(&self, cx: &Context<'_>) -> bool {
         self.waits.store(Waits::ForBody as u8, Ordering::Relaxed);
         self.body.register(cx.waker());
         self.take_verdict(CUT_BODY)
     }
 
-    /// Gives what the system holds for the peer, when it is waited for the first time. Where it cannot be had, what was
-    /// written counts as taken.
+    /// Sets the peer's send buffer at the first wait for it. If there is none, written bytes count as taken.
     pub fn is_buffered_by<E>(&self, buffer: impl FnOnce() -> Result<Box<dyn SendBuffer>, E>) {
         if self.buffer.get().is_none()
             && let Ok(buffer) = buffer()
         {
-            // Nobody else gives it.
+            // Only this task sets it.
             let _ = self.buffer.set(buffer);
         }
     }
 
-    /// The receiver is slow: the system is to take little for it.
+    /// Bounds the send buffer of a slow receiver.
     pub fn bound(&self) {
         if let Some(buffer) = self.buffer.get()
             && !self.is_bounded.swap(true, Ordering::Relaxed)
@@ -134,14 +133,14 @@ impl Peer {
         }
     }
 
-    /// Waits for the receiver. True when it is to be given up.
+    /// Waits for the receiver. Returns whether it has timed out.
     pub fn await_receiver(&self, cx: &Context<'_>) -> bool {
         self.waits.store(Waits::ForReceiver as u8, Ordering::Relaxed);
         self.task.register(cx.waker());
         self.take_verdict(CUT_ANSWER)
     }
 
-    /// Waits for bytes on the connection. True when it is idle and to be closed.
+    /// Waits for bytes on the connection. Returns whether it is idle and must be closed.
     pub fn await_request(&self, cx: &Context<'_>) -> bool {
         self.task.register(cx.waker());
         self.take_verdict(CUT_IDLE) && !self.is_busy.load(Ordering::Relaxed)
@@ -152,10 +151,10 @@ impl Peer {
             && self.verdict.compare_exchange(verdict, KEPT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Bytes moved from the connection's beginning.
+    /// Returns the number of bytes moved since the connection began.
     pub fn moved(&self) -> u64 {
         if self.waits() == Waits::ForReceiver {
-            // In this order what is written meanwhile does not count as taken.
+            // In this order, bytes written meanwhile do not count as taken.
             let written = self.written.load(Ordering::Acquire);
             let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
             self.held_last.store(held, Ordering::Relaxed);
@@ -164,18 +163,18 @@ impl Peer {
         self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether the system took so many bytes for it, and it was never found slow.
+    /// Returns whether the system took `bytes` for the peer, and it was never found slow.
     pub fn has_earned(&self, bytes: u64) -> bool {
         !self.is_bounded.load(Ordering::Relaxed) && self.written.load(Ordering::Relaxed) >= bytes
     }
 
-    /// Bytes of answers that the peer has taken, as far as the system knows.
+    /// Returns the number of bytes of responses that the peer has taken, as far as the system knows.
     pub fn taken(&self) -> u64 {
         let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
         self.written.load(Ordering::Relaxed).saturating_sub(held)
     }
 
-    /// Bytes that the system held for a receiver that is waited for, at the last call of [`Peer::moved`].
+    /// Returns the bytes that the system held for an awaited receiver at the last call of [`Peer::moved`].
     pub fn held(&self) -> u64 {
         match self.waits() {
             Waits::ForReceiver => self.held_last.load(Ordering::Relaxed),
@@ -183,17 +182,17 @@ impl Peer {
         }
     }
 
-    /// How many requests have begun.
+    /// Returns the number of requests that have begun.
     pub fn begun(&self) -> u32 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether no request is being served.
+    /// Returns whether no request is being served.
     pub fn is_idle(&self) -> bool {
         !self.is_busy.load(Ordering::Relaxed) && self.waits() == Waits::NotForPeer
     }
 
-    /// What it waits for now.
+    /// Returns what the connection waits for now.
     pub fn waits(&self) -> Waits {
         match self.waits.load(Ordering::Relaxed) {
             1 => Waits::ForBody,
@@ -202,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// Gives the peer up for what it does not do: a sender is answered, a receiver or an idle peer cut off.
+    /// Gives up on the peer: a slow sender gets an error response, a receiver or an idle peer is cut off.
     pub fn cut(&self) {
         let verdict = match self.waits() {
             Waits::ForBody => CUT_BODY,
@@ -216,6 +215,6 @@ impl Peer {
 }
 
 fn count(counter: &AtomicU64, len: usize) {
-    // One task writes: no read-modify-write is needed.
+    // Only one task writes, so no read-modify-write is needed.
     counter.store(counter.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
 }

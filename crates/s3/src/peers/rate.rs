@@ -1,22 +1,22 @@
-//! How fast a peer moves bytes, over a sliding window of the time in which it was waited for.
+//! The rate of a peer, over a sliding window of the time in which it was waited for.
 
 use std::collections::VecDeque;
 
-/// The bytes that a peer moved in each of the last ticks in which the gateway waited for it. Ticks in which the
-/// store was waited for do not count against the peer; bytes that moved in them count for it.
+/// The bytes that a peer moved in each of the last ticks in which the gateway waited for it. Ticks in which the gateway
+/// waited for the store do not count against the peer; bytes that moved in them count for it.
 #[derive(Debug, Default)]
 pub(crate) struct Rate {
-    /// Bytes of each awaited tick, the oldest first.
+    /// Bytes of each awaited tick, oldest first.
     window: VecDeque<u64>,
-    /// The peer's counter at the last tick.
+    /// The peer's byte counter at the last tick.
     moved: u64,
     /// Bytes that moved since the last awaited tick.
     credit: u64,
 }
 
 impl Rate {
-    /// A tick ends. `moved` counts the peer's bytes from the beginning of its connection, `is_awaited` says whether
-    /// the gateway waits for it. At most `window` ticks are kept.
+    /// Ends a tick. `moved` is the number of bytes since the connection began, `is_awaited` whether the gateway waits
+    /// for the peer. At most `window` ticks are kept.
     pub fn tick(&mut self, moved: u64, is_awaited: bool, window: usize) {
         self.credit += moved - self.moved;
         self.moved = moved;
@@ -29,13 +29,13 @@ impl Rate {
         }
     }
 
-    /// Forgets what was: another request begins. `moved` as in [`Rate::tick`].
+    /// Clears the window when another request begins. `moved` is as in [`Rate::tick`].
     pub fn restart(&mut self, moved: u64) {
         self.window.clear();
         (self.moved, self.credit) = (moved, 0);
     }
 
-    /// Bytes of the last `ticks` awaited ticks; `None` when there were fewer.
+    /// Returns the bytes of the last `ticks` awaited ticks; `None` if there were fewer.
     pub fn of_last(&self, ticks: usize) -> Option<u64> {
         let skipped = self.window.len().checked_sub(ticks)?;
         Some(self.window.iter().skip(skipped).sum())

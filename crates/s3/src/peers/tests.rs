@@ -1,4 +1,4 @@
-//! Sweeps, tick by tick: nothing here waits.
+//! Tests sweeps tick by tick, without waiting.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
@@ -21,7 +21,7 @@ impl RequestMetrics for Cuts {
     }
 }
 
-/// 1,000 bytes in each tick of a second; 10 ticks while memory is short.
+/// Limits of 1,000 bytes in each tick of a second; 10 ticks count while memory is short.
 fn limits() -> Limits {
     Limits {
         connections: 4,
@@ -42,7 +42,7 @@ fn address(number: u8) -> IpAddr {
     IpAddr::from([127, 0, 0, number])
 }
 
-/// A send buffer of a test: bytes that are not acknowledged, and how often it was bounded.
+/// A send buffer for tests: the number of unacknowledged bytes, and how often it was bounded.
 #[derive(Clone, Default)]
 struct Buffer(Arc<(AtomicU64, AtomicU32)>);
 
@@ -98,7 +98,7 @@ fn a_receiver_below_the_minimum_over_the_whole_window_is_cut_and_one_above_it_is
     assert!(!fast.peer.await_receiver(&cx()));
 }
 
-/// The system holds much of an answer: what was written of it tells nothing, what the peer acknowledges does.
+/// The system holds much of a response: what was written of it says nothing, what the peer acknowledges does.
 #[test]
 fn a_receiver_moves_when_it_takes_what_the_system_holds_for_it() {
     let (peers, cuts) = peers();
@@ -126,7 +126,7 @@ fn time_in_which_the_store_is_waited_for_does_not_count() {
     admitted.peer.begin_request();
     (0..100).for_each(|_| peers.sweep(true));
     assert!(cuts.0.lock().is_empty());
-    // And a sender is answered, not cut off.
+    // And a sender gets a response instead of being cut off.
     assert!(!admitted.peer.await_body(&cx()));
     (0..30).for_each(|_| peers.sweep(false));
     assert_eq!(*cuts.0.lock(), ["rate"]);
@@ -145,7 +145,7 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
     peers.sweep(false);
     for _ in 0..10 {
         for (number, admitted) in admitted.iter().enumerate() {
-            // The first twenty move less than 1,000 bytes a second, the first less than the second.
+            // The first twenty move less than 1,000 bytes a second, each more than the one before.
             admitted.peer.wrote(if number < 20 { 40 * number } else { 2_000 });
             admitted.peer.await_receiver(&cx());
         }
@@ -215,7 +215,7 @@ fn an_ipv6_network_counts_as_one_address() {
     assert_eq!(of("::ffff:127.0.0.1"), of("127.0.0.1"));
 }
 
-/// A peer that seemed quick leaves much of an answer with the system.
+/// A peer that seemed fast leaves much of a response in the system's buffers.
 #[test]
 fn what_the_system_holds_for_receivers_presses_like_memory_of_ours() {
     for (held, cuts_in_time) in [(60_000, 0), (600_000, 1)] {
@@ -226,13 +226,13 @@ fn what_the_system_holds_for_receivers_presses_like_memory_of_ours() {
         admitted.peer.wrote(held as usize);
         Buffer::of(held).give(&admitted.peer);
         admitted.peer.await_receiver(&cx());
-        // As many ticks as count while memory is short, and fewer than always count.
+        // As many ticks as count while memory is short, and fewer than count otherwise.
         (0..12).for_each(|_| peers.sweep(false));
         assert_eq!(cuts.0.lock().len().min(1), cuts_in_time, "{held}");
     }
 }
 
-/// A slow receiver is found after two ticks, a quick one and one that waits for the store never.
+/// A slow receiver is found after two ticks; a fast one and one that waits for the store are never found slow.
 #[test]
 fn the_system_takes_little_for_slow_receivers_only() {
     let (peers, _) = peers();

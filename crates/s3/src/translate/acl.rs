@@ -21,7 +21,7 @@ fn owners_full_control() -> Grants {
     vec![Grant { grantee: Some(grantee), permission: Some(permission) }]
 }
 
-/// Setting what holds anyway is fine, anything else would be a broken promise.
+/// Allows a list that changes nothing. Accepting any other would be a broken promise.
 fn check_list(
     canned: Option<&str>,
     policy: Option<&AccessControlPolicy>,

@@ -1,4 +1,4 @@
-//! What a writer says of an object, from headers to the client service's attributes.
+//! Converts the headers that describe an object to the client service's attributes.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use striate_client::ObjectAttributes;
 use super::{Entered, not_implemented};
 use crate::refusal::Refusal;
 
-/// Bytes of user metadata, names and values together.
+/// Maximum number of bytes of user metadata, names and values together.
 const MAX_USER_METADATA_BYTES: usize = 2 << 10;
-/// Tags of one object.
+/// Maximum number of tags of one object.
 pub(super) const MAX_TAGS: usize = 10;
 
 /// The attribute fields that several of s3s's inputs have.
@@ -45,8 +45,8 @@ macro_rules! attribute_fields {
     };
 }
 
-/// Refuses what an input asks for and nobody here does: encryption with the client's or a service's keys,
-/// locks, and other access lists than the owner's. Storing without it would be a broken promise.
+/// Refuses requests for features that the gateway does not have: encryption with the client's or a service's keys,
+/// locks, and access lists other than the owner's. Storing the object without them would be a broken promise.
 macro_rules! refuse_unsupported {
     ($input:expr) => {{
         let encrypted = $input.sse_customer_algorithm.is_some()
@@ -83,7 +83,7 @@ pub(super) fn refuse(encrypted: bool, locked: bool, granted: bool, acl: Option<&
 }
 
 impl Fields {
-    /// The attributes of an object that `entered` writes.
+    /// Returns the attributes of an object that `entered` writes.
     pub fn into_attributes(self, entered: &Entered) -> Result<ObjectAttributes, Refusal> {
         let user_metadata: BTreeMap<String, String> = self
             .metadata
@@ -123,7 +123,8 @@ fn http_date(time: &Timestamp) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// A class as rows have it: the standard one has no name there. Buckets say what a class means.
+/// Returns a storage class as rows store it, where the standard class is empty. The bucket
+/// determines what a class means.
 pub(super) fn storage_class(class: Option<StorageClass>) -> Result<String, Refusal> {
     let Some(class) = class else { return Ok(String::new()) };
     match class.as_str().parse() {
@@ -133,7 +134,7 @@ pub(super) fn storage_class(class: Option<StorageClass>) -> Result<String, Refus
     }
 }
 
-/// Tags as the `x-amz-tagging` header writes them: `a=1&b=2`, form-encoded.
+/// Parses tags as in the `x-amz-tagging` header: `a=1&b=2`, form-encoded.
 pub(super) fn parse_tags(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
     let invalid =
         || Refusal::bad("InvalidArgument", "The x-amz-tagging header is not a form-encoded tag list.");
@@ -153,7 +154,7 @@ pub(super) fn duplicate_tag() -> Refusal {
     Refusal::bad("InvalidTag", "Cannot provide multiple Tags with the same key")
 }
 
-/// S3's bounds: `limit` tags, names of 1 to 128 and values of at most 256 characters.
+/// Checks S3's bounds: `limit` tags, names of 1 to 128 and values of at most 256 characters.
 pub(super) fn check_tags(tags: &BTreeMap<String, String>, limit: usize) -> Result<(), Refusal> {
     if tags.len() > limit {
         return Err(Refusal::bad("BadRequest", format!("Tags cannot be more than {limit}")));

@@ -34,16 +34,16 @@ use crate::trace::Trace;
 pub(crate) struct BatchOf {
     pub bucket: String,
     pub kind: Kind,
-    /// Memory for documents that the front does not hold.
+    /// Memory budget for documents that the front does not hold.
     pub documents: Documents,
 }
 
-/// What a request asks for, sorted.
+/// The items of a request, sorted by whether they are refused.
 struct Sorted {
     items: Vec<Item>,
     /// Positions of items that are refused before anything is read, ascending.
     refused: Vec<(usize, Refusal)>,
-    /// The others, ascending.
+    /// Positions of the other items, ascending.
     positions: Vec<usize>,
     requests: Vec<GetRequest>,
 }
@@ -54,7 +54,7 @@ impl S3Route for Translator {
         extensions.get::<BatchOf>().is_some()
     }
 
-    /// The front has verified the signature; each object is authorised below.
+    /// Allows the request: the front has verified the signature, and each object is authorised below.
     async fn check_access(&self, _: &mut S3Request<Body>) -> S3Result<()> {
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Translator {
         json_answer(&answer)
     }
 
-    /// Says which keys have objects.
+    /// Returns which keys have objects.
     async fn batch_exists(&self, mut request: S3Request<Body>, bucket: String) -> S3Result<S3Response<Body>> {
         let entered = self.enter(&request, "BatchExists", "s3:GetObject", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
@@ -168,7 +168,7 @@ impl Translator {
 }
 
 impl Entered {
-    /// Whether who asks may create an item.
+    /// Checks that the caller may create an item.
     fn may_put(&self, bucket: &str, item: &NewItem) -> Result<(), Refusal> {
         authorize("s3:PutObject", Resource::Object(bucket, &item.key), Some(&self.identity))?;
         content_len(i64::try_from(item.content_length).ok().or(Some(i64::MAX))).map(drop)
@@ -182,7 +182,7 @@ impl Entered {
     }
 }
 
-/// A put that only creates.
+/// Returns a put that only creates.
 fn creation(
     bucket: &str,
     item: NewItem,
@@ -199,7 +199,7 @@ fn creation(
         condition: WriteCondition { if_absent: true, ..WriteCondition::default() },
         profile,
         content_len: Some(content_length),
-        // The frames' checksums were verified; this one stays with the object.
+        // The frames' checksums were verified; this one is stored with the object.
         digests: ExpectedDigests {
             compute: vec![Algorithm::Crc64nvme],
             etag: EtagSource::Version,
@@ -215,7 +215,7 @@ fn json_answer(answer: &impl serde::Serialize) -> S3Result<S3Response<Body>> {
     Ok(S3Response::with_headers(Body::from(Bytes::from(json)), HeaderMap::from_iter(headers)))
 }
 
-/// Tells the operator of items that the store fails to answer; the request itself succeeds.
+/// Logs items that the store fails to return; the request itself succeeds.
 fn logged(parts: PartStream, entered: &Entered) -> PartStream {
     let trace = Arc::clone(&entered.trace);
     let log = move |(item, result): &(usize, Result<ObjectPart, ClientError>)| {
@@ -224,7 +224,7 @@ fn logged(parts: PartStream, entered: &Entered) -> PartStream {
     parts.inspect(log).boxed()
 }
 
-/// Tells the operator of an item that the store fails; the request itself succeeds.
+/// Logs an item for which the store fails; the request itself succeeds.
 fn log_item(trace: &Trace, item: usize, error: Option<&ClientError>) {
     if let Some(error) = error
         && code_of(error).0.is_server_error()
@@ -233,7 +233,7 @@ fn log_item(trace: &Trace, item: usize, error: Option<&ClientError>) {
     }
 }
 
-/// Refuses items that cannot be read, or not by who asks.
+/// Separates the items that are malformed or that the caller may not read.
 fn sort(
     asked: impl Iterator<Item = (Item, Result<GetRequest, Refusal>)>,
     bucket: &str,

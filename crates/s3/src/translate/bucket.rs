@@ -1,4 +1,4 @@
-//! Buckets.
+//! Operations on buckets.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 
 /// The region that S3 does not name.
 const UNNAMED_REGION: &str = "us-east-1";
-/// Buckets of one page of ListBuckets, S3's limit.
+/// Maximum number of buckets in one page of ListBuckets, as in S3.
 const MAX_BUCKETS: usize = 10_000;
 
 pub(super) fn owner() -> Owner {

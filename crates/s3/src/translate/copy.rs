@@ -12,7 +12,7 @@ use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
 use crate::refusal::Refusal;
 
-/// The bucket and key of a copy source that the caller may read.
+/// Returns the bucket and key of a copy source, which the caller must be allowed to read.
 pub(super) fn source_of(entered: &Entered, source: &CopySource) -> S3Result<(String, String)> {
     let CopySource::Bucket { bucket, key, version_id } = source else {
         return Err(not_implemented("Copy sources are written as bucket/key.").into());
@@ -22,7 +22,7 @@ pub(super) fn source_of(entered: &Entered, source: &CopySource) -> S3Result<(Str
     Ok((bucket.to_string(), key.to_string()))
 }
 
-/// True for REPLACE, false for COPY.
+/// Returns true for REPLACE, false for COPY.
 fn replaces(directive: Option<&str>, name: &str) -> Result<bool, Refusal> {
     match directive {
         None | Some("COPY") => Ok(false),
@@ -97,7 +97,7 @@ impl Translator {
             owner: entered.identity.access_key.clone(),
         };
         let info = self.client.copy(copy).await.map_err(|error| match error {
-            // A copy answers 412 to every condition on its source.
+            // A copy returns 412 for every condition on its source.
             striate_client::ClientError::NotModified(_) => entered
                 .fail(striate_client::ClientError::PreconditionFailed("x-amz-copy-source-if-none-match")),
             error => entered.fail(error),
@@ -116,7 +116,7 @@ impl Translator {
     }
 }
 
-/// `If-Match` and `If-None-Match` on the destination, which this s3s does not parse for copies.
+/// Parses `If-Match` and `If-None-Match` on the destination, which this s3s does not parse for copies.
 fn destination_condition(headers: &http::HeaderMap) -> Result<striate_client::WriteCondition, Refusal> {
     let parse = |name: http::HeaderName| {
         let value = headers.get(&name).map(|value| ETagCondition::parse_http_header(value.as_bytes()));

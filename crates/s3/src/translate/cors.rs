@@ -1,7 +1,7 @@
-//! CORS: a bucket's rules, and what they answer to a browser.
+//! CORS: a bucket's rules, and what they grant to a browser.
 //!
-//! The rules are kept in the bucket's record as the XML that S3 defines; the front asks
-//! [`CorsRules::answer`] for preflights and for the headers of plain answers.
+//! The rules are stored in the bucket's record as the XML that S3 defines. The front calls [`CorsRules::answer`] for
+//! preflights and for the headers of plain responses.
 
 use s3s::dto::*;
 use s3s::xml::{Deserializer, Serializer};
@@ -20,15 +20,15 @@ const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 #[derive(Clone, Debug)]
 pub(crate) struct CorsRules(Vec<CORSRule>);
 
-/// What a browser asks.
+/// A browser's CORS request.
 pub(crate) struct CorsQuestion<'a> {
     pub origin: &'a str,
     pub method: &'a str,
-    /// Names of headers that a preflight asks for.
+    /// Names of the headers that a preflight asks for.
     pub headers: Vec<&'a str>,
 }
 
-/// What it may know.
+/// What a rule grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CorsAnswer {
     pub origin: String,
@@ -37,7 +37,7 @@ pub(crate) struct CorsAnswer {
     pub max_age_seconds: Option<i32>,
 }
 
-/// The rules in a bucket's record; `None` when there are none.
+/// Parses the rules in a bucket's record; `None` if there are none.
 pub(crate) fn parse_rules(xml: &str) -> Option<CorsRules> {
     if xml.is_empty() {
         return None;
@@ -55,7 +55,7 @@ fn format_rules(configuration: &CORSConfiguration) -> S3Result<String> {
 }
 
 impl CorsRules {
-    /// The first rule that allows everything asked.
+    /// Returns what the first rule grants that allows the whole request.
     pub fn answer(&self, question: &CorsQuestion<'_>) -> Option<CorsAnswer> {
         self.0.iter().find_map(|rule| {
             let origin =
@@ -78,7 +78,7 @@ impl CorsRules {
     }
 }
 
-/// Whether `text` fits `pattern`, which has at most one `*`.
+/// Returns whether `text` matches `pattern`, which has at most one `*`.
 fn matches(pattern: &str, text: &str, ignore_case: bool) -> bool {
     let (pattern, text) = match ignore_case {
         true => (pattern.to_ascii_lowercase(), text.to_ascii_lowercase()),

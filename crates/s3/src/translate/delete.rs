@@ -10,9 +10,9 @@ use crate::authorize::Resource;
 use crate::failure;
 use crate::refusal::Refusal;
 
-/// Objects of one DeleteObjects, S3's limit.
+/// Maximum number of objects in one DeleteObjects, as in S3.
 const MAX_OBJECTS: usize = 1_000;
-/// Deletes of one request that run at the same time.
+/// Maximum number of concurrent deletes of one request.
 const AT_ONCE: usize = 16;
 
 impl Translator {

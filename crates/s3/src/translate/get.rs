@@ -18,14 +18,14 @@ use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
 use crate::refusal::Refusal;
 
-/// An object's pieces on their way out, without a copy.
+/// The body of an object's response, passed on without a copy.
 struct Outgoing {
-    /// Never locked: the lock only makes the stream `Sync`, as s3s wants it.
+    /// Never locked: the lock only makes the stream `Sync`, which s3s requires.
     stream: Mutex<ObjectStream>,
     left: u64,
 }
 
-/// An object's bytes as the body of an answer: `len` of them, or it breaks off.
+/// Returns a response body of exactly `len` bytes from `stream`; if the stream ends early, the body breaks off.
 pub fn object_body(stream: ObjectStream, len: u64) -> Body {
     Body::from(Box::pin(Outgoing { stream: Mutex::new(stream), left: len }) as DynByteStream)
 }
@@ -41,7 +41,7 @@ impl Stream for Outgoing {
                 Some(Ok(piece))
             }
             Some(Err(error)) => Some(Err(error.into())),
-            // Never a short 200: a body that ends early breaks the connection off (design.md §10.6).
+            // Never a short 200: a body that ends early breaks the connection (design.md §10.6).
             None if self.left > 0 => Some(Err(format!("{} bytes are missing", self.left).into())),
             None => None,
         })
@@ -54,7 +54,7 @@ impl ByteStream for Outgoing {
     }
 }
 
-/// The range that a request asks for.
+/// Returns the range that a request asks for.
 fn read_range(range: Option<Range>, part: Option<i32>) -> Result<ReadRange, Refusal> {
     match (range, part) {
         (None, None) => Ok(ReadRange::Whole),
@@ -68,17 +68,17 @@ fn read_range(range: Option<Range>, part: Option<i32>) -> Result<ReadRange, Refu
     }
 }
 
-/// `bytes 0-9/100`, for answers to a range, which is not empty.
+/// Returns `bytes 0-9/100`, for responses to a non-empty range.
 pub(crate) fn content_range(answered: &Bounds<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", answered.start, answered.end.saturating_sub(1))
 }
 
-/// Whether what is answered has a range of its own.
+/// Returns whether the response is partial.
 fn is_partial(asked: ReadRange, answered: &Bounds<u64>) -> bool {
     asked != ReadRange::Whole && !answered.is_empty()
 }
 
-/// The checksums that hold for what is answered: the object's for all of it, a part's for a part.
+/// Returns the checksums of what is returned: the object's for all of it, a part's for a part.
 fn checksums_of(info: &ObjectInfo, asked: ReadRange, answered: &Bounds<u64>) -> checksum::Fields {
     match asked {
         ReadRange::Part(number) if !info.parts.is_empty() => {
@@ -90,7 +90,7 @@ fn checksums_of(info: &ObjectInfo, asked: ReadRange, answered: &Bounds<u64>) -> 
     }
 }
 
-/// The parts' number is answered to whoever asks for one.
+/// Returns the number of parts, if the request asks for one of them.
 fn parts_count(info: &ObjectInfo, asked: ReadRange) -> Option<i32> {
     let by_part = matches!(asked, ReadRange::Part(_)) && !info.parts.is_empty();
     by_part.then_some(info.parts.len() as i32)
@@ -112,13 +112,13 @@ fn storage_class(text: &str) -> Option<StorageClass> {
     given(text).map(StorageClass::from)
 }
 
-/// `Expires` is answered as it was sent, date or not.
+/// Returns `Expires` as it was sent, even if it is not a date.
 fn expires_header(info: &ObjectInfo) -> HeaderMap {
     let value = given(&info.attributes.expires).and_then(|text| HeaderValue::try_from(text).ok());
     value.into_iter().map(|value| (http::header::EXPIRES, value)).collect()
 }
 
-/// Fills what the answers to GET and HEAD have in common.
+/// Fills in what the responses to GET and HEAD have in common.
 macro_rules! describe {
     ($output:ident, $info:expr, $asked:expr, $range:expr, $mode:expr) => {{
         let (info, asked, range): (&ObjectInfo, ReadRange, &Bounds<u64>) = ($info, $asked, $range);
@@ -236,7 +236,7 @@ impl Translator {
         let entered = self.enter(&request, "GetObjectAttributes", action, resource)?;
         let input = request.input;
         check_version(input.version_id.as_deref())?;
-        // SDKs send one header with commas, which s3s leaves together.
+        // SDKs send one header with commas, which s3s does not split.
         let wanted =
             input.object_attributes.iter().flat_map(|wanted| wanted.as_str().split(',')).map(str::trim);
         let wanted: Vec<&str> = wanted.collect();
@@ -275,7 +275,7 @@ impl Translator {
     }
 }
 
-/// S3 says otherwise of a part that is not there than of a range.
+/// Converts an error: S3 has another code for a missing part than for a range.
 fn refused(entered: &Entered, asked: ReadRange, error: ClientError) -> S3Error {
     match (asked, &error) {
         (ReadRange::Part(_), ClientError::InvalidRange { .. }) => {

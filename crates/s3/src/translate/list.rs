@@ -1,7 +1,7 @@
 //! ListObjects, ListObjectsV2, ListObjectVersions.
 //!
-//! Continuation tokens are opaque: base64 of the last entry behind a format byte. Versioning is not
-//! available, so every object is listed as its one version `null`, as S3 does for such buckets.
+//! Continuation tokens are opaque: base64 of the last entry behind a format byte. Versioning is not available, so every
+//! object is listed as its only version `null`, as S3 does for such buckets.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
@@ -26,7 +26,7 @@ pub(super) fn open_token(token: &str) -> Result<String, Refusal> {
     after.ok_or_else(|| Refusal::bad("InvalidArgument", "The continuation token provided is incorrect"))
 }
 
-/// How names are written into the answer.
+/// Whether names in the response are URL-encoded.
 struct Encoding(bool);
 
 impl Encoding {
@@ -69,7 +69,7 @@ fn class(text: &str) -> String {
 }
 
 impl Translator {
-    /// One page; with `max_keys` 0 an empty one, after the bucket was found.
+    /// Returns one page. With `max_keys` 0 it is empty, but the bucket must exist.
     async fn page(&self, entered: &Entered, list: ListRequest) -> S3Result<ListPage> {
         if list.max_keys == 0 {
             self.client.bucket(&list.bucket).await.map_err(|error| entered.fail(error))?;

@@ -39,19 +39,19 @@ pub(crate) use tagging::tags_header;
 
 /// The header that names a profile (`rs(4,2)`) for a new bucket, object or upload.
 pub const PROFILE_HEADER: &str = "x-striate-profile";
-/// The id under which the only version of an object is listed.
+/// The id of an object's only version in listings.
 const NULL_VERSION: &str = "null";
 
 /// s3s's S3 service over the client service.
 #[derive(Clone)]
 pub(crate) struct Translator {
     pub client: Client,
-    /// Answers batches for buckets whose objects are in other stores.
+    /// Handles batches for buckets whose objects are in other stores.
     pub elsewhere: Arc<dyn Elsewhere>,
     pub region: String,
 }
 
-/// What the front knows of a request and s3s carries through.
+/// What the front knows of a request; s3s carries it through.
 #[derive(Clone)]
 pub(crate) struct Carried {
     pub trace: Arc<Trace>,
@@ -59,20 +59,20 @@ pub(crate) struct Carried {
     pub trailers: Option<Trailers>,
     /// Headers that s3s would refuse or misread.
     pub headers: http::HeaderMap,
-    /// The request came as a POST form.
+    /// Whether the request came as a POST form.
     pub by_form: bool,
-    /// Bytes of earlier answers that its connection has taken.
+    /// Bytes of earlier responses that the connection's peer has taken.
     pub taken: u64,
 }
 
 impl Carried {
-    /// A carried header's text.
+    /// Returns the text of a carried header.
     pub fn text(&self, name: &str) -> Option<String> {
         std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok().map(str::to_owned)
     }
 }
 
-/// A request that was let in.
+/// An authorised request.
 pub(crate) struct Entered {
     pub trace: Arc<Trace>,
     pub identity: Identity,
@@ -86,14 +86,14 @@ impl Entered {
         Ok(authorize(action, resource, Some(&self.identity))?)
     }
 
-    /// The client service's error as S3's.
+    /// Converts the client service's error to S3's.
     pub fn fail(&self, error: ClientError) -> S3Error {
         crate::failure::s3_error(error, &self.trace)
     }
 }
 
 impl Translator {
-    /// Lets a request in: names it, and authorises `action` on `resource`.
+    /// Begins an operation: names it, and authorises `action` on `resource`.
     fn enter<T>(
         &self,
         request: &S3Request<T>,
@@ -112,7 +112,7 @@ impl Translator {
     }
 }
 
-/// Keys hold no NUL: the metadata's rows end with it.
+/// Checks a key: it must not be too long, or contain NUL, which ends keys in the metadata's rows.
 fn check_key(resource: Resource<'_>) -> Result<(), S3Error> {
     let Resource::Object(_, key) = resource else { return Ok(()) };
     if key.contains('\0') {
@@ -124,7 +124,7 @@ fn check_key(resource: Resource<'_>) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// `x-amz-expected-bucket-owner` names the account that the caller believes it is talking to.
+/// Checks `x-amz-expected-bucket-owner`, which names the account that the caller believes it is talking to.
 fn check_expected_owner(headers: &http::HeaderMap) -> Result<(), S3Error> {
     for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
         if let Some(expected) = headers.get(name)
@@ -137,12 +137,12 @@ fn check_expected_owner(headers: &http::HeaderMap) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// A time as s3s has it.
+/// Converts a time for s3s.
 pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(unix_ms))
 }
 
-/// Unix seconds of a time; times before 1970 are 0.
+/// Returns the Unix seconds of a time; 0 before 1970.
 pub(crate) fn unix_seconds(time: &Timestamp) -> u64 {
     let mut text = Vec::new();
     match time.format(TimestampFormat::EpochSeconds, &mut text) {
@@ -153,7 +153,7 @@ pub(crate) fn unix_seconds(time: &Timestamp) -> u64 {
     }
 }
 
-/// An ETag as s3s has it.
+/// Converts an ETag for s3s.
 fn etag(text: String) -> ETag {
     ETag::Strong(text)
 }
@@ -179,7 +179,7 @@ fn read_condition(
     }
 }
 
-/// Writes know `If-Match` and `If-None-Match: *`, nothing else.
+/// Converts the conditions of a write: only `If-Match` and `If-None-Match: *` are supported.
 fn write_condition(
     if_match: Option<ETagCondition>,
     if_none_match: Option<ETagCondition>,
@@ -196,7 +196,7 @@ fn write_condition(
     Ok(WriteCondition { if_absent, if_match: if_match.map(etags) })
 }
 
-/// The profile that a request asks for.
+/// Returns the profile that a request asks for.
 fn profile_of(headers: &http::HeaderMap) -> Result<Option<Profile>, Refusal> {
     let Some(value) = headers.get(PROFILE_HEADER) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
@@ -206,7 +206,7 @@ fn profile_of(headers: &http::HeaderMap) -> Result<Option<Profile>, Refusal> {
     Ok(Some(profile))
 }
 
-/// There are no versions but the current one, listed as `null`.
+/// Accepts only the current version, which is listed as `null`.
 fn check_version(version: Option<&str>) -> Result<(), Refusal> {
     match version {
         None | Some(NULL_VERSION | "") => Ok(()),
@@ -222,7 +222,7 @@ fn not_implemented(message: impl Into<String>) -> Refusal {
     Refusal::new(http::StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
 }
 
-/// A page size: 1,000 at most and by default.
+/// Returns a page size: 1,000 at most and by default.
 fn page_size(wish: Option<i32>, name: &str) -> Result<usize, Refusal> {
     match wish {
         None => Ok(1_000),

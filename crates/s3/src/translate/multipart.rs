@@ -18,7 +18,7 @@ use crate::authorize::Resource;
 use crate::checksum::{self, checksum_fields, set_checksum_fields};
 use crate::refusal::Refusal;
 
-/// A part's number, from 1 to 10,000.
+/// Checks the number of a part, from 1 to 10,000.
 pub(super) fn part_number(number: i32) -> Result<u32, Refusal> {
     let number = u32::try_from(number).ok().filter(|number| (1..=MAX_PART_NUMBER).contains(number));
     let message = "Part number must be an integer between 1 and 10000, inclusive";
@@ -34,7 +34,7 @@ fn class_of(upload: &UploadInfo) -> StorageClass {
     StorageClass::from(if class.is_empty() { "STANDARD".to_owned() } else { class.clone() })
 }
 
-/// The whole of `bytes=first-last`; copies know no other form.
+/// Parses `bytes=first-last` with both ends; copies support no other form.
 fn copy_range(text: Option<&str>) -> Result<ReadRange, Refusal> {
     let Some(text) = text else { return Ok(ReadRange::Whole) };
     match Range::parse(text) {
@@ -232,7 +232,7 @@ impl Translator {
         let last =
             page.items.last().filter(|_| page.truncated).map(|last| (last.key.clone(), last.id.clone()));
         let last_prefix = page.common_prefixes.last().filter(|_| page.truncated).cloned();
-        // The page ends at whichever entry comes last.
+        // The page ends at the later of the last upload and the last prefix.
         let next = match (last, last_prefix) {
             (Some((key, _)), Some(prefix)) if prefix > key => Some((prefix, String::new())),
             (None, Some(prefix)) => Some((prefix, String::new())),

@@ -1,4 +1,4 @@
-//! The table of operations: s3s's trait, each method in one line. Those that are not here answer 501.
+//! The table of operations: s3s's trait, with one line per method. Operations that are missing here return 501.
 
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};

@@ -1,4 +1,4 @@
-//! PutObject, and the body that it gives the client service.
+//! PutObject, and the request body as the client service reads it.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -42,7 +42,7 @@ impl PutBody for Upload {
     }
 }
 
-/// What a request says about its body's digests, checked for sense.
+/// Returns what a request says about its body's digests, checked for consistency.
 pub(super) fn digests_of(
     headers: &http::HeaderMap,
     fields: checksum::Fields,
@@ -50,7 +50,7 @@ pub(super) fn digests_of(
 ) -> Result<(ExpectedDigests, Vec<Algorithm>), Refusal> {
     let announced = checksum::check_headers(headers)?;
     let checksums = fields.parse()?;
-    // s3s looks for this name nowhere.
+    // s3s reads this header for no operation.
     let wish = headers.get("x-amz-sdk-checksum-algorithm").map(|name| name.to_str().unwrap_or_default());
     let wish = wish.map(checksum::algorithm_named).transpose()?;
     let sent: Vec<Algorithm> =
@@ -75,7 +75,7 @@ pub(super) fn digests_of(
     Ok((digests, announced))
 }
 
-/// The body's announced length, within S3's limit.
+/// Returns the body's announced length, within S3's limit.
 pub(super) fn content_len(len: Option<i64>) -> Result<Option<u64>, Refusal> {
     let len = len.map(u64::try_from).transpose();
     let len = len.map_err(|_| Refusal::bad("InvalidArgument", "Content-Length must not be negative."))?;
@@ -129,7 +129,7 @@ impl Translator {
     }
 }
 
-/// Says of an object that it is in memory only.
+/// Returns the header that marks an object as being in memory only.
 pub(super) fn volatile_header(profile: Option<Profile>) -> HeaderMap {
     let is_volatile = profile.is_some_and(|profile| profile.tier == Tier::Memory);
     let header = (HeaderName::from_static("x-striate-volatile"), HeaderValue::from_static("true"));

@@ -13,7 +13,7 @@ use crate::address::percent_encode;
 use crate::authorize::Resource;
 use crate::refusal::Refusal;
 
-/// Tags of one bucket.
+/// Maximum number of tags of one bucket.
 const MAX_BUCKET_TAGS: usize = 50;
 
 fn tags_of(tagging: Tagging, limit: usize) -> Result<BTreeMap<String, String>, Refusal> {
@@ -27,7 +27,7 @@ fn tags_of(tagging: Tagging, limit: usize) -> Result<BTreeMap<String, String>, R
     Ok(tags)
 }
 
-/// An object's tags as the `x-amz-tagging` header writes them, from the XML of a form.
+/// Converts the XML of a form's tags to the format of the `x-amz-tagging` header.
 pub(crate) fn tags_header(xml: &str) -> Result<String, Refusal> {
     let malformed = |_| {
         let message =

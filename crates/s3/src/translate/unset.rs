@@ -1,5 +1,5 @@
-//! Bucket configurations that Striate does not have: read, they are not set; deleted, they were not set;
-//! written, they are refused, because a configuration that is taken and not followed is worse than none.
+//! Bucket configurations that Striate does not support. They read as not set, and deleting them succeeds. Writing them
+//! is refused, because a configuration that is accepted and ignored is worse than none.
 
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::ClientError;
@@ -8,7 +8,7 @@ use super::Translator;
 use crate::authorize::Resource;
 
 impl Translator {
-    /// Reading answers 404 with S3's code for a configuration that is not set.
+    /// Responds to a read with 404 and S3's code for a configuration that is not set.
     pub(super) async fn unset<I, O>(
         &self,
         request: &S3Request<I>,
@@ -22,7 +22,7 @@ impl Translator {
         Err(entered.fail(ClientError::NotSet(code)))
     }
 
-    /// Reading answers an empty configuration, where S3 has no code for none.
+    /// Responds to a read with an empty configuration, where S3 has no code for a missing one.
     pub(super) async fn empty<I, O: Default>(
         &self,
         request: &S3Request<I>,
@@ -35,7 +35,7 @@ impl Translator {
         Ok(S3Response::new(O::default()))
     }
 
-    /// Deleting what is not set succeeds.
+    /// Responds to a delete with success.
     pub(super) async fn cleared<I, O: Default>(
         &self,
         request: &S3Request<I>,

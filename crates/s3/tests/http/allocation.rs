@@ -1,9 +1,9 @@
-//! The largest allocation of a test's thread, on which its gateway runs too.
+//! Tracks the largest allocation of a test's thread, on which its gateway runs too.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, keeping the largest request of each thread.
+/// The system's allocator, which records the largest request of each thread.
 struct Watching;
 
 thread_local! {
@@ -15,7 +15,7 @@ fn note(len: usize) {
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(len)));
 }
 
-// SAFETY: every call is passed on unchanged; noting does not allocate.
+// SAFETY: every call is passed on unchanged; recording does not allocate.
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Watching {
 #[global_allocator]
 static ALLOCATOR: Watching = Watching;
 
-/// Bytes of the largest allocation of this thread since the last call.
+/// Returns the size in bytes of this thread's largest allocation since the last call.
 pub fn largest_allocation() -> usize {
     LARGEST.replace(0)
 }

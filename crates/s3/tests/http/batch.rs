@@ -1,4 +1,4 @@
-//! Batch reads through the gateway: who may, how much, and what is told of them.
+//! Batch requests through the gateway: rights, limits, and the audit log.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn request(document: &str) -> Request {
     Request::new("POST", "/bucket?batch").header("content-type", "application/json").body(document.as_bytes())
 }
 
-/// The body of a chunked answer; `None` when it broke off.
+/// Decodes the body of a chunked response; `None` if it broke off.
 fn dechunked(answer: &[u8]) -> Option<Vec<u8>> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let (mut rest, mut body) = (&answer[end..], Vec::new());
@@ -29,7 +29,7 @@ fn dechunked(answer: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The body of an answer that succeeds.
+/// Returns the body of a successful response.
 async fn body_of(fixture: &Fixture, mut request: Request) -> Vec<u8> {
     request.set("connection", "close");
     let mut connection = fixture.connect().await;
@@ -39,7 +39,7 @@ async fn body_of(fixture: &Fixture, mut request: Request) -> Vec<u8> {
     dechunked(&answer).expect("the answer is whole")
 }
 
-/// Item, status and flags of each frame.
+/// Returns item, status and flags of each frame.
 fn frames(mut bytes: &[u8]) -> Vec<(u8, u16, u8)> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
@@ -108,7 +108,7 @@ async fn documents_are_bounded_in_size_one_by_one_and_together() {
     let fixture = Fixture::open_with(small, &[]).await;
     let long = format!("{{\"items\": [{{\"key\": \"{}\"}}]}}", "k".repeat(300));
     assert_eq!(fixture.send(request(&long)).await.error(), (400, "MaxMessageLengthExceeded"));
-    // Its room is held until the answer has ended; meanwhile there is none for another one.
+    // Its memory is held until the response has ended; meanwhile there is none for another one.
     let mut sending = request(THREE);
     fixture.signer().sign(&mut sending);
     let (head, body) = (sending.head(), sending.body.clone());
@@ -138,7 +138,7 @@ async fn only_post_on_a_bucket_is_a_batch_read() {
     assert!(refused.element("Message").contains("1 to 4096 items"));
 }
 
-/// The body of a batch put of these keys and bytes.
+/// Returns the body of a batch put of these keys and bytes.
 fn put_body(items: &[(&str, &[u8])]) -> Vec<u8> {
     let frame = |item: usize, flags: u8, head: &[u8], body: &[u8]| {
         let mut bytes = b"STR1".to_vec();
@@ -244,7 +244,7 @@ async fn existence_is_answered_for_all_keys_or_for_the_first_without_a_gap() {
     assert_eq!(ask(r#"{"items": []}"#, "/bucket?batch=exists").await.error(), (400, "InvalidRequest"));
 }
 
-/// Knows that the bucket is elsewhere, and what it is asked for.
+/// An `Elsewhere` that has the bucket: it denies reads, and answers sizes with the lengths of the keys.
 struct Far;
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Bodies: payload hashes, aws-chunked frames, trailers, checksums. What is refused must leave nothing.
+//! Bodies: payload hashes, aws-chunked frames, trailers, checksums. A refused body must leave nothing behind.
 
 use sha2::{Digest, Sha256};
 
@@ -44,7 +44,7 @@ fn signed_chunks(
     trailer: Option<&str>,
 ) -> Request {
     let signer = fixture.signer();
-    // The header's place among the signed ones counts here, not yet its value.
+    // Only that the header is among the signed ones matters here, not yet its value.
     request.set("content-length", "1");
     let frame = |request: &Request, seed: String| frames(&signer, request, seed, chunks, trailer);
     // The frames' length does not depend on the seed, and is signed with the other headers.
@@ -137,7 +137,7 @@ async fn signed_chunks_are_stored_and_a_forged_one_is_not() {
     let chunks: [&[u8]; 2] = [b"12345", b"6789"];
     let good = signed_chunks(&fixture, streamed(SIGNED, 9), &chunks, None);
     for at in [5, 100, 190] {
-        // A flipped bit in the first chunk's signature, its data or the second chunk's head.
+        // Flips a bit in the first chunk's signature, in its data or in the second chunk's head.
         let mut forged = good.clone();
         let position = if at == 100 { 85 } else { at };
         forged.body[position + 20] ^= 1;

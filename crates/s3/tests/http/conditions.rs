@@ -1,4 +1,4 @@
-//! Conditions, ranges and what the answers' headers say.
+//! Conditions, ranges and the headers of the responses.
 
 use crate::fixture::Fixture;
 use crate::wire::Request;

@@ -1,5 +1,5 @@
-//! Connections after an answer that came before the request's body: either they can be used again, or the
-//! answer says that they close and can be read by a client that is still sending.
+//! Connections after a response that came before the request's body. Either they can be used again, or the response
+//! says that they close, and can be read by a client that is still sending.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,7 +27,7 @@ fn closes(answer: &Answer) -> bool {
     answer.header("connection").is_some_and(|value| value == "close")
 }
 
-/// Asks again on the same connection, or sees it closed as it was announced.
+/// Sends another request on the same connection, or sees it closed as announced.
 async fn goes_on_as_announced(fixture: &Fixture, connection: &mut Connection, answer: &Answer) {
     if closes(answer) {
         assert!(connection.until_closed().await.is_empty(), "nothing follows the last answer");
@@ -55,8 +55,8 @@ async fn a_refused_put_leaves_a_connection_that_is_usable_or_says_that_it_closes
     }
 }
 
-/// The body is as long as the socket's buffers and more, and all of it is sent before anything is read: a
-/// connection that is closed over it is reset, and the answer lost.
+/// The body is longer than the socket's buffers, and all of it is sent before anything is read. If the connection were
+/// closed over it, it would be reset, and the response lost.
 #[tokio::test]
 async fn an_answer_reaches_a_client_that_sends_all_of_its_body_first() {
     let fixture = Fixture::open().await;
@@ -84,13 +84,13 @@ async fn a_client_that_waits_for_100_continue_is_told_that_the_connection_closes
         let answer = connection.answer(false).await;
         assert_eq!(answer.error(), (403, "InvalidAccessKeyId"));
         assert!(closes(&answer), "nobody knows whether the body follows");
-        // Some send it all the same, when they have waited for a second.
+        // Some clients send it nevertheless after waiting for a second.
         connection.write(&request.body).await;
         goes_on_as_announced(&fixture, &mut connection, &answer).await;
     }
 }
 
-/// A chunked body has no length; what comes of it is read.
+/// A chunked body has no length; what arrives of it is read.
 #[tokio::test]
 async fn a_refused_body_without_a_length_is_read_within_bounds() {
     let fixture = Fixture::open().await;
@@ -107,7 +107,7 @@ async fn a_refused_body_without_a_length_is_read_within_bounds() {
     }
 }
 
-/// What is refused in the middle of its body, by a condition or a missing bucket.
+/// Puts that are refused in the middle of their body, by a condition or a missing bucket.
 #[tokio::test]
 async fn puts_that_fail_after_their_signature_leave_usable_connections_too() {
     let fixture = Fixture::open().await;

@@ -37,7 +37,7 @@ pub struct Fixture {
     served: Option<striate_runtime::JoinHandle<std::io::Result<()>>>,
 }
 
-/// Audit entries as they came.
+/// Collects audit entries in order.
 #[derive(Default)]
 pub struct Entries(pub Mutex<Vec<AuditEntry>>);
 
@@ -47,7 +47,7 @@ impl AuditSink for Entries {
     }
 }
 
-/// Refusals and cuts as they came.
+/// Collects refusals and cuts in order.
 #[derive(Default)]
 pub struct Counted {
     reasons: Mutex<Vec<&'static str>>,
@@ -60,7 +60,7 @@ impl Counted {
         self.more.notify_one();
     }
 
-    /// All reasons until now, when there are `len`.
+    /// Returns all reasons so far, once there are `len`.
     pub async fn reasons(&self, len: usize) -> Vec<&'static str> {
         loop {
             let reasons = self.reasons.lock().clone();
@@ -86,7 +86,7 @@ impl RequestMetrics for Counted {
     }
 }
 
-/// Limits that do not disturb.
+/// Returns the default limits, with a drain time of 20 seconds.
 pub fn limits() -> Limits {
     Limits { drain: Duration::from_secs(20), ..Limits::default() }
 }
@@ -102,7 +102,7 @@ impl Fixture {
         fixture
     }
 
-    /// With somebody who knows buckets that are elsewhere.
+    /// Opens a gateway with an `Elsewhere`.
     pub async fn open_before(elsewhere: Arc<dyn Elsewhere>) -> Self {
         let hooks = Hooks { elsewhere, ..Hooks::default() };
         let fixture = Self::start(limits(), &[], None, hooks).await;
@@ -110,7 +110,7 @@ impl Fixture {
         fixture
     }
 
-    /// With TLS, and without a bucket.
+    /// Opens a gateway with TLS, without a bucket.
     pub async fn open_secure(limits: Limits, certificates: Certificates) -> Self {
         Self::start(limits, &[], Some(certificates), Hooks::default()).await
     }
@@ -152,13 +152,13 @@ impl Fixture {
         Connection::open(self.address).await
     }
 
-    /// Signs and sends on a connection of its own.
+    /// Signs a request and sends it on a connection of its own.
     pub async fn send(&self, mut request: Request) -> Answer {
         self.signer().sign(&mut request);
         self.raw(request).await
     }
 
-    /// Sends as it is.
+    /// Sends a request unchanged.
     pub async fn raw(&self, request: Request) -> Answer {
         self.connect().await.ask(&request).await
     }
@@ -171,7 +171,7 @@ impl Fixture {
         self.send(Request::new("GET", &format!("/bucket/{key}"))).await
     }
 
-    /// Calls of the metadata store but those for access keys.
+    /// Returns the number of calls of the metadata store, except those for access keys.
     pub fn metadata_calls(&self) -> u64 {
         self.meta.calls.load(Ordering::Relaxed)
     }
@@ -192,7 +192,7 @@ fn site(runtime: &Runtime, number: u32) -> Arc<dyn Site> {
     Arc::new(LocalSite::new(runtime.clone(), identity, store, QueueLimits::default()))
 }
 
-/// Counts what is asked of the metadata, so that a test can say that nothing was.
+/// Counts calls of the metadata store, so that a test can show that there were none.
 #[derive(Debug)]
 struct CountingMeta {
     inner: MemoryStore,
@@ -201,7 +201,7 @@ struct CountingMeta {
 
 impl CountingMeta {
     fn count(&self, key: &[u8]) {
-        // Leases and intents are the client service's own, at any time; access keys are read to verify.
+        // Leases and intents belong to the client service and may be read at any time; access keys are read to verify.
         if !key.starts_with(b"a/") && !key.starts_with(b"i/") {
             self.calls.fetch_add(1, Ordering::Relaxed);
         }

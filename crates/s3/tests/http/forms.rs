@@ -1,4 +1,4 @@
-//! POST forms.
+//! POST forms over HTTP.
 
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ async fn the_files_name_goes_into_the_key_and_the_policy_holds_for_what_it_makes
     assert_eq!(fixture.raw(outside).await.error(), (403, "AccessDenied"));
 }
 
-/// 64 KiB of form could make a key of 90 MB.
+/// A form of 64 KiB could make a key of 90 MB.
 #[tokio::test]
 async fn a_key_is_not_made_before_its_length_and_the_policys_expiration_are_checked() {
     let fixture = Fixture::open().await;
@@ -226,7 +226,7 @@ async fn forms_are_verified_with_every_secret_that_is_valid_and_in_both_versions
     }
 }
 
-/// Larger than what a form may hold in memory, and full of beginnings of the boundary.
+/// The file is larger than what a form may hold in memory, and full of beginnings of the boundary.
 #[tokio::test]
 async fn a_file_streams_whatever_it_holds_and_however_it_is_cut() {
     let fixture = Fixture::open().await;
@@ -294,7 +294,7 @@ async fn a_forms_fields_describe_the_object_and_make_no_other_request_of_it() {
     assert!(fixture.audit.0.lock().iter().any(|entry| entry.operation == "PostObject" && entry.key == "k"));
 }
 
-/// An upload's type says nothing of the request that begins it.
+/// An upload's content type says nothing about the request that begins it.
 #[tokio::test]
 async fn an_object_may_be_of_a_forms_type() {
     let fixture = Fixture::open().await;

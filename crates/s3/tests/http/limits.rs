@@ -1,5 +1,5 @@
-//! What a stranger may occupy, and for how long. Time-outs are short here and nothing waits for a clock but
-//! the gateway: a test reads until the other side closes.
+//! What an unknown peer may occupy, and for how long. Timeouts are short here, and only the gateway waits for a clock:
+//! a test reads until the other side closes.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn a_body_that_breaks_off_stores_nothing() {
     assert_eq!(fixture.get("k").await.status, 404);
 }
 
-/// A put of eight bytes of which the gateway has read four.
+/// Begins a put of eight bytes of which the gateway has read four.
 async fn begun_put(fixture: &Fixture) -> Connection {
     let mut request = Request::new("PUT", "/bucket/k").body(b"12345678").header("expect", "100-continue");
     fixture.signer().sign(&mut request);

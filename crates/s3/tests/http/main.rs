@@ -1,5 +1,5 @@
-//! The gateway over real sockets, in front of a client service on stores in memory. Requests are written by
-//! hand and signed by the signer of these tests, which shares no code with the gateway's.
+//! The gateway over real sockets, in front of a client service on stores in memory. Requests are handmade, and signed
+//! by these tests' own signer, which shares no code with the gateway's.
 
 mod allocation;
 mod batch;

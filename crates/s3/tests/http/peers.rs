@@ -1,4 +1,4 @@
-//! Peers that are too slow, or too many. Windows are short here; a test waits for the gateway to say what it did.
+//! Peers that are too slow, or too many. Windows are short here; a test waits for the gateway to report what it did.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::wire::{Connection, Request, Signer};
 use striate_s3::Limits;
 
 const WINDOW: Duration = Duration::from_millis(300);
-/// More than all buffers between the gateway and a peer that does not read.
+/// More bytes than all buffers between the gateway and a peer that does not read.
 const LARGE: usize = 24 << 20;
 
 fn short() -> Limits {
@@ -24,7 +24,7 @@ async fn begun(fixture: &Fixture, mut request: Request, is_presigned: bool) -> C
     connection
 }
 
-/// An object that fills any buffers, by parts, because stores in memory take blocks one after the other.
+/// Creates an object that is larger than all buffers.
 async fn large_object(fixture: &Fixture) {
     assert_eq!(fixture.put("large", &vec![7; LARGE]).await.status, 200);
 }
@@ -58,7 +58,7 @@ async fn a_sender_that_stalls_is_answered_and_its_connection_closed() {
     }
 }
 
-/// Documents are held as they arrive: what is only announced takes no room from others.
+/// Documents are held as they arrive: one that is only announced takes no memory from others.
 #[tokio::test]
 async fn documents_that_are_announced_take_no_memory() {
     let fixture = Fixture::open_with(Limits { buffered_bytes: 1 << 20, ..limits() }, &[]).await;
@@ -71,7 +71,7 @@ async fn documents_that_are_announced_take_no_memory() {
     }
     let document = Request::new("PUT", "/bucket?tagging").body(&vec![b' '; 900 << 10]);
     assert_eq!(fixture.send(document.clone()).await.error(), (400, "MalformedXML"));
-    // Those that came do.
+    // Those that have arrived do take memory.
     let mut begun = begun(&fixture, document.clone(), false).await;
     begun.write(&[b' '; 800 << 10]).await;
     loop {

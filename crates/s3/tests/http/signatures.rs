@@ -1,11 +1,11 @@
-//! Who may ask: signatures in the header and in the query.
+//! Authentication: signatures in the header and in the query.
 
 use std::time::Duration;
 
 use crate::fixture::{ACCESS, Fixture, SECRET};
 use crate::wire::{Request, Signer};
 
-/// Sends a request that must be refused before any storage is touched.
+/// Sends a request that must be refused before any metadata is touched.
 async fn refused(fixture: &Fixture, request: Request, expected: (u16, &str)) {
     let before = fixture.metadata_calls();
     let answer = fixture.raw(request).await;
@@ -137,7 +137,7 @@ async fn presigned_urls_work_until_they_expire_and_only_as_they_were_signed() {
     assert_eq!(fixture.get("by-url").await.body, b"sent");
 }
 
-/// Some SDKs put into the query what they would send in headers.
+/// Some SDKs put into the query what they would otherwise send in headers.
 #[tokio::test]
 async fn a_presigned_query_says_of_the_object_what_headers_would() {
     let fixture = Fixture::open().await;

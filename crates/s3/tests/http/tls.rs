@@ -1,5 +1,5 @@
-//! TLS: certificates from a directory, and their reload without a restart. The certificates are of these
-//! tests alone; their authority's key was thrown away.
+//! TLS: certificates from a directory, and their reload without a restart. The certificates belong to these tests
+//! alone; their authority's key was thrown away.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ async fn connect(fixture: &Fixture) -> TlsStream<TcpStream> {
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
 
-/// Asks for health over TLS. Answers the status line and the server's certificate.
+/// Requests the health path over TLS. Returns the status line and the server's certificate.
 async fn ask(fixture: &Fixture) -> (String, Vec<u8>) {
     let mut stream = connect(fixture).await;
     stream.write_all(b"GET /minio/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -58,7 +58,7 @@ async fn certificates_are_served_and_reloaded_and_broken_ones_change_nothing() {
     assert_eq!(ask(&fixture).await, ("HTTP/1.1 200 OK".to_owned(), der(FIRST.0)));
     assert!(!certificates.reload().unwrap());
 
-    // A key that belongs to another certificate, as between two copies.
+    // A key that belongs to another certificate, as between the copies of two files.
     std::fs::write(directory.path().join("public.crt"), SECOND.0).unwrap();
     assert!(certificates.reload().unwrap_err().to_string().contains("private.key"));
     assert_eq!(ask(&fixture).await.1, der(FIRST.0));
@@ -67,7 +67,7 @@ async fn certificates_are_served_and_reloaded_and_broken_ones_change_nothing() {
     assert_eq!(ask(&fixture).await.1, der(SECOND.0));
 }
 
-/// As without TLS: a connection that is closed over unread bytes is reset, and the answer lost.
+/// As without TLS: a connection that is closed over unread bytes is reset, and the response lost.
 #[tokio::test]
 async fn an_answer_reaches_a_client_that_sends_all_of_its_body_first() {
     let directory = tempfile::tempdir().unwrap();

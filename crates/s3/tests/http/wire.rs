@@ -1,5 +1,5 @@
-//! HTTP/1.1 by hand, and a signer that follows the specification for requests whose path and query are
-//! already canonical.
+//! Handmade HTTP/1.1, and a signer that follows the specification for requests whose path and
+//! query are already canonical.
 
 use std::net::SocketAddr;
 
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 #[derive(Clone)]
 pub struct Request {
     pub method: String,
-    /// Encoded.
+    /// Encoded path.
     pub path: String,
-    /// Encoded and sorted, without the question mark.
+    /// Encoded and sorted query, without the question mark.
     pub query: String,
-    /// Names in lower case.
+    /// Headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// What is signed for the body; `None`: its SHA-256.
+    /// Payload hash that is signed; `None` for the body's SHA-256.
     pub payload: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Request {
         self.headers.push((name.into(), value.into()));
     }
 
-    /// The request's head as it goes out; the body's length is announced unless the headers say otherwise.
+    /// Returns the request's head as it is sent; it announces the body's length unless the headers do.
     pub fn head(&self) -> String {
         let query = if self.query.is_empty() { String::new() } else { format!("?{}", self.query) };
         let mut head = format!("{} {}{query} HTTP/1.1\r\n", self.method, self.path);
@@ -100,7 +100,7 @@ impl Signer {
         hex::encode(hmac(&key, text))
     }
 
-    /// Signs in the Authorization header, all headers there are. Answers the signature.
+    /// Signs all headers, in the Authorization header. Returns the signature.
     pub fn sign(&self, request: &mut Request) -> String {
         let payload = request.payload.clone().unwrap_or_else(|| hex::encode(Sha256::digest(&request.body)));
         request.set("x-amz-content-sha256", &payload);
@@ -117,7 +117,7 @@ impl Signer {
         signature
     }
 
-    /// Signs in the query, the host alone.
+    /// Signs in the query, with the host as the only signed header.
     pub fn presign(&self, request: &mut Request, expires: i64) {
         let mut query: Vec<String> =
             request.query.split('&').filter(|q| !q.is_empty()).map(Into::into).collect();
@@ -159,7 +159,7 @@ pub fn hmac(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// `YYYYMMDDTHHMMSSZ`, by counting years and months.
+/// Formats `YYYYMMDDTHHMMSSZ`, by counting years and months.
 pub fn amz_date(unix_seconds: u64) -> String {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -195,13 +195,13 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The text of the first element with this name.
+    /// Returns the text of the first element with this name.
     pub fn element(&self, name: &str) -> &str {
         let (_, rest) = self.text().split_once(&format!("<{name}>")).unwrap_or_default();
         rest.split_once(&format!("</{name}>")).unwrap_or_default().0
     }
 
-    /// Status and S3 error code.
+    /// Returns status and S3 error code.
     pub fn error(&self) -> (u16, &str) {
         (self.status, self.element("Code"))
     }
@@ -210,7 +210,7 @@ impl Answer {
 pub struct Connection {
     stream: TcpStream,
     unread: Vec<u8>,
-    /// The other side has ended it with a reset, not in order.
+    /// Whether the other side has reset the connection instead of closing it.
     pub is_reset: bool,
 }
 
@@ -231,13 +231,13 @@ impl Connection {
         self.answer(request.method == "HEAD").await
     }
 
-    /// Reads what is there until the other side closes.
+    /// Reads until the other side closes.
     pub async fn until_closed(&mut self) -> Vec<u8> {
         while self.more().await {}
         std::mem::take(&mut self.unread)
     }
 
-    /// Reads up to and with `mark`; false when the other side closes before.
+    /// Reads up to and including `mark`; returns false if the other side closes before.
     pub async fn until(&mut self, mark: &[u8]) -> bool {
         loop {
             if let Some(at) = self.unread.windows(mark.len()).position(|window| window == mark) {

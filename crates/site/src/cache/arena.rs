@@ -1,9 +1,9 @@
 //! Memory for cached bytes, exact to the page.
 //!
-//! A general allocator keeps what it may need again and cannot be told what to give back, so that the resident memory of a cache
-//! of mixed sizes is anybody's guess. Here every payload has whole pages of its own, out of one range of addresses that is
-//! several times as long as what may be resident, so that it does not matter how scattered the free runs lie. Pages that were
-//! freed stay resident for the next payload as long as the bound allows; then they go back to the system.
+//! A general allocator keeps what it may need again and cannot be told what to release, so the resident memory of a
+//! cache of mixed sizes is unpredictable. Here every payload has whole pages of its own. They come from one range of
+//! addresses several times as long as what may be resident, so it does not matter how scattered the free runs are.
+//! Freed pages stay resident for the next payload as long as the bound allows; then they return to the system.
 
 use std::io;
 use std::ptr::NonNull;
@@ -15,10 +15,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::runs::FreeRuns;
 
-/// Bytes of a page.
+/// Length of a page in bytes.
 pub(super) const PAGE_LEN: usize = 4096;
 
-/// A range of addresses whose pages are given out in runs.
+/// A range of addresses whose pages are allocated in runs.
 #[derive(Debug)]
 pub(super) struct Arena {
     base: NonNull<u8>,
@@ -27,10 +27,10 @@ pub(super) struct Arena {
     state: Mutex<State>,
 }
 
-// SAFETY: the range belongs to the arena alone. It is written only through a run that was just taken and that nobody else
-// has, and read only through runs that are not written any more.
+// SAFETY: the range belongs to the arena alone. It is written only through a run that was just taken and that nothing
+// else holds, and read only through runs that are no longer written.
 unsafe impl Send for Arena {}
-// SAFETY: as above; the runs are given out under a lock.
+// SAFETY: as above; runs are taken under a lock.
 unsafe impl Sync for Arena {}
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ struct State {
     used_pages: u32,
 }
 
-/// A payload in pages of its own. They are given back when the cache and the last reader have dropped it.
+/// A payload in pages of its own. They return to the arena when the cache and the last reader have dropped it.
 #[derive(Clone, Debug)]
 pub(super) struct Payload(Arc<Run>);
 
@@ -54,25 +54,26 @@ struct Run {
     len: usize,
 }
 
-/// Number of pages of a payload.
+/// Returns the number of pages of a payload of `len` bytes.
 pub(super) fn pages_of(len: usize) -> u32 {
     len.div_ceil(PAGE_LEN) as u32
 }
 
 impl Arena {
-    /// Reserves `len` bytes of addresses, and no memory.
+    /// Reserves `len` bytes of addresses, but no memory.
     ///
     /// # Errors
-    /// When the system does not give them.
+    /// When the system refuses the addresses.
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let pages = u32::try_from(len / PAGE_LEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let len = pages as usize * PAGE_LEN;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the system's choice touches nobody's memory.
+        // SAFETY: a new mapping at an address that the system chooses touches no existing memory.
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
-        // A huge page would make memory resident that nobody has asked for. Where there are none, none is to be refused.
+        // A huge page would make memory resident that was not asked for. The call may fail
+        // on systems without huge pages.
         // SAFETY: the range was mapped just now.
         let _ = unsafe { madvise(base, len, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -81,18 +82,19 @@ impl Arena {
         Ok(Self { base, len, state: Mutex::new(state) })
     }
 
-    /// A copy of `payload` in pages of its own, if at most `most_pages` are resident with them; `None` when that needs pages that are
-    /// in use.
+    /// Copies `payload` into pages of its own, if at most `most_pages` are then resident;
+    /// `None` if that needs pages in use.
     pub(super) fn copy(self: &Arc<Self>, payload: &[u8], most_pages: u32) -> Option<Payload> {
         let pages = pages_of(payload.len());
         let start = self.take(pages, most_pages)?;
         let run = Run { arena: Arc::clone(self), start, len: payload.len() };
-        // SAFETY: the run has at least as many bytes, and nobody else has it.
+        // SAFETY: the run has at least as many bytes, and nothing else holds it.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), self.at(start).as_ptr(), payload.len()) };
         Some(Payload(Arc::new(run)))
     }
 
-    /// Bytes of pages that are in use, by readers of what is cached no more too, or kept for the next payload.
+    /// Returns the bytes of resident pages: those in use, including by readers of evicted payloads, and those kept for
+    /// the next payload.
     pub(super) fn resident_bytes(&self) -> u64 {
         let state = self.state.lock();
         u64::from(state.used_pages + state.warm_pages) * PAGE_LEN as u64
@@ -116,7 +118,7 @@ impl Arena {
         Some(start)
     }
 
-    /// Gives pages back that nobody uses until at most `most_pages` are resident. False where more are in use.
+    /// Releases unused pages until at most `most_pages` are resident. Returns false if more are in use.
     pub(super) fn trim(&self, most_pages: u32) -> bool {
         self.chill(&mut self.state.lock(), most_pages)
     }
@@ -132,9 +134,10 @@ impl Arena {
         true
     }
 
-    /// Pages are not resident any more.
+    /// Returns pages to the system, so that they are no longer resident.
     fn give_back(&self, start: u32, pages: u32) {
-        // SAFETY: the pages are in the range, free, and taken out of the free runs by the caller: nobody reads them.
+        // SAFETY: the pages are in the range, free, and removed from the free runs by the
+        // caller, so nothing reads them.
         let advised = unsafe {
             madvise(self.at(start).as_ptr().cast(), pages as usize * PAGE_LEN, Advice::LinuxDontNeed)
         };
@@ -143,7 +146,7 @@ impl Arena {
         }
     }
 
-    /// Where a page is.
+    /// Returns the address of a page.
     fn at(&self, page: u32) -> NonNull<u8> {
         debug_assert!((page as usize) < self.len / PAGE_LEN);
         // SAFETY: the page is in the range.
@@ -152,7 +155,7 @@ impl Arena {
 }
 
 impl Payload {
-    /// Its bytes, for a reader.
+    /// Returns the bytes, for a reader.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes::from_owner(self.clone())
     }
@@ -165,7 +168,7 @@ impl Payload {
         pages_of(self.0.len)
     }
 
-    /// Whether nobody else has it.
+    /// Returns whether there is no other reference to it.
     pub(super) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -173,7 +176,8 @@ impl Payload {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped in `new`, and every run holds the arena: there is none any more.
+        // SAFETY: the range was mapped in `new`, and every run holds a reference to the
+        // arena, so no run exists any more.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
@@ -182,7 +186,7 @@ impl Drop for Arena {
 impl AsRef<[u8]> for Payload {
     fn as_ref(&self) -> &[u8] {
         let run = &self.0;
-        // SAFETY: the run's pages have at least `len` bytes, written before the run was shared and not after.
+        // SAFETY: the run's pages have at least `len` bytes, written before the run was shared and not afterwards.
         unsafe { std::slice::from_raw_parts(run.arena.at(run.start).as_ptr(), run.len) }
     }
 }
@@ -204,7 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// Pages of the range that the system says are resident. `smaps` may have it in one with its neighbours, which are of other tests.
+    /// Counts the resident pages of the range, as the system sees them. `smaps` may merge the range with its
+    /// neighbours, which belong to other tests.
     fn resident_by_the_system(arena: &Arena) -> usize {
         const IS_RESIDENT: u64 = 0b11 << 62;
         let mut pages = vec![0; arena.len / PAGE_LEN * 8];

@@ -1,12 +1,12 @@
 //! A chunk store in memory that evicts: a site of the memory tier.
 //!
-//! What it holds may go at any time. Its bound covers everything that a chunk takes: the pages of its bytes, from when they are
-//! copied in until the last reader has dropped them ([`arena`]), the index, and what else the process has grown by since the cache
-//! was made, up to half of the bound ([`surroundings`]). A chunk is in the bound or not in the store: when no entry can go because
-//! all of them are being read, a write is refused.
+//! Whatever it holds may be evicted at any time. Its bound covers everything that a chunk takes: the pages of its
+//! bytes, from when they are copied in until the last reader has dropped them ([`arena`]); the index; and whatever else
+//! the process has grown by since the cache was made, up to half of the bound ([`surroundings`]). A chunk is within the
+//! bound or not in the store: when no entry can be evicted because all are being read, a write is refused.
 //!
-//! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside of them. Room is made in the
-//! shard that needs it first, in the order of its entries ([`Eviction`]).
+//! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside the locks. Eviction
+//! starts in the shard that needs room, in the order of its entries ([`Eviction`]).
 
 mod arena;
 mod nodes;
@@ -34,77 +34,79 @@ use crate::api::{ChunkPage, SiteError};
 use crate::granule;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus, fence};
 
-/// The least bound, in bytes: below it a few large chunks are all there is.
+/// Minimum bound in bytes: a smaller cache would hold only a few large chunks.
 pub const LEAST_CACHE_BYTES: u64 = 16 << 20;
-/// Addresses that are reserved for each byte of the bound, so that scattered runs do not matter.
+/// Addresses reserved per byte of the bound, so that scattered runs do not matter.
 const ADDRESSES: u64 = 4;
-/// Bytes of the bound for each shard, about.
+/// Approximate number of bytes of the bound per shard.
 const SHARD_BYTES: u64 = 64 << 20;
 const MOST_SHARDS: u64 = 64;
-/// No cached block has more parities.
+/// Maximum number of parities of a cached block.
 pub const MOST_PARITIES: usize = 10;
 
-/// How a cache is set up.
+/// Options of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Bytes of memory that it takes at most, all in all.
+    /// Maximum memory in bytes that the cache uses in total.
     pub bound_bytes: u64,
-    /// Of these, for chunks on their way in, and as much again for what the allocator keeps of them: whoever receives or makes them keeps to
-    /// half of it.
+    /// Part of the bound, in bytes, set aside for incoming chunks and for what the allocator keeps of them. Code that
+    /// receives or makes chunks uses at most half of it.
     pub on_the_way_bytes: u64,
-    /// In which order data go.
+    /// Order in which data are evicted.
     pub eviction: Eviction,
-    /// The share of memory that parities may keep while data are evicted, in percent (EC-Cache §6.1: 15).
+    /// Share of memory, in percent, that parities may keep while data are evicted (EC-Cache §6.1: 15).
     pub parity_percent: u8,
 }
 
 impl CacheOptions {
-    /// With so many bytes, and the defaults of EC-Cache. An eighth, at most 32 MiB, is for chunks on their way in.
+    /// Creates options with this bound and the defaults of EC-Cache. An eighth, at most 32 MiB, is set aside for
+    /// incoming chunks.
     pub fn with_bound(bound_bytes: u64) -> Self {
         let on_the_way_bytes = (bound_bytes / 8).min(32 << 20);
         Self { bound_bytes, on_the_way_bytes, eviction: Eviction::default(), parity_percent: 15 }
     }
 }
 
-/// What a cache holds, and what became of chunks since it began.
+/// Contents of a cache, and its counters since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheView {
-    /// Bytes that it may take.
+    /// Maximum number of bytes that the cache may use.
     pub bound_bytes: u64,
-    /// Bytes that it takes: pages with what is cached, is being read or is kept for the next chunk, and beside them what is for chunks
-    /// on their way and the index, or what the process has grown by if that is more.
+    /// Bytes that the cache uses: pages that are cached, being read or kept for the next chunk, plus the larger of two
+    /// figures: the index with what is set aside for incoming chunks, or the growth of the process.
     pub charged_bytes: u64,
-    /// Of these, all but the pages.
+    /// Bytes that the cache uses other than its pages.
     pub other_bytes: u64,
-    /// The index.
+    /// Bytes of the index.
     pub index_bytes: u64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Bytes of chunks.
+    /// Payload bytes of all chunks.
     pub payload_bytes: u64,
-    /// Bytes of pages of data splits.
+    /// Bytes in pages of data splits.
     pub data_bytes: u64,
-    /// Bytes of pages of parities.
+    /// Bytes in pages of parities.
     pub parity_bytes: u64,
     /// Reads that found their chunk.
     pub hits: u64,
-    /// Bytes that these have read.
+    /// Bytes read by hits.
     pub read_bytes: u64,
-    /// Reads that did not.
+    /// Reads that did not find their chunk.
     pub misses: u64,
     /// Chunks that were added.
     pub added: u64,
-    /// Data splits that went to make room.
+    /// Data splits evicted to make room.
     pub evicted_data: u64,
-    /// Parities that went to make room.
+    /// Parities evicted to make room.
     pub evicted_parities: u64,
     /// Chunks that were deleted.
     pub deleted: u64,
     /// Reads that found bytes changed in memory.
     pub damaged: u64,
-    /// Writes for which there was no room, because all was being read.
+    /// Writes refused for lack of room, because all entries were being read.
     pub refused: u64,
-    /// How many of the blocks whose home this is have no parity, one, two, and so on. Only a [`crate::BlockKeeper`] knows.
+    /// Number of blocks by their number of parities, from none up, for the blocks whose home this site is. Only a
+    /// [`crate::BlockKeeper`] fills it in.
     pub blocks_by_parities: [u64; MOST_PARITIES + 1],
 }
 
@@ -121,29 +123,30 @@ struct Counts {
     refused: AtomicU64,
 }
 
-/// See the module's documentation.
+/// A chunk store in memory that evicts, within a bound on its memory.
 #[derive(Debug)]
 pub struct CacheStore {
     options: CacheOptions,
     arena: Arc<Arena>,
     shards: Vec<Mutex<Shard>>,
     surroundings: Surroundings,
-    /// Of all shards.
+    /// Bytes of the indexes of all shards.
     index_bytes: AtomicU64,
     epoch: Mutex<FencingEpoch>,
     counts: Counts,
 }
 
 impl CacheStore {
-    /// An empty cache. It takes addresses for several times its bound, and no memory.
+    /// Creates an empty cache. It reserves addresses for several times its bound, but no memory.
     ///
     /// # Errors
-    /// When the bound is below [`LEAST_CACHE_BYTES`], or the system does not give the addresses.
+    /// When the bound is below [`LEAST_CACHE_BYTES`], or the system refuses the addresses.
     pub fn new(options: CacheOptions) -> io::Result<Self> {
         Self::with_surroundings(options, Surroundings::new(None))
     }
 
-    /// An empty cache that gives way to what its process takes otherwise: `process` is asked now, and for each MiB that is written or read.
+    /// Creates an empty cache that shrinks as its process grows: `process` is asked now, and
+    /// after each MiB written or read.
     ///
     /// # Errors
     /// As for [`Self::new`].
@@ -174,7 +177,7 @@ impl CacheStore {
         Ok(this)
     }
 
-    /// What it holds.
+    /// Returns the contents and counters.
     pub fn view(&self) -> CacheView {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts {
@@ -216,13 +219,13 @@ impl CacheStore {
         view
     }
 
-    /// Whether a chunk is here and not known to be damaged, without counting it as read.
+    /// Returns whether a chunk is cached and not known to be damaged, without counting it as read.
     pub fn has(&self, chunk: ChunkId) -> bool {
         self.shard(chunk).lock().has(chunk)
     }
 
     fn number_of(&self, chunk: ChunkId) -> usize {
-        // The name is a hash already.
+        // The name is already a hash.
         let name = chunk.stripe.0 >> 64 ^ u128::from(chunk.index) << 8;
         (name ^ name >> 32) as usize & (self.shards.len() - 1)
     }
@@ -231,34 +234,35 @@ impl CacheStore {
         &self.shards[self.number_of(chunk)]
     }
 
-    /// Does something to a shard, and counts what its index takes afterwards.
+    /// Changes a shard, and updates the count of its index bytes.
     fn change<T>(&self, shard: &Mutex<Shard>, change: impl FnOnce(&mut Shard) -> T) -> T {
         let mut shard = shard.lock();
         let before = shard.index_bytes();
         let result = change(&mut shard);
         let after = shard.index_bytes();
-        // Wraps where it is less.
+        // Wraps if the index shrank.
         self.index_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         result
     }
 
-    /// Bytes of the bound that are not for pages. What the process has grown by has the index and chunks on their way in it.
+    /// Returns the bytes of the bound that are not for pages. The growth of the process includes
+    /// the index and incoming chunks.
     fn beside_pages(&self) -> u64 {
         self.known_beside_pages().max(self.surroundings.grown_bytes().min(self.options.bound_bytes / 2))
     }
 
-    /// Of these, those that are set aside for chunks on their way and the index, however much the process grows.
+    /// Returns the bytes set aside for incoming chunks and the index, however much the process grows.
     fn known_beside_pages(&self) -> u64 {
         self.options.on_the_way_bytes + self.index_bytes.load(Ordering::Relaxed)
     }
 
-    /// Pages that may be resident beside everything else that counts.
+    /// Returns the number of pages that may be resident beside everything else that counts.
     fn most_pages(&self) -> u32 {
         let bytes = self.options.bound_bytes.saturating_sub(self.beside_pages());
         (bytes / PAGE_LEN as u64).min(u32::MAX.into()) as u32
     }
 
-    /// Takes note that `bytes` of a chunk came in or were read.
+    /// Records that `bytes` of a chunk were written or read.
     fn moved(&self, chunk: ChunkId, bytes: usize) {
         let in_pages = || self.arena.resident_bytes();
         if self.surroundings.moved(bytes as u64, self.known_beside_pages(), in_pages) {
@@ -266,12 +270,12 @@ impl CacheStore {
         }
     }
 
-    /// Makes room for what the index and the process have grown by, with entries near `chunk`.
+    /// Evicts entries near `chunk` until the growth of the index and the process fits in the bound.
     fn settle(&self, chunk: ChunkId) {
         while !self.arena.trim(self.most_pages()) && self.evict_near(chunk) {}
     }
 
-    /// A copy of a payload within the bound, for which other entries go.
+    /// Copies a payload within the bound, evicting other entries for it.
     fn copy(&self, chunk: ChunkId, payload: &[u8]) -> Option<Payload> {
         loop {
             let most_pages = self.most_pages();
@@ -284,7 +288,7 @@ impl CacheStore {
         }
     }
 
-    /// Evicts an entry of the shard of `chunk`, or else of the next one that has any.
+    /// Evicts an entry from the shard of `chunk`, or else from the next one that has any.
     fn evict_near(&self, chunk: ChunkId) -> bool {
         let (own, count) = (self.number_of(chunk), self.shards.len());
         let percent = u64::from(self.options.parity_percent);
@@ -318,7 +322,7 @@ impl CacheStore {
         read
     }
 
-    /// The range's bytes of an entry. One whose bytes have changed in memory is replaced when it is written again.
+    /// Reads the range from an entry. An entry whose bytes have changed in memory is replaced when it is written again.
     fn read_verified(&self, range: &ChunkRange, entry: &Entry) -> Result<Bytes, SiteError> {
         let read = entry.read(range);
         if let Err(SiteError::Corrupt { .. }) = read {
@@ -368,7 +372,7 @@ impl ChunkStore for CacheStore {
         };
         let node = Node::new(chunk, copy, granules, crc32c);
         let written = self.change(self.shard(chunk), |shard| {
-            // Another writer may have been faster.
+            // Another writer may have been first.
             as_it_is(shard).unwrap_or_else(|| {
                 shard.insert(node);
                 self.counts.added.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Entries of a shard, and the queues that they stand in.
+//! Entries of a shard, and the queues that order them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use striate_core::ChunkId;
 
 use super::arena::Payload;
 
-/// A place among the nodes.
+/// Index of a node.
 pub(super) type Slot = u32;
 
 const NONE: Slot = Slot::MAX;
@@ -16,14 +16,14 @@ const NONE: Slot = Slot::MAX;
 pub(super) struct Node {
     pub(super) chunk: ChunkId,
     pub(super) payload: Payload,
-    /// Checksums of its granules.
+    /// Checksums of the granules.
     pub(super) granules: Arc<[u32]>,
     pub(super) crc32c: u32,
-    /// A read has found that its bytes have changed in memory.
+    /// Whether a read has found the bytes changed in memory.
     pub(super) is_damaged: bool,
-    /// How often it was read of late, as far as an order counts.
+    /// Number of recent reads, as far as the eviction order counts them.
     pub(super) reads: u8,
-    /// Which of its order's queues it stands in.
+    /// Whether it is in the main queue of its order, not the small one.
     pub(super) is_in_main: bool,
     before: Slot,
     behind: Slot,
@@ -44,7 +44,8 @@ impl Node {
         }
     }
 
-    /// Bytes that it takes besides its pages and its place among the nodes: the checksums, and what says where the pages are.
+    /// Returns the bytes that the node takes besides its pages and its slot: the checksums, and the
+    /// record of where the pages are.
     pub(super) fn heap_bytes(&self) -> usize {
         const COUNTS: usize = 16;
         const RUN: usize = 48;
@@ -52,7 +53,7 @@ impl Node {
     }
 }
 
-/// Nodes by their slots; those that are free are used again.
+/// Nodes by slot; free slots are reused.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     nodes: Vec<Option<Node>>,
@@ -73,17 +74,17 @@ impl Nodes {
         }
     }
 
-    /// Takes a node out, which stands in no queue any more.
+    /// Removes a node, which must not be in a queue.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Node> {
         let node = self.nodes.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         Some(node)
     }
 
-    /// The node of a slot that is in use.
+    /// Returns the node of a slot in use.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the slot is free.
     pub(super) fn get(&self, slot: Slot) -> &Node {
         self.nodes[slot as usize].as_ref().expect("queues and the map name slots in use")
     }
@@ -91,7 +92,7 @@ impl Nodes {
     /// As [`Nodes::get`].
     ///
     /// # Panics
-    /// As there.
+    /// If the slot is free.
     pub(super) fn get_mut(&mut self, slot: Slot) -> &mut Node {
         self.nodes[slot as usize].as_mut().expect("queues and the map name slots in use")
     }
@@ -100,18 +101,18 @@ impl Nodes {
         self.nodes.iter().flatten()
     }
 
-    /// Bytes that the slots take.
+    /// Returns the bytes that the slots take.
     pub(super) fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Option<Node>>() + self.free.capacity() * size_of::<Slot>()
     }
 }
 
-/// A queue through nodes: in at the front, out at the back.
+/// A queue of nodes: push at the front, pop at the back.
 #[derive(Debug)]
 pub(super) struct Queue {
     front: Slot,
     back: Slot,
-    /// Of all nodes in it.
+    /// Pages of all its nodes.
     pub(super) pages: u64,
     pub(super) len: usize,
 }
@@ -150,7 +151,7 @@ impl Queue {
         self.len -= 1;
     }
 
-    /// Takes the last one out.
+    /// Removes and returns the last node.
     pub(super) fn pop(&mut self, nodes: &mut Nodes) -> Option<Slot> {
         let slot = self.back;
         if slot == NONE {

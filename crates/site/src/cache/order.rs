@@ -1,4 +1,4 @@
-//! In which order entries are evicted.
+//! The order in which entries are evicted.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -8,14 +8,14 @@ use striate_core::ChunkId;
 
 use super::nodes::{Nodes, Queue, Slot};
 
-/// In which order cached data are evicted.
+/// The order in which cached data are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// What was read longest ago goes first (EC-Cache, and best for blocks of language models).
+    /// Least recently used first (EC-Cache; best for blocks of language models).
     #[default]
     Lru,
-    /// What was read once goes first (Yang et al., "FIFO queues are all you need for cache eviction", SOSP'23; best where
-    /// popularity is skewed, and under scans).
+    /// Data read only once first (Yang et al., "FIFO queues are all you need for cache eviction", SOSP'23; best for
+    /// skewed popularity and scans).
     S3Fifo,
 }
 
@@ -40,20 +40,20 @@ impl FromStr for Eviction {
     }
 }
 
-/// The small queue of S3-FIFO has one page in so many.
+/// S3-FIFO's small queue has at most one page in this many.
 const SMALL_SHARE: u64 = 10;
-/// S3-FIFO counts so many reads.
+/// Maximum read count of an entry in S3-FIFO.
 const MOST_READS: u8 = 3;
-/// Entries that are looked at for one that nobody reads, before an eviction is given up.
+/// Maximum number of entries checked for one that is not being read before an eviction fails.
 const MOST_LOOKS: usize = 256;
 
-/// The entries of a shard in the order of their eviction.
+/// The entries of a shard in their eviction order.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     eviction: Eviction,
-    /// New entries, with S3-FIFO.
+    /// New entries, under S3-FIFO.
     small: Queue,
-    /// All others.
+    /// All other entries.
     main: Queue,
     ghosts: Ghosts,
 }
@@ -67,7 +67,7 @@ impl Order {
         self.small.pages + self.main.pages
     }
 
-    /// An entry is new.
+    /// Adds a new entry.
     pub(super) fn admit(&mut self, nodes: &mut Nodes, slot: Slot) {
         let is_known = match self.eviction {
             Eviction::Lru => true,
@@ -77,7 +77,7 @@ impl Order {
         self.queue(is_known).push(nodes, slot);
     }
 
-    /// An entry is read.
+    /// Records a read of an entry.
     pub(super) fn touch(&mut self, nodes: &mut Nodes, slot: Slot) {
         match self.eviction {
             Eviction::Lru => {
@@ -91,13 +91,13 @@ impl Order {
         }
     }
 
-    /// An entry goes for another reason than space.
+    /// Removes an entry for a reason other than space.
     pub(super) fn remove(&mut self, nodes: &mut Nodes, slot: Slot) {
         let is_in_main = nodes.get(slot).is_in_main;
         self.queue(is_in_main).remove(nodes, slot);
     }
 
-    /// Takes the next one out that nobody reads. `None` if there is none, or not among the first few.
+    /// Removes and returns the next entry that is not being read. `None` if there is none among the first `MOST_LOOKS`.
     pub(super) fn evict(&mut self, nodes: &mut Nodes) -> Option<Slot> {
         for _ in 0..MOST_LOOKS {
             let is_of_small =
@@ -130,7 +130,7 @@ impl Order {
         None
     }
 
-    /// Bytes of what it remembers of entries that are gone.
+    /// Returns the bytes that the memory of evicted names takes.
     pub(super) fn bytes(&self) -> usize {
         self.ghosts.bytes()
     }
@@ -140,7 +140,7 @@ impl Order {
     }
 }
 
-/// Names that left the small queue not long ago. One that comes back and leaves again may be forgotten early.
+/// Names that recently left the small queue. A name that returns and leaves again may be forgotten early.
 #[derive(Debug, Default)]
 struct Ghosts {
     known: HashSet<ChunkId>,
@@ -158,7 +158,7 @@ impl Ghosts {
         }
     }
 
-    /// Whether a name is among them, and no more.
+    /// Removes a name, and returns whether it was known.
     fn take(&mut self, chunk: ChunkId) -> bool {
         self.known.remove(&chunk)
     }

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of pages that are free, none beside another: neighbours become one.
+/// Free runs of pages. Adjacent runs are merged.
 #[derive(Debug, Default)]
 pub(super) struct FreeRuns {
-    /// First page to number of pages.
+    /// Number of pages by first page.
     by_start: BTreeMap<u32, u32>,
-    /// Number of pages, first page.
+    /// Pairs of number of pages and first page.
     by_len: BTreeSet<(u32, u32)>,
 }
 
 impl FreeRuns {
-    /// Gives pages back.
+    /// Adds free pages.
     pub(super) fn insert(&mut self, mut start: u32, mut pages: u32) {
         if let Some((&before, &len)) = self.by_start.range(..start).next_back()
             && before + len == start
@@ -28,7 +28,8 @@ impl FreeRuns {
         self.by_len.insert((pages, start));
     }
 
-    /// Takes `pages` pages from the shortest run that has them: the first page. `None` if no run is as long.
+    /// Takes `pages` pages from the shortest run that has as many, and returns the first one.
+    /// `None` if no run is long enough.
     pub(super) fn take(&mut self, pages: u32) -> Option<u32> {
         let &(len, start) = self.by_len.range((pages, 0)..).next()?;
         self.remove(start, len);
@@ -39,11 +40,11 @@ impl FreeRuns {
         Some(start)
     }
 
-    /// Takes at most `pages` pages from the longest run: the first page and their number.
+    /// Takes at most `pages` pages from the longest run, and returns the first page and their number.
     pub(super) fn take_from_longest(&mut self, pages: u32) -> Option<(u32, u32)> {
         let &(len, _) = self.by_len.last()?;
         let taken = len.min(pages);
-        // Its end, so that the rest keeps its place.
+        // Takes the end of the run, so that the rest stays in place.
         let &(len, start) = self.by_len.range((len, 0)..).next()?;
         self.remove(start, len);
         if len > taken {
@@ -68,7 +69,7 @@ mod tests {
     const PAGES: u32 = 64;
 
     proptest! {
-        /// Against a map of pages: what is taken was free, what is refused would not have fit, neighbours are joined.
+        /// Against a map of pages: a taken run was free, a refused one would not have fit, neighbours are merged.
         #[test]
         fn runs_agree_with_a_map_of_pages(steps in prop::collection::vec((0u32..3, 1u32..9, any::<prop::sample::Index>()), 1..200)) {
             let (mut runs, mut is_free) = (FreeRuns::default(), vec![true; PAGES as usize]);

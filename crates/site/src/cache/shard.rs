@@ -1,4 +1,4 @@
-//! A part of a cache: its entries, behind one lock.
+//! A shard of a cache: its entries behind one lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use super::arena::{PAGE_LEN, Payload};
 use super::nodes::{Node, Nodes, Slot};
 use super::order::{Eviction, Order};
 
-/// Entries and the orders in which they go.
+/// Entries and their eviction orders, one for data and one for parities.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     slots: HashMap<ChunkId, Slot>,
     nodes: Nodes,
     data: Order,
     parities: Order,
-    /// Of all nodes.
+    /// Heap bytes of all nodes.
     heap_bytes: usize,
     payload_bytes: u64,
 }
 
-/// What an entry is read from.
+/// What is needed to read an entry.
 pub(super) struct Entry {
     pub(super) payload: Payload,
     pub(super) granules: Arc<[u32]>,
     pub(super) crc32c: u32,
 }
 
-/// An entry that was evicted. Its pages are free when this is dropped.
+/// An evicted entry. Dropping it frees its pages.
 pub(super) struct Evicted {
     pub(super) is_parity: bool,
     pub(super) _payload: Payload,
@@ -45,17 +45,17 @@ impl Shard {
         Self { data: Order::new(eviction), parities: Order::new(eviction), ..Self::default() }
     }
 
-    /// An entry, without counting it as read.
+    /// Returns an entry without counting it as read.
     pub(super) fn peek(&self, chunk: ChunkId) -> Option<Entry> {
         Some(self.nodes.get(*self.slots.get(&chunk)?).into())
     }
 
-    /// Whether there is an entry that is not known to be damaged.
+    /// Returns whether there is an entry that is not known to be damaged.
     pub(super) fn has(&self, chunk: ChunkId) -> bool {
         self.slots.get(&chunk).is_some_and(|slot| !self.nodes.get(*slot).is_damaged)
     }
 
-    /// An entry that is read now.
+    /// Returns an entry and counts it as read.
     pub(super) fn read(&mut self, chunk: ChunkId) -> Option<Entry> {
         let slot = *self.slots.get(&chunk)?;
         let order = if cached::is_parity(chunk) { &mut self.parities } else { &mut self.data };
@@ -63,19 +63,19 @@ impl Shard {
         Some(self.nodes.get(slot).into())
     }
 
-    /// The bytes of an entry have changed.
+    /// Marks an entry as damaged: its bytes have changed.
     pub(super) fn mark_damaged(&mut self, chunk: ChunkId) {
         if let Some(slot) = self.slots.get(&chunk) {
             self.nodes.get_mut(*slot).is_damaged = true;
         }
     }
 
-    /// Whether an entry is known to be damaged.
+    /// Returns whether an entry is known to be damaged.
     pub(super) fn is_damaged(&self, chunk: ChunkId) -> bool {
         self.slots.get(&chunk).is_some_and(|slot| self.nodes.get(*slot).is_damaged)
     }
 
-    /// Adds an entry, which is new.
+    /// Adds a new entry.
     pub(super) fn insert(&mut self, node: Node) {
         let chunk = node.chunk;
         self.heap_bytes += node.heap_bytes();
@@ -86,7 +86,7 @@ impl Shard {
         order.admit(&mut self.nodes, slot);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, chunk: ChunkId) -> Option<Node> {
         let slot = self.slots.remove(&chunk)?;
         let order = if cached::is_parity(chunk) { &mut self.parities } else { &mut self.data };
@@ -94,7 +94,7 @@ impl Shard {
         self.take_node(slot)
     }
 
-    /// Evicts the next entry. Parities go first, as far as they have more than `parity_percent` of the pages.
+    /// Evicts the next entry. Parities go first while they occupy more than `parity_percent` of the pages.
     pub(super) fn evict(&mut self, parity_percent: u64) -> Option<Evicted> {
         let (parities, data) = (self.parities.pages(), self.data.pages());
         let is_beyond = parities * 100 > (parities + data) * parity_percent;
@@ -123,17 +123,17 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Bytes of all chunks.
+    /// Returns the payload bytes of all chunks.
     pub(super) fn payload_bytes(&self) -> u64 {
         self.payload_bytes
     }
 
-    /// Bytes of pages with data, and with parities.
+    /// Returns the bytes in pages of data and in pages of parities.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (self.data.pages() * PAGE_LEN as u64, self.parities.pages() * PAGE_LEN as u64)
     }
 
-    /// Bytes that it takes besides the pages of its entries.
+    /// Returns the bytes used besides the pages of entries.
     pub(super) fn index_bytes(&self) -> u64 {
         let map = self.slots.capacity() * 8 / 7 * (size_of::<(ChunkId, Slot)>() + 1);
         (map + self.nodes.bytes() + self.data.bytes() + self.parities.bytes() + self.heap_bytes) as u64

@@ -1,49 +1,51 @@
-//! What the process takes beside the pages of a cache.
+//! Memory that the process uses besides the pages of a cache.
 //!
-//! The allocator and the pool of buffers keep what a burst has left behind, for the next one. To evict cached blocks for that would be
-//! for good, since nothing else makes them give it up. So a look that finds growth first has the process give back what is free.
+//! The allocator and the buffer pool keep memory that a burst has left behind, for the next one. Evicting cached blocks
+//! for it would be permanent, since nothing else makes them release it. So when a sample finds growth, the process
+//! first releases its free memory.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are written or read between two looks at what the process takes.
+/// Sampling interval of the process's memory, in bytes written or read.
 const LOOK_EVERY: u64 = 1 << 20;
-/// A peak decays by one part in so many at each look, so that memory that comes and goes does not evict each time.
+/// A peak decays by one part in this many per sample, so that memory that comes and goes does not evict each time.
 const DECAY_DIVISOR: u64 = 64;
 
-/// The memory of the process that a cache is in.
+/// The memory of the process that hosts a cache.
 pub trait ProcessMemory: Send + Sync + Debug {
-    /// Resident bytes; `None` where the system does not say.
+    /// Returns the resident bytes; `None` if the system does not report them.
     fn resident_bytes(&self) -> Option<u64>;
 
-    /// Gives free memory that the process keeps back to the system. False if it did not, because it has done so just now.
+    /// Returns the process's free memory to the system. Returns false if it did not, because it has just done so.
     fn give_back(&self) -> bool;
 }
 
-/// How much the process has grown beside the pages of a cache, since that was made: buffers of requests, what the allocator keeps,
-/// the index.
+/// How much the process has grown since the cache was made, besides the cache's pages: request buffers, what the
+/// allocator keeps, the index.
 #[derive(Debug)]
 pub(super) struct Surroundings {
-    /// `None` where nothing is known of it.
+    /// `None` if its memory cannot be measured.
     process: Option<Arc<dyn ProcessMemory>>,
-    /// What the process took before the cache held anything.
+    /// Resident bytes before the cache held anything.
     before: u64,
-    /// Bytes since the last look.
+    /// Bytes written or read since the last sample.
     moved: AtomicU64,
     grown: AtomicU64,
 }
 
 impl Surroundings {
-    /// Asks `process` from now on, if there is anything to ask.
+    /// Measures `process` from now on, if it reports its memory.
     pub(super) fn new(process: Option<Arc<dyn ProcessMemory>>) -> Self {
         let before = process.as_ref().and_then(|process| process.resident_bytes());
         let (process, before) = (before.and(process), before.unwrap_or(0));
         Self { process, before, moved: AtomicU64::new(0), grown: AtomicU64::new(0) }
     }
 
-    /// Takes note that so many bytes came in or were read, and looks if it is time: whether it did. `in_pages` tells what the process takes
-    /// for pages of the cache. Growth beyond `spare` bytes would cost cached blocks, so the process first gives back what it does not use.
+    /// Records that `bytes` were written or read, and takes a sample if one is due; returns whether it did. `in_pages`
+    /// returns the bytes in pages of the cache. Growth beyond `spare` bytes would evict cached blocks, so the process
+    /// first releases memory that it does not use.
     pub(super) fn moved(&self, bytes: u64, spare: u64, in_pages: impl Fn() -> u64) -> bool {
         let Some(process) = &self.process else { return false };
         if self.moved.fetch_add(bytes, Ordering::Relaxed) + bytes < LOOK_EVERY {
@@ -60,7 +62,7 @@ impl Surroundings {
         true
     }
 
-    /// Bytes by which the process has grown beside the pages.
+    /// Returns the number of bytes by which the process has grown, besides the pages.
     pub(super) fn grown_bytes(&self) -> u64 {
         self.grown.load(Ordering::Relaxed)
     }
@@ -72,7 +74,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A process that takes `resident` bytes, of which it can give back `free`.
+    /// A process with `resident` bytes, of which it can release `free`.
     #[derive(Debug, Default)]
     struct Process {
         resident: AtomicU64,

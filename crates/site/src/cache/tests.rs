@@ -16,7 +16,7 @@ fn cache(eviction: Eviction) -> CacheStore {
     CacheStore::new(options).unwrap()
 }
 
-/// A split of the `number`-th block, of four.
+/// Returns a split of the `number`-th block, which has four.
 fn split(number: u64, index: u8) -> ChunkId {
     ChunkId { stripe: cached::name(u128::from(number) << 70, 4), index, generation: Generation(0) }
 }
@@ -29,7 +29,7 @@ impl StoreUnderTest for Conforming {
         self.0.clone()
     }
 
-    /// Its bytes cannot be reached: the checksum is damaged in their place.
+    /// Damages the checksum instead, since the bytes cannot be reached.
     async fn damage(&mut self, chunk: ChunkId) {
         let mut node = self.0.change(self.0.shard(chunk), |shard| shard.remove(chunk)).unwrap();
         let mut granules = node.granules.to_vec();
@@ -96,7 +96,7 @@ async fn a_scan_passes_by_what_is_popular_under_s3_fifo_and_not_under_lru() {
 #[tokio::test]
 async fn parities_beyond_their_share_go_before_data_and_others_stay() {
     let cache = cache(Eviction::Lru);
-    // Eight of fifteen: more than their share.
+    // Eight of fifteen pages are parities: more than their share.
     for number in 0..8 {
         cache.write(split(number, 4), payload(number, MIB as usize), None).await.unwrap();
     }
@@ -122,7 +122,7 @@ async fn what_is_being_read_stays_within_the_bound_until_it_was_read() {
     let refused = cache.write(split(15, 0), payload(15, MIB as usize), None).await;
     assert_eq!(refused, Err(SiteError::NoSpace), "nothing may go");
     assert_eq!(cache.view().refused, 1);
-    // Deleted is not gone, as long as somebody reads it.
+    // A deleted entry keeps its pages as long as it is being read.
     cache.delete(&[split(0, 0)], FencingEpoch::NONE).await.unwrap();
     assert_eq!(cache.write(split(15, 0), payload(15, MIB as usize), None).await, Err(SiteError::NoSpace));
     assert_eq!(readers[0], payload(0, MIB as usize).slice(5..15));
@@ -137,7 +137,8 @@ fn a_bound_that_is_too_small_is_refused_with_the_least_one() {
     assert!(error.to_string().contains("16 MiB"), "{error}");
 }
 
-/// Requests for one page each, by Zipf's law; in the middle a scan of as many objects that nobody asks for again.
+/// Draws requests for one page each by Zipf's law, with a scan of as many objects that are never
+/// requested again in the middle.
 fn requests(objects: u64, count: usize, scanned: u64) -> Vec<u64> {
     let weights = (1..=objects).map(|rank| 1.0 / (rank as f64).powf(0.9));
     let sums: Vec<f64> = weights
@@ -157,7 +158,7 @@ fn requests(objects: u64, count: usize, scanned: u64) -> Vec<u64> {
     drawn
 }
 
-/// The share of requests that a cache of `entries` entries of a page answers.
+/// Returns the hit ratio of a cache of `entries` entries of one page.
 fn hit_ratio(eviction: Eviction, entries: u64, requests: &[u64]) -> (f64, u64) {
     let index = 160 * entries;
     let bytes = entries * PAGE_LEN as u64 + index;
@@ -175,7 +176,7 @@ fn hit_ratio(eviction: Eviction, entries: u64, requests: &[u64]) -> (f64, u64) {
     (hits as f64 / requests.len() as f64, cache.view().chunks)
 }
 
-/// Of another implementation: `get` says whether an entry was there, and adds it if not.
+/// Returns the hit ratio of another implementation: `get` returns whether an entry was cached, and adds it if not.
 fn hit_ratio_of(requests: &[u64], mut get: impl FnMut(u64) -> bool) -> f64 {
     requests.iter().filter(|&&number| get(number)).count() as f64 / requests.len() as f64
 }
@@ -216,8 +217,8 @@ fn hit_ratios_are_those_of_other_implementations() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is written, read, held and deleted: reads answer the bytes that were written or miss, and what is charged stays
-    /// within the bound.
+    /// Whatever is written, read, held and deleted, reads return the bytes that were written or miss, and the charged
+    /// bytes stay within the bound.
     #[test]
     fn reads_answer_what_was_written_or_miss_within_the_bound(
         steps in prop::collection::vec((0u8..5, 0u64..60, 1usize..600_000), 1..300),
@@ -256,7 +257,7 @@ proptest! {
     }
 }
 
-/// A process that takes `grown` bytes beside the pages of a cache, of which `free` can be given back.
+/// A process that uses `grown` bytes besides the pages of a cache, of which it can release `free`.
 #[derive(Debug, Default)]
 struct Process {
     arena: OnceLock<Arc<Arena>>,
@@ -276,7 +277,7 @@ impl ProcessMemory for Process {
     }
 }
 
-/// A cache of 16 MiB, of which nothing is set aside for chunks on their way, in such a process.
+/// Creates a cache of 16 MiB in such a process, with nothing set aside for incoming chunks.
 fn cache_in_process() -> (CacheStore, Arc<Process>) {
     let process = Arc::new(Process::default());
     let options = CacheOptions { on_the_way_bytes: 0, ..CacheOptions::with_bound(LEAST_CACHE_BYTES) };

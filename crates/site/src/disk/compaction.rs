@@ -1,21 +1,21 @@
-//! Compaction: gives back the space of deleted chunks.
+//! Compaction: reclaims the space of deleted chunks.
 //!
-//! A segment in which nothing lives is unlinked at once. Otherwise, once enough of a segment is dead, its live
-//! records are verified and copied into a new segment, in bounded steps, and then the old file goes. Readers are
-//! never stalled: they hold the old file open until they are done with it, and look again if it went between their
-//! lookup and their read.
+//! A segment without live records is unlinked at once. Otherwise, once enough of a segment is dead, its live records
+//! are verified and copied into a new segment, in bounded steps, and then the old file is removed. Readers never stall:
+//! they hold the old file open until they are done with it, and look the chunk up again if the file vanished between
+//! their lookup and their read.
 //!
-//! The steps of one job and why a crash between any two is harmless:
-//! 1. copy into `*.tmp`, syncing as it goes; a crash leaves a file that is swept;
-//! 2. rename, sync the directory: every copied chunk now lies twice, under the same sequence, and either will do;
-//! 3. point the index at the copies. A chunk that was deleted meanwhile has a dead copy in the new segment that its
-//!    tombstone does not name: a further tombstone for it becomes durable. (A crash before that is seen at the next
-//!    start, where dead copies without a tombstone that names them are buried first.) The same for a chunk that is moved
-//!    while the tombstone for its old place is being written: whoever applies the tombstone sees the new place.
-//! 4. unlink the old segments, sync the directory. Only then are tombstones for copies in them superfluous.
+//! The steps of a job, and why a crash between any two is harmless:
+//! 1. Copy into `*.tmp`, syncing along the way. A crash leaves a file that the next start sweeps.
+//! 2. Rename, sync the directory. Every copied chunk is now stored twice, under the same sequence; either copy will do.
+//! 3. Point the index at the copies. A chunk that was deleted meanwhile has a dead copy in the new segment that its
+//!    tombstone does not name; a further tombstone for it becomes durable. (After a crash before that, the next start
+//!    first buries dead copies that no tombstone names.) The same holds for a chunk that is moved while the tombstone
+//!    for its old place is being written: the code that applies the tombstone sees the new place.
+//! 4. Unlink the old segments, sync the directory. Only then are tombstones for copies in them superfluous.
 //!
-//! A tombstone is copied along until the segment it names is durably gone (design.md §10.11). A live record that is
-//! damaged is never copied: its segment stays, set aside, until the chunk has been repaired elsewhere and deleted.
+//! A tombstone is copied along until the segment it names is durably gone (design.md §10.11). A damaged live record is
+//! never copied: its segment is set aside until the chunk has been repaired elsewhere and deleted here.
 
 use std::io;
 use std::sync::Weak;
@@ -33,14 +33,14 @@ use super::state::{DeadCopy, SegmentState};
 use super::writer::Writer;
 use super::{Shared, snapshot};
 
-/// What a call of [`super::DiskStore::compact_step`] did.
+/// Result of [`super::DiskStore::compact_step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionStep {
     /// There is nothing to compact.
     Idle,
     /// A part is done; there is more to do.
     Progress,
-    /// A job was given up, because the disk is full or fails; try again later.
+    /// A job was abandoned because the disk is full or failing; try again later.
     Failed,
 }
 
@@ -52,16 +52,16 @@ pub(super) struct Compaction {
     pub bytes_at_snapshot: u64,
 }
 
-/// How many moved records the index learns under one lock.
+/// Number of moved records that the index takes under one lock.
 const MOVES_PER_LOCK: usize = 1024;
 
 impl Compaction {
-    /// The last snapshot covers `bytes_at_snapshot` of the segments.
+    /// Creates the state for a last snapshot that covers `bytes_at_snapshot` of the segments.
     pub fn new(bytes_at_snapshot: u64) -> Self {
         Self { job: None, bytes_at_snapshot }
     }
 
-    /// Gives a job up.
+    /// Abandons the current job.
     pub fn stop(&mut self, shared: &Shared) {
         let Some(job) = self.job.take() else { return };
         let mut state = shared.state.write();
@@ -73,7 +73,7 @@ impl Compaction {
     }
 }
 
-/// Runs steps as long as the store lives.
+/// Runs steps in the background as long as the store lives.
 pub(super) fn start_in_background(runtime: &Runtime, shared: Weak<Shared>) {
     let clock = runtime.clone();
     runtime.spawn(async move {
@@ -96,13 +96,14 @@ const IDLE_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 const FAILED_PAUSE: std::time::Duration = std::time::Duration::from_secs(30);
 
 impl Shared {
-    /// One bounded step.
+    /// Runs one bounded step.
     pub(super) fn compact_step(&self) -> CompactionStep {
         let mut compaction = self.compaction.lock();
         if self.suspect.lock().is_some() || self.lock.lock().is_none() {
             return CompactionStep::Idle;
         }
-        // About every second, also while nobody writes; and no name is added to a directory that is being wiped.
+        // Checked about every second even when there are no writes; and no file is added to a
+        // directory that is being wiped.
         if let Err(reason) = self.check_watched(None) {
             self.become_suspect(reason);
             return CompactionStep::Idle;
@@ -155,7 +156,7 @@ impl Shared {
         Ok(CompactionStep::Progress)
     }
 
-    /// That of a segment into which the records of `victims` are copied, as they are.
+    /// Returns the header of a segment into which the records of `victims` are copied unchanged.
     fn header_for(&self, victims: &[u32]) -> SegmentHeader {
         let state = self.state.read();
         let versions =
@@ -163,7 +164,7 @@ impl Shared {
         SegmentHeader { version: versions.max().unwrap_or(1), epoch: state.epoch }
     }
 
-    /// A snapshot, when the scan that a crash would cost has become long.
+    /// Writes a snapshot if a crash would by now cost a long scan.
     fn checkpoint_if_due(&self, compaction: &mut Compaction) -> io::Result<CompactionStep> {
         let (disk_bytes, chunks) = {
             let state = self.state.read();
@@ -182,7 +183,7 @@ impl Shared {
         self.state.read().segments.keys().copied().filter(|number| Some(*number) != active).collect()
     }
 
-    /// Ends the active segment early when most of a noticeable amount of it is dead.
+    /// Seals the active segment early when it has many dead bytes, absolutely and relatively.
     fn seal_dead_active(&self) {
         let mut writer = self.writer.lock();
         let Some(active) = &writer.active else { return };
@@ -192,16 +193,18 @@ impl Shared {
         }
     }
 
-    /// Enough is dead, absolutely (lest a compacted segment be compacted for its own header) and relatively.
+    /// Returns whether enough is dead, absolutely (so that a compacted segment is not compacted for
+    /// its own header) and relatively.
     fn is_worth_compacting(&self, dead: u64, len: u64) -> bool {
         dead >= self.options.segment_len / 64
             && dead * 1000 >= len * u64::from(self.options.compact_dead_permille)
     }
 
-    /// The deadest segments, and short ones once there are several, as many as fit into one and onto the disk.
+    /// Chooses the deadest segments, and short ones once there are several: as many as fit into
+    /// one segment and onto the disk.
     fn choose_victims(&self, sealed: &[u32]) -> Vec<u32> {
         const MANY: usize = 8;
-        /// Ascending by the share that lives.
+        /// Candidates sort in ascending order of their live share.
         #[derive(PartialEq, Eq, PartialOrd, Ord)]
         struct Candidate {
             needed_permille: u64,
@@ -232,7 +235,7 @@ impl Shared {
             left -= if fits { candidate.needed } else { 0 };
             fits
         });
-        // Short segments that are mostly alive gain something only by many becoming one.
+        // Short segments that are mostly alive are worth compacting only when many become one.
         if candidates.len() < MANY {
             candidates.retain(|candidate| candidate.is_worth_it);
         }
@@ -250,7 +253,8 @@ impl Shared {
             job.append(Record::Mark, &[])?;
             job.file.sync()?;
             self.publish(job).inspect_err(|error| {
-                // The copies may or may not have their name, and nothing here knows of them: only a new start does.
+                // The copies may or may not have their name, and the index does not know
+                // them: only a new start finds out.
                 self.become_suspect(format!("a compaction could not name its segment: {error}"));
             })?;
             self.move_index(job);
@@ -261,7 +265,7 @@ impl Shared {
         Ok(CompactionStep::Progress)
     }
 
-    /// Copies records until the budget of bytes is used up.
+    /// Copies records until the byte budget is used up.
     fn copy(&self, job: &mut Job, budget: &mut i64) -> io::Result<()> {
         while *budget > 0 {
             let Some(mut victim) =
@@ -299,8 +303,8 @@ impl Shared {
         let found = self.state.read().segments.get(&number).map(|s| (s.segment.clone(), s.condemned));
         let Some((segment, condemned)) = found else { return Ok(None) };
         let file = self.open_files.get(&*self.fs, &segment)?;
-        // What lies behind a condemned segment's durable part was never acknowledged: a tombstone there must not
-        // be carried into a segment where it would count.
+        // Bytes behind a condemned segment's durable part were never acknowledged: a tombstone there must not be
+        // carried into a segment where it would count.
         let end = file.len()?.min(condemned.unwrap_or(u64::MAX));
         let scanner = Scanner::new(file.clone(), segment.name, SEGMENT_HEADER_LEN, end);
         Ok(Some(Victim { segment, file, scanner }))
@@ -320,7 +324,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives the copies their name.
+    /// Gives the new segment its name.
     fn publish(&self, job: &Job) -> io::Result<()> {
         self.fs.rename(&job.temporary_path, &job.name.path(&self.directory))?;
         self.fs.sync_directory(&self.directory)?;
@@ -337,7 +341,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Points the index at the copies. Until the old segments are gone every chunk lies twice.
+    /// Points the index at the copies. Until the old segments are gone, every chunk is stored twice.
     fn move_index(&self, job: &Job) {
         for moves in job.moved.chunks(MOVES_PER_LOCK) {
             let mut state = self.state.write();
@@ -353,7 +357,7 @@ impl Shared {
         }
     }
 
-    /// Makes tombstones durable for dead copies that none names.
+    /// Makes tombstones durable for dead copies that no tombstone names.
     pub(super) fn bury_uncovered(&self) -> io::Result<()> {
         if self.state.read().uncovered.is_empty() {
             return Ok(());
@@ -361,7 +365,7 @@ impl Shared {
         self.bury(&mut self.writer.lock())
     }
 
-    /// As [`Shared::bury_uncovered`]; after it there are none until `writer` serves again or an index is moved.
+    /// As [`Shared::bury_uncovered`]. Afterwards there are none until `writer` serves again or a compaction moves records.
     pub(super) fn bury(&self, writer: &mut Writer) -> io::Result<()> {
         let (uncovered, epoch) = {
             let state = self.state.read();
@@ -387,7 +391,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets the old segments go, or sets them aside if something live could not be copied.
+    /// Releases the old segments, or sets them aside if a live record could not be copied.
     fn retire(&self, job: &Job) -> io::Result<()> {
         let mut state = self.state.write();
         let mut aside = Vec::new();
@@ -406,7 +410,7 @@ impl Shared {
         self.unlink(&done.filter(|number| !aside.contains(number)).collect::<Vec<_>>())
     }
 
-    /// Unlinks those of `numbers`, none of which is appended to, that hold nothing that is needed.
+    /// Unlinks a segment among `numbers`, none of which is being appended to, that holds nothing that is needed.
     pub(super) fn unlink_dead_segments(&self, numbers: impl Iterator<Item = u32>) {
         let dead: Vec<u32> = {
             let state = self.state.read();
@@ -417,7 +421,7 @@ impl Shared {
                     && state.epoch_is_elsewhere(*number)
                     && state.uncovered.is_empty()
             };
-            // One at a time, lest two take each other for the keeper of the epoch; the next step finds more.
+            // One at a time, so that no two rely on each other to keep the epoch; the next step finds more.
             numbers.filter(is_dead).take(1).collect()
         };
         if let Err(error) = self.unlink(&dead) {
@@ -425,7 +429,7 @@ impl Shared {
         }
     }
 
-    /// Removes segments' files durably, then forgets them.
+    /// Removes the files of segments durably, then forgets the segments.
     fn unlink(&self, numbers: &[u32]) -> io::Result<()> {
         let names: Vec<SegmentName> = {
             let state = self.state.read();
@@ -445,7 +449,7 @@ impl Shared {
         names.iter().for_each(|name| state.forget_segment(name.number));
         drop(state);
         for name in &names {
-            // Most were never condemned. What is left is swept at the next start.
+            // Most were never condemned. The next start sweeps what remains.
             let _ = self.fs.unlink(&name.condemned_path(&self.directory));
         }
         self.available_bytes

@@ -1,7 +1,7 @@
 //! Crash tests (reliability.md): a random workload on the simulated file system, killed at every single call that
-//! changes something, with and without a power cut; what was acknowledged must be there, what was deleted must not
-//! come back, and what was not acknowledged is there whole or not at all. At some step of a workload chunk format 2 comes
-//! into force, so that its records follow those of format 1.
+//! changes something, with and without a power cut. What was acknowledged must be stored, what was deleted must not
+//! come back, and what was not acknowledged is stored whole or not at all. At some step of a workload chunk format 2
+//! comes into force, so that its records follow those of format 1.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::filesystem::{Call, Fault, SimulatedFileSystem};
 
 const CAPACITY: u64 = 1 << 30;
 
-/// Small segments, so that a short workload rolls, compacts and takes snapshots; and some groups are written past
-/// the page cache.
+/// Small segments, so that a short workload rolls, compacts and takes snapshots. Some groups are
+/// written past the page cache.
 fn options() -> DiskStoreOptions {
     DiskStoreOptions {
         segment_len: 6000,
@@ -43,17 +43,17 @@ fn open_with(fs: &SimulatedFileSystem, formats: Formats) -> Result<DiskStore, Di
     DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options)
 }
 
-/// In a deterministic runtime nothing waits.
+/// Polls once: in a deterministic runtime nothing waits.
 fn block_on<F: Future>(future: F) -> F::Output {
     future.now_or_never().expect("done inline")
 }
 
-/// What a client knows.
+/// A client's knowledge of the store.
 #[derive(Clone, Debug, Default)]
 struct Known {
     chunks: BTreeMap<u8, Fact>,
     epoch: u64,
-    /// Those in force.
+    /// Formats in force.
     formats: Formats,
 }
 
@@ -61,7 +61,7 @@ struct Known {
 enum Fact {
     Stored,
     Deleted,
-    /// A write or a delete without an answer.
+    /// A write or a delete got no reply.
     Either,
 }
 
@@ -81,7 +81,7 @@ fn name(number: u8) -> ChunkId {
     chunk_id(u64::from(number), 0, 1)
 }
 
-/// Length and bytes are the number's. From 24 on chunks have several granules of format 2, and a segment each.
+/// The number determines length and bytes. From 24 on, chunks have several granules of format 2, and a segment each.
 fn content(number: u8) -> Bytes {
     let long = if number < 24 { 0 } else { 8000 };
     payload(u64::from(number), 200 + usize::from(number) * 37 + long)
@@ -99,7 +99,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 impl Known {
-    /// Runs one step; false when the store answers no more.
+    /// Runs one step; returns false once the store no longer accepts changes.
     fn step(&mut self, store: &DiskStore, step: &Step) -> bool {
         match step {
             Step::Write(number) => {
@@ -143,7 +143,7 @@ impl Known {
         }
     }
 
-    /// Runs steps until the end or until the store answers no more.
+    /// Runs steps until the end, or until the store no longer accepts changes.
     fn run(&mut self, fs: &SimulatedFileSystem, steps: &[Step]) {
         let Ok(mut store) = open_with(fs, self.formats) else { return };
         for step in steps {
@@ -158,7 +158,7 @@ impl Known {
         let _ = block_on(store.close());
     }
 
-    /// Checks what a store has against what is known.
+    /// Compares the contents of a store with this knowledge.
     fn check(&self, store: &DiskStore) {
         for (number, fact) in &self.chunks {
             let expected = content(*number);
@@ -182,7 +182,7 @@ impl Known {
     }
 }
 
-/// The accounting in memory equals one made anew from the index, and no segment has records newer than its header says.
+/// The accounting in memory equals one rebuilt from the index, and no segment has records newer than its header says.
 fn check_accounting(store: &DiskStore) {
     let state = store.shared.state.read();
     let mut live: BTreeMap<u32, u64> = state.segments.keys().map(|number| (*number, 0)).collect();
@@ -196,8 +196,8 @@ fn check_accounting(store: &DiskStore) {
     }
 }
 
-/// After the crash: what is there, twice (recovery must not change its mind), without the snapshot too, and after
-/// everything dead has been compacted away.
+/// Checks the contents after a crash: twice (recovery must not change its mind), also without the snapshot, and after
+/// all dead records have been compacted away.
 fn check_after(known: &Known, fs: &SimulatedFileSystem) {
     let store = open(fs).expect("opens after a crash");
     known.check(&store);
@@ -277,8 +277,8 @@ proptest! {
     }
 }
 
-/// Calls that fail, as drawn: an index into [`CALLS`], how many succeed before, how many fail, and whether with
-/// ENOSPC instead of EIO.
+/// A drawn fault: an index into [`CALLS`], how many calls succeed before, how many fail, and
+/// whether with ENOSPC instead of EIO.
 type Drawn = (usize, u64, u64, bool);
 
 const CALLS: [Call; 6] =
@@ -308,7 +308,7 @@ fn fail_calls(seed: u64, steps: &[Step], faults: &[Drawn], power_cut: bool) {
 fn a_group_cut_off_a_full_disk_never_comes_back() {
     use Step::{Delete, Write};
     for (seed, after) in (0..40).flat_map(|seed| (0..8).map(move |after| (seed, after))) {
-        // The second write is acknowledged because the chunk is there: the failed tombstone must stay away.
+        // The second write is acknowledged because the chunk exists: the failed tombstone must not come back.
         let steps = [Write(4), Delete(vec![4]), Write(4)];
         fail_calls(seed, &steps, &[(SYNC, after, 1, true)], true);
     }
@@ -344,7 +344,7 @@ fn a_store_that_cannot_condemn_a_segment_on_a_full_disk_acknowledges_nothing_mor
 }
 
 impl Known {
-    /// What is acknowledged can be read while the disk fails to write.
+    /// Acknowledged chunks can be read while the disk fails to write.
     fn check_stored(&self, store: &DiskStore) {
         for (number, _) in self.chunks.iter().filter(|(_, fact)| **fact == Fact::Stored) {
             let expected = content(*number);
@@ -354,14 +354,14 @@ impl Known {
     }
 }
 
-/// What happens to a segment's bytes.
+/// Damage to the bytes of a segment.
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(prop::sample::Index, u8),
     Zero(prop::sample::Index, usize),
     Truncate(prop::sample::Index),
     Extend(Vec<u8>),
-    /// A copy of one part over another: records in the wrong place.
+    /// Copies one part over another: records in the wrong place.
     Misdirect(prop::sample::Index, prop::sample::Index, usize),
 }
 
@@ -398,7 +398,7 @@ impl Damage {
         }
     }
 
-    /// The bytes it may have touched, of a file that had `len`.
+    /// Returns the bytes it may have touched, in a file of `len` bytes.
     fn touches(&self, len: usize) -> std::ops::Range<usize> {
         match self {
             Damage::Flip(at, _) => at.index(len)..at.index(len) + 1,
@@ -478,7 +478,7 @@ proptest! {
 #[test]
 fn a_full_disk_refuses_writes_cleanly_and_deletes_give_space_back() {
     let fs = SimulatedFileSystem::new(1, 60_000);
-    // Without gaps, so that the arithmetic below is that of the records.
+    // Without gaps, so that the arithmetic below counts records only.
     let options = DiskStoreOptions { reserve_bytes: Some(15_000), direct_bytes: usize::MAX, ..options() };
     let store =
         DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options).expect("opens");
@@ -495,7 +495,7 @@ fn a_full_disk_refuses_writes_cleanly_and_deletes_give_space_back() {
     assert_eq!(refused, SiteError::NoSpace);
     assert!(written.len() >= 25, "only the reserve is kept back: {}", written.len());
     assert_eq!(store.status().suspect, None);
-    // Two of three go, spread over all segments.
+    // Two chunks of three are deleted, spread over all segments.
     let (gone, kept): (Vec<_>, Vec<_>) = written.iter().enumerate().partition(|(i, _)| i % 3 != 0);
     let gone: Vec<_> = gone.into_iter().map(|(_, chunk)| *chunk).collect();
     block_on(store.delete(&gone, FencingEpoch(1))).expect("deletes work on a full disk");
@@ -557,8 +557,8 @@ fn a_failed_sync_condemns_its_segment_and_two_make_the_store_suspect() {
     }
 }
 
-/// A kill after a segment got its name, before the name was synced; then writes to it; then a power cut. The start
-/// in between has to make durable what it finds.
+/// The process is killed after a segment got its name and before the name was synced; then the segment is written to;
+/// then the power is cut. The start in between has to make durable what it finds.
 #[test]
 fn a_start_after_a_kill_makes_names_and_bytes_durable_before_it_acknowledges() {
     for seed in 0..20 {
@@ -590,7 +590,7 @@ fn a_chunk_deleted_during_its_compaction_stays_deleted() {
     check_after(&known, &fs.after_kill());
 }
 
-/// A compaction ends while the tombstone for a chunk that it moves is being synced: the tombstone names the old place,
+/// A compaction ends while the tombstone of a chunk that it moves is being synced: the tombstone names the old place,
 /// and once that is gone nothing keeps the tombstone.
 #[test]
 fn a_chunk_deleted_while_its_compaction_ends_stays_deleted() {
@@ -617,7 +617,7 @@ fn a_chunk_deleted_while_its_compaction_ends_stays_deleted() {
         }));
         assert!(known.step(&store, &Delete(vec![1])));
         assert!(!store.shared.state.read().segments.contains_key(&old_place), "the job ended in the middle");
-        // The tombstone's segment goes in its turn.
+        // Then the tombstone's segment is compacted, too.
         for step in [Delete((13..19).collect()), last.clone()].into_iter().chain((0..12).map(|_| Compact)) {
             assert!(known.step(&store, &step));
         }

@@ -1,4 +1,4 @@
-//! Forms: how a chunk's bytes and their checksums lie in its record.
+//! Forms: how a chunk's bytes and checksums are laid out in its record.
 //!
 //! | form | format | granules | checksums | for |
 //! |--|--|--|--|--|
@@ -12,13 +12,14 @@
 //!                 \_ one page of disk _/
 //! ```
 //!
-//! A paged chunk shows a small range with one read of the one or two pages that hold it: no header and no table is
-//! needed to verify them. To make the pages is a copy of the chunk, so that chunks of large objects, which are written
-//! while somebody waits and are read whole, stay fine: they go to the disk from where they lie in memory. The table of a
-//! fine chunk is at most 4 KiB long, and is read together with the first granules or kept in memory (module `tables`).
+//! A small range of a paged chunk takes one read of the one or two pages that hold it: neither header nor table is
+//! needed to verify them. Making the pages copies the chunk. Chunks of large objects, which are written while a
+//! client waits and are read whole, therefore stay fine: they go to the disk straight from where they lie in
+//! memory. The table of a fine chunk is at most 4 KiB long, and is read together with the first granules or kept
+//! in memory (module `tables`).
 //!
-//! What is kept of a granule is its CRC-32C, combined with the chunk's name and the granule's place, so that intact bytes
-//! of another chunk or place do not pass (design.md §10.12).
+//! The stored checksum of a granule is its CRC-32C combined with the chunk's name and the granule's position, so that
+//! intact bytes of another chunk or position do not pass (design.md §10.12).
 
 use bytes::Bytes;
 use striate_codec::{crc32c, crc32c_append, crc32c_combine};
@@ -37,11 +38,11 @@ const CHECKSUM_LEN: usize = 4;
 /// Length in bytes of a granule of a paged chunk.
 const PAGE_PAYLOAD: usize = PAGE - CHECKSUM_LEN;
 
-/// Chunks of more bytes than this are paged: no chunk of a split object is longer, unless its bucket asked for blocks of
-/// more than 4 MiB.
+/// Longer chunks are paged. No chunk of a split object is longer, unless its bucket asked
+/// for blocks of more than 4 MiB.
 pub(super) const PAGED_FROM: usize = 4 << 20;
 
-/// See the module's documentation.
+/// Layout of a chunk's bytes and checksums in its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
@@ -51,7 +52,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The record format that has it.
+    /// Returns the record format that introduced the form.
     pub fn version(self) -> u8 {
         match self {
             Form::Coarse => 1,
@@ -59,7 +60,7 @@ impl Form {
         }
     }
 
-    /// Length in bytes of a granule; the last one of a chunk may be shorter.
+    /// Returns the length in bytes of a granule; the last one of a chunk may be shorter.
     pub fn granule_len(self) -> usize {
         match self {
             Form::Coarse => GRANULE_LEN,
@@ -68,7 +69,7 @@ impl Form {
         }
     }
 
-    /// Number of checksums in the header of a chunk of `len` bytes.
+    /// Returns the number of checksums in the header of a chunk of `len` bytes.
     pub fn table_len(self, len: u32) -> usize {
         match self {
             Form::Coarse | Form::Fine => granule_count(len, self.granule_len()),
@@ -76,12 +77,12 @@ impl Form {
         }
     }
 
-    /// Length of a chunk record's header and table, for a payload of `len` bytes.
+    /// Returns the length in bytes of a chunk record's header and table, for a payload of `len` bytes.
     pub fn header_len(self, len: u32) -> usize {
         FIXED_LEN + (4 * self.table_len(len)).next_multiple_of(ALIGNMENT as usize)
     }
 
-    /// Length of what follows the header: the payload, and the checksums of a paged one.
+    /// Returns the length in bytes of what follows the header: the payload, and the checksums of a paged chunk.
     pub fn stored_len(self, len: u32) -> usize {
         match self {
             Form::Coarse | Form::Fine => len as usize,
@@ -89,18 +90,18 @@ impl Form {
         }
     }
 
-    /// Length of a chunk's whole record with its padding.
+    /// Returns the length in bytes of a chunk's whole record with its padding.
     pub fn record_len(self, len: u32) -> u64 {
         ((self.header_len(len) + self.stored_len(len)) as u64).next_multiple_of(ALIGNMENT)
     }
 
-    /// What the checksums of `chunk` are compared with.
+    /// Returns the seal that the checksums of `chunk` are verified with.
     pub fn seal(self, chunk: ChunkId) -> Seal {
         Seal { form: self, chunk, name: crc32c(&chunk.to_bytes()) }
     }
 }
 
-/// Binds checksums to the name of a chunk and the places of its granules.
+/// Binds checksums to the name of a chunk and the positions of its granules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seal {
     form: Form,
@@ -110,13 +111,13 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// What is kept of granule `granule`, from the plain CRC-32C of its `len` bytes.
+    /// Returns the stored checksum of granule `granule`, from the plain CRC-32C of its `len` bytes.
     ///
-    /// Coarse: the CRC-32C of name, offset and bytes. Fine and paged: the plain one, with a word of name and place added
-    /// without carry. That is as good, because a CRC of a name before the bytes is nothing else, and needs no product of
-    /// polynomials for every 4 KiB.
+    /// Coarse: the CRC-32C of name, offset and bytes. Fine and paged: the plain CRC-32C XORed with a word of name and
+    /// position. This is as good, because a CRC with a name before the bytes amounts to the same, and it needs no
+    /// polynomial product for every 4 KiB.
     pub fn of(&self, granule: usize, plain: u32, len: usize) -> u32 {
-        /// Odd, so that no two places of a chunk share a word.
+        /// Odd, so that no two positions in a chunk share a word.
         const STEP: u32 = 0x9E37_79B1;
         match self.form {
             Form::Coarse => {
@@ -130,36 +131,36 @@ impl Seal {
         }
     }
 
-    /// Whether granule `granule` has these bytes, of which `kept` was kept.
+    /// Returns whether granule `granule` has these bytes, given its stored checksum `kept`.
     pub fn matches(&self, granule: usize, bytes: &[u8], kept: u32) -> bool {
         self.of(granule, crc32c(bytes), bytes.len()) == kept
     }
 }
 
-/// The pages of a chunk, beginning at a page in memory, and the CRC-32C of its payload.
+/// Returns the pages of a chunk, which begin at a page boundary in memory, and the CRC-32C of its payload.
 pub(super) fn make_pages(chunk: ChunkId, payload: &[u8], buffers: &BufferPool) -> (Bytes, u32) {
     let mut maker = PageMaker::new(chunk, payload.len() as u32, buffers);
     maker.append(payload);
     maker.finish()
 }
 
-/// The pages of a chunk while its payload comes in pieces.
+/// Builds the pages of a chunk while its payload arrives in pieces.
 #[derive(Debug)]
 pub(super) struct PageMaker {
     seal: Seal,
     buffer: Buffer,
-    /// Where in the buffer the first page begins: at a page in memory.
+    /// Offset of the first page in the buffer: at a page boundary in memory.
     start: usize,
-    /// Bytes of the payload, and of these the ones that have come.
+    /// Length of the payload in bytes; `at` is how many have arrived.
     len: usize,
     at: usize,
-    /// The CRC-32C of what has come of the present granule, and of all before it.
+    /// The CRC-32C of what has arrived of the current granule; `before` is that of all granules before it.
     of_granule: u32,
     before: u32,
 }
 
 impl PageMaker {
-    /// Of a chunk whose payload will have `len` bytes.
+    /// Creates the pages of a chunk whose payload will have `len` bytes.
     pub fn new(chunk: ChunkId, len: u32, buffers: &BufferPool) -> Self {
         let buffer = buffers.take(Form::Paged.stored_len(len) + DIRECT_ALIGNMENT);
         let start = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT);
@@ -167,7 +168,7 @@ impl PageMaker {
         Self { seal, buffer, start, len: len as usize, at: 0, of_granule: 0, before: 0 }
     }
 
-    /// The next bytes of the payload. More than were told of are a mistake of the caller's.
+    /// Appends the next bytes of the payload. Panics if there are more than announced.
     pub fn append(&mut self, mut bytes: &[u8]) {
         assert!(bytes.len() <= self.len - self.at, "a payload longer than was told");
         while !bytes.is_empty() {
@@ -188,7 +189,7 @@ impl PageMaker {
         }
     }
 
-    /// The pages, and the CRC-32C of the payload, all of which has come.
+    /// Returns the pages and the CRC-32C of the payload, all of which must have arrived.
     pub fn finish(self) -> (Bytes, u32) {
         assert_eq!(self.at, self.len, "a payload shorter than was told");
         let stored = self.start..self.start + Form::Paged.stored_len(self.len as u32);
@@ -196,7 +197,7 @@ impl PageMaker {
     }
 }
 
-/// Verifies `pages`, which are those of `seal`'s chunk from page `first` on.
+/// Verifies `pages`, which are those of `seal`'s chunk starting with page `first`.
 ///
 /// # Errors
 /// The number of the first page that does not match its checksum.
@@ -207,20 +208,20 @@ pub(super) fn check_pages(seal: &Seal, first: usize, pages: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// As [`check_pages`], and moves the bytes together, at the front of `pages`; answers how many they are.
+/// As [`check_pages`], and moves the payload bytes together at the front of `pages`; returns their number.
 pub(super) fn join_pages(seal: &Seal, first: usize, pages: &mut [u8]) -> Result<usize, usize> {
     let (mut from, mut to) = (0, 0);
     while from < pages.len() {
         let end = pages.len().min(from + PAGE);
         let len = check_page(seal, first + from / PAGE, &pages[from..end])?;
-        // While they are in the nearest cache.
+        // While they are still in the nearest cache.
         pages.copy_within(from..from + len, to);
         (from, to) = (end, to + len);
     }
     Ok(to)
 }
 
-/// The number of a page's bytes before its checksum, if they match it.
+/// Returns the number of a page's bytes before its checksum, if they match it.
 fn check_page(seal: &Seal, number: usize, page: &[u8]) -> Result<usize, usize> {
     let (bytes, kept) = page.split_last_chunk::<CHECKSUM_LEN>().ok_or(number)?;
     match seal.matches(number, bytes, u32::from_le_bytes(*kept)) {

@@ -1,4 +1,4 @@
-//! Chunks of all forms: what a range costs, that it is right, that damage is found, and what is written when.
+//! Chunks of all forms: the cost of a range, its bytes, detection of damage, and which form is written when.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ fn form(store: &DiskStore, number: u64) -> Form {
     store.shared.state.read().index.get(chunk_id(number, 0, 1)).expect("stored").form
 }
 
-/// What a read costs, and that it is right.
+/// Checks a read, and returns what it cost.
 fn cost(
     fs: &SimulatedFileSystem,
     store: &DiskStore,
@@ -74,7 +74,7 @@ fn a_cold_small_range_of_a_64_mib_chunk_is_one_small_read() {
     let bytes = payload(1, 64 * MIB);
     write(&open_with(&fs, default()), 1, &bytes);
     for offset in [0, 1, 4091, 4092, 5 * MIB + 77, 33 * MIB, 64 * MIB - 4096] {
-        // Nothing is in memory but the index.
+        // Nothing but the index is in memory.
         let store = open_with(&fs, default());
         let cost = cost(&fs, &store, &bytes, 1, offset, 4096);
         assert_eq!(cost.calls, 1, "at {offset}");
@@ -136,7 +136,7 @@ fn only_format_1_is_written_until_2_is_in_force_and_each_in_segments_of_its_own(
     block_on(store.close()).expect("closed");
     assert_eq!(snapshot_version(&fs), 2);
     drop(store);
-    // Format 2 is read whatever is in force, and compacted into segments that say so.
+    // Format 2 can be read whatever is in force, and is compacted into segments that are marked as format 2.
     for with_snapshot in [true, false] {
         if !with_snapshot {
             fs.damage(Path::new("/disk/.striate/chunks/index.snapshot"), Vec::clear);
@@ -200,7 +200,7 @@ fn segments(fs: &SimulatedFileSystem) -> Vec<PathBuf> {
     fs.files().into_iter().filter(is_segment).collect()
 }
 
-/// The format versions that the headers of segments say.
+/// Returns the format versions in the headers of the segments.
 fn versions(fs: &SimulatedFileSystem) -> BTreeSet<u8> {
     let version = |path: &PathBuf| filesystem::read_whole(fs, path).expect("read")[8];
     segments(fs).iter().map(version).collect()
@@ -210,7 +210,7 @@ fn snapshot_version(fs: &SimulatedFileSystem) -> u8 {
     filesystem::read_whole(fs, Path::new("/disk/.striate/chunks/index.snapshot")).expect("read")[8]
 }
 
-/// A chunk of one of the forms, on a disk of its own.
+/// Stores a chunk in one of the forms, on a disk of its own.
 fn stored(form: Form, len: usize) -> (SimulatedFileSystem, InForce, Bytes) {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
     let formats = InForce::new(if form == Form::Coarse { Formats::OLDEST } else { Formats::NEWEST });

@@ -1,8 +1,8 @@
-//! The index in memory: where each chunk lies.
+//! The index in memory: the location of each chunk.
 //!
-//! Sorted pages of at most [`PAGE_ENTRIES`] entries in a map by their first name: 40 bytes a chunk and little more,
-//! since stripe names mostly ascend and a page that is appended to is left full when it splits. Ten million chunks
-//! take some 420 MB.
+//! Sorted pages of at most [`PAGE_ENTRIES`] entries, in a map by their first name. It takes little more than 40 bytes
+//! per chunk, since stripe names mostly ascend and a page that is appended to is left full when it splits. Ten million
+//! chunks take some 420 MB.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,29 +16,29 @@ const PAGE_ENTRIES: usize = 128;
 
 type Key = [u8; ChunkId::ENCODED_LEN];
 
-/// Where a chunk's record lies, and what is told of it without reading.
+/// The location of a chunk's record, and what is known of the chunk without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
-    /// Number of its segment.
+    /// Number of the segment.
     pub segment: u32,
-    /// Offset of its record there.
+    /// Offset of the record in the segment, in bytes.
     pub offset: u32,
-    /// Length of the payload.
+    /// Length of the payload in bytes.
     pub len: u32,
     /// CRC-32C of the payload.
     pub crc32c: u32,
-    /// How the payload lies there.
+    /// Form of the record.
     pub form: Form,
 }
 
-/// A location in four words: segment, offset, length with the form in its highest two bits, CRC-32C. That is how the
-/// index and its snapshot keep it.
+/// A location in four words: segment, offset, length with the form in its two highest bits, CRC-32C. The index and its
+/// snapshot store it so.
 pub(super) type PackedLocation = [u32; 4];
 
 /// Chunk names in order, with their locations.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Non-empty sorted pages; each key is at most its page's first name and above the page before.
+    /// Non-empty sorted pages. The key of a page is at most its first name, and above all names of the page before.
     pages: BTreeMap<Key, Vec<(Key, PackedLocation)>>,
     len: usize,
 }
@@ -55,7 +55,7 @@ impl Index {
         Location::unpack(page[found].1)
     }
 
-    /// Puts a chunk where it lies now; returns where it lay before.
+    /// Sets the location of a chunk; returns the previous one.
     pub fn insert(&mut self, chunk: ChunkId, location: Location) -> Option<Location> {
         let (key, location) = (chunk.to_bytes(), location.pack());
         let Some((_, page)) = self.pages.range_mut(..=key).next_back() else {
@@ -80,7 +80,7 @@ impl Index {
         None
     }
 
-    /// Before every page: the first page takes it, under a new key.
+    /// Inserts before every page: the first page takes the entry, under a new key.
     fn insert_first(&mut self, key: Key, location: PackedLocation) -> Option<Location> {
         let page = match self.pages.pop_first() {
             Some((_, mut page)) if page.len() < PAGE_ENTRIES => {
@@ -111,7 +111,7 @@ impl Index {
         Location::unpack(location)
     }
 
-    /// In order, from `from` on.
+    /// Returns the chunks in order, starting with `from`.
     pub fn range(&self, from: ChunkId) -> impl Iterator<Item = (ChunkId, Location)> {
         let key = from.to_bytes();
         let first = self.pages.range(..=key).next_back();
@@ -130,7 +130,7 @@ impl Index {
 }
 
 impl Location {
-    /// Lengths stay below, as `MAX_CHUNK_LEN` does.
+    /// Lengths fit below this bit, because `MAX_CHUNK_LEN` does.
     const FORM_SHIFT: u32 = 30;
 
     pub fn pack(self) -> PackedLocation {
@@ -142,7 +142,7 @@ impl Location {
         [self.segment, self.offset, self.len | form << Self::FORM_SHIFT, self.crc32c]
     }
 
-    /// The inverse of [`Location::pack`]; `None` for a form that nobody knows.
+    /// The inverse of [`Location::pack`]; `None` for an unknown form.
     pub fn unpack([segment, offset, word, crc32c]: PackedLocation) -> Option<Self> {
         let form = match word >> Self::FORM_SHIFT {
             0 => Form::Coarse,
@@ -154,7 +154,7 @@ impl Location {
         Some(Self { segment, offset, len, crc32c, form })
     }
 
-    /// Length on disk of the whole record.
+    /// Returns the length in bytes of the whole record on disk.
     pub fn record_len(&self) -> u64 {
         self.form.record_len(self.len)
     }

@@ -1,4 +1,4 @@
-//! A compaction at work: which segments it copies, and the segment that it fills.
+//! A compaction job: which segments it copies, and the segment that it fills.
 
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ pub(super) struct Job {
     pub file: Arc<dyn File>,
     pub len: u64,
     pub header: SegmentHeader,
-    /// Segments still to be copied, the last first.
+    /// Segments still to be copied, in reverse order.
     pub waiting: Vec<u32>,
     pub current: Option<Victim>,
     pub done: Vec<Victim>,
     pub moved: Vec<Moved>,
-    /// Targets of the tombstones copied.
+    /// Segments that the copied tombstones name.
     pub tombstones: Vec<u32>,
 }
 
@@ -49,8 +49,8 @@ pub(super) struct Moved {
 }
 
 impl Job {
-    /// Appends a chunk's record, of which `stored` follows the header, for its new place; returns its offset. The pages of
-    /// a paged chunk become pages of the file.
+    /// Appends a chunk's record for its new place, with `stored` after the header; returns its offset. The pages of a
+    /// paged chunk are aligned to pages of the file.
     pub fn append_chunk(&mut self, chunk: ChunkRecord, stored: &[u8]) -> io::Result<u32> {
         if chunk.form == Form::Paged
             && let Some(gap) = layout::gap(self.len, PAGE - chunk.header_len() % PAGE)

@@ -1,17 +1,18 @@
-//! How a group of records lies in its segment, and the calls that write it.
+//! Layout of a group of records in its segment, and the calls that write it.
 //!
-//! Small records follow one another and go through the page cache, where they are soon read again. A group with a
-//! large payload is written past it, because copying megabytes into fresh pages of the cache costs more than all
-//! other work of a put together. Direct writes begin and end at pages, in the file and in memory:
+//! Small records follow one another and go through the page cache, where they are soon read again. A group with a large
+//! payload is written past it, because copying megabytes into fresh pages of the cache costs more than all other work
+//! of a put together. Direct writes begin and end at page boundaries, in the file and in memory:
 //!
 //! ```text
 //! | … earlier group | gap || gap, header | payload, whole pages | payload's rest, gap, header | payload … | gap ||
 //!                 buffered  \_ made here _/ \_ not copied ______/ \_ made here ______________/
 //! ```
 //!
-//! A *gap* is a record that says nothing. It puts a payload at the start of a page, so that it is written from where
-//! it lies; a payload that does not begin at a page in memory is copied together with its header. A payload here is what
-//! follows a record's header: of a paged chunk its pages, which then are pages of the file too.
+//! A *gap* is a record without content. It moves a payload to the start of a page, so that the payload is
+//! written straight from where it lies. A payload that does not begin at a page boundary in memory is copied
+//! together with its header. A payload here is what follows a record's header: for a paged chunk its pages,
+//! which then are pages of the file, too.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -26,15 +27,15 @@ use crate::filesystem::{DIRECT_ALIGNMENT, File};
 
 const PAGE: usize = DIRECT_ALIGNMENT;
 
-/// A buffer longer than this is not kept for the next group.
+/// Maximum length in bytes of a buffer that is kept for the next group.
 const KEPT_BUFFER: usize = 4 << 20;
 
-/// Where a group is to be appended.
+/// Where and how a group is appended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Appended {
     pub name: SegmentName,
     pub start: u64,
-    /// A mark goes before the first record.
+    /// Whether a mark goes before the first record.
     pub mark_due: bool,
     /// Groups with a payload of at least this many bytes are written past the page cache.
     pub direct_bytes: usize,
@@ -43,20 +44,20 @@ pub(super) struct Appended {
 /// A group laid out.
 #[derive(Debug)]
 pub(super) struct Layout<'g> {
-    /// Where each record lies, without gaps.
+    /// Location of each record, without gaps.
     pub locations: Vec<Location>,
-    /// The segment's length with the group.
+    /// Length of the segment including the group.
     pub end: u64,
     records: &'g [(Record, Bytes)],
     start: u64,
-    /// Headers, padding and copied payloads; `made[aligned..]` begins at a page in memory.
+    /// Headers, padding and copied payloads; `made[aligned..]` begins at a page boundary in memory.
     made: Vec<u8>,
     pieces: Vec<Piece>,
-    /// The offset, and the number of pieces before it, from which on the group is written directly.
+    /// The offset from which the group is written directly, and the number of pieces before it.
     direct_from: Option<(u64, usize)>,
 }
 
-/// Bytes of a group, in the order of the file.
+/// A piece of a group, in file order.
 #[derive(Clone, Debug)]
 enum Piece {
     Made(Range<usize>),
@@ -64,7 +65,7 @@ enum Piece {
 }
 
 impl<'g> Layout<'g> {
-    /// Lays `records` out. `buffer` is memory of an earlier group.
+    /// Lays `records` out. `buffer` is the memory of an earlier group.
     pub fn new(at: Appended, records: &'g [(Record, Bytes)], buffer: Vec<u8>) -> Self {
         let is_direct = records.iter().any(|(_, payload)| at.is_large(payload));
         let mut builder = Builder::new(at, buffer, room(at, records, is_direct));
@@ -117,7 +118,7 @@ impl<'g> Layout<'g> {
         pieces.iter().map(bytes).collect()
     }
 
-    /// Its memory, for the next group; nothing when it grew unusually large.
+    /// Returns the buffer for the next group, or an empty one if it grew unusually large.
     pub fn into_buffer(self) -> Vec<u8> {
         if self.made.capacity() > KEPT_BUFFER { Vec::new() } else { self.made }
     }
@@ -128,7 +129,7 @@ impl Appended {
         payload.len() >= self.direct_bytes
     }
 
-    /// How much of a payload is written from where it lies.
+    /// Returns how many bytes of a payload are written without a copy.
     fn uncopied(&self, payload: &[u8], is_direct: bool) -> usize {
         let is_aligned = payload.as_ptr().align_offset(PAGE) == 0;
         match is_direct {
@@ -139,8 +140,8 @@ impl Appended {
     }
 }
 
-/// How much memory is made at most, so that the buffer never moves and stays aligned: around the group a mark and
-/// two gaps, before each record another.
+/// Returns an upper bound on the memory used, so that the buffer never moves and stays aligned: a mark and two gaps
+/// around the group, and a gap before each record.
 fn room(at: Appended, records: &[(Record, Bytes)], is_direct: bool) -> usize {
     let gap = if is_direct { 2 * PAGE } else { 0 };
     let of_record =
@@ -148,7 +149,8 @@ fn room(at: Appended, records: &[(Record, Bytes)], is_direct: bool) -> usize {
     PAGE + 2 * gap + records.iter().map(of_record).sum::<usize>()
 }
 
-/// The gap from `position` up to the next offset that is `residue` in its page; none if it is that already.
+/// Returns the gap from `position` to the next offset that is `residue` within its page;
+/// `None` if `position` already is.
 pub(super) fn gap(position: u64, residue: usize) -> Option<Record> {
     let missing = (residue + PAGE - position as usize % PAGE) % PAGE;
     let missing = if missing < FIXED_LEN { missing + PAGE } else { missing };
@@ -160,7 +162,7 @@ struct Builder {
     name: SegmentName,
     position: u64,
     made: Vec<u8>,
-    /// Where in `made` the piece begins that is being made.
+    /// Start of the current piece in `made`.
     piece_start: usize,
     pieces: Vec<Piece>,
     capacity: usize,
@@ -174,7 +176,7 @@ impl Builder {
         Self { name: at.name, position: at.start, made, piece_start: 0, pieces: Vec::new(), capacity }
     }
 
-    /// Fills the page through the cache and begins the direct part at the next one, also in memory.
+    /// Fills the current page through the cache, and begins the direct part at the next page, aligned in memory too.
     fn begin_direct(&mut self) -> (u64, usize) {
         self.gap_to(0);
         self.close_made();
@@ -192,7 +194,7 @@ impl Builder {
         Location { segment: self.name.number, offset: self.position as u32, len, crc32c, form }
     }
 
-    /// Makes a record's header.
+    /// Encodes a record's header.
     fn record(&mut self, record: &Record) {
         let before = self.made.len();
         record.encode(self.name.place(self.position), &mut self.made);
@@ -204,7 +206,7 @@ impl Builder {
         self.position += bytes.len() as u64;
     }
 
-    /// The next `len` bytes are the first ones of a payload, written from where they lie.
+    /// Refers to the first `len` bytes of a payload, which are written without a copy.
     fn refer(&mut self, record: usize, len: usize) {
         if len > 0 {
             self.close_made();
@@ -218,7 +220,7 @@ impl Builder {
         self.copy(&[0; ALIGNMENT as usize][..padding as usize]);
     }
 
-    /// A gap up to the next offset that is `residue` in its page; none if the position is that already.
+    /// Adds a gap to the next offset that is `residue` within its page, unless the position already is.
     fn gap_to(&mut self, residue: usize) {
         let Some(gap) = gap(self.position, residue) else { return };
         self.record(&gap);

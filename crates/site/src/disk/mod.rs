@@ -9,16 +9,17 @@
 //! DIR/.striate/chunks/*.tmp         unfinished, swept at the next start
 //! ```
 //!
-//! A write is a record appended to the active segment; the writer (module `writer`) commits everything that waits
-//! with one write and one sync. How bytes and checksums lie in a record is its *form* (module `form`). A read is a look
-//! into the index and one read of the disk (module `read`). A delete is a tombstone; compaction (module `compaction`) gives the space back.
+//! A write appends a record to the active segment; the writer (module `writer`) commits everything that waits with one
+//! write and one sync. The layout of bytes and checksums in a record is its *form* (module `form`). A read is a lookup
+//! in the index and one read of the disk (module `read`). A delete writes a tombstone; compaction (module `compaction`)
+//! reclaims the space.
 //!
-//! Crash argument, in short. Nothing is ever overwritten: a record is appended, synced, then acknowledged, so a
-//! crash can only tear what nobody was told of. Each record proves itself by its checksums, so what is torn is
-//! found and left out, and what is damaged costs itself only. Files appear by sync, rename, sync of the directory,
-//! and disappear only when everything they held is durable elsewhere. The index and its snapshot can be lost.
+//! The crash argument in short: nothing is ever overwritten. A record is appended, synced, then acknowledged, so a
+//! crash can only tear what was never acknowledged. Each record carries checksums, so a torn one is detected and
+//! ignored, and a damaged one harms only itself. Files appear by sync, rename, sync of the directory, and disappear
+//! only when everything they held is durable elsewhere. The index and its snapshot can be lost.
 //!
-//! What it does not do: no encryption, no compression, no bound on waiting requests (the site's queue bounds them).
+//! The store does not encrypt, does not compress, and does not bound waiting requests (the site's queue does).
 
 mod compaction;
 mod form;
@@ -68,36 +69,36 @@ use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, StoreStatus};
 
 pub use self::compaction::CompactionStep;
 
-/// How a store is set up. The defaults are for disks of any size.
+/// Options of a disk store. The defaults suit disks of any size.
 #[derive(Clone, Debug)]
 pub struct DiskStoreOptions {
-    /// Segments are appended to until they have this many bytes; at most 1 GiB.
+    /// Length in bytes at which a segment is sealed; at most 1 GiB.
     pub segment_len: u64,
-    /// Writes are refused when less than this would stay free on the file system, so that deletes, compaction and
-    /// metadata can go on. `None`: one hundredth of the disk, but at least 64 MiB and at most 8 GiB, and never more
-    /// than an eighth of the disk.
+    /// Bytes of the file system that writes must leave free, so that deletes, compaction and metadata
+    /// can continue. `None`: one hundredth of the disk, but at least 64 MiB and at most 8 GiB, and never
+    /// more than an eighth of the disk.
     pub reserve_bytes: Option<u64>,
-    /// Segments with at least this share of dead bytes, in thousandths, are compacted.
+    /// Share of dead bytes, in thousandths, from which a segment is compacted.
     pub compact_dead_permille: u32,
-    /// Bytes that one compaction step reads at most.
+    /// Maximum number of bytes that one compaction step reads.
     pub compact_step_bytes: u64,
-    /// Pause between two steps of the background compaction; with the step's size it bounds the rate.
+    /// Pause between two steps of the background compaction; together with the step's size it bounds the rate.
     pub compact_pause: Duration,
-    /// Chunks of at least this many bytes are written past the page cache, where the file system can do that.
+    /// Length in bytes from which chunks are written past the page cache, if the file system supports it.
     pub direct_bytes: usize,
-    /// Descriptors of segments kept open at most.
+    /// Maximum number of open segment files.
     pub open_files: usize,
-    /// The formats in force: what may be written. Whoever opens the store keeps them up to date.
+    /// The formats in force, which may be written. The caller that opens the store keeps them up to date.
     pub formats: InForce,
-    /// Chunks of more than this many bytes are written so that a small range of them is one read, at the price of a copy.
+    /// Length in bytes beyond which chunks are paged: a small range then takes one read, at the price of a copy.
     pub paged_from: usize,
-    /// Memory for tables of checksums that were read before, in bytes.
+    /// Memory in bytes for checksum tables that were read before.
     pub table_bytes: usize,
-    /// A snapshot of the index is written when this many bytes were appended since the last one (and at least eight
-    /// times the snapshot's own size).
+    /// Bytes appended since the last snapshot of the index after which a new one is written (and at least eight times
+    /// the snapshot's own size).
     pub snapshot_after_bytes: u64,
-    /// A disk at which one group of writes takes so long is said to hang. A group has some 16 MiB, which slow disks write
-    /// in a few seconds, under load and behind the cache of a virtual one in more.
+    /// Time after which a disk counts as hung if one group of writes takes as long. A group has some 16 MiB, which slow
+    /// disks write in a few seconds, and in more under load and behind the cache of a virtual disk.
     pub hung_after: Duration,
 }
 
@@ -126,20 +127,20 @@ pub enum DiskStoreError {
     /// A call to the file system failed.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was to be done.
+        /// Action that failed.
         action: &'static str,
-        /// To what.
+        /// Path that the action was applied to.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Another server has it.
+    /// Another server uses the directory.
     #[error(
         "{} is in use by another server; stop that one, or give this one another directory",
         .0.display()
     )]
     Locked(PathBuf),
-    /// It was written by a newer version.
+    /// The directory was written by a newer version.
     #[error(
         "{} has format version {found}, this program knows up to {}; start the version that wrote it, or a newer one",
         .path.display(), record::FORMAT_VERSION
@@ -147,7 +148,7 @@ pub enum DiskStoreError {
     NewerFormat {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Format version of the file.
         found: u8,
     },
 }
@@ -158,14 +159,14 @@ impl DiskStoreError {
     }
 }
 
-/// A chunk store on a directory. See the module's documentation.
+/// A chunk store in a directory.
 #[derive(Debug)]
 pub struct DiskStore {
     shared: Arc<Shared>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
-/// What the writer's thread, the background compaction and the readers share.
+/// State shared by the writer's thread, the background compaction and the readers.
 #[derive(Debug)]
 struct Shared {
     runtime: Runtime,
@@ -179,11 +180,11 @@ struct Shared {
     next_segment: AtomicU32,
     queue: Mutex<Queue>,
     queued: Condvar,
-    /// Locked by whoever appends; taken before `state`.
+    /// Locked while appending; taken before `state`.
     writer: Mutex<Writer>,
     /// Locked during a compaction step and a checkpoint; taken before `writer`.
     compaction: Mutex<Compaction>,
-    /// Why the store takes no more writes, if so, until it is opened again.
+    /// Why the store takes no more writes until it is opened again, if so.
     suspect: Mutex<Option<String>>,
     progress: Progress,
     watch: Watch,
@@ -200,7 +201,7 @@ struct Queue {
 }
 
 impl DiskStore {
-    /// Opens the store of directory `root`, making it if there is none: in `root/.striate/chunks`.
+    /// Opens the store in `root/.striate/chunks`, and creates it if it does not exist.
     ///
     /// On a real runtime it must be called inside tokio (`run_blocking` counts), because it starts the background
     /// compaction; it blocks while it reads the index.
@@ -250,7 +251,7 @@ impl DiskStore {
             fs,
         });
         if let Err(error) = shared.bury_uncovered() {
-            // Compaction tries again before it does anything else.
+            // Compaction retries this before it does anything else.
             tracing::warn!(directory = %shared.directory.display(), %error, "dead copies are not buried yet");
         }
         let thread = (!runtime.is_deterministic()).then(|| Self::start(runtime, &shared));
@@ -262,14 +263,14 @@ impl DiskStore {
         let shared = shared.clone();
         runtime.spawn_thread("striate-writer", move || {
             while let Some(requests) = shared.wait_for_requests() {
-                // A compaction may hang while it appends.
+                // A compaction that holds the writer may hang while it appends, so the time starts before the lock.
                 shared.begin_group();
                 shared.writer.lock().serve(&shared, requests);
             }
         })
     }
 
-    /// Does a bounded part of what compaction has to do; see [`CompactionStep`]. Blocks.
+    /// Runs one bounded step of compaction; see [`CompactionStep`]. Blocks.
     pub fn compact_step(&self) -> CompactionStep {
         self.shared.compact_step()
     }
@@ -277,13 +278,13 @@ impl DiskStore {
     /// Writes a snapshot of the index, so that the next start need not scan. Blocks.
     pub fn checkpoint(&self) -> io::Result<()> {
         let mut compaction = self.shared.compaction.lock();
-        // A snapshot knows nothing of copies that are still to come.
+        // A snapshot does not cover copies that are still to come.
         compaction.stop(&self.shared);
         self.shared.checkpoint(&mut compaction)
     }
 
-    /// Serves what waits, refuses what comes later, writes a snapshot and lets go of the directory. Reads are still
-    /// answered afterwards.
+    /// Serves what waits, refuses later changes, writes a snapshot and releases the directory.
+    /// Reads still work afterwards.
     pub async fn close(&self) -> io::Result<()> {
         let thread = self.stop();
         let shared = self.shared.clone();
@@ -328,7 +329,7 @@ fn default_reserve(capacity: u64) -> u64 {
 }
 
 impl Shared {
-    /// Blocks until something waits; `None` when the store is closed and nothing does.
+    /// Blocks until requests wait; `None` when the store is closed and none do.
     fn wait_for_requests(&self) -> Option<VecDeque<Request>> {
         let mut queue = self.queue.lock();
         loop {
@@ -342,7 +343,7 @@ impl Shared {
         }
     }
 
-    /// Has the writer make a change, which counts against what is `held` until it has, even if nobody waits for it.
+    /// Hands a change to the writer. It keeps `held` until the writer is done, even if the caller stops waiting.
     async fn change(&self, change: Change, held: Held) -> Result<(), SiteError> {
         let (to, answer) = oneshot::channel();
         let reply = Reply { to, held };
@@ -365,7 +366,7 @@ impl Shared {
         answer.await.unwrap_or_else(|_| Err(SiteError::Unavailable("the store was closed".into())))
     }
 
-    /// Bytes that may be written before the reserve; asks the file system.
+    /// Returns the bytes that may be written before the reserve, as the file system reports them.
     fn free_bytes(&self) -> u64 {
         match self.fs.space(&self.directory) {
             Ok(space) => {
@@ -373,7 +374,7 @@ impl Shared {
                 self.available_bytes.store(space.available, Ordering::Relaxed);
                 space.available.saturating_sub(self.reserve_bytes)
             }
-            // The write that follows tells what is wrong.
+            // The write that follows will report what is wrong.
             Err(_) => u64::MAX,
         }
     }
@@ -387,10 +388,10 @@ impl Shared {
         self.suspect.lock().get_or_insert(reason);
     }
 
-    /// Writes the snapshot. Changes wait meanwhile only while it is put together.
+    /// Writes the snapshot. Changes wait only while it is being encoded.
     ///
-    /// Not of a suspect store: its segments may hold records of groups that failed, of which a scan must decide. Nor
-    /// into a directory that is another one by now.
+    /// A suspect store writes none: its segments may hold records of failed groups, which only a scan can judge. Nor is
+    /// one written into a directory that has been replaced by another.
     fn checkpoint(&self, compaction: &mut Compaction) -> io::Result<()> {
         if let Err(reason) = self.check_watched(None) {
             self.become_suspect(reason);
@@ -400,7 +401,7 @@ impl Shared {
         }
         let content = {
             let mut writer = self.writer.lock();
-            // A start from the snapshot does not look for them: it trusts what the snapshot covers.
+            // A start from the snapshot does not look for uncovered copies: it trusts what the snapshot covers.
             self.bury(&mut writer)?;
             self.snapshot(&writer)
         };
@@ -479,7 +480,7 @@ impl ChunkStore for DiskStore {
         let shared = self.shared.clone();
         let verify = move || {
             let verified = shared.verify_chunk(chunk);
-            // Not before: a disk that hangs keeps the thread and the memory of those who gave up.
+            // Not earlier: when a disk hangs, this thread still occupies memory after its caller gave up.
             drop(held);
             verified
         };

@@ -1,4 +1,4 @@
-//! From a chunk that is handed over to a record that can be written: its form, and its checksums.
+//! Prepares a chunk for writing: chooses its form and computes its checksums.
 //!
 //! This happens on the caller's side of the writer, which then has nothing to compute.
 
@@ -17,12 +17,12 @@ use crate::granule;
 use crate::store::{ChunkDraft, Held};
 
 impl Shared {
-    /// The newest record format that may be written.
+    /// Returns the newest record format that may be written.
     pub(super) fn version_in_force(&self) -> u8 {
         self.options.formats.get().chunks.min(u32::from(FORMAT_VERSION)) as u8
     }
 
-    /// The form in which a chunk is written now.
+    /// Returns the form in which a chunk is written now.
     fn form_for(&self, len: usize) -> Form {
         match self.version_in_force() {
             ..2 => Form::Coarse,
@@ -31,8 +31,8 @@ impl Shared {
         }
     }
 
-    /// The record of a chunk, which has no place in the order yet, and what follows its header. `given` are the checksums
-    /// that came with the payload.
+    /// Returns a chunk's record, which has no sequence yet, and what follows its header. `given` are the checksums that
+    /// came with the payload.
     pub(super) async fn prepare(
         self: &Arc<Self>,
         chunk: ChunkId,
@@ -51,7 +51,7 @@ impl Shared {
         Ok((ChunkRecord::new(chunk, form, len, crc32c, &granules), payload))
     }
 
-    /// The record of a paged chunk, and its pages.
+    /// Returns the record of a paged chunk, and its pages.
     fn page(
         &self,
         chunk: ChunkId,
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// A chunk whose pages are made while it comes.
+/// A chunk whose pages are built while it arrives.
 pub(super) struct PagedDraft {
     shared: Arc<Shared>,
     chunk: ChunkId,
@@ -78,7 +78,8 @@ pub(super) struct PagedDraft {
 }
 
 impl PagedDraft {
-    /// `None` for a chunk that is not paged: it is written from where it lies in memory.
+    /// Begins a paged chunk. `None` if the chunk is not paged: then it is written straight
+    /// from where it lies in memory.
     pub(super) fn begin(shared: &Arc<Shared>, chunk: ChunkId, len: u32) -> Option<Self> {
         let maker = || PageMaker::new(chunk, len, shared.runtime.buffers());
         let is_paged = shared.form_for(len as usize) == Form::Paged;

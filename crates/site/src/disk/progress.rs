@@ -1,28 +1,28 @@
-//! Does the disk hang?
+//! Detection of a hung disk.
 //!
-//! A disk may take requests and answer none, for minutes or for ever: a drive that retries, a volume whose network is
-//! gone. No call returns an error then, so the writer notes when it begins a group. A group that takes longer than
-//! [`super::DiskStoreOptions::hung_after`] makes the store suspect until the writer goes on: it says so, and refuses
-//! changes at once.
+//! A disk may accept requests and complete none, for minutes or forever: a drive that retries, a volume whose network
+//! is down. No call returns an error then, so the writer notes when it begins a group. A group that takes longer than
+//! [`super::DiskStoreOptions::hung_after`] makes the store suspect until the writer continues: the store reports it,
+//! and refuses changes at once.
 //!
-//! What it does not do: it does not look at reads, and while nobody writes it notices nothing.
+//! It does not watch reads, and detects nothing while there are no writes.
 
 use parking_lot::Mutex;
 use striate_runtime::Instant;
 
 use super::Shared;
 
-/// Since when the writer has been at the present group, if it is at one.
+/// When the writer began its current group, if it has one.
 #[derive(Debug, Default)]
 pub(super) struct Progress(Mutex<Option<Instant>>);
 
 impl Shared {
-    /// The writer begins a group, or begins to wait until a compaction has appended.
+    /// Notes that the writer begins a group, or begins to wait for a compaction that appends.
     pub(super) fn begin_group(&self) {
         self.note_progress(Some(self.runtime.now()));
     }
 
-    /// The writer has nothing to do.
+    /// Notes that the writer is idle.
     pub(super) fn end_groups(&self) {
         self.note_progress(None);
     }
@@ -35,7 +35,7 @@ impl Shared {
         }
     }
 
-    /// Why the disk must be taken for one that hangs, if it must.
+    /// Returns why the disk counts as hung, if it does.
     pub(super) fn hang(&self) -> Option<String> {
         let since = (*self.progress.0.lock())?;
         let taken = self.runtime.now().saturating_duration_since(since);

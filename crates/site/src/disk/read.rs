@@ -1,4 +1,4 @@
-//! The read path: one look into the index, one read of the disk, every granule verified.
+//! The read path: one lookup in the index, one read of the disk, every granule verified.
 //!
 //! | form of the chunk | range | reads |
 //! |--|--|--|
@@ -6,7 +6,7 @@
 //! | coarse, fine | begins in the first 64 KiB | header and granules together, sliced without a copy |
 //! | coarse, fine | further on | the granules; before them the header, unless it is in memory (module `tables`) |
 //!
-//! What does not match is never returned.
+//! Bytes that do not match their checksums are never returned.
 
 use std::io;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ use crate::filesystem::File;
 use crate::granule::{check_range, covering};
 use crate::store::{ChunkInfo, VERIFY_BYTES};
 
-/// A range that begins in the first granules before this offset is read from the header on.
+/// Offset below which a range is read from the header on, if its first granule begins there.
 const NEAR: usize = 64 << 10;
 
-/// Where bytes come from.
+/// Where bytes may be read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// The page cache or the medium.
     Any,
-    /// The page cache, without waiting.
+    /// The page cache only, without waiting.
     Cache,
 }
 
-/// Bytes of a chunk that are read together to verify it.
+/// Number of bytes of a chunk that are read at a time to verify it.
 const VERIFIED_AT_ONCE: usize = VERIFY_BYTES as usize;
 
 impl Source {
-    /// Fewer bytes than asked for at the end of the file; `None` if they are not to be had without waiting.
+    /// Reads fewer bytes than asked for at the end of the file. Returns `None` if they cannot be read without waiting.
     fn read(
         self,
         file: &Arc<dyn File>,
@@ -62,11 +62,11 @@ impl Source {
     }
 }
 
-/// How often a read looks again after the segment was compacted away under it.
+/// Number of lookups of a chunk before a read gives up, when segments are compacted away under it.
 const MAX_LOOKUPS: usize = 8;
 
 impl Shared {
-    /// The bytes of `range`, verified; `None` if `source` would have to wait.
+    /// Reads and verifies the bytes of `range`; `None` if `source` would have to wait.
     pub(super) fn read_range(&self, range: ChunkRange, source: Source) -> Option<Result<Bytes, SiteError>> {
         self.at_its_place(range.chunk, |stored| {
             check_range(&range, stored.location.len)?;
@@ -77,13 +77,13 @@ impl Shared {
         })
     }
 
-    /// Reads the whole chunk from the medium.
+    /// Reads the whole chunk from the medium and verifies it.
     pub(super) fn verify_chunk(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
         let verified = self.at_its_place(chunk, |stored| stored.verify().map(Some));
         verified.unwrap_or_else(|| Err(SiteError::Unavailable("the medium does not answer".into())))
     }
 
-    /// Reads a chunk where it lies, and again where a compaction has moved it meanwhile.
+    /// Reads a chunk at its location, and again if a compaction has moved it meanwhile.
     fn at_its_place<T>(
         &self,
         chunk: ChunkId,
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-/// A chunk at its place.
+/// A chunk at its location.
 struct Stored<'s> {
     shared: &'s Shared,
     chunk: ChunkId,
@@ -125,11 +125,11 @@ struct Stored<'s> {
     file: Arc<dyn File>,
 }
 
-/// `None` where the source would have to wait.
+/// `None` if the source would have to wait.
 type Found<T> = Result<Option<T>, SiteError>;
 
 impl Stored<'_> {
-    /// A range of a chunk with a table of checksums in its header.
+    /// Reads a range of a chunk that has a table of checksums in its header.
     fn read_by_table(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
         let location = &self.location;
         let full = location.form.granule_len();
@@ -159,7 +159,7 @@ impl Stored<'_> {
         Ok(Some(bytes.slice(skip..skip + range.len as usize)))
     }
 
-    /// The record that was read before, where that spares a read, or most of one.
+    /// Returns the record kept from an earlier read, if that spares a read or most of one.
     fn kept_record(&self, first: usize) -> Option<Arc<ChunkRecord>> {
         let may_be_kept = first > 0 && self.location.len as usize > NEAR;
         may_be_kept.then(|| self.shared.tables.get(&self.location)).flatten()
@@ -174,7 +174,8 @@ impl Stored<'_> {
         Ok(Some(record))
     }
 
-    /// A range of a chunk with a checksum behind each granule. Nobody misses the header while the index knows the chunk.
+    /// Reads a range of a chunk with a checksum behind each granule. It needs no header
+    /// while the index knows the chunk.
     fn read_pages(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
         let (form, len) = (self.location.form, self.location.len);
         let pages = covering(range, form.granule_len());
@@ -205,14 +206,14 @@ impl Stored<'_> {
         Ok(self.location.info(self.chunk))
     }
 
-    /// Reads `len` bytes of the record from byte `from` on, from the medium.
+    /// Reads `len` bytes of the record from the medium, starting at byte `from`.
     fn read_medium(&self, from: usize, len: usize) -> Result<Vec<u8>, SiteError> {
         let bytes = self.file.read_medium_at(u64::from(self.location.offset) + from as u64, len);
         let bytes = bytes.map_err(|error| unreadable(self.chunk, &error))?;
         if bytes.len() < len { Err(cut_off(self.chunk)) } else { Ok(bytes) }
     }
 
-    /// Reads `len` bytes of the record from byte `from` on.
+    /// Reads `len` bytes of the record, starting at byte `from`.
     fn read(&self, source: Source, from: usize, len: usize) -> Found<Buffer> {
         let offset = u64::from(self.location.offset) + from as u64;
         let bytes = source.read(&self.file, self.shared.runtime.buffers(), offset, len);
@@ -248,7 +249,7 @@ fn cut_off(chunk: ChunkId) -> SiteError {
     corrupt(chunk, "its record is cut off")
 }
 
-/// A sector that cannot be read is a damaged chunk: it is decoded around, and repaired elsewhere.
+/// An unreadable sector counts as a damaged chunk: it is decoded around, and repaired elsewhere.
 fn unreadable(chunk: ChunkId, error: &io::Error) -> SiteError {
     corrupt(chunk, &format!("it cannot be read: {error}"))
 }

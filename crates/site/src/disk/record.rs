@@ -20,17 +20,17 @@
 //!          zeros            to the next multiple of 8
 //! ```
 //!
-//! A granule's checksum covers its chunk's name and its place besides its bytes (module `form`). It is derived from the
-//! plain CRC-32C of the granule, without reading the bytes again. The whole payload's plain CRC-32C is kept beside it
-//! for listings.
+//! A granule's checksum covers its chunk's name and its position besides its bytes (module `form`). It is derived from
+//! the plain CRC-32C of the granule, without reading the bytes again. The plain CRC-32C of the whole payload is stored
+//! beside it for listings.
 //!
-//! The header's checksum begins with the segment's nonce, a random number of which no client knows: bytes that a
-//! client stored *inside* a payload never pass for a record when a scan searches for the next header behind damage.
-//! It also covers the record's place, so that a misdirected write does not pass either.
+//! The header's checksum begins with the segment's nonce, a random number that no client knows. Bytes that a client
+//! stored *inside* a payload therefore never pass for a record when a scan searches for the next header behind damage.
+//! The checksum also covers the record's place, so that a misdirected write does not pass either.
 //!
-//! Crash argument: a record counts only if its header passes, and, where it may be torn (behind the last mark of
-//! its segment), only if its whole payload passes too. A *mark* says that everything before it in its segment was
-//! durable when it was written.
+//! Crash argument: a record counts only if its header passes, and, where it may be torn (behind the last mark of its
+//! segment), only if its whole payload passes too. A *mark* states that everything before it in its segment was durable
+//! when it was written.
 
 use striate_codec::{crc32c, crc32c_append};
 use striate_core::{ChunkId, FencingEpoch, Generation, StripeId};
@@ -39,13 +39,13 @@ use super::form::{Form, PAGE, check_pages};
 use super::index::Location;
 use crate::granule::{MAX_CHUNK_LEN, granule_len};
 
-/// The newest format version of records and segments that is read.
+/// The newest format version of records and segments that this program reads.
 pub(super) const FORMAT_VERSION: u8 = 2;
 
 /// Length in bytes of the part that every record has.
 pub(super) const FIXED_LEN: usize = 48;
 
-/// Records begin at multiples of this.
+/// Alignment of records in bytes.
 pub(super) const ALIGNMENT: u64 = 8;
 
 pub(super) const MAGIC: [u8; 4] = *b"SRec";
@@ -53,7 +53,7 @@ pub(super) const MAGIC: [u8; 4] = *b"SRec";
 const EPOCH_LEN: usize = 8;
 const CRC_FIELD: std::ops::Range<usize> = 36..40;
 
-/// Where a record lies. Part of its header's checksum.
+/// The place of a record, which its header's checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub nonce: u64,
@@ -61,24 +61,24 @@ pub(super) struct Place {
     pub offset: u64,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     Chunk(ChunkRecord),
-    /// `chunk` is deleted as far as copies with `sequence` or lower go; one such copy lies in segment `target`.
+    /// Deletes all copies of `chunk` with `sequence` or lower; one of them lies in segment `target`.
     Tombstone {
         chunk: ChunkId,
         sequence: u64,
         target: u32,
         epoch: FencingEpoch,
     },
-    /// Deletes below `epoch` are refused.
+    /// Refuses deletes below `epoch`.
     Fence {
         epoch: FencingEpoch,
     },
     /// Everything before this record in its segment was durable when this was written.
     Mark,
-    /// Says nothing, and has `len` zeros behind it.
+    /// A filler, followed by `len` zeros.
     Gap {
         len: u32,
     },
@@ -93,26 +93,26 @@ pub(super) struct ChunkRecord {
     pub len: u32,
     pub crc32c: u32,
     pub sequence: u64,
-    /// What is kept of the granules; empty for a paged chunk.
+    /// Stored checksums of the granules; empty for a paged chunk.
     pub table: Vec<u32>,
 }
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoRecord {
-    /// More bytes are needed to tell: this many from the record's start.
+    /// More bytes are needed to decide: this many from the start of the record.
     Needs(usize),
-    /// They are none.
+    /// The bytes are not a record.
     Damaged,
     /// A valid record of a newer format.
     NewerVersion(u8),
 }
 
-/// Length of a tombstone's record.
+/// Length of a tombstone's record in bytes.
 pub(super) const TOMBSTONE_LEN: u64 = (FIXED_LEN + EPOCH_LEN) as u64;
 
 impl ChunkRecord {
-    /// From the plain checksums of the granules, none for a paged chunk. Its place in the order is still to be given.
+    /// Creates a record from the plain checksums of the granules, none for a paged chunk. Its sequence is set later.
     pub fn new(chunk: ChunkId, form: Form, len: u32, crc32c: u32, plain: &[u32]) -> Self {
         let (seal, full) = (form.seal(chunk), form.granule_len());
         let kept = |(i, crc): (usize, &u32)| seal.of(i, *crc, granule_len(len, i, full));
@@ -120,10 +120,10 @@ impl ChunkRecord {
         Self { chunk, form, len, crc32c, sequence: 0, table }
     }
 
-    /// Checks the bytes of granules `first` and on, of a chunk that is not paged.
+    /// Checks the bytes of granules from `first` on, of a chunk that is not paged.
     ///
     /// # Errors
-    /// The first granule that does not match.
+    /// The number of the first granule that does not match.
     pub fn check_granules(&self, first: usize, bytes: &[u8]) -> Result<(), usize> {
         let seal = self.form.seal(self.chunk);
         for (at, granule) in bytes.chunks(self.form.granule_len()).enumerate() {
@@ -136,10 +136,11 @@ impl ChunkRecord {
         Ok(())
     }
 
-    /// Checks `stored`, which follows the header from byte `from` on: a multiple of 64 KiB, where granules and pages begin.
+    /// Checks `stored`, the bytes after the header from byte `from` on. `from` is a multiple of 64 KiB, where granules
+    /// and pages begin.
     ///
     /// # Errors
-    /// The first granule that does not match.
+    /// The number of the first granule that does not match.
     pub fn check_stored(&self, from: usize, stored: &[u8]) -> Result<(), usize> {
         match self.form {
             Form::Coarse | Form::Fine => self.check_granules(from / self.form.granule_len(), stored),
@@ -147,24 +148,24 @@ impl ChunkRecord {
         }
     }
 
-    /// That of this record at `offset` of segment number `segment`.
+    /// Returns the location of this record at `offset` of segment number `segment`.
     pub fn location(&self, segment: u32, offset: u32) -> Location {
         Location { segment, offset, len: self.len, crc32c: self.crc32c, form: self.form }
     }
 
-    /// Length of header and table.
+    /// Returns the length in bytes of header and table.
     pub fn header_len(&self) -> usize {
         self.form.header_len(self.len)
     }
 
-    /// Length of what follows them.
+    /// Returns the length in bytes of what follows header and table.
     pub fn stored_len(&self) -> usize {
         self.form.stored_len(self.len)
     }
 }
 
 impl Record {
-    /// Length on disk, payload and padding included.
+    /// Returns the length in bytes on disk, including payload and padding.
     pub fn len(&self) -> u64 {
         match self {
             Record::Chunk(chunk) => chunk.form.record_len(chunk.len),
@@ -174,7 +175,7 @@ impl Record {
         }
     }
 
-    /// The format version that a reader must know.
+    /// Returns the format version that a reader must support.
     pub fn version(&self) -> u8 {
         match self {
             Record::Chunk(chunk) => chunk.form.version(),
@@ -231,7 +232,7 @@ impl Record {
         }
         let (version, kind) = (bytes[4], bytes[5]);
         let payload_len = read_u32(bytes, 28);
-        // Of a newer version nobody knows more than that its header may begin as this one does.
+        // Of a newer version, only the beginning of the header can be relied on.
         let form = match (version, bytes[7]) {
             (1, 0) => Form::Coarse,
             (2.., 0) => Form::Fine,

@@ -1,16 +1,16 @@
-//! Opening a store: the index from its snapshot and the records behind it, or from all records.
+//! Opens a store: rebuilds the index from its snapshot and the records behind it, or from all records.
 //!
-//! The order of writes and deletes is that of their sequence numbers, not of their places, because compaction moves
-//! records: of the copies of one chunk that no tombstone covers, the highest sequence counts.
+//! Writes and deletes are ordered by their sequence numbers, not by their places, because compaction moves records. Of
+//! the copies of a chunk that no tombstone covers, the one with the highest sequence counts.
 //!
-//! With a snapshot only what lies behind it is scanned: the ends of the segments it lists, and segments it does not
-//! know. There, records with a sequence below the snapshot's were put there by a compaction. A chunk's record tells
-//! where the chunk lies now, unless the compaction buried that copy; a tombstone tells nothing else, as its effect is
-//! in the snapshot already. A chunk whose segment is gone and that no copy tells of was deleted, and its tombstone
+//! With a snapshot, only what lies behind it is scanned: the ends of the segments it lists, and segments it does not
+//! list. There, records with a sequence below the snapshot's were written by a compaction. Such a chunk record says
+//! where the chunk lies now, unless the compaction buried that copy; such a tombstone adds nothing, as its effect is
+//! already in the snapshot. A chunk whose segment is gone and that has no other copy was deleted, and its tombstone
 //! dropped with the segment.
 //!
-//! What was scanned is synced before the store answers: after a kill without a power cut the page cache shows
-//! records, and names, that are not durable yet, and a repeated write must not be acknowledged on their word.
+//! What was scanned is synced before the store acknowledges anything. After a kill without a power cut, the page cache
+//! shows records and names that are not durable yet, and a repeated write must not be acknowledged because of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,17 +29,17 @@ use crate::filesystem::{FileSystem, TEMPORARY_EXTENSION};
 
 use std::path::Path;
 
-/// What opening found.
+/// The result of opening a store.
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub state: State,
     pub writer: Writer,
     pub next_segment: u32,
-    /// Bytes that had to be scanned.
+    /// Number of bytes that were scanned.
     pub scanned_bytes: u64,
 }
 
-/// One record that a scan found, without its table.
+/// A record found by a scan, without its table.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     chunk: ChunkId,
@@ -50,7 +50,7 @@ struct Found {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Copy(Location),
-    /// Covers a copy in the segment of this number, if there is one.
+    /// A tombstone for a copy in the segment of this number, if there is one.
     Tombstone(u32),
 }
 
@@ -63,7 +63,7 @@ impl Found {
     }
 }
 
-/// Reads what is in `directory`.
+/// Recovers the store in `directory`.
 pub(super) fn recover(
     fs: &dyn FileSystem,
     directory: &Path,
@@ -86,7 +86,7 @@ pub(super) fn recover(
     Ok(Recovered { state: recovery.state, writer, next_segment, scanned_bytes: recovery.scanned_bytes })
 }
 
-/// The segments of a directory, with the durable length of the condemned ones.
+/// The segments of a directory, with the durable length of condemned ones.
 struct Listing {
     segments: BTreeMap<SegmentName, Option<u64>>,
     lens: BTreeMap<SegmentName, u64>,
@@ -96,7 +96,7 @@ impl Listing {
     /// Lists the directory and sweeps what a crash left behind.
     fn read(fs: &dyn FileSystem, directory: &Path) -> Result<Self, DiskStoreError> {
         let io = |action| move |error| DiskStoreError::io(action, directory, error);
-        // A kill without a power cut may leave names that came or went, and are not durable yet.
+        // After a kill without a power cut, names may have been added or removed without being durable yet.
         fs.sync_directory(directory).map_err(io("sync"))?;
         let names = fs.list(directory).map_err(io("list"))?;
         let mut listing = Self { segments: BTreeMap::new(), lens: BTreeMap::new() };
@@ -121,8 +121,8 @@ impl Listing {
         Ok(listing)
     }
 
-    /// True if every segment of the snapshot that still exists is at least as long as it was then. A shorter one
-    /// has lost what the snapshot names.
+    /// Returns whether every segment of the snapshot that still exists is at least as long as it was then. A shorter
+    /// one has lost records that the snapshot names.
     fn continues(&self, snapshot: &Snapshot) -> bool {
         snapshot
             .segments
@@ -134,9 +134,9 @@ impl Listing {
 struct Recovery {
     state: State,
     known: BTreeMap<SegmentName, snapshot::ListedSegment>,
-    /// The segment that was appended to when the snapshot was made; its other segments stay as they are.
+    /// The segment that was being appended to when the snapshot was made; the snapshot's other segments do not change.
     active: Option<u32>,
-    /// The sequence from which on the snapshot does not know.
+    /// The first sequence that the snapshot does not cover.
     horizon: u64,
     next_sequence: u64,
     found: Vec<Found>,
@@ -154,7 +154,7 @@ impl Recovery {
         Self { state, known, active, horizon, next_sequence: horizon, found: Vec::new(), scanned_bytes: 0 }
     }
 
-    /// Scans what is new in a segment. Returns it as the active one if it ends cleanly.
+    /// Scans the new part of a segment. Returns the segment as the active one if it ends cleanly.
     fn add_segment(
         &mut self,
         fs: &dyn FileSystem,
@@ -186,7 +186,7 @@ impl Recovery {
         if is_new {
             report(&path, &scan);
         }
-        // See the module's documentation. A condemned segment would only lie about it.
+        // See the module's documentation. Syncing a condemned segment would prove nothing.
         if is_new && condemned.is_none() {
             file.sync().map_err(io("sync"))?;
         }
@@ -224,7 +224,7 @@ impl Recovery {
         }
     }
 
-    /// Decides, for every chunk of which something was found, whether it lives and where.
+    /// Decides for every chunk with a found record whether it lives, and where.
     fn resolve(&mut self) {
         let mut found = std::mem::take(&mut self.found);
         let segment = |found: &Found| found.copy().map(|location| location.segment);
@@ -238,7 +238,7 @@ impl Recovery {
         self.count();
     }
 
-    /// `records` are those of one chunk, ascending by sequence.
+    /// Resolves one chunk from its `records`, in ascending order of their sequence.
     fn resolve_chunk(&mut self, records: &[Found]) {
         let chunk = records[0].chunk;
         let (old, new) = records.split_at(records.partition_point(|record| record.sequence < self.horizon));
@@ -269,8 +269,8 @@ impl Recovery {
         }
     }
 
-    /// Notes the dead copies among `records` that no tombstone names: a compaction was cut short between giving
-    /// them a place and burying them.
+    /// Records the dead copies among `records` that no tombstone names: a crash interrupted a compaction after it
+    /// placed them and before it buried them.
     fn find_uncovered(&mut self, records: &[Found], live: &[Location]) {
         for record in records {
             let Some(copy) = record.copy().filter(|copy| !live.contains(copy)) else { continue };
@@ -285,7 +285,7 @@ impl Recovery {
         }
     }
 
-    /// Removes what the snapshot places in segments that are gone.
+    /// Removes chunks that the snapshot locates in segments that are gone.
     fn drop_unlocated(&mut self) {
         let gone: Vec<_> = self.known.values().map(|segment| segment.name.number).collect();
         if gone.is_empty() {
@@ -308,7 +308,7 @@ impl Recovery {
         }
     }
 
-    /// Sums up what lives.
+    /// Sums up the live bytes.
     fn count(&mut self) {
         let State { index, segments, payload_bytes, .. } = &mut self.state;
         for (_, location) in index.iter() {
@@ -320,7 +320,7 @@ impl Recovery {
     }
 }
 
-/// The highest sequence that a tombstone among `records` covers.
+/// Returns the highest sequence that a tombstone among `records` covers.
 fn highest_tombstone(records: &[Found]) -> Option<u64> {
     records.iter().filter(|record| record.copy().is_none()).map(|record| record.sequence).max()
 }
@@ -338,7 +338,7 @@ fn report(path: &Path, scan: &Scan) {
 }
 
 impl Shared {
-    /// The snapshot of what the store knows now. The caller holds the writer, so that nothing is on its way.
+    /// Encodes a snapshot of the current state. The caller holds the writer, so that no change is in progress.
     pub(super) fn snapshot(&self, writer: &Writer) -> Vec<u8> {
         let active = writer.active.as_ref().map(|active| active.segment.name.number);
         let next_segment = self.next_segment.load(std::sync::atomic::Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Reading a segment from one end to the other when the index is not known.
+//! Scans a segment from end to end when the index does not cover it.
 //!
-//! The scan hops from header to header. Where no valid header stands (a hole that a torn write left, a flipped
-//! length, a flipped bit in a header) it searches on, at every multiple of 8, for the next header that passes its
-//! checksum: one bad header costs one chunk (design.md §10.11). Records behind the last mark may be torn; their
-//! payloads are read and verified, and what fails is left out, as if it had never been written.
+//! The scan hops from header to header. Where there is no valid header (a hole left by a torn write, a flipped bit in a
+//! length or elsewhere in a header), it searches at every multiple of 8 for the next header that passes its checksum:
+//! one bad header costs one chunk (design.md §10.11). Records behind the last mark may be torn. Their payloads are read
+//! and verified, and a record that fails is ignored, as if it had never been written.
 
 use std::io;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, NoRecord, Record};
 use super::segment::SegmentName;
 use crate::filesystem::File;
 
-/// Bytes read at once while hopping.
+/// Number of bytes read at a time while hopping.
 const WINDOW_LEN: usize = 64 * 1024;
 
-/// What a segment, or its end, holds.
+/// Contents of a segment or of its end.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Offsets and records, in order.
     pub records: Vec<(u32, Record)>,
-    /// The end of the last record.
+    /// End of the last record.
     pub end: u64,
-    /// The file's length.
+    /// Length of the file in bytes.
     pub file_len: u64,
-    /// Bytes that are no record.
+    /// Bytes that belong to no record.
     pub damaged_bytes: u64,
-    /// Chunks whose header is intact and whose payload is not, behind the last mark.
+    /// Number of chunks behind the last mark with an intact header and a damaged payload.
     pub torn: usize,
-    /// A record of a format that is newer than this program.
+    /// Version of a record whose format is newer than this program supports.
     pub newer_version: Option<u8>,
 }
 
 impl Scan {
-    /// True when the file ends where its last record does, and nothing in it is torn.
+    /// Returns whether the file ends where its last record does, and nothing in it is torn or damaged.
     pub fn is_clean(&self) -> bool {
         self.end == self.file_len && self.torn == 0 && self.damaged_bytes == 0
     }
 }
 
-/// Scans from `from`, which is the start of a record or of the first, up to `limit` or the end of the file.
+/// Scans from `from`, which is the start of a record, to `limit` or the end of the file.
 pub(super) fn scan(
     file: &Arc<dyn File>,
     name: SegmentName,
@@ -71,29 +71,29 @@ pub(super) fn scan(
     Ok(scan)
 }
 
-/// Goes from record to record.
+/// Iterates over the records of a segment.
 #[derive(Debug)]
 pub(super) struct Scanner {
     window: Window,
     name: SegmentName,
     position: u64,
-    /// Bytes passed over that are no record.
+    /// Bytes skipped that belong to no record.
     pub damaged_bytes: u64,
 }
 
 impl Scanner {
-    /// Begins at `from` and ends at `end`, which is at most the file's length.
+    /// Creates a scanner from `from` to `end`, which is at most the file's length.
     pub fn new(file: Arc<dyn File>, name: SegmentName, from: u64, end: u64) -> Self {
         let window = Window { file, start: 0, bytes: Vec::new(), end };
         Self { window, name, position: from, damaged_bytes: 0 }
     }
 
-    /// Where the next record is looked for.
+    /// Returns the offset from which the next record is searched.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next record and its offset; `None` at the end; the version of a record that is too new as an error.
+    /// Returns the next record and its offset; `None` at the end; the version of a record that is too new as an error.
     pub fn next_record(&mut self) -> Result<Option<(u32, Record)>, u8> {
         while self.position + (FIXED_LEN as u64) <= self.window.end && self.position <= u64::from(u32::MAX) {
             let position = self.position;
@@ -112,7 +112,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// The record at `position`, if it is one and ends within the file.
+    /// Decodes the record at `position`, if it is one and ends within the file.
     fn decode(&mut self, position: u64) -> Result<Record, NoRecord> {
         let place = self.name.place(position);
         let mut decoded = Record::decode(self.window.at(position, FIXED_LEN), place);
@@ -128,7 +128,7 @@ impl Scanner {
     }
 }
 
-/// Reads the payloads of the records behind the last mark and leaves out those that fail.
+/// Reads the payloads of the records behind the last mark and drops those that fail.
 fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
     let tail = scan.records.split_off(unmarked);
     for (offset, record) in tail {
@@ -144,8 +144,8 @@ fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
     }
 }
 
-/// What follows the header of the record at `offset`: the payload, in pages of a paged chunk. `None` if a granule of it
-/// does not match or cannot be read.
+/// Reads what follows the header of the record at `offset`: the payload, or the pages of a paged chunk. `None` if a
+/// granule does not match or cannot be read.
 pub(super) fn read_stored(file: &Arc<dyn File>, chunk: &ChunkRecord, offset: u32) -> Option<Vec<u8>> {
     let start = u64::from(offset) + chunk.header_len() as u64;
     // An unreadable sector costs its chunk, not the store.
@@ -166,7 +166,7 @@ struct Window {
 }
 
 impl Window {
-    /// `len` bytes from `position` on; fewer at the end, or where the medium cannot be read.
+    /// Returns `len` bytes from `position`; fewer at the end, or where the medium cannot be read.
     fn at(&mut self, position: u64, len: usize) -> &[u8] {
         let len = len.min((self.end - position) as usize);
         let held = position >= self.start && position + len as u64 <= self.start + self.bytes.len() as u64;
@@ -174,7 +174,7 @@ impl Window {
             let wanted = len.max(WINDOW_LEN.min((self.end - position) as usize));
             self.bytes = match self.file.read_at(position, wanted) {
                 Ok(bytes) => bytes,
-                // An unreadable place is damage like any other: zeros, which are no record.
+                // An unreadable place is treated like other damage: as zeros, which are no record.
                 Err(_) => vec![0; len],
             };
             self.start = position;
@@ -183,7 +183,7 @@ impl Window {
         &self.bytes[skip..self.bytes.len().min(skip + len)]
     }
 
-    /// The next multiple of 8 from `position` on where a record may begin; the end if there is none.
+    /// Returns the next multiple of 8 from `position` on where a record may begin; the end if there is none.
     fn next_candidate(&mut self, mut position: u64) -> u64 {
         while position + (FIXED_LEN as u64) <= self.end {
             let bytes = self.at(position, WINDOW_LEN);

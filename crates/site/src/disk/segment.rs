@@ -16,11 +16,12 @@
 //!   8   4  CRC-32C of bytes 0..8
 //! ```
 //!
-//! Number and nonce stand in the name too, so that a damaged header costs nothing but its copy of the epoch, which
-//! newer segments and every tombstone repeat. Records of a newer format go into a segment of their version, so that a
-//! program that does not know it refuses the whole segment, and never takes such a record for damage. A segment is created, synced and its directory synced before anything
-//! in it is acknowledged. The `condemned` file is durable before anything is decided on a failed sync: the page
-//! cache then still shows what the medium lost, and a restart must not believe it.
+//! Number and nonce are also in the file's name, so that a damaged header costs only its copy of the epoch, which
+//! newer segments and every tombstone repeat. Records of a newer format go into a segment of their version, so that
+//! a program that does not support it refuses the whole segment, and never takes such a record for damage. A
+//! segment is created and synced, and its directory synced, before anything in it is acknowledged. After a failed
+//! sync, the `condemned` file is durable before any decision: the page cache still shows what the medium lost, and
+//! a restart must not believe it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -41,7 +42,7 @@ const MAGIC: [u8; 8] = *b"StriaSeg";
 const SEGMENT_EXTENSION: &str = "seg";
 const CONDEMNED_EXTENSION: &str = "condemned";
 
-/// A segment's name in both senses.
+/// A segment's name: its number and its nonce, which also name its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SegmentName {
     pub number: u32,
@@ -49,12 +50,12 @@ pub(super) struct SegmentName {
 }
 
 impl SegmentName {
-    /// Of a file's name, if it is a segment's.
+    /// Parses the file name of a segment.
     pub fn parse(file_name: &str) -> Option<Self> {
         Self::parse_with(file_name, SEGMENT_EXTENSION)
     }
 
-    /// Of a file's name, if it condemns a segment.
+    /// Parses the name of a file that condemns a segment.
     pub fn parse_condemned(file_name: &str) -> Option<Self> {
         Self::parse_with(file_name, CONDEMNED_EXTENSION)
     }
@@ -69,17 +70,17 @@ impl SegmentName {
         Some(Self { number, nonce: u64::from_str_radix(nonce, 16).ok()? })
     }
 
-    /// The segment's file.
+    /// Returns the path of the segment's file.
     pub fn path(&self, directory: &Path) -> PathBuf {
         directory.join(format!("{:08x}-{:016x}.{SEGMENT_EXTENSION}", self.number, self.nonce))
     }
 
-    /// The file that a compaction fills before it takes its name.
+    /// Returns the path of the file that a compaction fills before it renames it.
     pub fn temporary_path(&self, directory: &Path) -> PathBuf {
         self.path(directory).with_extension(filesystem::TEMPORARY_EXTENSION)
     }
 
-    /// The file that condemns it.
+    /// Returns the path of the file that condemns the segment.
     pub fn condemned_path(&self, directory: &Path) -> PathBuf {
         self.path(directory).with_extension(CONDEMNED_EXTENSION)
     }
@@ -88,7 +89,7 @@ impl SegmentName {
         Place { nonce: self.nonce, segment: self.number, offset }
     }
 
-    /// The header of a new segment.
+    /// Encodes the header of a new segment.
     pub fn encode_header(&self, said: SegmentHeader) -> [u8; SEGMENT_HEADER_LEN as usize] {
         let mut header = [0; SEGMENT_HEADER_LEN as usize];
         header[..8].copy_from_slice(&MAGIC);
@@ -101,7 +102,7 @@ impl SegmentName {
         header
     }
 
-    /// What an intact header says; `None` for a damaged one, and the version of a newer format as an error.
+    /// Decodes a header; `None` for a damaged one, and the version of a newer format as an error.
     pub fn decode_header(&self, header: &[u8]) -> Result<Option<SegmentHeader>, u8> {
         let intact = header.len() == SEGMENT_HEADER_LEN as usize
             && header[..8] == MAGIC
@@ -113,14 +114,14 @@ impl SegmentName {
         Ok(own.then(|| SegmentHeader { version: header[8], epoch: FencingEpoch(read_u64(header, 24)) }))
     }
 
-    /// Condemns what lies behind `durable_len`.
+    /// Condemns everything behind `durable_len`.
     pub fn condemn(&self, fs: &dyn FileSystem, directory: &Path, durable_len: u64) -> io::Result<()> {
         let mut content = durable_len.to_le_bytes().to_vec();
         content.extend_from_slice(&crc32c(&content).to_le_bytes());
         filesystem::write_atomically(fs, &self.condemned_path(directory), &content)
     }
 
-    /// The durable length that a condemned segment's file names; zero if it is damaged.
+    /// Reads the durable length from a condemned segment's file; zero if the file is damaged.
     pub fn read_condemned(&self, fs: &dyn FileSystem, directory: &Path) -> io::Result<u64> {
         let content = filesystem::read_whole(fs, &self.condemned_path(directory))?;
         let intact = content.len() == 12 && read_u32(&content, 8) == crc32c(&content[..8]);
@@ -128,16 +129,16 @@ impl SegmentName {
     }
 }
 
-/// What a segment's header says besides its name.
+/// Content of a segment's header besides its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
-    /// The newest format of a record that it may hold.
+    /// The newest format of a record that the segment may hold.
     pub version: u8,
-    /// The highest fencing epoch when it was made.
+    /// The highest fencing epoch when the segment was made.
     pub epoch: FencingEpoch,
 }
 
-/// A segment that can be read. Readers hold it, and the open file, as long as they need.
+/// A readable segment. Readers hold it, and its open file, as long as they need.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub name: SegmentName,
@@ -151,8 +152,8 @@ impl Segment {
     }
 }
 
-/// Bounds the descriptors that a store keeps open: beyond the limit the segment that was opened first is closed,
-/// to be opened again when it is read.
+/// Bounds the number of open segment files: beyond the limit the segment that was opened first is closed, and reopened
+/// when it is read.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     limit: usize,
@@ -164,7 +165,7 @@ impl OpenFiles {
         Self { limit, order: Mutex::new(VecDeque::new()) }
     }
 
-    /// The open file of a segment.
+    /// Returns the open file of a segment, and opens it if it is not open.
     pub fn get(&self, fs: &dyn FileSystem, segment: &Arc<Segment>) -> io::Result<Arc<dyn File>> {
         if let Some(file) = &*segment.file.read() {
             return Ok(file.clone());
@@ -174,7 +175,7 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Keeps a segment's file that is open already.
+    /// Keeps the file of a segment that is already open.
     pub fn put(&self, segment: &Arc<Segment>, file: Arc<dyn File>) {
         if segment.file.write().replace(file).is_some() {
             return;
@@ -189,7 +190,7 @@ impl OpenFiles {
     }
 }
 
-/// Creates a segment's file with its header and syncs it, under `path`. The caller syncs the directory.
+/// Creates a segment's file with its header under `path`, and syncs it. The caller syncs the directory.
 pub(super) fn create_segment(
     fs: &dyn FileSystem,
     name: SegmentName,

@@ -1,4 +1,4 @@
-//! The snapshot of the index: a fast start, and nothing that could not be rebuilt.
+//! The snapshot of the index: it makes the start fast, and holds nothing that could not be rebuilt.
 //!
 //! ```text
 //! index.snapshot; numbers are little-endian
@@ -19,9 +19,9 @@
 //!   4  CRC-32C of everything before
 //! ```
 //!
-//! Crash argument: it is written under a temporary name, synced and renamed, and carries its checksum; a snapshot
-//! that is missing, damaged or of another version is ignored, and one that is old is completed from the segments
-//! (the module `recovery` says how).
+//! Crash argument: the snapshot is written under a temporary name, synced and renamed, and carries its checksum. A
+//! missing or damaged snapshot, or one of another version, is ignored; an old one is completed from the segments
+//! (module `recovery`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,13 +35,13 @@ use super::state::State;
 use crate::filesystem::{self, FileSystem};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"StriaIdx");
-/// The newest version that is read.
+/// The newest version that this program reads.
 const VERSION: u64 = 2;
 
-/// Length in bytes of a chunk's entry.
+/// Length of a chunk's entry in bytes.
 pub(super) const ENTRY_LEN: u64 = 37;
 
-/// A decoded snapshot. The default is that of an empty store: everything is to be scanned.
+/// A decoded snapshot. The default is that of an empty store, which makes recovery scan everything.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub next_sequence: u64,
@@ -53,7 +53,7 @@ pub(super) struct Snapshot {
     pub index: Index,
 }
 
-/// A segment at the time of the snapshot.
+/// A segment as the snapshot lists it.
 #[derive(Debug)]
 pub(super) struct ListedSegment {
     pub name: SegmentName,
@@ -62,12 +62,12 @@ pub(super) struct ListedSegment {
     pub tombstones: BTreeMap<u32, u32>,
 }
 
-/// Where it lies.
+/// Returns the path of the snapshot.
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join("index.snapshot")
 }
 
-/// The file's content for a state.
+/// Encodes the content of the file for a state.
 pub(super) fn encode(state: &State, active: Option<u32>, next_segment: u32, next_sequence: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024 + state.index.len() * ENTRY_LEN as usize);
     let numbers = [u64::from(active.unwrap_or(0)), u64::from(next_segment)];
@@ -104,7 +104,7 @@ pub(super) fn encode(state: &State, active: Option<u32>, next_segment: u32, next
     out
 }
 
-/// The snapshot of a directory, if there is an intact one.
+/// Reads the snapshot of a directory, if there is an intact one.
 pub(super) fn read(fs: &dyn FileSystem, directory: &Path) -> Option<Snapshot> {
     let content = filesystem::read_whole(fs, &path(directory)).ok()?;
     let snapshot = decode(&content);
@@ -158,7 +158,7 @@ fn put_u64(out: &mut Vec<u8>, word: u64) {
     out.extend_from_slice(&word.to_le_bytes());
 }
 
-/// Takes numbers off the front of bytes.
+/// Reads numbers from the front of a byte slice.
 struct Cursor<'b>(&'b [u8]);
 
 impl Cursor<'_> {

@@ -1,4 +1,4 @@
-//! What a store knows in memory: the index, the segments, and how much of each is alive.
+//! A store's state in memory: the index, the segments, and how much of each is live.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use super::index::{Index, Location};
 use super::record::TOMBSTONE_LEN;
 use super::segment::Segment;
 
-/// Behind one lock; readers hold it for a lookup only.
+/// The state behind the lock, which readers hold for a lookup only.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub index: Index,
     pub segments: BTreeMap<u32, SegmentState>,
-    /// Segments that hold further copies of a live chunk: from a write that was repeated after a failed sync, or a
-    /// compaction that a crash cut short. A delete must cover them all.
+    /// Segments that hold further copies of a live chunk, from a write that was repeated after a failed sync or a
+    /// compaction that a crash interrupted. A delete must cover them all.
     pub extra_copies: BTreeMap<ChunkId, Vec<u32>>,
     /// The highest fencing epoch seen.
     pub epoch: FencingEpoch,
     pub payload_bytes: u64,
-    /// Dead copies that no tombstone names: a compaction moved a chunk while its deletion was written, or was cut short
-    /// by a crash. Until tombstones for them are durable no segment may go, and no snapshot may be taken.
+    /// Dead copies that no tombstone names: a compaction moved a chunk while its deletion was being written, or a crash
+    /// interrupted one. Until tombstones for them are durable, no segment may be removed and no snapshot taken.
     pub uncovered: Vec<DeadCopy>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct State {
 pub(super) struct DeadCopy {
     pub chunk: ChunkId,
     pub sequence: u64,
-    /// The segment it lies in.
+    /// Number of the segment that holds it.
     pub segment: u32,
 }
 
@@ -38,21 +38,22 @@ pub(super) struct DeadCopy {
 #[derive(Debug)]
 pub(super) struct SegmentState {
     pub segment: Arc<Segment>,
-    /// The newest format of a record that it may hold.
+    /// The newest format of a record that the segment may hold.
     pub version: u8,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub len: u64,
-    /// How much of the file counts, if a write or sync of it has failed.
+    /// Number of bytes of the file that count, if a write or sync of it has failed.
     pub condemned: Option<u64>,
     /// Bytes of records that the index points at.
     pub live_bytes: u64,
-    /// Its tombstones, counted by the segment whose copy they cover. Those whose target still exists are needed.
+    /// Number of tombstones in the segment, by the segment whose copy they cover. Those whose
+    /// target still exists are needed.
     pub tombstones: BTreeMap<u32, u32>,
-    /// The highest fencing epoch that it records.
+    /// The highest fencing epoch recorded in the segment.
     pub epoch: FencingEpoch,
-    /// A compaction is copying it; it must not go before that has ended.
+    /// Whether a compaction is copying the segment, which must then not be removed.
     pub compacting: bool,
-    /// Holds a live chunk that is damaged, which a compaction leaves where it is.
+    /// Whether the segment holds a damaged live chunk, which compaction does not move.
     pub set_aside: bool,
 }
 
@@ -74,12 +75,12 @@ impl SegmentState {
 }
 
 impl State {
-    /// The segments' bytes.
+    /// Returns the total bytes of all segments.
     pub fn disk_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.len).sum()
     }
 
-    /// Bytes of a segment that a compaction would have to copy.
+    /// Returns the number of bytes of a segment that a compaction would have to copy.
     pub fn needed_bytes(&self, number: u32) -> u64 {
         let Some(segment) = self.segments.get(&number) else { return 0 };
         let needed = |(target, count): (&u32, &u32)| match self.is_needed(number, *target) {
@@ -89,20 +90,20 @@ impl State {
         segment.live_bytes + segment.tombstones.iter().map(needed).sum::<u64>() * TOMBSTONE_LEN
     }
 
-    /// True if a tombstone in segment `within` for a copy in segment `target` must be kept: the copy may still be
-    /// on the medium, elsewhere than in the segment that goes with the tombstone.
+    /// Returns whether a tombstone in segment `within` for a copy in segment `target` must be kept: the copy may still
+    /// be on the medium, and not in the segment that is removed together with the tombstone.
     pub fn is_needed(&self, within: u32, target: u32) -> bool {
         target != within && self.segments.contains_key(&target)
     }
 
-    /// A segment's file now reaches to `end`.
+    /// Records that a segment's file now extends to `end`.
     pub fn grow(&mut self, number: u32, end: u64) {
         if let Some(segment) = self.segments.get_mut(&number) {
             segment.len = segment.len.max(end);
         }
     }
 
-    /// A chunk now lies at `location`.
+    /// Records that a chunk now lies at `location`.
     pub fn put(&mut self, chunk: ChunkId, location: Location) {
         if let Some(old) = self.index.insert(chunk, location) {
             self.payload_bytes -= u64::from(old.len);
@@ -114,7 +115,7 @@ impl State {
         }
     }
 
-    /// A chunk is gone; returns where it lay.
+    /// Removes a chunk; returns its last location.
     pub fn remove(&mut self, chunk: ChunkId) -> Option<Location> {
         self.extra_copies.remove(&chunk);
         let old = self.index.remove(chunk)?;
@@ -129,20 +130,20 @@ impl State {
         }
     }
 
-    /// A tombstone for a copy in `target` was written to segment `within`.
+    /// Records that a tombstone for a copy in `target` was written to segment `within`.
     pub fn add_tombstone(&mut self, within: u32, target: u32) {
         if let Some(segment) = self.segments.get_mut(&within) {
             *segment.tombstones.entry(target).or_default() += 1;
         }
     }
 
-    /// The segments that hold a copy of a live chunk: the index's first.
+    /// Returns the segments that hold a copy of a live chunk, the indexed one first.
     pub fn copies(&self, chunk: ChunkId) -> Vec<u32> {
         let located = self.index.get(chunk).map(|location| location.segment);
         located.into_iter().chain(self.extra_copies.get(&chunk).into_iter().flatten().copied()).collect()
     }
 
-    /// Segment `within` records `epoch`.
+    /// Records that segment `within` contains `epoch`.
     pub fn see_epoch(&mut self, within: u32, epoch: FencingEpoch) {
         self.epoch = self.epoch.max(epoch);
         if let Some(segment) = self.segments.get_mut(&within) {
@@ -150,12 +151,12 @@ impl State {
         }
     }
 
-    /// True if the epoch stays on the medium when the segment goes.
+    /// Returns whether the epoch stays on the medium if the segment is removed.
     pub fn epoch_is_elsewhere(&self, number: u32) -> bool {
         self.segments.iter().any(|(other, segment)| *other != number && segment.epoch >= self.epoch)
     }
 
-    /// A segment is durably gone, and with it every reason to keep tombstones for its copies.
+    /// Forgets a segment that is durably gone, and with it every reason to keep tombstones for its copies.
     pub fn forget_segment(&mut self, number: u32) {
         self.segments.remove(&number);
         for segment in self.segments.values_mut() {

@@ -1,11 +1,11 @@
-//! Headers of chunks with their tables of checksums, kept in memory as far as they fit.
+//! Bounded cache of chunk headers with their checksum tables.
 //!
-//! A range far from a chunk's beginning is verified by a table that lies at its beginning: without this, every such
-//! read would be two reads of the disk. What is kept is a record that was verified when it was read, and records never
-//! change; one that a compaction has moved is not asked for again.
+//! A range far from a chunk's beginning is verified by the table at the chunk's beginning; without this cache, every
+//! such read would take two reads of the disk. The cache holds records that were verified when they were read. Records
+//! never change, and one that a compaction has moved is not looked up again.
 //!
-//! Two generations: what is asked for is moved to the younger one, and when that has half of the bytes, the older one is
-//! dropped and the younger one takes its place. No list to keep in order, and never more than the budget.
+//! There are two generations. A hit moves a record to the younger one; when that has half of the bytes, it replaces the
+//! older one, which is dropped. There is no list to keep in order, and the cache never exceeds its budget.
 
 use std::collections::HashMap;
 use std::mem;
@@ -16,13 +16,13 @@ use parking_lot::Mutex;
 use super::index::Location;
 use super::record::ChunkRecord;
 
-/// The place of a record: number of the segment, offset there.
+/// The place of a record: segment number, offset.
 type Key = (u32, u32);
 
-/// See the module's documentation.
+/// A cache of chunk headers with their checksum tables, in two generations.
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// Bytes of one generation.
+    /// Maximum number of bytes in one generation.
     limit: usize,
     generations: Mutex<Generations>,
 }
@@ -35,12 +35,12 @@ struct Generations {
 }
 
 impl Tables {
-    /// Keeps at most `budget` bytes.
+    /// Creates a cache of at most `budget` bytes.
     pub fn new(budget: usize) -> Self {
         Self { limit: budget / 2, generations: Mutex::default() }
     }
 
-    /// The record at `location`, if it is kept.
+    /// Returns the record at `location`, if it is cached.
     pub fn get(&self, location: &Location) -> Option<Arc<ChunkRecord>> {
         let key = (location.segment, location.offset);
         let mut generations = self.generations.lock();
@@ -52,7 +52,7 @@ impl Tables {
         Some(found)
     }
 
-    /// Keeps the record at `location`, which was verified.
+    /// Caches the record at `location`, which was verified.
     pub fn keep(&self, location: &Location, record: Arc<ChunkRecord>) {
         self.generations.lock().insert((location.segment, location.offset), record, self.limit);
     }
@@ -74,7 +74,7 @@ impl Generations {
     }
 }
 
-/// Memory that a kept record takes: its table, itself and an entry of a map that is half full.
+/// Returns the memory that a cached record takes, in bytes: its table, itself and an entry of a half-full map.
 fn kept_bytes(record: &ChunkRecord) -> usize {
     const ENTRY: usize = 2 * (mem::size_of::<Key>() + mem::size_of::<Arc<ChunkRecord>>());
     4 * record.table.capacity() + mem::size_of::<ChunkRecord>() + ENTRY

@@ -1,4 +1,4 @@
-//! The store on the machine's file system.
+//! The store on the real file system.
 
 use std::os::unix::fs::FileExt;
 
@@ -15,7 +15,7 @@ struct OnDisk {
     root: tempfile::TempDir,
     store: Option<Arc<DiskStore>>,
     options: DiskStoreOptions,
-    /// Closes properly before opening, or just lets go.
+    /// Whether to close the store properly before reopening, or just drop it.
     closes: bool,
 }
 
@@ -64,7 +64,7 @@ async fn the_disk_store_conforms_with_snapshots_and_without_on_either_runtime() 
     }
 }
 
-/// Stores that write coarse, fine and paged chunks.
+/// Returns options of stores that write coarse, fine and paged chunks.
 fn forms() -> [DiskStoreOptions; 3] {
     let newest = DiskStoreOptions { formats: InForce::new(Formats::NEWEST), ..DiskStoreOptions::default() };
     [DiskStoreOptions::default(), newest.clone(), DiskStoreOptions { paged_from: 0, ..newest }]
@@ -122,7 +122,7 @@ async fn a_clean_stop_leaves_no_chunk_to_scan() {
     let directory = store.shared.directory.clone();
     let open_files = OpenFiles::new(4);
     let recovered = recovery::recover(&RealFileSystem, &directory, &open_files, 50_000).expect("read");
-    // The ends of segments are looked at; none of them is as long as a record.
+    // The ends of segments are read; none of them is as long as a record.
     assert!(recovered.scanned_bytes < Form::Coarse.record_len(3000), "{}", recovered.scanned_bytes);
     assert_eq!(recovered.state.index.len(), 100);
     std::fs::remove_file(snapshot::path(&directory)).expect("removed");
@@ -158,7 +158,7 @@ async fn a_removed_directory_makes_the_store_suspect_before_anything_is_acknowle
     assert!(store.status().suspect.expect("a reason").contains("vanished"));
 }
 
-/// `rm -rf` reads the names of a directory, removes them, then the directory: a new name in between stops it.
+/// `rm -rf` reads the names of a directory, removes them, then the directory. A new name in between stops it.
 #[tokio::test]
 async fn a_directory_that_is_being_wiped_gets_no_new_names_even_while_nobody_writes() {
     for step in ["compaction", "checkpoint", "write"] {
@@ -186,7 +186,8 @@ async fn a_directory_that_is_being_wiped_gets_no_new_names_even_while_nobody_wri
     }
 }
 
-/// Readers run through deletes and compactions; what is kept is always there, and its space is not wasted.
+/// Readers run while chunks are deleted and segments compacted: kept chunks stay readable,
+/// and their space is not wasted.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_go_on_while_segments_are_compacted_away() {
     let root = tempfile::tempdir().expect("a directory");
@@ -242,7 +243,7 @@ async fn compaction_leaves_a_damaged_chunk_where_it_is() {
     assert!(store.status().disk_bytes < 15_000, "then its segment goes: {}", store.status().disk_bytes);
 }
 
-/// Bytes that begin at a page in memory, or eight bytes behind one.
+/// Returns bytes that begin `skip` bytes behind a page boundary in memory.
 fn at_page(len: usize, skip: usize) -> Bytes {
     let bytes = conformance::payload(len as u64, len);
     let mut room = vec![0; len + 2 * filesystem::DIRECT_ALIGNMENT];
@@ -278,7 +279,7 @@ async fn large_chunks_lie_at_pages_and_read_back_with_and_without_a_snapshot() {
     }
 }
 
-/// Nothing of a disk that hangs fails: it only takes its time.
+/// A hung disk returns no error; it just does not reply.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_hangs_is_suspect_until_it_goes_on() {
     let runtime = Runtime::real();

@@ -1,8 +1,8 @@
-//! Is the directory still the one that was opened? (design.md §10.10)
+//! Checks that the directory is still the one that was opened (design.md §10.10).
 //!
-//! After `rm -rf` under a running server its open descriptors still take writes, durably and into nothing; after an
-//! unmount its paths lead to an empty directory. So before a group is acknowledged, the identity file, the lock and
-//! the active segment are looked up by name and must be the files they were: three `stat` calls.
+//! After `rm -rf` under a running server, its open descriptors still accept writes durably, but into deleted files.
+//! After an unmount, its paths lead to an empty directory. So before a group is acknowledged, the identity file, the
+//! lock and the active segment are looked up by name and must still be the same files: three `stat` calls.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use super::Shared;
 use super::writer::Active;
 use crate::filesystem::{FileId, FileSystem};
 
-/// Files that must stay what they were.
+/// Files that must stay the same.
 #[derive(Debug)]
 pub(super) struct Watch {
     files: Vec<(PathBuf, FileId)>,
 }
 
 impl Watch {
-    /// Remembers those of `paths` that exist.
+    /// Remembers which files exist under `paths`.
     pub fn new(fs: &dyn FileSystem, paths: &[PathBuf]) -> io::Result<Self> {
         let mut files = Vec::new();
         for path in paths {
@@ -31,13 +31,13 @@ impl Watch {
         Ok(Self { files })
     }
 
-    /// The reason if one of the files is gone or another.
+    /// Returns the reason if one of the files has vanished or was replaced.
     pub fn check(&self, fs: &dyn FileSystem) -> Result<(), String> {
         self.files.iter().try_for_each(|(path, id)| check_file(fs, path, *id))
     }
 }
 
-/// The reason if `path` is not the file `id`.
+/// Returns the reason if `path` is not the file `id`.
 fn check_file(fs: &dyn FileSystem, path: &Path, id: FileId) -> Result<(), String> {
     match fs.identify(path) {
         Ok(now) if now == id => Ok(()),
@@ -47,7 +47,7 @@ fn check_file(fs: &dyn FileSystem, path: &Path, id: FileId) -> Result<(), String
 }
 
 impl Shared {
-    /// Looks at the watched files and the segment that is appended to.
+    /// Checks the watched files and the active segment.
     pub(super) fn check_watched(&self, active: Option<&Active>) -> Result<(), String> {
         self.watch.check(&*self.fs)?;
         let Some(active) = active else { return Ok(()) };

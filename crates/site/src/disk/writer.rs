@@ -1,14 +1,14 @@
 //! The write path: one writer per store, which commits in groups.
 //!
-//! Writes and deletes that wait form a group. The group is appended to the active segment by one vectored write and
-//! one sync that begins after the write has ended; then the store looks whether its directory is still the one it
-//! opened (design.md §10.10); then the index learns the group and everybody in it is answered. While one group
-//! syncs, the next one gathers. Requests whose callers have gone meanwhile, as they do when the disk hangs, are dropped.
+//! Waiting writes and deletes form a group. The group is appended to the active segment with one vectored write, and
+//! one sync that begins after the write has ended. Then the store checks that its directory is still the one it opened
+//! (design.md §10.10), updates the index, and acknowledges every request of the group. While one group syncs, the next
+//! one gathers. Requests whose callers have gone, as happens when the disk hangs, are dropped.
 //!
-//! After a failed write or sync the segment is *condemned*: a file beside it says durably how much of it counts,
-//! and the group is written anew to a new segment. A second failure makes the store suspect: it refuses writes
-//! from then on and still tries to read. A sync is never just repeated, because Linux forgets the pages that it
-//! failed to write (design.md §10.1).
+//! After a failed write or sync, the segment is *condemned*: a file beside it records durably how much of it counts,
+//! and the group is written again to a new segment. A second failure makes the store suspect: from then on it refuses
+//! writes and still tries to read. A sync is never just repeated, because Linux forgets the pages that it failed to
+//! write (design.md §10.1).
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -29,17 +29,17 @@ use crate::filesystem::File;
 use crate::granule;
 use crate::store::Held;
 
-/// A group takes no further record once it has this many bytes.
+/// Number of bytes from which a group takes no further record.
 const MAX_GROUP_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What waits for the writer.
+/// A request that waits for the writer.
 #[derive(Debug)]
 pub(super) struct Request {
     pub change: Change,
     pub reply: Reply,
 }
 
-/// Where an answer goes, and what counts until it is there.
+/// Where a result goes, and what is held until then.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub to: oneshot::Sender<Result<(), SiteError>>,
@@ -47,14 +47,14 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Releases what is held first, so that it is free when the answer arrives.
+    /// Releases what is held before it sends the result, so that it is free when the result arrives.
     fn send(self, result: Result<(), SiteError>) {
         drop(self.held);
-        // A caller that has gone away does not want the answer.
+        // The send fails if the caller has gone.
         let _ = self.to.send(result);
     }
 
-    /// The caller has gone. It was told of nothing, so that it cannot rely on a change that is not made.
+    /// Returns whether the caller has gone. Nothing was acknowledged to it, so the change need not be made.
     fn is_unwanted(&self) -> bool {
         self.to.is_closed()
     }
@@ -63,7 +63,7 @@ impl Reply {
 /// A change of the store.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// A record without its place in the order, and what follows its header.
+    /// A record without its sequence, and what follows its header.
     Write {
         record: ChunkRecord,
         stored: Bytes,
@@ -74,38 +74,38 @@ pub(super) enum Change {
     },
 }
 
-/// Owned by the thread that writes.
+/// State of the writing thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub active: Option<Active>,
     pub next_sequence: u64,
-    /// Memory for the next group's layout.
+    /// Buffer for the next group's layout.
     pub buffer: Vec<u8>,
 }
 
-/// The segment that is appended to.
+/// The segment that is being appended to.
 #[derive(Debug)]
 pub(super) struct Active {
     pub segment: Arc<Segment>,
-    /// The newest format of a record that it may hold.
+    /// The newest format of a record that the segment may hold.
     pub version: u8,
     pub file: Arc<dyn File>,
     /// Bytes written and synced.
     pub len: u64,
-    /// A mark is to be written before the next record.
+    /// Whether a mark must be written before the next record.
     pub mark_due: bool,
 }
 
-/// One group on its way.
+/// A group being committed.
 #[derive(Debug, Default)]
 struct Group {
     records: Vec<(Record, Bytes)>,
     bytes: u64,
-    /// Chunks written in this group, with length and checksum.
+    /// Length and checksum of the chunks written in this group.
     written: HashMap<ChunkId, (u32, u32)>,
     deleted: HashSet<ChunkId>,
     epoch: FencingEpoch,
-    /// Answered when the group is durable.
+    /// Replies to send when the group is durable.
     waiting: Vec<Reply>,
 }
 
@@ -118,7 +118,7 @@ enum AppendError {
 }
 
 impl Writer {
-    /// Serves `requests` in order, in as few groups as it takes.
+    /// Serves `requests` in order, in as few groups as possible.
     pub fn serve(&mut self, shared: &Shared, mut requests: VecDeque<Request>) {
         while !requests.is_empty() {
             shared.begin_group();
@@ -130,7 +130,7 @@ impl Writer {
         shared.end_groups();
     }
 
-    /// Takes requests from the front until one must wait for the group before it.
+    /// Takes requests from the front until one must wait for the previous group.
     fn gather(&mut self, shared: &Shared, requests: &mut VecDeque<Request>) -> Group {
         let mut group = Group { epoch: shared.state.read().epoch, ..Group::default() };
         let room = shared.free_bytes();
@@ -218,7 +218,7 @@ impl Writer {
         self.next_sequence - 1
     }
 
-    /// Makes a group durable, tells the index and answers.
+    /// Makes a group durable, updates the index and replies.
     fn commit(&mut self, shared: &Shared, mut group: Group) {
         let result = self.append_or_retry(shared, &mut group.records);
         let result = match result {
@@ -253,8 +253,8 @@ impl Writer {
         }
     }
 
-    /// Appends; after a failure once more, to another segment and under new sequence numbers, so that the copies
-    /// in the condemned segment lose against the new ones.
+    /// Appends; after a failure, once more to another segment and under new sequence numbers, so that the new copies
+    /// win over those in the condemned segment.
     fn append_or_retry(
         &mut self,
         shared: &Shared,
@@ -290,7 +290,7 @@ impl Writer {
         result
     }
 
-    /// Appends records outside a group, once.
+    /// Appends records outside a group, without a second try.
     pub fn append_as_they_are(
         &mut self,
         shared: &Shared,
@@ -302,12 +302,12 @@ impl Writer {
                 shared.become_suspect(reason.clone());
                 io::Error::other(reason)
             }
-            // Whether the next group may use the segment is not known.
+            // It is not known whether the next group may use the segment.
             AppendError::Failed(error) => self.condemn_active(shared).err().unwrap_or(error),
         })
     }
 
-    /// Writes `records` to the active segment, syncs it and checks that it is where it should be.
+    /// Writes `records` to the active segment, syncs it and checks that the directory is still the same.
     fn append(&mut self, shared: &Shared, records: &[(Record, Bytes)]) -> Result<Vec<Location>, AppendError> {
         let buffer = std::mem::take(&mut self.buffer);
         let version = records.iter().map(|(record, _)| record.version()).max().unwrap_or(1);
@@ -333,8 +333,8 @@ impl Writer {
         Ok(locations)
     }
 
-    /// After a disk became full in the middle of a group: cuts the group off again, durably. A cut that a power
-    /// cut undoes would bring records back that nobody was promised, and that later deletes knew nothing of.
+    /// Durably cuts off a group during which the disk became full. A cut that a power cut undoes would bring back
+    /// records that were never acknowledged, and that later deletes did not know of.
     fn undo(&mut self, shared: &Shared, error: io::Error) -> AppendError {
         let cut = |active: &Active| active.file.set_len(active.len).and_then(|()| active.file.sync());
         let cut = self.active.as_ref().map(cut);
@@ -344,15 +344,15 @@ impl Writer {
         AppendError::Full
     }
 
-    /// The segment to append records of up to `version` to: a new one if there is none, or it is long enough or of an
-    /// older format.
+    /// Returns the segment to append records of up to `version` to. Creates one if there is none, or if the current one
+    /// is long enough or of an older format.
     fn activate(&mut self, shared: &Shared, version: u8) -> Result<&mut Active, AppendError> {
         let is_over = |active: &Active| active.len >= shared.options.segment_len || active.version < version;
         if self.active.as_ref().is_some_and(is_over) {
             self.seal();
         }
         if self.active.is_none() {
-            // No name is added to a directory that is being wiped.
+            // No file is added to a directory that is being wiped.
             shared.check_watched(None).map_err(AppendError::Vanished)?;
             let version = version.max(shared.version_in_force());
             let active = shared.new_segment(version).map_err(|error| match is_full(&error) {
@@ -364,7 +364,7 @@ impl Writer {
         Ok(self.active.as_mut().expect("made if it was missing"))
     }
 
-    /// Ends the active segment with a mark. The mark need not be durable: without it a scan reads more.
+    /// Seals the active segment with a mark. The mark need not be durable: without it a scan just reads more.
     pub fn seal(&mut self) {
         let Some(active) = self.active.take() else { return };
         let mut mark = Vec::new();
@@ -374,7 +374,7 @@ impl Writer {
         }
     }
 
-    /// Gives the active segment up. When even that cannot be made durable, the store must not acknowledge anything
+    /// Condemns the active segment. If even that cannot be made durable, the store must not acknowledge anything any
     /// more: after a restart the segment's end might count.
     fn condemn_active(&mut self, shared: &Shared) -> io::Result<()> {
         let Some(active) = self.active.take() else { return Ok(()) };
@@ -401,7 +401,7 @@ impl Group {
         self.records.push((record, payload));
     }
 
-    /// True if `change` must see this group's effect first.
+    /// Returns whether `change` must see the effect of this group first.
     fn conflicts(&self, change: &Change) -> bool {
         match change {
             Change::Write { record, .. } => self.deleted.contains(&record.chunk),
@@ -410,7 +410,7 @@ impl Group {
     }
 }
 
-/// The copies that tombstones among `records` name: chunk and segment.
+/// Returns chunk and segment of the copies that tombstones among `records` name.
 fn named_copies(records: &[(Record, Bytes)]) -> HashSet<(ChunkId, u32)> {
     let named = records.iter().filter_map(|(record, _)| match record {
         Record::Tombstone { chunk, target, .. } => Some((*chunk, *target)),
@@ -424,7 +424,7 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl Shared {
-    /// Creates the next segment; its name is durable on return.
+    /// Creates the next segment, whose name is durable on return.
     fn new_segment(&self, version: u8) -> io::Result<Active> {
         let name = self.next_segment_name();
         let epoch = self.state.read().epoch;
@@ -443,7 +443,7 @@ impl Shared {
         SegmentName { number, nonce: self.runtime.random_u64() }
     }
 
-    /// The index learns what has become durable.
+    /// Updates the index with records that have become durable.
     pub(super) fn apply(&self, records: &[(Record, Bytes)], locations: &[Location]) {
         let mut state = self.state.write();
         let named = named_copies(records);

@@ -1,4 +1,4 @@
-//! The file system of the machine.
+//! The real file system of the machine.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -48,7 +48,7 @@ impl FileSystem for RealFileSystem {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
-            // Striate's own names are ASCII; others are of no concern to it.
+            // Striate's own names are ASCII; other names are ignored.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -65,7 +65,7 @@ impl FileSystem for RealFileSystem {
 
     fn space(&self, path: &Path) -> io::Result<Space> {
         let stat = rustix::fs::statvfs(path)?;
-        // `f_fsid` is zero on some file systems; the device number always tells them apart on one machine.
+        // `f_fsid` is zero on some file systems; the device number is always distinct on one machine.
         let medium = fs::metadata(path)?.dev();
         Ok(Space {
             capacity: stat.f_blocks * stat.f_frsize,
@@ -81,8 +81,8 @@ impl FileSystem for RealFileSystem {
     }
 }
 
-/// Creates `path` and its parents where they are missing, and makes each new name durable before the next one. A name that is
-/// there may be of a start that was killed before it had made it durable; those above it were durable before.
+/// Creates `path` and its missing parents, and makes each new name durable before the next one. A name that already
+/// exists may come from a start that was killed before it had synced it; those above it are durable.
 fn create_durably(
     path: &Path,
     exists: &dyn Fn(&Path) -> bool,
@@ -92,7 +92,7 @@ fn create_durably(
     let Some(parent) = path.parent() else { return Ok(()) };
     if exists(path) {
         return match sync(parent) {
-            // What may not be read cannot be synced: the place of a mount, which others made.
+            // A directory that may not be read cannot be synced: a mount point that another user made.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             result => result,
         };
@@ -106,7 +106,7 @@ fn file_id(metadata: &fs::Metadata) -> FileId {
     FileId { device: metadata.dev(), inode: metadata.ino() }
 }
 
-/// The lock lives as long as the descriptor.
+/// A lock that lives as long as its descriptor.
 #[derive(Debug)]
 struct RealLock {
     _file: fs::File,
@@ -119,15 +119,15 @@ struct RealFile {
     file: fs::File,
     /// False once the file system has refused `RWF_NOWAIT`.
     nowait: AtomicBool,
-    /// A second descriptor with `O_DIRECT`, opened at the first use; `None` inside when it is refused.
+    /// A second descriptor with `O_DIRECT`, opened at the first use; the inner `None` means that it was refused.
     direct: Mutex<Option<Option<Arc<fs::File>>>>,
-    /// A third descriptor, whose reads the kernel does not extend, opened at the first large read.
+    /// A third descriptor, without read-ahead by the kernel, opened at the first large read.
     exact: OnceLock<Option<fs::File>>,
 }
 
-/// A read of more bytes than this is one for the kernel too: all of it is asked of the medium at once, and nothing
-/// behind it. Taking neighbouring chunks for a sequential reader, the kernel would read ahead into parities, which
-/// nobody wants: an eighth more than was asked for. Smaller reads are left to its judgement.
+/// Number of bytes above which a read uses the descriptor without read-ahead: the kernel reads all of it at once, and
+/// nothing beyond. It would otherwise take neighbouring chunks for a sequential read and read ahead into parities,
+/// which are not needed: an eighth more than was asked for. Smaller reads keep the kernel's read-ahead.
 const EXACT_FROM: usize = 128 << 10;
 
 impl RealFile {
@@ -135,7 +135,7 @@ impl RealFile {
         Self { file, nowait: AtomicBool::new(true), direct: Mutex::new(None), exact: OnceLock::new() }
     }
 
-    /// The descriptor for a read through the page cache of so many bytes.
+    /// Returns the descriptor for a read of `len` bytes through the page cache.
     fn for_read(&self, len: usize) -> &fs::File {
         if len <= EXACT_FROM {
             return &self.file;
@@ -152,7 +152,7 @@ impl RealFile {
     fn direct(&self) -> Option<Arc<fs::File>> {
         let mut direct = self.direct.lock();
         let open = || {
-            // Through /proc, so that it is this very file even if its name is gone.
+            // Through /proc, so that it is the same file even if its name is gone.
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty()).ok().map(|fd| Arc::new(fs::File::from(fd)))
@@ -175,21 +175,21 @@ fn read_direct(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> 
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // A short direct read ends at the end of the file, at an offset that direct reads cannot go on from.
+        // A direct read is short only at the end of the file, at an offset where another direct read could not begin.
         if filled % DIRECT_ALIGNMENT != 0 {
             break;
         }
     }
     let end = filled.min(skip + len);
-    // Moved within the buffer: a copy of its own would be as much memory again.
+    // Moved within the buffer: a copy would need as much memory again.
     buffer.copy_within(start + skip.min(end)..start + end, 0);
     buffer.truncate(end - skip.min(end));
     Ok(buffer)
 }
 
-/// Writes parts from `offset` on, as far as it comes: both move on behind what was written.
+/// Writes parts from `offset` on until an error; `parts` and `offset` advance past what was written.
 fn write_parts(file: &fs::File, parts: &mut &mut [IoSlice<'_>], offset: &mut u64) -> Result<(), Errno> {
-    // Linux takes at most 1,024 parts at once.
+    // Linux takes at most 1,024 parts per call.
     const MAX_PARTS: usize = 1024;
     IoSlice::advance_slices(parts, 0);
     while !parts.is_empty() {
@@ -215,7 +215,7 @@ impl File for RealFile {
     fn write_direct_at(&self, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
         if let Some(direct) = self.direct() {
             match write_parts(&direct, &mut parts, &mut offset) {
-                // Refused, or cut short where a direct write cannot go on: the rest goes through the cache.
+                // Refused, or cut short where a direct write cannot continue: the rest goes through the cache.
                 Err(Errno::INVAL) => {}
                 result => return Ok(result?),
             }
@@ -259,7 +259,7 @@ impl File for RealFile {
         let file = self.for_read(len);
         let mut parts = [IoSliceMut::new(buffer)];
         match rustix::io::preadv2(file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
-            // Fewer: a part that is cached, or the end of the file; the blocking read tells which.
+            // Fewer bytes mean a partly cached range or the end of the file; the blocking read finds out which.
             Ok(count) => Ok(count == len),
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
@@ -277,8 +277,8 @@ impl File for RealFile {
                 result => return result,
             }
         }
-        // Without O_DIRECT: clean pages are dropped first, so that the read comes from the medium. Pages that
-        // others hold or that are dirty stay, which is the weaker promise of this fallback.
+        // Without O_DIRECT, clean pages are dropped first, so that the read comes from the medium. Pages that are dirty
+        // or held by others stay, which makes this fallback a weaker check.
         let length = std::num::NonZeroU64::new(len as u64);
         rustix::fs::fadvise(&self.file, offset, length, Advice::DontNeed)?;
         self.read_at(offset, len)
@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    /// A start may be killed between making a directory and syncing the one that has its name.
+    /// A start may be killed between making a directory and syncing the parent that holds its name.
     #[test]
     fn directories_that_are_there_already_are_durable_on_return_too() {
         let root = tempfile::tempdir().expect("a directory");

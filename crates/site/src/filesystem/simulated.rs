@@ -1,12 +1,12 @@
-//! A file system in memory that crashes and fails on command, and as unpleasantly as a real one may.
+//! A file system in memory that crashes and fails on command, in every way that a real one may.
 //!
-//! Every write, cut and name is kept twice: as the running program sees it, and as the medium has it, with the
-//! changes since the last sync in between. A power cut keeps any part of those changes, torn at sectors of 512
-//! bytes, in any order, and any part of the unsynced names. A failed sync drops what it failed to write although
-//! the program still sees it, as Linux does. All draws come from one seed.
+//! It keeps every write, truncation and name twice: as the running program sees it, and as it is on the medium, with
+//! the changes since the last sync in between. A power cut keeps any part of those changes, torn at sectors of 512
+//! bytes, in any order, and any part of the unsynced names. A failed sync drops what it failed to write although the
+//! program still sees it, as on Linux. All draws come from one seed.
 //!
-//! After Pebble's crash-clone file system; the faults are those of reliability.md. It does not model permissions,
-//! links, or time.
+//! It follows Pebble's crash-clone file system; the faults are those of reliability.md. It does not model
+//! permissions, links, or time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -18,25 +18,25 @@ use tokio::sync::oneshot;
 
 use super::{DIRECT_ALIGNMENT, File, FileId, FileSystem, Lock, Space};
 
-/// The sector: what a medium writes whole or not at all.
+/// Length of a sector in bytes: the medium writes a sector whole or not at all.
 const SECTOR_LEN: u64 = 512;
 
 const DEVICE: u64 = 7;
 
-/// A kind of call, to be failed.
+/// A kind of call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Creating a file.
     Create,
     /// Opening a file.
     Open,
-    /// Reading, by any way.
+    /// Reading by any call.
     Read,
-    /// Writing; a failed write leaves a part of itself.
+    /// Writing; a failed write leaves a part of its bytes.
     Write,
     /// Syncing a file.
     Sync,
-    /// Cutting or extending a file.
+    /// Truncating or extending a file.
     SetLen,
     /// Renaming.
     Rename,
@@ -52,29 +52,29 @@ impl Call {
     }
 }
 
-/// Calls that fail.
+/// An injected failure of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Which kind.
+    /// Kind of call.
     pub call: Call,
-    /// How many calls of the kind succeed before.
+    /// Number of such calls that succeed first.
     pub after: u64,
-    /// How many then fail.
+    /// Number of calls that then fail.
     pub count: u64,
-    /// With which `errno`: 5 is EIO, 28 ENOSPC.
+    /// The `errno` of the failure: 5 is EIO, 28 ENOSPC.
     pub errno: i32,
 }
 
-/// How much was read.
+/// Number and size of reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// Calls, each of which is one read of the disk where nothing is cached.
+    /// Read calls, each of which is one read of the disk where nothing is cached.
     pub calls: u64,
-    /// Bytes that they asked for.
+    /// Bytes asked for.
     pub bytes: u64,
 }
 
-/// See the module's documentation. Cloning gives another handle on the same files.
+/// A file system in memory that crashes and fails on command. Clones share the same files.
 #[derive(Clone, Debug)]
 pub struct SimulatedFileSystem {
     world: Arc<Mutex<World>>,
@@ -85,26 +85,26 @@ struct World {
     random: u64,
     nodes: BTreeMap<u64, Node>,
     next_inode: u64,
-    /// What the program sees: files by inode, and directories.
+    /// Files by path, as the program sees them, to their inodes.
     names: BTreeMap<PathBuf, u64>,
     directories: BTreeSet<PathBuf>,
-    /// What the medium has.
+    /// Files by path, as the medium has them.
     durable_names: BTreeMap<PathBuf, u64>,
     /// Changes of names since the last sync of their directory.
     pending_names: Vec<NameChange>,
     locked: BTreeSet<PathBuf>,
     capacity: u64,
     faults: Vec<Fault>,
-    /// Calls that change something, so far.
+    /// Number of mutating calls so far.
     changes: u64,
     reads: Reads,
     dies_at: Option<u64>,
     is_dead: bool,
-    /// What happens in the middle of the next sync.
+    /// Runs in the middle of the next sync.
     interruption: Option<Interruption>,
 }
 
-/// What another thread does meanwhile.
+/// What another thread does during a sync.
 struct Interruption(Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Interruption {
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Interruption {
     }
 }
 
-/// A sync that hangs; see [`SimulatedFileSystem::hold_next_sync`].
+/// A hung sync; see [`SimulatedFileSystem::hold_next_sync`].
 #[derive(Debug)]
 pub struct HeldSync {
     has_begun: oneshot::Receiver<()>,
@@ -121,7 +121,7 @@ pub struct HeldSync {
 }
 
 impl HeldSync {
-    /// Completes when it has begun.
+    /// Completes when the sync has begun.
     pub async fn begun(&mut self) {
         // An error means that the file system is gone.
         let _ = (&mut self.has_begun).await;
@@ -141,7 +141,7 @@ enum ContentChange {
     SetLen(u64),
 }
 
-/// `remove` goes and `add` comes, at once.
+/// Removes one name and adds another, atomically.
 #[derive(Clone, Debug)]
 struct NameChange {
     remove: Option<PathBuf>,
@@ -149,7 +149,7 @@ struct NameChange {
 }
 
 impl SimulatedFileSystem {
-    /// Empty, with room for `capacity` bytes.
+    /// Creates an empty file system with room for `capacity` bytes.
     pub fn new(seed: u64, capacity: u64) -> Self {
         let world = World {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -171,23 +171,23 @@ impl SimulatedFileSystem {
         Self { world: Arc::new(Mutex::new(world)) }
     }
 
-    /// Calls that changed, or tried to change, something so far.
+    /// Returns the number of mutating calls so far, including failed ones.
     pub fn changes(&self) -> u64 {
         self.world.lock().changes
     }
 
-    /// Reads of files so far.
+    /// Returns the reads of files so far.
     pub fn reads(&self) -> Reads {
         self.world.lock().reads
     }
 
-    /// The program dies in its `change`-th changing call: that call takes effect in part or not at all, and it
-    /// and everything later fails.
+    /// Makes the program die in its `change`-th mutating call: that call takes effect in part or not at all, and it and
+    /// all later ones fail.
     pub fn die_at(&self, change: u64) {
         self.world.lock().dies_at = Some(change);
     }
 
-    /// Runs `what` when the next file is about to be synced, before that takes effect: what another thread does while
+    /// Runs `what` just before the next sync of a file takes effect, as if another thread ran while
     /// this one waits for the medium.
     pub fn before_next_sync(&self, what: Box<dyn FnOnce() + Send>) {
         self.world.lock().interruption = Some(Interruption(what));
@@ -198,19 +198,19 @@ impl SimulatedFileSystem {
         let (begun, has_begun) = oneshot::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         self.before_next_sync(Box::new(move || {
-            // Errors mean that nobody looks at the one and that the other end was dropped.
+            // Errors mean that nothing waits for the one, and that the sender of the other was dropped.
             let _ = begun.send(());
             let _ = released.recv();
         }));
         HeldSync { has_begun, _release: release }
     }
 
-    /// Whether the program has died.
+    /// Returns whether the program has died.
     pub fn is_dead(&self) -> bool {
         self.world.lock().is_dead
     }
 
-    /// Fails some calls from now on.
+    /// Makes some calls fail from now on.
     pub fn inject(&self, fault: Fault) {
         self.world.lock().faults.push(fault);
     }
@@ -225,7 +225,7 @@ impl SimulatedFileSystem {
         self.world.lock().capacity = capacity;
     }
 
-    /// Changes a file's bytes on the medium behind the program's back. False if there is no such file.
+    /// Changes a file's bytes on the medium behind the program's back. Returns false if there is no such file.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> bool {
         let mut world = self.world.lock();
         let Some(inode) = world.names.get(path).copied() else { return false };
@@ -236,13 +236,13 @@ impl SimulatedFileSystem {
         true
     }
 
-    /// All files, by path.
+    /// Returns the paths of all files.
     pub fn files(&self) -> Vec<PathBuf> {
         self.world.lock().names.keys().cloned().collect()
     }
 
-    /// The files after the program was killed and the machine ran on: everything written is seen, and still to be
-    /// synced. Handles on the old one stay dead.
+    /// Returns the files after the program was killed while the machine kept running: everything written is visible,
+    /// but not yet synced. The old file system stays dead.
     pub fn after_kill(&self) -> Self {
         let mut world = self.world.lock();
         world.is_dead = true;
@@ -254,7 +254,7 @@ impl SimulatedFileSystem {
         Self { world: Arc::new(Mutex::new(next)) }
     }
 
-    /// The files after a power cut: of what was not synced, a random part. Handles on the old one stay dead.
+    /// Returns the files after a power cut, with a random part of what was not synced. The old file system stays dead.
     pub fn after_power_cut(&self) -> Self {
         let mut world = self.world.lock();
         world.is_dead = true;
@@ -325,7 +325,7 @@ impl World {
         self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11
     }
 
-    /// How much of something survives, in thousandths: nothing, all, or in between.
+    /// Draws the share of changes that survive, in thousandths: none, all, or in between.
     fn draw_share(&mut self) -> u64 {
         match self.draw() % 4 {
             0 => 0,
@@ -342,7 +342,7 @@ impl World {
         self.nodes.entry(inode).or_default()
     }
 
-    /// Fails if the program is dead, dies now, or a fault is due.
+    /// Fails if the program is dead, dies in this call, or a fault is due.
     fn enter(&mut self, call: Call) -> io::Result<()> {
         if self.is_dead {
             return Err(io::Error::other("the program is dead"));
@@ -384,7 +384,7 @@ impl World {
         let grows = (offset + bytes.len() as u64).saturating_sub(self.node(inode).seen.len() as u64);
         let room = self.capacity.saturating_sub(self.used());
         if grows > room {
-            // The file system writes what fits.
+            // The file system writes as much as fits.
             let fits = bytes.len() - ((grows - room) as usize).min(bytes.len());
             self.change_content(inode, ContentChange::Write { offset, bytes: bytes[..fits].to_vec() });
             return Err(io::ErrorKind::StorageFull.into());
@@ -393,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// Some of what waits reaches the medium; the rest is forgotten, and stays visible.
+    /// Lets some pending changes reach the medium; the rest never will, but stays visible.
     fn fail_sync(&mut self, inode: u64) {
         let keep = self.draw_share();
         for change in std::mem::take(&mut self.node(inode).pending) {
@@ -438,7 +438,7 @@ impl ContentChange {
         }
     }
 
-    /// The parts that reach the medium each by itself.
+    /// Splits the change into parts that reach the medium independently.
     fn torn(self) -> Vec<ContentChange> {
         let ContentChange::Write { mut offset, bytes } = self else { return vec![self] };
         let mut parts = Vec::new();
@@ -453,12 +453,12 @@ impl ContentChange {
     }
 }
 
-/// A part of a file's content, to which changes of the whole file are applied.
+/// A range of a file's content, to which changes of the whole file can be applied.
 struct View {
     start: usize,
-    /// The most that it shows.
+    /// Maximum length of the range.
     len: usize,
-    /// What the file has of it.
+    /// The bytes that the file has in the range.
     bytes: Vec<u8>,
     file_len: usize,
 }
@@ -468,7 +468,7 @@ impl View {
         Self { start, len, bytes: part(content, start as u64, len), file_len: content.len() }
     }
 
-    /// As [`ContentChange::apply`] on the whole content.
+    /// Same as [`ContentChange::apply`] on the whole content.
     fn apply(&mut self, change: &ContentChange) {
         match change {
             ContentChange::SetLen(len) => self.set_file_len(*len as usize),
@@ -493,7 +493,7 @@ impl View {
 
 impl FileSystem for SimulatedFileSystem {
     fn create_directories(&self, path: &Path) -> io::Result<()> {
-        // Directories are durable at once: the store makes them before it acknowledges anything.
+        // Directories are durable at once: the store creates them before it acknowledges anything.
         let mut world = self.call(Call::Open)?;
         world.directories.extend(path.ancestors().map(Path::to_owned));
         Ok(())
@@ -618,7 +618,7 @@ impl File for SimulatedFile {
         match world.enter(Call::Write) {
             Ok(()) => world.write(self.inode, offset, bytes),
             Err(error) => {
-                // A failed or interrupted write has written a part.
+                // A failed or interrupted write has written a part of its bytes.
                 if !was_dead {
                     let written = world.draw() as usize % (bytes.len() + 1);
                     let _ = world.write(self.inode, offset, bytes[..written].to_vec());
@@ -634,7 +634,7 @@ impl File for SimulatedFile {
         if !is_aligned(offset as usize) || !parts.iter().all(fits) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // It reaches the device's cache, which a power cut empties as well.
+        // The data reaches the device's cache, which a power cut empties as well.
         self.write_all_at(parts, offset)
     }
 
@@ -655,7 +655,7 @@ impl File for SimulatedFile {
 
     fn read_medium_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut world = self.fs.read(len)?;
-        // A direct read first writes out what is dirty, without making it durable.
+        // A direct read first writes dirty pages out, without making them durable.
         let node = world.node(self.inode);
         let mut view = View::of(&node.durable, offset as usize, len);
         node.pending.iter().for_each(|change| view.apply(change));
@@ -731,7 +731,7 @@ mod tests {
         file.write_all_at(&mut [IoSlice::new(bytes)], offset)
     }
 
-    /// The contents that power cuts left of one unsynced write behind a synced one.
+    /// Returns the contents of a file after power cuts, with one unsynced write behind a synced one.
     fn outcomes(sync_name: bool) -> BTreeSet<Option<Vec<u8>>> {
         let path = Path::new("/file");
         (0..200)

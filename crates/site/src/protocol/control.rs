@@ -1,4 +1,4 @@
-//! The Protobuf messages of the control protocol and of combinations, to and from the types of [`crate::api`].
+//! Converts the Protobuf messages of the control protocol and of combinations to and from the types of [`crate::api`].
 
 use bytes::Bytes;
 use prost::Message;
@@ -22,7 +22,7 @@ pub mod generated {
 
 pub use generated as messages;
 
-/// A load report as a message.
+/// Encodes a load report as a message.
 pub(crate) fn load_message(load: LoadReport) -> messages::Load {
     messages::Load {
         sequence: load.sequence,
@@ -52,20 +52,20 @@ pub(crate) fn load_report(load: messages::Load) -> LoadReport {
     }
 }
 
-/// An error as a message.
+/// Encodes an error as a message.
 pub(crate) fn error_message(error: &SiteError) -> messages::Error {
     let (status, detail) = encode_error(error);
     messages::Error { status: status.into(), detail }
 }
 
-/// The inverse of [`error_message`]; what this version does not know becomes [`SiteError::Unavailable`].
+/// The inverse of [`error_message`]; an unknown error becomes [`SiteError::Unavailable`].
 pub(crate) fn site_error(error: messages::Error) -> SiteError {
     let known = u8::try_from(error.status).ok().and_then(|status| decode_error(status, &error.detail));
     known
         .unwrap_or_else(|| SiteError::Unavailable(format!("it answered with unknown error {}", error.status)))
 }
 
-/// A chunk's name as bytes.
+/// Returns a chunk's name as bytes.
 pub fn chunk_bytes(chunk: ChunkId) -> Bytes {
     Bytes::copy_from_slice(&chunk.to_bytes())
 }
@@ -79,7 +79,7 @@ pub fn chunk_id(bytes: &[u8]) -> Result<ChunkId, SiteError> {
     ChunkId::from_bytes(bytes).ok_or_else(wrong)
 }
 
-/// A stored chunk as a message.
+/// Encodes a stored chunk as a message.
 pub(crate) fn chunk_message(info: ChunkInfo) -> messages::Chunk {
     messages::Chunk { chunk: chunk_bytes(info.chunk), len: info.len, crc32c: info.crc32c }
 }
@@ -92,7 +92,7 @@ pub(crate) fn chunk_info(chunk: messages::Chunk) -> Result<ChunkInfo, SiteError>
     Ok(ChunkInfo { chunk: chunk_id(&chunk.chunk)?, len: chunk.len, crc32c: chunk.crc32c })
 }
 
-/// What is told of cached blocks, as a request.
+/// Encodes notices on cached blocks as a request.
 pub(crate) fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
     let message = |tend: &Tend| {
         let (matter, parities) = match tend.matter {
@@ -116,7 +116,7 @@ pub(crate) fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
 /// The inverse of [`tend_message`].
 ///
 /// # Errors
-/// [`SiteError::BadRequest`] for what is none.
+/// [`SiteError::BadRequest`] for a malformed request.
 pub(crate) fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, SiteError> {
     let malformed = || SiteError::BadRequest("what is told of a cached block is malformed".to_owned());
     let tend = |tend: messages::Tend| {
@@ -134,7 +134,7 @@ pub(crate) fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, S
     request.blocks.into_iter().map(tend).collect()
 }
 
-/// Where cached blocks stand, as messages.
+/// Encodes the states of cached blocks as messages.
 pub(crate) fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
     let message = |tended: Tended| {
         let (standing, parities) = match tended.standing {
@@ -152,7 +152,7 @@ pub(crate) fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
     blocks.into_iter().map(message).collect()
 }
 
-/// The inverse of [`tended_messages`]; a standing that this version does not know is [`Standing::Filling`].
+/// The inverse of [`tended_messages`]; an unknown state becomes [`Standing::Filling`].
 pub(crate) fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
     let most = |number: u32| number.min(u8::MAX.into()) as u8;
     let tended = |tended: messages::Tended| {
@@ -166,7 +166,7 @@ pub(crate) fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
     blocks.into_iter().map(tended).collect()
 }
 
-/// A status as a reply.
+/// Encodes a status as a reply.
 pub(crate) fn status_message(status: SiteStatus) -> messages::StatusReply {
     let store = status.store;
     messages::StatusReply {
@@ -193,7 +193,7 @@ pub(crate) fn status_message(status: SiteStatus) -> messages::StatusReply {
     }
 }
 
-/// What a cache holds, as a message.
+/// Encodes the contents of a cache as a message.
 fn cache_message(view: CacheView) -> messages::Cache {
     messages::Cache {
         bound_bytes: view.bound_bytes,
@@ -272,8 +272,8 @@ pub(crate) fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, Si
     })
 }
 
-/// A combination's request as bytes. Offset, length, slices and priority are those of the root: the tree's
-/// nodes agree on them ([`crate::combine::check`]).
+/// Encodes the request for a combination as bytes. Offset, length, slices and priority are those of the root: all nodes
+/// of the tree agree on them ([`crate::combine::check`]).
 pub(crate) fn encode_combine(request: &CombineRequest) -> Bytes {
     combine_message(request).encode_to_vec().into()
 }
@@ -307,7 +307,7 @@ fn node_message(request: &CombineRequest) -> messages::CombineNode {
 /// The inverse of [`encode_combine`].
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// A text that describes the fault.
 pub(crate) fn decode_combine(bytes: &[u8]) -> Result<CombineRequest, String> {
     combine_request(messages::Combine::decode(bytes).map_err(|error| error.to_string())?)
 }
@@ -325,7 +325,7 @@ fn combine_request(message: messages::Combine) -> Result<CombineRequest, String>
     decode_node(message.root.ok_or("the tree has no root")?, &frame, MAX_TREE_DEPTH)
 }
 
-/// The request for a chunk that a site is to make, as bytes, and the bytes of its windows, in their order.
+/// Encodes the request for an assembled chunk as bytes, followed by the bytes of its windows in order.
 pub(crate) fn encode_assemble(request: &AssembleRequest) -> (Bytes, Bytes) {
     let (mut windows, mut payload) = (Vec::with_capacity(request.windows.len()), Vec::new());
     for window in &request.windows {
@@ -345,14 +345,14 @@ pub(crate) fn encode_assemble(request: &AssembleRequest) -> (Bytes, Bytes) {
         windows,
     };
     let payload = match payload.len() {
-        // Long ones mostly come alone.
+        // Long windows mostly come alone.
         1 => payload.remove(0),
         _ => payload.concat().into(),
     };
     (message.encode_to_vec().into(), payload)
 }
 
-/// A request for a chunk, the bytes of whose windows are still to come.
+/// A request for an assembled chunk whose windows' bytes are still to come.
 #[derive(Clone, Debug)]
 pub struct AnnouncedAssemble {
     request: AssembleRequest,
@@ -363,7 +363,7 @@ impl AnnouncedAssemble {
     /// The inverse of [`encode_assemble`], without the bytes of windows.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// A text that describes the fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let message = messages::Assemble::decode(bytes).map_err(|error| error.to_string())?;
         let request = AssembleRequest {
@@ -372,28 +372,28 @@ impl AnnouncedAssemble {
             combination: combine_request(message.combination.ok_or("there is no combination")?)?,
             windows: Vec::new(),
         };
-        // Memory is reserved for so many bytes, and as many may follow, before anything else is checked.
+        // Memory is reserved for this length, and as many bytes may follow, before anything else is checked.
         if request.combination.len > MAX_CHUNK_LEN {
             return Err(format!("a chunk of more than {MAX_CHUNK_LEN} bytes"));
         }
         Ok(Self { request, announced: message.windows })
     }
 
-    /// Of the chunk, its length in bytes, and the request's priority.
+    /// Returns the length of the chunk in bytes, and the priority of the request.
     pub fn chunk(&self) -> (u32, Priority) {
         (self.request.combination.len, self.request.combination.priority)
     }
 
-    /// How many bytes of windows are still to come.
+    /// Returns the number of bytes of windows that are still to come.
     pub fn payload_len(&self) -> u64 {
         let of_bytes = self.announced.iter().filter(|window| window.sum.is_none());
         of_bytes.map(|window| u64::from(window.len)).sum()
     }
 
-    /// The request, with the bytes that came.
+    /// Completes the request with the bytes that came.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// A text that describes the fault.
     pub(crate) fn with_payload(self, mut payload: Bytes) -> Result<AssembleRequest, String> {
         let Self { mut request, announced } = self;
         for messages::Window { sum, offset, len } in announced {

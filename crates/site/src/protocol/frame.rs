@@ -1,7 +1,7 @@
 //! The binary parts of the protocol: frames of chunk bytes, read requests, the head of a write.
 //!
-//! Numbers are little-endian, chunk names as [`ChunkId::to_bytes`] gives them (big-endian, so that they
-//! sort). A reply is a sequence of frames in an HTTP/1.1 body; nothing follows the last.
+//! Numbers are little-endian, chunk names as [`ChunkId::to_bytes`] encodes them (big-endian, so that they sort). A
+//! reply is a sequence of frames in an HTTP/1.1 body; nothing follows the last.
 //!
 //! ```text
 //! frame     0        4       5    8        12        16                       68
@@ -24,11 +24,11 @@
 //!           | chunk | priority | 0      | len | granules    | crc32c of each granule | len bytes …
 //! ```
 //!
-//! `item` is the position of the range in the request, or the number of the slice. With status 0 the bytes
-//! are the range's or the slice's; otherwise they are the detail of the error: the chunk's name, the two
-//! epochs, or a text. The checksum covers the bytes of the frame, so that what the network damages is
-//! noticed; a damaged header shows as an impossible length, item or status. A deadline counts from the
-//! arrival of the request; all ones means none. A read's id is random, so that other clients do not cancel it by accident.
+//! `item` is the index of the range in the request, or the number of the slice. With status 0 the bytes are those of
+//! the range or slice; otherwise they are the detail of the error: the chunk's name, the two epochs, or a text. The
+//! checksum covers the bytes of the frame, so that damage on the network is detected; a damaged header shows as an
+//! impossible length, item or status. A deadline counts from the arrival of the request; all ones means none. A read's
+//! id is random, so that other clients do not cancel it by accident.
 
 use std::time::Duration;
 
@@ -52,20 +52,20 @@ pub(crate) const WRITE_HEAD_LEN: usize = 32;
 /// The part of a frame before its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameHeader {
-    /// Position of the range, or number of the slice.
+    /// Index of the range, or number of the slice.
     pub item: u32,
-    /// 0, or the kind of error.
+    /// 0, or the code of an error.
     pub status: u8,
     /// Number of bytes that follow.
     pub len: u32,
-    /// Their CRC-32C.
+    /// CRC-32C of these bytes.
     pub crc32c: u32,
-    /// The site's load.
+    /// Load of the site.
     pub load: LoadReport,
 }
 
 impl FrameHeader {
-    /// Its bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(FRAME_HEADER_LEN);
         out.put_u32_le(self.item);
@@ -87,7 +87,7 @@ impl FrameHeader {
     }
 }
 
-/// A frame's header and its bytes.
+/// Encodes a frame as its header and its bytes.
 pub(crate) fn encode_frame(item: u32, result: Result<Bytes, SiteError>, load: LoadReport) -> (Bytes, Bytes) {
     let (status, bytes) = match result {
         Ok(bytes) => (0, bytes),
@@ -113,7 +113,7 @@ pub(crate) fn put_load(out: &mut BytesMut, load: &LoadReport) {
     out.put_u64_le(load.free_bytes);
 }
 
-/// Takes a load report off the front.
+/// Reads a load report from the front of `input`.
 ///
 /// # Panics
 /// If fewer than [`LOAD_LEN`] bytes are left.
@@ -141,7 +141,7 @@ const FENCED: u8 = 7;
 const SUSPECT: u8 = 8;
 const UNAVAILABLE: u8 = 9;
 
-/// An error as status byte and detail.
+/// Encodes an error as status byte and detail.
 pub(crate) fn encode_error(error: &SiteError) -> (u8, Bytes) {
     let named = |chunk: &ChunkId, reason: &str| Bytes::from([&chunk.to_bytes(), text(reason)].concat());
     match error {
@@ -159,13 +159,13 @@ pub(crate) fn encode_error(error: &SiteError) -> (u8, Bytes) {
     }
 }
 
-/// A reason's bytes, cut so that it fits a frame together with a chunk's name.
+/// Truncates a reason so that it fits a frame together with a chunk's name.
 fn text(reason: &str) -> &[u8] {
     let end = (0..=reason.len().min(MAX_ERROR_LEN - 64)).rev().find(|&end| reason.is_char_boundary(end));
     &reason.as_bytes()[..end.unwrap_or(0)]
 }
 
-/// The inverse of [`encode_error`]; `None` when it is not an error of this protocol.
+/// The inverse of [`encode_error`]; `None` if it is not an error of this protocol.
 pub(crate) fn decode_error(status: u8, detail: &[u8]) -> Option<SiteError> {
     let reason = || String::from_utf8_lossy(detail).into_owned();
     Some(match status {
@@ -190,7 +190,7 @@ pub(crate) fn decode_error(status: u8, detail: &[u8]) -> Option<SiteError> {
     })
 }
 
-/// A priority as a number.
+/// Encodes a priority as a number.
 pub(crate) fn encode_priority(priority: Priority) -> u8 {
     match priority {
         Priority::Foreground => 0,
@@ -202,7 +202,7 @@ pub(crate) fn encode_priority(priority: Priority) -> u8 {
 /// The inverse of [`encode_priority`].
 ///
 /// # Errors
-/// A text when there is no such priority.
+/// A text if there is no such priority.
 pub(crate) fn decode_priority(number: u8) -> Result<Priority, String> {
     match number {
         0 => Ok(Priority::Foreground),
@@ -212,21 +212,21 @@ pub(crate) fn decode_priority(number: u8) -> Result<Priority, String> {
     }
 }
 
-/// A read request as it travels: the deadline as time that is left.
+/// A read request on the wire, with the deadline as time left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadBody {
-    /// What it is cancelled by.
+    /// Identifier by which the read can be cancelled.
     pub id: u64,
-    /// What to read.
+    /// Ranges to read.
     pub ranges: Vec<ChunkRange>,
-    /// Its place in the queue.
+    /// Priority in the site's queue.
     pub priority: Priority,
     /// Time left until the deadline.
     pub time_left: Option<Duration>,
 }
 
 impl ReadBody {
-    /// Its bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(READ_HEAD_LEN + self.ranges.len() * RANGE_LEN);
         out.put_u8(encode_priority(self.priority));
@@ -246,7 +246,7 @@ impl ReadBody {
     /// The inverse of [`ReadBody::encode`].
     ///
     /// # Errors
-    /// A text that says what is wrong: a length that does not fit the count, too many ranges, an empty one.
+    /// A text that describes the fault: a length that does not match the count, too many ranges, an empty one.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (mut head, ranges) =
             bytes.split_at_checked(READ_HEAD_LEN).ok_or("the read request is cut off")?;
@@ -276,7 +276,7 @@ fn decode_range(bytes: &[u8]) -> Result<ChunkRange, String> {
     Ok(ChunkRange { chunk, offset, len })
 }
 
-/// The reads that are to be cancelled, by their ids.
+/// Encodes the ids of the reads to cancel.
 pub(crate) fn encode_cancel(ids: &[u64]) -> Bytes {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
@@ -284,7 +284,7 @@ pub(crate) fn encode_cancel(ids: &[u64]) -> Bytes {
 /// The inverse of [`encode_cancel`].
 ///
 /// # Errors
-/// A text when these are no ids, or too many.
+/// A text if the bytes are not a list of ids, or too many.
 pub(crate) fn decode_cancel(bytes: &[u8]) -> Result<Vec<u64>, String> {
     let (ids, rest) = bytes.as_chunks::<8>();
     if ids.is_empty() || ids.len() > MAX_CANCELLED || !rest.is_empty() {
@@ -296,18 +296,18 @@ pub(crate) fn decode_cancel(bytes: &[u8]) -> Result<Vec<u64>, String> {
 /// The part of a write before the chunk's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteHead {
-    /// The chunk's name.
+    /// Name of the chunk.
     pub chunk: ChunkId,
-    /// Its place in the queue.
+    /// Priority in the site's queue.
     pub priority: Priority,
     /// Length of the chunk in bytes.
     pub len: u32,
-    /// CRC-32C of each granule, of 64 KiB or of 4 KiB: their number tells.
+    /// CRC-32C of each granule, of 64 KiB or of 4 KiB: their number says which.
     pub granule_crcs: Vec<u32>,
 }
 
 impl WriteHead {
-    /// Its bytes.
+    /// Encodes the head.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(WRITE_HEAD_LEN + self.granule_crcs.len() * 4);
         out.put_slice(&self.chunk.to_bytes());
@@ -319,10 +319,10 @@ impl WriteHead {
         out.freeze()
     }
 
-    /// The length of the whole head, told by its fixed part.
+    /// Returns the length of the whole head, which its fixed part determines.
     ///
     /// # Errors
-    /// A text when the length is not allowed or does not fit the number of granules.
+    /// A text if the length is not allowed or does not match the number of granules.
     pub(crate) fn full_len(fixed: &[u8; WRITE_HEAD_LEN]) -> Result<usize, String> {
         let mut lengths = &fixed[24..];
         let (len, granules) = (lengths.get_u32_le(), lengths.get_u32_le() as usize);
@@ -335,10 +335,10 @@ impl WriteHead {
         Ok(WRITE_HEAD_LEN + granules * 4)
     }
 
-    /// The inverse of [`WriteHead::encode`], for bytes of the length that [`WriteHead::full_len`] told.
+    /// The inverse of [`WriteHead::encode`], for bytes of the length that [`WriteHead::full_len`] returned.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// A text that describes the fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (fixed, mut crcs) = bytes.split_first_chunk().ok_or("the head of the write is cut off")?;
         if Self::full_len(fixed)? != bytes.len() {

@@ -1,4 +1,4 @@
-//! The first exchange of a connection: which protocol, which cluster, which site.
+//! The first exchange of a connection, which settles protocol, cluster and site.
 //!
 //! ```text
 //! hello    0         4         20
@@ -7,8 +7,8 @@
 //!          | version | site | cluster | load | n | rack label, n bytes
 //! ```
 //!
-//! Who the peer is was settled before, by the certificates of both ends ([`striate_trust`]); here they find out whether
-//! they understand each other, and the client learns whether it has reached the site that it meant.
+//! The certificates of both ends have already authenticated the peer ([`striate_trust`]). Here the two ends find out
+//! whether they understand each other, and the client whether it has reached the right site.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use striate_core::{ClusterId, LoadReport, RackId, SiteId};
@@ -22,13 +22,13 @@ use crate::identity::SiteIdentity;
 /// Length of a hello in bytes.
 pub(crate) const HELLO_LEN: usize = 20;
 const WELCOME_FIXED_LEN: usize = 24 + LOAD_LEN + 2;
-/// Longest welcome in bytes.
+/// Maximum length of a welcome in bytes.
 pub(crate) const MAX_WELCOME_LEN: usize = WELCOME_FIXED_LEN + MAX_RACK_LEN;
 
-/// Why a hello, welcome or request is not accepted.
+/// Why a hello, welcome or request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Not of the expected form.
+    /// It is malformed.
     #[error("{0}")]
     Malformed(String),
     /// The peer speaks another version.
@@ -36,7 +36,7 @@ pub enum Refusal {
         "protocol version {theirs} is not supported, only version {PROTOCOL_VERSION} is: run the same release of striate on all machines"
     )]
     Version {
-        /// The peer's.
+        /// The peer's version.
         theirs: u32,
     },
     /// The peer belongs to another cluster.
@@ -45,20 +45,20 @@ pub enum Refusal {
     /// The connection did not begin with a hello.
     #[error("a connection begins with a hello")]
     NoHello,
-    /// The peer's role has no right to this.
+    /// The peer's role does not permit the request.
     #[error("a {role} may not ask for {path}")]
     Forbidden {
-        /// What the peer is.
+        /// Role of the peer.
         role: Role,
-        /// What it asked for.
+        /// Path that it requested.
         path: String,
     },
-    /// Larger than allowed.
+    /// It is larger than allowed.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// The first message of a connection, from a member of `cluster`.
+/// Encodes the first message of a connection, from a member of `cluster`.
 pub fn encode_hello(cluster: ClusterId) -> Bytes {
     let mut out = BytesMut::with_capacity(HELLO_LEN);
     out.put_u32_le(PROTOCOL_VERSION);
@@ -66,10 +66,10 @@ pub fn encode_hello(cluster: ClusterId) -> Bytes {
     out.freeze()
 }
 
-/// Accepts what [`encode_hello`] made.
+/// Checks a message that [`encode_hello`] made.
 ///
 /// # Errors
-/// The refusal.
+/// The reason for which the hello is refused.
 pub(crate) fn accept_hello(mut bytes: &[u8], cluster: ClusterId) -> Result<(), Refusal> {
     check_version(bytes)?;
     if bytes.len() != HELLO_LEN {
@@ -79,7 +79,7 @@ pub(crate) fn accept_hello(mut bytes: &[u8], cluster: ClusterId) -> Result<(), R
     if bytes.get_u128() == cluster.0 { Ok(()) } else { Err(Refusal::OtherCluster) }
 }
 
-/// Version and length come in this order, so that another version is told apart from a malformed message.
+/// Checks the version before the length, so that another version is not taken for a malformed message.
 fn check_version(bytes: &[u8]) -> Result<(), Refusal> {
     let theirs = bytes.first_chunk().map(|version| u32::from_le_bytes(*version));
     match theirs.filter(|version| *version != PROTOCOL_VERSION) {
@@ -88,17 +88,17 @@ fn check_version(bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// The answer to a hello.
+/// The reply to a hello.
 #[derive(Clone, Debug)]
 pub struct Welcome {
-    /// Who answers.
+    /// Identity of the site.
     pub identity: SiteIdentity,
-    /// Its load.
+    /// Load of the site.
     pub load: LoadReport,
 }
 
 impl Welcome {
-    /// Its bytes.
+    /// Encodes the welcome.
     pub fn encode(&self) -> Bytes {
         let rack = self.identity.rack.0.as_bytes();
         let rack = &rack[..rack.len().min(MAX_RACK_LEN)];
@@ -115,7 +115,7 @@ impl Welcome {
     /// The inverse of [`Welcome::encode`], for a member of `cluster`.
     ///
     /// # Errors
-    /// The refusal.
+    /// The reason for which the welcome is refused.
     pub fn accept(mut bytes: &[u8], cluster: ClusterId) -> Result<Self, Refusal> {
         check_version(bytes)?;
         let malformed = || Refusal::Malformed("the welcome has a wrong length".to_owned());

@@ -2,58 +2,58 @@
 
 use std::time::Duration;
 
-/// Most ranges of one read.
+/// Maximum number of ranges in one read.
 pub(crate) const MAX_RANGES: usize = 4096;
-/// Most reads that one message cancels.
+/// Maximum number of reads that one message cancels.
 pub const MAX_CANCELLED: usize = 1024;
-/// Longest chunk, in bytes.
+/// Maximum length of a chunk in bytes.
 pub(crate) const MAX_CHUNK_LEN: u32 = 64 << 20;
-/// Most inner nodes of a combine tree on the way from the root to a leaf.
+/// Maximum number of inner nodes between the root and a leaf of a combine tree.
 pub(crate) const MAX_TREE_DEPTH: usize = 32;
-/// Longest detail of an error, in bytes.
+/// Maximum length of an error's detail in bytes.
 pub(crate) const MAX_ERROR_LEN: usize = 4096;
-/// Longest body of a request other than a write, in bytes.
+/// Maximum length in bytes of the body of a request other than a write.
 pub const MAX_REQUEST_LEN: usize = 1 << 20;
-/// Longest reply of the control protocol, in bytes.
+/// Maximum length of a reply of the control protocol in bytes.
 pub(crate) const MAX_CONTROL_REPLY_LEN: usize = 4 << 20;
-/// Longest rack label, in bytes.
+/// Maximum length of a rack label in bytes.
 pub(crate) const MAX_RACK_LEN: usize = 256;
-/// Most chunks that one delete names.
+/// Maximum number of chunks in one delete.
 pub(crate) const MAX_DELETED_CHUNKS: usize = 8192;
-/// Most chunks of one page of a list.
+/// Maximum number of chunks in one page of a list.
 pub(crate) const MAX_LISTED_CHUNKS: usize = 8192;
-/// Most cached blocks that one message tells of.
+/// Maximum number of cached blocks in one message.
 pub(crate) const MAX_TENDED_BLOCKS: usize = 4096;
-/// Most chunks of which one message asks whether the site has them.
+/// Maximum number of chunks in one message that asks whether the site has them.
 pub(crate) const MAX_ASKED_CHUNKS: usize = 8192;
-/// Most header fields of a request.
+/// Maximum number of header fields in a request.
 pub(crate) const MAX_HEADERS: usize = 32;
-/// Longest list of header fields, in bytes.
+/// Maximum length of a list of header fields in bytes.
 pub const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
-/// Requests at the same time on one control connection.
+/// Maximum number of concurrent requests on one control connection.
 pub(crate) const MAX_CONTROL_STREAMS: u32 = 64;
 
-/// How long a caller waits for an operation that has no deadline of its own. For a site in another process it is the default time
-/// until a reply begins.
+/// Timeout for an operation that has no deadline of its own. For a site in another process it is the default timeout
+/// for the beginning of a reply.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a listening site allows its peers.
+/// Limits that a listening site imposes on its peers.
 #[derive(Clone, Debug)]
 pub struct ServiceLimits {
-    /// Connections at the same time; more are closed at once.
+    /// Maximum number of connections; more are closed at once.
     pub connections: usize,
-    /// Bytes of chunks that are being received at the same time; more writes are refused as busy.
+    /// Maximum number of bytes of chunks being received; more writes are refused as busy.
     pub receiving_bytes: u64,
-    /// Connections at the same time that have not shown who they are; more are closed at once. They take none of the
-    /// places of known peers.
+    /// Maximum number of connections that have not yet authenticated; more are closed at once. They do not count
+    /// against `connections`.
     pub handshakes: usize,
-    /// Time for a new connection to show who it is, and then for its hello.
+    /// Timeout for a new connection to authenticate, and then for its hello.
     pub handshake: Duration,
-    /// Time a connection may be idle between requests, and for a request's header.
+    /// Timeout for a connection to stay idle between requests, and for a request's header.
     pub idle: Duration,
-    /// Time for the next bytes of a request's body, and for the peer to take bytes of a reply.
+    /// Timeout for the next bytes of a request's body, and for the peer to take bytes of a reply.
     pub stall: Duration,
-    /// Time for requests under way when the site stops.
+    /// Time that running requests get to finish when the site stops.
     pub drain: Duration,
 }
 

@@ -1,9 +1,9 @@
-//! The site protocol, version 2: what [`crate::service`] and [`crate::remote`] speak.
+//! The site protocol, version 2, between [`crate::remote`] and [`crate::service`].
 //!
-//! *One port, two protocols.* Control (status, delete, list, verify, watch) is gRPC over HTTP/2; chunk bytes (read,
-//! write, combine, assemble, amend) travel in pooled HTTP/1.1 connections, because that moves three times as many bytes per
-//! processor second as gRPC messages do. Both share one listener, so a site has one address, one identity
-//! and one hole in the firewall; the first bytes of a connection tell which of the two it is.
+//! *One port, two protocols.* Control (status, delete, list, verify, watch) is gRPC over HTTP/2. Chunk bytes (read,
+//! write, combine, assemble, amend) travel over pooled HTTP/1.1 connections, because these move three times as many
+//! bytes per processor second as gRPC messages do. Both share one listener, so a site has one address, one identity and
+//! one hole in the firewall; the first bytes of a connection tell the protocols apart.
 //!
 //! | request | body | reply |
 //! |--|--|--|
@@ -17,17 +17,17 @@
 //! | `POST /striate.site.v1.SiteControl/…` | gRPC | gRPC |
 //!
 //! A cancelled read ends its reply early and leaves the connection open; closing the connection cancels its request
-//! too. Every reply carries the site's load report, and `Watch` sends one whenever the queue has changed. Every connection
-//! begins with a hello, which settles the version and the cluster ([`hello`]). Who the peer is, TLS has settled before
-//! ([`crate::secure`]); what its role has no right to, malformed and too large requests are answered by an HTTP status
-//! and a text.
+//! too. Every reply carries the site's load report, and `Watch` sends one whenever the queue has changed. Every
+//! connection begins with a hello, which settles the version and the cluster ([`hello`]). TLS has authenticated the
+//! peer before ([`crate::secure`]). Requests that its role does not permit, malformed requests and requests that are
+//! too large are answered with an HTTP status and a text.
 
 pub mod control;
 pub mod frame;
 pub mod hello;
 pub mod limits;
 
-/// The version of this protocol. Another one is refused.
+/// Version of this protocol. Any other is refused.
 pub(crate) const PROTOCOL_VERSION: u32 = 2;
 
 /// Path of the handshake.
@@ -40,7 +40,7 @@ pub(crate) const CANCEL_PATH: &str = "/striate/v1/cancel";
 pub(crate) const CHUNK_PATH: &str = "/striate/v1/chunk";
 /// Path of combinations.
 pub(crate) const COMBINE_PATH: &str = "/striate/v1/combine";
-/// Path of chunks that a site is to make. A site of 0.1.0 does not know it, and refuses it as a bad request.
+/// Path of assembled chunks. A site of 0.1.0 does not know it, and refuses it as a bad request.
 pub(crate) const ASSEMBLE_PATH: &str = "/striate/v1/assemble";
-/// Path of chunks that a site is to make with windows. A site of before 0.5.0 does not know it, and refuses it as a bad request.
+/// Path of assembled chunks with windows. A site older than 0.5.0 does not know it, and refuses it as a bad request.
 pub(crate) const AMEND_PATH: &str = "/striate/v1/amend";

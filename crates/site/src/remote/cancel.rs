@@ -1,8 +1,8 @@
-//! Takes reads back that nobody waits for any more, and keeps their connections.
+//! Cancels reads that are no longer wanted, and keeps their connections.
 //!
-//! The site is told on another connection which reads it may drop; their replies then end early, and the connections
-//! serve the next exchange. All reads that were dropped at about the same time go into one message. Where that does
-//! not work (the site does not answer at once, or all exchanges are taken), closing the connections does.
+//! A message on another connection names the reads that the site may drop. Their replies then end early, and their
+//! connections serve the next exchange. Reads that were dropped at about the same time share one message. Where that
+//! does not work (the site does not reply at once, or all exchanges are in use), the connections are closed instead.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,21 +21,21 @@ use crate::protocol::CANCEL_PATH;
 use crate::protocol::frame::encode_cancel;
 use crate::protocol::limits::MAX_CANCELLED;
 
-/// Sends the cancellations of one site: to the task that does it, which the first read starts, because a read may be
-/// dropped where no task can be started.
+/// Sends the cancellations of one site. A task does this, which the first read starts, because a read may be dropped
+/// where no task can be started.
 #[derive(Default)]
 pub(super) struct Canceller(OnceLock<UnboundedSender<Dropped>>);
 
-/// A read that was dropped with a part of its reply still to come.
+/// A read that was dropped before its reply had ended.
 pub(super) struct Dropped {
     pub(super) site: Arc<Inner>,
-    /// What the site knows it by.
+    /// Identifier of the read at the site.
     pub(super) id: u64,
     pub(super) frames: Frames,
 }
 
 impl Canceller {
-    /// Starts the task, if it does not run yet. It ends with this handle.
+    /// Starts the task, unless it is running. It ends with this handle.
     pub(super) fn start(&self, runtime: &Runtime) {
         self.0.get_or_init(|| {
             let (sender, dropped) = unbounded_channel();
@@ -44,7 +44,7 @@ impl Canceller {
         });
     }
 
-    /// Lets go of a read.
+    /// Cancels a read.
     pub(super) fn cancel(&self, dropped: Dropped) {
         if let Some(sender) = self.0.get() {
             // Without the task, dropping the frames closes their connection.
@@ -60,7 +60,7 @@ async fn run(runtime: Runtime, mut dropped: UnboundedReceiver<Dropped>) {
         let of_task = runtime.clone();
         runtime.spawn(async move {
             let limit = batch[0].site.endpoint().options.connect_timeout;
-            // What has not ended by then is dropped with this future: its connection is closed.
+            // Reads that have not ended by then are dropped with this future, which closes their connections.
             let _ = of_task.timeout(limit, take_back(batch)).await;
         });
     }

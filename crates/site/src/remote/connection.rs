@@ -1,7 +1,7 @@
-//! Connections to a site, greeted and pooled.
+//! Pooled connections to a site, past their hello.
 //!
-//! A connection carries one exchange at a time and goes back to the pool when its reply was read to the end.
-//! Dropping an exchange earlier closes the connection, which cancels the request at the site.
+//! A connection carries one exchange at a time and returns to the pool when its reply was read to the end. Dropping an
+//! exchange earlier closes the connection, which cancels the request at the site.
 
 use std::fmt;
 use std::future::Future;
@@ -29,20 +29,20 @@ use crate::protocol::hello::{MAX_WELCOME_LEN, Welcome, encode_hello};
 use crate::protocol::limits::MAX_ERROR_LEN;
 use crate::transport::{ByteStream, Connector};
 
-/// One address and what is needed to speak with it.
+/// An address, and what is needed to talk to the site there.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) runtime: Runtime,
     pub(super) connector: Arc<dyn Connector>,
     pub(super) address: String,
     pub(super) cluster: ClusterId,
-    /// The site that must answer there, if it is known.
+    /// Number of the site that must reply there, if it is known.
     pub(super) expected: Option<SiteId>,
     pub(super) options: RemoteOptions,
 }
 
 impl Endpoint {
-    /// An error that names the site.
+    /// Creates an error that names the site.
     pub(super) fn unavailable(&self, reason: impl fmt::Display) -> SiteError {
         SiteError::Unavailable(match self.expected {
             Some(site) => format!("site {site} at {}: {reason}", self.address),
@@ -95,7 +95,7 @@ impl Endpoint {
         Ok(self.within(self.options.reply_timeout, collecting).await?.to_bytes())
     }
 
-    /// Passes a reply on, or makes an error of a refusal.
+    /// Returns a successful reply, or converts a refusal to an error.
     pub(super) async fn check_status(
         &self,
         response: Response<Incoming>,
@@ -126,7 +126,7 @@ impl Endpoint {
     }
 }
 
-/// The task of a connection; ends with this handle, which closes the connection.
+/// The task of a connection. Dropping the handle ends it, which closes the connection.
 #[derive(Debug)]
 pub(super) struct Task(pub(super) JoinHandle<()>);
 
@@ -136,7 +136,7 @@ impl Drop for Task {
     }
 }
 
-/// The body of a request: a head and perhaps a chunk's bytes, neither copied.
+/// The body of a request: a head and possibly a chunk's bytes, neither of which is copied.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     pieces: [Bytes; 2],
@@ -180,18 +180,18 @@ struct Connection {
     reused: bool,
 }
 
-/// What is sent in one exchange.
+/// The request of one exchange.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// What precedes a chunk's bytes.
+    /// Bytes before the chunk's bytes.
     pub(super) head: Bytes,
-    /// A chunk's bytes.
+    /// Bytes of the chunk.
     pub(super) payload: Bytes,
-    /// It may be sent again when its outcome is unknown.
+    /// Whether it may be sent again when its outcome is unknown.
     pub(super) is_read: bool,
-    /// What the site has to do before it answers takes so much longer than the wait for other replies.
+    /// Time that the site may take for its work before the reply, in addition to the usual timeout.
     pub(super) work: Duration,
 }
 
@@ -202,7 +202,7 @@ pub(super) struct Pool {
     in_flight: Arc<Semaphore>,
 }
 
-/// An exchange under way: the connection that its reply arrives on.
+/// An exchange in progress: the connection that its reply arrives on.
 pub(super) struct Exchange {
     pool: Arc<Pool>,
     connection: Connection,
@@ -210,7 +210,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// The reply was read to its end: the connection can serve the next exchange.
+    /// Returns the connection to the pool after the reply was read to its end.
     pub(super) fn finish(self) {
         let Self { pool, mut connection, .. } = self;
         connection.used_at = pool.endpoint.runtime.now();
@@ -229,7 +229,7 @@ impl Pool {
         &self.endpoint
     }
 
-    /// Whether another exchange could begin now.
+    /// Returns whether another exchange could begin now.
     pub(super) fn has_place(&self) -> bool {
         self.in_flight.available_permits() > 0
     }
@@ -241,14 +241,14 @@ impl Pool {
         }
     }
 
-    /// Opens a connection and keeps it, to learn who answers.
+    /// Opens a connection and keeps it, to learn which site replies.
     pub(super) async fn greet(&self) -> Result<Welcome, SiteError> {
         let (connection, welcome) = self.endpoint.open().await?;
         self.keep(connection);
         Ok(welcome)
     }
 
-    /// The connection that was used last and is still good. Those that have idled too long are closed.
+    /// Returns the most recently used connection that is still good. Closes those that have idled too long.
     fn take_idle(&self) -> Option<Connection> {
         let (now, limit) = (self.endpoint.runtime.now(), self.endpoint.options.idle_timeout);
         let mut idle = self.idle.lock();
@@ -256,10 +256,10 @@ impl Pool {
         idle.pop()
     }
 
-    /// Sends `call` and waits for the beginning of its reply. `welcomed` hears of new connections.
+    /// Sends `call` and waits for the beginning of its reply. `welcomed` is called for new connections.
     ///
-    /// A kept connection may have been closed by the site a moment ago. Then the call is sent once more on a
-    /// new one, if none of it had been sent or it only reads.
+    /// The site may just have closed a pooled connection. Then the call is sent once more on a new one, if none of it
+    /// had been sent or it only reads.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         call: &Call,
@@ -286,7 +286,7 @@ impl Pool {
                         Exchange { pool: Arc::clone(self), connection: *connection, _place: place };
                     return Ok((exchange, response.into_body()));
                 }
-                // The next turn opens a new connection, whose failure is final.
+                // The next iteration opens a new connection, whose failure is final.
                 Sent::Stale => {}
             }
         }

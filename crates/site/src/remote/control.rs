@@ -20,7 +20,7 @@ use crate::protocol::control::messages::site_control_client::SiteControlClient;
 use crate::protocol::limits::{MAX_CONTROL_REPLY_LEN, MAX_REQUEST_LEN};
 use crate::transport::RuntimeExecutor;
 
-/// Opens the connection when it is needed and again when it has been closed. Cheap to clone.
+/// Opens the connection on demand, and again after it was closed. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct ControlChannel {
     endpoint: Arc<Endpoint>,
@@ -33,7 +33,7 @@ struct Connection {
     _task: Task,
 }
 
-/// HTTP/2 requests name an authority; the connection is already the right one.
+/// HTTP/2 requests name an authority; the connection determines the site.
 const ORIGIN: &str = "http://site";
 
 impl ControlChannel {
@@ -41,12 +41,12 @@ impl ControlChannel {
         Self { endpoint, is_for_reports: false, current: Arc::default() }
     }
 
-    /// For the reports that a site pushes; see [`super::watch`].
+    /// Creates a channel for the reports that a site pushes; see [`super::watch`].
     pub(super) fn for_reports(endpoint: Arc<Endpoint>) -> Self {
         Self { endpoint, is_for_reports: true, current: Arc::default() }
     }
 
-    /// The generated client over this channel.
+    /// Returns the generated client over this channel.
     pub(super) fn client(&self) -> SiteControlClient<Self> {
         SiteControlClient::with_origin(self.clone(), Uri::from_static(ORIGIN))
             .max_decoding_message_size(MAX_CONTROL_REPLY_LEN)
@@ -116,7 +116,7 @@ impl tower_service::Service<Request<tonic::body::Body>> for ControlChannel {
     }
 }
 
-/// The site's error behind a failed call.
+/// Returns the site's error behind a failed call.
 pub(super) fn error_of(status: tonic::Status, endpoint: &Endpoint) -> SiteError {
     let mut source = std::error::Error::source(&status);
     while let Some(error) = source {

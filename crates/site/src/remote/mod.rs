@@ -1,12 +1,12 @@
-//! A site behind a network, seen from its clients: the calling end of the [`protocol`](crate::protocol).
+//! A remote site as its clients see it: the calling end of the [`protocol`](crate::protocol).
 //!
-//! Chunk bytes go over a pool of HTTP/1.1 connections, control over one HTTP/2 connection, pushed load reports over another. They are opened
-//! when they are needed, so a site may be down when its [`RemoteSite`] is made; every call then fails with
-//! [`SiteError::Unavailable`] until it is back.
+//! Chunk bytes use a pool of HTTP/1.1 connections, control uses one HTTP/2 connection, and pushed load reports use
+//! another. All are opened on demand, so a site may be down when its [`RemoteSite`] is made; every call then fails with
+//! [`SiteError::Unavailable`] until the site is back.
 //!
-//! Nothing waits for ever: connecting, the wait for a reply and the pause between its parts are limited
-//! through the runtime's clock, and exchanges at the same time are bounded. A read begins when its stream is
-//! first polled; dropping the stream before its end takes what is queued at the site out of its queue.
+//! Nothing waits forever. Connecting, the wait for a reply and the pause between its parts have timeouts on the
+//! runtime's clock, and the number of concurrent exchanges is bounded. A read begins when its stream is first polled;
+//! dropping the stream before its end removes what is queued at the site.
 
 mod cancel;
 mod connection;
@@ -51,21 +51,22 @@ use control::{ControlChannel, error_of};
 use read::RemoteRead;
 use replies::Frames;
 
-/// Bytes in a second that come to each site of a combine tree at least. It takes its root so long to answer.
+/// Minimum rate, in bytes per second, at which data reach each site of a combine tree. It bounds how
+/// long the root may take to reply.
 const SLOWEST_TREE: u64 = 4 << 20;
 
-/// Time-outs and bounds of a client of one site.
+/// Timeouts and bounds of a client of one site.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
-    /// Time for a connection, for its handshake, and for a place among the exchanges.
+    /// Timeout for connecting, for the handshake, and for the wait for a free exchange.
     pub connect_timeout: Duration,
-    /// Time for the beginning of a reply and for each next part of it.
+    /// Timeout for the beginning of a reply and for each further part of it.
     pub reply_timeout: Duration,
-    /// Connections that idle longer are not used again; less than the site's own limit.
+    /// Idle time after which a connection is not reused; less than the site's own limit.
     pub idle_timeout: Duration,
-    /// Exchanges of chunk bytes at the same time.
+    /// Maximum number of concurrent exchanges of chunk bytes.
     pub max_in_flight: usize,
-    /// Connections kept open for the next exchange.
+    /// Maximum number of connections kept open for the next exchange.
     pub max_idle: usize,
 }
 
@@ -81,7 +82,7 @@ impl Default for RemoteOptions {
     }
 }
 
-/// A site behind a network. Cheap to clone.
+/// A remote site. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteSite {
     inner: Arc<Inner>,
@@ -96,11 +97,11 @@ struct Inner {
     canceller: Canceller,
 }
 
-/// Asks who answers at `address` and makes a client of that site.
+/// Connects to `address`, learns which site is there, and returns a client of it.
 ///
 /// # Errors
-/// [`SiteError::Unavailable`] when nobody answers, or not a site of this cluster with this
-/// protocol version; the error says which.
+/// [`SiteError::Unavailable`] when there is no reply, or the peer is not a site of this cluster with this protocol
+/// version; the error says which.
 pub async fn connect(
     runtime: Runtime,
     connector: Arc<dyn Connector>,
@@ -123,7 +124,7 @@ pub async fn connect(
 }
 
 impl RemoteSite {
-    /// A client of the site `identity` at `address` (`HOST:PORT`), which need not be up yet. Another site at
+    /// Creates a client of the site `identity` at `address` (`HOST:PORT`), which need not be up yet. Another site at
     /// that address is refused.
     pub fn new(
         runtime: Runtime,
@@ -149,7 +150,7 @@ impl Inner {
         self.pool.endpoint()
     }
 
-    /// A new connection: the site may have been restarted, so its word replaces what was known.
+    /// Takes over rack and load from the welcome of a new connection: the site may have been restarted.
     fn welcomed(&self, welcome: Welcome) {
         *self.rack.lock() = welcome.identity.rack;
         *self.load.lock() = welcome.load;
@@ -174,7 +175,7 @@ impl Inner {
             .await
     }
 
-    /// The one frame that answers a write or a cancellation.
+    /// Sends a call that is answered by one frame, such as a write or a cancellation.
     async fn answer(&self, call: &Call) -> Result<LoadReport, SiteError> {
         let mut frames = self.open(call).await?;
         let received = frames.next(self.endpoint(), |item| (item == 0).then_some(0)).await?;
@@ -184,7 +185,7 @@ impl Inner {
         received.result.map(|_| load)
     }
 
-    /// Takes the load and the error out of a control reply.
+    /// Returns the load of a control reply, or its error.
     fn control_outcome(
         &self,
         load: Option<messages::Load>,
@@ -195,7 +196,7 @@ impl Inner {
     }
 }
 
-/// A combination under way.
+/// A combination in progress.
 struct RemoteCombine {
     site: Arc<Inner>,
     request: CombineRequest,

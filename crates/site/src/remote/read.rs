@@ -1,4 +1,4 @@
-//! A read of a remote site: one exchange, whose frames come in the order in which the site has them.
+//! A read of a remote site: one exchange, whose frames arrive in the order in which the site reads the ranges.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::protocol::READ_PATH;
 use crate::protocol::frame::ReadBody;
 use crate::protocol::limits::MAX_RANGES;
 
-/// A read under way. Dropping it before its end takes it back.
+/// A read in progress. Dropping it before its end cancels it.
 pub(super) struct RemoteRead {
     site: Arc<Inner>,
     request: ReadRequest,
@@ -28,11 +28,11 @@ pub(super) struct RemoteRead {
 enum Phase {
     New,
     Open {
-        /// What the site knows this read by.
+        /// Identifier of the read at the site.
         id: u64,
         frames: Box<Frames>,
     },
-    /// The ranges that are left have this answer.
+    /// The error for all remaining ranges.
     Failed(SiteError),
     Ended,
 }
@@ -100,7 +100,8 @@ impl RemoteRead {
         self.left -= 1;
     }
 
-    /// The phase stays open while this waits, so that a read that is dropped meanwhile can be taken back.
+    /// Reads the next frame. The phase stays open while this waits, so that a read that is
+    /// dropped meanwhile can be cancelled.
     async fn next_frame(&mut self) -> Result<ReadReply, SiteError> {
         let Self { site, request, answered, phase, .. } = self;
         let Phase::Open { frames, .. } = phase else { unreachable!("only an open read has frames") };

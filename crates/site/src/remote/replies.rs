@@ -1,4 +1,4 @@
-//! Frames out of a reply's body.
+//! Reads frames from the body of a reply.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -10,15 +10,15 @@ use crate::api::SiteError;
 use crate::protocol::frame::{FRAME_HEADER_LEN, FrameHeader, decode_error};
 use crate::protocol::limits::MAX_ERROR_LEN;
 
-/// The rest of a reply. Dropping it before its end closes the connection.
+/// The unread part of a reply. Dropping it before its end closes the connection.
 pub(super) struct Frames {
     exchange: Exchange,
     body: Incoming,
-    /// Received and not yet taken.
+    /// Bytes received and not yet taken.
     rest: Bytes,
 }
 
-/// One frame.
+/// A received frame.
 pub(super) struct Received {
     pub(super) header: FrameHeader,
     pub(super) result: Result<Bytes, SiteError>,
@@ -29,7 +29,7 @@ impl Frames {
         Self { exchange, body, rest: Bytes::new() }
     }
 
-    /// The next frame, whose bytes must be as many as `expected_len` says for its item; `None` at the end.
+    /// Returns the next frame, whose length must be `expected_len` of its item; `None` at the end.
     pub(super) async fn next(
         &mut self,
         endpoint: &Endpoint,
@@ -62,14 +62,14 @@ impl Frames {
         Ok(Some(Received { header, result }))
     }
 
-    /// After the last frame: gives the connection back, if the reply ends here as it should.
+    /// Returns the connection to the pool after the last frame, if the reply ends here as it should.
     pub(super) async fn finish(mut self, endpoint: &Endpoint) {
         if let Ok(false) = self.more(endpoint).await {
             self.exchange.finish();
         }
     }
 
-    /// Lets what is still to come pass, and gives the connection back.
+    /// Discards the rest of the reply, and returns the connection to the pool.
     pub(super) async fn drain(mut self, endpoint: &Endpoint) -> Result<(), SiteError> {
         while self.more(endpoint).await? {
             self.rest.clear();
@@ -78,7 +78,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Waits until something is there to be taken; false at the end.
+    /// Waits for more bytes; returns false at the end.
     async fn more(&mut self, endpoint: &Endpoint) -> Result<bool, SiteError> {
         while self.rest.is_empty() {
             let frame = async { self.body.frame().await.transpose() };
@@ -90,7 +90,7 @@ impl Frames {
         Ok(true)
     }
 
-    /// The next `len` bytes in one piece; without a copy when they came in one.
+    /// Returns the next `len` bytes in one buffer, without a copy if they arrived in one.
     async fn exactly(&mut self, endpoint: &Endpoint, len: usize) -> Result<Bytes, SiteError> {
         if self.rest.len() >= len {
             return Ok(self.rest.split_to(len));

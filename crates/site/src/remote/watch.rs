@@ -1,10 +1,11 @@
 //! The load reports that a site pushes: one stream on a connection of its own.
 //!
-//! A connection of its own, because its window holds a few reports only: who stalls then finds the newest state afterwards, and no
-//! backlog, whatever is between here and the site. And because a long list on the control connection must not hold a report up.
+//! The connection is separate for two reasons. Its window holds only a few reports, so that a client that stalls
+//! afterwards finds the newest state and no backlog, whatever is between it and the site. And a long list on the
+//! control connection must not delay a report.
 //!
-//! While nothing changes nothing is sent but a ping every [`PING_INTERVAL`], without which a site that lost its power would count
-//! as one whose queue has not changed.
+//! While nothing changes, only a ping is sent every [`PING_INTERVAL`]. Without it, a site that lost its power would
+//! look like one whose queue has not changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use crate::protocol::control::{self as convert, messages};
 
 /// Bytes of reports that the site may send before they are taken: five to ten reports.
 pub(super) const WINDOW: u32 = 256;
-/// Pause between pings, and the time for their answer.
+/// Interval between pings, and timeout for their answer.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The reports of a site, from when it is first polled.
+/// Streams the reports of a site, from the first poll on.
 pub(super) fn watch(site: Arc<Inner>) -> LoadStream {
     stream::once(open(site)).try_flatten().boxed()
 }
@@ -40,11 +41,11 @@ async fn open(site: Arc<Inner>) -> Result<impl Stream<Item = Result<LoadReport, 
             }
         };
         match is_first {
-            // The site may have been restarted: its reports then begin again at 1.
+            // The site may have been restarted: its sequence numbers then begin again at 1.
             true => *site.load.lock() = report,
             false => drop(site.note_load(report)),
         }
-        // The channel holds the connection.
+        // Holding the channel keeps the connection open.
         Some((Ok(report), (reports, channel, site, false)))
     };
     Ok(stream::unfold((reports, channel, site, true), next))

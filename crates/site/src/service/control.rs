@@ -1,4 +1,4 @@
-//! The control protocol's operations on the site.
+//! The operations of the control protocol.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::protocol::limits::{
     MAX_ASKED_CHUNKS, MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_LISTED_CHUNKS, MAX_TENDED_BLOCKS,
 };
 
-/// The server of [`messages`]. Requests reach it only from peers with a right to it.
+/// The server of [`messages`]. Requests reach it only from peers that are authorised for them.
 pub(super) struct Control {
     site: Arc<LocalSite>,
-    /// Whether the site is about to stop, which would otherwise wait for those who watch it.
+    /// Whether the site is stopping, which would otherwise wait for its watchers.
     stopping: watch::Receiver<bool>,
 }
 

@@ -1,11 +1,11 @@
-//! A site behind a network: the listening end of the [`protocol`](crate::protocol).
+//! Serves a site over the network: the listening end of the [`protocol`](crate::protocol).
 //!
-//! One task for each connection. It must show who it is within [`ServiceLimits::handshake`] ([`Gate`]), is closed
-//! when idle for [`ServiceLimits::idle`] or when the peer stops taking or sending bytes for
-//! [`ServiceLimits::stall`], and may send only what [`crate::protocol::limits`] allows.
+//! Each connection has one task. The peer must authenticate within [`ServiceLimits::handshake`] ([`Gate`]). The
+//! connection is closed when it is idle for [`ServiceLimits::idle`], or when the peer stops taking or sending bytes for
+//! [`ServiceLimits::stall`]. A peer may send only what [`crate::protocol::limits`] allows.
 //!
-//! When the peer cancels a read or closes its connection, the body of the reply is dropped, and with it whatever
-//! still waits in the site's queue.
+//! When the peer cancels a read or closes its connection, the body of the reply is dropped, and with it whatever still
+//! waits in the site's queue.
 
 mod control;
 mod reads;
@@ -33,7 +33,8 @@ use crate::transport::{ByteStream, Listener, RuntimeExecutor};
 use requests::{Peer, Service};
 use stall::StallGuard;
 
-/// Serves `site` to those whom `gate` admits, until `shutdown` completes; then the requests under way, for at most [`ServiceLimits::drain`].
+/// Serves `site` to peers that `gate` admits until `shutdown` completes, and then lets running requests finish for at
+/// most [`ServiceLimits::drain`].
 pub async fn serve_site(
     runtime: Runtime,
     mut listener: impl Listener,
@@ -46,7 +47,7 @@ pub async fn serve_site(
     let handshakes = Arc::new(Semaphore::new(limits.handshakes));
     let (stop, stopping) = watch::channel(false);
     let service = Arc::new(Service::new(runtime.clone(), site, limits.clone(), stopping.clone()));
-    // Each connection holds a sender; when the last is gone, all have ended.
+    // Each connection holds a sender; when the last one is gone, all connections have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let mut shutdown = pin!(shutdown);
     loop {
@@ -58,7 +59,7 @@ pub async fn serve_site(
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "a connection to the site could not be accepted");
-                // Out of descriptors: give those in use a moment to be closed.
+                // Out of descriptors: wait a moment for some to be closed.
                 runtime.sleep(Duration::from_millis(50)).await;
                 continue;
             }

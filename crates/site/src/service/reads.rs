@@ -1,4 +1,4 @@
-//! The reads under way, so that they can be cancelled by their ids.
+//! Running reads by id, so that they can be cancelled.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 
 use crate::api::{ReadReply, ReadStream};
 
-/// By id. Ids are random; should two reads have the same, closing their connections still cancels both.
+/// Running reads by id. Ids are random; if two reads have the same, closing their connections still cancels both.
 #[derive(Debug, Default)]
 pub(super) struct Reads(Mutex<HashMap<u64, AbortHandle>>);
 
 impl Reads {
-    /// `replies`, which end when their read is cancelled.
+    /// Returns `replies` as a stream that ends when the read is cancelled.
     pub(super) fn cancellable(self: &Arc<Self>, id: u64, replies: ReadStream) -> ReadStream {
         let (handle, registration) = AbortHandle::new_pair();
         self.0.lock().insert(id, handle);
         Box::pin(Cancellable { id, reads: Arc::clone(self), replies: Abortable::new(replies, registration) })
     }
 
-    /// Ends a read. One that has ended is not known any more, which is as well.
+    /// Cancels a read. A read that has already ended is unknown and ignored.
     pub(super) fn cancel(&self, id: u64) {
         if let Some(handle) = self.0.lock().remove(&id) {
             handle.abort();

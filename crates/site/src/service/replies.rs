@@ -1,4 +1,4 @@
-//! Bodies of replies: frames made as the site answers, without copying the chunk bytes.
+//! Bodies of replies: frames that are made as the site replies, without copying the chunk bytes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::protocol::hello::Refusal;
 
 /// The body of a reply.
 pub(super) enum ReplyBody {
-    /// One piece, and perhaps another after it.
+    /// One buffer, and possibly another after it.
     Whole(Option<Bytes>, Option<Bytes>),
     /// A frame for each range.
     Ranges(ReadStream, Option<Bytes>),
-    /// A frame for each slice; with the number of the next.
+    /// A frame for each slice, with the number of the next one.
     Slices(SliceStream, Arc<LocalSite>, u32, Option<Bytes>),
-    /// The control protocol's.
+    /// A reply of the control protocol.
     Control(tonic::body::Body),
 }
 
@@ -35,7 +35,7 @@ impl ReplyBody {
     }
 }
 
-/// The answer to a request that is refused before the site sees it.
+/// Returns the reply to a request that is refused before it reaches the site.
 pub(super) fn refuse(refusal: &Refusal) -> Response<ReplyBody> {
     let status = match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,

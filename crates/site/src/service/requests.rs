@@ -1,4 +1,4 @@
-//! From a request to the site: the peer's rights first, then limits, then the operation.
+//! Handles requests: first the peer's rights, then limits, then the operation on the site.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use crate::protocol::{
 };
 use crate::store::Held;
 
-/// Pause between two lines of the log about peers that were not admitted.
+/// Minimum interval between two log lines about refused peers.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct Service {
     runtime: Runtime,
     site: Arc<LocalSite>,
@@ -49,15 +49,15 @@ pub(super) struct Service {
     strangers: Mutex<Strangers>,
 }
 
-/// Peers that were not admitted: a flood of them must not flood the log.
+/// Refused peers: a flood of them must not flood the log.
 #[derive(Default)]
 struct Strangers {
-    /// Not logged yet.
+    /// Number of refusals since the last log line.
     unsaid: u64,
     said_at: Option<Instant>,
 }
 
-/// Who is at the other end of one connection.
+/// The peer of one connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     name: PeerName,
@@ -69,12 +69,12 @@ impl Peer {
         Self { name, greeted: AtomicBool::new(false) }
     }
 
-    /// True after a hello.
+    /// Returns whether the peer has said hello.
     pub(super) fn has_greeted(&self) -> bool {
         self.greeted.load(Ordering::Acquire)
     }
 
-    /// Another site only ever asks for its part of a combination.
+    /// Checks the rights of the peer's role. Another site only ever asks for its part of a combination.
     fn check_right(&self, path: &str) -> Result<(), Refusal> {
         if !self.has_greeted() {
             return Err(Refusal::NoHello);
@@ -107,7 +107,7 @@ impl Service {
         &self.limits
     }
 
-    /// Says that a peer was not admitted, at most once in [`SAY_EVERY`].
+    /// Logs that a peer was refused, at most once in [`SAY_EVERY`].
     pub(super) fn note_stranger(&self, error: &std::io::Error) {
         let now = self.runtime.now();
         let mut strangers = self.strangers.lock();
@@ -118,18 +118,18 @@ impl Service {
         }
     }
 
-    /// Ends all connections now.
+    /// Ends all connections immediately.
     pub(super) fn cut_off(&self) {
         self.cut_off.send_replace(true);
     }
 
-    /// Completes when the connections are to end now.
+    /// Completes when connections must end immediately.
     pub(super) async fn wait_cut_off(&self) {
         let _ = self.cut_off.subscribe().wait_for(|cut_off| *cut_off).await;
     }
 }
 
-/// Answers one request.
+/// Handles one request.
 pub(super) async fn handle(
     service: Arc<Service>,
     peer: Arc<Peer>,
@@ -210,7 +210,7 @@ impl Service {
         Ok(self.outcome(result))
     }
 
-    /// Reads what is to be made, reserves the memory for the chunk and the bytes that it gets, and only then takes these.
+    /// Reads the head, reserves memory for the chunk and for the bytes that follow, and only then takes those bytes.
     async fn amend(&self, mut body: Receiving<'_>) -> Result<Response<ReplyBody>, Refusal> {
         let head = body.exactly(size_of::<u32>()).await?;
         let head_len = u32::from_le_bytes(head[..].try_into().expect("the length is right")) as usize;
@@ -234,7 +234,7 @@ impl Service {
         Ok(self.outcome(result))
     }
 
-    /// The frame that tells what became of a chunk.
+    /// Returns the frame that reports the outcome of storing a chunk.
     fn outcome(&self, result: Result<striate_core::LoadReport, SiteError>) -> Response<ReplyBody> {
         let load = *result.as_ref().unwrap_or(&self.site.report_load());
         Response::new(ReplyBody::frame(encode_frame(0, result.map(|_| Bytes::new()), load)))
@@ -279,12 +279,13 @@ impl Service {
         self.site.write_holding(request, Held::default().and(reserved)).await
     }
 
-    /// Counts bytes that are about to be received, until the guard is dropped.
+    /// Reserves memory for bytes that are about to be received, until the guard is dropped.
     fn reserve(&self, bytes: u64) -> Result<Reserved, SiteError> {
         self.reserve_for(Priority::Foreground, bytes)
     }
 
-    /// As [`Service::reserve`]. A chunk that others send takes long to come: writes of users find room beside it.
+    /// As [`Service::reserve`], with a share by priority. A chunk that other sites send takes long to arrive, and must
+    /// leave room for users' writes.
     fn reserve_for(&self, priority: Priority, bytes: u64) -> Result<Reserved, SiteError> {
         let most = match priority {
             Priority::Foreground => self.limits.receiving_bytes,
@@ -309,7 +310,7 @@ impl Service {
     }
 }
 
-/// Goes with the bytes to the store, and counts until it has written them.
+/// Travels with the bytes to the store, and counts them until they are written.
 struct Reserved(Arc<AtomicU64>, u64);
 
 impl Drop for Reserved {
@@ -318,11 +319,11 @@ impl Drop for Reserved {
     }
 }
 
-/// A request's body, taken piece by piece within the time limits.
+/// A request's body, taken piece by piece within the timeouts.
 struct Receiving<'a> {
     service: &'a Service,
     body: Incoming,
-    /// What was received and not yet taken.
+    /// Bytes received and not yet taken.
     rest: Bytes,
 }
 
@@ -331,7 +332,7 @@ impl<'a> Receiving<'a> {
         Self { service, body, rest: Bytes::new() }
     }
 
-    /// Its length, if it was told.
+    /// Returns the length of the body, if it was declared.
     fn len(&self) -> Option<u64> {
         self.body.size_hint().exact()
     }
@@ -352,7 +353,7 @@ impl<'a> Receiving<'a> {
         Ok(true)
     }
 
-    /// All of it, when it is at most `limit` bytes.
+    /// Returns the whole body, if it is at most `limit` bytes long.
     async fn whole(&mut self, limit: usize) -> Result<Bytes, Refusal> {
         let too_large = || Refusal::TooLarge(format!("a request of more than {limit} bytes"));
         if self.len().is_some_and(|len| len > limit as u64) {
@@ -372,7 +373,7 @@ impl<'a> Receiving<'a> {
         if all.len() <= limit { Ok(all.freeze()) } else { Err(too_large()) }
     }
 
-    /// The next `len` bytes, in one piece; without a copy when they came in one.
+    /// Returns the next `len` bytes in one buffer, without a copy if they arrived in one.
     async fn exactly(&mut self, len: usize) -> Result<Bytes, Refusal> {
         let ended = || Refusal::Malformed("the request's body is too short".to_owned());
         if len > 0 && !self.more().await? {

@@ -1,4 +1,4 @@
-//! Ends connections whose peer stops taking bytes, so that replies do not pile up for it.
+//! Closes connections whose peer stops taking bytes, so that replies do not pile up for it.
 
 use std::future::Future;
 use std::io;
@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::transport::ByteStream;
 
-/// A stream whose writes fail when none of their bytes is taken for `patience`.
+/// A stream whose writes fail when the peer takes none of their bytes for `patience`.
 pub(super) struct StallGuard {
     stream: Box<dyn ByteStream>,
     runtime: Runtime,
     patience: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     alarm: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -25,7 +25,7 @@ impl StallGuard {
         Self { stream, runtime, patience, alarm: None }
     }
 
-    /// Passes a write's outcome on, unless it has waited too long.
+    /// Returns the outcome of a write, or a timeout error if it has been pending for too long.
     fn watch<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.alarm = None;

@@ -1,4 +1,4 @@
-//! A chunk store in memory whose reads can be held back, to see what waits in front of it.
+//! A chunk store in memory whose reads can be held back, to observe what waits in front of it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::api::{ChunkPage, SiteError};
 use crate::memory::MemoryStore;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus};
 
-/// See the module.
+/// A chunk store in memory whose reads can be held back.
 #[derive(Debug)]
 pub struct GatedStore {
     chunks: MemoryStore,
@@ -24,7 +24,7 @@ pub struct GatedStore {
 #[derive(Debug, Default)]
 struct Gate {
     held: HashSet<ChunkId>,
-    /// Chunks whose read has begun, in that order.
+    /// Chunks whose read has begun, in the order of the reads.
     begun: Vec<ChunkId>,
 }
 
@@ -36,14 +36,14 @@ impl Default for GatedStore {
 }
 
 impl GatedStore {
-    /// Reads of `chunk` that begin from now on do not end.
+    /// Holds back reads of `chunk` that begin from now on.
     pub fn hold(&self, chunk: ChunkId) {
         self.gate.send_modify(|gate| {
             gate.held.insert(chunk);
         });
     }
 
-    /// Ends the reads that were held, and lets later ones pass.
+    /// Lets held reads of `chunk` end, and later ones pass.
     pub fn release(&self, chunk: ChunkId) {
         self.gate.send_modify(|gate| {
             gate.held.remove(&chunk);
@@ -56,14 +56,14 @@ impl GatedStore {
         gate.wait_for(|gate| gate.begun.contains(&chunk)).await.expect("the store holds the sender");
     }
 
-    /// The chunks whose read has begun, in that order, since the last call.
+    /// Returns the chunks whose read has begun since the last call, in the order of the reads.
     pub fn take_begun(&self) -> Vec<ChunkId> {
         let mut begun = Vec::new();
         self.gate.send_modify(|gate| begun = std::mem::take(&mut gate.begun));
         begun
     }
 
-    /// From now on all operations fail so, or no longer.
+    /// Makes all operations fail with `error` from now on; `None` ends that.
     pub fn fail_with(&self, error: Option<SiteError>) {
         *self.failure.lock() = error;
     }

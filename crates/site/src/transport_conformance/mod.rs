@@ -1,8 +1,8 @@
-//! What every implementation of [`Site`] must do, as functions that run on any of them.
+//! Conformance suite for implementations of [`Site`], as functions that run on any of them.
 //!
-//! The caller puts a site of its kind over a [`GatedStore`]: in this process, behind TCP, or behind a
-//! modelled network. Nothing here waits by sleeping: the gate says when a read has begun, and the site's own
-//! load report says what waits.
+//! The caller puts its kind of site over a [`GatedStore`]: in this process, behind TCP, or behind a
+//! modelled network. Nothing here waits by sleeping: the gate reports when a read has begun, and the site's
+//! own load report shows what waits.
 
 mod gated_store;
 
@@ -23,10 +23,10 @@ use crate::api::{
 use crate::queue::QueueLimits;
 pub use gated_store::GatedStore;
 
-/// Runs the whole suite. `make` puts a new site over the store it is given.
+/// Runs the whole suite. `make` creates a new site over the given store.
 ///
 /// # Panics
-/// When the site does not behave as it must.
+/// When the site violates a rule.
 pub async fn run<F, M>(runtime: Runtime, mut make: M)
 where
     M: FnMut(Arc<GatedStore>, QueueLimits) -> F,
@@ -53,17 +53,17 @@ where
     subject(2, 100).await.makes_a_chunk_out_of_another_with_windows().await;
 }
 
-/// A chunk's name.
+/// Returns a chunk's name.
 pub fn chunk(number: u64) -> ChunkId {
     ChunkId { stripe: StripeId::new(1, number), index: (number % 6) as u8, generation: Generation(1) }
 }
 
-/// A chunk of `len` bytes as a term of a sum.
+/// Returns a chunk of `len` bytes as a term of a sum.
 pub fn term(by: u8, number: u64, len: u32) -> LocalTerm {
     LocalTerm { by, chunk: chunk(number), len }
 }
 
-/// Bytes that differ from chunk to chunk and from place to place.
+/// Returns bytes that differ from chunk to chunk and from position to position.
 pub fn payload(number: u64, len: usize) -> Bytes {
     (0..len as u64).map(|i| (i.wrapping_mul(31 + 2 * number) >> 3 ^ number ^ i) as u8).collect()
 }
@@ -111,7 +111,7 @@ impl Subject {
         self.site.status().await.expect("the site answers").load
     }
 
-    /// Completes when the site says that so many requests wait or are served.
+    /// Completes when the site reports this number of requests waiting or being served.
     async fn wait_for_requests(&self, requests: u32) -> LoadReport {
         let arrived = async {
             loop {
@@ -330,7 +330,7 @@ impl Subject {
             offset: 1_000,
             len: 7_777,
             slice_len: 2_000,
-            // The last is taken for shorter than it is.
+            // The last chunk is declared shorter than it is.
             local: vec![term(1, 1, 10_000), term(7, 2, 10_000), term(0xa5, 3, 4_444)],
             upstream: Vec::new(),
             priority: Priority::Repair,
@@ -396,7 +396,7 @@ impl Subject {
             upstream: Vec::new(),
             priority: Priority::Background,
         };
-        // Ranges within a slice, over several, and up to the end, with other slices than the chunk's.
+        // Ranges within a slice, across several, and up to the end, with other slices than the chunk's.
         let added = |offset, len| Window::Sum(sum(offset, len, 700, vec![term(7, 3, 10_000)]));
         let new = payload(2, 5_000);
         let windows = vec![

@@ -1,6 +1,6 @@
-//! The store on the machine's file system, in a process that is killed again and again.
+//! The store on the real file system, in a process that is killed repeatedly.
 //!
-//! The child writes and deletes and says on its standard output what was acknowledged; the parent kills it after
+//! The child writes and deletes, and prints what was acknowledged on its standard output. The parent kills it after
 //! some number of lines, opens the store and compares.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ enum Fact {
     Either,
 }
 
-/// From the fifth round on chunk format 2 is in force.
+/// Opens the store. From the fifth round on, chunk format 2 is in force.
 fn open(directory: &Path, round: u64) -> DiskStore {
     let options = DiskStoreOptions {
         segment_len: 200_000,
@@ -45,13 +45,13 @@ fn len(number: u64) -> usize {
     1 + (number as usize * 7919) % 9000
 }
 
-/// Says a line at once, so that the parent knows it even if this process ends here.
+/// Prints a line at once, so that the parent has it even if this process ends here.
 fn say(what: char, number: u64) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what} {number}").and_then(|()| out.flush()).expect("the parent listens");
 }
 
-/// The child's part; does nothing when the tests run.
+/// The child process; does nothing in a normal test run.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };

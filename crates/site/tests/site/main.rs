@@ -1,4 +1,4 @@
-//! Sites and their stores from outside.
+//! Tests of sites and their stores through the public interface.
 
 mod kill;
 mod sites;

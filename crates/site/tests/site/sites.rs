@@ -1,5 +1,5 @@
-//! The transport conformance suite on a site in this process and on one behind TCP, and what is particular to
-//! the network: strangers, bad bytes, restarts, shutdown, combine trees over several sites.
+//! The transport conformance suite on a local site and on one behind TCP, and what only concerns the network: unknown
+//! peers, malformed bytes, restarts, shutdown, combine trees over several sites.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 const CLUSTER: ClusterId = ClusterId(0xc1);
 
-/// Admits everybody as a peer of one role, without TLS: for bytes that are made by hand.
+/// Admits every peer with one role, without TLS, so that tests can send handmade bytes.
 #[derive(Debug)]
 pub(super) struct Open(pub(super) Role);
 
@@ -44,7 +44,7 @@ impl Gate for Open {
     }
 }
 
-/// The authority of a cluster and a folder for what it issues.
+/// The certificate authority of a cluster, and a folder for its certificates.
 struct Certificates {
     folder: tempfile::TempDir,
     authority: Authority,
@@ -164,7 +164,7 @@ async fn combined(site: &dyn Site, request: CombineRequest) -> Result<Vec<u8>, S
     Ok(sum)
 }
 
-/// Sites 1 to 3, each with the chunk of its number, that reach each other.
+/// Serves sites 1 to 3, each with the chunk of its number, which can reach each other.
 async fn three_remote_sites(runtime: &Runtime) -> (Arc<Directory>, Vec<Served>) {
     let directory = Arc::new(Directory::default());
     let mut served = Vec::new();
@@ -210,7 +210,7 @@ async fn a_combine_tree_over_remote_sites_gives_the_sum_and_names_the_site_that_
     assert!(error.contains("site 2") && error.contains("site 3"), "{error}");
 }
 
-/// The bytes go from site to site: who asks gets none of them.
+/// The bytes go from site to site, not through the caller.
 #[tokio::test]
 async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
     let runtime = Runtime::real();
@@ -247,7 +247,7 @@ async fn a_chunk_is_made_at_one_remote_site_out_of_those_of_others() {
     assert!(error.contains("site 2"), "{error}");
 }
 
-/// What an update of a chunk sends is what has changed, and that may be all of the longest chunk.
+/// An update of a chunk sends only what has changed, which may be all of a chunk of maximum length.
 #[tokio::test]
 async fn windows_come_from_other_sites_and_with_the_request_up_to_a_whole_chunk() {
     let runtime = Runtime::real();
@@ -260,7 +260,7 @@ async fn windows_come_from_other_sites_and_with_the_request_up_to_a_whole_chunk(
         upstream,
         priority: Priority::Background,
     };
-    // A parity at site 3 gets the difference of two chunks elsewhere, in a range.
+    // A parity at site 3 is updated in a range by the difference of two chunks at other sites.
     let (offset, len) = (70_001, 100_000);
     let source = |number: u32| {
         let term = term(9, number.into(), 300_000);
@@ -280,7 +280,7 @@ async fn windows_come_from_other_sites_and_with_the_request_up_to_a_whole_chunk(
     };
     third.assemble(request.clone()).await.unwrap();
     assert_eq!(third.verify(chunk(7)).await.unwrap().crc32c, request.crc32c);
-    // Without its windows it is another chunk, which is refused: so is what a site makes that does not know them.
+    // Without its windows it is a different chunk and is refused. So is the result of a site that ignores windows.
     let without = AssembleRequest { chunk: chunk(8), windows: Vec::new(), ..request };
     assert!(matches!(third.assemble(without).await, Err(SiteError::BadRequest(_))));
 
@@ -297,7 +297,7 @@ async fn windows_come_from_other_sites_and_with_the_request_up_to_a_whole_chunk(
     assert_eq!(third.verify(chunk(21)).await.unwrap().crc32c, crc32c(&longest));
 }
 
-/// A tree over `terms`, drawn by `choices`: which terms a node keeps, and which go to which child.
+/// Builds a tree over `terms`; `choices` decide which terms a node keeps, and which go to which child.
 fn tree(terms: &[(SiteId, u8, ChunkId)], choices: &mut impl Iterator<Item = u8>) -> CombineSource {
     let (site, _, _) = terms[0];
     let mut groups: BTreeMap<u8, Vec<(SiteId, u8, ChunkId)>> = BTreeMap::new();
@@ -349,7 +349,7 @@ proptest! {
     }
 }
 
-/// A connection on which every byte is made by hand.
+/// A connection for handmade bytes.
 struct Raw(TcpStream);
 
 impl Raw {
@@ -369,7 +369,7 @@ impl Raw {
         self.send_bytes(&[head.as_bytes(), body].concat()).await
     }
 
-    /// Sends bytes and reads one answer: its status, and its body if it has a length. Status 0: closed.
+    /// Sends bytes and reads one answer: its status, and its body if it has a length. Status 0 means closed.
     async fn send_bytes(&mut self, bytes: &[u8]) -> (u16, Vec<u8>) {
         // The site may refuse and close before it has taken everything.
         let _ = self.0.write_all(bytes).await;
@@ -432,7 +432,7 @@ async fn nothing_is_answered_before_a_hello_nor_beyond_a_roles_rights() {
     let hello = encode_hello(ClusterId(5));
     assert_eq!(Raw::open(&served.address).await.send("POST", "/striate/v1/hello", &hello).await.0, 403);
 
-    // Another site may ask for its part of a combination, and for nothing else.
+    // Another site may ask only for its part of a combination.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (gate, limits) = (Open(Role::Site), ServiceLimits::default());
     let served = serve_on(&runtime, listener, gate, site.clone(), limits);
@@ -447,10 +447,10 @@ async fn nothing_is_answered_before_a_hello_nor_beyond_a_roles_rights() {
     assert_eq!(site.status().await.unwrap().store.chunks, 1, "nothing was written");
 }
 
-/// Everything that passes a proxy, in the order of its arrival.
+/// Everything that passes through a proxy, in order of arrival.
 type Recording = Arc<Mutex<Vec<u8>>>;
 
-/// A proxy before `address` that records what clients send; answers its own address.
+/// Starts a proxy in front of `address` that records what clients send; returns its own address.
 async fn recording_proxy(runtime: &Runtime, address: String) -> (String, Recording) {
     let (listener, recording) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Recording::default());
     let (own, kept, spawner) =
@@ -495,7 +495,7 @@ async fn what_was_recorded_on_the_way_is_worth_nothing() {
 
     let chunk = vec![chunk(1)];
     site.delete(DeleteRequest { chunks: chunk, epoch: FencingEpoch(1) }).await.unwrap();
-    // The same bytes once more, the same after a cut, and the bytes after the handshake alone.
+    // Replays the recording: whole, without its first bytes, and from the middle on.
     for start in [0, 5, recorded.len() / 2] {
         let mut again = TcpStream::connect(&served.address).await.unwrap();
         let _ = again.write_all(&recorded[start..]).await;
@@ -531,7 +531,7 @@ async fn unknown_peers_are_refused_before_they_can_ask_and_take_nobodys_place() 
     }
     let error = connect(certificates.trust(&runtime, Role::Gateway, "g"), Some("two")).status().await;
     assert!(error.unwrap_err().to_string().contains("the site one answers there, not the site two"));
-    // Plain HTTP, and silence: more connections than all places.
+    // Plain HTTP, and connections that stay silent: more than there are places.
     let mut silent = Vec::new();
     for _ in 0..4 {
         silent.push(TcpStream::connect(&served.address).await.unwrap());
@@ -562,7 +562,7 @@ async fn malformed_and_oversized_requests_are_refused_and_touch_nothing() {
         let status = Raw::open(address).await.send_bytes(bytes).await.0;
         assert!(status == 0 || status == 400, "{status}");
     }
-    // A stranger who says nothing, or only a part, is sent away after the handshake's time.
+    // A peer that sends nothing, or only a part, is disconnected after the handshake timeout.
     assert_eq!(Raw::open(address).await.send_bytes(b"POST /striate").await.0, 0);
     let many: String = (0..200).map(|i| format!("x-{i}: y\r\n")).collect();
     let status =
@@ -656,7 +656,7 @@ async fn a_client_outlives_a_restart_of_its_site() {
     assert_ne!(remote.last_load(), LoadReport::default());
 }
 
-/// Counts the connections that are made.
+/// Counts the connections that it makes.
 #[derive(Debug, Default)]
 struct Counting(AtomicUsize);
 
@@ -668,8 +668,8 @@ impl Connector for Counting {
     }
 }
 
-/// Drops reads after their first reply, each while the site is at its second chunk and the third waits. How many
-/// connections ten of them took.
+/// Drops reads after their first reply, each while the site is at its second chunk and the third waits. Returns the
+/// number of connections that ten of them took.
 async fn connections_of_dropped_reads(options: RemoteOptions) -> usize {
     let runtime = Runtime::real();
     let store = Arc::new(GatedStore::default());
@@ -705,7 +705,7 @@ async fn connections_of_dropped_reads(options: RemoteOptions) -> usize {
 #[tokio::test]
 async fn a_read_that_is_dropped_leaves_the_queue_and_keeps_its_connection() {
     let connections = connections_of_dropped_reads(RemoteOptions::default()).await;
-    // A read that begins before the last one is taken back to its end needs one more.
+    // A read that begins before the previous one is fully cancelled needs one more connection.
     assert!(connections <= 5, "{connections}");
 }
 
@@ -735,8 +735,8 @@ async fn a_stopping_site_finishes_the_requests_under_way() {
     assert!(TcpStream::connect(&served.address).await.is_err());
 }
 
-/// Chunks that need no disk are not read by workers, and still they have to be sent: a site whose connections are slow
-/// must not look idle.
+/// Chunks that need no disk are not read by workers, but they still have to be sent: a site with slow
+/// connections must not look idle.
 #[tokio::test]
 async fn what_is_read_without_waiting_counts_until_it_is_sent() {
     let runtime = Runtime::real();
@@ -755,7 +755,7 @@ async fn what_is_read_without_waiting_counts_until_it_is_sent() {
         remote.read(ReadRequest { ranges, priority: Priority::Foreground, deadline: None })
     };
     let mut replies: Vec<_> = (0..count / 2).map(|pair| read(2 * pair)).collect();
-    // Nobody takes their second replies.
+    // The second replies are not taken.
     for reply in &mut replies {
         reply.next().await.unwrap().result.unwrap();
     }
@@ -770,7 +770,7 @@ async fn what_is_read_without_waiting_counts_until_it_is_sent() {
     }
 }
 
-/// A chunk that came over the network is in memory until the disk has it, and counts as long.
+/// A chunk that came over the network stays in memory until the disk has it, and is counted until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_received_for_a_disk_that_hangs_counts_when_its_sender_has_gone() {
     let (runtime, fs) = (Runtime::real(), SimulatedFileSystem::new(1, 1 << 30));
@@ -796,14 +796,14 @@ async fn what_was_received_for_a_disk_that_hangs_counts_when_its_sender_has_gone
         sender.abort();
         assert!(sender.await.is_err(), "it has gone");
     }
-    // The site learns at some time that they have gone.
+    // The site notices at some point that the clients have gone.
     for _ in 0..100 {
         let refused = runtime.timeout(Duration::from_secs(1), remote.write(write_request(4, len))).await;
         assert_eq!(refused.expect("an answer at once"), Err(SiteError::Busy));
         runtime.sleep(Duration::from_millis(2)).await;
     }
     drop(hang);
-    // The one that nobody waits for may have been skipped, and does not count any more.
+    // The write whose client has gone may have been skipped, and no longer counts.
     while remote.write(write_request(4, len)).await == Err(SiteError::Busy) {
         runtime.sleep(Duration::from_millis(2)).await;
     }

@@ -1,4 +1,4 @@
-//! Every store against a map, over random operations and reopenings.
+//! Every store against a map, with random operations and reopenings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ impl StoreUnderTest for InMemory {
     }
 }
 
-/// On a simulated disk; each reopening closes, drops or loses the snapshot, in turn.
+/// A store on a simulated disk. Each reopening closes it, drops it or loses the snapshot, in turn.
 struct OnDisk {
     fs: SimulatedFileSystem,
     store: Option<Arc<DiskStore>>,
     opened: usize,
-    /// How many openings come before chunk format 2 is in force.
+    /// Number of openings before chunk format 2 is in force.
     old_openings: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Those who watch a site behind a network. What they are told and how often is tested beside [`striate_site::pushes`].
+//! Watchers of a remote site. Which reports they receive and how often is tested beside [`striate_site::pushes`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 
 use super::sites::{identity, local, remote, serve};
 
-/// A site whose one worker is stuck in a read: others' reads wait until they are dropped.
+/// Creates a site whose only worker is stuck in a read, so that other reads wait until they are dropped.
 async fn stuck(runtime: &Runtime) -> (LocalSite, ReadStream) {
     let store = Arc::new(GatedStore::default());
     store.hold(chunk(1));
@@ -85,7 +85,7 @@ async fn a_stopping_site_does_not_wait_for_its_watchers_and_the_next_one_takes_t
     assert!(reports.next().await.is_none_or(|report| report.is_err()), "its queue is not known any more");
     assert!(watching.watch().next().await.unwrap().is_err(), "nobody is there");
 
-    // Its successor counts its reports anew.
+    // Its successor numbers its reports from 1.
     let listener = TcpListener::bind(&served.address).await.unwrap();
     let successor = local(&runtime, 1, Arc::new(GatedStore::default()), QueueLimits::default());
     let gate = super::sites::Open(striate_trust::Role::Gateway);
@@ -94,7 +94,7 @@ async fn a_stopping_site_does_not_wait_for_its_watchers_and_the_next_one_takes_t
     assert_eq!((report.queue_requests, watching.last_load()), (0, report));
 }
 
-/// Answers as a site of 0.1.0 does: to calls that it does not know.
+/// Serves like a site of 0.1.0, which does not know the newer calls.
 async fn serve_old(runtime: &Runtime) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
