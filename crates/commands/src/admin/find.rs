@@ -18,7 +18,7 @@ use crate::failure::{Failure, Outcome};
 
 /// Name of the folder in every directory that holds the state of the running server.
 pub const STATE_FOLDER: &str = ".striate";
-/// Name of the socket in [`STATE_FOLDER`].
+/// Name of the admin socket in the state folder.
 pub const SOCKET_NAME: &str = "admin.sock";
 
 /// The record of a running server in the run directory.
