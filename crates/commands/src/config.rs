@@ -28,7 +28,7 @@ const VARIABLE: &str = "STRIATE_CONFIG";
 /// Minimum similarity of names for a suggestion.
 const ALIKE: f64 = 0.75;
 
-/// The reason why the arguments are rejected.
+/// Why the arguments are rejected.
 #[derive(Debug)]
 pub enum ConfigError {
     /// An error in the command line or a value; also how clap returns `--help`.

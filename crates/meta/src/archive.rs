@@ -11,7 +11,7 @@
 //! the file is complete: a reader refuses a file that is truncated, altered or of a newer version. Row versions are
 //! left out, because every engine counts its own.
 //!
-//! Crash argument: an import is many transactions. An import into an empty store removes what it wrote when it fails.
+//! Crash argument: an import is many transactions. If an import into an empty store fails, it removes what it wrote.
 //! After a crash the store is not empty, so no later import mistakes a half-imported store for a complete one.
 //!
 //! What it does not do: it does not interpret the rows. An export of a running store shows one state when it reads an

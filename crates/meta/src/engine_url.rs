@@ -247,8 +247,8 @@ fn reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// TLS is used with the server's certificate verified, or not at all: encryption without verification would protect
-/// against nobody who can intercept connections.
+/// TLS is used with the server's certificate verified, or not at all: encryption to an unverified server would be a
+/// false promise.
 fn postgres_tls(mode: Option<&str>, files: TlsFiles) -> Result<Option<TlsFiles>, InvalidUrl> {
     match mode {
         Some("verify-full") => Ok(Some(files)),

@@ -30,7 +30,7 @@ use crate::store::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, Tx
 /// Rows per read.
 const PAGE_ROWS: usize = 1_000;
 
-/// The reason why a migration stopped.
+/// Why a migration stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
     /// An engine failed.

@@ -110,7 +110,7 @@ pub struct WatchEvent {
 /// elsewhere, or no longer can, the channel is closed: the watcher must scan again and start a new watch.
 pub type Watch = mpsc::Receiver<WatchEvent>;
 
-/// The reason why a metadata operation failed.
+/// Why a metadata operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MetaError {
     /// The transaction breaks a limit (design.md §10.8); nothing was written.

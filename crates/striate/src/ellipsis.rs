@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 /// Maximum number of arguments that one pattern may stand for.
 pub const MAX_EXPANSION: usize = 1_024;
 
-/// The reason why an argument cannot be expanded.
+/// Why an argument cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{argument:?}: {reason}; write three dots between two numbers, as in /data/disk{{1...6}}")]
 pub struct EllipsisError {

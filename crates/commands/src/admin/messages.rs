@@ -29,7 +29,7 @@ pub use self::packing::{
     CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
 };
 
-/// The reason why a request was refused.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Cause and remedy.

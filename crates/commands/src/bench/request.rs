@@ -81,7 +81,7 @@ pub struct Moved {
     pub bytes: u64,
 }
 
-/// The reason why an operation failed.
+/// Why an operation failed.
 #[derive(Debug, PartialEq)]
 pub struct Problem {
     /// Kind by which the failure is counted.

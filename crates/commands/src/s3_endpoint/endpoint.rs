@@ -41,7 +41,7 @@ pub struct Call<'a> {
     pub unsigned_body: bool,
 }
 
-/// The reason why a request got no answer.
+/// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The request is invalid and cannot be sent.

@@ -64,7 +64,7 @@ pub struct Head {
     pub etag: String,
 }
 
-/// The reason why one attempt failed.
+/// Why one attempt failed.
 enum Attempt {
     Again(String),
     Final(Failure),

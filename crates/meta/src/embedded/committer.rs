@@ -78,7 +78,7 @@ pub(super) struct Committer {
     pub(super) closed: bool,
 }
 
-/// The reason why a group did not become visible.
+/// Why a group did not become visible.
 #[derive(Debug)]
 enum Unapplied {
     /// No mirror holds the group.

@@ -19,7 +19,7 @@ use crate::store::{Revision, Row, ScanRange};
 /// Bytes before the value.
 const HEADER_LEN: usize = 12;
 
-/// The reason why an operation of a mirror failed.
+/// Why an operation of a mirror failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// Its disk is full.

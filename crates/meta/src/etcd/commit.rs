@@ -64,7 +64,7 @@ struct Submission<'t> {
     tx: &'t Transaction,
     /// Revision of the transaction's own row that allows it to commit; 0 if it must not exist.
     own_row: i64,
-    /// The reason why an earlier attempt, of this or an earlier submission, may still commit.
+    /// Why an earlier attempt, of this or an earlier submission, may still commit.
     unclear: Option<String>,
     deadline: Instant,
     attempts: u32,

@@ -20,7 +20,7 @@ const KEYS_OF_A_TXN: usize = 100;
 /// Maximum number of times that a read restarts because its revision was compacted away meanwhile.
 const RESTARTS: usize = 5;
 
-/// The reason why a read at one revision ended early.
+/// Why a read at one revision ended early.
 enum Interrupted {
     Compacted,
     Failed(MetaError),

@@ -56,7 +56,7 @@ struct Follow {
 /// The watch has ended for good.
 struct Ended;
 
-/// The reason why a call to etcd ended.
+/// Why a call to etcd ended.
 enum Over {
     /// The member or the connection to it failed.
     Failed,

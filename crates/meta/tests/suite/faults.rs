@@ -447,7 +447,7 @@ async fn flipped_bits_are_never_served_and_cost_the_mirror() {
     assert_eq!(store.restore_mirrors().await.unwrap().len(), 1);
     store.close().await;
 
-    // In the only mirror, it is an error that names the place, and other rows are served.
+    // Damage in the only mirror is an error that names the place; other rows are still served.
     let (machine, layout, options) = simulated(1, 0);
     let store =
         EmbeddedStore::open_or_create(&runtime, options, layout, &machine.directories()).await.unwrap();

@@ -98,7 +98,7 @@ impl ControlClient {
         Err(ControlError::Unreachable(reasons.join("; ")))
     }
 
-    /// Tells every process. Returns the address and reason for each that could not be told.
+    /// Sends a request to every process. Returns address and reason for each one that failed.
     pub async fn tell_all<T, F>(&self, tell: impl Fn(ClusterControlClient<Channel>) -> F) -> Vec<String>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,

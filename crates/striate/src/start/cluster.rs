@@ -54,7 +54,7 @@ struct Inner {
     runtime: Runtime,
     started: Instant,
     meta: Arc<dyn MetaStore>,
-    /// The same engine, if it is the embedded one.
+    /// Embedded engine, if `meta` is one.
     embedded: Option<EmbeddedStore>,
     client: Client,
     cache: Cache,
@@ -107,7 +107,7 @@ struct Live {
 }
 
 impl Live {
-    /// Returns the reason why its site accepts no more writes, if it does not.
+    /// Returns why its site accepts no more writes; `None` if it accepts them.
     fn suspect(&self) -> Option<String> {
         self.site.status().suspect
     }

@@ -47,7 +47,7 @@ pub struct Inspected {
     pub found: Found,
 }
 
-/// The reason why a directory cannot be used. The message names the remedy.
+/// Why a directory cannot be used. The message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
     /// The path does not lead to a directory.

@@ -19,7 +19,7 @@ pub struct DirectoryLock {
     folder: File,
 }
 
-/// The reason why a directory cannot be locked.
+/// Why a directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds it.

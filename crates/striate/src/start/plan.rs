@@ -49,7 +49,7 @@ pub struct OpenPlan {
     pub ignored: Vec<PathBuf>,
 }
 
-/// The reason why a start is refused. The message names the remedy; nothing was changed.
+/// Why a start is refused. The message names the remedy; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The directories belong to two clusters.

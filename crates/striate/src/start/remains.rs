@@ -61,8 +61,8 @@ impl Remains {
         })
     }
 
-    /// Returns the reason why a new member of `cluster` may not use the directory, if there is one. `is_held`: this
-    /// server has locked the state folder as a member's.
+    /// Returns why a new member of `cluster` may not use the directory; `None` if it may. `is_held`: this server has
+    /// locked the state folder as a member's.
     pub fn refusal(&self, cluster: ClusterId, is_held: bool) -> Option<String> {
         if self.has_identity {
             return Some("it has an identity: it may be a good disk that only lost its roster".to_owned());

@@ -89,7 +89,7 @@ impl From<&records::Cluster> for RequiredFormats {
     }
 }
 
-/// The reason why a roster cannot be used.
+/// Why a roster cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RosterError {
     /// A newer program wrote it.
