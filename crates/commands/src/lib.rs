@@ -10,7 +10,7 @@
 //! | `planning` | `plan`: the cost of codes on a cluster, computed without a store |
 //! | [`mod@bench`] | workloads against any S3 store, measured |
 //! | [`credentials`] | access keys from the environment, and shown once |
-//! | [`failure`], [`interruption`] | the ways in which a command ends |
+//! | [`failure`], [`interruption`] | how a command ends |
 //!
 //! Nothing here serves a request, so it is compiled without optimisation (`docs/decisions/release-build.md`).
 

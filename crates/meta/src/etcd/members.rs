@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 3;
 /// Maximum wait between two attempts in milliseconds, once every member has been tried.
 const MAX_BACKOFF_MS: u64 = 250;
 
-/// The way in which a call failed.
+/// How a call failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// No member received it.

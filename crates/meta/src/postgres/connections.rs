@@ -35,7 +35,7 @@ pub(super) struct Server {
     pub(super) timeout: Duration,
 }
 
-/// The way in which a statement or a transaction failed.
+/// How a statement or a transaction failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// It has done nothing; another connection may succeed.
