@@ -1,4 +1,4 @@
-//! What a process is told: a file, environment variables, and options, the later ones first.
+//! The configuration of a process: a file, environment variables, and options; later ones take precedence.
 //!
 //! ```toml
 //! [site]                      # read by `striate site --config FILE`; the other tables by the other commands
@@ -6,9 +6,9 @@
 //! rack = "a"
 //! ```
 //!
-//! A key is the name of an option without its dashes. The file's values become the defaults of the options, so that every
-//! way of saying something is understood and checked by one piece of code, and the tables of options in the manual are
-//! made from it ([`options_table`]).
+//! A key is the name of an option without its dashes. The file's values become the defaults of the options, so one
+//! piece of code parses and checks all three sources, and the manual's tables of options are generated from it
+//! ([`options_table`]).
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -23,21 +23,21 @@ use crate::args::Cli;
 pub const SERVICES: [&str; 4] = ["server", "site", "gateway", "control"];
 /// The option that names the file.
 const OPTION: &str = "config";
-/// The same as an environment variable.
+/// Environment variable that names the file.
 const VARIABLE: &str = "STRIATE_CONFIG";
-/// Names at least so alike are worth a question.
+/// Minimum similarity of names for a suggestion.
 const ALIKE: f64 = 0.75;
 
-/// Why the arguments are not accepted.
+/// Why the arguments are rejected.
 #[derive(Debug)]
 pub enum ConfigError {
-    /// The command line, or a value; also how clap says `--help`.
+    /// An error in the command line or a value; also how clap returns `--help`.
     Arguments(clap::Error),
-    /// The file; names it.
+    /// An error in the file, which the message names.
     File(String),
 }
 
-/// The command line, completed by environment variables and by the file that one of them names.
+/// Parses the command line, completed by environment variables and by the file that one of them names.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -65,7 +65,7 @@ pub fn command_line(arguments: Vec<OsString>) -> Result<Cli, ConfigError> {
     Cli::from_arg_matches(&matches).map_err(ConfigError::Arguments)
 }
 
-/// The service that the command line starts, and its file.
+/// Returns the service that the command line starts, and its file.
 fn file_of(arguments: &[OsString]) -> Option<(&'static str, PathBuf)> {
     let matches = Cli::command().ignore_errors(true).try_get_matches_from(arguments).ok()?;
     let (name, of_service) = matches.subcommand()?;
@@ -81,7 +81,7 @@ fn read(path: &Path) -> Result<Table, String> {
     text.parse::<Table>().map_err(|error| error.to_string().trim_end().to_owned())
 }
 
-/// The options of a service that a file may set.
+/// Returns the options of a service that a file may set.
 fn options(service: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let named = service.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
     named
@@ -92,7 +92,8 @@ fn service<'a>(command: &'a Command, name: &str) -> Option<&'a Command> {
     SERVICES.contains(&name).then(|| command.find_subcommand(name)).flatten()
 }
 
-/// Every key of every table must be known, also those of other services: a mistake must not wait for its process.
+/// Checks that every key of every table is known, even those of other services: an error should not wait until its
+/// process starts.
 fn check(command: &Command, table: &Table) -> Result<(), String> {
     for (name, values) in table {
         let Some(service) = service(command, name) else {
@@ -115,7 +116,7 @@ fn check(command: &Command, table: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// `; did you mean "x"?`, if something is alike.
+/// Returns `; did you mean "x"?` if a known name is similar.
 fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let scored = known.map(|known| (strsim::jaro_winkler(name, known), known));
     match scored.max_by(|a, b| a.0.total_cmp(&b.0)) {
@@ -124,7 +125,7 @@ fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// A value as it would stand on the command line.
+/// Converts a value to its form on the command line.
 fn texts(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
@@ -143,7 +144,7 @@ fn texts(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// The service's options with a table's values as defaults.
+/// Makes a table's values the defaults of the service's options.
 fn with_defaults(mut service: Command, values: &Table) -> Command {
     let mut defaults = Vec::new();
     for (long, arg) in options(&service) {
@@ -152,7 +153,7 @@ fn with_defaults(mut service: Command, values: &Table) -> Command {
         }
     }
     for (id, texts) in defaults {
-        // clap keeps defaults for as long as the program runs; this happens once.
+        // clap keeps defaults as long as the program runs; this happens once.
         let texts: Vec<&'static str> =
             texts.into_iter().map(|text| &*Box::leak(text.into_boxed_str())).collect();
         service = service.mut_arg(id, |arg| arg.required(false).default_values(texts));
@@ -160,10 +161,10 @@ fn with_defaults(mut service: Command, values: &Table) -> Command {
     service
 }
 
-/// The manual's table of a service's options, in Markdown.
+/// Returns the manual's table of a service's options, in Markdown.
 ///
 /// # Panics
-/// When there is no such service.
+/// If there is no such service.
 pub fn options_table(name: &str) -> String {
     let command = Cli::command();
     let service = service(&command, name).expect("it is one of SERVICES");

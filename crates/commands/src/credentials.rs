@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use striate_s3::Credentials;
 use zeroize::Zeroizing;
 
-/// The access key that `--dev` accepts.
+/// Access key that `--dev` accepts.
 pub const DEV_ACCESS_KEY: &str = "striate";
-/// Its secret.
+/// Secret of the access key that `--dev` accepts.
 pub const DEV_SECRET: &str = "striate-dev-secret";
 
-/// The key that the environment or `--dev` gives; `None` when neither does.
+/// Returns the key from the environment or `--dev`; `None` if neither gives one.
 ///
 /// # Errors
-/// When only one half of the key is set.
+/// If only one half of the key is set.
 pub fn given(dev: bool) -> Result<Option<Credentials>, String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     match (variable("STRIATE_ACCESS_KEY"), variable("STRIATE_SECRET_KEY")) {
@@ -32,20 +32,20 @@ pub fn given(dev: bool) -> Result<Option<Credentials>, String> {
     }
 }
 
-/// Where a secret went.
+/// The place where a secret was shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// Onto the terminal.
+    /// On the terminal.
     Terminal,
-    /// Into this file.
+    /// In this file.
     File(PathBuf),
 }
 
-/// Shows a key and its secret: on the terminal if the standard output is one and no file is named, else in a
-/// new file with mode 0600.
+/// Shows a key and its secret: on the terminal if the standard output is one and no file is named, otherwise in a new
+/// file with mode 0600.
 ///
 /// # Errors
-/// When the file exists or cannot be written.
+/// If the file exists or cannot be written.
 pub fn show(credentials: &Credentials, file: Option<&Path>, folder: &Path) -> io::Result<Shown> {
     let text = Zeroizing::new(format!(
         "export STRIATE_ACCESS_KEY={}\nexport STRIATE_SECRET_KEY={}\n",
@@ -66,7 +66,7 @@ pub fn show(credentials: &Credentials, file: Option<&Path>, folder: &Path) -> io
     Ok(Shown::File(path))
 }
 
-/// The next three commands to try.
+/// Returns the next three commands to try.
 pub fn next_steps(endpoint: &str, shown: Option<&Shown>) -> String {
     let load = match shown {
         Some(Shown::Terminal) => "paste the two export lines above, then:".to_owned(),

@@ -1,6 +1,6 @@
-//! Ctrl-C: a command ends in its own time. A transfer begins no further request, gives up those under way, and fails in
-//! its usual way, which removes partial files and aborts unfinished uploads; a benchmark prints what it has measured. A
-//! second Ctrl-C ends the program at once.
+//! Ctrl-C: a command ends cleanly. A transfer starts no further request, abandons those in flight, and fails as usual,
+//! which removes partial files and aborts unfinished uploads; a benchmark prints its measurements so far. A second
+//! Ctrl-C ends the program at once.
 
 use striate_runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 
-/// Whether the user has interrupted the command. Cheap to clone.
+/// The state of interruption by the user. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Interruption(watch::Receiver<bool>);
 
@@ -20,7 +20,7 @@ impl Interruption {
             let (Ok(mut interrupt), Ok(mut terminate)) =
                 (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
             else {
-                // The signals keep their usual effect, which is to end the program.
+                // The signals keep their default effect, which is to end the program.
                 return std::future::pending().await;
             };
             for is_first in [true, false] {
@@ -37,26 +37,26 @@ impl Interruption {
         Self(told)
     }
 
-    /// True when it has happened.
+    /// Returns true if the user has interrupted the command.
     pub fn has_happened(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Completes when it happens.
+    /// Completes when the user interrupts the command.
     pub async fn happens(&self) {
         let mut told = self.0.clone();
         if told.wait_for(|&interrupted| interrupted).await.is_err() {
-            // Nobody listens to signals: it never happens.
+            // No task listens to signals, so it never happens.
             std::future::pending().await
         }
     }
 
-    /// What an interrupted command ends with.
+    /// Returns the failure of an interrupted command.
     pub fn failure() -> Failure {
         Failure::interrupted("interrupted; what was complete by then stays, the rest was given up")
     }
 
-    /// An interruption that the test decides about.
+    /// Creates an interruption that the test controls.
     #[cfg(test)]
     pub fn by(told: watch::Receiver<bool>) -> Self {
         Self(told)

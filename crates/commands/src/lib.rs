@@ -1,20 +1,20 @@
-//! The command line of `striate`, and the commands that talk to a store that runs.
+//! The command line of `striate`, and the commands that talk to a running store.
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
 //! | [`args`], [`config`] | the command line, variables and files of all commands |
 //! | [`run()`] | one command of a client, from its arguments to its end |
 //! | [`admin`], [`operate`] | the admin socket from outside; `status`, `heal`, `verify`, `explain`, `pack`, `disk`, `bucket` |
-//! | [`s3_endpoint`] | requests to any S3 store, and what refusals say |
+//! | [`s3_endpoint`] | requests to any S3 store, and descriptions of refusals |
 //! | [`transfer`] | `cp`, `ls`, `rm`, `cat` |
-//! | `planning` | `plan`: what codes would cost on a cluster, asked of no store |
+//! | `planning` | `plan`: the cost of codes on a cluster, computed without a store |
 //! | [`mod@bench`] | workloads against any S3 store, measured |
 //! | [`credentials`] | access keys from the environment, and shown once |
 //! | [`failure`], [`interruption`] | how a command ends |
 //!
 //! Nothing here serves a request, so it is compiled without optimisation (`docs/decisions/release-build.md`).
 
-// Every `println!` here survives `| head`: these stand before the standard library's (`striate_runtime::output`).
+// Every `println!` here survives `| head`: these macros shadow the standard library's (`striate_runtime::output`).
 #[macro_use(eprintln, print, println)]
 extern crate striate_runtime;
 

@@ -1,5 +1,5 @@
-//! The commands that operate a running server through its admin socket: `status`, `verify`, `explain`, `heal`, `pack`, `disk`,
-//! `bucket`, `admin keys|meta|upgrade`.
+//! Commands that operate a running server through its admin socket: `status`, `verify`, `explain`, `heal`, `pack`,
+//! `disk`, `bucket`, `admin keys|meta|upgrade`.
 
 mod cache;
 mod explain;
@@ -30,13 +30,13 @@ use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
 use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
 
-/// Pause between two looks of `striate status --watch`.
+/// Refresh interval of `striate status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 
-/// `striate status`.
+/// Runs `striate status`.
 ///
 /// # Errors
-/// When no server answers; status 1 when something needs attention.
+/// If no server answers; status 1 if something needs attention.
 pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
     if args.watch {
         return watch_status(runtime, &args).await;
@@ -50,7 +50,7 @@ pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
     if status.warnings.is_empty() { Ok(()) } else { Err(Failure::attention()) }
 }
 
-/// `striate status --watch`: a server that does not answer is waited for.
+/// Runs `striate status --watch`, which waits for a server that does not answer.
 async fn watch_status(runtime: Runtime, args: &StatusArgs) -> Outcome {
     let interruption = Interruption::listen(&runtime);
     let watching = async {
@@ -61,7 +61,7 @@ async fn watch_status(runtime: Runtime, args: &StatusArgs) -> Outcome {
                 Ok::<_, Failure>(report::status(&status))
             };
             let text = shown.await.unwrap_or_else(|failure| format!("{failure}\n"));
-            // The cursor goes home, each line is wiped behind its end, and so is what is below the last one.
+            // Move the cursor home, clear each line behind its end, and clear everything below the last line.
             print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
             let _ = std::io::stdout().flush();
             runtime.sleep(WATCH_EVERY).await;
@@ -74,10 +74,10 @@ async fn watch_status(runtime: Runtime, args: &StatusArgs) -> Outcome {
     }
 }
 
-/// `striate verify`.
+/// Runs `striate verify`.
 ///
 /// # Errors
-/// When no server answers or the verification fails; status 1 when damage was found.
+/// If no server answers or the verification fails; status 1 if damage was found.
 pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
     let server = AdminClient::find(runtime, &args.admin)?;
     let bar = spinner(args.quiet);
@@ -109,10 +109,10 @@ pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
     if answer["clean"] == true { Ok(()) } else { Err(Failure::attention()) }
 }
 
-/// `striate explain`.
+/// Runs `striate explain`.
 ///
 /// # Errors
-/// When no server answers, an object does not exist, or too few of its chunks can be had.
+/// If no server answers, an object does not exist, or too few of its chunks are available.
 pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
     let server = AdminClient::find(runtime, &args.admin)?;
     let objects = args.objects.into_iter().map(|object| (object.bucket, object.key)).collect();
@@ -125,10 +125,10 @@ pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
     Ok(())
 }
 
-/// `striate heal`.
+/// Runs `striate heal`.
 ///
 /// # Errors
-/// When no server answers or the heal fails; status 1 when something is left.
+/// If no server answers or the heal fails; status 1 if something is left.
 pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
     let server = AdminClient::find(runtime.clone(), &args.admin)?;
     let bar = bytes_bar(0, args.quiet);
@@ -156,18 +156,18 @@ pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
     if answer["whole"] == true { Ok(()) } else { Err(Failure::attention()) }
 }
 
-/// `striate pack …`.
+/// Runs `striate pack …`.
 ///
 /// # Errors
-/// When no server answers or it refuses; status 1 when something needs attention.
+/// If no server answers or it refuses; status 1 if something needs attention.
 pub async fn pack(runtime: Runtime, command: PackCommand) -> Outcome {
     pack::run(runtime, command).await
 }
 
-/// `striate disk …`.
+/// Runs `striate disk …`.
 ///
 /// # Errors
-/// When no server answers or it refuses.
+/// If no server answers or it refuses.
 pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
     match command {
         DiskCommand::List { admin } => {
@@ -192,10 +192,10 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
     }
 }
 
-/// `striate bucket …`.
+/// Runs `striate bucket …`.
 ///
 /// # Errors
-/// When no server answers or it refuses.
+/// If no server answers or it refuses.
 pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
     match command {
         BucketCommand::Create {
@@ -273,7 +273,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
     Ok(())
 }
 
-/// The origin that a new bucket is to have.
+/// Returns the origin of a new bucket, if the arguments name one.
 fn new_origin(args: OriginArgs) -> Outcome<Option<NewOrigin>> {
     let OriginArgs { origin, origin_endpoint, origin_region, ttl, cache_block_mib } = args;
     let (Some(origin), Some(endpoint)) = (origin, origin_endpoint) else { return Ok(None) };
@@ -306,7 +306,7 @@ fn new_origin(args: OriginArgs) -> Outcome<Option<NewOrigin>> {
     }))
 }
 
-/// `striate admin keys|meta|upgrade …`: ends like the command.
+/// Runs `striate admin keys|meta|upgrade …`, and returns the command's outcome.
 // Boxed, so that the crate that awaits it does not compile these commands again.
 pub fn administer(runtime: Runtime, command: ServerCommand) -> LocalBoxFuture<'static, Outcome> {
     Box::pin(async move {
@@ -323,7 +323,7 @@ pub fn administer(runtime: Runtime, command: ServerCommand) -> LocalBoxFuture<'s
     })
 }
 
-/// A number in an answer; 0 when it is missing.
+/// Returns a number in a reply; 0 if it is missing.
 fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! One command, from its arguments to its end.
+//! Runs one command, from its arguments to its end.
 
 use futures::future::LocalBoxFuture;
 use striate_runtime::Runtime;

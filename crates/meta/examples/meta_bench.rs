@@ -2,13 +2,13 @@
 //!
 //! `cargo run --release -p striate-meta --example meta_bench -- [commit|get|scan] [DIRECTORY]`
 //!
-//! - `commit`: small durable transactions per second with 1, 16 and 64 writers on 3 mirrors (1 mirror beside
-//!   it), each transaction two puts and a precondition;
+//! - `commit`: small durable transactions per second with 1, 16 and 64 writers on 3 mirrors, and on 1 mirror for
+//!   comparison; each transaction is two puts and a precondition;
 //! - `get`: gets per second of 100,000 rows, by 1 and 2 readers;
-//! - `scan`: pages of 1,000 rows out of 1,000,000 keys: the last page against the first, forward and back,
-//!   and how long a start takes.
+//! - `scan`: pages of 1,000 rows out of 1,000,000 keys: the last page against the first, forward and backward, and the
+//!   time that a start takes.
 //!
-//! Figures of a shared machine: compare ratios.
+//! The figures come from a shared machine: compare ratios only.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Optio
 use striate_meta::{Commit, MetaStore, Precondition, ScanRange, Transaction, TxId};
 use striate_runtime::Runtime;
 
-/// Each measurement of operations per second takes so long.
+/// Duration of each measurement of operations per second.
 const MEASURE: Duration = Duration::from_secs(3);
 
 struct Bench {
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     async fn fresh(&self, mirrors: usize) -> EmbeddedStore {
-        // There may be nothing to remove.
+        // The directory may not exist.
         let _ = std::fs::remove_dir_all(&self.root);
         let (layout, present) = self.layout(mirrors);
         EmbeddedStore::open_or_create(&self.runtime, self.options(), layout, &present)
@@ -205,6 +205,6 @@ async fn main() {
     if what == "all" || what == "scan" {
         bench.scans().await;
     }
-    // Leave nothing behind; the directory was made by this program.
+    // Leave nothing behind: this program created the directory.
     let _ = std::fs::remove_dir_all(&bench.root);
 }

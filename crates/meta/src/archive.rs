@@ -1,4 +1,4 @@
-//! All rows as a portable file, and back: `striate admin meta export` and `import`.
+//! Exports all rows to a portable file and imports them: `striate admin meta export` and `import`.
 //!
 //! ```text
 //! {"striate_metadata":1,"cluster":"<32 hex>"}        version of this format, whose rows these are
@@ -7,16 +7,15 @@
 //! {"rows":<count>,"crc32c":"<8 hex>"}                checksum of all bytes before this line
 //! ```
 //!
-//! Text, one JSON value on each line, so that it can be read, filtered and compared by anything. The last
-//! line proves that the file is whole: a reader refuses one that is cut short, altered, or of a newer
-//! version. Versions of rows are not in it, because every engine counts its own.
+//! The file is text, one JSON value per line, so any tool can read, filter and compare it. The last line proves that
+//! the file is complete: a reader refuses a file that is truncated, altered or of a newer version. Row versions are
+//! left out, because every engine counts its own.
 //!
-//! Crash argument: an import is many transactions. When it fails, into a store that was empty, it removes
-//! what it wrote; after a crash the store is not empty, so that a half-imported one is never taken for a
-//! whole one by another import.
+//! Crash argument: an import is many transactions. If an import into an empty store fails, it removes what it wrote.
+//! After a crash the store is not empty, so no later import mistakes a half-imported store for a complete one.
 //!
-//! What it does not do: it does not interpret the rows. An export of a running store is of one state when it
-//! reads an [`embedded view`](crate::embedded::View), and of one state for each page otherwise.
+//! What it does not do: it does not interpret the rows. An export of a running store shows one state when it reads an
+//! [`embedded view`](crate::embedded::View); otherwise only each page shows one state.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,19 +29,19 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 
 use crate::store::{MetaError, MetaStore, Row, ScanRange, Transaction, TxId, limits};
 
-/// The newest version of the format that this program understands.
+/// Newest version of the format that this program understands.
 pub const ARCHIVE_VERSION: u32 = 1;
 
-/// Rows read at once.
+/// Rows per read.
 const PAGE_ROWS: usize = 1000;
 
-/// Rows written in one transaction, at most.
+/// Maximum number of rows written in one transaction.
 const IMPORT_ROWS: usize = limits::MAX_OPERATIONS;
 
-/// Keys and values written in one transaction, at most.
+/// Maximum number of bytes of keys and values written in one transaction.
 const IMPORT_BYTES: usize = limits::MAX_TRANSACTION_BYTES;
 
-/// The longest line: a row of the greatest size, in hexadecimal, and its JSON.
+/// Maximum length of a line in bytes: the largest row in hexadecimal, and its JSON.
 const MAX_LINE_BYTES: u64 = 2 * (limits::MAX_KEY_BYTES + limits::MAX_VALUE_BYTES) as u64 + 64;
 
 /// Why an export or import failed.
@@ -51,10 +50,10 @@ pub enum ArchiveError {
     /// The file could not be read or written.
     #[error("the metadata archive: {0}")]
     Io(#[from] std::io::Error),
-    /// The file is not a whole archive.
+    /// The file is not a complete archive.
     #[error("the metadata archive is damaged: {0}")]
     Damaged(String),
-    /// The file was written by a newer program.
+    /// A newer program wrote the file.
     #[error(
         "the metadata archive has version {0}, this program knows {ARCHIVE_VERSION}; use a newer striate"
     )]
@@ -62,12 +61,12 @@ pub enum ArchiveError {
     /// The file holds the metadata of another cluster.
     #[error("the metadata archive is of cluster {found}, this is {expected}")]
     OtherCluster {
-        /// Of the archive.
+        /// The archive's cluster.
         found: ClusterId,
-        /// Of the store.
+        /// The store's cluster.
         expected: ClusterId,
     },
-    /// The store holds rows already.
+    /// The store already holds rows.
     #[error("the store is not empty; import into a new one, or force it to overwrite rows of the same keys")]
     NotEmpty,
     /// The store failed.
@@ -75,24 +74,24 @@ pub enum ArchiveError {
     Meta(#[from] MetaError),
 }
 
-/// How far an export or import has come.
+/// Progress of an export or import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Rows written or read.
     pub rows: u64,
-    /// Bytes of the archive.
+    /// Bytes of the archive written or read.
     pub bytes: u64,
 }
 
 /// Called after every page or transaction.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(Progress) + Send);
 
-/// A page of rows that is being read.
+/// A read of one page of rows.
 pub type PageFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, MetaError>> + Send + 'a>>;
 
-/// Something whose rows can be read in order.
+/// A source whose rows can be read in key order.
 pub trait Pages: Sync {
-    /// At most `limit` rows of `range` in key order.
+    /// Returns at most `limit` rows of `range` in key order.
     fn page(&self, range: ScanRange, limit: usize) -> PageFuture<'_>;
 }
 
@@ -118,7 +117,7 @@ enum Line {
 /// Writes all rows of `source`.
 ///
 /// # Errors
-/// When the source cannot be read or the file not written.
+/// If the source cannot be read or the file cannot be written.
 pub async fn export(
     source: &(impl Pages + ?Sized),
     cluster: ClusterId,
@@ -141,7 +140,7 @@ pub async fn export(
         on_progress(progress);
         text.clear();
         match rows.last() {
-            // The next key is the last one with a zero byte after it.
+            // The next key is the last one followed by a zero byte.
             Some(last) => range.start = [&last.key[..], &[0]].concat().into(),
             None => break,
         }
@@ -157,19 +156,19 @@ fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("strings and numbers are JSON") + "\n"
 }
 
-/// What an import demands.
+/// Requirements of an import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
-    /// The archive must be of this cluster; `None` accepts any.
+    /// Cluster that the archive must belong to; `None` accepts any.
     pub cluster: Option<ClusterId>,
-    /// Accepts a store that holds rows, and overwrites those with keys of the archive.
+    /// Accepts a store that already holds rows, and overwrites those whose keys are in the archive.
     pub force: bool,
 }
 
-/// Reads a whole archive without writing it anywhere: whether [`import`] would find it undamaged.
+/// Reads a whole archive without importing it, to check whether [`import`] would find it undamaged.
 ///
 /// # Errors
-/// When it is damaged, newer or cannot be read.
+/// If the archive is damaged, newer than this program, or cannot be read.
 pub async fn check(file: &mut (impl AsyncBufRead + Unpin + Send)) -> Result<Progress, ArchiveError> {
     let (mut reader, _) = Reader::open(file).await?;
     while reader.row().await?.is_some() {}
@@ -179,8 +178,8 @@ pub async fn check(file: &mut (impl AsyncBufRead + Unpin + Send)) -> Result<Prog
 /// Writes all rows of an archive into `store`.
 ///
 /// # Errors
-/// When the store is not empty and that was not accepted, when the archive is damaged, newer or of another
-/// cluster, or when the store fails. What was written to an empty store is removed then.
+/// If the store is not empty and `force` is not set, if the archive is damaged, newer or of another cluster, or if the
+/// store fails. Rows written to an empty store are then removed.
 pub async fn import(
     runtime: &Runtime,
     store: &dyn MetaStore,
@@ -244,7 +243,7 @@ fn transaction(runtime: &Runtime) -> Transaction {
     Transaction::new(TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64())))
 }
 
-/// Reads an archive line by line and proves it whole at the end.
+/// Reads an archive line by line and verifies its checksum at the end.
 struct Reader<'a, F> {
     file: &'a mut F,
     line: Vec<u8>,
@@ -284,7 +283,7 @@ impl<'a, F: AsyncBufRead + Unpin + Send> Reader<'a, F> {
         ArchiveError::Damaged(format!("{what}, after {} rows", self.progress.rows))
     }
 
-    /// The next row; `None` after the last one, when the archive is whole.
+    /// Returns the next row, or `None` after the last one if the archive is complete.
     async fn row(&mut self) -> Result<Option<(Bytes, Bytes)>, ArchiveError> {
         self.read_line().await?;
         let line = serde_json::from_slice(&self.line).map_err(|_| self.damaged("a line is no row"))?;

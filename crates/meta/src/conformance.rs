@@ -1,11 +1,11 @@
-//! What every metadata engine must do, as functions that run against one.
+//! The conformance suite of metadata engines: functions that run against an engine.
 //!
-//! [`run_all`] is handed a factory of empty stores and panics with the name of the rule that an engine
-//! breaks. [`run_shared`] does so for engines that several processes share. [`model`] compares an engine with an ordered map over any sequence of operations; property tests
-//! draw the sequences. The same rules hold for the memory engine, the embedded one and engines in other
-//! processes (design.md §7).
+//! [`run_all`] takes a factory of empty stores and panics with the name of the rule that an engine breaks.
+//! [`run_shared`] does the same for engines that several processes share. [`model`] compares an engine with an ordered
+//! map over any sequence of operations, which property tests draw. The same rules hold for the memory engine, the
+//! embedded engine and engines in other processes (design.md §7).
 //!
-//! What it does not do: durability and faults are the engine's own tests, because they need its disks.
+//! What it does not do: each engine tests its own durability and faults, because these tests need its disks.
 
 mod concurrency;
 mod leases;
@@ -34,7 +34,7 @@ pub type Factory<'a> = &'a dyn Fn() -> Pin<Box<dyn Future<Output = Store> + Send
 /// Runs the whole suite; every rule gets a store of its own.
 ///
 /// # Panics
-/// When the engine breaks a rule.
+/// If the engine breaks a rule.
 pub async fn run_all(runtime: &Runtime, factory: Factory<'_>) {
     transactions::all_preconditions_hold_or_nothing_is_written(factory().await).await;
     transactions::the_first_failed_precondition_is_named(factory().await).await;
@@ -59,13 +59,13 @@ pub async fn run_all(runtime: &Runtime, factory: Factory<'_>) {
     watches::a_watcher_that_lags_misses_nothing_without_being_told(factory().await).await;
 }
 
-/// Makes two handles of one empty store, as two processes have them.
+/// Makes two handles of one empty store, as two processes would hold them.
 pub type PairFactory<'a> = &'a dyn Fn() -> Pin<Box<dyn Future<Output = (Store, Store)> + Send>>;
 
 /// Runs the rules of an engine that several processes share.
 ///
 /// # Panics
-/// When the engine breaks a rule.
+/// If the engine breaks a rule.
 pub async fn run_shared(runtime: &Runtime, factory: PairFactory<'_>) {
     shared::what_one_commits_the_other_reads_at_once(factory().await).await;
     shared::one_id_is_applied_once_by_both(factory().await).await;
@@ -75,13 +75,13 @@ pub async fn run_shared(runtime: &Runtime, factory: PairFactory<'_>) {
     shared::a_watch_sees_the_commits_of_both_in_order(runtime, factory().await).await;
 }
 
-/// A transaction id that no other transaction of this process has.
+/// Returns a transaction id that no other transaction of this process has.
 pub fn fresh_id() -> TxId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     TxId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) | 0x7e57 << 96)
 }
 
-/// An empty transaction with a [`fresh_id`].
+/// Returns an empty transaction with a [`fresh_id`].
 fn transaction() -> Transaction {
     Transaction::new(fresh_id())
 }
@@ -100,7 +100,7 @@ async fn delete(store: &Store, key: impl Into<Bytes>) -> Revision {
     done(store.commit(tx).await.expect("an unconditional delete commits"))
 }
 
-/// The revision of a commit that must not conflict.
+/// Returns the revision of a commit that must not conflict.
 fn done(commit: Commit) -> Revision {
     match commit {
         Commit::Done(revision) => revision,

@@ -1,21 +1,21 @@
 //! The embedded engine: redb, mirrored over directories of the cluster (design.md §7, §10.9, §10.10).
 //!
-//! A [`EmbeddedStore`] keeps 1 + r complete copies of the metadata, one in each of as many directories, and
-//! commits groups of transactions on all of them before it acknowledges. Losing any r directories, also
-//! under the running server, loses nothing: the failed mirrors are ejected, which is recorded in every
-//! directory that can be reached, and [`EmbeddedStore::restore_mirrors`] copies the metadata to other ones.
+//! An [`EmbeddedStore`] keeps 1 + r complete copies of the metadata, each in a directory of its own, and commits groups
+//! of transactions on all of them before it acknowledges. Losing any r directories loses nothing, even while the server
+//! runs: failed mirrors are ejected, the ejection is recorded in every reachable directory, and
+//! [`EmbeddedStore::restore_mirrors`] copies the metadata to other directories.
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
-//! | `volume` | a directory's files, real ones |
+//! | `volume` | the files of a real directory |
 //! | [`simulated`] | the same with power cuts, for tests and the lab |
 //! | `epoch` | the in-sync set as every directory records it |
-//! | `mirror`, `snapshot` | one redb database: groups in, states out |
+//! | `mirror`, `snapshot` | one redb database: applying groups, reading states |
 //! | `group`, `committer`, `worker` | drafting groups, committing them on all mirrors |
 //! | `membership`, `join`, `level`, `open` | ejecting, adding, levelling, starting |
 //!
-//! What it does not do: consensus. One process owns the directories; several gateways share metadata
-//! through an engine of their own (docs/decisions/embedded-metadata.md).
+//! What it does not do: consensus. One process owns the directories; gateways that share metadata use a separate engine
+//! (docs/decisions/embedded-metadata.md).
 
 mod committer;
 mod epoch;
@@ -53,44 +53,44 @@ pub use volume::{Directory, DiskId, MetaDirectory, Storage, Volume};
 use crate::archive::{PageFuture, Pages};
 use crate::store::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
 
-/// The cluster as far as metadata must know it.
+/// The part of the cluster's configuration that the metadata depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The cluster's identity.
     pub cluster: ClusterId,
-    /// n: the cluster's directories, present or not.
+    /// n: number of directories of the cluster, present or not.
     pub total_directories: usize,
-    /// r: how many directories may be lost; the largest parity count of any profile in use.
+    /// r: number of directories that may be lost, which is the largest parity count of any profile in use.
     pub tolerance: usize,
 }
 
 impl Layout {
-    /// How many mirrors there should be: one more than may be lost.
+    /// Returns the number of mirrors to keep: one more than may be lost.
     pub fn mirrors(&self) -> usize {
         (self.tolerance + 1).min(self.total_directories)
     }
 
-    /// How many directories must be readable to start: the newest epoch is in one of any so many.
+    /// Returns the number of directories that must be readable to start: any set of this size holds the newest epoch.
     pub fn directories_to_start(&self) -> usize {
         self.total_directories.saturating_sub(self.tolerance).max(1)
     }
 
-    /// How many directories must hold an epoch before it is in force.
+    /// Returns the number of directories that must hold an epoch before it is in force.
     fn epoch_copies(&self) -> usize {
         (self.tolerance + 1).min(self.directories_to_start())
     }
 }
 
-/// Settings.
+/// Options of the embedded engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Memory for cached pages, over all mirrors.
+    /// Memory for cached pages in bytes, over all mirrors.
     pub cache_bytes: usize,
-    /// A mirror that does not answer for so long is ejected, if another one has.
+    /// Timeout after which a mirror that does not answer is ejected, if another one has answered.
     pub deadline: Duration,
-    /// With less free space than this in a mirror's directory only deletes are accepted.
+    /// Minimum free space of a mirror's directory in bytes; below it, only deletes are accepted.
     pub min_free_bytes: u64,
-    /// Set aside in every mirror's directory, and given up for deletes on a full disk.
+    /// Bytes reserved in every mirror's directory, and freed for deletes when the disk is full.
     pub reserve_bytes: u64,
 }
 
@@ -106,8 +106,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Half of the cache is for the first mirror, which serves the reads; the rest is shared by the others,
-    /// which only need the pages that a commit changes.
+    /// The first mirror serves the reads and gets half of the cache. The others only need the pages that a commit
+    /// changes, and share the rest.
     fn cache_bytes_of_mirror(&self, position: usize) -> usize {
         match position {
             0 => self.cache_bytes / 2,
@@ -116,7 +116,7 @@ impl Options {
     }
 }
 
-/// Metadata in directories of this machine. Cheap to clone; the last clone's end closes the store.
+/// Metadata in directories of this machine. Cheap to clone; dropping the last clone closes the store.
 #[derive(Clone, Debug)]
 pub struct EmbeddedStore {
     runtime: Runtime,
@@ -124,8 +124,8 @@ pub struct EmbeddedStore {
     requests: mpsc::Sender<Request>,
 }
 
-/// One committed state, however long it is read: for exports. While a view lives the database's file cannot
-/// use the space of rows that were removed since.
+/// One committed state, which does not change however long it is read; used for exports. While a view lives, the
+/// database file cannot reuse the space of rows that were removed since.
 #[derive(Clone, Debug)]
 pub struct View {
     runtime: Runtime,
@@ -142,11 +142,11 @@ impl Pages for View {
     }
 }
 
-/// Scans of more rows than this leave the event loop.
+/// Scans of more rows than this run outside the event loop.
 const INLINE_SCAN_ROWS: usize = 4096;
 
 impl EmbeddedStore {
-    /// The mirrors, and those that were ejected in this run as long as nobody has taken their place.
+    /// Returns the mirrors, and those ejected in this run that have not been replaced.
     pub async fn mirrors(&self) -> Result<Vec<MirrorStatus>, MetaError> {
         self.between_groups(|committer| {
             committer.refresh_status();
@@ -160,29 +160,29 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Tells of mirrors that are ejected and added from now on.
+    /// Subscribes to the ejection and addition of mirrors from now on.
     pub fn events(&self) -> broadcast::Receiver<MirrorEvent> {
         self.shared.events.subscribe()
     }
 
-    /// The state as it is now, to be read at leisure.
+    /// Returns the current state, to be read at leisure.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`] when the store does not serve.
+    /// [`MetaError::Unavailable`] if the store does not serve.
     pub fn view(&self) -> Result<View, MetaError> {
         Ok(View { runtime: self.runtime.clone(), snapshot: self.shared.visible()? })
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub async fn row_count(&self) -> Result<u64, MetaError> {
         self.read(Snapshot::row_count).await
     }
 
-    /// Replaces the list of the cluster's directories that are present: one was added, or a blank disk took
-    /// the place of a lost one. A mirror in a directory that is not listed any more is ejected.
+    /// Replaces the list of the cluster's directories that are present, after one was added or a blank disk replaced a
+    /// lost one. A mirror in a directory that is no longer listed is ejected.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`] when too few directories took the present epoch, or no mirror would remain.
+    /// [`MetaError::Unavailable`] if too few directories recorded the current epoch, or if no mirror would remain.
     pub async fn set_directories(
         &self,
         layout: Layout,
@@ -193,11 +193,11 @@ impl EmbeddedStore {
         changed.map_err(MetaError::Unavailable)
     }
 
-    /// Adds a mirror in a directory of the cluster, while serving: copies a consistent state, catches up,
-    /// and records the larger in-sync set.
+    /// Adds a mirror in a directory of the cluster, while serving: copies a consistent state, catches up, and records
+    /// the larger in-sync set.
     ///
     /// # Errors
-    /// [`MetaError::NoSpace`] or [`MetaError::Unavailable`] naming the directory; the other mirrors go on.
+    /// [`MetaError::NoSpace`] or [`MetaError::Unavailable`], naming the directory; the other mirrors are not affected.
     pub async fn add_mirror(&self, directory: MetaDirectory) -> Result<(), MetaError> {
         let name = directory.volume.name();
         let named = |failure: Failure| match failure {
@@ -216,9 +216,8 @@ impl EmbeddedStore {
         joined.map_err(named)
     }
 
-    /// Adds mirrors in healthy directories until there are as many as the layout asks for, or no directory
-    /// is left. Answers the directories that hold new ones. To be called after a start and after every
-    /// [`MirrorEvent::Ejected`].
+    /// Adds mirrors in healthy directories until there are as many as the layout requires, or no directory is left.
+    /// Returns the directories that hold new mirrors. Call it after a start and after every [`MirrorEvent::Ejected`].
     pub async fn restore_mirrors(&self) -> Result<Vec<DiskId>, MetaError> {
         let mut added = Vec::new();
         let missing = |committer: &mut Committer| match committer.mirrors.len() < committer.layout.mirrors() {
@@ -238,19 +237,19 @@ impl EmbeddedStore {
         Ok(added)
     }
 
-    /// Writes an empty group, so that mirrors which vanished or hang are ejected also while nobody writes.
+    /// Writes an empty group, so that mirrors that vanished or hang are ejected even when there are no writes.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`] when none is left.
+    /// [`MetaError::Unavailable`] if none is left.
     pub async fn check_mirrors(&self) -> Result<(), MetaError> {
         self.between_groups(Committer::check).await?.map_err(MetaError::Unavailable)
     }
 
-    /// Reads every row of every mirror and ejects those that are damaged or lack rows that another has.
-    /// Answers how many rows were read of each.
+    /// Reads every row of every mirror and ejects mirrors that are damaged or lack rows that another has. Returns the
+    /// number of rows read from each.
     ///
     /// # Errors
-    /// [`MetaError::Corrupt`] when the only mirror is damaged.
+    /// [`MetaError::Corrupt`] if the only mirror is damaged.
     pub async fn scrub(&self) -> Result<u64, MetaError> {
         let snapshots = self.between_groups(|committer| committer.snapshots()).await?;
         let sums: Vec<_> = self
@@ -271,10 +270,10 @@ impl EmbeddedStore {
         Ok(whole.map_or(0, |(rows, _)| rows))
     }
 
-    /// Closes the store cleanly, so that the next start need not repair the databases. Everything fails
-    /// with [`MetaError::Unavailable`] afterwards.
+    /// Closes the store cleanly, so that the next start need not repair the databases. Every later call fails with
+    /// [`MetaError::Unavailable`].
     pub async fn close(&self) {
-        // An error says that it was closed already.
+        // An error means that it is closed already.
         let _ = self.between_groups(|committer| committer.closed = true).await;
         self.requests.closed().await;
     }
@@ -286,7 +285,7 @@ impl EmbeddedStore {
     ) -> Result<T, MetaError> {
         let (answer, answered) = oneshot::channel();
         let admin = Box::new(move |committer: &mut Committer| {
-            // Who asked may have gone.
+            // The caller may have gone.
             let _ = answer.send(work(committer));
         });
         let closed = |_| self.shared.visible().err().unwrap_or_else(closed);
@@ -294,7 +293,7 @@ impl EmbeddedStore {
         answered.await.map_err(|_| closed(()))
     }
 
-    /// Reads the visible state. A mirror that cannot be read is ejected and the next one asked.
+    /// Reads the visible state. A mirror that cannot be read is ejected and the next one read.
     async fn read<T>(&self, read: impl Fn(&Snapshot) -> Result<T, Failure>) -> Result<T, MetaError> {
         loop {
             let snapshot = self.shared.visible()?;
@@ -305,10 +304,10 @@ impl EmbeddedStore {
         }
     }
 
-    /// Has the mirror of `snapshot` ejected.
+    /// Ejects the mirror of `snapshot`.
     ///
     /// # Errors
-    /// When there is no other.
+    /// If it is the only one.
     async fn report(&self, snapshot: Arc<Snapshot>, failure: Failure) -> Result<(), MetaError> {
         self.between_groups(move |committer| committer.unreadable(&snapshot, failure)).await?
     }
@@ -354,7 +353,7 @@ impl MetaStore for EmbeddedStore {
         transaction.check_limits()?;
         let (reply, replied) = oneshot::channel();
         let request = Request::Commit(transaction, reply);
-        // What was never taken was never tried; what was taken and not answered may have been committed.
+        // A request that was never taken was never tried. One that was taken and not answered may have been committed.
         let closed = |_| self.shared.visible().err().unwrap_or_else(closed);
         self.requests.send(request).await.map_err(|_| closed(()))?;
         let unknown = |_| MetaError::UnknownOutcome("the metadata store ended while it committed".to_owned());
@@ -383,7 +382,7 @@ impl MetaStore for EmbeddedStore {
     }
 
     async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
-        // Between two groups, so that the first event is that of the first commit from now on.
+        // Registers between two groups, so that the first event is that of the next commit.
         let prefix = prefix.to_vec();
         self.between_groups(move |committer| committer.shared.watchers.watch(&prefix)).await
     }

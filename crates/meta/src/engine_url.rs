@@ -5,8 +5,8 @@
 //! postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/DATABASE[?schema=NAME&sslmode=MODE&timeout=S&…]
 //! ```
 //!
-//! Parsed before anything is connected, so that a wrong one is refused when a configuration is read. Shown
-//! without its password.
+//! They are parsed before anything is connected, so a wrong URL is refused when the configuration is read. They are
+//! shown without the password.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,67 +23,67 @@ use crate::etcd::EtcdStore;
 use crate::postgres::PostgresStore;
 use crate::store::{MetaError, MetaStore};
 
-/// Where an engine is.
+/// The address of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineUrl {
-    /// An etcd.
+    /// An etcd cluster.
     Etcd(EtcdUrl),
     /// A server that speaks the PostgreSQL protocol.
     Postgres(Box<PostgresUrl>),
 }
 
-/// Where an etcd is, and which part of it.
+/// The address of an etcd, and the cluster's prefix in it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdUrl {
-    /// `host:port` of members.
+    /// Members as `host:port`.
     pub endpoints: Vec<String>,
-    /// What the cluster's keys begin with.
+    /// Prefix of the cluster's keys.
     pub prefix: String,
-    /// Name and password.
+    /// User name and password.
     pub user: Option<(String, String)>,
-    /// How connections are protected; `None`: not at all.
+    /// TLS files; `None` for connections without TLS.
     pub tls: Option<TlsFiles>,
-    /// An operation that finds no server for so long fails.
+    /// Time after which an operation that finds no server fails.
     pub timeout: Duration,
 }
 
-/// Where a PostgreSQL database is, and which schema of it.
+/// The address of a PostgreSQL database, and the cluster's schema in it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl {
     /// Hosts, database, user and password.
     pub config: tokio_postgres::Config,
-    /// The schema that holds the cluster's tables.
+    /// Schema that holds the cluster's tables.
     pub schema: String,
-    /// How connections are protected; `None`: not at all.
+    /// TLS files; `None` for connections without TLS.
     pub tls: Option<TlsFiles>,
-    /// Connections at most.
+    /// Maximum number of connections.
     pub pool: usize,
-    /// An operation that finds no server for so long fails.
+    /// Time after which an operation that finds no server fails.
     pub timeout: Duration,
-    /// As people may see it.
+    /// The URL without its password.
     shown: String,
 }
 
 /// PEM files for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Who may sign the server's certificate; `None`: whom the system trusts.
+    /// Certificates of the authorities that may sign the server's certificate; `None` for those that the system trusts.
     pub ca: Option<PathBuf>,
-    /// This client's certificate and its key.
+    /// Certificate of this client and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// The URL cannot be understood; says what is wrong and what is expected.
+/// The URL cannot be parsed. The message says what is wrong and what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidUrl(String);
 
-/// Opens the engine at `url`, and makes the cluster's part of it at its first use. Any number of processes
-/// may have it open.
+/// Opens the engine at `url`, and creates the cluster's part of it at the first use. Any number of processes may have
+/// it open.
 ///
 /// # Errors
-/// [`MetaError::Unavailable`] when the engine does not answer or refuses this client,
-/// [`MetaError::Corrupt`] when a newer program made the cluster's part of it.
+/// [`MetaError::Unavailable`] if the engine does not answer or refuses this client, [`MetaError::Corrupt`] if a newer
+/// program created the cluster's part of it.
 pub fn open<'a>(
     runtime: &'a Runtime,
     url: &'a EngineUrl,
@@ -97,18 +97,18 @@ pub fn open<'a>(
     })
 }
 
-/// An operation that finds no server for so long fails, unless the URL says otherwise.
+/// Default time after which an operation that finds no server fails.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(6);
 
 const DEFAULT_PORT: u16 = 2379;
 
-/// What the keys of a cluster begin with unless its URL says otherwise.
+/// Default prefix or schema of a cluster.
 const DEFAULT_NAME: &str = "striate";
 
-/// Connections to PostgreSQL, at most, unless the URL says otherwise.
+/// Default for the maximum number of connections to PostgreSQL.
 const DEFAULT_POOL: usize = 16;
 
-/// The longest prefix: it is part of every key, and a transaction has many.
+/// Maximum length of a prefix in bytes: it is part of every key, and a transaction has many.
 const MAX_PREFIX_BYTES: usize = 64;
 
 fn invalid<T>(reason: impl Into<String>) -> Result<T, InvalidUrl> {
@@ -120,7 +120,7 @@ fn decode(text: &str) -> Result<String, InvalidUrl> {
     Ok(decoded.map_err(|_| InvalidUrl(format!("'{text}' is not UTF-8 when decoded")))?.into_owned())
 }
 
-/// A URL's parts, not decoded.
+/// Parts of a URL, not decoded.
 struct Parts<'u> {
     user: Option<&'u str>,
     hosts: &'u str,
@@ -247,8 +247,8 @@ fn reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// TLS is used with the server's certificate verified, or not at all: encryption to whoever answers would be
-/// a promise that is not kept.
+/// TLS is used with the server's certificate verified, or not at all: encryption to an unverified server would be a
+/// false promise.
 fn postgres_tls(mode: Option<&str>, files: TlsFiles) -> Result<Option<TlsFiles>, InvalidUrl> {
     match mode {
         Some("verify-full") => Ok(Some(files)),
@@ -262,7 +262,7 @@ fn postgres_tls(mode: Option<&str>, files: TlsFiles) -> Result<Option<TlsFiles>,
     }
 }
 
-/// A client's certificate and its key, or neither.
+/// Returns a client's certificate and its key, or neither.
 fn identity(
     cert: Option<String>,
     key: Option<String>,
@@ -278,7 +278,7 @@ fn identity(
 
 fn endpoint(host: &str) -> Result<String, InvalidUrl> {
     let (name, port) = match host.rsplit_once(':') {
-        // The colons inside of brackets belong to an IPv6 address.
+        // Colons inside brackets belong to an IPv6 address.
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host, None),
     };
@@ -288,7 +288,7 @@ fn endpoint(host: &str) -> Result<String, InvalidUrl> {
     }
 }
 
-/// Takes the option `timeout` out of `query`.
+/// Removes the option `timeout` from `query` and parses it.
 fn timeout(query: &mut Vec<(&str, &str)>) -> Result<Duration, InvalidUrl> {
     let Some(position) = query.iter().position(|(name, _)| *name == "timeout") else {
         return Ok(DEFAULT_TIMEOUT);

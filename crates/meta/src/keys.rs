@@ -1,4 +1,4 @@
-//! The key space: which row stands under which key.
+//! The key space: the key of each kind of row.
 //!
 //! ```text
 //! c                                       Cluster
@@ -34,10 +34,10 @@
 //! z                                       Migration: this metadata is moved to or from another engine
 //! ```
 //!
-//! Numbers are big-endian, so that keys sort as numbers do. Bucket names and object keys hold no NUL
-//! (`client` refuses it), so `\0` ends them and keys sort as S3 lists them. The reverse index has one row
-//! for a stripe, under the set of sites that holds it, instead of one for each chunk: a site's stripes are
-//! found through the placements that contain the site.
+//! Numbers are big-endian, so keys sort as numbers do. Bucket names and object keys contain no NUL (`client` refuses
+//! it), so `\0` ends them and keys sort as S3 lists them. The reverse index has one row per stripe, under the set of
+//! sites that holds it, instead of one per chunk: a site's stripes are found through the placements that contain the
+//! site.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use striate_core::{SiteId, StripeId};
@@ -50,22 +50,22 @@ fn build(prefix: &[u8], parts: &[&[u8]]) -> Bytes {
     key.freeze()
 }
 
-/// The cluster's own row.
+/// Key of the cluster's own row.
 pub fn cluster() -> Bytes {
     Bytes::from_static(b"c")
 }
 
-/// The mark of a migration ([`crate::migration`]).
+/// Key of the mark of a migration ([`crate::migration`]).
 pub fn migration() -> Bytes {
     Bytes::from_static(b"z")
 }
 
-/// Who does what must happen in one place.
+/// Key of the leader's row: the process that does the work which must happen in one place.
 pub fn leader() -> Bytes {
     Bytes::from_static(b"l")
 }
 
-/// A running process.
+/// Key of a running process.
 pub fn process(role: &str, name: &str) -> Bytes {
     build(b"f/", &[role.as_bytes(), b"/", name.as_bytes()])
 }
@@ -73,45 +73,45 @@ pub fn process(role: &str, name: &str) -> Bytes {
 /// Prefix of all running processes.
 pub const PROCESSES: &[u8] = b"f/";
 
-/// How far the repair service has come.
+/// Key of the repair service's progress.
 pub fn repair_work() -> Bytes {
     Bytes::from_static(b"w/repair")
 }
 
-/// How far the scrub has come.
+/// Key of the scrub's progress.
 pub fn scrub_work() -> Bytes {
     Bytes::from_static(b"w/scrub")
 }
 
-/// What is moved, and what for.
+/// Key of the current movements and their reasons.
 pub fn movement_work() -> Bytes {
     Bytes::from_static(b"w/movement")
 }
 
-/// What is packed, over all buckets.
+/// Key of the packing totals over all buckets.
 pub fn packing_work() -> Bytes {
     Bytes::from_static(b"w/packing")
 }
 
-/// Which process packs by hand.
+/// Key of the turn of manual packing: the process that runs it.
 pub fn packing_turn() -> Bytes {
     Bytes::from_static(b"w/packing-turn")
 }
 
-/// What copies of partitions there are.
+/// Key of the list of partition copies.
 pub fn copies_work() -> Bytes {
     Bytes::from_static(b"w/copies")
 }
 
-/// What is packed of a bucket.
+/// Key of the packing figures of a bucket.
 pub fn packed_bucket(name: &str) -> Bytes {
     build(PACKED_BUCKETS, &[name.as_bytes()])
 }
 
-/// Prefix of what is packed of each bucket; the rest of the key is the bucket's name.
+/// Prefix of the packing figures of all buckets; the rest of the key is the bucket's name.
 pub const PACKED_BUCKETS: &[u8] = b"w/packing/";
 
-/// A bucket.
+/// Key of a bucket.
 pub fn bucket(name: &str) -> Bytes {
     build(b"b/", &[name.as_bytes()])
 }
@@ -119,7 +119,7 @@ pub fn bucket(name: &str) -> Bytes {
 /// Prefix of all buckets.
 pub const BUCKETS: &[u8] = b"b/";
 
-/// Writes to an object of an origin.
+/// Key of the fence of an object of an origin, which records writes to it.
 pub fn fence(bucket: &str, key: &str) -> Bytes {
     build(FENCES, &[bucket.as_bytes(), b"\0", key.as_bytes()])
 }
@@ -127,7 +127,7 @@ pub fn fence(bucket: &str, key: &str) -> Bytes {
 /// Prefix of all fences.
 pub const FENCES: &[u8] = b"j/";
 
-/// The current version of an object.
+/// Key of the current version of an object.
 pub fn object(bucket: &str, key: &str) -> Bytes {
     build(b"o/", &[bucket.as_bytes(), b"\0", key.as_bytes()])
 }
@@ -137,18 +137,18 @@ pub fn objects(bucket: &str) -> Bytes {
     build(b"o/", &[bucket.as_bytes(), b"\0"])
 }
 
-/// The bucket of an object's row key.
+/// Returns the bucket of an object's row key.
 pub fn bucket_of(key: &[u8]) -> Option<&str> {
     let name = key.strip_prefix(b"o/")?.split(|&byte| byte == 0).next()?;
     std::str::from_utf8(name).ok()
 }
 
-/// A version that is not current.
+/// Key of a version that is not current.
 pub fn version(bucket: &str, key: &str, version: &[u8; 16]) -> Bytes {
     build(b"v/", &[bucket.as_bytes(), b"\0", key.as_bytes(), b"\0", version])
 }
 
-/// A block of a segment.
+/// Key of a block of a segment.
 pub fn block(segment: &[u8; 16], number: u32) -> Bytes {
     build(b"k/", &[segment, &number.to_be_bytes()])
 }
@@ -158,7 +158,7 @@ pub fn blocks(segment: &[u8; 16]) -> Bytes {
     build(b"k/", &[segment])
 }
 
-/// A stripe whose chunks are being changed.
+/// Key of a stripe whose chunks are being changed.
 pub fn change(stripe: StripeId) -> Bytes {
     build(b"q/", &[&stripe.to_bytes()])
 }
@@ -166,7 +166,7 @@ pub fn change(stripe: StripeId) -> Bytes {
 /// Prefix of all stripes whose chunks are being changed.
 pub const CHANGES: &[u8] = b"q/";
 
-/// A stripe of which chunks have copies.
+/// Key of a stripe of which chunks have copies.
 pub fn copies(stripe: StripeId) -> Bytes {
     build(b"y/", &[&stripe.to_bytes()])
 }
@@ -174,7 +174,8 @@ pub fn copies(stripe: StripeId) -> Bytes {
 /// Prefix of all stripes of which chunks have copies.
 pub const COPIES: &[u8] = b"y/";
 
-/// The mark of a packed stripe: something in it may be dead. Put blindly, so that nobody conflicts over it.
+/// Key of a packed stripe's mark: something in it may be dead. It is put without preconditions, so that it causes no
+/// conflicts.
 pub fn mark(stripe: StripeId) -> Bytes {
     build(b"h/", &[&stripe.to_bytes()])
 }
@@ -182,7 +183,7 @@ pub fn mark(stripe: StripeId) -> Bytes {
 /// Prefix of all marks.
 pub const MARKS: &[u8] = b"h/";
 
-/// A stripe.
+/// Key of a stripe.
 pub fn stripe(stripe: StripeId) -> Bytes {
     build(b"s/", &[&stripe.to_bytes()])
 }
@@ -190,12 +191,12 @@ pub fn stripe(stripe: StripeId) -> Bytes {
 /// Prefix of all stripes.
 pub const STRIPES: &[u8] = b"s/";
 
-/// The stripe that a key made by [`stripe`], [`debt`] or [`mark`] names.
+/// Returns the stripe that a key made by [`stripe`], [`debt`] or [`mark`] names.
 pub fn stripe_of(key: &[u8]) -> Option<StripeId> {
     Some(StripeId::from_bytes(key.get(2..)?.try_into().ok()?))
 }
 
-/// The number of a set of sites: a 64-bit FNV-1a hash of the sorted site numbers.
+/// Returns the number of a set of sites: a 64-bit FNV-1a hash of the sorted site numbers.
 pub fn placement_of(sites: impl IntoIterator<Item = SiteId>) -> u64 {
     let mut sorted: Vec<u32> = sites.into_iter().map(|site| site.0).collect();
     sorted.sort_unstable();
@@ -206,17 +207,17 @@ pub fn placement_of(sites: impl IntoIterator<Item = SiteId>) -> u64 {
 /// Prefix of all sets of sites.
 pub const PLACEMENTS: &[u8] = b"p/";
 
-/// A set of sites, under one of its sites.
+/// Key of a set of sites, under one of its sites.
 pub fn placement(site: SiteId, placement: u64) -> Bytes {
     build(b"p/", &[&site.0.to_be_bytes(), &placement.to_be_bytes()])
 }
 
-/// The own row of a set of sites: as long as it is there stripes may be named under the set.
+/// Key of a set's own row: while it exists, stripes may be recorded under the set.
 pub fn set(placement: u64) -> Bytes {
     self::placement(SiteId(0), placement)
 }
 
-/// Sites that no set is written with any more.
+/// Key of the list of sites with which no set is written any more.
 pub fn closed() -> Bytes {
     Bytes::from_static(b"p")
 }
@@ -226,12 +227,12 @@ pub fn placements(site: SiteId) -> Bytes {
     build(b"p/", &[&site.0.to_be_bytes()])
 }
 
-/// The placement that a key made by [`placement`] names.
+/// Returns the placement that a key made by [`placement`] names.
 pub fn placement_number(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(6..)?.try_into().ok()?))
 }
 
-/// A stripe in the reverse index.
+/// Key of a stripe in the reverse index.
 pub fn reverse(placement: u64, stripe: StripeId) -> Bytes {
     build(b"r/", &[&placement.to_be_bytes(), &stripe.to_bytes()])
 }
@@ -244,17 +245,17 @@ pub fn reverses(placement: u64) -> Bytes {
     build(b"r/", &[&placement.to_be_bytes()])
 }
 
-/// The placement under which a key made by [`reverse`] names a stripe.
+/// Returns the placement under which a key made by [`reverse`] names a stripe.
 pub fn reverse_placement(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(2..10)?.try_into().ok()?))
 }
 
-/// The stripe that a key made by [`reverse`] names.
+/// Returns the stripe that a key made by [`reverse`] names.
 pub fn reverse_stripe(key: &[u8]) -> Option<StripeId> {
     Some(StripeId::from_bytes(key.get(10..)?.try_into().ok()?))
 }
 
-/// A stripe in debt.
+/// Key of a stripe in debt.
 pub fn debt(stripe: StripeId) -> Bytes {
     build(b"d/", &[&stripe.to_bytes()])
 }
@@ -262,7 +263,7 @@ pub fn debt(stripe: StripeId) -> Bytes {
 /// Prefix of all debt.
 pub const DEBTS: &[u8] = b"d/";
 
-/// A site.
+/// Key of a site.
 pub fn site(site: SiteId) -> Bytes {
     build(b"n/", &[&site.0.to_be_bytes()])
 }
@@ -270,7 +271,7 @@ pub fn site(site: SiteId) -> Bytes {
 /// Prefix of all sites.
 pub const SITES: &[u8] = b"n/";
 
-/// A site of the memory tier. Programs that know no such tier look at [`SITES`] only.
+/// Key of a site of the memory tier. Programs that do not know this tier only read [`SITES`].
 pub fn memory_site(site: SiteId) -> Bytes {
     build(b"e/", &[&site.0.to_be_bytes()])
 }
@@ -278,7 +279,7 @@ pub fn memory_site(site: SiteId) -> Bytes {
 /// Prefix of all sites of the memory tier.
 pub const MEMORY_SITES: &[u8] = b"e/";
 
-/// A writer's reservation of stripe names.
+/// Key of a writer's reservation of stripe names.
 pub fn intent(writer: u64, first_sequence: u64) -> Bytes {
     build(b"i/", &[&writer.to_be_bytes(), &first_sequence.to_be_bytes()])
 }
@@ -286,7 +287,7 @@ pub fn intent(writer: u64, first_sequence: u64) -> Bytes {
 /// Prefix of all intents.
 pub const INTENTS: &[u8] = b"i/";
 
-/// A segment that belongs to no object or part yet.
+/// Key of a segment that belongs to no object or part yet.
 pub fn pending(segment: &[u8; 16]) -> Bytes {
     build(b"m/", &[segment])
 }
@@ -294,7 +295,7 @@ pub fn pending(segment: &[u8; 16]) -> Bytes {
 /// Prefix of all pending segments.
 pub const PENDING: &[u8] = b"m/";
 
-/// What nothing names any more; `tx` makes rows of one stripe or segment distinct.
+/// Key of stripes or segments that nothing names any more; `tx` makes rows of one stripe or segment distinct.
 pub fn garbage(stripe_or_segment: &[u8; 16], tx: u128) -> Bytes {
     build(b"g/", &[stripe_or_segment, &tx.to_be_bytes()])
 }
@@ -307,7 +308,7 @@ pub fn garbage_of(stripe_or_segment: &[u8; 16]) -> Bytes {
 /// Prefix of all garbage.
 pub const GARBAGE: &[u8] = b"g/";
 
-/// A multipart upload.
+/// Key of a multipart upload.
 pub fn upload(bucket: &str, key: &str, id: &[u8; 16]) -> Bytes {
     build(b"u/", &[bucket.as_bytes(), b"\0", key.as_bytes(), b"\0", id])
 }
@@ -317,7 +318,7 @@ pub fn uploads(bucket: &str) -> Bytes {
     build(b"u/", &[bucket.as_bytes(), b"\0"])
 }
 
-/// A part of an upload.
+/// Key of a part of an upload.
 pub fn part(upload: &[u8; 16], number: u32) -> Bytes {
     build(b"t/", &[upload, &number.to_be_bytes()])
 }
@@ -327,7 +328,7 @@ pub fn parts(upload: &[u8; 16]) -> Bytes {
     build(b"t/", &[upload])
 }
 
-/// Parts of an upload that are to be taken down; `tx` makes rows of one upload distinct.
+/// Key of parts of an upload that are to be removed; `tx` makes rows of one upload distinct.
 pub fn abandoned(upload: &[u8; 16], tx: u128) -> Bytes {
     build(b"x/", &[upload, &tx.to_be_bytes()])
 }
@@ -335,7 +336,7 @@ pub fn abandoned(upload: &[u8; 16], tx: u128) -> Bytes {
 /// Prefix of all abandoned parts.
 pub const ABANDONED: &[u8] = b"x/";
 
-/// An access key.
+/// Key of an access key.
 pub fn access_key(name: &str) -> Bytes {
     build(b"a/", &[name.as_bytes()])
 }

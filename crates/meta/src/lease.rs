@@ -1,10 +1,10 @@
-//! Leases that live in memory, for the engines that run inside this process.
+//! Leases in memory, for the engines that run inside this process.
 //!
-//! A lease ends when nobody kept it alive for its `ttl`, measured on the runtime's monotonic clock: wall
-//! clock steps end no lease. Ids are never used twice: the high 32 bits count the engine's runs (which an
-//! engine on disk persists), the low 32 bits the leases of this run, so a lease of an earlier run is never
-//! alive. What it does not do: it does not tell anybody that a lease ended; whoever depends on one checks it
-//! with [`crate::Precondition::LeaseAlive`] in the transaction that needs it.
+//! A lease ends when it has not been kept alive for its `ttl`, measured on the runtime's monotonic clock, so steps of
+//! the wall clock end no lease. Ids are never reused: the high 32 bits count the engine's runs (which an engine on disk
+//! persists), the low 32 bits the leases of this run, so a lease of an earlier run is never alive. What it does not do:
+//! it does not report that a lease ended; a caller that depends on one checks it with
+//! [`crate::Precondition::LeaseAlive`] in the transaction that needs it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct Leases {
 struct State {
     next: u64,
     live: BTreeMap<LeaseId, Held>,
-    /// When the live leases were last searched for ended ones.
+    /// Time at which the live leases were last searched for ended ones.
     swept: Instant,
 }
 
@@ -35,11 +35,11 @@ struct Held {
     ends: Instant,
 }
 
-/// Ended leases are forgotten at most this long after their end, when another lease is granted.
+/// Maximum time for which an ended lease is remembered, if another lease is granted.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 impl Leases {
-    /// No leases, in the `run`-th run of an engine.
+    /// Creates an empty set of leases for the `run`-th run of an engine.
     pub(crate) fn new(runtime: Runtime, run: u32) -> Self {
         let swept = runtime.now();
         let state = State { next: u64::from(run) << 32 | 1, live: BTreeMap::new(), swept };

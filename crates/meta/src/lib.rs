@@ -1,10 +1,10 @@
 //! The metadata store.
 //!
-//! One small trait, [`MetaStore`]: ordered keys, an optimistic transaction (preconditions on versions and
-//! writes), leases and a watch. Engines implement it: [`memory`] for tests and the lab, the embedded one
-//! mirrored over directories (design.md §7, §10.9), and for clusters those on [`etcd`] and on the [`postgres`]
-//! protocol, which [`open`] finds by their URL. What is kept in it, the [`records`] and their [`keys`], is the
-//! same on every engine.
+//! One small trait, [`MetaStore`]: ordered keys, an optimistic transaction (preconditions on versions, and writes),
+//! leases and a watch. Engines implement it: [`memory`] for tests and the lab, the embedded one mirrored over
+//! directories (design.md §7, §10.9), and for clusters the engines on [`etcd`] and on the [`postgres`] protocol, which
+//! [`open`] finds by their URL. The contents, which are the [`records`] and their [`keys`], are the same on every
+//! engine.
 //!
 //! Facts live here and only here: objects, blocks, chunk locations, sites, intents, garbage. Statistics and
 //! plans never do.

@@ -1,7 +1,7 @@
 //! The engine in memory: an ordered map under a lock.
 //!
-//! For tests, the lab and as the reference that other engines are compared with. Deterministic: it has no
-//! threads, and its only clock is the runtime's (leases). Nothing survives the process.
+//! It serves tests and the lab, and is the reference that other engines are compared with. It is deterministic: it has
+//! no threads, and its only clock is the runtime's (for leases). Nothing survives the process.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(runtime: Runtime) -> Self {
         Self { state: RwLock::default(), leases: Leases::new(runtime, 1), watchers: Watchers::default() }
     }
@@ -53,7 +53,7 @@ impl MemoryStore {
         }
     }
 
-    /// Applies `write` and tells the watchers.
+    /// Applies `write` and notifies the watchers.
     fn apply(&self, state: &mut State, write: Write, revision: Revision) {
         let (key, value) = match write {
             Write::Put(key, value) => {
@@ -147,7 +147,7 @@ impl MetaStore for MemoryStore {
     }
 
     async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError> {
-        // Under the lock, so that the first event is that of the first commit from now on.
+        // Registers under the lock, so that the first event is that of the next commit.
         let _state = self.state.read();
         Ok(self.watchers.watch(prefix))
     }

@@ -1,8 +1,8 @@
 //! Moving metadata from one engine to another: `striate admin migrate`.
 //!
-//! The mark: while there is a row under [`keys::migration`], every engine commits only transactions which
-//! write that row, and answers all others with [`MetaError::Moved`]. So a running gateway is fenced at its
-//! next transaction and a new one when it registers, without being asked.
+//! The mark: while there is a row under [`keys::migration`], every engine commits only transactions that write this
+//! row, and refuses all others with [`MetaError::Moved`]. So a running gateway is fenced at its next transaction, and a
+//! new one when it registers; neither has to check for the mark.
 //!
 //! ```text
 //!             source               target
@@ -13,12 +13,12 @@
 //! 5           left                 (no mark: in use)
 //! ```
 //!
-//! Each step can be taken again. An interrupted migration is run again and finds what is done already; one
-//! that is given up is undone by removing the mark from the source ([`cancel`]), and what has arrived at the
-//! target is made equal by the next migration, whatever was written to the source in between.
+//! Every step can be repeated. An interrupted migration is run again and finds what is already done. An abandoned
+//! migration is undone by removing the mark from the source ([`cancel`]); the next migration makes the rows at the
+//! target equal again, whatever was written to the source in between.
 //!
-//! What it does not do: leases are not rows and stay behind. Their holders are gone when metadata are moved,
-//! and what they left is collected, because their leases do not live in the target.
+//! What it does not do: leases are not rows, and stay behind. Their holders are gone when metadata is moved, and what
+//! they left is collected, because their leases do not live in the target.
 
 use bytes::Bytes;
 use striate_runtime::Runtime;
@@ -27,7 +27,7 @@ use crate::keys;
 use crate::records::{self, Migration, migration::State};
 use crate::store::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, limits};
 
-/// Rows read at once.
+/// Rows per read.
 const PAGE_ROWS: usize = 1_000;
 
 /// Why a migration stopped.
@@ -39,10 +39,10 @@ pub enum MigrationError {
     /// The target holds metadata that did not come from this source.
     #[error("the target holds metadata already; give an empty one (another prefix or schema)")]
     NotEmpty,
-    /// The mark of another migration.
+    /// An end holds the mark of another migration.
     #[error("{0}")]
     Other(String),
-    /// The copy is not what was copied: something else writes.
+    /// The copy differs from the original: another process writes.
     #[error(
         "after copying, {0} rows differ: something writes to the source or the target beside this migration; find it, \
          and run the migration again"
@@ -50,36 +50,36 @@ pub enum MigrationError {
     Differs(u64),
 }
 
-/// What a migration is doing.
+/// The current step of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Makes the target's rows equal to the source's.
+    /// Making the target's rows equal to the source's.
     Copying,
-    /// Compares all rows.
+    /// Comparing all rows.
     Comparing,
 }
 
-/// How far it has come in a step.
+/// Progress of a migration within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The step.
+    /// Current step.
     pub step: Step,
-    /// The source's rows that were seen.
+    /// Rows of the source read so far.
     pub rows: u64,
-    /// Rows that differed.
+    /// Rows that differed so far.
     pub different: u64,
 }
 
 /// One end of a migration.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'e> {
-    /// The engine.
+    /// Engine at this end.
     pub store: &'e dyn MetaStore,
-    /// Its name for people and for the other end's mark, without secrets.
+    /// Name for display and for the other end's mark, without secrets.
     pub name: &'e str,
 }
 
-/// What a mark says, for people.
+/// Describes a mark for display.
 pub(crate) fn describe(mark: &Bytes) -> String {
     let Ok(mark) = records::decode::<Migration>(mark) else {
         return "it holds the mark of a migration by a newer striate".to_owned();
@@ -96,7 +96,7 @@ pub(crate) fn describe(mark: &Bytes) -> String {
     }
 }
 
-/// Moves all metadata from `source` to `target`. Answers the number of rows.
+/// Moves all metadata from `source` to `target`. Returns the number of rows.
 ///
 /// # Errors
 /// [`MigrationError`]; the source stays fenced until the migration is run again or cancelled.
@@ -117,10 +117,10 @@ pub async fn migrate(
     Ok(compared.rows)
 }
 
-/// Gives up a migration of `source` that has not ended: it can be used again.
+/// Cancels a migration of `source` that has not completed, so that the source can be used again.
 ///
 /// # Errors
-/// When the source fails, or has no mark of a migration.
+/// If the source fails, or has no mark of a migration.
 pub async fn cancel(runtime: &Runtime, source: &dyn MetaStore) -> Result<(), MigrationError> {
     let row = source.get(&keys::migration()).await?;
     let Some(row) = row else {
@@ -153,7 +153,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Fences both ends, after checking that they may be.
+    /// Fences both ends, after checking that this is allowed.
     async fn begin(&self) -> Result<(), MigrationError> {
         let (leaving, arriving) = (self.mark_of(self.source).await?, self.mark_of(self.target).await?);
         let ours = |mark: &Migration| mark.state() != State::Arriving && mark.other == self.target.name;
@@ -179,7 +179,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts the source out of use, then the target into use.
+    /// Takes the source out of use, then puts the target into use.
     async fn end(&self) -> Result<(), MigrationError> {
         let leaving = self.mark_of(self.source).await?.map(|(row, _)| row);
         self.set_mark(self.source, leaving.as_ref(), State::Left, self.target.name).await?;
@@ -208,7 +208,7 @@ impl Run<'_> {
         committed(end.store.commit(tx).await?)
     }
 
-    /// Goes through both ends in key order. `Copying` puts right what differs.
+    /// Reads both ends in key order. `Copying` corrects the differences.
     async fn pass(&mut self, step: Step) -> Result<Progress, MigrationError> {
         let (mut from, mut to) = (Pages::new(self.source.store), Pages::new(self.target.store));
         let mut progress = Progress { step, rows: 0, different: 0 };
@@ -244,13 +244,13 @@ impl Run<'_> {
         if tx.writes.len() > 1 {
             committed(self.target.store.commit(tx).await?)?;
         }
-        // The mark is a row of either end, but not of what is moved.
+        // The mark is a row of either end, but is not copied.
         progress.rows = progress.rows.saturating_sub(1);
         (self.on_progress)(progress);
         Ok(progress)
     }
 
-    /// Adds a row, or the removal of one, to a batch, and commits the batch when it is full.
+    /// Adds the write or removal of a row to a batch, and commits the batch when it is full.
     async fn put_right(
         &self,
         tx: &mut Transaction,
@@ -271,8 +271,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// An empty batch for the target: it writes the mark anew, without which it would be refused, and demands
-    /// that nobody else did.
+    /// Creates an empty batch for the target. It rewrites the mark, without which the batch would be refused, and
+    /// requires that the mark has not changed.
     async fn batch(&self) -> Result<Transaction, MigrationError> {
         let mut tx = transaction(self.runtime);
         if let Some((row, _)) = self.mark_of(self.target).await? {
@@ -282,11 +282,11 @@ impl Run<'_> {
     }
 }
 
-/// The rows of a store in order, read in pages.
+/// The rows of a store in order, read page by page.
 struct Pages<'s> {
     store: &'s dyn MetaStore,
     rows: std::iter::Peekable<std::vec::IntoIter<Row>>,
-    /// Where the next page begins; `None`: there is none.
+    /// Key at which the next page begins; `None` after the last page.
     next: Option<Bytes>,
 }
 
@@ -301,7 +301,7 @@ impl<'s> Pages<'s> {
         {
             let page = self.store.scan(ScanRange { start, end: Bytes::new() }, PAGE_ROWS).await?;
             if page.len() == PAGE_ROWS {
-                // The next key is the last one with a zero byte after it.
+                // The next key is the last one followed by a zero byte.
                 self.next = page.last().map(|last| [&last.key[..], &[0]].concat().into());
             }
             self.rows = page.into_iter().peekable();

@@ -1,15 +1,14 @@
-//! What became of recent transactions, so that one that is submitted twice is applied once (design.md
-//! §10.2).
+//! Outcomes of recent transactions, so that one that is submitted twice is applied once (design.md §10.2).
 //!
-//! Only commits are remembered: a transaction that conflicted wrote nothing, and submitting it again is as
-//! good as submitting it for the first time. The window is bounded (I12); a client gives up on an unknown
-//! outcome long before that many transactions have followed.
+//! Only commits are remembered: a transaction that conflicted wrote nothing, so submitting it again is like submitting
+//! it for the first time. The window is bounded (I12); a client gives up on an unknown outcome long before that many
+//! transactions have followed.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::store::{Revision, TxId};
 
-/// How many commits are remembered.
+/// Number of commits remembered.
 pub const REMEMBERED_COMMITS: usize = 1 << 17;
 
 /// The latest [`REMEMBERED_COMMITS`] commits.
@@ -20,7 +19,7 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
-    /// The revision that `id` committed with.
+    /// Returns the revision that `id` committed with.
     pub(crate) fn get(&self, id: TxId) -> Option<Revision> {
         self.revisions.get(&id).copied()
     }

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Every kind of record counts its own versions ([`Record`]). A row carries the lowest version whose readers understand
-//! it, so that programs of older releases read on what has nothing new in it. A reader refuses versions above the one it
-//! knows instead of guessing. Which versions may be written is decided for the whole store: see [`striate_core::formats`].
+//! it, so older programs can read everything that uses nothing new. A reader refuses versions above the one that it
+//! knows instead of guessing. The versions that may be written are chosen for the whole store: see
+//! [`striate_core::formats`].
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -25,16 +26,16 @@ pub use v1::*;
 
 /// A kind of record.
 pub trait Record: Message + Default {
-    /// The newest schema version of this kind that this program understands.
+    /// Newest schema version of this kind that this program understands.
     const SCHEMA: u8 = 1;
 
-    /// The schema version that a reader of this record needs.
+    /// Returns the schema version that a reader of this record needs.
     fn needs(&self) -> u8 {
         1
     }
 }
 
-/// Kinds that are as they were in release 0.1.0.
+/// Kinds that have not changed since release 0.1.0.
 macro_rules! of_schema_1 {
     ($($kind:ty),* $(,)?) => { $(impl Record for $kind {})* };
 }
@@ -64,8 +65,8 @@ of_schema_1!(
 impl Record for Bucket {
     const SCHEMA: u8 = 3;
 
-    /// 2 for a bucket whose objects are elsewhere: who does not know that would put them here. 3 where what is cold is sealed, or
-    /// classes have profiles: who does not know that would drop the setting.
+    /// Version 2 marks a bucket whose objects are elsewhere: an older program would store objects here. Version 3 marks
+    /// a bucket whose cold data is sealed or whose classes have profiles: an older program would drop the setting.
     fn needs(&self) -> u8 {
         if self.cold.is_some() || !self.classes.is_empty() {
             return 3;
@@ -75,7 +76,7 @@ impl Record for Bucket {
 }
 
 impl Bucket {
-    /// The text of the profile that a storage class has of its own.
+    /// Returns the profile that a storage class has of its own, as text.
     pub fn profile_of_class(&self, class: StorageClass) -> Option<&str> {
         let named = self.classes.iter().find(|of| of.class == class.name());
         named.map(|of| of.profile.as_str())
@@ -83,7 +84,7 @@ impl Bucket {
 }
 
 impl Object {
-    /// The object's storage class.
+    /// Returns the object's storage class.
     pub fn class(&self) -> StorageClass {
         StorageClass::of_row(&self.storage_class)
     }
@@ -92,7 +93,8 @@ impl Object {
 impl Record for Cluster {
     const SCHEMA: u8 = 2;
 
-    /// 2 as soon as formats of after release 0.1 are in force: its programs then refuse the store.
+    /// Version 2 applies as soon as formats newer than release 0.1 are in force: programs of that release then refuse
+    /// the store.
     fn needs(&self) -> u8 {
         if self.formats() == Formats::OLDEST { 1 } else { 2 }
     }
@@ -101,7 +103,7 @@ impl Record for Cluster {
 impl Record for Garbage {
     const SCHEMA: u8 = 2;
 
-    /// 2 with stripes: who does not know them would remove the row and leave their chunks for ever.
+    /// Version 2 has stripes: an older program would remove the row and leave their chunks forever.
     fn needs(&self) -> u8 {
         if self.stripes.is_empty() { 1 } else { 2 }
     }
@@ -110,7 +112,8 @@ impl Record for Garbage {
 impl Record for Object {
     const SCHEMA: u8 = 3;
 
-    /// 2 with an extent, 3 with blocks in memory. A program that does not know these would take the object for one without a body.
+    /// Version 2 has an extent, version 3 blocks in memory. An older program would read the object as one without a
+    /// body.
     fn needs(&self) -> u8 {
         match self.body {
             Some(object::Body::Memory(_)) => 3,
@@ -123,8 +126,8 @@ impl Record for Object {
 impl Record for Stripe {
     const SCHEMA: u8 = 4;
 
-    /// 2 for what a program of release 0.1 would cut off or lose when it writes the record again, 3 for what only record
-    /// format 4 has, 4 for what only format 6 has.
+    /// Version 2 is for content that a program of release 0.1 would truncate or lose when it rewrites the record,
+    /// version 3 for content that only record format 4 has, version 4 for content that only format 6 has.
     fn needs(&self) -> u8 {
         let is_claimed = self.locations.iter().any(|location| !location.wide.is_empty());
         if is_claimed || self.dropped || self.dead || !self.members.is_empty() {
@@ -142,24 +145,24 @@ impl Record for Stripe {
 impl Record for UploadPart {
     const SCHEMA: u8 = 2;
 
-    /// 2 with blocks in memory, which older programs would take for none.
+    /// Version 2 has blocks in memory, which an older program would read as no blocks.
     fn needs(&self) -> u8 {
         if matches!(self.body, Some(upload_part::Body::Memory(_))) { 2 } else { 1 }
     }
 }
 
 impl ClosedSite {
-    /// Whether the site is still closed: it is retired, or the process that is about to retire it is alive.
+    /// Returns true if the site is still closed: it is retired, or the process that is about to retire it is alive.
     ///
     /// # Errors
-    /// When the metadata store fails.
+    /// If the metadata store fails.
     pub async fn is_closed(&self, meta: &dyn MetaStore) -> Result<bool, MetaError> {
         Ok(self.lease == 0 || meta.is_alive(LeaseId(self.lease)).await?)
     }
 }
 
 impl Cluster {
-    /// The formats in force.
+    /// Returns the formats in force.
     pub fn formats(&self) -> Formats {
         Formats::from_numbers(self.record_format, self.chunk_format)
     }
@@ -171,7 +174,7 @@ impl Cluster {
     }
 }
 
-/// A row's value for `record`.
+/// Encodes `record` as a row's value.
 pub fn encode(record: &impl Record) -> Bytes {
     let mut value = BytesMut::with_capacity(1 + record.encoded_len());
     value.extend_from_slice(&[record.needs()]);
@@ -179,10 +182,10 @@ pub fn encode(record: &impl Record) -> Bytes {
     value.freeze()
 }
 
-/// The record in a row's value.
+/// Decodes the record in a row's value.
 ///
 /// # Errors
-/// [`MetaError::Corrupt`] for a newer schema or bytes that are no such message.
+/// [`MetaError::Corrupt`] for a newer schema, or bytes that are not such a message.
 pub fn decode<R: Record>(value: &Bytes) -> Result<R, MetaError> {
     match value.first() {
         Some(version) if (1..=R::SCHEMA).contains(version) => {
@@ -197,10 +200,10 @@ pub fn decode<R: Record>(value: &Bytes) -> Result<R, MetaError> {
 }
 
 impl Row {
-    /// The row's record.
+    /// Decodes the row's record.
     ///
     /// # Errors
-    /// As [`decode`].
+    /// As for [`decode`].
     pub fn record<R: Record>(&self) -> Result<R, MetaError> {
         decode(&self.value).map_err(|error| match error {
             MetaError::Corrupt(reason) => {
@@ -215,7 +218,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// What release 0.1.0 knew of a stripe, and of its locations.
+    /// A stripe and its locations as release 0.1.0 knew them.
     #[derive(Clone, PartialEq, Message)]
     struct OldStripe {
         #[prost(string, tag = "1")]

@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 
 use crate::keys;
 
-/// The engine's commit counter. A row's version is the revision of the transaction that wrote it last.
-/// Revisions only grow.
+/// The engine's commit counter. A row's version is the revision of the transaction that last wrote it. Revisions only
+/// grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A transaction's own random id, so that a retry after an unknown outcome recognises itself.
+/// A transaction's random id, by which a retry after an unknown outcome is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TxId(pub u128);
 
@@ -21,14 +21,14 @@ pub struct TxId(pub u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// A row as it was read.
+/// A row that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The key.
+    /// Key of the row.
     pub key: Bytes,
-    /// The value.
+    /// Value of the row.
     pub value: Bytes,
-    /// The version, to be used in [`Precondition::Version`].
+    /// Version of the row, for use in [`Precondition::Version`].
     pub version: Revision,
 }
 
@@ -41,7 +41,7 @@ pub struct ScanRange {
     pub end: Bytes,
 }
 
-/// What must hold when a transaction commits.
+/// A condition that must hold when a transaction commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// The key has no row.
@@ -59,27 +59,27 @@ pub enum Precondition {
 pub enum Write {
     /// Sets a row.
     Put(Bytes, Bytes),
-    /// Removes a row, if there is one.
+    /// Removes a row if it exists.
     Delete(Bytes),
 }
 
 /// An optimistic transaction: all preconditions hold and all writes are applied, or nothing is.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    /// Its own id. Submitting the same id again answers what the first submission did.
+    /// Id of the transaction. Submitting it again returns the outcome of the first submission.
     pub id: TxId,
-    /// What must hold.
+    /// Conditions that must hold.
     pub preconditions: Vec<Precondition>,
-    /// What is written; at most one write for a key.
+    /// Writes, at most one per key.
     pub writes: Vec<Write>,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// Durable and visible, with this revision.
+    /// The transaction is durable and visible, with this revision.
     Done(Revision),
-    /// Nothing was written: the precondition with this position does not hold.
+    /// Nothing was written: a precondition does not hold.
     Conflict {
         /// Index into [`Transaction::preconditions`] of the first that failed.
         failed: usize,
@@ -89,25 +89,25 @@ pub enum Commit {
 /// A live lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
+    /// Id of the lease.
     pub id: LeaseId,
-    /// The lease ends when it was not kept alive for this long.
+    /// Time after which the lease ends unless it is kept alive.
     pub ttl: Duration,
 }
 
-/// One committed change, as a watch sees it.
+/// One committed change, as a watch delivers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
-    /// The key.
+    /// Key that changed.
     pub key: Bytes,
-    /// The new value; `None` for a removal.
+    /// New value; `None` for a removal.
     pub value: Option<Bytes>,
-    /// The transaction's revision.
+    /// Revision of the transaction.
     pub revision: Revision,
 }
 
 /// Events in commit order. When the receiver lags behind a bounded buffer and the engine cannot keep the events
-/// elsewhere, or no longer, the channel is closed and the watcher must scan again and watch anew.
+/// elsewhere, or no longer can, the channel is closed: the watcher must scan again and start a new watch.
 pub type Watch = mpsc::Receiver<WatchEvent>;
 
 /// Why a metadata operation failed.
@@ -116,11 +116,11 @@ pub enum MetaError {
     /// The transaction breaks a limit (design.md §10.8); nothing was written.
     #[error("the transaction is too large: {0}")]
     TooLarge(String),
-    /// The engine cannot serve now; nothing was written. Worth a retry.
+    /// The engine cannot serve now; nothing was written. A retry may succeed.
     #[error("the metadata store is unavailable: {0}")]
     Unavailable(String),
-    /// The transaction may or may not have been committed. Submit it again with the same id to learn which;
-    /// until then nobody may delete what it named.
+    /// The transaction may or may not have been committed. Submit it again with the same id to find out; until then,
+    /// nothing that it named may be deleted.
     #[error("the outcome of a metadata transaction is unknown: {0}")]
     UnknownOutcome(String),
     /// The disk under the metadata is full; nothing was written.
@@ -135,58 +135,58 @@ pub enum MetaError {
     Moved(String),
 }
 
-/// Limits of a transaction, the same on every engine (etcd's are the narrowest).
+/// Limits of a transaction, the same on every engine (etcd's are the tightest).
 pub mod limits {
-    /// Preconditions and writes together.
+    /// Maximum number of preconditions and writes together.
     pub const MAX_OPERATIONS: usize = 100;
-    /// Keys and values together, in bytes.
+    /// Maximum size of keys and values together, in bytes.
     pub const MAX_TRANSACTION_BYTES: usize = 1 << 20;
-    /// One value, in bytes.
+    /// Maximum size of one value, in bytes.
     pub const MAX_VALUE_BYTES: usize = 256 << 10;
-    /// One key, in bytes.
+    /// Maximum size of one key, in bytes.
     pub const MAX_KEY_BYTES: usize = 4 << 10;
 }
 
 /// A metadata engine.
 ///
-/// Reads are linearizable: what was acknowledged before a read began is seen by it. A scan sees one
-/// committed state for each call.
+/// Reads are linearizable: a read sees everything that was acknowledged before it started. Each scan call sees one
+/// committed state.
 #[async_trait]
 pub trait MetaStore: Send + Sync + std::fmt::Debug {
-    /// The row of `key`.
+    /// Reads the row of `key`.
     async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError>;
 
-    /// The rows of `keys`, in their order, all from one committed state.
+    /// Reads the rows of `keys`, in their order, all from one committed state.
     async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError>;
 
-    /// At most `limit` rows of `range` in key order.
+    /// Reads at most `limit` rows of `range` in key order.
     async fn scan(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError>;
 
-    /// At most `limit` rows of `range` in descending key order.
+    /// Reads at most `limit` rows of `range` in descending key order.
     async fn scan_back(&self, range: ScanRange, limit: usize) -> Result<Vec<Row>, MetaError>;
 
-    /// Commits a transaction. An answer [`Commit::Done`] means durable; after [`Commit::Conflict`] no
-    /// earlier submission of the same id commits any more.
+    /// Commits a transaction. [`Commit::Done`] means durable; after [`Commit::Conflict`] no earlier submission of the
+    /// same id can commit any more.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError>;
 
     /// Grants a lease.
     async fn grant_lease(&self, ttl: Duration) -> Result<Lease, MetaError>;
 
-    /// Keeps a lease alive for another `ttl`. `false`: it had ended, and stays ended.
+    /// Keeps a lease alive for another `ttl`. Returns false if it has ended; it then stays ended.
     async fn keep_alive(&self, lease: LeaseId) -> Result<bool, MetaError>;
 
-    /// Whether a lease is alive. Leases of earlier runs of an embedded engine are not.
+    /// Returns true if a lease is alive. Leases of earlier runs of an embedded engine are not.
     async fn is_alive(&self, lease: LeaseId) -> Result<bool, MetaError>;
 
     /// Ends a lease.
     async fn revoke_lease(&self, lease: LeaseId) -> Result<(), MetaError>;
 
-    /// Events of keys with `prefix` that commit from now on.
+    /// Watches the keys with `prefix` for commits from now on.
     async fn watch(&self, prefix: &[u8]) -> Result<Watch, MetaError>;
 }
 
 impl Precondition {
-    /// The row that it is about, if it is about one.
+    /// Returns the key of the row that is checked, if there is one.
     pub fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Absent(key) | Self::Exists(key) | Self::Version(key, _) => Some(key),
@@ -196,7 +196,7 @@ impl Precondition {
 }
 
 impl Write {
-    /// The row that it sets or removes.
+    /// Returns the key of the row that is set or removed.
     pub fn key(&self) -> &Bytes {
         match self {
             Self::Put(key, _) | Self::Delete(key) => key,
@@ -205,13 +205,13 @@ impl Write {
 }
 
 impl ScanRange {
-    /// All keys that start with `prefix`.
+    /// Returns the range of all keys that start with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Self {
         Self { start: Bytes::copy_from_slice(prefix), end: prefix_end(prefix) }
     }
 }
 
-/// The first key after all keys with `prefix`; empty when there is none.
+/// Returns the first key after all keys with `prefix`; empty if there is none.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
     let mut end = prefix[..kept].to_vec();
@@ -222,7 +222,7 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
 }
 
 impl Transaction {
-    /// An empty transaction.
+    /// Creates an empty transaction.
     pub fn new(id: TxId) -> Self {
         Self { id, preconditions: Vec::new(), writes: Vec::new() }
     }
@@ -233,7 +233,7 @@ impl Transaction {
         self
     }
 
-    /// Adds the precondition that `key` is as it was read: the row's version, or absent.
+    /// Adds the precondition that `key` is as it was read: with the row's version, or absent.
     pub fn require_unchanged(&mut self, key: impl Into<Bytes>, row: Option<&Row>) -> &mut Self {
         let key = key.into();
         self.require(match row {
@@ -254,7 +254,7 @@ impl Transaction {
         self
     }
 
-    /// Keys and values, in bytes.
+    /// Returns the size of keys and values in bytes.
     pub fn size(&self) -> usize {
         let value = |write: &Write| match write {
             Write::Put(_, value) => value.len(),
@@ -265,7 +265,7 @@ impl Transaction {
         of_preconditions.chain(of_writes).sum()
     }
 
-    /// Whether it writes the mark of a migration: only such a transaction commits while there is a mark.
+    /// Returns true if it writes the mark of a migration: only such a transaction commits while there is a mark.
     pub(crate) fn writes_migration(&self) -> bool {
         self.writes.iter().any(|write| write.key() == &keys::migration())
     }
@@ -273,7 +273,7 @@ impl Transaction {
     /// Checks the limits that hold on every engine.
     ///
     /// # Errors
-    /// [`MetaError::TooLarge`] naming the limit that is broken.
+    /// [`MetaError::TooLarge`], naming the limit that is exceeded.
     pub fn check_limits(&self) -> Result<(), MetaError> {
         use limits::*;
         let operations = self.preconditions.len() + self.writes.len();

@@ -1,7 +1,7 @@
 //! Delivers committed changes to watchers, for the engines that run inside this process.
 //!
-//! Every watcher has a bounded buffer (I12). One that does not keep up is dropped: its channel ends after
-//! the events it already holds, so it can never miss a change without noticing.
+//! Every watcher has a bounded buffer (I12). A watcher that does not keep up is dropped: its channel ends after the
+//! events that it already holds, so it never misses a change without noticing.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 
 use crate::store::{Watch, WatchEvent};
 
-/// Events that may wait for one watcher.
+/// Maximum number of events that wait for one watcher.
 pub const WATCH_BUFFER_EVENTS: usize = 1024;
 
-/// Everybody who watches an engine.
+/// All watchers of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     watchers: Mutex<Vec<Watcher>>,
@@ -33,7 +33,7 @@ impl Watchers {
         watch
     }
 
-    /// Tells the watchers of `event`'s key. Calls must come in commit order.
+    /// Sends `event` to the watchers of its key. Calls must come in commit order.
     pub(crate) fn publish(&self, event: &WatchEvent) {
         self.watchers.lock().retain(|watcher| {
             !event.key.starts_with(&watcher.prefix) || watcher.events.try_send(event.clone()).is_ok()

@@ -1,8 +1,8 @@
 //! The server's side of the admin socket.
 //!
-//! Long operations answer with lines as they go. One heal, one verification and one packing run at a time, each in a task of
-//! its own: when its command goes away, or the server is to stop, it finishes what it has begun and begins nothing
-//! more, and everything that it did stays good.
+//! Long operations reply with lines as they progress. One heal, one verification and one packing run at a time, each in
+//! its own task. If its command goes away or the server stops, the task finishes the step in progress and starts no
+//! other; everything done so far remains valid.
 
 mod buckets;
 mod explain;
@@ -35,23 +35,23 @@ use tokio::sync::{Mutex, MutexGuard, Notify, mpsc, watch};
 
 use crate::start::cluster::Cluster;
 
-/// The longest request body; an import of metadata is the largest.
+/// Maximum size of a request body in bytes; an import of metadata is the largest.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
-/// The longest path of a Unix socket that every system takes.
+/// Maximum length of a Unix socket's path that every system accepts, in bytes.
 const MAX_SOCKET_PATH: usize = 100;
-/// Lines that may wait for a slow command; when it is slower, progress is dropped, never the report.
+/// Maximum number of lines that wait for a slow command; beyond it, progress is dropped, but never the report.
 const WAITING_LINES: usize = 64;
-/// At most one line of progress in this time.
+/// Minimum interval between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
-/// An operation waits so long for one whose command was interrupted just now, before it says that one is running.
+/// Time for which an operation waits for one whose command was just interrupted, before it reports that one is running.
 const INTERRUPTED_ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// How long a stop waits for operations that finish what they have begun.
+/// Timeout for operations to finish the step in progress when the server stops.
 const FINISH_WITHIN: Duration = Duration::from_secs(30);
-/// The last line of an operation that a stop of the server has ended.
+/// Last line of an operation that ended because the server stops.
 const STOPPING: &str =
     "the server is stopping; what was done until now stays good. Run the command again when it is back";
 
-/// An answer's body.
+/// The body of a response.
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
 
 /// The admin service of a running store. Cheap to clone.
@@ -63,20 +63,20 @@ pub struct AdminService {
 struct Shared {
     cluster: Cluster,
     endpoint: String,
-    /// The name of this process in its cluster; empty where there is one only.
+    /// Name of this process in its cluster; empty if it is the only one.
     process: String,
     healing: Mutex<()>,
     verifying: Mutex<()>,
     packing: Mutex<()>,
-    /// Told when the server must stop.
+    /// Notified when the server must stop.
     stop: Arc<Notify>,
-    /// True from when the server stops.
+    /// True once the server is stopping.
     stopping: watch::Receiver<bool>,
 }
 
 impl AdminService {
-    /// The service of a store whose S3 endpoint is `endpoint`, in the process of this name. It tells `stop` when the server must stop, and is
-    /// told by `stopping` that it does.
+    /// Creates the service of a store whose S3 endpoint is `endpoint`, in the process of this name. The service
+    /// notifies `stop` when the server must stop; `stopping` becomes true once the server does.
     pub fn new(
         cluster: Cluster,
         endpoint: String,
@@ -89,7 +89,7 @@ impl AdminService {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Waits, when the server is stopping, until no operation is in work.
+    /// Waits, when the server is stopping, until no operation is running.
     pub async fn finish(&self) {
         let Shared { healing, verifying, packing, .. } = self.shared.as_ref();
         let idle = async { (healing.lock().await, verifying.lock().await, packing.lock().await) };
@@ -98,8 +98,8 @@ impl AdminService {
         }
     }
 
-    /// Binds the socket in a directory's `.striate/` and serves it in the background. A path that is too long
-    /// for a socket is left out: the run directory has one too.
+    /// Binds the socket in a directory's `.striate/` and serves it in the background. Skips a path that is too long for
+    /// a socket: the run directory has one too.
     pub fn serve_directory(&self, directory: &Path) {
         let path = directory.join(STATE_FOLDER).join(SOCKET_NAME);
         if path.as_os_str().len() <= MAX_SOCKET_PATH {
@@ -107,7 +107,7 @@ impl AdminService {
         }
     }
 
-    /// Binds a socket (mode 0600) and serves it in the background; says so when that fails.
+    /// Binds a socket (mode 0600) and serves it in the background; logs a failure.
     pub fn serve_socket(&self, path: &Path) {
         match bind(path) {
             Ok(listener) => drop(self.runtime().spawn(self.clone().accept(listener))),
@@ -138,13 +138,13 @@ impl AdminService {
         });
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new());
-        // A command that goes away is no event for the server.
+        // A command may go away at any time.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        // In a task of its own: a command that goes away must not leave a change of members half made.
+        // Runs in its own task: a command that goes away must not leave a change of members half made.
         let answering = self.runtime().spawn({
             let (this, method, path) = (self.clone(), method.clone(), path.clone());
             async move { this.route(method, &path, request.into_body()).await }
@@ -211,7 +211,7 @@ impl AdminService {
         Ok(ok(&Replaced { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
     }
 
-    /// The right to run an operation of which there is one at a time; `None` when another one runs.
+    /// Waits for exclusive use of an operation that runs once at a time; returns `None` if another one is running.
     async fn alone<'a>(&self, running: &'a Mutex<()>) -> Option<MutexGuard<'a, ()>> {
         self.runtime().timeout(INTERRUPTED_ENDS_WITHIN, running.lock()).await.ok()
     }
@@ -248,7 +248,7 @@ impl AdminService {
         })
     }
 
-    /// The report of a verification; `None` when it was stopped.
+    /// Returns the report of a verification; `None` if it was stopped.
     async fn verified(
         &self,
         remove_orphans: bool,
@@ -272,8 +272,8 @@ impl AdminService {
         })))
     }
 
-    /// Answers with lines of progress and the last line that `work` ends with. The work goes on when the command
-    /// goes away, until its pace tells it to stop.
+    /// Replies with lines of progress and the last line that `work` returns. If the command goes away, the work
+    /// continues until its pace tells it to stop.
     fn long_operation<F, W>(self, work: W) -> Response<Body>
     where
         W: FnOnce(Self, Pace) -> F,
@@ -296,7 +296,7 @@ impl AdminService {
     }
 }
 
-/// Thins out progress so that a fast operation does not drown its command, and tells the operation when to stop.
+/// Limits the rate of progress lines, and tells the operation when to stop.
 struct Pace {
     runtime: Runtime,
     lines: mpsc::Sender<Line>,
@@ -326,11 +326,11 @@ fn lines_body(lines: futures::stream::BoxStream<'static, Line>) -> Response<Body
         text.push(b'\n');
         Ok(Frame::data(Bytes::from(text)))
     };
-    // `BoxBody` must be `Sync`, which a stream of futures need not be: a channel is.
+    // `BoxBody` must be `Sync`, which a stream of futures need not be. A channel is.
     Response::new(BodyExt::boxed(StreamBody::new(SyncStream::new(lines.map(frame).boxed()))))
 }
 
-/// A stream that may be shared because nobody can reach it through a shared reference.
+/// A stream that is `Sync` because it cannot be accessed through a shared reference.
 struct SyncStream<T>(parking_lot::Mutex<futures::stream::BoxStream<'static, T>>);
 
 impl<T> SyncStream<T> {
@@ -350,7 +350,7 @@ impl<T> futures::Stream for SyncStream<T> {
     }
 }
 
-/// A body of lines that were made elsewhere.
+/// Creates a body of lines that were made elsewhere.
 pub(crate) fn text_lines(
     lines: futures::stream::BoxStream<'static, std::io::Result<Bytes>>,
 ) -> Response<Body> {
@@ -359,7 +359,7 @@ pub(crate) fn text_lines(
     ))))
 }
 
-/// An answer with status 200.
+/// Creates a response with status 200.
 pub(crate) fn ok(message: &impl Serialize) -> Response<Body> {
     json(StatusCode::OK, message)
 }
@@ -372,7 +372,7 @@ fn json(status: StatusCode, message: &impl Serialize) -> Response<Body> {
     response
 }
 
-/// A request's message.
+/// Reads a request's message.
 pub(crate) async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Failure> {
     let bytes = Limited::new(body, MAX_REQUEST_BYTES).collect().await;
     let bytes = bytes.map_err(|error| Failure::failed(format!("the request broke: {error}")))?.to_bytes();

@@ -1,5 +1,5 @@
-//! `striate admin …`: what needs more than the admin socket of a running server: a cluster's authority, its control processes,
-//! or the files of a stopped server.
+//! `striate admin …`: commands that need more than the admin socket of a running server: a cluster's authority, its
+//! control processes, or the files of a stopped server.
 
 mod access;
 mod migrate;
@@ -14,7 +14,7 @@ use striate_runtime::Runtime;
 /// Runs the command.
 ///
 /// # Errors
-/// When nobody answers or it is refused.
+/// If no process answers, or the request is refused.
 pub async fn run(runtime: Runtime, command: AdminCommand) -> Outcome {
     match command {
         AdminCommand::Init(args) => trust::init(&runtime, &args),

@@ -1,9 +1,8 @@
-//! The audit log: one JSON line for each S3 request, appended to a file by a thread of its own.
+//! The audit log: one JSON line per S3 request, which a separate thread appends to a file.
 //!
-//! The event loop hands entries over through a bounded queue. When the file is slower than the requests, entries
-//! are dropped and counted, and the count is written as a line `{"dropped":N}`: a full disk must not stop the
-//! store. Every line is written whole, so that files can be rotated: SIGHUP is not needed, because the file is
-//! opened again when its path leads elsewhere.
+//! The event loop passes entries through a bounded queue. If the file is slower than the requests, entries are dropped
+//! and counted, and the count is written as a line `{"dropped":N}`: a full disk must not stop the store. Every line is
+//! written completely, so the file can be rotated without SIGHUP: it is reopened when its path leads elsewhere.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use striate_runtime::Runtime;
 use striate_s3::{AuditEntry, AuditSink};
 
-/// Lines that may wait for the file.
+/// Maximum number of lines that wait for the file.
 const WAITING_LINES: usize = 8_192;
 
 /// Appends audit entries to a file.
@@ -29,7 +28,7 @@ impl AuditLog {
     /// Opens the file (mode 0600) and starts the thread that writes it.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(runtime: &Runtime, path: &Path) -> io::Result<Self> {
         let file = open(path)?;
         let (lines, waiting) = sync_channel(WAITING_LINES);

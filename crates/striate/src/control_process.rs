@@ -1,9 +1,9 @@
-//! `striate control`: admits sites, and does what must happen in one place of a cluster.
+//! `striate control`: admits sites, and does the work that must happen in one place of a cluster.
 //!
-//! Every control process admits sites. One of them leads ([`Candidacy`]): it makes the first access key of a new cluster,
-//! keeps the store whole and clean ([`striate_control::Upkeep`]), empties sites that are drained, levels how full the
-//! others are, and, where it is told to, moves chunks to where reads of them cost less, by what gateways report. When it goes,
-//! another takes over.
+//! Every control process admits sites. One of them leads ([`Candidacy`]): it creates the first access key of a new
+//! cluster, keeps the store complete and clean ([`striate_control::Upkeep`]), empties drained sites and balances the
+//! others. If configured to, it also moves chunks to where reads of them cost less, by the reports of gateways. When it
+//! fails, another one takes over.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -31,14 +31,14 @@ use crate::start::sealing::SealingBytes;
 /// Runs a control process until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start, with the cause and the way out.
+/// If it cannot start. The message names the cause and the remedy.
 pub async fn run(runtime: Runtime, args: ControlArgs) -> Outcome {
     let listener = listen(&args.address, "--address").await?;
     let meta = striate_meta::open(&runtime, &args.metadata).await.map_err(Failure::failed)?;
     let (draining, mut drain) = watch::channel(false);
     runtime.spawn(watch_signals(Arc::new(Notify::new()), draining));
     let shutdown = async move {
-        // A closed channel means that the watcher is gone: stop as well.
+        // A closed channel means that the signal watcher is gone: stop as well.
         let _ = drain.wait_for(|&draining| draining).await;
     };
     serve(runtime, &args, meta, listener, shutdown).await
@@ -47,7 +47,7 @@ pub async fn run(runtime: Runtime, args: ControlArgs) -> Outcome {
 /// Runs a control process on an open port and an open engine until `shutdown`.
 ///
 /// # Errors
-/// When it cannot start, with the cause and the way out.
+/// If it cannot start. The message names the cause and the remedy.
 pub async fn serve(
     runtime: Runtime,
     args: &ControlArgs,
@@ -82,25 +82,25 @@ pub async fn serve(
     Ok(())
 }
 
-/// What the leader is told to do.
+/// Configuration of the leader.
 #[derive(Clone)]
 struct Term {
     upkeep: UpkeepOptions,
-    /// For what packing, repairs and moves hold.
+    /// Memory budget in bytes of packing, repairs and moves.
     memory_bytes: usize,
-    /// What gateways report.
+    /// Access statistics reported by gateways.
     access: GatheredAccess,
-    /// It moves chunks for the readers' sake.
+    /// Whether it moves chunks to speed up reads.
     optimises: bool,
 }
 
-/// What this program reads, under a name of its own for each role of the process.
+/// Creates the report of the formats that this program reads, under a separate name for each role of the process.
 fn report(runtime: &Runtime, meta: &Arc<dyn MetaStore>, role: &str, trust: &Trust) -> ProcessReport {
     let name = trust.own_name().name;
     ProcessReport::new(runtime.clone(), meta.clone(), role, &name, env!("CARGO_PKG_VERSION"))
 }
 
-/// What the leader does. Its client is of this term alone, and so is the epoch of its deletes.
+/// Does the leader's work. Its client belongs to this term alone, and so does the epoch of its deletes.
 async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing: SealingBytes, term: Term) {
     if let Err(error) = provide_first_key(&runtime, &meta, &sealing).await {
         tracing::error!(
@@ -140,7 +140,7 @@ async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing:
     }
 }
 
-/// Makes an access key when there is none at all, and shows it.
+/// Creates an access key if there is none, and shows it.
 async fn provide_first_key(runtime: &Runtime, meta: &Arc<dyn MetaStore>, sealing: &SealingBytes) -> Outcome {
     let keys = KeyStore::new(runtime.clone(), meta.clone(), SealingKey::new(sealing), None);
     let keys = keys.map_err(Failure::refused)?;
@@ -163,7 +163,7 @@ fn show(first: &Credentials) -> Outcome {
             format!("The first access key and its secret are in {} (mode 0600).", path.display())
         }
     };
-    // Control serves whether or not somebody reads this.
+    // Control serves even if nothing reads this.
     let _ = writeln!(io::stdout(), "{said}");
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Ellipses: `DIR{1...6}` stands for six arguments, as MinIO's users know it.
+//! Ellipses: `DIR{1...6}` stands for six arguments, as in MinIO.
 //!
 //! Shells do not expand three dots, so we do. A pattern is `{first...last}` with decimal numbers; both ends are
-//! included. Where an end is written with a leading zero, all numbers are padded to its width:
-//! `{01...16}` gives `01` to `16`. Several patterns in one argument give all combinations, the rightmost
-//! counting fastest. Any other brace is an error, because it is nearly always a mistyped pattern (two dots, a
-//! comma) that would otherwise quietly become one oddly named directory.
+//! included. If an end is written with a leading zero, all numbers are padded to its width: `{01...16}` gives `01` to
+//! `16`. Several patterns in one argument give all combinations, the rightmost counting fastest. Any other brace is an
+//! error, because it is nearly always a mistyped pattern (two dots, a comma) that would otherwise silently become one
+//! oddly named directory.
 
 use std::ops::RangeInclusive;
 
-/// The most arguments that one pattern may stand for.
+/// Maximum number of arguments that one pattern may stand for.
 pub const MAX_EXPANSION: usize = 1_024;
 
 /// Why an argument cannot be expanded.
@@ -19,16 +19,16 @@ pub struct EllipsisError {
     reason: String,
 }
 
-/// A piece of an argument: text as it stands, or a range of numbers padded to a width.
+/// A piece of an argument: literal text, or a range of numbers padded to a width.
 enum Piece<'a> {
     Text(&'a str),
     Numbers { range: RangeInclusive<u32>, width: usize },
 }
 
-/// What `argument` stands for, in order; the argument itself when it has no braces.
+/// Returns what `argument` stands for, in order; the argument itself if it has no braces.
 ///
 /// # Errors
-/// For braces that are no pattern, ranges that run backwards, and patterns for more than [`MAX_EXPANSION`]
+/// For braces that are not a pattern, ranges that run backwards, and patterns for more than [`MAX_EXPANSION`]
 /// arguments.
 pub fn expand(argument: &str) -> Result<Vec<String>, EllipsisError> {
     let fail = |reason: String| EllipsisError { argument: argument.to_owned(), reason };
@@ -51,10 +51,10 @@ pub fn expand(argument: &str) -> Result<Vec<String>, EllipsisError> {
     Ok(expanded)
 }
 
-/// What all `arguments` stand for, in order.
+/// Returns what all `arguments` stand for, in order.
 ///
 /// # Errors
-/// As [`expand`], for the first argument that is wrong.
+/// As for [`expand`], for the first argument that is invalid.
 pub fn expand_all<S: AsRef<str>>(
     arguments: impl IntoIterator<Item = S>,
 ) -> Result<Vec<String>, EllipsisError> {

@@ -1,4 +1,4 @@
-//! `striate gateway`: S3 in this process, metadata on an engine that several share, chunks on sites in others.
+//! `striate gateway`: S3 in this process, metadata on a shared engine, chunks on sites in other processes.
 
 use striate_commands::args::GatewayArgs;
 use striate_commands::credentials;
@@ -16,7 +16,7 @@ use crate::start::cluster::{Caching, Cluster, Settings};
 /// Runs a gateway until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start, with the cause and the way out.
+/// If it cannot start. The message names the cause and the remedy.
 pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
     let trust = identify(&runtime, &args.identity, Role::Gateway)?;
@@ -29,7 +29,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         region: args.listen.region.clone(),
         given_key,
         stripes: args.listen.stripe_options(),
-        // The control process that leads does it.
+        // The leading control process does the upkeep.
         upkeep: UpkeepOptions::by_hand(),
         caching: Caching {
             memory: None,

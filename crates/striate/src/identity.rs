@@ -1,4 +1,4 @@
-//! The identity that a process of a cluster is started with: `--identity DIR`.
+//! The identity of a process in a cluster: `--identity DIR`.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use striate_trust::{Role, Trust};
 
 use crate::start::sealing::{self, SealingBytes};
 
-/// Loads a process's certificate, and keeps it fresh.
+/// Loads a process's certificate, and keeps it current.
 ///
 /// # Errors
-/// When it cannot be used, or is that of another kind of process.
+/// If it cannot be used, or is that of another kind of process.
 pub fn identify(runtime: &Runtime, directory: &Path, role: Role) -> Outcome<Trust> {
     let fail = |reason: String| Failure::refused(format!("--identity {}: {reason}", directory.display()));
     let trust = Trust::load(runtime, directory).map_err(|error| fail(error.to_string()))?;
@@ -26,10 +26,10 @@ pub fn identify(runtime: &Runtime, directory: &Path, role: Role) -> Outcome<Trus
     Ok(trust)
 }
 
-/// The key that the secrets of access keys are sealed with.
+/// Reads the key with which the secrets of access keys are sealed.
 ///
 /// # Errors
-/// When it is missing.
+/// If it is missing.
 pub fn sealing_key(directory: &Path) -> Outcome<SealingBytes> {
     sealing::read_from(directory).ok_or_else(|| {
         Failure::refused(format!(

@@ -1,21 +1,21 @@
-//! Striate's one binary: the server, the processes of a cluster, and what operates them. The command line is
-//! [`striate_commands`].
+//! Striate's single binary: the server, the processes of a cluster, and the commands that operate them. The command
+//! line is [`striate_commands`].
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
 //! | [`run`] | one command, from its arguments to its end |
 //! | [`start`] | from directories to a running store: identities, rosters, admission |
 //! | [`server`] | everything wired together, until a signal |
 //! | [`site_process`], [`gateway_process`], [`control_process`] | the processes of a cluster |
-//! | [`identity`], [`membership`], [`remote_sites`] | how they know, find and reach each other |
+//! | [`identity`], [`membership`], [`remote_sites`] | how they identify, find and reach each other |
 //! | [`admin`] | the server's side of the admin socket: status, heal, verify, disks, keys, metadata |
 //! | [`administer`] | `striate admin`: a cluster's authority and sites, metadata from one engine to another |
 //! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
-//! | `resident` | what the process takes of the machine's memory |
+//! | `resident` | the resident memory of the process |
 //!
-//! Everything here only wires other crates together: no code, plan, record or S3 semantics is decided here.
+//! Everything here only wires other crates together; it decides nothing about codes, plans, records or S3 semantics.
 
-// Every `println!` here survives `| head`: these stand before the standard library's (`striate_runtime::output`).
+// Every `println!` here survives `| head`: these macros shadow the standard library's (`striate_runtime::output`).
 #[macro_use(println)]
 extern crate striate_runtime;
 

@@ -1,4 +1,4 @@
-//! Structured logs on the standard error, and spans for those who collect them.
+//! Structured logs on the standard error, and spans for a collector.
 
 use std::io::IsTerminal;
 
@@ -10,12 +10,12 @@ use tracing_subscriber::{Layer, fmt};
 
 use crate::spans::Spans;
 
-/// What chooses the lines: levels, also by module, separated by commas.
+/// Environment variable that selects the lines: levels, optionally by module, separated by commas.
 const VARIABLE: &str = "RUST_LOG";
 
-/// Starts logging. RUST_LOG chooses what; `default` is used when it is not set.
+/// Starts logging. RUST_LOG selects the lines; `default` applies if it is not set.
 pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
-    // s3s logs every request that S3 refuses, a 404 too, as an error; the audit log has them.
+    // s3s logs every request that S3 refuses as an error, even a 404. The audit log has them.
     let default = format!("{default},s3s=off");
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
     let (filter, mistake) = match wanted.as_deref().map(parse) {
@@ -36,8 +36,8 @@ pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
     }
 }
 
-/// Levels, also by module: `info`, `warn,striate_site=debug`. Filters by span or field would need an engine for regular
-/// expressions, and are refused.
+/// Parses levels, optionally by module: `info`, `warn,striate_site=debug`. Filters by span or field would need a
+/// regular expression engine, and are refused.
 fn parse(text: &str) -> Result<Targets, String> {
     if text.contains('[') {
         return Err(format!("{text:?}: levels and modules can be given, no spans and no fields"));

@@ -1,4 +1,4 @@
-//! `striate`.
+//! The program `striate`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use striate_commands::config::{ConfigError, command_line};
 use striate_commands::failure::{Failure, Outcome};
 use striate_runtime::Runtime;
 
-/// Returns freed memory to the system sooner, and is faster on many small allocations than the C library's. Without
-/// transparent huge pages: they doubled the resident memory and saved no time.
+/// mimalloc returns freed memory to the system sooner, and is faster on many small allocations than the C library's
+/// allocator. Transparent huge pages are off: they doubled the resident memory and saved no time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
         _ if is_service => "info,s3s=off",
         _ => "warn",
     };
-    // One worker for each core; `new_multi_thread` counts them. Threads that wait for disks come in bursts and keep
-    // memory of their own: they end soon when there is nothing to wait for.
+    // One worker per core, the default of `new_multi_thread`. Threads that wait for disks come in bursts and hold
+    // memory of their own, so they end soon after they become idle.
     let built = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_keep_alive(Duration::from_secs(1))
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             if let Some(spans) = spans {
                 spans.stop();
             }
-            // A read of the standard input that nobody waits for any more must not hold up the end.
+            // Do not let a pending read of the standard input delay the exit.
             tokio.shutdown_background();
             result
         }
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What sends spans, if the command is told where to.
+/// Starts the sender of spans, if the command names a collector.
 fn spans_of(command: &Command) -> Outcome<Option<Spans>> {
     let listen = match command {
         Command::Server(args) => &args.listen,

@@ -1,7 +1,7 @@
-//! Metrics in Prometheus' text format, kept in atomics and written on request.
+//! Metrics in Prometheus' text format, kept in atomics and formatted on request.
 //!
-//! Requests are counted by operation and class of status, their durations in a histogram by operation. The
-//! number of series is bounded: operations are the gateway's fixed set of names.
+//! Requests are counted by operation and status class, their durations in a histogram per operation. The number of
+//! series is bounded: operations are the gateway's fixed set of names.
 
 mod cache;
 mod movement;
@@ -26,9 +26,9 @@ const BUCKETS_S: [f64; 14] =
 
 #[derive(Default)]
 struct Operation {
-    /// Requests by class of status, 1xx to 5xx.
+    /// Requests by status class, 1xx to 5xx.
     by_class: [AtomicU64; 5],
-    /// Requests by duration: one more than [`BUCKETS_S`].
+    /// Requests by duration: one bucket more than [`BUCKETS_S`].
     by_duration: [AtomicU64; BUCKETS_S.len() + 1],
     duration_us: AtomicU64,
     bytes_in: AtomicU64,
@@ -85,25 +85,25 @@ impl Operation {
     }
 }
 
-/// Figures that others keep.
+/// Figures that other parts of the process keep.
 pub struct Figures<'a> {
-    /// What reads took.
+    /// Durations and counts of reads.
     pub reads: &'a ReadMeasures,
-    /// What sites push.
+    /// Load reports that sites push.
     pub pushes: PushView,
-    /// The memory for bodies.
+    /// Memory for bodies.
     pub memory: BudgetView,
-    /// Which blocks are asked for together.
+    /// Co-access statistics.
     pub co_access: CoAccessTotals,
-    /// The load of sites.
+    /// Load of the sites.
     pub loads: Vec<SiteLoadView>,
-    /// Chunks moved for space's sake.
+    /// Chunks moved to balance space.
     pub rebalance: RebalanceProgress,
-    /// Chunks moved for the readers' sake.
+    /// Chunks moved to speed up reads.
     pub optimiser: OptimiserProgress,
 }
 
-/// Text that is being written.
+/// The text under construction.
 struct Page(String);
 
 impl Page {
@@ -119,13 +119,13 @@ impl Page {
     }
 }
 
-/// A label's value as the text format wants it.
+/// Escapes a label's value for the text format.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 impl Metrics {
-    /// All metrics, of the S3 endpoint, of reads and of the store.
+    /// Formats all metrics of the S3 endpoint, of reads and of the store.
     pub fn render(&self, status: &Status, figures: Figures<'_>) -> String {
         let mut page = Page(String::new());
         self.render_requests(&mut page);
@@ -354,7 +354,7 @@ mod tests {
         assert!(text.contains("striate_queue_pushes_total 9") && text.contains("striate_watched_sites 4"));
     }
 
-    /// Prometheus shows the help text of one metric, not that of the metric before.
+    /// Prometheus shows each help text alone, so it must not refer to another metric.
     fn assert_help_stands_alone(text: &str) {
         let help = |line| str::strip_prefix(line, "# HELP ").and_then(|rest| Some(rest.split_once(' ')?.1));
         let mut helps: Vec<&str> = text.lines().filter_map(help).collect();

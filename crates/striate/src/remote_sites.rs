@@ -1,4 +1,4 @@
-//! The sites of a cluster as another process sees them: clients of those whose addresses are known now.
+//! The sites of a cluster as seen by another process: clients of all sites with a known address.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,16 +14,16 @@ use striate_trust::Trust;
 
 use crate::membership::messages;
 
-/// Where a site is, and who must answer there.
+/// The address of a site, and the peer that must answer there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteAddress {
-    /// Its number.
+    /// Number of the site.
     pub site: SiteId,
-    /// `HOST:PORT`.
+    /// Address as `HOST:PORT`.
     pub address: String,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: RackId,
-    /// The name in its process's certificate.
+    /// Name in the certificate of the site's process.
     pub peer: String,
 }
 
@@ -42,7 +42,7 @@ impl From<messages::Site> for SiteAddress {
 }
 
 impl SiteAddress {
-    /// A client of the site, which need not be up yet.
+    /// Creates a client of the site, which need not be up yet.
     pub fn connect(&self, runtime: &Runtime, trust: &Trust) -> RemoteSite {
         let identity =
             SiteIdentity { cluster: trust.own_name().cluster, site: self.site, rack: self.rack.clone() };
@@ -51,7 +51,7 @@ impl SiteAddress {
     }
 }
 
-/// Clients of all sites that are known now.
+/// Clients of all currently known sites.
 pub struct RemoteSites {
     runtime: Runtime,
     trust: Trust,
@@ -65,12 +65,12 @@ struct Known {
 }
 
 impl RemoteSites {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new(runtime: Runtime, trust: Trust) -> Self {
         Self { runtime, trust, known: Mutex::default() }
     }
 
-    /// These and no others. Clients of those whose addresses have not changed stay, with their connections.
+    /// Replaces the known sites. Clients of sites whose addresses have not changed stay, with their connections.
     pub fn update(&self, addresses: impl IntoIterator<Item = SiteAddress>) {
         let mut known = self.known.lock();
         let mut kept = |address: SiteAddress| {
@@ -83,7 +83,7 @@ impl RemoteSites {
         *known = now;
     }
 
-    /// All of them, in the order of their numbers.
+    /// Returns all sites in the order of their numbers.
     pub fn all(&self) -> Vec<Arc<dyn Site>> {
         self.known.lock().values().map(|known| known.site.clone()).collect()
     }

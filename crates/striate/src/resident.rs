@@ -1,20 +1,21 @@
-//! What this process takes of the machine's memory.
+//! The resident memory of this process.
 
 use std::time::Duration;
 
-// Its C library is linked because of this, also where it is not the allocator.
+// This links its C library, even where mimalloc is not the allocator.
 use mimalloc as _;
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 use striate_site::ProcessMemory;
 
-/// Memory is given back no more often: the system takes pages away for it, and clears those that it gives out again.
+/// Minimum interval between two releases of memory: a release makes the system unmap pages, and clear those that it
+/// hands out again.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
-// SAFETY: this is the declaration in `mimalloc.h`. It may be called at any time from any thread: it takes the allocator's own locks, and
-// touches only what is free.
+// SAFETY: this is the declaration in `mimalloc.h`. It may be called at any time from any thread: it takes the
+// allocator's own locks, and touches only free memory.
 unsafe extern "C" {
-    /// Gives back to the system what is free in the memory that all threads share, and what this thread keeps.
+    /// Returns to the system the free memory that all threads share, and what this thread keeps.
     safe fn mi_collect(force: bool);
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct ResidentMemory {
 }
 
 impl ResidentMemory {
-    /// Of the process that has `runtime`.
+    /// Creates the view of the process that runs `runtime`.
     pub(crate) fn new(runtime: Runtime) -> Self {
         Self { runtime, given_back_at: Mutex::default() }
     }
@@ -52,7 +53,7 @@ impl ProcessMemory for ResidentMemory {
     }
 }
 
-/// Resident bytes of this process; `None` where the system does not say.
+/// Returns the resident bytes of this process; `None` if the system does not report them.
 fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! One command, from its arguments to its end.
+//! Runs one command, from its arguments to its end.
 
 use futures::future::LocalBoxFuture;
 use striate_commands::args::Command;
@@ -8,7 +8,7 @@ use striate_runtime::Runtime;
 use crate::{administer, control_process, gateway_process, server, site_process};
 
 /// Runs `command` to its end.
-// Boxed, so that all commands are compiled here, once, and not again with the binary that awaits them.
+// Boxed, so that all commands are compiled once here, and not again in the binary that awaits them.
 pub fn run(runtime: Runtime, command: Command) -> LocalBoxFuture<'static, Outcome> {
     Box::pin(dispatch(runtime, command))
 }

@@ -29,12 +29,12 @@ use crate::start::cluster::{Caching, Cluster, Opened, Settings};
 use crate::start::directories::inspect_all;
 use crate::start::plan::{OpenPlan, StartPlan, plan_start};
 
-/// What a front listens on, opened before anything is written, so that a busy port changes nothing.
+/// The ports of a front end, opened before anything is written, so that a busy port changes nothing.
 pub struct Listeners {
     s3: TcpListener,
     console: TcpListener,
     certificates: Option<Certificates>,
-    /// The S3 endpoint, as programs on this machine reach it.
+    /// URL of the S3 endpoint for programs on this machine.
     pub endpoint: String,
 }
 
@@ -51,7 +51,7 @@ impl Readiness for Cluster {
 /// Runs a server until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start, with the cause and the way out.
+/// If it cannot start. The message names the cause and the remedy.
 pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     let directories = expand_all(&args.directories).map_err(Failure::refused)?;
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
@@ -88,12 +88,12 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     serve(runtime, opened.cluster, listeners, &args.listen, home, first).await
 }
 
-/// Where commands on this machine find a running server.
+/// The paths by which commands on this machine find a running server.
 #[derive(Clone, Debug)]
 pub struct Home {
-    /// Those that hold a store get an admin socket; the others only lead to it.
+    /// Directories of the server. Those that hold a store get an admin socket; the others only lead to it.
     pub directories: Vec<PathBuf>,
-    /// What tells it apart from others of its cluster.
+    /// Name that distinguishes the process from others of its cluster.
     pub name: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl Listeners {
     /// Opens the ports and loads the certificates.
     ///
     /// # Errors
-    /// When a port is in use or a certificate cannot be loaded.
+    /// If a port is in use or a certificate cannot be loaded.
     pub async fn open(args: &ListenArgs) -> Outcome<Self> {
         let certificates =
             args.certs.as_deref().map(Certificates::load).transpose().map_err(Failure::refused)?;
@@ -121,9 +121,9 @@ impl Listeners {
 /// Opens a port.
 ///
 /// # Errors
-/// When it is in use or not allowed, naming the option that chooses another.
+/// If it is in use or not allowed. The message names the option that chooses another.
 pub async fn listen(address: &HostPort, option: &str) -> Outcome<TcpListener> {
-    // An empty host means every interface; where IPv6 is off, IPv4's alone.
+    // An empty host means all interfaces; if IPv6 is off, IPv4 alone.
     let hosts: &[&str] = if address.host.is_empty() { &["::", "0.0.0.0"] } else { &[&address.host] };
     let mut last = None;
     for host in hosts {
@@ -163,7 +163,7 @@ pub fn warn_of_dev(args: &ListenArgs) {
     }
 }
 
-/// Says what the start is about to do, where that is worth a word.
+/// Logs what the start is about to do, if that is notable.
 fn announce(plan: &StartPlan, args: &ListenArgs) {
     warn_of_dev(args);
     let StartPlan::Open(OpenPlan { missing, ignored, admit, .. }) = plan else { return };
@@ -185,10 +185,10 @@ fn announce(plan: &StartPlan, args: &ListenArgs) {
     }
 }
 
-/// Warns of what the directories cannot give, and shows the first access key. Answers what to tell at the end.
+/// Warns of the limitations of these directories, and shows the first access key. Returns a message to print last.
 ///
 /// # Errors
-/// When the key could not be shown.
+/// If the key could not be shown.
 fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
     let cluster = &opened.cluster;
     if cluster.profile().code.tolerance() == 0 {
@@ -232,13 +232,13 @@ fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<Strin
     Ok(Some(format!("{text}{}", credentials::next_steps(endpoint, Some(&shown)))))
 }
 
-/// What a write surplus costs that is not the usual one, if anything.
+/// Describes the consequence of an unusual write surplus, if there is one.
 fn surplus_warning(profile: Profile, stripes: &Stripes) -> Option<String> {
     let code = stripes.code(&profile).ok()?;
     describe_surplus(&code, stripes.options().write_surplus)
 }
 
-/// The same for a code.
+/// Describes the consequence of a write surplus for a code, if it differs from the default's.
 fn describe_surplus(code: &Code, surplus: usize) -> Option<String> {
     let sites = |surplus| fewest_sites(code, surplus, is_durable);
     let (needed, usual) = (sites(surplus), sites(StripeOptions::default().write_surplus));
@@ -260,7 +260,7 @@ fn describe_surplus(code: &Code, surplus: usize) -> Option<String> {
 /// Serves S3, console and admin socket until a signal, then drains.
 ///
 /// # Errors
-/// When a hook or the listener fails.
+/// If a hook or the listener fails.
 pub async fn serve(
     runtime: Runtime,
     cluster: Cluster,
@@ -311,7 +311,7 @@ pub async fn serve(
         env!("CARGO_PKG_VERSION")
     );
     if let Some(first) = first {
-        // The store serves whether or not somebody reads this.
+        // The store serves even if nothing reads this.
         let _ = writeln!(io::stdout(), "{first}");
     }
 
@@ -319,7 +319,7 @@ pub async fn serve(
     let shutdown = {
         let mut drain = drain.clone();
         async move {
-            // A closed channel means that the watcher is gone: stop as well.
+            // A closed channel means that the signal watcher is gone: stop as well.
             let _ = drain.wait_for(|&draining| draining).await;
         }
     };
@@ -367,7 +367,7 @@ fn publish(
     }
 }
 
-/// Drains at the first signal (or when `stop` is told), exits at once at the second.
+/// Drains at the first signal, or when `stop` is notified; exits at once at the second signal.
 pub async fn watch_signals(stop: Arc<Notify>, draining: watch::Sender<bool>) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
@@ -381,7 +381,7 @@ pub async fn watch_signals(stop: Arc<Notify>, draining: watch::Sender<bool>) {
         () = stop.notified() => {}
     }
     tracing::info!("finishing the requests in flight; a second signal stops at once");
-    // Nobody listens when serving has ended by itself.
+    // No receiver is left if serving has already ended.
     let _ = draining.send(true);
     tokio::select! {
         _ = terminate.recv() => {}

@@ -1,8 +1,8 @@
-//! `striate site`: the storage sites on this process's directories, one for each, and a site of the memory tier.
+//! `striate site`: the storage sites on this process's directories, one per directory, and a site of the memory tier.
 //!
-//! A site knows no metadata. It tells a control process its disk, address and rack, and is told its number and where
-//! the other sites are; it asks again all the time, which is how a change of its address or theirs gets around. A site
-//! that has a number serves before control answers.
+//! A site knows no metadata. It registers its disk, address and rack with a control process, which replies with its
+//! number and the addresses of the other sites. It registers again periodically, which propagates changes of addresses.
+//! A site that has a number serves before control answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,17 +35,17 @@ use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, RequiredFormats, Roster};
 use crate::start::site::DiskSite;
 
-/// Pause between two registrations of a site that has its number.
+/// Interval between registrations of a site that has its number.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
-/// Pause between two attempts of a site that has none.
+/// Interval between attempts of a site that has no number.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// What a directory's roster says of a site that control has not numbered yet.
+/// Site number in the roster of a directory that control has not numbered yet.
 const NO_NUMBER: SiteId = SiteId(0);
 
 /// Runs the sites until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When one cannot start, with the cause and the way out.
+/// If one cannot start. The message names the cause and the remedy.
 pub async fn run(runtime: Runtime, args: SiteArgs) -> Outcome {
     let mut listeners = Vec::new();
     for index in 0..args.sites() as u16 {
@@ -57,7 +57,7 @@ pub async fn run(runtime: Runtime, args: SiteArgs) -> Outcome {
     serve(runtime, &args, listeners, drain).await
 }
 
-/// What the sites of one process share.
+/// State that the sites of one process share.
 struct Process {
     runtime: Runtime,
     trust: Trust,
@@ -67,10 +67,10 @@ struct Process {
     neighbours: Arc<RemoteSites>,
 }
 
-/// Runs the sites on open ports, one for each directory, until `stop` is true.
+/// Runs the sites on open ports, one per directory, until `stop` is true.
 ///
 /// # Errors
-/// When one cannot start, with the cause and the way out.
+/// If one cannot start. The message names the cause and the remedy.
 pub async fn serve(
     runtime: Runtime,
     args: &SiteArgs,
@@ -107,7 +107,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// The host by which others reach this process.
+/// Returns the host by which other processes reach this one.
 fn advertised_host(args: &SiteArgs) -> Outcome<String> {
     match (&args.advertise, args.address.host.as_str()) {
         (Some(host), _) => Ok(host.clone()),
@@ -152,7 +152,7 @@ impl Process {
         tracing::info!(site = %member.site, address, rack = self.rack, directory = %member.path.display(), %cluster, "the site serves");
         let gate = Arc::new(self.trust.clone());
         let shutdown = async move {
-            // A closed channel means that nobody can stop it any more: stop as well.
+            // A closed channel means that nothing can stop it any more: stop as well.
             let _ = stop.wait_for(|&stop| stop).await;
         };
         let serving = serve_site(
@@ -203,7 +203,7 @@ impl Process {
             "the memory site serves"
         );
         let shutdown = async move {
-            // A closed channel means that nobody can stop it any more: stop as well.
+            // A closed channel means that nothing can stop it any more: stop as well.
             let _ = stop.wait_for(|&stop| stop).await;
         };
         let (runtime, gate) = (self.runtime.clone(), Arc::new(self.trust.clone()));
@@ -215,7 +215,7 @@ impl Process {
         }
     }
 
-    /// The number of a site of the memory tier, once control gives it one.
+    /// Obtains the number of a site of the memory tier, and retries until control assigns one.
     async fn obtain_memory_number(&self, announcement: &RegisterMemoryRequest) -> Outcome<SiteId> {
         let mut said = None;
         loop {
@@ -235,7 +235,8 @@ impl Process {
         }
     }
 
-    /// Registers again and again: a row that is not renewed goes. What goes wrong is said once; the site serves on.
+    /// Renews the registration, because a row that is not renewed is removed. Errors are logged once; the site keeps
+    /// serving.
     async fn keep_memory_registered(&self, announcement: RegisterMemoryRequest) {
         let mut said = None;
         loop {
@@ -280,7 +281,7 @@ impl Process {
         Ok(reply)
     }
 
-    /// The number that control gives to a site that has none, and what programs must read there.
+    /// Obtains the number that control assigns to a site that has none, and the formats that programs must read there.
     async fn obtain_number(&self, member: &Member, address: &str) -> Outcome<(SiteId, RequiredFormats)> {
         let mut said = None;
         loop {
@@ -300,8 +301,8 @@ impl Process {
         }
     }
 
-    /// Registers again and again, and writes down which formats are in force, so that programs that do not read them
-    /// refuse to start here. Only then does the site write these. What goes wrong is said once; the site serves on.
+    /// Renews the registration, and records the formats in force, so that programs that do not read them refuse to
+    /// start here. Only then does the site write these formats. Errors are logged once; the site keeps serving.
     async fn keep_registered(
         &self,
         member: &Member,
@@ -351,10 +352,10 @@ fn write_roster(cluster: ClusterId, member: &Member, formats: &RequiredFormats) 
     written.map_err(|error| Failure::refused(format!("{}: {error}", member.path.display())))
 }
 
-/// A site's directory.
+/// A site's directory, admitted and locked.
 struct Admitted {
     member: Member,
-    /// What its roster says that programs must read there.
+    /// Formats that programs must read there, by its roster.
     formats: RequiredFormats,
     lock: DirectoryLock,
 }
@@ -368,7 +369,7 @@ impl From<&RegisterReply> for RequiredFormats {
     }
 }
 
-/// The site on a directory, locked. At the first start it gets an identity, and no number yet.
+/// Locks the directory of a site. At the first start, the site gets an identity, but no number yet.
 fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Admitted> {
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::refused(format!("{}: {error}", directory.display())))?;

@@ -1,4 +1,4 @@
-//! Spans of requests, sent to an OpenTelemetry collector by OTLP over HTTP.
+//! Spans of requests, sent to an OpenTelemetry collector with OTLP over HTTP.
 //!
 //! ```text
 //! request                     an S3 request, until its answer has ended
@@ -11,10 +11,10 @@
 //!     └ decode                where data is computed from other chunks
 //! ```
 //!
-//! A query of several blocks is `read_blocks`. A batch read is `read_many`,
-//! with an `object` for each look-up of rows, a `read_blocks` for each group of small objects, and a `get` for each that
-//! is read alone. Without an endpoint no span is made. Spans wait in a bounded queue and are dropped when the collector is too slow or away: they never hold a
-//! request up.
+//! A query of several blocks is `read_blocks`. A batch read is `read_many`, with an `object` for each look-up of rows,
+//! a `read_blocks` for each group of small objects, and a `get` for each object that is read alone. Without an endpoint
+//! no span is made. Spans wait in a bounded queue, and are dropped when the collector is slow or unreachable: they
+//! never delay a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The longest answer of a collector that is read.
+/// Maximum number of bytes read of a collector's answer.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// A collector must take a batch within this time.
+/// Timeout for a collector to accept a batch.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
-/// How long a stop waits for the last batch.
+/// Timeout for the last batch when the process stops.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Sends spans until it is stopped.
@@ -50,10 +50,10 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Begins to send, a `share` of the requests. To be called in the runtime that sends.
+    /// Starts sending spans of a `share` of the requests. Call it in the runtime that sends.
     ///
     /// # Errors
-    /// When the system's certificates or the endpoint cannot be used.
+    /// If the system's certificates or the endpoint cannot be used.
     pub fn start(endpoint: &OtlpEndpoint, share: f64) -> Outcome<Self> {
         let exporter = SpanExporter::builder()
             .with_http()
@@ -72,7 +72,7 @@ impl Spans {
         Ok(Self { provider })
     }
 
-    /// Makes spans of what the S3 gateway and the client service do.
+    /// Creates the layer that makes spans of the S3 gateway and the client service.
     pub fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -89,7 +89,7 @@ impl Spans {
             .with_filter(of_requests)
     }
 
-    /// Sends what is left. Blocks, and needs the runtime that sends.
+    /// Sends the remaining spans. Blocks, and needs the runtime that sends.
     pub fn stop(&self) {
         if let Err(error) = self.provider.shutdown_with_timeout(STOP_WITHIN) {
             tracing::warn!(%error, "the last spans were not sent");
@@ -97,12 +97,12 @@ impl Spans {
     }
 }
 
-/// Posts batches. The exporter calls it from a thread of its own, so that it is told which runtime has the network.
+/// Posts batches. The exporter calls it from its own thread, so it holds a handle of the runtime with the network.
 struct Collector {
     http: HttpClient,
     network: tokio::runtime::Handle,
     endpoint: String,
-    /// Whether it was said that the collector does not take spans.
+    /// Whether a warning about lost spans was logged.
     said: Arc<AtomicBool>,
 }
 
@@ -113,7 +113,7 @@ impl Collector {
         Ok(Self { http, network, endpoint: endpoint.as_str().to_owned(), said: Arc::default() })
     }
 
-    /// Says once that spans are lost, and again after some were taken.
+    /// Logs once that spans are lost, and again after some were accepted.
     fn note(&self, outcome: Result<http::StatusCode, &HttpError>) {
         let reason = match outcome {
             Ok(status) if status.is_success() => return self.said.store(false, Ordering::Relaxed),

@@ -15,59 +15,59 @@ use super::messages::{Line, Refusal};
 use crate::args::AdminArgs;
 use crate::failure::{Failure, Outcome};
 
-/// A running server, seen from a command.
+/// A client of a running server, for commands.
 pub struct AdminClient {
     runtime: Runtime,
     socket: std::path::PathBuf,
 }
 
 impl AdminClient {
-    /// The server that the arguments name.
+    /// Finds the server that the arguments name.
     ///
     /// # Errors
-    /// When there is none, or several.
+    /// If there is none, or several.
     pub fn find(runtime: Runtime, args: &AdminArgs) -> Outcome<Self> {
         Ok(Self { runtime, socket: find::socket(args)? })
     }
 
-    /// Asks for something.
+    /// Sends a GET and reads the reply.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// If the server refuses or does not answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Outcome<T> {
         self.read(self.send(Method::GET, path, Bytes::new()).await?).await
     }
 
-    /// Asks to do something.
+    /// Sends a POST with a message and reads the reply.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// If the server refuses or does not answer.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, message: &impl Serialize) -> Outcome<T> {
         let body = serde_json::to_vec(message).expect("messages are JSON");
         self.read(self.send(Method::POST, path, body.into()).await?).await
     }
 
-    /// Sends raw bytes.
+    /// Sends a POST with raw bytes and reads the reply.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// If the server refuses or does not answer.
     pub async fn post_bytes<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Outcome<T> {
         self.read(self.send(Method::POST, path, body).await?).await
     }
 
-    /// Asks to take something away.
+    /// Sends a DELETE.
     ///
     /// # Errors
-    /// When the server refuses or does not answer.
+    /// If the server refuses or does not answer.
     pub async fn delete(&self, path: &str) -> Outcome {
         let _: serde_json::Value = self.read(self.send(Method::DELETE, path, Bytes::new()).await?).await?;
         Ok(())
     }
 
-    /// Starts a long operation; calls `progress` with what it says of itself, and answers its report.
+    /// Starts a long operation; calls `progress` with each report of progress, and returns the final report.
     ///
     /// # Errors
-    /// When the server refuses, the operation fails, or the connection breaks.
+    /// If the server refuses, the operation fails, or the connection breaks.
     pub async fn follow(
         &self,
         path: &str,
@@ -76,10 +76,10 @@ impl AdminClient {
         self.follow_with(path, &serde_json::json!({}), progress).await
     }
 
-    /// The same, of an operation that is told something.
+    /// Starts a long operation with a message, as [`AdminClient::follow`] does.
     ///
     /// # Errors
-    /// As [`AdminClient::follow`].
+    /// As for [`AdminClient::follow`].
     pub async fn follow_with(
         &self,
         path: &str,
@@ -103,10 +103,10 @@ impl AdminClient {
         report.ok_or_else(|| Failure::failed("the server stopped before the end; run the command again"))
     }
 
-    /// Calls `each` with every line of an answer.
+    /// Sends a GET and calls `each` with every line of the reply.
     ///
     /// # Errors
-    /// When the server refuses, the connection breaks, or `each` fails.
+    /// If the server refuses, the connection breaks, or `each` fails.
     pub async fn get_lines(&self, path: &str, each: impl FnMut(&str) -> Outcome) -> Outcome {
         let answer = self.send(Method::GET, path, Bytes::new()).await?;
         self.lines(answer, each).await

@@ -1,9 +1,9 @@
-//! Where running servers of this machine are found.
+//! Finds the running servers of this machine.
 //!
-//! A server writes `<cluster id>.json` and binds `<cluster id>.sock` (a gateway `<cluster id>-<its name>`, for there may be
-//! several) in the per-user run directory:
-//! `STRIATE_RUN_DIR`, else `$XDG_RUNTIME_DIR/striate`, else `/tmp/striate-<uid>` (mode 0700, and refused when
-//! it belongs to somebody else, because anybody may create it first).
+//! A server writes `<cluster id>.json` and binds `<cluster id>.sock` in the per-user run directory; a gateway uses
+//! `<cluster id>-<its name>`, because there may be several. The run directory is `STRIATE_RUN_DIR`, else
+//! `$XDG_RUNTIME_DIR/striate`, else `/tmp/striate-<uid>` (mode 0700, and refused if another user owns it, because any
+//! user may create it first).
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -16,31 +16,31 @@ use striate_core::ClusterId;
 use crate::args::AdminArgs;
 use crate::failure::{Failure, Outcome};
 
-/// The folder in every directory that holds what belongs to the running server.
+/// Name of the folder in every directory that holds the state of the running server.
 pub const STATE_FOLDER: &str = ".striate";
-/// The socket's name in it.
+/// Name of the admin socket in the state folder.
 pub const SOCKET_NAME: &str = "admin.sock";
 
-/// A running server, as it describes itself in the run directory.
+/// The record of a running server in the run directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Its cluster.
+    /// Cluster of the server.
     pub cluster: ClusterId,
-    /// Its process.
+    /// Process id of the server.
     pub pid: u32,
-    /// Its S3 endpoint, as programs on this machine reach it.
+    /// URL of the S3 endpoint for programs on this machine.
     pub endpoint: String,
-    /// Its directories.
+    /// Directories of the server.
     pub directories: Vec<PathBuf>,
-    /// What tells it apart from others of its cluster.
+    /// Name that distinguishes the process from others of its cluster.
     #[serde(default)]
     pub name: Option<String>,
 }
 
-/// The per-user run directory; made if it does not exist.
+/// Returns the per-user run directory, and creates it if it does not exist.
 ///
 /// # Errors
-/// When it cannot be made, or belongs to somebody else.
+/// If it cannot be created, or belongs to another user.
 pub fn run_directory() -> Result<PathBuf, String> {
     let chosen = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let uid = rustix::process::getuid().as_raw();
@@ -72,10 +72,10 @@ impl RunRecord {
         }
     }
 
-    /// Writes the record into the run directory; answers where its socket belongs.
+    /// Writes the record into the run directory; returns the path for its socket.
     ///
     /// # Errors
-    /// When the run directory cannot be used.
+    /// If the run directory cannot be used.
     pub fn publish(&self, run_directory: &Path) -> std::io::Result<PathBuf> {
         let text = serde_json::to_string(self).expect("a run record is JSON");
         let path = run_directory.join(self.file("json"));
@@ -85,19 +85,19 @@ impl RunRecord {
         Ok(run_directory.join(self.file("sock")))
     }
 
-    /// Takes the record and its socket away.
+    /// Removes the record and its socket.
     pub fn withdraw(&self, run_directory: &Path) {
         for extension in ["json", "sock"] {
-            // What stays behind is recognised as dead by its socket.
+            // A record that cannot be removed is recognised as dead by its socket.
             let _ = fs::remove_file(run_directory.join(self.file(extension)));
         }
     }
 }
 
-/// The admin socket that the arguments name, or that of the only server running here.
+/// Returns the admin socket that the arguments name, or that of the only server running here.
 ///
 /// # Errors
-/// When none or several are running and the arguments do not say which.
+/// If none or several are running and the arguments do not say which.
 pub fn socket(args: &AdminArgs) -> Outcome<PathBuf> {
     if let Some(socket) = &args.admin_socket {
         return Ok(socket.clone());
@@ -136,10 +136,10 @@ fn socket_of_directory(dir: &Path, running: &[(RunRecord, PathBuf)]) -> Outcome<
     })
 }
 
-/// The S3 endpoint of the only server running here.
+/// Returns the S3 endpoint of the only server running here.
 ///
 /// # Errors
-/// When none or several are running.
+/// If none or several are running.
 pub fn local_endpoint() -> Outcome<String> {
     match running_servers()?.as_slice() {
         [(record, _)] => Ok(record.endpoint.clone()),
@@ -159,7 +159,7 @@ fn describe(record: &RunRecord) -> String {
     format!("--dir {first}  --endpoint {}", record.endpoint)
 }
 
-/// Records in the run directory whose sockets answer.
+/// Returns the records in the run directory whose sockets accept connections.
 fn running_servers() -> Outcome<Vec<(RunRecord, PathBuf)>> {
     let directory = run_directory().map_err(Failure::refused)?;
     let entries = fs::read_dir(&directory);
@@ -178,7 +178,7 @@ fn running_servers() -> Outcome<Vec<(RunRecord, PathBuf)>> {
     Ok(running)
 }
 
-/// True when somebody listens on the socket.
+/// Returns true if a process listens on the socket.
 pub fn is_alive(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }

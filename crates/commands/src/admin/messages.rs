@@ -1,4 +1,4 @@
-//! What commands and server say to each other over the admin socket.
+//! Messages between commands and server over the admin socket.
 //!
 //! | request | answer |
 //! |--|--|
@@ -13,7 +13,7 @@
 //! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see `striate::admin` |
 //!
-//! An answer with another status than 200 carries [`Refusal`].
+//! A reply with a status other than 200 carries [`Refusal`].
 
 mod cache;
 mod packing;
@@ -32,128 +32,128 @@ pub use self::packing::{
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The cause and the way out.
+    /// Cause and remedy.
     pub error: String,
 }
 
 /// The state of a whole store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
-    /// The cluster.
+    /// Cluster of the store.
     pub cluster: ClusterId,
     /// Seconds since the server started.
     pub uptime_s: u64,
-    /// The S3 endpoint, as programs on this machine reach it.
+    /// URL of the S3 endpoint for programs on this machine.
     pub endpoint: String,
-    /// The default profile.
+    /// Default profile.
     pub profile: Profile,
-    /// Where the default profile's chunks may be.
+    /// Placement of the default profile's chunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementState>,
-    /// The sites, retired ones left out.
+    /// Sites, without retired ones.
     pub sites: Vec<SiteState>,
-    /// The metadata mirrors.
+    /// Metadata mirrors.
     pub mirrors: Vec<MirrorState>,
     /// Stripes in debt; counting stops at [`DEBT_COUNT_LIMIT`].
     pub debt_stripes: u64,
-    /// How far repair is; none where nobody has begun.
+    /// Progress of repair; `None` if no process has started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<RepairState>,
-    /// What is moved; none where nobody has begun.
+    /// Moves of chunks; `None` if no process has started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub movement: Option<MovementState>,
-    /// How far the scrub is; none where nobody has begun.
+    /// Progress of the scrub; `None` if no process has started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubState>,
-    /// What is packed; none where nobody has begun.
+    /// State of packing; `None` if no process has started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packing: Option<PackingState>,
-    /// Copies of what is read most. None of what is known as long as nobody has begun.
+    /// Copies of the most-read partitions; `None` if no process has started them.
     #[serde(default)]
     pub copies: Option<CopiesState>,
-    /// What is cached in memory; none where there is no memory tier.
+    /// State of the memory tier; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheState>,
-    /// What was asked of other S3 stores; none where nothing was.
+    /// Requests to other S3 stores; `None` if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origins: Option<OriginState>,
-    /// The formats in force, and what holds newer ones.
+    /// Formats in force, and the processes that block newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,
-    /// What an operator should know, in words. Empty: all is well.
+    /// Warnings for the operator, as text; empty if all is well.
     pub warnings: Vec<String>,
-    /// Sizes over all sites; file systems that several share are counted once.
+    /// Capacity of all sites; file systems that several share are counted once.
     pub capacity: Capacity,
 }
 
-/// Where the default profile's chunks may be ([`striate_plan::PlacementRule`]).
+/// The placement of the default profile's chunks ([`striate_plan::PlacementRule`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementState {
-    /// Racks with sites.
+    /// Number of racks with sites.
     pub racks: usize,
-    /// Chunks of a stripe that one rack may hold.
+    /// Maximum number of chunks of a stripe in one rack.
     pub chunks_in_a_rack: usize,
-    /// Nothing that is stored under this rule is lost with a rack.
+    /// Whether data stored under this rule survives the loss of a rack.
     pub tolerates_rack_loss: bool,
 }
 
-/// The formats in force, and what holds newer ones.
+/// The formats in force, and the processes that block newer ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormatsState {
-    /// What is written.
+    /// Formats that are written.
     pub in_force: Formats,
-    /// What finalizing an upgrade puts in force; the same if there is nothing newer.
+    /// Formats that finalizing an upgrade puts in force; equal to `in_force` if there are no newer ones.
     pub target: Formats,
-    /// Programs before this release refuse the store then.
+    /// First release that can use the store once `target` is in force; older programs refuse it.
     pub needs_release: String,
-    /// What the newer formats bring.
+    /// Descriptions of the newer formats' features.
     pub brings: Vec<String>,
-    /// Who keeps them from being put in force, and why.
+    /// Processes that block the newer formats, each with the reason.
     pub holding: Vec<String>,
-    /// All processes that are known.
+    /// All known processes.
     pub readers: Vec<ReaderState>,
 }
 
 impl FormatsState {
-    /// True if there is nothing to put in force.
+    /// Returns true if there is nothing to put in force.
     pub fn is_finalized(&self) -> bool {
         self.in_force.covers(self.target)
     }
 }
 
-/// A process, and what it reads.
+/// A process, and the formats that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReaderState {
-    /// What it is.
+    /// Kind and name of the process.
     pub who: String,
-    /// Its version; empty if it does not say.
+    /// Version of the process; empty if unknown.
     pub program: String,
-    /// The newest formats that it reads; none if it does not answer.
+    /// Newest formats that the process reads; `None` if it does not answer.
     pub reads: Option<Formats>,
 }
 
-/// How far debt is counted for a status.
+/// Maximum number of stripes in debt that a status counts.
 pub const DEBT_COUNT_LIMIT: u64 = 100_000;
 
 /// Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Of all file systems.
+    /// Size of all file systems.
     pub total_bytes: u64,
-    /// That can still be written.
+    /// Bytes that can still be written.
     pub free_bytes: u64,
-    /// Chunks' payload.
+    /// Payload of the chunks.
     pub payload_bytes: u64,
-    /// Chunks on the disks, with headers and dead records.
+    /// Bytes of chunks on the disks, with headers and dead records.
     pub disk_bytes: u64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
 }
 
 impl Status {
-    /// Leaves out what is not for everybody who may see numbers: the names of objects and of volatile buckets.
+    /// Removes the names of objects and of volatile buckets, which not all who may read the figures may see.
     pub fn hide_names(&mut self) {
         self.cache.iter_mut().for_each(|cache| cache.volatile_buckets.clear());
         self.movement
@@ -163,182 +163,182 @@ impl Status {
     }
 }
 
-/// How far repair is.
+/// The progress of repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairState {
-    /// It is switched off: `striate heal` repairs.
+    /// Whether automatic repair is off, so that only `striate heal` repairs.
     pub off: bool,
-    /// Stripes that are not whole, as far as is known.
+    /// Stripes known to be incomplete.
     pub stripes_left: u64,
-    /// Of these, those that wait for a site.
+    /// Incomplete stripes that wait for a site.
     pub waiting: u64,
-    /// Chunks rebuilt since it began.
+    /// Chunks rebuilt since the process started.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes rebuilt since the process started.
     pub bytes: u64,
-    /// Bytes rebuilt in a second, of late.
+    /// Current repair rate in bytes per second.
     pub bytes_per_s: u64,
-    /// Seconds until everything is whole that waits for no site; none while that cannot be told.
+    /// Estimated seconds until full redundancy, excluding stripes that wait for a site; `None` if unknown.
     pub seconds_left: Option<u64>,
-    /// Sites that do not answer, or whose disk failed.
+    /// Sites that do not answer, or whose disks failed.
     pub silent: Vec<SilentState>,
 }
 
 /// A site that does not answer, or whose disk failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SilentState {
-    /// Its number.
+    /// Number of the site.
     pub site: u32,
-    /// Seconds until its chunks are rebuilt elsewhere; 0: they are.
+    /// Seconds until its chunks are rebuilt elsewhere; 0 if they already are.
     pub rebuilt_after_s: u64,
 }
 
-/// What is moved, how evenly the sites are loaded, and what is asked for most.
+/// The moves of chunks, the balance of the sites' load, and the hottest blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MovementState {
-    /// To empty sites and to level how full they are.
+    /// Moves that empty sites and balance how full they are.
     pub levelling: MovesState,
-    /// For the readers' sake.
+    /// Moves that speed up reads.
     pub optimising: MovesState,
-    /// Sites that have something to give.
+    /// Sites that must give up chunks.
     pub givers: Vec<GiverState>,
-    /// Seconds until they have given it; none while that cannot be told.
+    /// Estimated seconds until the givers are done; `None` if unknown.
     pub seconds_left: Option<u64>,
-    /// λ over the mean of the sites' loads, oldest first, whenever it has changed.
+    /// Load imbalance λ of the sites, oldest first, with a sample for each change.
     pub imbalance: Vec<ImbalanceSample>,
-    /// The blocks that are asked for most, the hottest first.
+    /// Most requested blocks, the hottest first.
     pub hottest: Vec<HotBlockState>,
 }
 
 /// Moves of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MovesState {
-    /// Nobody moves for this.
+    /// Whether no process makes these moves.
     pub off: bool,
-    /// Chunks moved since the process began that moves.
+    /// Chunks moved since the moving process started.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes moved since the moving process started.
     pub bytes: u64,
-    /// Chunks moved in a second, of late.
+    /// Current rate in chunks per second.
     pub chunks_per_s: f64,
-    /// Bytes moved in a second, of late.
+    /// Current rate in bytes per second.
     pub bytes_per_s: u64,
 }
 
-/// A site that has something to give.
+/// A site that must give up chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GiverState {
-    /// Its number.
+    /// Number of the site.
     pub site: u32,
-    /// What it has to give.
+    /// Bytes that it must give up.
     pub bytes: u64,
 }
 
-/// How evenly the sites were loaded at a time.
+/// The load imbalance of the sites at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImbalanceSample {
-    /// When.
+    /// Time in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// How much more than the mean the most loaded site bore, in percent.
+    /// Load of the most loaded site above the mean, in percent of the mean.
     pub percent: f64,
 }
 
-/// A block that many requests ask for.
+/// A frequently requested block.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HotBlockState {
-    /// Its stripe.
+    /// Stripe of the block.
     pub stripe: String,
-    /// Of a hundred requests so many ask for it.
+    /// Percentage of requests that ask for the block.
     pub percent: f64,
-    /// An object that has it, as `bucket/key`; none where that is not known or not to be told.
+    /// An object that contains the block, as `bucket/key`; `None` if it is unknown or must not be shown.
     pub object: Option<String>,
 }
 
-/// How far the scrub is.
+/// The progress of the scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubState {
-    /// Its cycle, from 1.
+    /// Number of the cycle, from 1.
     pub cycle: u64,
-    /// What this cycle has found until now.
+    /// Results of this cycle so far.
     pub now: ScrubCounts,
-    /// Chunks on all sites.
+    /// Number of chunks on all sites.
     pub total_chunks: u64,
-    /// Seconds until the cycle ends.
+    /// Estimated seconds until the cycle ends.
     pub seconds_left: u64,
-    /// What the last whole cycle has found.
+    /// Results of the last complete cycle.
     pub last: Option<ScrubCounts>,
 }
 
-/// What a scrub has found.
+/// The results of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubCounts {
-    /// Good chunks.
+    /// Number of good chunks.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of good chunks.
     pub bytes: u64,
-    /// Chunks damaged or missing; they are in debt.
+    /// Number of damaged or missing chunks, which are now in debt.
     pub damaged: u64,
-    /// Chunks on sites that did not answer.
+    /// Number of chunks on sites that did not answer.
     pub unknown: u64,
-    /// Chunks that nothing names; known at a cycle's end.
+    /// Number of chunks that nothing names; known at the end of a cycle.
     pub orphans: u64,
-    /// Chunks that the metadata has never heard of; known at a cycle's end.
+    /// Number of chunks of which the metadata has no trace; known at the end of a cycle.
     pub unexplained: u64,
 }
 
 /// One site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteState {
-    /// Its number.
+    /// Number of the site.
     pub site: u32,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: String,
-    /// Its directory or address.
+    /// Directory or address of the site.
     pub address: String,
     /// `ok`, `draining`, `suspect`, `missing`.
     pub state: String,
-    /// Why it is not `ok`.
+    /// Reason why it is not `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its sizes.
+    /// Capacity of the site.
     pub capacity: Capacity,
-    /// Its load.
+    /// Load of the site.
     pub load: LoadReport,
 }
 
 /// One metadata mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MirrorState {
-    /// Its directory.
+    /// Directory of the mirror.
     pub directory: PathBuf,
-    /// It holds everything that was acknowledged.
+    /// Whether it holds everything that was acknowledged.
     pub in_sync: bool,
-    /// What is wrong with it.
+    /// Problem of the mirror, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Bytes on the disk.
+    /// Bytes of the mirror on the disk.
     pub bytes: u64,
 }
 
-/// A bucket to be made.
+/// A bucket to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewBucket {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// Its profile; none is the store's default.
+    /// Profile of the bucket; `None` for the store's default.
     pub profile: Option<Profile>,
-    /// Its largest block in bytes; none is the store's default.
+    /// Maximum length of a block in bytes; `None` for the store's default.
     pub block_len: Option<u32>,
-    /// Neighbouring blocks that go to the same sites; none is the store's default.
+    /// Number of neighbouring blocks that go to the same sites; `None` for the store's default.
     #[serde(default)]
     pub group_len: Option<u32>,
-    /// Whether it is packed; none: as its profile or the store says.
+    /// Packing of the bucket; `None` if its profile or the store decides.
     #[serde(default)]
     pub packing: Option<Packing>,
-    /// Where its objects are, if not here.
+    /// Origin of the bucket, if its objects are elsewhere.
     #[serde(default)]
     pub origin: Option<NewOrigin>,
-    /// What becomes of what is cold; none: nothing.
+    /// Sealing of cold data; `None` for no sealing.
     #[serde(default)]
     pub cold: Option<ColdBucket>,
     /// Storage classes with profiles of their own.
@@ -346,190 +346,191 @@ pub struct NewBucket {
     pub classes: Vec<ClassOfBucket>,
 }
 
-/// What profile a storage class has in a bucket.
+/// The profile of a storage class in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassOfBucket {
-    /// The class.
+    /// Storage class.
     pub class: StorageClass,
-    /// Its profile; none: it has none of its own any more.
+    /// Profile of the class; `None` removes it.
     pub profile: Option<Profile>,
-    /// A wide one may ask for all racks that there are.
+    /// Whether a wide profile may need all existing racks.
     #[serde(default)]
     pub without_spare_rack: bool,
 }
 
-/// Into which wide stripes a bucket's cold partitions are sealed.
+/// The wide stripes into which a bucket's cold partitions are sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdBucket {
-    /// A wide profile.
+    /// Wide profile.
     pub profile: Profile,
-    /// Objects that were not changed for so long are cold, in seconds.
+    /// Seconds without a change after which an object is cold.
     pub after_s: u64,
-    /// It may ask for all racks that there are.
+    /// Whether the profile may need all existing racks.
     #[serde(default)]
     pub without_spare_rack: bool,
 }
 
-/// A bucket of an S3 store elsewhere, for a bucket to be made. Its secret goes with it, over the admin socket, and is sealed there.
+/// An origin of a bucket to create: a bucket of another S3 store. Its secret is sent over the admin socket, and sealed
+/// by the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewOrigin {
-    /// The store's URL.
+    /// URL of the other store.
     pub endpoint: String,
-    /// The bucket there.
+    /// Name of the bucket there.
     pub bucket: String,
-    /// Its region.
+    /// Region of the bucket.
     pub region: String,
-    /// Who asks; empty where requests are not signed.
+    /// Access key for requests; empty if requests are not signed.
     pub access_key: String,
-    /// The secret.
+    /// Secret of the access key.
     pub secret: String,
-    /// For so long what is known of an object is used without asking, in milliseconds.
+    /// Milliseconds for which cached facts about an object are used without revalidation.
     pub ttl_ms: u64,
-    /// Bytes of a block in memory.
+    /// Length of a block in memory, in bytes.
     pub block_len: u32,
 }
 
-/// The same of a bucket that there is.
+/// The origin of an existing bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginInfo {
-    /// The store's URL.
+    /// URL of the other store.
     pub endpoint: String,
-    /// The bucket there.
+    /// Name of the bucket there.
     pub bucket: String,
-    /// Who asks; empty where requests are not signed.
+    /// Access key for requests; empty if requests are not signed.
     pub access_key: String,
-    /// For so long what is known of an object is used without asking, in milliseconds.
+    /// Milliseconds for which cached facts about an object are used without revalidation.
     pub ttl_ms: u64,
-    /// Bytes of a block in memory.
+    /// Length of a block in memory, in bytes.
     pub block_len: u32,
 }
 
 /// A change of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetBucket {
-    /// Whether it is packed; none: as its profile or the store says.
+    /// Packing of the bucket; `None` if its profile or the store decides.
     pub packing: Option<Packing>,
 }
 
 /// A bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketInfo {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// Its profile.
+    /// Profile of the bucket.
     pub profile: String,
-    /// True when it follows the store's default.
+    /// Whether the bucket follows the store's default profile.
     pub default_profile: bool,
-    /// When it was made, since the Unix epoch, in milliseconds.
+    /// Time of creation in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// The access key of its owner.
+    /// Access key of the owner.
     pub owner: String,
-    /// Its largest block in bytes; 0 is the store's default.
+    /// Maximum length of a block in bytes; 0 for the store's default.
     pub block_len: u32,
-    /// Neighbouring blocks that go to the same sites; 0 is the store's default.
+    /// Number of neighbouring blocks that go to the same sites; 0 for the store's default.
     pub group_len: u32,
-    /// What it says itself of packing; none: as its profile or the store says.
+    /// Packing setting of the bucket itself; `None` if its profile or the store decides.
     #[serde(default)]
     pub packing: Option<String>,
-    /// True when its objects are in memory only.
+    /// Whether its objects are in memory only.
     #[serde(default)]
     pub volatile: bool,
-    /// Where its objects are, if not here.
+    /// Origin of the bucket, if its objects are elsewhere.
     #[serde(default)]
     pub origin: Option<OriginInfo>,
-    /// What becomes of what is cold; none: nothing.
+    /// Sealing of cold data; `None` for no sealing.
     #[serde(default)]
     pub cold: Option<ColdBucket>,
     /// Storage classes with profiles of their own.
     #[serde(default)]
     pub classes: Vec<ClassOfBucket>,
-    /// Where sealing makes its data less durable, in words.
+    /// Cases in which sealing makes its data less durable, as text.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
 
-/// Objects whose read is to be explained.
+/// Objects whose read to explain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explain {
     /// Bucket and key of each.
     pub objects: Vec<(String, String)>,
-    /// The read policy; none is the server's own.
+    /// Read policy; `None` for the server's own.
     pub policy: Option<String>,
 }
 
 /// How objects would be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// Those of this store, in one query.
+    /// Objects of this store, in one query.
     #[serde(flatten)]
     pub read: ReadExplained,
-    /// Those of other S3 stores.
+    /// Objects of other S3 stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<ElsewhereExplained>,
 }
 
-/// An object of another S3 store, as the gateway that answers knows it.
+/// An object of another S3 store, as the replying gateway knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElsewhereExplained {
-    /// Its bucket here.
+    /// Bucket of the object here.
     pub bucket: String,
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// The other store, and the bucket there.
+    /// Other store, and the bucket there.
     pub origin: String,
-    /// What would happen, in words.
+    /// What a read would do, as text.
     pub would: String,
-    /// What is known of it; none where nothing is.
+    /// Cached ETag of the object; `None` if nothing is known of it.
     pub etag: Option<String>,
-    /// Its size in bytes.
+    /// Size of the object in bytes.
     pub size: u64,
-    /// Since when it is known, in milliseconds.
+    /// Age of the cached facts in milliseconds.
     pub known_for_ms: u64,
-    /// For so long it is used.
+    /// Maximum age of cached facts in milliseconds.
     pub ttl_ms: u64,
-    /// Its blocks,
+    /// Number of blocks of the object.
     pub blocks: u64,
-    /// and those that are in memory as far as this gateway knows.
+    /// Number of blocks in memory, as far as this gateway knows.
     pub blocks_in_memory: u64,
 }
 
-/// A disk to be admitted in the place of a lost one.
+/// A disk to admit in place of a lost one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplaceDisk {
-    /// The lost disk's path, absolute.
+    /// Absolute path of the lost disk.
     pub path: PathBuf,
 }
 
-/// What a replacement did.
+/// The outcome of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
-    /// The site that was given up.
+    /// Site that was given up.
     pub old_site: u32,
-    /// The site that took its place.
+    /// Site that replaced it.
     pub new_site: u32,
-    /// Further things to know, in words.
+    /// Notes for the operator, as text.
     pub notes: Vec<String>,
 }
 
 /// An access key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyShown {
-    /// The access key.
+    /// Access key.
     pub access_key: String,
-    /// What it is for.
+    /// Purpose of the key.
     pub description: String,
-    /// Since the Unix epoch, in milliseconds; 0 for the key given at the start.
+    /// Time of creation in milliseconds since the Unix epoch; 0 for the key given at the start.
     pub created_unix_ms: u64,
-    /// It is accepted no more.
+    /// Whether the key is no longer accepted.
     pub revoked: bool,
-    /// It was given at the start, by the environment or `--dev`.
+    /// Whether the key was given at the start, by the environment or `--dev`.
     pub is_static: bool,
 }
 
-/// A key to be made.
+/// A key to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MakeKey {
-    /// What it is for.
+    /// Purpose of the key.
     pub description: String,
 }
 
@@ -543,20 +544,20 @@ pub struct RotateKey {
 /// A key and its secret: shown once.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct NewKey {
-    /// The access key.
+    /// Access key.
     pub access_key: String,
-    /// The secret.
+    /// Secret of the key.
     pub secret: String,
 }
 
-/// One line of the answer of a long operation.
+/// One line of the reply of a long operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// How far it has come.
+    /// Progress so far.
     Progress(serde_json::Value),
-    /// It has ended; the last line.
+    /// Report of the finished operation; the last line.
     Report(serde_json::Value),
-    /// It has failed; the last line.
+    /// Reason why the operation failed; the last line.
     Failed(String),
 }

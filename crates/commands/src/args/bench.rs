@@ -157,7 +157,7 @@ pub enum PreloadName {
     All,
 }
 
-/// As [`parse_size`], and at least one byte.
+/// Parses a size as [`parse_size`] does, and requires at least one byte.
 fn parse_range(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         0 => Err("a range has at least one byte".to_owned()),
@@ -165,7 +165,7 @@ fn parse_range(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes from `10KB`, `1MiB` or a plain number.
+/// Parses a size in bytes: `10KB`, `1MiB` or a plain number.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,16 +1,16 @@
-//! Where spans are sent.
+//! The address of a collector of spans.
 
 use std::fmt;
 
-/// Where a collector takes spans.
+/// The URL at which a collector accepts spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpEndpoint(String);
 
 impl OtlpEndpoint {
-    /// A URL; `/v1/traces` is added where it has no path.
+    /// Parses a URL; adds `/v1/traces` if it has no path.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If it is not a collector's URL.
     pub fn parse(text: &str) -> Result<Self, String> {
         let hint = |reason: &dyn fmt::Display| {
             format!(
@@ -26,7 +26,7 @@ impl OtlpEndpoint {
             _ => Ok(Self(text.to_owned())),
         }
     }
-    /// The URL, with its path.
+    /// Returns the URL with its path.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -5,12 +5,12 @@ use std::str::FromStr;
 use clap::Args;
 use striate_meta::{EngineUrl, InvalidUrl};
 
-/// Where metadata come from.
+/// The source of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The directories of a server that does not run.
+    /// The directories of a stopped server.
     Embedded,
-    /// An engine of its own.
+    /// A separate engine.
     Engine(EngineUrl),
 }
 

@@ -1,4 +1,4 @@
-//! The command line. Every command's `--help` teaches: what it does, what it needs, examples.
+//! The command line. Every command's `--help` explains what it does and what it needs, and gives examples.
 
 mod bench;
 mod collector;

@@ -182,7 +182,7 @@ pub struct ColdArgs {
     pub allow_no_spare_rack: bool,
 }
 
-/// A storage class, and the profile that it is to have; `None`: none of its own.
+/// A storage class, and its new profile; `None` removes the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassArg {
     class: StorageClass,
@@ -206,13 +206,13 @@ impl FromStr for ClassArg {
 }
 
 impl ColdArgs {
-    /// The bucket's new setting of cold data.
+    /// Returns the bucket's new setting of cold data.
     pub fn setting(&self) -> Option<ColdBucket> {
         let (after_s, without_spare_rack) = (self.cold_after.as_secs(), self.allow_no_spare_rack);
         self.cold_profile.map(|profile| ColdBucket { profile, after_s, without_spare_rack })
     }
 
-    /// The bucket's new profiles of storage classes.
+    /// Returns the bucket's new profiles of storage classes.
     pub fn classes(&self) -> Vec<ClassOfBucket> {
         let without_spare_rack = self.allow_no_spare_rack;
         let of =
@@ -372,7 +372,7 @@ mod tests {
         let of = |text: &str| text.parse::<ClassArg>();
         let wide = ClassArg { class: StorageClass::StandardIa, profile: "wide(42,15,4)".parse().ok() };
         assert_eq!(of("STANDARD_IA=wide(42,15,4)"), Ok(wide));
-        // The equals signs of a profile are its own.
+        // A profile may contain equals signs itself.
         assert_eq!(of("STANDARD_IA=wide(k=42,f=4,redundancy=1.15)").unwrap().class, StorageClass::StandardIa);
         assert_eq!(of("STANDARD_IA="), Ok(ClassArg { profile: None, ..wide }));
         for (text, reason) in [

@@ -1,4 +1,4 @@
-//! Options of what a client may occupy: `server` and `gateway` have them.
+//! Options that limit the resources of a client, for `server` and `gateway`.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub struct PeerArgs {
     pub document_memory_mib: u32,
 }
 
-/// A time that is not 0.
+/// Parses a time that is not 0.
 fn window(text: &str) -> Result<Duration, String> {
     match time(text)? {
         Duration::ZERO => Err("it must be at least 1s".to_owned()),

@@ -14,12 +14,12 @@ use striate_stripe::StripeOptions;
 
 use super::{OtlpEndpoint, PeerArgs, UpkeepArgs};
 
-/// Where to listen: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface.
+/// An address to listen on: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
-    /// A host name or address; empty for every interface.
+    /// Host name or address; empty for all interfaces.
     pub host: String,
-    /// The port; 0 lets the operating system choose.
+    /// Port; 0 lets the operating system choose.
     pub port: u16,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// A share, from 0 to 1.
+/// Parses a share from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is not a share; write a number from 0 to 1"))
@@ -163,7 +163,7 @@ pub struct ListenArgs {
 }
 
 impl ListenArgs {
-    /// The options of the stripe service.
+    /// Returns the options of the stripe service.
     pub fn stripe_options(&self) -> StripeOptions {
         StripeOptions {
             in_flight_bytes: (self.body_memory_mib as usize) << 20,
@@ -240,7 +240,7 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// The cache in memory, if there is to be one.
+    /// Returns the options of the cache in memory; `None` without one.
     pub fn cache(&self) -> Option<CacheOptions> {
         self.eviction.options(self.cache_mib)
     }
@@ -262,10 +262,10 @@ impl EvictionArgs {
     }
 }
 
-/// 16 TiB.
+/// Maximum size of a cache in MiB: 16 TiB.
 const MOST_CACHE_MIB: u64 = 1 << 24;
 
-/// Memory for cached blocks, in MiB: none, or enough for some.
+/// Parses memory for cached blocks in MiB: 0, or enough for some blocks.
 fn memory_mib(text: &str) -> Result<u64, String> {
     let least = LEAST_CACHE_BYTES >> 20;
     match text.parse() {
@@ -331,12 +331,12 @@ pub struct SiteArgs {
 }
 
 impl SiteArgs {
-    /// Options of its memory site; `None` without one.
+    /// Returns the options of its memory site; `None` without one.
     pub fn memory(&self) -> Option<CacheOptions> {
         self.eviction.options(self.memory_mib.unwrap_or(0))
     }
 
-    /// Number of sites in this process.
+    /// Returns the number of sites in this process.
     pub fn sites(&self) -> usize {
         self.data.len() + usize::from(self.memory().is_some())
     }

@@ -1,4 +1,4 @@
-//! Options of the background work that keeps a store whole: `server` and `control` have them.
+//! Options of the background work that keeps a store whole, for `server` and `control`.
 
 use std::time::Duration;
 
@@ -66,13 +66,13 @@ impl From<&UpkeepArgs> for UpkeepOptions {
     }
 }
 
-/// A number from 0 to 100.
+/// Parses a number from 0 to 100.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
     number.ok_or_else(|| format!("{text:?} is not a percentage; write a number from 0 to 100"))
 }
 
-/// A number with the unit s, m, h or d, or 0.
+/// Parses a number with the unit s, m, h or d, or 0.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("{text:?} is not a time; write a number with its unit, as in 90s, 15m, 12h or 30d");

@@ -1,4 +1,4 @@
-//! From arguments to a workload. What an argument does not apply to is refused, not ignored.
+//! Chooses a workload by the arguments. An argument that does not apply is refused, not ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,23 @@ use striate_workload::{
 use crate::args::{BenchArgs, PreloadName, WorkloadName};
 use crate::failure::{Failure, Outcome};
 
-/// The workload that was chosen.
+/// The chosen workload.
 pub struct Chosen {
-    /// To warm up with, if it is another than the measured one.
+    /// Workload of the warm-up, if it differs from the measured one.
     pub warm_up: Option<Box<dyn Workload>>,
-    /// To measure.
+    /// Workload to measure.
     pub measured: Box<dyn Workload>,
 }
 
-/// A workload's name on the command line.
+/// Returns a workload's name on the command line.
 pub fn name(workload: WorkloadName) -> String {
     workload.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// Makes the workload that the arguments describe.
+/// Creates the workload that the arguments describe.
 ///
 /// # Errors
-/// When an argument is missing or does not apply, or a file cannot be used.
+/// If an argument is missing or does not apply, or a file cannot be used.
 pub fn choose(args: &BenchArgs) -> Outcome<Chosen> {
     check(args)?;
     let (seed, scale) = (args.seed, args.size_scale.unwrap_or(1.0));
@@ -102,7 +102,7 @@ fn unusable(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("{}: {error}", path.display()))
 }
 
-/// Refuses what does not apply to the workload.
+/// Refuses arguments that do not apply to the workload.
 fn check(args: &BenchArgs) -> Outcome {
     use WorkloadName::{Analytics, Cdn, Pages, Partitions, Trace};
     let workload = args.workload;

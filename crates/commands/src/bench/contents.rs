@@ -1,15 +1,15 @@
-//! What objects contain: a function of key and seed, so that every process can check what any other wrote.
+//! The contents of objects: a function of key and seed, so that every process can check what any other wrote.
 //!
-//! All contents are taken from one pool of random bytes, at a place that the key chooses, and go on at the pool's start
-//! when they reach its end. They do not compress, and need no computing.
+//! All contents come from one pool of random bytes, from an offset that depends on the key, and wrap around at the
+//! pool's end. They do not compress, and cost no computation.
 
 use bytes::{Bytes, BytesMut};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
-/// Bytes of the pool.
+/// Size of the pool in bytes.
 const POOL_LEN: usize = 32 << 20;
-/// Contents start below this, so that those up to the rest of the pool lie in one piece.
+/// Upper bound of the offset at which contents start, so that contents of up to the remaining length are contiguous.
 const START_BELOW: u64 = 16 << 20;
 
 /// The contents of all objects. Cheap to clone.
@@ -27,14 +27,14 @@ pub struct Check<'a> {
 }
 
 impl Contents {
-    /// Those of this seed.
+    /// Creates the contents for this seed.
     pub fn new(seed: u64) -> Self {
         let mut pool = vec![0; POOL_LEN];
         SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
         Self { pool: pool.into(), seed }
     }
 
-    /// The first `len` bytes under a key.
+    /// Returns the first `len` bytes of a key's contents.
     pub fn body(&self, key: &str, len: u64) -> Bytes {
         let (start, mut rest) = (self.start(key), len as usize);
         if start + rest <= POOL_LEN {
@@ -50,12 +50,12 @@ impl Contents {
         body.freeze()
     }
 
-    /// A check of what is read under a key, from byte `from` on.
+    /// Creates a check of a key's contents, from byte `from` on.
     pub fn check(&self, key: &str, from: u64) -> Check<'_> {
         Check { contents: self, start: self.start(key), seen: from }
     }
 
-    /// Where a key's contents start (FNV-1a).
+    /// Returns the offset at which a key's contents start in the pool (FNV-1a).
     fn start(&self, key: &str) -> usize {
         let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325 ^ self.seed, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -68,7 +68,7 @@ impl Check<'_> {
     /// Compares the bytes that come next.
     ///
     /// # Errors
-    /// The place of the first of them, counted from the object's start, when they differ.
+    /// If they differ: the offset in the object of the first byte of the piece that differs.
     pub fn next(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
         while !bytes.is_empty() {
             let at = (self.start as u64 + self.seen) as usize % POOL_LEN;

@@ -1,8 +1,8 @@
 //! Closed and open loops.
 //!
 //! A response time counts from when the operation was *due*. In a closed loop that is when its client was free to send
-//! it; in an open loop, when the process or the trace says so, whether or not the store kept up and however many others
-//! are under way.
+//! it. In an open loop it is the time of the process or the trace, whether or not the store kept up, and however many
+//! other operations are in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,32 +23,32 @@ use crate::args::BenchArgs;
 use crate::interruption::Interruption;
 use crate::transfer::progress::{human_bytes, spinner};
 
-/// A store that is down must not be asked a hundred thousand times a second.
+/// Pause of a client after an error, so that a store that is down does not get a hundred thousand requests per second.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
-/// How often progress is shown.
+/// Interval at which progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When operations are sent, if the workload does not say so itself.
+/// The times at which operations are sent, unless the workload itself says so.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// By clients that wait for their last answer.
+    /// Clients that each wait for their last answer.
     Closed {
-        /// How many.
+        /// Number of clients.
         clients: u32,
     },
-    /// At the times of a Poisson process.
+    /// The times of a Poisson process.
     Poisson {
-        /// Its rate.
+        /// Rate of the process in operations per second.
         per_second: f64,
     },
 }
 
-/// When a run ends. Operations that are under way then are finished and counted.
+/// The limits of a run. Operations in flight at the end are finished and counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// No operation is due after that.
+    /// Time after which no operation is due.
     pub length: Option<Duration>,
-    /// The most operations.
+    /// Maximum number of operations.
     pub operations: Option<u64>,
 }
 
@@ -58,11 +58,11 @@ pub struct Driver {
     interruption: Interruption,
     max_in_flight: u32,
     quiet: bool,
-    /// Of all runs, so that a measurement goes on where the warm-up ended.
+    /// Random numbers of all runs, so that a measurement continues where the warm-up ended.
     rng: Mutex<SmallRng>,
 }
 
-/// One run under way.
+/// One run in progress.
 struct Run {
     target: Arc<Target>,
     interruption: Interruption,
@@ -75,7 +75,7 @@ struct Run {
 }
 
 impl Driver {
-    /// For this target.
+    /// Creates a driver for this target.
     pub fn new(target: Target, args: &BenchArgs, interruption: Interruption) -> Self {
         Self {
             target: Arc::new(target),
@@ -86,12 +86,13 @@ impl Driver {
         }
     }
 
-    /// Where the target is.
+    /// Returns the URL of the target.
     pub fn endpoint_url(&self) -> &str {
         self.target.endpoint.url()
     }
 
-    /// Runs a workload until a limit, its end, or the user's interruption; answers it with what was measured.
+    /// Runs a workload until a limit, its end, or an interruption by the user. Returns the workload with the
+    /// measurements.
     pub async fn run(
         &self,
         doing: &str,
@@ -203,7 +204,7 @@ impl Run {
         }
     }
 
-    /// The next operation, unless there have been enough.
+    /// Draws the next operation; returns `None` once the limit is reached.
     fn draw(&self) -> Option<Request> {
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         if self.limits.operations.is_some_and(|most| number >= most) {
@@ -214,7 +215,7 @@ impl Run {
         Some(Request::new(&operation, &**workload, self.target.range, &mut rng))
     }
 
-    /// Performs an operation that was due at `due`, and counts it; answers whether it succeeded.
+    /// Performs an operation that was due at `due`, and counts it; returns whether it succeeded.
     async fn perform(&self, request: Request, due: Instant) -> bool {
         let outcome = self.target.perform(&request, &self.workload).await;
         let succeeded = outcome.is_ok();
@@ -227,7 +228,7 @@ impl Run {
     }
 }
 
-/// Shows how it goes; never ends.
+/// Shows the progress; never ends.
 async fn show_progress(run: &Run, doing: &str, line: &ProgressBar) {
     let (mut operations, mut bytes) = (0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! What is counted of operations.
+//! Counts of operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use super::request::{Moved, Problem};
 /// Operations of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Response times of those that succeeded.
+    /// Response times of successful operations.
     pub latencies: Latencies,
-    /// How many these are.
+    /// Number of successful operations.
     pub operations: u64,
-    /// What they moved.
+    /// Objects and bytes that successful operations moved.
     pub moved: Moved,
-    /// Those that failed, by kind: how many, and what the first of them said.
+    /// Failed operations by kind: their number, and the message of the first.
     pub errors: BTreeMap<String, (u64, String)>,
 }
 
-/// What was measured.
+/// The measurements of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// By kind of operation.
+    /// Tallies by kind of operation.
     pub tallies: BTreeMap<Kind, Tally>,
-    /// From the start to the last answer.
+    /// Time from the start to the last answer.
     pub elapsed: Duration,
-    /// Open loop: how many operations waited because too many were under way.
+    /// Open loop: number of operations that waited because too many were in flight.
     pub waited: u64,
 }
 
@@ -48,12 +48,12 @@ impl Measured {
         }
     }
 
-    /// Operations that succeeded.
+    /// Returns the number of operations that succeeded.
     pub fn operations(&self) -> u64 {
         self.tallies.values().map(|tally| tally.operations).sum()
     }
 
-    /// Operations that failed.
+    /// Returns the number of operations that failed.
     pub fn errors(&self) -> u64 {
         self.tallies.values().flat_map(|tally| tally.errors.values()).map(|(count, _)| count).sum()
     }

@@ -1,13 +1,13 @@
-//! `striate bench`: workloads against any S3 store, measured.
+//! `striate bench`: runs workloads against any S3 store and measures them.
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
 //! | [`choice`] | from arguments to a workload |
-//! | [`contents`] | what objects contain: a function of key and seed |
+//! | [`contents`] | the contents of objects: a function of key and seed |
 //! | [`objects`] | writing the objects before, and removing them after |
-//! | [`request`] | an operation as requests, and what may go wrong with it |
+//! | [`request`] | an operation as requests, and its possible failures |
 //! | [`drive`] | closed and open loops |
-//! | [`measured`], [`report`] | what came of it: counted, and printed |
+//! | [`measured`], [`report`] | the results: counted, and printed |
 
 mod choice;
 mod contents;
@@ -33,13 +33,13 @@ use objects::ObjectSet;
 use report::Report;
 use request::Target;
 
-/// Seconds that are measured unless the user says otherwise.
+/// Default duration of the measurement.
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 
-/// Loads, warms up, measures and cleans, as asked.
+/// Loads, warms up, measures and cleans, as the arguments say.
 ///
 /// # Errors
-/// When the arguments do not fit each other, the store cannot be prepared, operations failed, or the user interrupted.
+/// If the arguments contradict each other, the store cannot be prepared, operations failed, or the user interrupted.
 pub async fn run(runtime: Runtime, args: BenchArgs) -> Outcome {
     let Chosen { warm_up, measured } = choice::choose(&args)?;
     let store = ObjectStore::connect(runtime, &args.endpoint)?;
@@ -60,13 +60,13 @@ pub async fn run(runtime: Runtime, args: BenchArgs) -> Outcome {
         )));
     }
     if args.clean {
-        // The workload that ran is gone; a fresh one knows the same keys.
+        // The workload that ran is gone; a new one knows the same keys.
         objects.clean(&*choice::choose(&args)?.measured).await?;
     }
     if failed { Err(Failure::attention()) } else { Ok(()) }
 }
 
-/// Warms up, measures and reports; answers whether operations failed.
+/// Warms up, measures and reports; returns whether operations failed.
 async fn measure(
     driver: &Driver,
     warm_up: Option<Box<dyn Workload>>,

@@ -11,22 +11,22 @@ use crate::failure::{Failure, Outcome};
 use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
 use crate::transfer::{ObjectLocation, ObjectStore};
 
-/// Requests under way at once.
+/// Maximum number of concurrent requests.
 const PARALLEL: usize = 16;
-/// Bytes of bodies under way at once, about: larger objects go up with fewer others beside them.
+/// Approximate maximum of bytes of bodies in flight: large objects are sent with fewer others beside them.
 const BYTES_UNDER_WAY: u64 = 256 << 20;
-/// The largest object that is written in one request, in bytes.
+/// Maximum size in bytes of an object written in one request.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Where a workload's objects are.
+/// The objects of a workload in a store.
 pub struct ObjectSet<'a> {
-    /// The store.
+    /// Store of the objects.
     pub store: &'a ObjectStore,
     /// Bucket, and prefix of all keys.
     pub place: &'a ObjectLocation,
-    /// What objects contain.
+    /// Contents of the objects.
     pub contents: &'a Contents,
-    /// Whether to show progress.
+    /// Arguments, which say whether to show progress.
     pub args: &'a BenchArgs,
 }
 
@@ -34,8 +34,8 @@ impl ObjectSet<'_> {
     /// Writes the objects that are missing or have another size.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached, and for objects that are too large. What was written stays, and
-    /// the same command goes on with the rest.
+    /// If the store refuses or cannot be reached, or an object is too large. Objects already written stay, and the same
+    /// command continues with the rest.
     pub async fn load(&self, workload: &dyn Workload) -> Outcome {
         let count = workload.objects();
         if let Some(large) = (0..count).find(|&object| workload.size(object) > MAX_SIZE) {
@@ -72,7 +72,7 @@ impl ObjectSet<'_> {
         Ok(())
     }
 
-    /// The objects that are not there as they should be.
+    /// Returns the objects that are missing or have another size.
     async fn missing(&self, workload: &dyn Workload) -> Outcome<Vec<u64>> {
         let mut is_there = vec![false; workload.objects() as usize];
         let mut listing = Listing::new(self);
@@ -84,10 +84,10 @@ impl ObjectSet<'_> {
         Ok((0..workload.objects()).filter(|&object| !is_there[object as usize]).collect())
     }
 
-    /// Removes all objects whose keys the workload could have written; others under the prefix are left.
+    /// Removes all objects whose keys the workload could have written; others under the prefix stay.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn clean(&self, workload: &dyn Workload) -> Outcome {
         let line = spinner(self.args.quiet);
         let (mut removed, mut left) = (0u64, 0u64);
@@ -139,7 +139,7 @@ impl<'a> Listing<'a> {
         Self { set, page: VecDeque::new(), next: None, is_begun: false }
     }
 
-    /// The next object: its key without the prefix, and its size.
+    /// Returns the next object: its key without the prefix, and its size.
     async fn next(&mut self) -> Outcome<Option<(String, u64)>> {
         while self.page.is_empty() {
             if self.is_begun && self.next.is_none() {

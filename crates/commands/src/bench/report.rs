@@ -1,4 +1,4 @@
-//! What was measured, as a table and as JSON.
+//! Formats measurements as a table and as JSON.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::choice;
 use super::measured::{Measured, Tally};
 use crate::args::BenchArgs;
 
-/// Results with all that is needed to repeat them.
+/// The results, with everything needed to repeat them.
 #[derive(Debug, Serialize)]
 pub struct Report {
     version: &'static str,
@@ -17,23 +17,23 @@ pub struct Report {
     bucket: String,
     workload: String,
     seed: u64,
-    /// How it ran: `closed`, `open` or `trace`.
+    /// Kind of the run: `closed`, `open` or `trace`.
     #[serde(rename = "loop")]
     mode: &'static str,
     clients: Option<u32>,
     rate_per_s: Option<f64>,
     time_scale: Option<f64>,
-    /// That were there before.
+    /// Number of objects before the run.
     objects: u64,
-    /// Of each object, where they are all the same and were chosen.
+    /// Size of each object, if all have the same chosen size.
     object_bytes: Option<u64>,
-    /// That a read asked for, where it did not ask for whole objects.
+    /// Bytes that each read asked for, unless it read whole objects.
     range_bytes: Option<u64>,
     verified: bool,
     warm_up_s: f64,
-    /// From the start to the last answer.
+    /// Time from the start to the last answer.
     elapsed_s: f64,
-    /// Open loop: operations that waited because too many were under way.
+    /// Open loop: operations that waited because too many were in flight.
     waited: u64,
     operations: Vec<Row>,
 }
@@ -42,13 +42,13 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     operation: &'static str,
-    /// That succeeded.
+    /// Number of operations that succeeded.
     count: u64,
     objects: u64,
     bytes: u64,
     operations_per_s: f64,
     mb_per_s: f64,
-    /// Absent when none succeeded.
+    /// Response times; absent if no operation succeeded.
     response_ms: Option<Response>,
     errors: Vec<ErrorRow>,
 }
@@ -69,12 +69,12 @@ struct Response {
 struct ErrorRow {
     kind: String,
     count: u64,
-    /// What the first of them said.
+    /// Message of the first failure.
     first: String,
 }
 
 impl Report {
-    /// Of this run.
+    /// Creates the report of this run.
     pub fn new(args: &BenchArgs, endpoint: &str, objects: u64, measured: &Measured) -> Self {
         let elapsed_s = measured.elapsed.as_secs_f64();
         let rows = measured.tallies.iter().map(|(kind, tally)| Row::new(kind.name(), tally, elapsed_s));
@@ -108,7 +108,7 @@ impl Report {
         }
     }
 
-    /// For people: a table, and what went wrong.
+    /// Returns the report as text: a table, and the failures.
     pub fn text(&self) -> String {
         let how = match (self.clients, self.rate_per_s, self.time_scale) {
             (Some(clients), ..) => format!("closed loop, {clients} clients"),
@@ -222,7 +222,7 @@ fn all(measured: &Measured) -> Tally {
     all
 }
 
-/// Columns of numbers, each as wide as its widest entry; the first holds names.
+/// Formats columns of numbers, each as wide as its widest entry; the first column holds names.
 fn table(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();

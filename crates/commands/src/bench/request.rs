@@ -1,4 +1,4 @@
-//! An operation as S3 requests: sent once, timed by the caller, checked.
+//! An operation as S3 requests: sent once, timed by the caller, and checked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use striate_workload::{Kind, Operation, Workload};
 use super::contents::Contents;
 use crate::s3_endpoint::{Call, Refusal, S3Endpoint, SendError};
 
-/// An error's answer is read up to this many bytes.
+/// Maximum number of bytes read of an error's body.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// Where requests go, and how.
+/// The target of requests, and how to send them.
 #[derive(Clone)]
 pub struct Target {
-    /// The store.
+    /// Endpoint of the store.
     pub endpoint: S3Endpoint,
-    /// The bucket.
+    /// Bucket of the objects.
     pub bucket: String,
-    /// What keys begin with.
+    /// Prefix of all keys.
     pub prefix: String,
-    /// What objects contain.
+    /// Contents of the objects.
     pub contents: Contents,
-    /// Whether what is read is compared with that.
+    /// Whether reads are compared with the contents.
     pub verifies: bool,
-    /// How many bytes a read asks for, at a random place; `None` is the whole object.
+    /// Bytes that a read asks for, at a random offset; `None` for the whole object.
     pub range: Option<u64>,
     /// Whether signatures cover bodies.
     pub signs_bodies: bool,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
@@ -46,13 +46,13 @@ pub type SharedWorkload = Arc<Mutex<Box<dyn Workload>>>;
 /// An operation with its keys and sizes.
 #[derive(Debug, PartialEq)]
 pub struct Request {
-    /// What kind of operation it is.
+    /// Kind of the operation.
     pub kind: Kind,
-    /// The object that it inserts, which the workload wants to know of.
+    /// Object that the operation inserts, which is reported to the workload.
     pub inserted: Option<u64>,
-    /// What is read first.
+    /// Objects to read first.
     reads: Vec<Read>,
-    /// What is done then.
+    /// Change to make then.
     change: Option<Change>,
 }
 
@@ -61,7 +61,7 @@ pub struct Request {
 struct Read {
     object: u64,
     key: String,
-    /// Its bytes that are asked for; `None` is all of it.
+    /// Bytes to read; `None` for the whole object.
     range: Option<Range<u64>>,
 }
 
@@ -72,21 +72,21 @@ enum Change {
     Delete { key: String },
 }
 
-/// What an operation that succeeded moved.
+/// The objects and bytes that a successful operation moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moved {
-    /// Objects that were read, written or deleted.
+    /// Number of objects that were read, written or deleted.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
 /// Why an operation failed.
 #[derive(Debug, PartialEq)]
 pub struct Problem {
-    /// By what it is counted.
+    /// Kind by which the failure is counted.
     pub kind: String,
-    /// The whole story.
+    /// Complete message.
     pub message: String,
 }
 
@@ -97,8 +97,8 @@ impl Problem {
 }
 
 impl Request {
-    /// The operation's keys and sizes, as they are now. Reads ask for `range_len` bytes at a place that `rng` draws, if
-    /// given, and for all of shorter objects.
+    /// Determines the operation's current keys and sizes. Reads ask for `range_len` bytes, if given, at an offset that
+    /// `rng` draws; shorter objects are read completely.
     pub fn new(
         operation: &Operation,
         workload: &dyn Workload,
@@ -129,10 +129,10 @@ impl Request {
 }
 
 impl Target {
-    /// Does what is asked: all reads at once, then the change.
+    /// Performs the operation: all reads at once, then the change.
     ///
     /// # Errors
-    /// At the first thing that goes wrong.
+    /// At the first failure.
     pub async fn perform(&self, request: &Request, workload: &SharedWorkload) -> Result<Moved, Problem> {
         let reads = request.reads.iter().map(|read| self.read(read, workload));
         let read: u64 = try_join_all(reads).await?.into_iter().sum();
@@ -152,7 +152,7 @@ impl Target {
         Ok(moved)
     }
 
-    /// Reads an object or a range of it; answers how many bytes came.
+    /// Reads an object or a range of it; returns the number of bytes received.
     async fn read(&self, read: &Read, workload: &SharedWorkload) -> Result<u64, Problem> {
         let Read { object, key, range } = read;
         let len = self.within(key, self.receive(key, range.as_ref())).await?;
@@ -197,7 +197,7 @@ impl Target {
         Ok(len)
     }
 
-    /// The answer to a request, if it is no refusal.
+    /// Sends a request and returns the answer, unless the store refuses.
     async fn send(
         &self,
         method: Method,

@@ -1,10 +1,10 @@
-//! The memory tier as people read it.
+//! Formats the state of the memory tier.
 
 use super::report::{cells, counted, printable, table};
 use crate::admin::messages::{CacheState, MemorySiteState, OriginState};
 use crate::transfer::progress::human_bytes;
 
-/// The sites of the tier, a line each.
+/// Formats the sites of the tier, one per line.
 pub(super) fn sites(cache: &CacheState) -> String {
     let mut rows = vec![cells([
         "RACK",
@@ -38,7 +38,8 @@ pub(super) fn sites(cache: &CacheState) -> String {
     table(&rows)
 }
 
-/// `62% of what was read came from memory; reads: 120 hit, 3 partial, 14 miss, 0 bypass; 14 blocks (56 MiB) filled`
+/// Formats the reads: `62% of what was read came from memory; reads: 120 hit, 3 partial, 14 miss, 0 bypass; 14 blocks
+/// (56 MiB) filled`
 pub(super) fn line(cache: &CacheState) -> String {
     let ratio = cache.hit_ratio().map_or_else(
         || "nothing was read yet".to_owned(),
@@ -59,7 +60,7 @@ pub(super) fn line(cache: &CacheState) -> String {
     )
 }
 
-/// `128.0 MiB of data and parities, 119.0 MiB other memory of the processes, of 256.0 MiB`
+/// Formats the memory in use: `128.0 MiB of data and parities, 119.0 MiB other memory of the processes, of 256.0 MiB`
 pub(super) fn memory(cache: &CacheState) -> String {
     let sum = |of: fn(&MemorySiteState) -> u64| human_bytes(cache.sites.iter().map(of).sum());
     let of_process = if cache.sites.len() == 1 { "process" } else { "processes" };
@@ -71,7 +72,7 @@ pub(super) fn memory(cache: &CacheState) -> String {
     )
 }
 
-/// `3 blocks without parities, 14 with 1, 2 with 4`; none where nothing is known of blocks.
+/// Formats the parities of blocks: `3 blocks without parities, 14 with 1, 2 with 4`; `None` if no blocks are known.
 pub(super) fn parities(cache: &CacheState) -> Option<String> {
     let blocks = cache.blocks_by_parities();
     let have = |(parities, blocks): (usize, &u64)| match parities {
@@ -82,7 +83,8 @@ pub(super) fn parities(cache: &CacheState) -> Option<String> {
     (!blocks.is_empty()).then(|| shown.map(have).collect::<Vec<_>>().join(", "))
 }
 
-/// What left memory, and why; none where nothing did: `data splits evicted: 17, blocks of overwritten objects: 2`.
+/// Formats removals from memory by cause: `data splits evicted: 17, blocks of overwritten objects: 2`; `None` if there
+/// were none.
 pub(super) fn gone(cache: &CacheState) -> Option<String> {
     let sum = |of: fn(&MemorySiteState) -> u64| cache.sites.iter().map(of).sum();
     let causes = [
@@ -96,7 +98,7 @@ pub(super) fn gone(cache: &CacheState) -> Option<String> {
     (!causes.is_empty()).then(|| causes.join(", "))
 }
 
-/// The first few volatile buckets; none where there are none.
+/// Formats the first few volatile buckets; `None` if there are none.
 pub(super) fn volatile(cache: &CacheState) -> Option<String> {
     const SHOWN: usize = 8;
     let buckets = &cache.volatile_buckets;
@@ -105,8 +107,8 @@ pub(super) fn volatile(cache: &CacheState) -> Option<String> {
     (!buckets.is_empty()).then(|| format!("{}{more}: in memory only", names.join(", ")))
 }
 
-/// `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed, 3 written through Striate;
-/// 4 reads passed by; 17 writes cached, 1 not for lack of memory`
+/// Formats the requests to origins: `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed, 3 written through
+/// Striate; 4 reads passed by; 17 writes cached, 1 not for lack of memory`
 pub(super) fn origins(origins: &OriginState) -> String {
     let OriginState { requests, failures, bytes, revalidations, changes, fenced, passed_by, .. } = origins;
     let writes = match (origins.cached_writes, origins.uncached_writes) {

@@ -1,4 +1,4 @@
-//! The explanation of a read, as people read it.
+//! Formats the explanation of a read.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::report::{cells, table};
 use crate::admin::messages::{ElsewhereExplained, Explained};
 use crate::transfer::progress::human_bytes;
 
-/// `striate explain`.
+/// Formats the output of `striate explain`.
 pub fn text(explained: &Explained) -> String {
     let Explained { read, elsewhere } = explained;
     let mut text = if read.objects.is_empty() { String::new() } else { of_read(read) };
@@ -132,7 +132,7 @@ fn of_object(object: &ObjectExplained, query: &QueryExplained) -> String {
     text
 }
 
-/// What a packed object can be read from, and what each costs now.
+/// Formats the ways to read a packed object, and the current cost of each.
 fn options_table(options: &[&OptionExplained]) -> String {
     let mut rows = vec![cells(["READ", "CHUNKS", "SITES", "BYTES", "COST", "PREDICTED", ""])];
     for option in options {
@@ -161,7 +161,7 @@ fn options_table(options: &[&OptionExplained]) -> String {
     table(&rows)
 }
 
-/// A row for each chunk; the first one names the block.
+/// Formats one row per chunk; the first row names the block.
 fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<String>> + '_ {
     let chunk_len = human_bytes(block.chunk_len.into());
     block.chunks.iter().map(move |chunk| {

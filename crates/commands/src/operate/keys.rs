@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 /// Runs one of the commands.
 ///
 /// # Errors
-/// When no server answers, it refuses, or the secret cannot be shown.
+/// If no server answers, it refuses, or the secret cannot be shown.
 pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
     match command {
         KeysCommand::List { admin } => {
@@ -45,7 +45,7 @@ pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
     }
 }
 
-/// A key must not be made when its secret could not be shown.
+/// Refuses an existing file before a key is created: its secret could not be shown.
 fn refuse_existing(file: Option<&Path>) -> Outcome {
     match file {
         Some(path) if path.exists() => {

@@ -11,10 +11,10 @@ use crate::admin::client::AdminClient;
 use crate::failure::{Failure, Outcome};
 
 /// Writes all metadata into a new file (mode 0600), or onto the standard output. The file gets its name when it is
-/// complete and durable: an interrupted export leaves `.NAME.partial`, which the next one begins anew.
+/// complete and durable: an interrupted export leaves `.NAME.partial`, which the next export overwrites.
 ///
 /// # Errors
-/// When no server answers, the file exists or cannot be written, or the export is cut short.
+/// If no server answers, the file exists or cannot be written, or the export is truncated.
 pub async fn export(server: AdminClient, file: &Path) -> Outcome {
     if file == Path::new("-") {
         return copy_rows(&server, &mut StandardOutput, file).await.map(drop);
@@ -26,7 +26,7 @@ pub async fn export(server: AdminClient, file: &Path) -> Outcome {
     let name = file.file_name().ok_or_else(|| fail(ErrorKind::InvalidFilename.into()))?;
     let partial = file.with_file_name(format!(".{}.partial", name.to_string_lossy()));
     let exported = export_into(&server, &partial).await;
-    // A link, unlike a rename, replaces nothing that appeared meanwhile.
+    // Unlike a rename, a link does not replace a file that has appeared meanwhile.
     let named = exported.and_then(|rows| std::fs::hard_link(&partial, file).map(|()| rows).map_err(fail));
     let removed = std::fs::remove_file(&partial);
     let rows = named?;
@@ -45,7 +45,7 @@ async fn export_into(server: &AdminClient, partial: &Path) -> Outcome<u64> {
     Ok(rows)
 }
 
-/// The number of rows, without the first and the last line of the export.
+/// Copies the rows; returns their number, without the first and the last line of the export.
 async fn copy_rows(server: &AdminClient, output: &mut impl Write, file: &Path) -> Outcome<u64> {
     let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", file.display()));
     let (mut lines, mut last) = (0_u64, String::new());
@@ -66,7 +66,7 @@ async fn copy_rows(server: &AdminClient, output: &mut impl Write, file: &Path) -
 /// Reads all metadata from a file or the standard input.
 ///
 /// # Errors
-/// When no server answers, the file cannot be read, or the server refuses it.
+/// If no server answers, the file cannot be read, or the server refuses it.
 pub async fn import(server: AdminClient, file: &Path) -> Outcome {
     let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", file.display()));
     let mut text = Vec::new();

@@ -16,10 +16,10 @@ use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
 use crate::transfer::progress::{human_bytes, spinner};
 
-/// `striate pack …`.
+/// Runs `striate pack …`.
 ///
 /// # Errors
-/// When no server answers or it refuses; status 1 when something needs attention.
+/// If no server answers or it refuses; status 1 if something needs attention.
 pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
     match command {
         PackCommand::Status { bucket, json, admin } => {
@@ -74,7 +74,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
     }
 }
 
-/// A long operation, until Ctrl-C: its server sees that the command is gone and ends it cleanly.
+/// Runs a long operation until Ctrl-C: its server notices that the command is gone and ends the operation cleanly.
 async fn interruptible(
     runtime: &Runtime,
     operation: impl Future<Output = Outcome<Value>>,
@@ -107,7 +107,7 @@ fn pack_progress(progress: &Value) -> String {
     }
 }
 
-/// How far sealing has come, where something is cold.
+/// Formats the progress of sealing, if there is cold data.
 fn seal_progress(progress: &Value) -> String {
     match (number(progress, "cold"), number(progress, "sealed")) {
         (0, 0) => String::new(),
@@ -117,7 +117,7 @@ fn seal_progress(progress: &Value) -> String {
     }
 }
 
-/// `striate pack status`.
+/// Formats the output of `striate pack status`.
 fn text(status: &PackingStatus) -> String {
     let Some(packing) = &status.packing else {
         return "nothing is known yet: the service that packs has not begun, or packs nothing before the formats are \
@@ -207,7 +207,7 @@ fn buckets(status: &PackingStatus) -> String {
     text
 }
 
-/// What is said of a bucket's wide stripes.
+/// Formats the line on a bucket's wide stripes.
 fn sealed(bucket: &PackedBucket) -> Option<String> {
     let SealedState { profile, cold_stripes, sealed_stripes, half_sealed, waiting, held_up, .. } =
         bucket.sealed.as_ref()?;
@@ -235,13 +235,13 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
     Some(line + "\n")
 }
 
-/// The line of `striate status` on copies of what is read most.
+/// Formats the line of `striate status` on copies of hot partitions.
 pub(super) fn copies_line(copies: &CopiesState) -> String {
     let (bytes, most) = (human_bytes(copies.bytes), human_bytes(copies.budget_bytes));
     format!("{} of hot partitions, {bytes} of at most {most}", copies.copies)
 }
 
-/// The line of `striate status`.
+/// Formats the line of `striate status` on packing.
 pub(super) fn line(packing: &PackingState) -> String {
     let figures = &packing.figures;
     let Some(ago) = packing.counted_s_ago else { return format!("{}; not counted yet", packing.setting) };
@@ -278,7 +278,7 @@ pub(super) fn line(packing: &PackingState) -> String {
     line
 }
 
-/// `striate pack run`.
+/// Formats the output of `striate pack run`.
 fn packed(report: &Value) -> String {
     let progress = &report["progress"];
     let done = &progress["packed"];
@@ -330,7 +330,7 @@ fn packed(report: &Value) -> String {
     text
 }
 
-/// What of a bucket was sealed, and what waits.
+/// Formats what was sealed of a bucket, and what waits.
 fn was_sealed(bucket: &str, report: &Value) -> String {
     let mut line = format!(
         "{bucket}: {} made of {} ({}); {} of {} sealed, {} in part; {} waiting",
@@ -358,7 +358,7 @@ fn was_sealed(bucket: &str, report: &Value) -> String {
     line
 }
 
-/// What a bucket still has that is not packed, and what it waits for.
+/// Formats what is not packed of a bucket, and what it waits for.
 fn waiting(left: &Value) -> String {
     let young = number(left, "objects").saturating_sub(number(left, "settled_objects"));
     let settled = number(left, "settled_objects");
@@ -382,7 +382,7 @@ fn waiting(left: &Value) -> String {
     )
 }
 
-/// `striate pack undo`.
+/// Formats the output of `striate pack undo`.
 fn unpacked(bucket: &str, answer: &Value) -> String {
     let (report, progress) = (&answer["report"], &answer["report"]["progress"]);
     let bucket = printable(bucket);
@@ -514,7 +514,7 @@ mod tests {
         let line = "photos: 2 wide stripes made of 20 chunks (20.0 MiB); 4 of 9 cold stripes sealed, 1 in part; 7 chunks waiting; \
                     1 given up: rack7 can supply 2 of 4\n  warning: add a rack\n";
         assert!(text.contains(line), "{text}");
-        // What is not packed is sealed all the same.
+        // A bucket that is not packed is sealed all the same.
         report["skipped"] = serde_json::json!([["photos", "it is off"], ["logs", "it is off"]]);
         text = packed(&report);
         assert!(text.contains("photos is not packed: it is off\nlogs is left alone: it is off\n"), "{text}");

@@ -1,4 +1,4 @@
-//! Answers as people read them.
+//! Formats replies of the server for display.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::admin::messages::{
 };
 use crate::transfer::progress::human_bytes;
 
-/// Columns of text, each as wide as its widest entry.
+/// Formats columns of text, each as wide as its widest entry.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -34,12 +34,12 @@ pub(crate) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// A number of things: `1 group`, `2 groups`.
+/// Formats a number of things: `1 group`, `2 groups`.
 pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A name that clients chose, without what a terminal would obey.
+/// Escapes the control characters of a name chosen by a client, so that a terminal does not interpret them.
 pub fn printable(name: &str) -> String {
     let escaped = |character: char| match character.is_control() {
         true => character.escape_default().to_string(),
@@ -48,7 +48,7 @@ pub fn printable(name: &str) -> String {
     name.chars().map(escaped).collect()
 }
 
-/// A date for people: `2026-11-20`.
+/// Formats a date: `2026-11-20`.
 fn date(unix_ms: u64) -> String {
     match OffsetDateTime::from_unix_timestamp((unix_ms / 1_000) as i64) {
         Ok(time) if unix_ms > 0 => time.date().to_string(),
@@ -56,7 +56,7 @@ fn date(unix_ms: u64) -> String {
     }
 }
 
-/// `striate status`.
+/// Formats the output of `striate status`.
 pub fn status(status: &Status) -> String {
     let capacity = &status.capacity;
     let mut text = format!(
@@ -92,7 +92,7 @@ pub fn status(status: &Status) -> String {
         rows.push(vec![mirror.directory.display().to_string(), state, human_bytes(mirror.bytes)]);
     }
     text.push('\n');
-    // A cluster's engine mirrors its rows itself.
+    // A cluster's metadata engine replicates its rows itself.
     if !status.mirrors.is_empty() {
         writeln!(text, "{}", table(&rows)).expect("writing to a string");
     }
@@ -105,7 +105,7 @@ pub fn status(status: &Status) -> String {
     text
 }
 
-/// `6, each with at most 2 chunks of a stripe: any of them may be lost`.
+/// Formats the placement: `6, each with at most 2 chunks of a stripe: any of them may be lost`.
 fn placement_line(placement: &PlacementState) -> String {
     let verdict = match placement.tolerates_rack_loss {
         true => "any of them may be lost",
@@ -117,7 +117,7 @@ fn placement_line(placement: &PlacementState) -> String {
     )
 }
 
-/// How far repair, moves, scrub and packing are, a line each.
+/// Formats the progress of repair, moves, scrub and packing, one per line.
 fn work(status: &Status) -> String {
     let mut rows = Vec::new();
     if let Some(repair) = &status.repair {
@@ -182,7 +182,7 @@ fn levelling_line(movement: &MovementState) -> String {
     line
 }
 
-/// How evenly the sites are loaded now, and how it came to that: one column for each time that it changed.
+/// Formats the current load imbalance of the sites and its history, with one column per change.
 fn balance_line(samples: &[ImbalanceSample]) -> Option<String> {
     const COLUMNS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const SHOWN: usize = 30;
@@ -194,7 +194,7 @@ fn balance_line(samples: &[ImbalanceSample]) -> Option<String> {
     Some(format!("{history} the most loaded site bears {:.0}% more than the mean", last.percent))
 }
 
-/// The blocks that are asked for most.
+/// Formats the most requested blocks.
 fn hottest(movement: &MovementState) -> String {
     const SHOWN: usize = 5;
     if movement.hottest.is_empty() {
@@ -255,7 +255,7 @@ fn scrub_line(scrub: &ScrubState) -> String {
     line
 }
 
-/// A time for people, in the unit that fits.
+/// Formats a time in the unit that fits.
 pub(super) fn time(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -265,7 +265,7 @@ pub(super) fn time(seconds: u64) -> String {
     }
 }
 
-/// `striate disk list`: by rack.
+/// Formats the output of `striate disk list`, by rack.
 pub fn disks(status: &Status) -> String {
     let mut rows = vec![cells([
         "RACK",
@@ -302,7 +302,7 @@ pub fn disks(status: &Status) -> String {
     table(&rows)
 }
 
-/// `striate heal`.
+/// Formats the output of `striate heal`.
 pub fn heal(report: &Value, took: Duration) -> String {
     let progress = &report["progress"];
     let rounds = match number(progress, "round") {
@@ -339,7 +339,7 @@ pub fn heal(report: &Value, took: Duration) -> String {
     text
 }
 
-/// `striate verify`.
+/// Formats the output of `striate verify`.
 pub fn verification(report: &Value) -> String {
     let progress = &report["progress"];
     let mut text = format!(
@@ -387,7 +387,7 @@ fn examples(report: &Value, text: &mut String) {
     }
 }
 
-/// `striate bucket list`.
+/// Formats the output of `striate bucket list`.
 pub fn buckets(buckets: &[BucketInfo]) -> String {
     let mut rows = vec![cells(["BUCKET", "PROFILE", "CREATED"])];
     for bucket in buckets {
@@ -405,7 +405,7 @@ pub fn buckets(buckets: &[BucketInfo]) -> String {
     table(&rows)
 }
 
-/// What a bucket says of what is cold.
+/// Formats a bucket's setting of cold data.
 fn cold(bucket: &BucketInfo) -> String {
     match &bucket.cold {
         None => "stays as it is".to_owned(),
@@ -413,7 +413,7 @@ fn cold(bucket: &BucketInfo) -> String {
     }
 }
 
-/// What a bucket says of a storage class.
+/// Formats a bucket's setting of a storage class.
 fn class_of(of: &ClassOfBucket) -> Option<Vec<String>> {
     let profile = of.profile?;
     let what = match profile.layout {
@@ -423,7 +423,7 @@ fn class_of(of: &ClassOfBucket) -> Option<Vec<String>> {
     Some(vec![of.class.to_string(), what])
 }
 
-/// `striate bucket info`.
+/// Formats the output of `striate bucket info`.
 pub fn bucket(bucket: &BucketInfo) -> String {
     let block = match bucket.block_len {
         0 => "default".to_owned(),
@@ -467,12 +467,12 @@ pub fn bucket(bucket: &BucketInfo) -> String {
     table(&rows) + &bucket_warnings(bucket)
 }
 
-/// What is amiss with a bucket's profiles, a line each.
+/// Formats the warnings about a bucket's profiles, one per line.
 pub fn bucket_warnings(bucket: &BucketInfo) -> String {
     bucket.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
 }
 
-/// `striate admin keys list`.
+/// Formats the output of `striate admin keys list`.
 pub fn keys(keys: &[KeyShown]) -> String {
     let mut rows = vec![cells(["ACCESS KEY", "STATE", "CREATED", "DESCRIPTION"])];
     for key in keys {

@@ -1,4 +1,4 @@
-//! `striate admin upgrade …`: the formats in force, and what holds newer ones.
+//! `striate admin upgrade …`: the formats in force, and the processes that block newer ones.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use crate::failure::{Failure, Outcome};
 /// Runs the command.
 ///
 /// # Errors
-/// When no server answers; for `status`, status 1 while newer formats are not in force; for `finalize`, with those who
-/// do not read them.
+/// If no server answers. For `status`, status 1 while newer formats are not in force. For `finalize`, the error lists
+/// the processes that do not read the newer formats.
 pub async fn run(runtime: Runtime, command: UpgradeCommand) -> Outcome {
     match command {
         UpgradeCommand::Status { json, admin } => {
@@ -37,7 +37,7 @@ pub async fn run(runtime: Runtime, command: UpgradeCommand) -> Outcome {
     }
 }
 
-/// One line for `striate status`.
+/// Formats one line for `striate status`.
 pub(super) fn summary(formats: &FormatsState) -> String {
     let in_force = formats.in_force;
     match (formats.is_finalized(), formats.holding.len()) {

@@ -1,4 +1,4 @@
-//! The commands that ask no store: what codes would cost on a cluster. `plan wide`.
+//! Commands that need no store: the cost of codes on a cluster. `plan wide`.
 
 mod plot;
 mod wide;
@@ -9,7 +9,7 @@ use crate::failure::Outcome;
 /// Runs one of the commands.
 ///
 /// # Errors
-/// When the numbers are not those of a code; status 1 when it does not fit the cluster.
+/// If the numbers do not describe a code; status 1 if the code does not fit the cluster.
 pub fn run(command: PlanCommand) -> Outcome {
     match command {
         PlanCommand::Wide(args) => wide::run(&args),

@@ -1,19 +1,19 @@
-//! A plot of points as text.
+//! Plots points as text.
 
 use std::fmt::Write;
 
 const COLUMNS: usize = 60;
 const ROWS: usize = 16;
 
-/// A point and the letter that stands for it.
+/// A point, and the letter that marks it.
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) letter: char,
 }
 
-/// Draws the points, between the least and the greatest x, and from 0 to the greatest y on a scale of doublings. Where points
-/// coincide the last one is seen.
+/// Draws the points, from the least to the greatest x, and from 0 to the greatest y on a logarithmic scale. Where
+/// points coincide, the last one is visible.
 pub(super) fn plot(points: &[Point], x_label: &str, y_label: &str) -> String {
     let xs = || points.iter().map(|point| point.x);
     let (left, right) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
@@ -50,7 +50,7 @@ mod tests {
         let text = plot(&[point(1.0, 32.0, 'T'), point(1.1, 0.0, 'C'), point(1.05, 4.745, 'L')], "x", "y");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines[0], lines[1]), ("y", "   32 |T"));
-        // √33 − 1 is in the middle of 0 and 32.
+        // √33 − 1 is halfway between 0 and 32 on the scale.
         assert_eq!(lines[9].find('L'), Some(7 + 30), "{text}");
         assert_eq!(lines[17].find('C'), Some(7 + COLUMNS - 1), "{text}");
         assert!(lines[19].contains("1.000") && lines[19].ends_with("1.100"), "{text}");

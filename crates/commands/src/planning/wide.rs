@@ -1,4 +1,4 @@
-//! `striate plan wide`: codes side by side for a cluster.
+//! `striate plan wide`: compares codes for a cluster.
 
 use std::fmt::Write;
 
@@ -13,41 +13,42 @@ use crate::args::WideArgs;
 use crate::failure::{Failure, Outcome};
 use crate::operate::report::{cells, table};
 
-/// What is shown.
+/// The comparison to show.
 #[derive(Debug, Serialize)]
 struct Comparison {
     racks: usize,
     sites_per_rack: usize,
-    /// The four that are compared, the wide code last.
+    /// Four codes to compare, the wide code last.
     codes: Vec<Row>,
-    /// Wide codes that fit, if the one that was asked for does not.
+    /// Wide codes that fit, if the requested one does not.
     fitting: Vec<Row>,
-    /// Redundancy against repair traffic, for this k and f (Fig. 3).
+    /// Trade-off of redundancy and repair traffic for this k and f (Fig. 3).
     trade_off: Vec<Row>,
-    /// Partial sums that cross racks to seal a stripe of the wide code.
+    /// Number of partial sums that cross racks to seal a stripe of the wide code.
     sealing_chunks: usize,
 }
 
-/// A code.
+/// One code of the comparison.
 #[derive(Debug, Serialize)]
 struct Row {
     /// `rs`, `lrc`, `topology` or `combined`.
     scheme: &'static str,
-    /// As the literature writes it: (n,k), (n,k,r), (n,k,z) or (n,k,r,z).
+    /// Notation of the literature: (n,k), (n,k,r), (n,k,z) or (n,k,r,z).
     code: String,
-    /// What a bucket's profile, or its cold profile, would say.
+    /// Text of the bucket profile, or of the cold profile.
     profile: String,
     redundancy: f64,
-    /// Chunks that cross racks to repair a data chunk, at most, and any chunk on average.
+    /// Maximum number of chunks that cross racks to repair a data chunk; `mean_repair_chunks` is the average over all
+    /// chunks.
     repair_chunks: usize,
     mean_repair_chunks: f64,
     mttdl_years: f64,
-    /// The same where racks fail too, and more than f losses decode where local groups allow it.
+    /// Mean time to data loss if racks also fail, and more than f losses decode where local groups allow it.
     #[serde(skip_serializing_if = "Option::is_none")]
     mttdl_years_with_racks: Option<f64>,
     racks_needed: usize,
     sites_per_rack_needed: usize,
-    /// Why it does not fit; `None` if it does.
+    /// Reason why it does not fit; `None` if it does.
     lacking: Option<String>,
 }
 
@@ -67,7 +68,7 @@ fn compare(args: &WideArgs) -> Outcome<Comparison> {
     let (data, tolerance) = (args.k, args.f);
     let spec = CodeSpec::wide_within(data, tolerance, args.redundancy).map_err(Failure::refused)?;
     let geometry = WideGeometry::new(spec).map_err(Failure::refused)?;
-    // An LRC's repairs send r chunks: as few as the same groups allow.
+    // A repair in an LRC sends r chunks, which is the fewest that the same number of groups allows.
     let locality = data.div_ceil(geometry.groups());
     let sealing_chunks = geometry.sealing_chunks();
     let fitting = match geometry.check_fits(args.racks, args.sites_per_rack) {
@@ -188,7 +189,7 @@ fn text(of: &Comparison) -> String {
         };
         Point { x: row.redundancy, y: row.repair_chunks as f64, letter }
     };
-    // TL comes last: a wide code of one local group lies at the same point.
+    // TL is drawn last: a wide code of one local group lies at the same point.
     let points: Vec<Point> = of.trade_off.iter().rev().map(point).collect();
     text.push('\n');
     text.push_str(&plot(
@@ -239,7 +240,7 @@ mod tests {
             ("combined", "(136,128,27,34)", 6),
         ];
         assert_eq!(figures, expected);
-        // 50 × 8 are the paper's 400 nodes.
+        // 50 × 8 are the 400 nodes of the paper.
         assert!((comparison.codes[3].mttdl_years / 1.82e8 - 1.0).abs() < 0.005);
         let text = text(&comparison);
         for part in ["wide(128,27,4) fits", "128 partial sums", "35 × 5         yes", "133 × 2", "1.82e8"] {

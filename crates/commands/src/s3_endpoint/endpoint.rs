@@ -1,4 +1,4 @@
-//! An S3 endpoint with the key to use it with, and single requests to it.
+//! An S3 endpoint with its access key, and single requests to it.
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response, Uri};
@@ -12,56 +12,56 @@ use crate::admin::find;
 use crate::args::EndpointArgs;
 use crate::failure::{Failure, Outcome};
 
-/// An S3 store and the key to use it with. Cheap to clone.
+/// An S3 store and the access key for it. Cheap to clone.
 #[derive(Clone)]
 pub struct S3Endpoint {
     runtime: Runtime,
     http: HttpClient,
     signer: Signer,
-    /// Scheme, host and port; no trailing slash.
+    /// Scheme, host and port, without a trailing slash.
     url: String,
 }
 
-/// What one request asks for.
+/// The parameters of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Call<'a> {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
-    /// The bucket; empty for the service itself.
+    /// Bucket; empty for the service itself.
     pub bucket: &'a str,
-    /// The key; empty for the bucket itself.
+    /// Key; empty for the bucket itself.
     pub key: &'a str,
-    /// Parameters.
+    /// Query parameters.
     pub query: &'a [(&'a str, &'a str)],
-    /// Headers besides those that every request has; names in lower case.
+    /// Headers besides those of every request; names in lower case.
     pub headers: Vec<(&'static str, String)>,
-    /// What is sent; bodies are held in memory.
+    /// Body, held in memory.
     pub body: Bytes,
-    /// Leaves the body out of the signature, which saves hashing it.
+    /// Whether to leave the body out of the signature, which saves hashing it.
     pub unsigned_body: bool,
 }
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// It cannot be sent to anybody.
+    /// The request is invalid and cannot be sent.
     #[error("{0}")]
     Malformed(String),
     /// The endpoint cannot be reached, or the connection broke.
     #[error("cannot reach {url}: {cause}; is the server running there? --endpoint chooses another")]
     Unreachable {
-        /// The endpoint.
+        /// URL of the endpoint.
         url: String,
-        /// What went wrong.
+        /// Cause of the failure.
         cause: String,
     },
 }
 
 impl S3Endpoint {
-    /// The store that the arguments and the environment name.
+    /// Connects to the store that the arguments and the environment name.
     ///
     /// # Errors
-    /// When no endpoint, key or secret is known, and for an endpoint that is no URL.
+    /// If no endpoint, key or secret is known, or the endpoint is not a URL.
     pub fn connect(runtime: Runtime, args: &EndpointArgs) -> Outcome<Self> {
         let url = match args.endpoint.clone().or_else(|| environment("AWS_ENDPOINT_URL")) {
             Some(url) => url,
@@ -80,25 +80,25 @@ impl S3Endpoint {
         Ok(Self { runtime, http: HttpClient::new(tls), signer, url })
     }
 
-    /// Clock, randomness and tasks.
+    /// Returns the runtime, for clock, randomness and tasks.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// The region that is signed for.
+    /// Returns the region in signatures.
     pub fn region(&self) -> &str {
         self.signer.region()
     }
 
-    /// Scheme, host and port.
+    /// Returns scheme, host and port.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Sends a request, once; answers when the head of the answer is there.
+    /// Sends a request once; returns as soon as the head of the answer has arrived.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// If there is no answer.
     pub async fn send(&self, call: &Call<'_>) -> Result<Response<Incoming>, SendError> {
         let request = self.request(call).map_err(|error| SendError::Malformed(error.to_string()))?;
         self.http.request(request).await.map_err(|error| self.unreachable(&error))

@@ -1,5 +1,5 @@
-//! An S3 store and the key to use it with: requests, signed and sent once. What is built on it decides what to ask and when to
-//! try again: [`crate::transfer`] and [`crate::bench`].
+//! An S3 store and the access key for it: requests, signed and sent once. The users of this module, [`crate::transfer`]
+//! and [`crate::bench`], decide what to request and when to retry.
 
 mod endpoint;
 mod refusal;

@@ -1,29 +1,29 @@
-//! What a store says when it refuses.
+//! Refusals of a store.
 
 use http::StatusCode;
 use striate_s3_client::xml::{self, Answer};
 
 use super::Call;
 
-/// A refusal: its status, its code, and words for the user.
+/// A refusal: its status, its code, and a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// S3's code, such as `NoSuchKey`; empty when the store gives none.
+    /// S3's code, such as `NoSuchKey`; empty if the store gives none.
     pub code: String,
     message: String,
 }
 
 impl Refusal {
-    /// What the body of an answer with an error's status says.
+    /// Reads the body of an answer with an error status.
     pub fn new(status: StatusCode, body: &[u8]) -> Self {
-        // What stands between us and the store may answer in another language.
+        // A proxy in between may answer in another format.
         let xml::Error { code, message } = xml::Error::read(body).unwrap_or_default();
         Self { status, code, message }
     }
 
-    /// The object, the cause and the way out.
+    /// Describes the object, the cause and the remedy.
     pub fn describe(&self, call: &Call<'_>) -> String {
         let named = match call.key {
             "" => call.bucket.to_owned(),
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-/// The store's error with a way out, where there is an obvious one.
+/// Formats the store's error, with a remedy where there is an obvious one.
 pub fn explain(code: &str, message: &str) -> String {
     let way_out = match code {
         "InvalidAccessKeyId" => "; check STRIATE_ACCESS_KEY, or `striate admin keys list`",
@@ -51,7 +51,7 @@ pub fn explain(code: &str, message: &str) -> String {
         "RequestTimeTooSkewed" => "; set this machine's clock",
         _ => "",
     };
-    // S3's own messages are sentences.
+    // Messages of S3 end with a full stop.
     let message = if way_out.is_empty() { message } else { message.trim_end_matches('.') };
     format!("{code}: {message}{way_out}")
 }

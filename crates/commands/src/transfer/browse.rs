@@ -10,15 +10,15 @@ use super::store::ObjectStore;
 use crate::args::{CatArgs, LsArgs, RmArgs};
 use crate::failure::{Failure, Outcome};
 
-/// Buckets that are looked at at the same time.
+/// Maximum number of buckets queried at the same time.
 const PARALLEL_LOOKS: usize = 16;
-/// Deletes at the same time.
+/// Maximum number of deletes at the same time.
 const PARALLEL_DELETES: usize = 16;
 
 /// Lists buckets or objects.
 ///
 /// # Errors
-/// When the store refuses or cannot be reached.
+/// If the store refuses or cannot be reached.
 pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
     let store = ObjectStore::connect(runtime, &args.endpoint)?;
     let Some(location) = args.location else {
@@ -52,7 +52,7 @@ pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
 /// Deletes an object, or everything below a prefix.
 ///
 /// # Errors
-/// When the store refuses or cannot be reached.
+/// If the store refuses or cannot be reached.
 pub async fn rm(runtime: Runtime, args: RmArgs) -> Outcome {
     let store = ObjectStore::connect(runtime, &args.endpoint)?;
     let at = ObjectLocation::parse(&args.location).map_err(Failure::refused)?;
@@ -66,7 +66,7 @@ pub async fn rm(runtime: Runtime, args: RmArgs) -> Outcome {
         return store.delete(&at).await;
     }
     let mut deleted = 0_u64;
-    // Deleting moves what follows to the front, so each round lists from the beginning.
+    // Deleting moves later objects to the front, so each round lists from the beginning.
     loop {
         let page = store.list(&at, "", None).await?;
         if page.objects.is_empty() {
@@ -89,7 +89,7 @@ pub async fn rm(runtime: Runtime, args: RmArgs) -> Outcome {
 /// Writes an object to the standard output.
 ///
 /// # Errors
-/// When the store refuses or cannot be reached.
+/// If the store refuses or cannot be reached.
 pub async fn cat(runtime: Runtime, args: CatArgs) -> Outcome {
     let store = ObjectStore::connect(runtime.clone(), &args.endpoint)?;
     let at = ObjectLocation::parse(&args.location).map_err(Failure::refused)?;

@@ -15,7 +15,7 @@ use crate::args::CpArgs;
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
 
-/// What a recursive copy did.
+/// The result of a recursive copy.
 #[derive(Default)]
 struct Tally {
     files: u64,
@@ -33,7 +33,7 @@ struct Copier {
 /// Copies as `args` say.
 ///
 /// # Errors
-/// When the arguments do not fit together, or something could not be copied.
+/// If the arguments contradict each other, or something could not be copied.
 pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
     let source = Location::parse(&args.source).map_err(Failure::refused)?;
     let destination = Location::parse(&args.destination).map_err(Failure::refused)?;
@@ -163,10 +163,10 @@ impl Tally {
     }
 }
 
-/// What is below a directory.
+/// The files below a directory with their sizes, and what was skipped.
 type Tree = (Vec<(PathBuf, u64)>, Vec<String>);
 
-/// All regular files below `root` with their sizes, links followed, and what could not be read.
+/// Returns all regular files below `root` with their sizes, following links, and what could not be read.
 fn walk(root: &Path) -> Outcome<Tree> {
     if !root.is_dir() {
         let reason = format!("{} is not a directory; leave out --recursive for a file", root.display());
@@ -186,7 +186,7 @@ fn walk(root: &Path) -> Outcome<Tree> {
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
             match std::fs::metadata(&path) {
                 Ok(metadata) if metadata.is_file() => files.push((path, metadata.len())),
-                // A link to a directory may lead in a circle.
+                // A link to a directory may form a cycle.
                 Ok(metadata) if metadata.is_dir() && !is_link => open.push(path),
                 Ok(metadata) if metadata.is_dir() => {
                     skipped.push(format!("{}: a link to a directory", path.display()));

@@ -1,4 +1,4 @@
-//! Downloads: ranges of one version of an object, several at a time, into a file that gets its name last.
+//! Downloads: fetches ranges of one version of an object, several at a time, into a file that gets its name last.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,10 +15,10 @@ use super::location::ObjectLocation;
 use super::store::{Head, ObjectStore};
 use crate::failure::{Failure, Outcome};
 
-/// Bytes that one request asks for.
+/// Bytes per request.
 const RANGE_LEN: u64 = 8 << 20;
 
-/// The ranges (offset, length) that cover `size` bytes.
+/// Returns the ranges (offset, length) that cover `size` bytes.
 fn ranges(size: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..size.div_ceil(RANGE_LEN)).map(move |index| {
         let offset = index * RANGE_LEN;
@@ -26,8 +26,8 @@ fn ranges(size: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// The file below `directory` that a key's remainder names; `None` for what would leave the directory or
-/// cannot be a file's name.
+/// Returns the file below `directory` that the rest of a key names; `None` for a name that would leave the directory or
+/// is not a valid file name.
 pub fn path_below(directory: &Path, name: &str) -> Option<PathBuf> {
     let is_plain = !name.is_empty() && !name.ends_with('/') && !name.contains("//") && !name.contains('\0');
     let mut components = Path::new(name).components();
@@ -37,8 +37,8 @@ pub fn path_below(directory: &Path, name: &str) -> Option<PathBuf> {
 /// Fetches an object into `path`, with at most `parallel` requests at once.
 ///
 /// # Errors
-/// When the object changes meanwhile, the file cannot be written, or the store refuses or cannot be reached; the
-/// file does not appear then.
+/// If the object changes meanwhile, the file cannot be written, or the store refuses or cannot be reached. The file
+/// then does not appear.
 pub async fn download_file(
     runtime: &Runtime,
     store: &ObjectStore,
@@ -57,7 +57,7 @@ pub async fn download_file(
     let fetched = fetch(runtime, store, from, &head, &partial, parallel, bar).await;
     let named = fetched.and_then(|()| std::fs::rename(&partial, path).map_err(fail));
     if named.is_err() {
-        // Best effort: the failure to report is the one that came first.
+        // Best effort: the first failure is the one to report.
         let _ = std::fs::remove_file(&partial);
     }
     named.map(|()| head.size)
@@ -94,7 +94,7 @@ fn create_new(path: &Path) -> std::io::Result<File> {
 /// Writes an object to the standard output.
 ///
 /// # Errors
-/// As [`download_file`]; bytes that were already written stay written.
+/// As for [`download_file`]; bytes already written stay written.
 pub async fn download_to_standard_output(
     runtime: &Runtime,
     store: &ObjectStore,

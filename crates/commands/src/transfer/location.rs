@@ -1,4 +1,4 @@
-//! Where objects and files are: `s3://BUCKET/KEY`, a path, or `-`.
+//! Locations of objects and files: `s3://BUCKET/KEY`, a path, or `-`.
 
 use std::path::PathBuf;
 
@@ -16,17 +16,17 @@ pub enum Location {
 /// A bucket and a key or prefix in it, which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectLocation {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// The key or prefix.
+    /// Key or prefix in the bucket.
     pub key: String,
 }
 
 impl Location {
-    /// What `text` names.
+    /// Parses a location.
     ///
     /// # Errors
-    /// When it starts with `s3://` and has no bucket.
+    /// If it starts with `s3://` and has no bucket.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "-" => Ok(Self::Standard),
@@ -37,10 +37,10 @@ impl Location {
 }
 
 impl ObjectLocation {
-    /// The bucket and key in `s3://BUCKET/KEY`.
+    /// Parses `s3://BUCKET/KEY`.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If it has another form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let hint = || format!("{text:?} names no bucket; write s3://BUCKET/KEY");
         let rest = text.strip_prefix("s3://").ok_or_else(hint)?;
@@ -51,10 +51,10 @@ impl ObjectLocation {
         Ok(Self { bucket: bucket.to_owned(), key: key.to_owned() })
     }
 
-    /// As [`ObjectLocation::parse`], with a key.
+    /// Parses a location as [`ObjectLocation::parse`] does, and requires a key.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If it has another form.
     pub fn parse_object(text: &str) -> Result<Self, String> {
         let location = Self::parse(text)?;
         match location.key.is_empty() {
@@ -63,14 +63,14 @@ impl ObjectLocation {
         }
     }
 
-    /// The location of a file called `name` that is copied here: below it when it is a prefix, else itself.
+    /// Returns the location of a file called `name` that is copied here: below it if it is a prefix, otherwise itself.
     pub fn for_file(&self, name: &str) -> Self {
         let is_prefix = self.key.is_empty() || self.key.ends_with('/');
         let key = if is_prefix { format!("{}{name}", self.key) } else { self.key.clone() };
         Self { bucket: self.bucket.clone(), key }
     }
 
-    /// The prefix under which a directory's contents go: ends with `/` unless it is empty.
+    /// Returns the prefix under which a directory's contents go: ends with `/` unless it is empty.
     pub fn as_prefix(&self) -> String {
         match self.key.is_empty() || self.key.ends_with('/') {
             true => self.key.clone(),

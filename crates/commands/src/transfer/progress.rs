@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar that counts bytes. Draws only on a terminal, and nowhere when `quiet`.
+/// Returns a bar that counts bytes. It draws only on a terminal, and not if `quiet`.
 pub fn bytes_bar(total: u64, quiet: bool) -> ProgressBar {
     let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
     bar(total, quiet, style)
 }
 
-/// A bar for work of unknown length that says what it does in words.
+/// Returns a bar for work of unknown length, which shows a message.
 pub fn spinner(quiet: bool) -> ProgressBar {
     let bar = bar(0, quiet, "{spinner} {msg}");
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -23,7 +23,7 @@ fn bar(total: u64, quiet: bool, template: &str) -> ProgressBar {
     ProgressBar::with_draw_target(Some(total), target).with_style(style)
 }
 
-/// A number of bytes for people, in powers of 1,024.
+/// Formats a number of bytes, in powers of 1,024.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut value, mut unit) = (bytes as f64, 0);

@@ -1,7 +1,7 @@
-//! What `cp`, `ls`, `rm` and `cat` need of an S3 store.
+//! The S3 operations of `cp`, `ls`, `rm` and `cat`.
 //!
-//! Requests that a retry can repeat without harm are tried up to [`ATTEMPTS`] times when the connection breaks
-//! or the store is busy. Bodies are held in memory, so they are parts of at most a few MiB.
+//! Idempotent requests are tried up to [`ATTEMPTS`] times if the connection breaks or the store is busy. Bodies are
+//! held in memory, so they are parts of at most a few MiB.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
 use crate::s3_endpoint::{Call, Refusal, S3Endpoint, SendError, explain};
 
-/// How often a request is tried.
+/// Maximum number of attempts of a request.
 const ATTEMPTS: u32 = 5;
-/// The largest XML answer that is read.
+/// Maximum size in bytes of an XML answer.
 const MAX_XML_BYTES: usize = 16 << 20;
-/// A request that got no answer's head by then is tried again.
+/// Timeout for the head of an answer, after which the request is retried.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// An S3 store, as commands use it. Cheap to clone.
+/// An S3 store, as the commands use it. Cheap to clone.
 #[derive(Clone)]
 pub struct ObjectStore {
     endpoint: S3Endpoint,
@@ -36,31 +36,31 @@ pub struct ObjectStore {
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The key.
+    /// Key of the object.
     pub key: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Time of its last modification, as the store writes it.
+    /// Time of the last modification, as the store formats it.
     pub modified: String,
 }
 
 /// One page of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct ListedPage {
-    /// The objects.
+    /// Objects of the page.
     pub objects: Vec<Listed>,
-    /// The common prefixes.
+    /// Common prefixes of the page.
     pub prefixes: Vec<String>,
-    /// Where the next page starts.
+    /// Token with which the next page starts.
     pub next: Option<String>,
 }
 
 /// An object's size and ETag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// With its quotes.
+    /// ETag with its quotes.
     pub etag: String,
 }
 
@@ -71,29 +71,29 @@ enum Attempt {
 }
 
 impl ObjectStore {
-    /// The store that the arguments and the environment name.
+    /// Connects to the store that the arguments and the environment name.
     ///
     /// # Errors
-    /// When no endpoint, key or secret is known, and for an endpoint that is no URL.
+    /// If no endpoint, key or secret is known, or the endpoint is not a URL.
     pub fn connect(runtime: Runtime, args: &EndpointArgs) -> Outcome<Self> {
         let interruption = Interruption::listen(&runtime);
         Ok(Self { endpoint: S3Endpoint::connect(runtime, args)?, interruption })
     }
 
-    /// Whether the user wants the command to end.
+    /// Returns the interruption of the command by the user.
     pub fn interruption(&self) -> &Interruption {
         &self.interruption
     }
 
-    /// The endpoint, for requests of other kinds.
+    /// Returns the endpoint, for requests of other kinds.
     pub fn endpoint(&self) -> &S3Endpoint {
         &self.endpoint
     }
 
-    /// Makes a bucket if it is missing; answers whether it was.
+    /// Creates a bucket if it is missing; returns whether it was.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn ensure_bucket(&self, bucket: &str) -> Outcome<bool> {
         let head = self.endpoint.send(&Call { method: Method::HEAD, bucket, ..Call::default() }).await;
         if head.map_err(Failure::failed)?.status() != StatusCode::NOT_FOUND {
@@ -107,25 +107,25 @@ impl ObjectStore {
         self.call(call).await.map(|_| true)
     }
 
-    /// All buckets, in the store's order.
+    /// Returns all buckets, in the store's order.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn buckets(&self) -> Outcome<Vec<xml::Bucket>> {
         let answer: xml::ListBucketsResult = document(&self.call(Call::default()).await?)?;
         Ok(answer.buckets.bucket)
     }
 
-    /// Whether a bucket says that its objects are in memory only. Other stores say no such thing.
+    /// Returns true if a bucket reports that its objects are in memory only. Other stores do not report this.
     pub async fn is_volatile(&self, bucket: &str) -> bool {
         let head = self.endpoint.send(&Call { method: Method::HEAD, bucket, ..Call::default() }).await;
         head.is_ok_and(|head| head.headers().contains_key("x-striate-volatile"))
     }
 
-    /// One page of a listing below `prefix`; `next` is what the page before answered.
+    /// Returns one page of a listing below `prefix`; `next` is the token of the previous page.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn list(
         &self,
         at: &ObjectLocation,
@@ -152,10 +152,10 @@ impl ObjectStore {
         })
     }
 
-    /// An object's size and ETag.
+    /// Returns an object's size and ETag.
     ///
     /// # Errors
-    /// When there is none, or the store refuses or cannot be reached.
+    /// If the object does not exist, or the store refuses or cannot be reached.
     pub async fn head(&self, at: &ObjectLocation) -> Outcome<Head> {
         if at.key.is_empty() {
             return Err(Failure::refused(format!("{at} is a whole bucket; name an object: {at}KEY")));
@@ -169,10 +169,10 @@ impl ObjectStore {
         Ok(Head { size, etag: text("etag") })
     }
 
-    /// `len` bytes from `offset` of the version with this ETag.
+    /// Reads `len` bytes from `offset` of the version with this ETag.
     ///
     /// # Errors
-    /// When the object changed meanwhile, or the store refuses or cannot be reached.
+    /// If the object changed meanwhile, or the store refuses or cannot be reached.
     pub async fn get_range(&self, at: &ObjectLocation, etag: &str, offset: u64, len: u64) -> Outcome<Bytes> {
         let range = ("range", format!("bytes={offset}-{}", offset + len - 1));
         let headers = vec![range, ("if-match", etag.to_owned())];
@@ -186,7 +186,7 @@ impl ObjectStore {
     /// Stores an object in one request.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn put(&self, at: &ObjectLocation, body: Bytes) -> Outcome {
         self.call(Call { method: Method::PUT, body, ..on(at) }).await.map(drop)
     }
@@ -194,7 +194,7 @@ impl ObjectStore {
     /// Copies an object inside the store.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn copy(&self, from: &ObjectLocation, to: &ObjectLocation) -> Outcome {
         let source = encode_path(&format!("/{}/{}", from.bucket, from.key));
         let headers = vec![("x-amz-copy-source", source)];
@@ -204,15 +204,15 @@ impl ObjectStore {
     /// Deletes an object.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn delete(&self, at: &ObjectLocation) -> Outcome {
         self.call(Call { method: Method::DELETE, ..on(at) }).await.map(drop)
     }
 
-    /// Begins a multipart upload; answers its id.
+    /// Starts a multipart upload; returns its id.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn create_upload(&self, at: &ObjectLocation) -> Outcome<String> {
         let query = &[("uploads", "")];
         let call = Call { method: Method::POST, query, ..on(at) };
@@ -223,7 +223,7 @@ impl ObjectStore {
     /// Stores a part.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn put_part(
         &self,
         at: &ObjectLocation,
@@ -239,10 +239,10 @@ impl ObjectStore {
         Ok(Part { part_number: number, etag: etag.to_owned() })
     }
 
-    /// Makes the parts an object.
+    /// Completes an upload, so that its parts become an object.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn complete_upload(&self, at: &ObjectLocation, upload: &str, parts: Vec<Part>) -> Outcome {
         let body = xml::CompleteMultipartUpload { parts }.write().into();
         let query = &[("uploadId", upload)];
@@ -250,17 +250,17 @@ impl ObjectStore {
         late(at, &self.call_to_the_end(call).await?)
     }
 
-    /// Gives up an upload.
+    /// Aborts an upload.
     ///
     /// # Errors
-    /// When the store refuses or cannot be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn abort_upload(&self, at: &ObjectLocation, upload: &str) -> Outcome {
         let query = &[("uploadId", upload)];
         let call = Call { method: Method::DELETE, query, ..on(at) };
         self.call_to_the_end(call).await.map(drop)
     }
 
-    /// Sends a request until it is answered, at most [`ATTEMPTS`] times, or the command is interrupted.
+    /// Sends a request until it is answered, at most [`ATTEMPTS`] times, or until the command is interrupted.
     async fn call(&self, call: Call<'_>) -> Outcome<(HeaderMap, Bytes)> {
         tokio::select! {
             biased;
@@ -269,8 +269,8 @@ impl ObjectStore {
         }
     }
 
-    /// As [`ObjectStore::call`]; an interruption waits for it, because it begins or ends something that would be left
-    /// behind.
+    /// Sends a request as [`ObjectStore::call`] does, but completes it despite an interruption, because it starts or
+    /// ends something that would otherwise be left behind.
     async fn call_to_the_end(&self, call: Call<'_>) -> Outcome<(HeaderMap, Bytes)> {
         let mut wait = Duration::from_millis(100);
         for attempt in 1.. {
@@ -316,12 +316,12 @@ fn on(at: &ObjectLocation) -> Call<'_> {
     Call { bucket: &at.bucket, key: &at.key, ..Call::default() }
 }
 
-/// The document that was answered.
+/// Parses the document of an answer.
 fn document<T: Answer>((_, body): &(HeaderMap, Bytes)) -> Outcome<T> {
     T::read(body).map_err(|error| Failure::failed(format!("{error}; is that an S3 endpoint?")))
 }
 
-/// The outcome of a copy or completion, which may fail after the status was sent.
+/// Returns the outcome of a copy or completion, which may fail after the status was sent.
 fn late(at: &ObjectLocation, answer: &(HeaderMap, Bytes)) -> Outcome {
     match document(answer)? {
         xml::Late::Error(error) => {
@@ -331,7 +331,7 @@ fn late(at: &ObjectLocation, answer: &(HeaderMap, Bytes)) -> Outcome {
     }
 }
 
-/// Bytes that a ranged request asks for.
+/// Returns the number of bytes that a ranged request asks for.
 fn range_len(call: &Call<'_>) -> Option<usize> {
     let (_, value) = call.headers.iter().find(|(name, _)| *name == "range")?;
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;

@@ -1,4 +1,4 @@
-//! Uploads: small files in one request, larger ones and streams in parts.
+//! Uploads: sends small files in one request, larger files and streams in parts.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,20 +16,20 @@ use super::location::ObjectLocation;
 use super::store::ObjectStore;
 use crate::failure::{Failure, Outcome};
 
-/// Larger files go up in parts, at least this large.
+/// Minimum length of a part in bytes; larger files are sent in parts.
 const PART_LEN: u64 = 16 << 20;
-/// The most parts that S3 allows.
+/// Maximum number of parts that S3 allows.
 const MAX_PARTS: u64 = 10_000;
 
-/// The length of the parts of a file of `size` bytes: a whole number of MiB that needs at most [`MAX_PARTS`].
+/// Returns the length of the parts of a file of `size` bytes: a whole number of MiB that needs at most [`MAX_PARTS`].
 fn part_len(size: u64) -> u64 {
     PART_LEN.max(size.div_ceil(MAX_PARTS).next_multiple_of(1 << 20))
 }
 
-/// Stores the file at `path`, with at most `parallel` requests at once.
+/// Stores the file at `path`, with at most `parallel` concurrent requests.
 ///
 /// # Errors
-/// When the file cannot be read, or the store refuses or cannot be reached; nothing becomes visible then.
+/// If the file cannot be read, or the store refuses or cannot be reached. Nothing then becomes visible.
 pub async fn upload_file(
     runtime: &Runtime,
     store: &ObjectStore,
@@ -64,10 +64,10 @@ pub async fn upload_file(
     Ok(size)
 }
 
-/// Stores what the standard input brings.
+/// Stores the contents of the standard input.
 ///
 /// # Errors
-/// As [`upload_file`].
+/// As for [`upload_file`].
 pub async fn upload_standard_input(
     runtime: &Runtime,
     store: &ObjectStore,
@@ -102,19 +102,19 @@ pub async fn upload_standard_input(
     Ok(bar.position())
 }
 
-/// Completes an upload whose parts are all there, else gives it up.
+/// Completes an upload if all parts were sent, and aborts it otherwise.
 async fn finish(store: &ObjectStore, to: &ObjectLocation, upload: &str, sent: Outcome<Vec<Part>>) -> Outcome {
     match sent {
         Ok(parts) => store.complete_upload(to, upload, parts).await,
         Err(failure) => {
-            // The failure that matters is the first; what an abort leaves behind the store collects.
+            // The first failure is the one that matters; the store collects what a failed abort leaves behind.
             let _ = store.abort_upload(to, upload).await;
             Err(failure)
         }
     }
 }
 
-/// A file that is read at offsets.
+/// A file, read at offsets.
 struct Source<'a> {
     runtime: &'a Runtime,
     file: Arc<File>,
@@ -134,7 +134,7 @@ impl Source<'_> {
     }
 }
 
-/// The next [`PART_LEN`] bytes of the standard input; fewer at its end.
+/// Reads the next [`PART_LEN`] bytes of the standard input, or fewer at its end.
 async fn read_standard_input(runtime: &Runtime) -> Outcome<Bytes> {
     let read = || {
         let mut piece = Vec::new();

@@ -1,4 +1,4 @@
-//! Rules of transactions that run beside each other.
+//! Rules of concurrent transactions.
 
 use bytes::Bytes;
 use striate_runtime::Runtime;
@@ -10,7 +10,7 @@ pub(super) fn number(value: &[u8]) -> u64 {
     std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).expect("the value is a number")
 }
 
-/// Adds one to `key`, again until no conflict remains.
+/// Adds one to `key`, and retries until there is no conflict.
 pub(super) async fn increment(store: &Store, key: &'static str) {
     loop {
         let row = get(store, key.as_bytes()).await;
@@ -43,7 +43,7 @@ pub(super) async fn increments_lose_nothing(runtime: &Runtime, store: Store) {
     assert_eq!(number(&get(&store, b"shared").await.unwrap().value), TASKS * EACH);
 }
 
-/// A writer keeps two rows equal and moves a third about; readers must never see it half done.
+/// One writer keeps two rows equal and moves a third; readers must never see a transaction half done.
 pub(super) async fn a_scan_and_a_get_many_see_one_state(runtime: &Runtime, store: Store) {
     let mut first = transaction();
     first.put("a", "0").put("z", "0").put("moving 0", "");
@@ -93,8 +93,8 @@ pub(super) async fn of_many_that_create_a_row_one_wins(runtime: &Runtime, store:
     assert_eq!(get(&store, b"winner").await.unwrap().value[0] as usize, winners[0]);
 }
 
-/// Two transactions read both rows and each writes another one: without checks on what was only read both
-/// would commit. A phantom is the same with a row that was absent.
+/// Two transactions read both rows and each writes a different one: without checks on the rows that were only read,
+/// both would commit. A phantom is the same with an absent row.
 pub(super) async fn write_skew_is_prevented(runtime: &Runtime, store: Store) {
     for round in 0..20 {
         let keys = [format!("{round} a"), format!("{round} b")];

@@ -1,4 +1,4 @@
-//! Rules of leases. In a deterministic runtime they pass in virtual time.
+//! Rules of leases. In a deterministic runtime, leases expire in virtual time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use striate_runtime::Runtime;
 use super::{Store, get, transaction};
 use crate::store::{Commit, Precondition};
 
-/// Long enough that a loaded machine does not end a lease by itself, short enough to wait for.
+/// Long enough that no lease expires because the machine is loaded, and short enough to wait for.
 fn ttl(runtime: &Runtime) -> Duration {
     match runtime.is_deterministic() {
         true => Duration::from_secs(60),
@@ -24,7 +24,7 @@ pub(super) async fn a_lease_ends_unless_it_is_kept_alive(runtime: &Runtime, stor
         runtime.sleep(ttl / 2).await;
         assert!(store.keep_alive(kept.id).await.unwrap(), "it was kept alive in time");
     }
-    // An engine elsewhere may end it a little later than its time.
+    // A remote engine may expire it a little late.
     while store.is_alive(left.id).await.unwrap() {
         assert!(store.keep_alive(kept.id).await.unwrap());
         runtime.sleep(ttl / 20).await;

@@ -1,4 +1,4 @@
-//! An engine against an ordered map, over any sequence of operations.
+//! Compares an engine with an ordered map, over any sequence of operations.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use super::{Store, fresh_id};
 use crate::store::{Commit, Precondition, Revision, Row, ScanRange, Transaction, TxId};
 
-/// One operation of a sequence. Keys are drawn from few, so that operations meet.
+/// One operation of a sequence. Keys are drawn from a small set, so that operations meet.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// A transaction with preconditions that are true or false of the model, as asked.
+    /// A transaction with preconditions that hold or fail in the model, as requested.
     Commit {
-        /// Keys to check, and how.
+        /// Keys to check, and the check of each.
         checks: Vec<(Bytes, Check)>,
-        /// Keys to set, or to remove (`None`). A key's last write counts.
+        /// Keys to set, or to remove (`None`). The last write to a key counts.
         writes: Vec<(Bytes, Option<Bytes>)>,
     },
     /// Submits the `n`-th last commit again.
@@ -25,20 +25,20 @@ pub enum Operation {
     Scan(Bytes, Bytes, usize),
 }
 
-/// How a precondition on a key is made.
+/// The kind of a precondition on a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
-    /// That the row is as the model has it; holds.
+    /// The row is as in the model; holds.
     Unchanged,
-    /// That the row is absent; holds if it is.
+    /// The row is absent; holds if it is.
     Absent,
-    /// That the row exists; holds if it does.
+    /// The row exists; holds if it does.
     Exists,
-    /// That the row has a version nothing ever had; fails.
+    /// The row has a version that never existed; fails.
     WrongVersion,
 }
 
-/// The reference: rows with the revisions the engine answered.
+/// The reference model: rows with the revisions that the engine returned.
 #[derive(Debug, Default)]
 pub struct Model {
     rows: BTreeMap<Bytes, (Bytes, Revision)>,
@@ -50,7 +50,7 @@ impl Model {
     /// Runs one operation on `store` and on the model.
     ///
     /// # Panics
-    /// When they differ.
+    /// If the two differ.
     pub async fn step(&mut self, store: &Store, operation: &Operation) {
         match operation {
             Operation::Commit { checks, writes } => self.commit(store, checks, writes).await,
@@ -69,7 +69,7 @@ impl Model {
     /// Compares all rows.
     ///
     /// # Panics
-    /// When they differ.
+    /// If they differ.
     pub async fn compare(&self, store: &Store) {
         let rows = store.scan(ScanRange::prefix(b""), usize::MAX).await.unwrap();
         let expected: Vec<_> = self.rows.keys().filter_map(|key| self.row(key)).collect();
@@ -145,7 +145,7 @@ impl Model {
         assert_eq!(store.scan_back(range, limit).await.unwrap(), expected);
     }
 
-    /// The committed transactions, oldest first, with their revisions.
+    /// Returns the committed transactions, oldest first, with their revisions.
     pub fn history(&self) -> impl Iterator<Item = (TxId, Revision)> {
         self.history.iter().map(|(tx, revision)| (tx.id, *revision))
     }

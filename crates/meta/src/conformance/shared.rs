@@ -1,4 +1,4 @@
-//! Rules of an engine that several processes share, each with a handle of its own.
+//! Rules of an engine that several processes share, each through its own handle.
 
 use std::time::Duration;
 

@@ -64,8 +64,8 @@ pub(super) async fn a_row_that_was_removed_and_came_back_has_another_version(sto
     assert_eq!(store.commit(tx).await.unwrap(), Commit::Conflict { failed: 0 });
 }
 
-/// A transaction that committed answers its first outcome when it is submitted again, also after its
-/// preconditions ceased to hold. One that conflicted wrote nothing, and is free to commit later.
+/// A transaction that committed returns its first outcome when it is submitted again, even after its preconditions
+/// cease to hold. A transaction that conflicted wrote nothing, and may commit later.
 pub(super) async fn the_same_id_is_applied_once(store: Store) {
     let id = fresh_id();
     let mut tx = Transaction::new(id);
@@ -147,7 +147,8 @@ pub(super) async fn limits_are_refused_and_their_bounds_accepted(store: Store) {
     done(store.commit(largest()).await.unwrap());
 }
 
-/// As many operations and as many bytes as are allowed, of which as many as can be are preconditions' keys.
+/// A transaction with the maximum number of operations and of bytes; as many bytes as possible are in the keys of
+/// preconditions.
 fn largest() -> Transaction {
     const WRITES: usize = 3;
     let mut tx = transaction();

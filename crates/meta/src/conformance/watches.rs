@@ -35,9 +35,9 @@ pub(super) async fn events_come_in_commit_order(store: Store) {
     assert!(watch.try_recv().is_err(), "nothing else happened");
 }
 
-/// Without a receiver that reads, an engine must not buffer without bound (I12): the channel ends after some
-/// first events, none of them missing. An engine that keeps events elsewhere may deliver all of them instead.
-/// Another watch works.
+/// If the receiver does not read, an engine must not buffer without bound (I12): the channel ends after some first
+/// events, none of them missing. An engine that keeps events elsewhere may deliver all of them instead. Other watches
+/// keep working.
 pub(super) async fn a_watcher_that_lags_misses_nothing_without_being_told(store: Store) {
     let mut lagging = store.watch(b"").await.unwrap();
     let commits = WATCH_BUFFER_EVENTS / 50 + 2;

@@ -1,17 +1,16 @@
-//! The one that commits: groups of waiting transactions, on all mirrors, then visible, then acknowledged.
+//! The committer: commits groups of waiting transactions on all mirrors, makes them visible, then acknowledges them.
 //!
-//! Sources: group commit as in DeWitt et al., “Implementation Techniques for Main Memory Database Systems”
-//! (SIGMOD 1984), §5.2; the rules of design.md §10.9 and §10.10. The order of steps is the whole argument:
+//! Sources: group commit as in DeWitt et al., “Implementation Techniques for Main Memory Database Systems” (SIGMOD
+//! 1984), §5.2; the rules of design.md §10.9 and §10.10. Correctness rests on the order of the steps:
 //!
 //! 1. draft: check each transaction against the visible state and the group's earlier ones;
-//! 2. apply the group on every in-sync mirror, each with its own fsync, and check that the files are still
-//!    where their paths lead;
+//! 2. apply the group on every in-sync mirror, each with its own fsync, and check that the files are still at their
+//!    paths;
 //! 3. eject the mirrors that failed: record the smaller set first, then drop them;
-//! 4. swap the visible state, tell the watchers, answer.
+//! 4. swap the visible state, notify the watchers, reply.
 //!
-//! What is visible is therefore durable on all mirrors of the recorded set, and a crash anywhere before
-//! step 4 loses only what nobody was told of. When all mirrors fail the outcome is unknown and nothing more
-//! is served.
+//! Whatever is visible is therefore durable on all mirrors of the recorded set, and a crash before step 4 loses only
+//! what was never acknowledged. If all mirrors fail, the outcome is unknown and the store stops serving.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,22 +30,22 @@ use super::{Layout, Options, epoch::EpochRecord};
 use crate::outcomes::Outcomes;
 use crate::store::{Commit, MetaError, Revision, Transaction, WatchEvent, Write};
 
-/// Transactions in one group, at most.
+/// Maximum number of transactions in one group.
 const GROUP_TRANSACTIONS: usize = 256;
 
-/// Keys and values in one group, at most about so many bytes.
+/// Approximate maximum of bytes of keys and values in one group.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Requests that may wait; senders wait for room beyond that.
+/// Maximum number of waiting requests; beyond it, senders wait.
 pub(super) const WAITING_REQUESTS: usize = 4096;
 
-/// Answers a transaction.
+/// Channel for the reply to a transaction.
 pub(super) type Reply = oneshot::Sender<Result<Commit, MetaError>>;
 
-/// Work to be done between two groups.
+/// Work to run between two groups.
 pub(super) type Admin = Box<dyn FnOnce(&mut Committer) + Send>;
 
-/// What the committer is asked.
+/// A request to the committer.
 pub(super) enum Request {
     Commit(Transaction, Reply),
     Admin(Admin),
@@ -58,9 +57,9 @@ pub(super) struct Mirror {
     pub(super) disk_id: DiskId,
     pub(super) volume: Arc<dyn Volume>,
     pub(super) worker: Worker,
-    /// Its state after the last group.
+    /// State after the last group.
     pub(super) snapshot: Arc<Snapshot>,
-    /// Whether its directory has the space that is set aside for deletes on a full disk.
+    /// Whether its directory holds the reserve for deletes on a full disk.
     pub(super) has_reserve: bool,
 }
 
@@ -82,13 +81,13 @@ pub(super) struct Committer {
 /// Why a group did not become visible.
 #[derive(Debug)]
 enum Unapplied {
-    /// It is on no mirror.
+    /// No mirror holds the group.
     NoSpace(String),
-    /// It may be on some.
+    /// Some mirrors may hold the group.
     Unknown(String),
 }
 
-/// A group with everything that follows from it.
+/// A drafted group with its watch events and replies.
 struct Drawn {
     group: Arc<Group>,
     events: Vec<WatchEvent>,
@@ -106,7 +105,7 @@ impl Committer {
         self.end();
     }
 
-    /// The same as a task, for deterministic runtimes.
+    /// Serves requests as a task, for deterministic runtimes.
     pub(super) async fn run_as_task(mut self, mut requests: mpsc::Receiver<Request>) {
         while !self.closed
             && let Some(request) = requests.recv().await
@@ -116,7 +115,7 @@ impl Committer {
         self.end();
     }
 
-    /// Serves `request`, and with it all transactions that wait, up to a group's limits.
+    /// Serves `request` together with the transactions that wait, up to a group's limits.
     fn serve(&mut self, request: Request, requests: &mut mpsc::Receiver<Request>) {
         let mut next = Some(request);
         let (mut group, mut bytes) = (Vec::new(), 0);
@@ -164,7 +163,7 @@ impl Committer {
             }
         }
         for ((_, reply), drafted) in requests.into_iter().zip(drawn.answers) {
-            // Who asked may have gone.
+            // The caller may have gone.
             let _ = reply.send(match drafted {
                 Drafted::Answer(commit) => Ok(commit),
                 Drafted::Moved(whereto) => Err(MetaError::Moved(whereto)),
@@ -177,7 +176,7 @@ impl Committer {
         }
     }
 
-    /// Drafts the group against the primary, or against the next mirror when that cannot be read.
+    /// Drafts the group against the primary, or against the next mirror if the primary cannot be read.
     fn draw(&mut self, requests: &[(Transaction, Reply)]) -> Result<Drawn, MetaError> {
         let full = self.is_full();
         loop {
@@ -218,14 +217,14 @@ impl Committer {
         Ok(())
     }
 
-    /// Finds out, by an empty group, which mirrors are still there.
+    /// Writes an empty group to find out which mirrors still work.
     pub(super) fn check(&mut self) -> Result<(), String> {
         if let Some(reason) = &self.down {
             return Err(reason.clone());
         }
         let group = Arc::new(Group::after(self.mirrors[0].snapshot.revision()));
         match self.apply(&group) {
-            // A full disk is no reason to give a mirror up.
+            // A full disk is no reason to eject a mirror.
             Ok(()) | Err(Unapplied::NoSpace(_)) => {
                 self.shared.show(self.mirrors[0].snapshot.clone());
                 Ok(())
@@ -234,7 +233,7 @@ impl Committer {
         }
     }
 
-    /// Keeps the new states, and answers which mirrors have none.
+    /// Stores the new states, and returns the mirrors that failed to produce one.
     fn take_snapshots(&mut self, applied: Vec<Applied>) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         for (position, (mirror, applied)) in self.mirrors.iter_mut().zip(applied).enumerate() {
@@ -254,7 +253,7 @@ impl Committer {
         drawn.events.iter().for_each(|event| self.shared.watchers.publish(event));
     }
 
-    /// Ejects the mirrors at `failed`, or stops serving when that is impossible.
+    /// Ejects the mirrors at `failed`, or stops serving if that is impossible.
     pub(super) fn eject_or_go_down(&mut self, failed: Vec<(usize, Failure)>) -> Result<(), String> {
         self.eject(failed).inspect_err(|reason| self.go_down(reason))
     }
@@ -265,8 +264,9 @@ impl Committer {
         self.shared.tell(MirrorEvent::Down { reason: reason.to_owned() });
     }
 
-    /// All disks were full in the middle of a group. redb refuses a database that met an error, so all
-    /// mirrors are opened again, which takes the group back; should one hold it after all, all shall.
+    /// Handles disks that all became full in the middle of a group. redb refuses a database that met an error, so all
+    /// mirrors are reopened, which rolls the group back. If one holds the group after all, levelling gives it to the
+    /// others.
     fn recover_from_full_disks(&mut self, group: &Arc<Group>, reason: &str) -> Result<(), Unapplied> {
         self.give_up_reserves();
         let mut closed = Vec::new();
@@ -308,7 +308,7 @@ impl Mirror {
     ) -> Result<Self, Failure> {
         let snapshot = db.snapshot()?;
         let worker = Worker::start(runtime, &volume.name(), db);
-        // What an earlier process has set aside is there, and may be all the space that is left.
+        // A reserve of an earlier process is still there, and may be all the space that is left.
         let has_reserve = volume.file_len(RESERVE_FILE).is_ok_and(|len| len > 0);
         Ok(Self { disk_id, volume, worker, snapshot, has_reserve })
     }
@@ -323,7 +323,7 @@ fn written_bytes(write: &Write) -> usize {
 
 fn answer_all(requests: Vec<(Transaction, Reply)>, error: &MetaError) {
     for (_, reply) in requests {
-        // Who asked may have gone.
+        // The caller may have gone.
         let _ = reply.send(Err(error.clone()));
     }
 }

@@ -1,25 +1,24 @@
 //! Which mirrors are in sync: the metadata part of every directory's identity (design.md §10.9).
 //!
-//! Every directory of the cluster, also one without a mirror, holds a file `meta.epoch` of two lines:
+//! Every directory of the cluster, even one without a mirror, holds a file `meta.epoch` of two lines:
 //!
 //! ```text
 //! {"version":1,"cluster":"<32 hex>","disk":"<32 hex>","epoch":7,"run":3,"in_sync":["<32 hex>",…]}
 //! crc32c:<8 hex, of the first line without its newline>
 //! ```
 //!
-//! The record with the greatest (epoch, run) is in force. A mirror is ejected by recording a greater epoch
-//! with a smaller in-sync set in every directory that can be reached, before anything that the mirror lacks
-//! is acknowledged. To start, n − r directories must be readable: each record in force was written to at
-//! least min(r+1, n−r) directories, so while n > 2r one of those n − r holds it, and a mirror that was left
-//! behind cannot pass for a good one. (With n ≤ 2r, e.g. two directories that mirror each other, the loss of
-//! the newest half and the return of the oldest cannot be told from a start after a failure; they are more
-//! than r failures.) `run` counts the engine's starts and parts records of equal epoch that two runs wrote
-//! to different directories.
+//! The record with the greatest (epoch, run) is in force. To eject a mirror, the engine records a greater epoch with a
+//! smaller in-sync set in every reachable directory, before it acknowledges anything that the mirror lacks. To start, n
+//! − r directories must be readable: each record in force was written to at least min(r+1, n−r) directories, so while n
+//! > 2r one of those n − r holds it, and a stale mirror cannot pass for a current one. (With n ≤ 2r, e.g. two
+//! directories that mirror each other, the loss of the newest half and the return of the oldest cannot be told from a
+//! start after a failure; they are more than r failures.) `run` counts the engine's starts and orders records of equal
+//! epoch that two runs wrote to different directories.
 //!
-//! Crash argument: the file is replaced by a rename after its bytes are durable, so that a crash leaves the
-//! old record or the new one; the checksum catches the rest. A crash between two directories leaves the new
-//! record in some: whether it is found or not, every acknowledged transaction is on all mirrors of both
-//! in-sync sets, because nothing is acknowledged while the set is being changed.
+//! Crash argument: the file is replaced by a rename after its bytes are durable, so a crash leaves the old record or
+//! the new one; the checksum catches the rest. A crash between two directories leaves the new record in some of them.
+//! Whether it is found or not, every acknowledged transaction is on all mirrors of both in-sync sets, because nothing
+//! is acknowledged while the set changes.
 
 use std::collections::BTreeSet;
 
@@ -29,23 +28,23 @@ use striate_core::ClusterId;
 use super::volume::{DiskId, MetaDirectory, Volume};
 use crate::store::MetaError;
 
-/// The file's name.
+/// Name of the file.
 pub const EPOCH_FILE: &str = "meta.epoch";
 
-/// The newest version of the file that this program understands.
+/// Newest version of the file that this program understands.
 const VERSION: u32 = 1;
 
-/// The epoch that [`super::EmbeddedStore::create`] records; nothing was acknowledged under it.
+/// Epoch that [`super::EmbeddedStore::create`] records; nothing was acknowledged under it.
 pub(super) const FIRST_EPOCH: u64 = 1;
 
 /// The in-sync set at one point of the cluster's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochRecord {
-    /// The cluster.
+    /// Cluster of the directory.
     pub cluster: ClusterId,
-    /// Grows with every change of the set and every start.
+    /// Number of the epoch, which grows with every change of the set and every start.
     pub epoch: u64,
-    /// The engine's run that wrote the record.
+    /// Run of the engine that wrote the record.
     pub run: u32,
     /// The directories whose mirrors hold everything that was acknowledged.
     pub in_sync: BTreeSet<DiskId>,
@@ -62,7 +61,7 @@ struct Line {
 }
 
 impl EpochRecord {
-    /// The file's bytes in the directory `disk`.
+    /// Returns the file's bytes in the directory `disk`.
     pub(super) fn encode(&self, disk: DiskId) -> Vec<u8> {
         let line = Line {
             version: VERSION,
@@ -76,7 +75,7 @@ impl EpochRecord {
         format!("{line}\ncrc32c:{:08x}\n", striate_codec::crc32c(line.as_bytes())).into_bytes()
     }
 
-    /// The record in a file's bytes, and the directory it was written for.
+    /// Returns the record in a file's bytes, and the directory it was written for.
     fn decode(bytes: &[u8]) -> Result<(Self, DiskId), String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let (line, checksum) = text.split_once('\n').ok_or("it is cut short")?;
@@ -100,11 +99,11 @@ impl EpochRecord {
         Ok((record, parse_disk(&line.disk)?))
     }
 
-    /// The record in `directory`; `None` when it has none.
+    /// Reads the record in `directory`; `None` if it has none.
     ///
     /// # Errors
-    /// [`MetaError::Corrupt`] for a damaged or newer file, or one of another directory;
-    /// [`MetaError::Unavailable`] when it cannot be read.
+    /// [`MetaError::Corrupt`] for a damaged or newer file, or one of another directory; [`MetaError::Unavailable`] if
+    /// it cannot be read.
     pub fn read(directory: &MetaDirectory) -> Result<Option<Self>, MetaError> {
         let place = || format!("{}/{EPOCH_FILE}", directory.volume.name());
         let bytes = directory.volume.read_file(EPOCH_FILE);
@@ -125,15 +124,15 @@ impl EpochRecord {
         Ok(Some(record))
     }
 
-    /// The cluster and the directory that the record in `volume` was written for, whichever they are; `None`
-    /// where there is none that can be read.
+    /// Returns the cluster and the directory that the record in `volume` was written for, whichever they are; `None` if
+    /// it has no readable record.
     pub fn owner(volume: &dyn Volume) -> Option<(ClusterId, DiskId)> {
         let bytes = volume.read_file(EPOCH_FILE).ok()??;
         let (record, disk) = Self::decode(&bytes).ok()?;
         Some((record.cluster, disk))
     }
 
-    /// Orders records: the greatest is in force.
+    /// Returns the order of records: the greatest is in force.
     pub(super) fn age(&self) -> (u64, u32) {
         (self.epoch, self.run)
     }

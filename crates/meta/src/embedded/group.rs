@@ -1,9 +1,9 @@
 //! Groups: transactions that become durable together.
 //!
-//! The committer checks the waiting transactions in their order, each against the committed state plus what
-//! the group's earlier ones wrote, and so makes one set of writes that every mirror applies in one redb
-//! transaction. Each committed transaction takes one revision, in order, so that the ids of a group are
-//! remembered as one row: the first revision and the ids after each other.
+//! The committer checks the waiting transactions in order, each against the committed state plus the writes of earlier
+//! ones in the group. The result is one set of writes, which every mirror applies in one redb transaction. Each
+//! committed transaction takes one revision, in order, so the ids of a group are remembered in one row: the first
+//! revision and the ids one after the other.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::outcomes::{Outcomes, REMEMBERED_COMMITS};
 use crate::store::{Commit, Precondition, Revision, Transaction, TxId, WatchEvent, Write};
 use crate::{keys, migration};
 
-/// What a group does to one key.
+/// A group's change of one key.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Put(Bytes, Revision),
@@ -25,30 +25,30 @@ pub(super) enum Change {
 /// The writes of one group.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// The revision of the state that the group follows.
+    /// Revision of the state that the group follows.
     pub(super) base: Revision,
-    /// The revision of its last transaction.
+    /// Revision of its last transaction.
     pub(super) last: Revision,
-    /// By key, the last change.
+    /// Last change of each key.
     pub(super) rows: BTreeMap<Bytes, Change>,
-    /// The ids of its transactions, revisions `base + 1` to `last`.
+    /// Ids of its transactions, revisions `base + 1` to `last`.
     pub(super) ids: Vec<TxId>,
-    /// Set once in a run: the number of the run.
+    /// Number of the engine's run, set once in a run.
     pub(super) run: Option<u32>,
 }
 
 impl Group {
-    /// A group that follows the state at `base` and changes nothing yet.
+    /// Creates an empty group that follows the state at `base`.
     pub(super) fn after(base: Revision) -> Self {
         Self { base, last: base, rows: BTreeMap::new(), ids: Vec::new(), run: None }
     }
 
-    /// Remembered ids of revisions up to this one are forgotten.
+    /// Returns the revision up to which remembered ids are forgotten.
     pub(super) fn forget_through(&self) -> u64 {
         self.last.0.saturating_sub(REMEMBERED_COMMITS as u64)
     }
 
-    /// Keys and values, in bytes.
+    /// Returns the size of keys and values in bytes.
     pub(super) fn bytes(&self) -> usize {
         let row = |(key, change): (&Bytes, &Change)| match change {
             Change::Put(value, _) => key.len() + value.len(),
@@ -58,31 +58,31 @@ impl Group {
     }
 }
 
-/// A group that is being made.
+/// A group under construction.
 pub(super) struct Draft<'a> {
     pub(super) group: Group,
     pub(super) events: Vec<WatchEvent>,
     committed: &'a Snapshot,
     outcomes: &'a Outcomes,
     leases: &'a Leases,
-    /// The mark of a migration in the committed state, once it was looked for.
+    /// The mark of a migration in the committed state, once it has been read.
     mark: Option<Option<Bytes>>,
 }
 
-/// How a transaction fared in a draft.
+/// The outcome of a transaction in a draft.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Drafted {
-    /// The answer, once the group is durable.
+    /// The reply, once the group is durable.
     Answer(Commit),
-    /// Refused: it would take space, and there is none.
+    /// Refused: it needs space, and there is none.
     NoSpace,
-    /// Refused: the metadata was or is being moved.
+    /// Refused: the metadata was moved, or is being moved.
     Moved(String),
 }
 
-/// What a transaction may add to the metadata and still be accepted on a full disk, in bytes, if it removes rows or adds none.
-/// An S3 delete removes rows and adds a smaller garbage row. The registration of a process that starts replaces the
-/// cluster's row: without it nobody could start, read and delete.
+/// Bytes that a transaction may add to the metadata on a full disk, if it removes rows or adds none. An S3 delete
+/// removes rows and adds a smaller garbage row. A starting process replaces the cluster's row to register: without
+/// that, no process could start, read and delete.
 const FULL_DISK_SLACK_BYTES: i64 = 256;
 
 impl<'a> Draft<'a> {
@@ -91,7 +91,7 @@ impl<'a> Draft<'a> {
         Self { group, events: Vec::new(), committed, outcomes, leases, mark: None }
     }
 
-    /// Checks `tx` and adds its writes. `full`: only accept what takes no space.
+    /// Checks `tx` and adds its writes. If `full`, accepts only transactions that take no space.
     pub(super) fn add(&mut self, tx: &Transaction, full: bool) -> Result<Drafted, Failure> {
         if let Some(revision) = self.outcomes.get(tx.id).or_else(|| self.drafted(tx.id)) {
             return Ok(Drafted::Answer(Commit::Done(revision)));

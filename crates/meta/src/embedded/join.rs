@@ -1,9 +1,9 @@
 //! Adding a mirror while serving.
 //!
-//! The newcomer copies a snapshot in the background while the committer puts every further group into a
-//! [`Backlog`]; it applies the backlog until little is left, and the committer applies the rest between two
-//! groups. Only then, when it holds everything, is the larger in-sync set recorded, and only after that does
-//! a group count on it. A crash before leaves a file that no recorded set names.
+//! The new mirror copies a snapshot in the background while the committer puts every further group into a [`Backlog`].
+//! The new mirror applies the backlog until little is left, and the committer applies the rest between two groups. Only
+//! when the mirror holds everything is the larger in-sync set recorded, and only then do groups count on it. A crash
+//! before that leaves a file that no recorded set names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::shared::MirrorEvent;
 use super::snapshot::{Failure, Snapshot};
 use super::volume::MetaDirectory;
 
-/// Keys and values that may wait for a newcomer.
+/// Maximum number of bytes of keys and values that wait for a new mirror.
 const BACKLOG_BYTES: usize = 128 << 20;
 
-/// Groups that the committer itself applies, at most, between two groups.
+/// Maximum number of groups that the committer itself applies between two groups.
 const LAST_GROUPS: usize = 4;
 
-/// Groups that were committed since a newcomer's snapshot.
+/// Groups committed since a new mirror's snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Backlog(Mutex<Waiting>);
 
@@ -59,7 +59,7 @@ impl Backlog {
     }
 }
 
-/// What a newcomer copies.
+/// The copy that a new mirror makes.
 pub(super) struct Copy {
     pub(super) directory: MetaDirectory,
     pub(super) source: Arc<Snapshot>,
@@ -79,7 +79,7 @@ impl Copy {
     }
 }
 
-/// Applies the backlog's next group; false when there is none.
+/// Applies the backlog's next group; returns false if there is none.
 fn apply_next(db: &mut MirrorDb, backlog: &Backlog) -> Result<bool, Failure> {
     let Some(group) = backlog.pop()? else { return Ok(false) };
     if group.last > db.revision() {
@@ -89,7 +89,7 @@ fn apply_next(db: &mut MirrorDb, backlog: &Backlog) -> Result<bool, Failure> {
 }
 
 impl Committer {
-    /// Begins to add a mirror in `directory`.
+    /// Starts adding a mirror in `directory`.
     pub(super) fn begin_join(&mut self, directory: MetaDirectory) -> Result<Copy, Failure> {
         let refuse = |reason: &str| Err(Failure::Broken(reason.to_owned()));
         if let Some(reason) = &self.down {
@@ -101,7 +101,7 @@ impl Committer {
         if self.mirrors.iter().any(|mirror| mirror.disk_id == directory.disk_id) {
             return refuse("the directory holds a mirror already");
         }
-        // The known handle, which knows the files that were written through it.
+        // Use the known handle, which knows the files that were written through it.
         let Some(known) = self.known(directory.disk_id) else {
             return refuse("the directory is none of the cluster's");
         };
@@ -114,7 +114,7 @@ impl Committer {
         Ok(Copy { directory, source, backlog, cache_bytes })
     }
 
-    /// Completes the copy, records the larger set and counts on the newcomer from the next group on.
+    /// Completes the copy, records the larger set and counts on the new mirror from the next group on.
     pub(super) fn finish_join(&mut self, copy: Copy, db: Result<MirrorDb, Failure>) -> Result<(), Failure> {
         self.joining = None;
         let mut db = db?;
@@ -129,7 +129,7 @@ impl Committer {
         let mirror = Mirror::start(&self.runtime, disk_id, volume, db)?;
         let in_sync = self.mirrors.iter().map(|mirror| mirror.disk_id).chain([disk_id]).collect();
         if let Err(reason) = self.record(in_sync, &Default::default()) {
-            // Some directories may name the newcomer by now, so that nothing may be acknowledged without it.
+            // Some directories may already name the new mirror, so nothing may be acknowledged without it.
             self.eject_or_go_down(Vec::new()).map_err(|_| Failure::Broken(reason.clone()))?;
             return Err(Failure::Broken(reason));
         }

@@ -1,14 +1,14 @@
-//! Levelling: after a crash all in-sync mirrors are made equal before anything is served.
+//! Levelling: after a crash, all in-sync mirrors are made equal before anything is served.
 //!
-//! A crash can leave the last group on some mirrors and not on others. It was not acknowledged, so it may
-//! stay or go, but on all of them: the mirror with the highest revision is the source, because any group
-//! that it has beyond the others was complete, while one that is acknowledged is on every mirror. What
-//! differs is written in one transaction for each mirror, so that a second crash changes nothing.
+//! A crash can leave the last group on some mirrors and not on others. It was not acknowledged, so it may stay or go,
+//! but on all of them. The mirror with the highest revision is the source: any group that it has beyond the others is
+//! complete, and every acknowledged group is on every mirror. The differences are written in one transaction per
+//! mirror, so a second crash changes nothing.
 
 use super::mirror::MirrorDb;
 use super::snapshot::Failure;
 
-/// Makes all mirrors equal to the one with the highest revision. Failed ones stay failed.
+/// Makes all mirrors equal to the one with the highest revision. Failed mirrors stay failed.
 pub(super) fn level(mut mirrors: Vec<Result<MirrorDb, Failure>>) -> Vec<Result<MirrorDb, Failure>> {
     loop {
         let revision = |mirror: &Result<MirrorDb, Failure>| mirror.as_ref().ok().map(MirrorDb::revision);

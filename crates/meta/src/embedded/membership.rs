@@ -1,4 +1,4 @@
-//! Who is a mirror: ejecting, recording the in-sync set, choosing directories, space.
+//! Membership of mirrors: ejecting them, recording the in-sync set, choosing directories, and free space.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::worker::{Wanted, gather};
 use super::{Layout, Options};
 use crate::store::MetaError;
 
-/// The space set aside for deletes on a full disk.
+/// Name of the file that reserves space for deletes on a full disk.
 pub(super) const RESERVE_FILE: &str = "meta.reserve";
 
 /// A directory of the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct KnownDirectory {
     pub(super) directory: MetaDirectory,
-    /// Operations on it that have not come back. While there are any it counts as unreachable: a late write
-    /// of an old epoch must not meet a new one.
+    /// Number of operations on it that have not returned. While there are any, the directory counts as unreachable: a
+    /// late write of an old epoch must not overtake a new one.
     pub(super) under_way: Arc<AtomicUsize>,
 }
 
@@ -39,12 +39,12 @@ impl KnownDirectory {
     }
 }
 
-/// Records `record` in every directory that answers within `deadline`, and in as many as are needed however long they
-/// take, but for those in `vanished`. A new name in a directory that is being wiped would keep `rm -rf` from ending, so
-/// there the old record is taken away instead: it must not speak for the cluster any more.
+/// Records `record` in every directory that answers within `deadline`, and waits beyond the deadline until as many as
+/// needed have answered. Directories in `vanished` are skipped: a new file in a directory that is being wiped would
+/// keep `rm -rf` from ending, so the old record is removed there instead and no longer speaks for the cluster.
 ///
 /// # Errors
-/// When fewer than min(r+1, n−r) did: the set in force could then be overlooked at the next start.
+/// If fewer than min(r+1, n−r) recorded it: the next start could then overlook the set in force.
 pub(super) fn record_everywhere(
     runtime: &Runtime,
     layout: &Layout,
@@ -66,7 +66,7 @@ pub(super) fn record_everywhere(
                 None => withdraw_epoch(&*known.directory.volume),
             };
             known.under_way.fetch_sub(1, Ordering::SeqCst);
-            // Nobody listens after the deadline.
+            // Past the deadline, no receiver is left.
             let _ = answers.send((known.directory.volume.name(), written));
         };
         asked += 1;
@@ -96,13 +96,13 @@ pub(super) fn record_everywhere(
     ))
 }
 
-/// Takes away the record of a directory whose mirror vanished. Always an error: nothing was recorded there.
+/// Removes the record of a directory whose mirror vanished. Always an error: nothing was recorded there.
 fn withdraw_epoch(volume: &dyn Volume) -> std::io::Result<()> {
     volume.verify().and_then(|()| volume.remove_file(EPOCH_FILE))?;
     Err(std::io::Error::other("its mirror has vanished"))
 }
 
-/// The file is tiny, but a full disk refuses it all the same; then the reserve makes room.
+/// Replaces the record. A full disk may refuse even this tiny file; the reserve then makes room.
 fn replace_epoch(volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
     volume.replace_file(EPOCH_FILE, bytes).or_else(|error| match Failure::from(error) {
         Failure::NoSpace(_) => {
@@ -114,13 +114,13 @@ fn replace_epoch(volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Committer {
-    /// Records an in-sync set of `in_sync` with the next epoch, everywhere but in `vanished`.
+    /// Records `in_sync` as the in-sync set of the next epoch, everywhere but in `vanished`.
     pub(super) fn record(
         &mut self,
         in_sync: BTreeSet<DiskId>,
         vanished: &BTreeSet<DiskId>,
     ) -> Result<(), String> {
-        // Also after a failure the number is used up: some directory may hold it.
+        // A failure also uses up the number: some directory may hold it.
         self.record.epoch += 1;
         let record = EpochRecord { in_sync, ..self.record.clone() };
         let Self { runtime, layout, directories, options, .. } = self;
@@ -129,7 +129,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Takes the mirrors at `failed` out of the set: records the others first, then drops them.
+    /// Removes the mirrors at `failed` from the set: records the others first, then drops them.
     pub(super) fn eject(&mut self, failed: Vec<(usize, Failure)>) -> Result<(), String> {
         let positions: BTreeSet<usize> = failed.iter().map(|(position, _)| *position).collect();
         let stays = |position: &usize| !positions.contains(position);
@@ -169,19 +169,19 @@ impl Committer {
         Ok(())
     }
 
-    /// A reader found the mirror of `snapshot` unreadable.
+    /// Handles a mirror whose `snapshot` a reader found unreadable.
     pub(super) fn unreadable(&mut self, snapshot: &Arc<Snapshot>, failure: Failure) -> Result<(), MetaError> {
         if let Some(reason) = &self.down {
             return Err(MetaError::Unavailable(reason.clone()));
         }
         match self.mirrors.iter().find(|mirror| Arc::ptr_eq(&mirror.snapshot, snapshot)) {
             Some(mirror) => self.damaged(mirror.disk_id, failure),
-            // Another state has been made visible since; it may well be readable.
+            // A newer state is visible by now; it may well be readable.
             None => Ok(()),
         }
     }
 
-    /// A mirror holds what cannot be read. The only one is kept all the same: other rows may be readable.
+    /// Ejects a mirror that is damaged. The only mirror is kept all the same: other rows may be readable.
     pub(super) fn damaged(&mut self, disk_id: DiskId, failure: Failure) -> Result<(), MetaError> {
         let Some(position) = self.mirrors.iter().position(|mirror| mirror.disk_id == disk_id) else {
             return Ok(());
@@ -193,7 +193,7 @@ impl Committer {
         self.eject_or_go_down(vec![(position, failure)]).map_err(MetaError::Unavailable)
     }
 
-    /// The present state of every mirror.
+    /// Returns the current state of every mirror.
     pub(super) fn snapshots(&mut self) -> Vec<(DiskId, Arc<Snapshot>)> {
         self.mirrors.iter().map(|mirror| (mirror.disk_id, mirror.snapshot.clone())).collect()
     }
@@ -213,7 +213,7 @@ impl Committer {
         if gone.len() == self.mirrors.len() {
             return Err("none of the listed directories holds an in-sync mirror of the metadata".to_owned());
         }
-        // A directory that is still where it was keeps its handle, which knows the files it wrote.
+        // A directory that has not moved keeps its handle, which knows the files it wrote.
         let keep = |directory: MetaDirectory| {
             let known = self.known(directory.disk_id).filter(|known| known.directory.volume.verify().is_ok());
             known.cloned().unwrap_or_else(|| KnownDirectory::new(directory))
@@ -221,7 +221,7 @@ impl Committer {
         self.directories = present.into_iter().map(keep).collect();
         self.layout = layout;
         let reason = || Failure::Broken("its directory is lost or was given up".to_owned());
-        // Also when no mirror is ejected this records the set, so that new directories learn it.
+        // Records the set even if no mirror is ejected, so that new directories learn it.
         self.eject_or_go_down(gone.into_iter().map(|position| (position, reason())).collect())
     }
 
@@ -243,8 +243,8 @@ impl Committer {
         });
     }
 
-    /// Brings the shared status up to date; what was ejected stays listed until it is a mirror again or others
-    /// have taken its place.
+    /// Refreshes the shared status. An ejected mirror stays listed until it is a mirror again or others have replaced
+    /// it.
     pub(super) fn refresh_status(&self) {
         let mut status = self.shared.status.lock();
         let is_complete = self.mirrors.len() >= self.layout.mirrors();
@@ -267,7 +267,7 @@ impl Committer {
         }
     }
 
-    /// Directories that could take a mirror and hold none: healthy, with enough space.
+    /// Returns healthy directories with enough space that hold no mirror.
     pub(super) fn spare_directories(&self) -> Vec<MetaDirectory> {
         let needed = 2 * self.options.min_free_bytes;
         let spare = |known: &&KnownDirectory| {
@@ -280,13 +280,13 @@ impl Committer {
         self.directories.iter().filter(spare).map(|known| known.directory.clone()).collect()
     }
 
-    /// Whether only transactions that take no space can be accepted. A mirror on a full disk is ejected
-    /// instead when another directory can take its place.
+    /// Returns true if only transactions that take no space can be accepted. If another directory can replace a mirror
+    /// on a full disk, the mirror is ejected instead.
     pub(super) fn is_full(&mut self) -> bool {
         let Options { min_free_bytes, reserve_bytes, .. } = self.options;
         let mut full = Vec::new();
         for (position, mirror) in self.mirrors.iter_mut().enumerate() {
-            // A volume that cannot answer fails in the commit, with a better error.
+            // A volume that fails here fails again in the commit, with a better error.
             let free = mirror.volume.free_bytes().unwrap_or(u64::MAX);
             if free < min_free_bytes {
                 full.push((position, Failure::NoSpace(format!("{free} bytes are free"))));
@@ -301,7 +301,7 @@ impl Committer {
         !(others_have_space && self.eject(full).is_ok())
     }
 
-    /// Frees what was set aside.
+    /// Frees the reserved space.
     pub(super) fn give_up_reserves(&mut self) {
         for mirror in &mut self.mirrors {
             if mirror.has_reserve && mirror.volume.remove_file(RESERVE_FILE).is_ok() {

@@ -9,9 +9,9 @@
 //!                        "live"        → bytes of keys and stored values in "rows"
 //! ```
 //!
-//! A group is one redb transaction with one fsync. redb's pages are copy-on-write and checksummed: after a
-//! crash that lost any part of the unsynced writes it finds the last group that was synced (its one-phase
-//! commit), so a mirror holds each group wholly or not at all.
+//! A group is one redb transaction with one fsync. redb's pages are copy-on-write and checksummed. After a crash that
+//! lost any part of the unsynced writes, redb finds the last synced group (its one-phase commit), so a mirror holds
+//! each group entirely or not at all.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -23,29 +23,29 @@ use super::snapshot::{Failure, RowTable, Snapshot, encode_value, failure};
 use super::volume::{RedbBackend, Storage, Volume};
 use crate::store::{Revision, TxId};
 
-/// The database's file.
+/// Name of the database file.
 pub const MIRROR_FILE: &str = "meta.redb";
 
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const TRANSACTIONS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("transactions");
 const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
 
-/// A table of bytes under bytes.
+/// A table with byte strings as keys and values.
 type ByteTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-/// The tables that [`Snapshot::tables`] has, in that order.
+/// The tables that [`Snapshot::tables`] returns, in that order.
 const COPIED: [ByteTable; 2] = [ROWS, TRANSACTIONS];
 
-/// The newest layout that this program understands.
+/// Newest layout that this program understands.
 const FORMAT: u64 = 1;
 
-/// Files below this size are not worth compacting.
+/// File size in bytes below which compaction is not worthwhile.
 const COMPACT_ABOVE_BYTES: u64 = 64 << 20;
 
-/// A copy is committed whenever this many bytes of rows were written.
+/// A copy commits whenever it has written this many bytes of rows.
 const COPY_BATCH_BYTES: usize = 8 << 20;
 
-/// An open mirror, for one thread at a time.
+/// An open mirror, used by one thread at a time.
 pub(super) struct MirrorDb {
     db: Database,
     storage: Arc<dyn Storage>,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for MirrorDb {
 }
 
 impl MirrorDb {
-    /// Makes an empty mirror, in place of what there may be.
+    /// Creates an empty mirror, and replaces an existing one.
     pub(super) fn create(volume: &Arc<dyn Volume>, cache_bytes: usize) -> Result<Self, Failure> {
         volume.remove_file(MIRROR_FILE)?;
         let storage = volume.open_storage(MIRROR_FILE, true)?;
@@ -76,7 +76,7 @@ impl MirrorDb {
         Ok(Self { db, storage, volume: volume.clone(), revision: Revision(0), run: 0, live_bytes: 0 })
     }
 
-    /// Opens a mirror, repairing what a crash left and compacting it when that pays.
+    /// Opens a mirror; repairs it after a crash, and compacts it if worthwhile.
     pub(super) fn open(volume: &Arc<dyn Volume>, cache_bytes: usize) -> Result<Self, Failure> {
         let storage = volume.open_storage(MIRROR_FILE, false)?;
         let db = open_database(&storage, cache_bytes)?;
@@ -108,7 +108,7 @@ impl MirrorDb {
         self.run
     }
 
-    /// Applies the group and makes it durable, then makes sure that the file is still where it belongs.
+    /// Applies the group, makes it durable, and checks that the file is still at its path.
     pub(super) fn apply(&mut self, group: &Group) -> Result<Arc<Snapshot>, Failure> {
         if group.base != self.revision {
             return Err(Failure::Broken(format!(
@@ -137,13 +137,13 @@ impl MirrorDb {
         self.snapshot()
     }
 
-    /// Fails when what was written cannot be found at its path any more.
+    /// Fails if the file is no longer at its path.
     pub(super) fn verify(&self) -> Result<(), Failure> {
         let found = self.volume.verify().and_then(|()| self.storage.verify());
         found.map_err(|error| Failure::Vanished(error.to_string()))
     }
 
-    /// The state after the last group.
+    /// Returns the state after the last group.
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, Failure> {
         let tx = self.read()?;
         let (rows, transactions) = (tx.open_table(ROWS), tx.open_table(TRANSACTIONS));
@@ -155,7 +155,7 @@ impl MirrorDb {
         self.db.begin_read().map_err(failure)
     }
 
-    /// The remembered transactions, oldest first.
+    /// Returns the remembered transactions, oldest first.
     pub(super) fn transactions(&self) -> Result<Vec<(TxId, Revision)>, Failure> {
         let table = self.read()?.open_table(TRANSACTIONS).map_err(failure)?;
         let mut transactions = Vec::new();
@@ -169,8 +169,8 @@ impl MirrorDb {
         Ok(transactions)
     }
 
-    /// Makes this mirror equal to `source`, writing only what differs. `at_once`: in one transaction, for a
-    /// mirror that may be relied upon; otherwise in batches, for one that is not yet.
+    /// Makes this mirror equal to `source`, and writes only the differences. With `at_once`, it writes one transaction,
+    /// as an in-sync mirror requires; otherwise it writes batches, for a mirror that is not yet in use.
     pub(super) fn level(&mut self, source: &Snapshot, at_once: bool) -> Result<(), Failure> {
         let mine = self.snapshot()?;
         let batch_bytes = if at_once { usize::MAX } else { COPY_BATCH_BYTES };
@@ -190,8 +190,7 @@ impl MirrorDb {
         Ok(())
     }
 
-    /// Gives back the space of removed rows when that is more than two thirds of a large file. Nobody may
-    /// hold a snapshot.
+    /// Compacts a large file of which more than two thirds are free. No snapshot may be open.
     pub(super) fn compact_if_worthwhile(&mut self) -> Result<bool, Failure> {
         let allocated = self.storage.allocated_bytes()?;
         if allocated < COMPACT_ABOVE_BYTES || allocated < 3 * self.live_bytes {
@@ -201,7 +200,7 @@ impl MirrorDb {
     }
 }
 
-/// Changes that make one mirror like another.
+/// Changes that make one mirror equal to another.
 #[derive(Default)]
 struct Batch {
     changes: Vec<(ByteTable, Vec<u8>, Option<Vec<u8>>)>,
@@ -242,8 +241,8 @@ impl Batch {
     }
 }
 
-/// Calls `change` for each key that `ours` lacks or has differently, and with `None` for each that it has
-/// and `theirs` lacks. Both are read once, in order.
+/// Calls `change` with the new value of each key that `ours` lacks or has differently, and with `None` for each key
+/// that only `ours` has. Reads both tables once, in order.
 fn differences(
     theirs: &RowTable,
     ours: &RowTable,
@@ -287,7 +286,7 @@ fn open_database(storage: &Arc<dyn Storage>, cache_bytes: usize) -> Result<Datab
     Database::builder().set_cache_size(cache_bytes).create_with_backend(backend).map_err(failure)
 }
 
-/// Writes the group's rows and answers by how many bytes they grew.
+/// Writes the group's rows and returns the growth of the table in bytes.
 fn write_rows(table: &mut Table<'_, &[u8], &[u8]>, group: &Group) -> Result<i64, Failure> {
     let (mut stored, mut grown) = (Vec::new(), 0);
     for (key, change) in &group.rows {
@@ -303,7 +302,7 @@ fn write_rows(table: &mut Table<'_, &[u8], &[u8]>, group: &Group) -> Result<i64,
     Ok(grown)
 }
 
-/// Sets or removes one row and answers by how many bytes the table grew.
+/// Sets or removes one row and returns the growth of the table in bytes.
 fn set(table: &mut Table<'_, &[u8], &[u8]>, key: &[u8], value: Option<&[u8]>) -> Result<i64, Failure> {
     let before = match value {
         Some(value) => table.insert(key, value),

@@ -1,11 +1,11 @@
-//! Starting: which directories speak for the cluster, which mirrors count, and levelling them.
+//! Starting: finds the directories that belong to the cluster and the mirrors that count, and levels them.
 //!
-//! 1. Read every present directory's epoch record; n − r of them must have one, else the newest might be
-//!    overlooked and the start is refused.
+//! 1. Read every present directory's epoch record. n − r of them must have one; otherwise the newest might be
+//!    overlooked, and the start is refused.
 //! 2. Open the mirrors that the newest record names. Others are stale and ignored.
 //! 3. Level them.
-//! 4. Count the run up, durably on all of them, so that no lease of an earlier run is ever granted again.
-//! 5. Record the next epoch with the mirrors that were opened, in every directory. Only then serve.
+//! 4. Increment the run, durably on all of them, so that no lease id of an earlier run is ever granted again.
+//! 5. Record the next epoch with the opened mirrors in every directory. Only then serve.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::lease::Leases;
 use crate::outcomes::Outcomes;
 use crate::store::{MetaError, Revision, TxId};
 
-/// A store that was opened and does not serve yet.
+/// A store that is open but does not serve yet.
 struct Opened {
     record: EpochRecord,
     mirrors: Vec<(MetaDirectory, MirrorDb)>,
@@ -36,11 +36,11 @@ struct Opened {
 }
 
 impl EmbeddedStore {
-    /// Makes the metadata of a new cluster: empty mirrors in the first directories, and the first epoch in
-    /// all of them. May be repeated after a crash, as long as the store was never opened.
+    /// Creates the metadata of a new cluster: empty mirrors in the first directories, and the first epoch in all of
+    /// them. It may be repeated after a crash, as long as the store was never opened.
     ///
     /// # Errors
-    /// When a directory holds metadata already, or a file cannot be written.
+    /// If a directory already holds metadata, or a file cannot be written.
     pub fn create<'a>(
         runtime: &'a Runtime,
         options: Options,
@@ -53,11 +53,11 @@ impl EmbeddedStore {
         })
     }
 
-    /// Opens the metadata of a cluster of which the directories in `present` could be found.
+    /// Opens the metadata of a cluster; `present` are the directories that were found.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`] when too few directories or no in-sync mirror are present, naming them;
-    /// [`MetaError::Corrupt`] when the metadata is of another cluster or a newer program.
+    /// [`MetaError::Unavailable`], naming them, if too few directories or no in-sync mirror are present;
+    /// [`MetaError::Corrupt`] if the metadata is of another cluster or a newer program.
     pub fn open<'a>(
         runtime: &'a Runtime,
         options: Options,
@@ -136,7 +136,7 @@ fn known(directories: &[MetaDirectory]) -> Vec<KnownDirectory> {
     directories.iter().cloned().map(KnownDirectory::new).collect()
 }
 
-/// Whether all directories are present and nothing was ever acknowledged in them.
+/// Returns true if all directories are present and nothing was ever acknowledged in them.
 fn is_new(present: &[MetaDirectory], total: usize) -> Result<bool, MetaError> {
     for directory in present {
         if EpochRecord::read(directory)?.is_some_and(|record| record.epoch > FIRST_EPOCH) {
@@ -197,7 +197,7 @@ fn open(
     directories: &[KnownDirectory],
 ) -> Result<Opened, MetaError> {
     let newest = newest_record(layout, directories)?;
-    // Who starts writes a little; what was set aside may be all the space that is left.
+    // A start writes a little; the reserve may be all the space that is left.
     for KnownDirectory { directory: MetaDirectory { volume, .. }, .. } in directories {
         let is_full = volume.free_bytes().is_ok_and(|free| free < options.min_free_bytes);
         if is_full && let Err(error) = volume.remove_file(RESERVE_FILE) {
@@ -225,7 +225,7 @@ fn open(
     Ok(Opened { record, mirrors, transactions })
 }
 
-/// The record in force.
+/// Returns the record in force.
 fn newest_record(layout: &Layout, directories: &[KnownDirectory]) -> Result<EpochRecord, MetaError> {
     let (mut found, mut unusable) = (Vec::new(), Vec::new());
     let mut disks = BTreeSet::new();
@@ -264,7 +264,7 @@ fn newest_record(layout: &Layout, directories: &[KnownDirectory]) -> Result<Epoc
     }
 }
 
-/// The mirrors of the in-sync set that can be opened, levelled, and the transactions they remember.
+/// Opens and levels the mirrors of the in-sync set, and returns them with the transactions they remember.
 #[allow(clippy::type_complexity, reason = "the pair is taken apart at once")]
 fn open_mirrors(
     runtime: &Runtime,
@@ -280,7 +280,7 @@ fn open_mirrors(
     for (directory, db) in candidates.into_iter().zip(level(opened)) {
         match db {
             Ok(db) => mirrors.push((directory, db)),
-            // It must not be ejected behind the back of the server that owns it.
+            // A mirror must not be ejected while another server owns it.
             Err(Failure::Busy(reason)) => return Err(MetaError::Unavailable(reason)),
             Err(failure) => {
                 let name = directory.volume.name();
@@ -303,7 +303,7 @@ fn open_mirrors(
     Ok((mirrors, transactions))
 }
 
-/// Opens all mirrors beside each other: a repair after a crash reads the whole file.
+/// Opens all mirrors concurrently: a repair after a crash reads the whole file.
 fn open_all(
     runtime: &Runtime,
     options: &Options,
@@ -313,7 +313,7 @@ fn open_all(
     for (position, directory) in candidates.iter().cloned().enumerate() {
         let (answers, cache_bytes) = (answers.clone(), options.cache_bytes_of_mirror(position));
         let open = move || {
-            // The receiver waits for everybody.
+            // The receiver waits for all of them.
             let _ = answers.send((position, open_one(&directory, cache_bytes)));
         };
         match runtime.is_deterministic() {

@@ -1,4 +1,4 @@
-//! What readers and the committer share: the visible state, leases, watchers and the mirrors' status.
+//! State that readers and the committer share: the visible state, leases, watchers and the mirrors' status.
 
 use std::sync::Arc;
 
@@ -11,46 +11,46 @@ use crate::lease::Leases;
 use crate::store::MetaError;
 use crate::watch::Watchers;
 
-/// A mirror's condition, for people.
+/// The status of a mirror, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorStatus {
-    /// The directory.
+    /// Identity of its directory.
     pub disk_id: DiskId,
-    /// Its path.
+    /// Path of its directory.
     pub path: String,
-    /// Whether the mirror holds everything that was acknowledged. Otherwise it was ejected.
+    /// Whether the mirror holds everything that was acknowledged; if not, it was ejected.
     pub in_sync: bool,
-    /// Whether reads are served from it.
+    /// Whether it serves the reads.
     pub primary: bool,
-    /// Length of the database's file in bytes; 0 when it was ejected. The file may have holes.
+    /// Length of the database file in bytes; 0 if ejected. The file may have holes.
     pub file_bytes: u64,
-    /// Why it was ejected.
+    /// Reason for the ejection.
     pub last_error: Option<String>,
 }
 
-/// What happened to the set of mirrors.
+/// A change of the set of mirrors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorEvent {
-    /// A mirror failed and was ejected; [`super::EmbeddedStore::restore_mirrors`] makes another one.
+    /// A mirror failed and was ejected; [`super::EmbeddedStore::restore_mirrors`] creates a replacement.
     Ejected {
-        /// Its directory.
+        /// Directory of the mirror.
         disk_id: DiskId,
-        /// Why.
+        /// Reason for the ejection.
         reason: String,
     },
     /// A mirror was added and holds everything.
     Added {
-        /// Its directory.
+        /// Directory of the mirror.
         disk_id: DiskId,
     },
-    /// No mirror is left, or the set could not be recorded: nothing is served until a restart.
+    /// No mirror is left, or the set could not be recorded: the store does not serve until a restart.
     Down {
-        /// Why.
+        /// Reason for the failure.
         reason: String,
     },
 }
 
-/// Events that may wait for one subscriber.
+/// Maximum number of events that wait for one subscriber.
 const EVENT_BUFFER: usize = 64;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ enum Visible {
     Down(String),
 }
 
-/// Shared by the store's handles and its committer.
+/// State shared by the store's handles and its committer.
 #[derive(Debug)]
 pub(super) struct Shared {
     visible: RwLock<Visible>,
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// The state that readers see: durable on all in-sync mirrors.
+    /// Returns the state that readers see: durable on all in-sync mirrors.
     pub(super) fn visible(&self) -> Result<Arc<Snapshot>, MetaError> {
         match &*self.visible.read() {
             Visible::Serving(snapshot) => Ok(snapshot.clone()),
@@ -98,7 +98,7 @@ impl Shared {
 
     pub(super) fn tell(&self, event: MirrorEvent) {
         tracing::warn!(?event, "metadata mirrors changed");
-        // Nobody need listen.
+        // There may be no subscriber.
         let _ = self.events.send(event);
     }
 }

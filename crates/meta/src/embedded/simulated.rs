@@ -1,14 +1,14 @@
-//! Simulated directories that lose power at any operation.
+//! Simulated directories that can lose power at any operation.
 //!
-//! A [`Machine`] has some disks. Every change of a disk (write, truncation, fsync, creation, rename, removal,
-//! directory sync) is one numbered operation, and the power can be made to fail at any number. What was not
-//! synced then is lost in part: every unsynced write of a file survives wholly, not at all, or in some of
-//! its 512-byte sectors; every unsynced change of a directory survives or not; all independently, drawn
-//! from the machine's seed. That is more than a file system that orders its journal would lose (Pillai et
-//! al., “All File Systems Are Not Created Equal”, OSDI 2014, §2). Handles of before a power cut stay dead.
+//! A [`Machine`] has some disks. Every change of a disk (write, truncation, fsync, creation, rename, removal, directory
+//! sync) is one numbered operation, and the power can be made to fail at any number. Part of what was not synced is
+//! then lost: every unsynced write of a file survives completely, not at all, or in some of its 512-byte sectors; every
+//! unsynced change of a directory survives or not; all independently, drawn from the machine's seed. That is more than
+//! a file system that orders its journal would lose (Pillai et al., “All File Systems Are Not Created Equal”, OSDI
+//! 2014, §2). Handles from before a power cut stay dead.
 //!
-//! Disks can also fill up, fail, be wiped and have bits flipped. A machine is cloned wholly, so that a test
-//! can try several futures of one state. What it does not do: it has no clock; a disk is as fast as memory.
+//! Disks can also fill up, fail, be wiped and suffer flipped bits. A machine can be cloned with all its state, so that
+//! a test can try several futures of one state. What it does not do: it has no clock; a disk is as fast as memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,13 +20,13 @@ use rand::{Rng, SeedableRng};
 
 use super::volume::{DiskId, MetaDirectory, Storage, Volume};
 
-/// Writes survive a power cut in units of so many bytes.
+/// Size in bytes of the units that survive a power cut or are lost.
 const SECTOR: usize = 512;
 
-/// Space is counted in pages of so many bytes; holes take none.
+/// Size in bytes of the pages in which space is counted; holes take none.
 const PAGE: u64 = 4096;
 
-/// Some disks and their power supply. Clones share the machine; see [`Machine::fork`].
+/// A machine: some disks and their power supply. Clones share it; see [`Machine::fork`].
 #[derive(Clone, Debug)]
 pub struct Machine {
     state: Arc<Mutex<State>>,
@@ -38,19 +38,19 @@ struct State {
     operations: u64,
     power_fails_at: Option<u64>,
     off: bool,
-    /// Counts the starts, so that handles of earlier ones are known.
+    /// Number of starts, by which handles of earlier ones are recognised.
     boot: u64,
     disks: Vec<Disk>,
 }
 
-/// What a disk does instead of working.
+/// A defect of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Every read fails.
     Reads,
     /// Every write fails.
     Writes,
-    /// Every fsync fails; what was written may or may not be durable.
+    /// Every fsync fails; written data may or may not be durable.
     Syncs,
 }
 
@@ -61,11 +61,11 @@ struct Disk {
     entries: BTreeMap<String, usize>,
     /// Names as they are on the medium.
     durable_entries: BTreeMap<String, usize>,
-    /// Changes of names since the directory was synced last.
+    /// Changes of names since the last sync of the directory.
     pending_entries: Vec<(String, Option<usize>)>,
     capacity: Option<u64>,
     fault: Option<Fault>,
-    /// Counts the times that another directory took the place.
+    /// Number of times that another directory replaced this one.
     mounted: u64,
 }
 
@@ -85,7 +85,7 @@ enum Change {
 }
 
 impl Machine {
-    /// A machine with blank disks.
+    /// Creates a machine with blank disks.
     pub fn new(seed: u64, disks: usize) -> Self {
         let state = State {
             rng: SmallRng::seed_from_u64(seed),
@@ -98,12 +98,12 @@ impl Machine {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Another machine in the same state.
+    /// Returns another machine in the same state.
     pub fn fork(&self) -> Self {
         Self { state: Arc::new(Mutex::new(self.state.lock().clone())) }
     }
 
-    /// A handle of the disk with this number, to give to a store.
+    /// Returns a handle of the disk with this number, to give to a store.
     pub fn directory(&self, disk: usize) -> MetaDirectory {
         let (boot, mounted) = {
             let state = self.state.lock();
@@ -113,28 +113,28 @@ impl Machine {
         MetaDirectory { disk_id: Self::disk_id(disk), volume: Arc::new(volume) }
     }
 
-    /// Handles of all disks.
+    /// Returns handles of all disks.
     pub fn directories(&self) -> Vec<MetaDirectory> {
         let disks = self.state.lock().disks.len();
         (0..disks).map(|disk| self.directory(disk)).collect()
     }
 
-    /// The identity of a disk.
+    /// Returns the identity of a disk.
     pub fn disk_id(disk: usize) -> DiskId {
         DiskId((disk as u128 + 1).to_be_bytes())
     }
 
-    /// Operations done so far.
+    /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.state.lock().operations
     }
 
-    /// Lets the power fail at the operation with this number.
+    /// Makes the power fail at the operation with this number.
     pub fn fail_power_at(&self, operation: u64) {
         self.state.lock().power_fails_at = Some(operation);
     }
 
-    /// Whether the power has failed.
+    /// Returns true if the power has failed.
     pub fn is_off(&self) -> bool {
         self.state.lock().off
     }
@@ -144,7 +144,7 @@ impl Machine {
         self.state.lock().off = true;
     }
 
-    /// Cuts the power, if it did not fail, loses a part of what was not synced, and starts again.
+    /// Cuts the power unless it has failed already, loses part of what was not synced, and starts again.
     pub fn restart(&self) {
         let state = &mut *self.state.lock();
         for disk in &mut state.disks {
@@ -155,18 +155,18 @@ impl Machine {
         state.boot += 1;
     }
 
-    /// Puts a blank disk into the place of one. Handles notice.
+    /// Replaces a disk by a blank one. Handles notice.
     pub fn wipe(&self, disk: usize) {
         let disk = &mut self.state.lock().disks[disk];
         *disk = Disk { mounted: disk.mounted + 1, ..Disk::default() };
     }
 
-    /// Limits the bytes on a disk; `None` lifts the limit.
+    /// Limits the bytes on a disk; `None` removes the limit.
     pub fn set_capacity(&self, disk: usize, capacity: Option<u64>) {
         self.state.lock().disks[disk].capacity = capacity;
     }
 
-    /// Bytes taken on a disk.
+    /// Returns the bytes used on a disk.
     pub fn used_bytes(&self, disk: usize) -> u64 {
         self.state.lock().disks[disk].used()
     }
@@ -176,7 +176,7 @@ impl Machine {
         self.state.lock().disks[disk].fault = fault;
     }
 
-    /// Replaces every occurrence of `from` on a disk by `to`, as bits that flipped would.
+    /// Replaces every occurrence of `from` on a disk by `to`, as flipped bits would.
     pub fn corrupt(&self, disk: usize, from: &[u8], to: &[u8]) -> usize {
         assert_eq!(from.len(), to.len());
         let mut replaced = 0;
@@ -199,7 +199,7 @@ fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
 }
 
 impl State {
-    /// Counts an operation. False: the power fails during it.
+    /// Counts an operation. Returns false if the power fails during it.
     fn operate(&mut self) -> bool {
         self.operations += 1;
         self.off |= self.power_fails_at.is_some_and(|at| self.operations >= at);
@@ -326,7 +326,7 @@ struct SimulatedVolume {
 }
 
 impl SimulatedVolume {
-    /// The machine, when it is on and this handle is of its present run and disk.
+    /// Returns the machine if it is on and this handle belongs to its current run and disk.
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.machine.state.lock();
         if state.off || state.boot != self.boot {
@@ -338,7 +338,7 @@ impl SimulatedVolume {
         }
     }
 
-    /// Runs a change that takes effect only when the power holds.
+    /// Runs a change that takes effect only if the power holds.
     fn operate<T>(&self, change: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state()?;
         if !state.operate() {
@@ -351,7 +351,7 @@ impl SimulatedVolume {
         }
     }
 
-    /// Runs a change that may have taken effect, in part, when the power fails during it.
+    /// Runs a change that may take effect, in part, if the power fails during it.
     fn operate_torn(&self, change: impl FnOnce(&mut Disk) -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state()?;
         let on = state.operate();

@@ -1,11 +1,11 @@
-//! A committed state of one mirror, to be read by many.
+//! A committed state of one mirror, which many readers share.
 //!
 //! ```text
 //! row value:  | crc32c of key, revision, value: 4 | revision: 8 | value … |      (big-endian)
 //! ```
 //!
-//! redb checks its pages only when it repairs, so each row carries a checksum of its own, which is verified
-//! at every read: a flipped bit is an error that ejects the mirror, never an answer.
+//! redb checks its pages only when it repairs, so each row carries its own checksum, which every read verifies: a
+//! flipped bit is an error that ejects the mirror, and is never returned as data.
 
 use std::io;
 use std::ops::Bound;
@@ -19,18 +19,18 @@ use crate::store::{Revision, Row, ScanRange};
 /// Bytes before the value.
 const HEADER_LEN: usize = 12;
 
-/// Why a mirror could not do something.
+/// Why an operation of a mirror failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// Its disk is full.
     NoSpace(String),
     /// Another process uses its file.
     Busy(String),
-    /// It did not answer in time; whatever it was asked may still happen.
+    /// It did not answer in time; the operation may still take effect.
     Hung(String),
-    /// Its files are not at their paths any more: its directory is being wiped, was unmounted or swapped.
+    /// Its files are no longer at their paths: its directory is being wiped, was unmounted or swapped.
     Vanished(String),
-    /// Anything else: the mirror is not to be trusted any more.
+    /// Anything else: the mirror cannot be trusted any more.
     Broken(String),
 }
 
@@ -56,7 +56,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A failure of any of redb's operations.
+/// Converts an error of any redb operation.
 pub(super) fn failure(error: impl Into<redb::Error>) -> Failure {
     match error.into() {
         redb::Error::Io(error) => error.into(),
@@ -64,10 +64,10 @@ pub(super) fn failure(error: impl Into<redb::Error>) -> Failure {
     }
 }
 
-/// The rows as stored: see the module's drawing.
+/// The rows as stored; the module has the drawing.
 pub(super) type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// The stored form of a row's version and value.
+/// Encodes a row's version and value.
 pub(super) fn encode_value(key: &[u8], version: Revision, value: &[u8], into: &mut Vec<u8>) {
     into.clear();
     into.reserve(HEADER_LEN + value.len());
@@ -77,7 +77,7 @@ pub(super) fn encode_value(key: &[u8], version: Revision, value: &[u8], into: &m
     into.put_slice(value);
 }
 
-/// The version and value in a row's stored form.
+/// Decodes a stored row into its version and value.
 fn decode_value<'a>(key: &[u8], stored: &'a [u8]) -> Result<(Revision, &'a [u8]), Failure> {
     let damaged = || Failure::Broken(format!("the row {:?} is damaged", String::from_utf8_lossy(key)));
     let (checksum, rest) = stored.split_first_chunk::<4>().ok_or_else(damaged)?;
@@ -88,7 +88,7 @@ fn decode_value<'a>(key: &[u8], stored: &'a [u8]) -> Result<(Revision, &'a [u8])
     Ok((Revision(u64::from_be_bytes(*version)), value))
 }
 
-/// A mirror's state after some group.
+/// A mirror's state after a group.
 pub(super) struct Snapshot {
     rows: RowTable,
     transactions: RowTable,
@@ -107,7 +107,7 @@ impl Snapshot {
         Self { rows, transactions, revision, run }
     }
 
-    /// The number of the engine's run that made the state.
+    /// Returns the number of the engine's run that made the state.
     pub(super) fn run(&self) -> u32 {
         self.run
     }
@@ -116,7 +116,7 @@ impl Snapshot {
         self.revision
     }
 
-    /// The tables themselves, for copies: rows and remembered transactions.
+    /// Returns the tables to copy: rows and remembered transactions.
     pub(super) fn tables(&self) -> [&RowTable; 2] {
         [&self.rows, &self.transactions]
     }
@@ -158,7 +158,7 @@ impl Snapshot {
         Ok(rows)
     }
 
-    /// Reads all rows: how many there are, and a checksum of them all.
+    /// Reads all rows and returns their number and a checksum of them all.
     pub(super) fn sum(&self) -> Result<(u64, u32), Failure> {
         let (mut rows, mut checksum) = (0, 0);
         for row in self.rows.iter().map_err(failure)? {

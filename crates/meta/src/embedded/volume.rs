@@ -1,10 +1,9 @@
-//! Where the engine keeps its files: a directory of the cluster, real or simulated.
+//! The engine's files: a directory of the cluster, real or simulated.
 //!
-//! Everything the engine does to a disk goes through [`Volume`] and [`Storage`], so that the same engine
-//! runs on real directories ([`Directory`]) and on the simulated ones of [`super::simulated`], which lose
-//! power at any operation. A volume knows when the path that it was opened at leads elsewhere: `rm -rf`
-//! under a running server leaves descriptors that "durably" write to nothing, and an unmounted disk leaves
-//! an empty directory (design.md §10.10).
+//! All disk operations of the engine go through [`Volume`] and [`Storage`], so the same engine runs on real directories
+//! ([`Directory`]) and on the simulated ones of [`super::simulated`], which lose power at any operation. A volume
+//! detects that its path no longer leads to it: `rm -rf` under a running server leaves descriptors that "durably" write
+//! to nothing, and an unmounted disk leaves an empty directory (design.md §10.10).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Names a directory of the cluster, whatever its path: 16 random bytes from its identity file.
+/// Identity of a directory of the cluster, whatever its path: 16 random bytes from its identity file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub [u8; 16]);
 
@@ -35,27 +34,27 @@ impl fmt::Debug for DiskId {
 /// A directory of the cluster that may hold a mirror and always holds the metadata part of its identity.
 #[derive(Clone, Debug)]
 pub struct MetaDirectory {
-    /// The directory's identity.
+    /// Identity of the directory.
     pub disk_id: DiskId,
-    /// Its files.
+    /// Files of the directory.
     pub volume: Arc<dyn Volume>,
 }
 
 impl MetaDirectory {
-    /// The directory at `path`, which must exist.
+    /// Opens the directory at `path`, which must exist.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open(disk_id: DiskId, path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { disk_id, volume: Arc::new(Directory::open(path.as_ref())?) })
     }
 
-    /// As [`MetaDirectory::open`], for a directory that is the disk's only as long as `witness` is the file that
-    /// it is now: a file of the same disk, outside of the directory, that the server keeps open. Files of the
-    /// metadata that a wipe has missed are no mirror any more when it is gone.
+    /// Opens a directory as [`MetaDirectory::open`] does, with a `witness`: a file of the same disk, outside the
+    /// directory, that the server keeps open. The directory counts as the disk's only as long as the witness is the
+    /// same file as now. Once the witness has gone, metadata files that a wipe has missed are no mirror any more.
     ///
     /// # Errors
-    /// When one of them cannot be opened.
+    /// If one of them cannot be opened.
     pub fn open_with_witness(
         disk_id: DiskId,
         path: impl AsRef<Path>,
@@ -68,43 +67,43 @@ impl MetaDirectory {
     }
 }
 
-/// A directory's files.
+/// The files of a directory.
 pub trait Volume: Send + Sync + fmt::Debug {
-    /// What people call it: its path.
+    /// Returns the name to display: its path.
     fn name(&self) -> String;
 
-    /// The bytes of a small file; `None` when there is no such file.
+    /// Reads a small file; returns `None` if it does not exist.
     fn read_file(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Sets a small file's bytes, durably and all or nothing. Fails where [`Volume::verify`] does.
+    /// Replaces a small file's bytes, durably and atomically. Fails where [`Volume::verify`] does.
     fn replace_file(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Removes a file, if there is one.
+    /// Removes a file if it exists.
     fn remove_file(&self, name: &str) -> io::Result<()>;
 
-    /// Opens a file for a database. `create`: makes it, durably, where there is none, and fails where there
-    /// is one; otherwise fails with [`io::ErrorKind::NotFound`] where there is none.
+    /// Opens a database file. With `create`, creates it durably and fails if it exists; otherwise fails with
+    /// [`io::ErrorKind::NotFound`] if it does not exist.
     fn open_storage(&self, name: &str, create: bool) -> io::Result<Arc<dyn Storage>>;
 
-    /// Fails when the volume is not any more what it was when it was opened: another directory or nothing
-    /// is at its path, its witness or a file written by [`Volume::replace_file`] has gone.
+    /// Fails if the volume is no longer what it was when it was opened: its path leads to another directory or to
+    /// nothing, or its witness or a file written by [`Volume::replace_file`] has gone.
     fn verify(&self) -> io::Result<()>;
 
-    /// A file's length in bytes.
+    /// Returns a file's length in bytes.
     fn file_len(&self, name: &str) -> io::Result<u64>;
 
-    /// Bytes that can still be written.
+    /// Returns the bytes that can still be written.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// Sets aside `len` bytes under `name`, to be given up with [`Volume::remove_file`].
+    /// Reserves `len` bytes under `name`; [`Volume::remove_file`] frees them.
     fn reserve(&self, name: &str, len: u64) -> io::Result<()>;
 }
 
-/// A database's file.
+/// A database file.
 pub trait Storage: Send + Sync + fmt::Debug {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// True when the length is zero.
+    /// Returns true if the length is zero.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -112,19 +111,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     /// Writes `data` at `offset`; durable only after [`Storage::sync`].
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Cuts or extends with zeros; durable only after [`Storage::sync`].
+    /// Truncates the file or extends it with zeros; durable only after [`Storage::sync`].
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Makes durable what was written before the call.
+    /// Makes everything written before the call durable.
     fn sync(&self) -> io::Result<()>;
-    /// Fails when the volume's path leads to another file.
+    /// Fails if the volume's path leads to another file.
     fn verify(&self) -> io::Result<()>;
-    /// Bytes taken on the disk.
+    /// Returns the bytes allocated on the disk.
     fn allocated_bytes(&self) -> io::Result<u64>;
     /// Ends the exclusive use of the file.
     fn release(&self) -> io::Result<()>;
 }
 
-/// Device and inode: what a path leads to.
+/// Device and inode that a path leads to.
 type Inode = (u64, u64);
 
 fn inode(metadata: &Metadata) -> Inode {
@@ -136,9 +135,9 @@ fn inode(metadata: &Metadata) -> Inode {
 pub struct Directory {
     path: PathBuf,
     handle: File,
-    /// A file that must stay what it was.
+    /// A file that must remain the same inode.
     witness: Option<(PathBuf, Inode)>,
-    /// What this process wrote, and the inode it got.
+    /// Files that this process wrote, with their inodes.
     written: Mutex<BTreeMap<String, Inode>>,
 }
 
@@ -146,7 +145,7 @@ impl Directory {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// When it does not exist or is no directory.
+    /// If it does not exist or is not a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let handle = File::open(path)?;
         if !handle.metadata()?.is_dir() {
@@ -161,7 +160,7 @@ impl Directory {
     }
 }
 
-/// Fails when `path` does not lead to `expected`.
+/// Fails if `path` does not lead to `expected`.
 fn leads_to(path: &Path, expected: Inode) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if inode(&metadata) == expected => Ok(()),
@@ -187,7 +186,7 @@ impl Volume for Directory {
     }
 
     fn replace_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        // Nothing is written into a directory that is being wiped.
+        // Write nothing into a directory that is being wiped.
         self.verify()?;
         let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
@@ -247,7 +246,7 @@ impl Volume for Directory {
     }
 }
 
-/// A database's file in a real directory, locked against other processes.
+/// A database file in a real directory, locked against other processes.
 #[derive(Debug)]
 struct DatabaseFile {
     path: PathBuf,
@@ -289,7 +288,7 @@ impl Storage for DatabaseFile {
     }
 }
 
-/// Hands a [`Storage`] to redb.
+/// Adapts a [`Storage`] to redb.
 #[derive(Debug)]
 pub(super) struct RedbBackend(pub(super) Arc<dyn Storage>);
 

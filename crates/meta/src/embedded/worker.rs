@@ -1,9 +1,9 @@
-//! Runs each mirror's work beside the others', with a deadline.
+//! Runs the work of all mirrors in parallel, with a deadline.
 //!
-//! In a real runtime every mirror has a thread of its own, so that a group is written to all mirrors at once and a hung
-//! disk hangs nobody else: when another mirror has the group its answer is not waited for beyond the deadline, and its
-//! thread ends by itself should the disk ever answer. In a deterministic runtime the work is done inline, one mirror
-//! after the other.
+//! In a real runtime every mirror has its own thread, so a group is written to all mirrors at once and a hung disk
+//! delays no other. Once another mirror has the group, the committer does not wait for a hung one beyond the deadline;
+//! the hung mirror's thread ends if the disk ever answers. In a deterministic runtime the work is done inline, one
+//! mirror after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ use super::group::Group;
 use super::mirror::MirrorDb;
 use super::snapshot::{Failure, Snapshot};
 
-/// Where a mirror's work is done.
+/// The place where a mirror's work runs.
 #[derive(Debug)]
 pub(super) enum Worker {
     Thread { jobs: mpsc::Sender<Job>, ended: mpsc::Receiver<()> },
     Inline(Box<MirrorDb>),
 }
 
-/// A group, and where to send the answer with the mirror's position.
+/// A group, and the channel for the result with the mirror's position.
 #[derive(Debug)]
 pub(super) struct Job {
     group: Arc<Group>,
@@ -31,7 +31,7 @@ pub(super) struct Job {
     answers: mpsc::Sender<(usize, Applied)>,
 }
 
-/// What became of a group on one mirror.
+/// Outcome of a group on one mirror.
 pub(super) type Applied = Result<Arc<Snapshot>, Failure>;
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Worker {
         let (end, ended) = mpsc::channel();
         runtime.spawn_thread(&format!("meta {name}"), move || {
             for job in queue {
-                // The committer stops listening when the deadline has passed.
+                // The committer stops listening at the deadline.
                 let _ = job.answers.send((job.position, apply(&mut db, &job.group)));
             }
             drop(db);
@@ -59,25 +59,25 @@ impl Worker {
                 let _ = job.answers.send((job.position, applied));
             }
             Self::Thread { jobs, .. } => {
-                // A thread that died drops the sender of its answers, which counts as no answer.
+                // A thread that died drops the sender of its results, which counts as no answer.
                 let _ = jobs.send(job);
             }
         }
     }
 
-    /// Leaves a hung mirror to itself; its thread ends when the disk lets it, and is then taken off `under_way`.
+    /// Abandons a hung mirror. Its thread ends when the disk answers, and is then subtracted from `under_way`.
     pub(super) fn abandon(self, runtime: &Runtime, under_way: Arc<AtomicUsize>) {
         if let Self::Thread { jobs, ended } = self {
             drop(jobs);
             runtime.spawn_thread("meta hung", move || {
-                // Nothing is ever sent; the channel closes when the thread has ended.
+                // Nothing is ever sent; the channel closes when the thread ends.
                 let _ = ended.recv();
                 under_way.fetch_sub(1, Ordering::SeqCst);
             });
         }
     }
 
-    /// Closes the mirror and waits for it, for at most `deadline`. False: it did not end in time.
+    /// Closes the mirror and waits for at most `deadline`. Returns false if it did not end in time.
     pub(super) fn end(self, deadline: Duration) -> bool {
         match self {
             Self::Inline(_) => true,
@@ -89,17 +89,17 @@ impl Worker {
     }
 }
 
-/// redb holds its invariants with panics where a file breaks them; such a mirror is broken, not the server.
+/// redb panics where a file breaks its invariants; then the mirror is broken, not the server.
 fn apply(db: &mut MirrorDb, group: &Group) -> Applied {
     let applied = catch_unwind(AssertUnwindSafe(|| db.apply(group)));
     applied.unwrap_or_else(|_| Err(Failure::Broken("the database panicked: its file is damaged".to_owned())))
 }
 
-/// Applies `group` on all mirrors and answers what became of it on each, in their order.
+/// Applies `group` on all mirrors and returns the outcome on each, in order.
 ///
-/// A mirror is hung when it lets the deadline pass *and another has the group*. While all are silent they are waited
-/// for: whole machines stand still (a volume whose burst of I/O is spent, a moved virtual machine), and without a
-/// mirror that goes on there is nothing to be gained by giving them up.
+/// A mirror is hung when it lets the deadline pass *and another has the group*. While all are silent, all are waited
+/// for: whole machines stall (a volume that has spent its I/O burst, a virtual machine that is being moved), and
+/// ejecting mirrors gains nothing unless another one keeps working.
 pub(super) fn apply_on_all<'a>(
     workers: impl Iterator<Item = &'a mut Worker>,
     group: &Arc<Group>,
@@ -123,18 +123,18 @@ pub(super) fn apply_on_all<'a>(
     applied.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
 }
 
-/// How many answers are waited for.
+/// Number of answers to wait for.
 pub(super) struct Wanted {
-    /// As many have been asked.
+    /// Number of mirrors or directories asked.
     pub(super) all: usize,
-    /// So many good ones are waited for whatever the deadline.
+    /// Number of successes to wait for regardless of the deadline.
     pub(super) least: usize,
-    /// What the log calls one of those.
+    /// Name of an answer in the log.
     pub(super) what: &'static str,
 }
 
-/// Receives answers until there are `all`, or, once `least` of them were good (`take` says so), until none has come
-/// for as long as the deadline.
+/// Receives answers until all have come. Once `least` of them were successes (`take` decides), it stops when none has
+/// come for `deadline`.
 pub(super) fn gather<T>(
     answered: &mpsc::Receiver<T>,
     wanted: &Wanted,

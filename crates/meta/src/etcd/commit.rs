@@ -1,18 +1,18 @@
 //! A transaction as one transaction of etcd.
 //!
-//! | part | what |
+//! | part | content |
 //! |--|--|
-//! | compare | the layout's version; that the metadata were not moved; the transaction's own row as it should be; its preconditions |
+//! | compare | the layout's version; that the metadata was not moved; the expected state of the transaction's own row; its preconditions |
 //! | success | its writes, and its own row: *committed* |
-//! | failure | the same rows, read at the same revision, which tell what did not hold |
+//! | failure | the same rows, read at the same revision, which show what did not hold |
 //!
-//! At most 103 compares and as many operations in either list, of 128; 1 MiB of keys and values, and the
-//! preconditions' keys once more, of 1.5 MiB.
+//! A request has at most 103 compares and as many operations in either list (etcd's limit is 128), and 1 MiB of keys
+//! and values plus the preconditions' keys once more (the limit is 1.5 MiB).
 //!
-//! Unknown outcomes: an attempt whose answer did not come may be committed at any later time, even after
-//! another attempt was refused. So an attempt that follows one *voids* it before it says *conflict*: it
-//! writes the transaction's own row, without which no earlier attempt can commit, because each compares it.
-//! From then on the row's revision must be compared, so that only later attempts can.
+//! Unknown outcomes: an attempt without an answer may commit at any later time, even after another attempt was refused.
+//! So a later attempt *voids* it before it reports a *conflict*: it writes the transaction's own row, which every
+//! earlier attempt compares, so none of them can commit any more. From then on attempts compare the row's new revision,
+//! so that only they can commit.
 
 use std::collections::VecDeque;
 
@@ -31,10 +31,10 @@ use super::wire::{
 use crate::store::{Commit, MetaError, Precondition, Revision, Transaction, TxId, Write};
 use crate::{keys, migration};
 
-/// So many transactions whose outcome the caller was told to be unknown are remembered.
+/// Maximum number of remembered transactions whose outcome was reported as unknown.
 const MAX_UNRESOLVED: usize = 1 << 16;
 
-/// Transactions that may still be committed by an attempt of this process.
+/// Transactions that an attempt of this process may still commit.
 #[derive(Debug, Default)]
 pub(super) struct Unresolved(Mutex<VecDeque<TxId>>);
 
@@ -59,18 +59,18 @@ impl Unresolved {
     }
 }
 
-/// A transaction on its way.
+/// A transaction in progress.
 struct Submission<'t> {
     tx: &'t Transaction,
-    /// The revision of the transaction's own row that allows it to commit; 0: none.
+    /// Revision of the transaction's own row that allows it to commit; 0 if it must not exist.
     own_row: i64,
-    /// Why an attempt, here or in an earlier submission, may commit yet.
+    /// Why an earlier attempt, of this or an earlier submission, may still commit.
     unclear: Option<String>,
     deadline: Instant,
     attempts: u32,
 }
 
-/// What one attempt taught.
+/// The result of one attempt.
 enum Answered {
     Committed(Revision),
     Conflict {
@@ -131,7 +131,7 @@ impl EtcdStore {
         }
     }
 
-    /// Has no earlier attempt commit any more; or answers with which revision one did.
+    /// Voids all earlier attempts, or returns the revision with which one of them committed.
     async fn void(&self, submission: &Submission<'_>) -> Result<Option<Revision>, Failure> {
         let lease = self.outcome_lease.take(&self.members).await?;
         let own = self.keys.transaction(submission.tx.id);
@@ -143,7 +143,7 @@ impl EtcdStore {
         let answer = self.txn(request).await?;
         match answer.responses.first().and_then(found) {
             Some(row) if !answer.succeeded && row.value == COMMITTED => Ok(Some(checked(row.mod_revision)?)),
-            // Voided now, or by an attempt to do so whose answer was lost.
+            // Voided now, or by an earlier attempt whose answer was lost.
             _ => Ok(None),
         }
     }
@@ -197,7 +197,7 @@ impl EtcdStore {
         }
     }
 
-    /// What the rows read by the failure part tell.
+    /// Finds the reason of a failure in the rows that the failure part read.
     fn why_not(&self, submission: &Submission<'_>, answer: &TxnResponse) -> Result<Answered, Failure> {
         let mut rows = answer.responses.iter().map(found);
         let (own, version, moved) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
@@ -229,10 +229,10 @@ impl EtcdStore {
 }
 
 impl Submission<'_> {
-    /// Notes a failed attempt and waits for the next one.
+    /// Records a failed attempt and waits for the next one.
     ///
     /// # Errors
-    /// When there is no next one.
+    /// If there is no next attempt.
     async fn failed(&mut self, store: &EtcdStore, failure: Failure) -> Result<(), MetaError> {
         self.attempts += 1;
         let again = match &failure {
@@ -256,7 +256,7 @@ impl Submission<'_> {
     }
 }
 
-/// A failure of what precedes a transaction: the transaction was not sent.
+/// Converts the failure of a step before a transaction: the transaction was not sent.
 fn not_sent(failure: Failure) -> Failure {
     match failure {
         Failure::Unclear(reason) => Failure::NotSent(reason),
@@ -264,7 +264,7 @@ fn not_sent(failure: Failure) -> Failure {
     }
 }
 
-/// A version as etcd counts it. Nothing ever has revision -1.
+/// Converts a version to etcd's type. No row ever has revision -1.
 fn of_etcd(version: Revision) -> i64 {
     i64::try_from(version.0).ok().filter(|revision| *revision > 0).unwrap_or(-1)
 }

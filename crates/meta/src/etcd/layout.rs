@@ -1,4 +1,4 @@
-//! Where things stand in etcd's key space.
+//! The layout of etcd's key space.
 //!
 //! ```text
 //! <prefix>/v              version of this layout, in decimal
@@ -7,8 +7,8 @@
 //! <prefix>/l<lease:8>     there as long as the lease lives
 //! ```
 //!
-//! Everything begins with the cluster's prefix, so that several clusters share an etcd. A key of one cluster
-//! is never the start of another's range: the prefix ends with the first `/` that follows it.
+//! Every key begins with the cluster's prefix, so several clusters can share an etcd. No key of one cluster lies in
+//! another's range: the prefix ends with the first `/` that follows it.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -17,13 +17,13 @@ use crate::{MetaError, Revision};
 
 use super::wire::KeyValue;
 
-/// The version of this layout.
+/// Version of this layout.
 pub(super) const LAYOUT_VERSION: &str = "1";
 
-/// A transaction's row says that it was committed, with the row's own revision.
+/// Value of a transaction's row: committed, with the row's own revision.
 pub(super) const COMMITTED: &[u8] = b"";
 
-/// A transaction's row says that whatever was submitted before the row's own revision will not commit.
+/// Value of a transaction's row: no attempt submitted before the row's own revision will commit.
 pub(super) const VOID: &[u8] = b"void";
 
 /// The key space of one cluster.
@@ -61,7 +61,7 @@ impl KeySpace {
         self.key(b'l', &lease.0.to_be_bytes())
     }
 
-    /// First key and end of the rows in `range`; `None` when the range is empty.
+    /// Returns the first key and the end of the rows in `range`; `None` if the range is empty.
     pub(super) fn rows(&self, range: &ScanRange) -> Option<(Bytes, Bytes)> {
         let end = match range.end.is_empty() {
             true => prefix_end(&self.row(b"")),
@@ -71,7 +71,7 @@ impl KeySpace {
         Some((self.row(&range.start), end))
     }
 
-    /// The key of the row that stands under `key`.
+    /// Returns the key of the row that is stored under `key`.
     pub(super) fn row_key(&self, key: &Bytes) -> Bytes {
         key.slice((self.prefix.len() + 1).min(key.len())..)
     }
@@ -82,7 +82,7 @@ impl KeySpace {
     }
 }
 
-/// A revision as etcd counts it.
+/// Converts a revision from etcd's type.
 pub(super) fn revision(of_etcd: i64) -> Result<Revision, MetaError> {
     let revision = u64::try_from(of_etcd);
     Ok(Revision(revision.map_err(|_| MetaError::Corrupt(format!("etcd answers revision {of_etcd}")))?))

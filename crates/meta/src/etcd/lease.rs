@@ -1,7 +1,7 @@
 //! Leases: etcd's own, each with a row that lives as long as the lease.
 //!
-//! A transaction cannot ask whether a lease is alive, only whether there is a row. etcd removes the rows of a
-//! lease in the same step of its log that ends the lease, so the two are the same.
+//! A transaction cannot check whether a lease is alive, only whether a row exists. etcd removes the rows of a lease in
+//! the same step of its log that ends the lease, so the two checks are equivalent.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::wire::{
 };
 use crate::store::{Lease, LeaseId, MetaError};
 
-/// Asks for a lease that lasts for `ttl` at least. One that is granted without an answer ends by itself.
+/// Requests a lease of at least `ttl`. If the answer is lost, the lease expires.
 fn grant_request(ttl: Duration) -> LeaseGrantRequest {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     LeaseGrantRequest { ttl: i64::try_from(seconds.max(1)).unwrap_or(i64::MAX), id: 0 }
@@ -75,15 +75,15 @@ impl EtcdStore {
     }
 }
 
-/// How long it is remembered, at least, what became of a transaction.
+/// Minimum time for which the outcome of a transaction is remembered.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(900);
 
-/// A lease takes the rows of so many transactions, for so long; the next one takes the following. Few rows
-/// end at once, because etcd does nothing else meanwhile.
+/// Maximum number of transactions whose rows share a lease, and the time for which one lease is used. Few rows expire
+/// at once, because etcd does nothing else meanwhile.
 const ROWS_OF_A_LEASE: u32 = 1024;
 const LEASE_IN_USE: Duration = Duration::from_secs(60);
 
-/// The lease with which the rows of the latest transactions end. Nobody keeps it alive.
+/// The lease of the rows of the latest transactions. It is never kept alive.
 #[derive(Debug, Default)]
 pub(super) struct OutcomeLease(tokio::sync::Mutex<Option<Current>>);
 
@@ -95,9 +95,9 @@ struct Current {
 }
 
 impl OutcomeLease {
-    /// The lease for the row of one more transaction.
+    /// Returns the lease for the row of one more transaction.
     pub(super) async fn take(&self, members: &Members) -> Result<i64, Failure> {
-        // While etcd is away everybody waits here, each for as long as for one attempt.
+        // While etcd is unavailable all transactions wait here, each for at most one attempt's timeout.
         let Ok(mut current) = members.runtime.timeout(members.attempt_timeout(), self.0.lock()).await else {
             return Err(Failure::NotSent("no lease is granted".to_owned()));
         };
@@ -111,7 +111,7 @@ impl OutcomeLease {
         Ok(granted.id)
     }
 
-    /// `id` has ended: this process was stopped for long.
+    /// Forgets the lease `id`, which has ended because this process was stopped for long.
     pub(super) async fn ended(&self, id: i64) {
         let mut current = self.0.lock().await;
         if current.as_ref().is_some_and(|lease| lease.id == id) {

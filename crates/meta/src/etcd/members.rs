@@ -1,11 +1,11 @@
 //! Calls to whichever member of an etcd answers.
 //!
-//! One connection for each member, made when it is first needed. Calls go to the preferred member; when it
-//! does not answer, has no leader or cannot be reached, the next one becomes preferred. What a failed call
-//! may have done is told apart, because a transaction that was never sent must not be taken for one that may
-//! have been committed, nor the other way round (design.md §10.2).
+//! Each member has one connection, made when it is first needed. Calls go to the preferred member; when it does not
+//! answer, has no leader or cannot be reached, the next one becomes preferred. Failures distinguish what the call may
+//! have done: a transaction that was never sent must not be mistaken for one that may have been committed, or vice
+//! versa (design.md §10.2).
 //!
-//! All answers must come from one etcd: an endpoint list that names members of two would be two truths.
+//! All answers must come from one etcd: an endpoint list with members of two would mix two histories.
 
 use std::error::Error as _;
 use std::sync::OnceLock;
@@ -22,27 +22,27 @@ use super::wire::{Answer, AuthClient, AuthenticateRequest};
 use crate::engine_url::EtcdUrl;
 use crate::store::MetaError;
 
-/// So many members that do not answer are tried one after the other, at least.
+/// Minimum number of unresponsive members that are tried before an operation fails.
 const ATTEMPTS: u32 = 3;
 
-/// The longest wait between two attempts, once every member has been tried.
+/// Maximum wait between two attempts in milliseconds, once every member has been tried.
 const MAX_BACKOFF_MS: u64 = 250;
 
 /// How a call failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No member saw it.
+    /// No member received it.
     NotSent(String),
-    /// A member may have carried it out.
+    /// A member may have executed it.
     Unclear(String),
-    /// A member refused it, and has done nothing.
+    /// A member refused it and did nothing.
     Refused(Status),
-    /// What is stored forbids it: a newer layout, or the mark of a migration.
+    /// The stored state forbids it: a newer layout, or the mark of a migration.
     Fenced(MetaError),
 }
 
 impl Failure {
-    /// The error of a call that changes nothing, or can be made again without harm.
+    /// Returns the error of a call that changes nothing, or can be repeated without harm.
     pub(super) fn into_error(self) -> MetaError {
         match self {
             Self::NotSent(reason) | Self::Unclear(reason) => {
@@ -72,7 +72,7 @@ fn is_no_space(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
-/// What a failed call may have done.
+/// Classifies what a failed call may have done.
 fn classify(status: Status) -> Failure {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -112,10 +112,10 @@ pub(super) struct Members {
     pub(super) runtime: Runtime,
     channels: Vec<Channel>,
     preferred: AtomicUsize,
-    /// The cluster id that the first answer named.
+    /// Cluster id of the first answer.
     cluster: OnceLock<u64>,
     login: Option<Login>,
-    /// An operation that finds no member for so long fails.
+    /// Time after which an operation that finds no member fails.
     timeout: Duration,
 }
 
@@ -132,10 +132,10 @@ impl std::fmt::Debug for Members {
 }
 
 impl Members {
-    /// The members that `url` names; connects to none of them yet.
+    /// Creates the members that `url` names, without connecting to them.
     ///
     /// # Errors
-    /// When an endpoint is none, or the TLS files cannot be used.
+    /// If an endpoint is invalid, or the TLS files cannot be used.
     pub(super) fn new(runtime: Runtime, url: &EtcdUrl) -> Result<Self, String> {
         let tls = url.tls.as_ref().map(|tls| tls.for_tonic()).transpose()?;
         let attempt = url.timeout / ATTEMPTS;
@@ -145,7 +145,7 @@ impl Members {
             password: password.clone(),
             token: Mutex::default(),
         });
-        // Processes spread over the members.
+        // Spread the processes over the members.
         let first = runtime.random_u64() as usize % url.endpoints.len();
         let preferred = AtomicUsize::new(first);
         let (channels, cluster) = (channels.collect::<Result<_, _>>()?, OnceLock::new());
@@ -156,12 +156,12 @@ impl Members {
         self.runtime.now() + self.timeout
     }
 
-    /// A member that does not answer for so long is left for another one.
+    /// Returns the time after which a member that does not answer is given up for another one.
     pub(super) fn attempt_timeout(&self) -> Duration {
         self.timeout / ATTEMPTS
     }
 
-    /// One call to the preferred member, whose failure turns the preference to the next one.
+    /// Makes one call to the preferred member; if it fails, the next member becomes preferred.
     pub(super) async fn attempt<R, A, F>(
         &self,
         message: R,
@@ -190,7 +190,7 @@ impl Members {
         answer
     }
 
-    /// Calls members until one answers or refuses, for a call that can be made again without harm.
+    /// Calls members until one answers or refuses. Only for calls that can be repeated without harm.
     pub(super) async fn call<R: Clone, A, F>(
         &self,
         message: R,
@@ -216,7 +216,7 @@ impl Members {
         }
     }
 
-    /// Whether another attempt would be refused as well. A token may have ended; a new one is tried once.
+    /// Returns true if another attempt would be refused as well. A token may have expired; a new one is tried once.
     fn is_final(&self, failure: &Failure, attempts: u32) -> bool {
         match failure {
             Failure::Refused(status) => {
@@ -227,8 +227,8 @@ impl Members {
         }
     }
 
-    /// Waits before the next attempt; not while there are members that were not tried. `false`: it would be
-    /// after the deadline.
+    /// Waits before the next attempt, unless some members have not been tried. Returns false if the next attempt would
+    /// come after the deadline.
     pub(super) async fn pause(&self, attempts: u32, deadline: Instant) -> bool {
         let rounds = attempts / self.channels.len() as u32;
         if rounds > 0 {
@@ -239,20 +239,20 @@ impl Members {
         self.runtime.now() < deadline
     }
 
-    /// The connection to the member that is asked now, and its number.
+    /// Returns the number of the preferred member and its connection.
     pub(super) fn preferred(&self) -> (usize, Channel) {
         let number = self.preferred.load(Ordering::Relaxed);
         (number, self.channels[number].clone())
     }
 
-    /// Prefers the member after `number`, unless another call has turned already.
+    /// Prefers the member after `number`, unless another call has changed the preference already.
     pub(super) fn turn_from(&self, number: usize) {
         let next = (number + 1) % self.channels.len();
-        // Who lost the race finds the preference turned.
+        // If another call won the race, the preference has changed already.
         let _ = self.preferred.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// A request that a member without a leader refuses at once, with the token of a user.
+    /// Creates a request that a member without a leader refuses at once, with the token of the user.
     pub(super) async fn request<R>(&self, channel: &Channel, message: R) -> Result<Request<R>, Failure> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -291,7 +291,7 @@ impl Login {
         }
         let message = AuthenticateRequest { name: self.user.clone(), password: self.password.clone() };
         let answer = AuthClient::new(channel.clone()).authenticate(message).await;
-        // Whatever became of the log-in, the call itself was not sent.
+        // Whatever the outcome of the log-in, the call itself was not sent.
         let answer = answer.map_err(|status| match classify(status) {
             Failure::Unclear(reason) => Failure::NotSent(reason),
             failure => failure,
@@ -315,7 +315,7 @@ fn channel(address: &str, tls: Option<&ClientTlsConfig>, patience: Duration) -> 
     let endpoint = endpoint
         .connect_timeout(patience)
         .tcp_nodelay(true)
-        // etcd ends connections that ask more often than every five seconds.
+        // etcd ends connections that ping more often than every five seconds.
         .http2_keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(5));
     Ok(endpoint.connect_lazy())

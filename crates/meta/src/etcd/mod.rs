@@ -1,19 +1,19 @@
 //! The engine on etcd (v3 API, version 3.4 or newer).
 //!
-//! etcd's own transactions, revisions, leases and watches are nearly those of the trait: a row's version is
-//! the revision in which etcd wrote it last. What is added is little:
+//! etcd's own transactions, revisions, leases and watches are close to those of the trait: a row's version is the
+//! revision in which etcd last wrote it. Little is added:
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
-//! | `layout` | where rows, transactions and leases stand in the key space |
-//! | `members` | calls to whichever member answers, and what a failed one may have done |
+//! | `layout` | the keys of rows, transactions and leases |
+//! | `members` | calls to whichever member answers, and what a failed call may have done |
 //! | `commit` | transactions, and their outcome when an answer was lost |
 //! | `read` | gets and scans of one revision |
-//! | `lease`, `watch` | the same, with a row for each lease, and over the end of a member |
+//! | `lease`, `watch` | leases with a row for each, and watches that survive the failure of a member |
 //! | `open` | the layout's version |
 //!
-//! The client is generated from the part of etcd's API that is used (docs/decisions/etcd-engine.md). What it
-//! does not do: it compacts nothing and disarms no alarm; that is the operator's (docs/src/engines.md).
+//! The client is generated from the part of etcd's API that is used (docs/decisions/etcd-engine.md). What it does not
+//! do: it does not compact etcd or disarm alarms; the operator does (docs/src/engines.md).
 
 mod commit;
 mod layout;
@@ -32,7 +32,7 @@ use bytes::Bytes;
 
 use crate::store::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
 
-/// Metadata in etcd, which any number of processes share.
+/// Metadata in etcd, shared by any number of processes.
 #[derive(Debug)]
 pub struct EtcdStore {
     members: Arc<members::Members>,

@@ -1,4 +1,4 @@
-//! Opening a cluster's part of an etcd, and making it at its first use.
+//! Opens a cluster's part of an etcd, and creates it at the first use.
 
 use tonic::Code;
 
@@ -10,15 +10,15 @@ use super::wire::{Answer, KeyValue, KvClient, RangeRequest, TxnRequest, get, get
 use crate::engine_url::EtcdUrl;
 use crate::store::MetaError;
 
-/// An etcd that keeps more revisions than this has no compaction to speak of.
+/// Number of revisions beyond which an etcd counts as not being compacted.
 const MAX_KEPT_REVISIONS: i64 = 5_000_000;
 
 impl EtcdStore {
-    /// Opens the cluster's part of the etcd that `url` names; makes it when there is none.
+    /// Opens the cluster's part of the etcd that `url` names, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`] when no member answers or the TLS files cannot be used,
-    /// [`MetaError::Corrupt`] when a newer program made it.
+    /// [`MetaError::Unavailable`] if no member answers or the TLS files cannot be used, [`MetaError::Corrupt`] if a
+    /// newer program created it.
     pub async fn open(runtime: &striate_runtime::Runtime, url: &EtcdUrl) -> Result<Self, MetaError> {
         let members = Members::new(runtime.clone(), url).map_err(MetaError::Unavailable)?;
         let store = Self {
@@ -48,8 +48,8 @@ impl EtcdStore {
         }
     }
 
-    /// Warns when old revisions are never compacted, because then the quota will run out. etcd does not
-    /// tell how it is configured, but whether it can still read an old revision.
+    /// Warns if old revisions are never compacted, because the quota will then run out. etcd does not reveal its
+    /// configuration, only whether it can still read an old revision.
     async fn check_compaction(&self) {
         let Ok(now) = self.range(get(self.keys.version())).await else { return };
         let old = now.revision() - MAX_KEPT_REVISIONS;
@@ -67,7 +67,7 @@ impl EtcdStore {
     }
 }
 
-/// What is wrong with the layout's version.
+/// Describes what is wrong with the layout's version.
 pub(super) fn newer(found: Option<&KeyValue>) -> String {
     match found {
         Some(row) => format!(

@@ -1,5 +1,4 @@
-//! Linearizable reads: a call reads the newest revision, and what does not fit into one answer at that same
-//! revision.
+//! Linearizable reads: the first call reads the newest revision, and further calls read the rest at the same revision.
 
 use bytes::Bytes;
 use tonic::Code;
@@ -12,13 +11,13 @@ use super::wire::{
 };
 use crate::store::{MetaError, Row, ScanRange};
 
-/// Rows asked for in one call; at 256 KiB each they still fit into an answer.
+/// Maximum number of rows per call; at 256 KiB each they still fit into an answer.
 const PAGE_ROWS: usize = 2_000;
 
-/// Keys asked for in one transaction, of the 128 operations that etcd allows.
+/// Maximum number of keys read in one transaction; etcd allows 128 operations.
 const KEYS_OF_A_TXN: usize = 100;
 
-/// How often a read begins again because its revision was compacted away meanwhile.
+/// Maximum number of times that a read restarts because its revision was compacted away meanwhile.
 const RESTARTS: usize = 5;
 
 /// Why a read at one revision ended early.
@@ -141,7 +140,7 @@ impl EtcdStore {
             }
             match answer.kvs.last() {
                 Some(last) if answer.kvs.len() == page && back => end = last.key.clone(),
-                // The next key is the last one with a zero byte after it.
+                // The next key is the last one followed by a zero byte.
                 Some(last) if answer.kvs.len() == page => start = [&last.key[..], &[0]].concat().into(),
                 _ => break,
             }

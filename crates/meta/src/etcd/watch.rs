@@ -1,10 +1,10 @@
-//! Watches, which outlive the member they began at.
+//! Watches, which survive the failure of the member that they started at.
 //!
-//! A watch asks for everything from the revision after the newest one, so that it begins exactly now also at
-//! a member that lags; and goes on at another member with the revision after the last one it delivered. When
-//! the watcher lags behind its buffer the call ends, because one that nobody reads would hold up everything
-//! else on its connection, and a new one goes on once there is room: etcd keeps the events meanwhile. The watch
-//! ends when a revision that is wanted was compacted away.
+//! A watch asks for everything from the revision after the newest one, so it begins exactly now even at a member that
+//! lags. On failure it resumes at another member, with the revision after the last one that it delivered. When the
+//! watcher's buffer is full, the call ends, because a call that is not read would block everything else on its
+//! connection. A new call resumes once there is room; etcd keeps the events meanwhile. The watch ends when a revision
+//! that it needs was compacted away.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ struct Follow {
     keys: KeySpace,
     start: Bytes,
     end: Bytes,
-    /// The first revision that was not delivered.
+    /// First revision that was not delivered.
     next: i64,
     events: mpsc::Sender<WatchEvent>,
 }
@@ -56,9 +56,9 @@ struct Follow {
 /// The watch has ended for good.
 struct Ended;
 
-/// Why a call to etcd was over.
+/// Why a call to etcd ended.
 enum Over {
-    /// The member or the way to it failed.
+    /// The member or the connection to it failed.
     Failed,
     /// The watcher's buffer is full.
     Full,
@@ -109,7 +109,7 @@ impl Follow {
             progress_notify: true,
         };
         let message = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        // The end of the requests would be the end of the watch.
+        // Ending the stream of requests would end the watch.
         let request =
             self.members.request(&channel, stream::iter([message]).chain(stream::pending())).await?;
         let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
@@ -117,7 +117,7 @@ impl Follow {
         answers.map(tonic::Response::into_inner).map_err(|status| Failure::Unclear(status.to_string()))
     }
 
-    /// Delivers events until the call is over.
+    /// Delivers events until the call ends.
     async fn deliver(&mut self, mut answers: Streaming<WatchResponse>) -> Result<Over, Ended> {
         while let Ok(Some(answer)) = answers.message().await {
             if answer.canceled {
@@ -129,7 +129,7 @@ impl Follow {
                     return Ok(over);
                 }
             }
-            // News of progress: nothing up to this revision is still to come.
+            // A progress notification: no event up to this revision is still to come.
             if answer.events.is_empty() && !answer.created {
                 self.next = self.next.max(answer.header.map_or(0, |header| header.revision) + 1);
             }
@@ -137,7 +137,7 @@ impl Follow {
         Ok(Over::Failed)
     }
 
-    /// Delivers the events of one revision, all or none.
+    /// Delivers all events of one revision, or none.
     fn send(&mut self, events: &[Event]) -> Result<Option<Over>, Ended> {
         let Some(at) = events.first().and_then(changed_at).filter(|&at| at >= self.next) else {
             return Ok(None);
@@ -145,7 +145,7 @@ impl Follow {
         let revision = revision(at).map_err(|_| Ended)?;
         let room = match self.events.try_reserve_many(events.len()) {
             Ok(room) => room,
-            // No watcher has room for so many.
+            // No watcher has room for this many.
             Err(_) if events.len() > WATCH_BUFFER_EVENTS => return Err(Ended),
             Err(TrySendError::Full(())) => return Ok(Some(Over::Full)),
             Err(TrySendError::Closed(())) => return Err(Ended),
@@ -163,7 +163,7 @@ impl Follow {
     }
 }
 
-/// The revision of an event.
+/// Returns the revision of an event.
 fn changed_at(event: &Event) -> Option<i64> {
     event.kv.as_ref().map(|kv| kv.mod_revision)
 }

@@ -1,4 +1,4 @@
-//! etcd's API as it is on the wire, and the few shapes of requests that the engine sends.
+//! etcd's wire API, and the few requests that the engine sends.
 
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ pub(super) use etcdserverpb::watch_client::WatchClient;
 pub(super) use etcdserverpb::watch_request::RequestUnion;
 pub(super) use etcdserverpb::*;
 
-/// A response that says which etcd it comes from, and of which revision.
+/// A response, which carries the id of its etcd and a revision.
 pub(super) trait Answer {
     fn header(&self) -> Option<&ResponseHeader>;
 
@@ -47,37 +47,37 @@ answers!(
     AuthenticateResponse
 );
 
-/// Reads one key.
+/// Creates a request that reads one key.
 pub(super) fn get(key: Bytes) -> RangeRequest {
     RangeRequest { key, ..RangeRequest::default() }
 }
 
-/// An operation of a transaction that reads one key.
+/// Creates an operation that reads one key.
 pub(super) fn get_op(key: Bytes) -> RequestOp {
     RequestOp { request: Some(Request::RequestRange(get(key))) }
 }
 
-/// An operation that sets a key, for as long as `lease` lives (0: for good).
+/// Creates an operation that sets a key for as long as `lease` lives (0: permanently).
 pub(super) fn put_op(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
     RequestOp { request: Some(Request::RequestPut(PutRequest { key, value, lease })) }
 }
 
-/// An operation that removes a key.
+/// Creates an operation that removes a key.
 pub(super) fn delete_op(key: Bytes) -> RequestOp {
     RequestOp { request: Some(Request::RequestDeleteRange(DeleteRangeRequest { key })) }
 }
 
-/// That a key was last written at `revision`; 0: that there is none.
+/// Requires that a key was last written at `revision`; 0: that it does not exist.
 pub(super) fn has_revision(key: Bytes, revision: i64) -> Compare {
     compare(key, CompareResult::Equal, CompareTarget::Mod, TargetUnion::ModRevision(revision))
 }
 
-/// That there is such a key.
+/// Requires that a key exists.
 pub(super) fn exists(key: Bytes) -> Compare {
     compare(key, CompareResult::Greater, CompareTarget::Mod, TargetUnion::ModRevision(0))
 }
 
-/// That a key has a value.
+/// Requires that a key has a value.
 pub(super) fn has_value(key: Bytes, value: Bytes) -> Compare {
     compare(key, CompareResult::Equal, CompareTarget::Value, TargetUnion::Value(value))
 }
@@ -86,7 +86,7 @@ fn compare(key: Bytes, result: CompareResult, target: CompareTarget, union: Targ
     Compare { result: result.into(), target: target.into(), key, target_union: Some(union) }
 }
 
-/// The row that a [`get_op`] found.
+/// Returns the row that a [`get_op`] found.
 pub(super) fn found(op: &ResponseOp) -> Option<&KeyValue> {
     match &op.response {
         Some(Response::ResponseRange(range)) => range.kvs.first(),

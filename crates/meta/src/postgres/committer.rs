@@ -1,12 +1,12 @@
-//! Gathers the transactions that wait and commits them as one transaction of the server.
+//! Gathers waiting transactions and commits them as one transaction of the server.
 //!
-//! Two round trips: the first locks the row of `state` and reads what the group depends on, the second
-//! writes and commits. Whoever has the lock is alone, so that no statement ever meets a conflict on
-//! PostgreSQL; where a server refuses one nevertheless (YugabyteDB, CockroachDB) the group is tried again.
+//! A group takes two round trips: the first locks the row of `state` and reads what the group depends on, the second
+//! writes and commits. The lock excludes all other groups, so no statement ever conflicts on PostgreSQL; where a server
+//! reports a conflict nevertheless (YugabyteDB, CockroachDB), the group is retried.
 //!
-//! Unknown outcomes: when the answer to a commit is lost, the group is submitted again on another
-//! connection. That waits for the lock, which the first one holds as long as it may still commit, and then
-//! finds in `outcomes` what became of it. So no transaction commits after it was answered with a conflict.
+//! Unknown outcomes: when the answer to a commit is lost, the group is submitted again on another connection. That
+//! waits for the lock, which the first connection holds as long as it may still commit, and then finds the outcome in
+//! `outcomes`. So no transaction commits after a conflict was reported for it.
 
 use std::sync::Arc;
 
@@ -22,22 +22,22 @@ use super::group::{Group, State, keys_of, leases_of};
 use super::{schema, trim};
 use crate::store::{Commit, LeaseId, MetaError, Revision, Transaction, TxId};
 
-/// Transactions in one group, at most.
+/// Maximum number of transactions in one group.
 const GROUP_TRANSACTIONS: usize = 256;
 
-/// Keys and values in one group, at most about so many bytes.
+/// Approximate maximum of bytes of keys and values in one group.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Requests that may wait; senders wait for room beyond that.
+/// Maximum number of waiting requests; beyond it, senders wait.
 const WAITING_REQUESTS: usize = 4096;
 
-/// A transaction, and where its answer goes.
+/// A transaction, and the channel for its reply.
 pub(super) struct Request {
     transaction: Transaction,
     reply: oneshot::Sender<Result<Commit, MetaError>>,
 }
 
-/// Hands a transaction to the committer.
+/// Hands a transaction to the committer and waits for its reply.
 pub(super) async fn submit(
     requests: &mpsc::Sender<Request>,
     transaction: Transaction,
@@ -51,7 +51,7 @@ pub(super) async fn submit(
         .map_err(|_| MetaError::UnknownOutcome("the committer ended while it committed".to_owned()))?
 }
 
-/// Starts the committer, which ends with the last sender.
+/// Starts the committer, which ends when the last sender is dropped.
 pub(super) fn start(server: Arc<Server>) -> mpsc::Sender<Request> {
     let (requests, waiting) = mpsc::channel(WAITING_REQUESTS);
     server.runtime.clone().spawn(async move { Committer::new(server, waiting).run().await });
@@ -61,7 +61,7 @@ pub(super) fn start(server: Arc<Server>) -> mpsc::Sender<Request> {
 struct Committer {
     server: Arc<Server>,
     waiting: mpsc::Receiver<Request>,
-    /// When to trim next.
+    /// Time of the next trim.
     trim: Instant,
 }
 
@@ -78,7 +78,7 @@ impl Committer {
                 group.into_iter().map(|request| (request.transaction, request.reply)).unzip();
             let answers = self.commit(&transactions).await;
             for (reply, answer) in replies.into_iter().zip(answers) {
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = reply.send(answer);
             }
             if self.server.runtime.now() >= self.trim {
@@ -88,7 +88,7 @@ impl Committer {
         }
     }
 
-    /// The transactions that wait now, as many as make a group.
+    /// Returns `first` and the transactions that wait now, up to a group's limits.
     fn gather(&mut self, first: Request) -> Vec<Request> {
         let size = |request: &Request| request.transaction.size();
         let (mut bytes, mut group) = (size(&first), vec![first]);
@@ -100,7 +100,7 @@ impl Committer {
         group
     }
 
-    /// Commits a group, and answers each transaction.
+    /// Commits a group, and returns the reply to each transaction.
     async fn commit(&self, transactions: &[Transaction]) -> Vec<Result<Commit, MetaError>> {
         let deadline = self.server.deadline();
         let (mut attempts, mut unclear) = (0, None);
@@ -163,7 +163,7 @@ impl Committer {
         }
     }
 
-    /// Begins the server's transaction, locks the state, and reads what the group depends on.
+    /// Starts the server's transaction, locks the state, and reads what the group depends on.
     async fn begin(&self, connection: &Object, transactions: &[Transaction]) -> Result<(State, i32), Error> {
         let sql = |sql: &str| self.server.sql(sql);
         let lock = sql("SELECT revision, format FROM $S.state WHERE id = 1 FOR UPDATE");
@@ -181,8 +181,8 @@ impl Committer {
         let mark = crate::keys::migration();
         let ids: Vec<Vec<u8>> = transactions.iter().map(|tx| tx.id.0.to_be_bytes().to_vec()).collect();
         let (mark, none): (&[u8], [&(dyn ToSql + Sync); 0]) = (&mark, []);
-        // Sent together, carried out one after the other: each statement after the lock sees what was
-        // committed before it was granted.
+        // The statements are sent together and executed in order: each statement after the lock sees everything
+        // committed before the lock was granted.
         let (_, locked, rows, outcomes, watched) = tokio::try_join!(
             connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
             connection.query_one(&lock, &none),
@@ -207,7 +207,7 @@ impl Committer {
         Ok((state, locked.get(1)))
     }
 
-    /// Which of the leases that the group depends on are alive; they stay so until it has committed.
+    /// Finds which of the leases that the group depends on are alive; they stay alive until it has committed.
     async fn find_leases(
         &self,
         connection: &Object,
@@ -231,11 +231,11 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes what the group changes, and commits.
+    /// Writes the group's changes, and commits.
     async fn finish(&self, connection: &Object, group: &Group) -> Result<(), Failure> {
         let statements = Statements::prepare(&self.server, connection).await.map_err(Failure::harmless)?;
         let columns = Columns::of(group);
-        // Sent behind the writes without waiting for them; when one of them failed, it is a rollback.
+        // COMMIT is sent after the writes without waiting for them; if one of them fails, it rolls back.
         let commit = connection.batch_execute("COMMIT");
         let (written, committed) =
             futures::future::join(columns.write(connection, &statements), commit).await;
@@ -248,7 +248,7 @@ impl Committer {
     }
 }
 
-/// What a group writes, column by column, as the statements take it.
+/// The writes of a group, column by column, as the statements take them.
 struct Columns<'g> {
     keys: Vec<&'g [u8]>,
     values: Vec<&'g [u8]>,
@@ -295,7 +295,7 @@ impl<'g> Columns<'g> {
     }
 }
 
-/// Carries out a statement for `rows` rows, unless there are none.
+/// Executes a statement for `rows` rows, unless there are none.
 async fn write<const N: usize>(
     connection: &Object,
     rows: usize,
@@ -308,8 +308,8 @@ async fn write<const N: usize>(
     Ok(())
 }
 
-/// The server says that a commit did not happen. Anything else, a shut-down and CockroachDB's "result is
-/// ambiguous" among it, leaves it open.
+/// Returns true if the server reports that a commit did not happen. Any other error leaves the outcome open, including
+/// a shutdown and CockroachDB's "result is ambiguous".
 fn is_aborted(error: &Error) -> bool {
     let aborted = ["40001", "40P01", "40000", "25P02"];
     error.code().is_some_and(|code| aborted.contains(&code.code()))
@@ -349,7 +349,7 @@ impl Statements {
     }
 }
 
-/// Revisions are counted from one; the server has them as signed numbers.
+/// Converts a revision from the server, which stores it as a signed number. Revisions start at one.
 fn of_server(revision: i64) -> Revision {
     Revision(revision.cast_unsigned())
 }

@@ -1,8 +1,8 @@
-//! The pool of connections, and what a failed statement means.
+//! The pool of connections, and the classification of failed statements.
 //!
-//! Connections go to the server that accepts writes, so that nothing is read from a replica. A statement
-//! that fails on its way is tried again on another connection until the deadline. Nothing here commits
-//! anything but single statements that can be run twice; transactions are the committer's.
+//! Connections go to the server that accepts writes, so nothing is read from a replica. A statement that fails in
+//! transit is retried on another connection until the deadline. This module only commits single statements that can be
+//! run twice; the committer runs the transactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,42 +17,42 @@ use super::tls::Tls;
 use crate::engine_url::PostgresUrl;
 use crate::store::MetaError;
 
-/// The longest wait between two attempts.
+/// Maximum wait between two attempts in milliseconds.
 const MAX_BACKOFF_MS: u64 = 250;
 
-/// A transaction whose client is silent for so long is ended by the server. It bounds how long a stopped
-/// process holds up the commits of the others.
+/// Time after which the server ends a transaction whose client is silent. It bounds how long a stopped process blocks
+/// the commits of the others.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(2);
 
-/// A PostgreSQL server, and a cluster's schema on it.
+/// A PostgreSQL server, and the cluster's schema on it.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) runtime: Runtime,
     pool: Pool,
-    /// The schema, quoted.
+    /// Name of the schema, quoted.
     schema: String,
-    /// An operation that finds no server for so long fails.
+    /// Time after which an operation that finds no server fails.
     pub(super) timeout: Duration,
 }
 
-/// How a statement, or a transaction, failed.
+/// How a statement or a transaction failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It has done nothing, and may do better on another connection.
+    /// It has done nothing; another connection may succeed.
     Nothing(String),
-    /// It may have been carried out.
+    /// It may have been executed.
     Unclear(String),
-    /// It has done nothing, and another attempt would do no better.
+    /// It has done nothing, and another attempt would fail as well.
     Refused(MetaError),
 }
 
 impl Failure {
-    /// What `error` means when nothing can have been committed by the statement.
+    /// Classifies `error` for a statement that cannot have committed anything.
     pub(super) fn harmless(error: Error) -> Self {
         let Some(db) = error.as_db_error() else { return Self::Nothing(describe(&error)) };
         let code = db.code();
         let class = &code.code()[..2];
-        // Serialisation failures and dead locks, lost connections, shut-downs and starts, too many clients.
+        // Serialisation failures and deadlocks, lost connections, shutdowns and starts, too many clients.
         let transient = matches!(class, "40" | "08" | "57") || is_replica(code) || too_many(code);
         match code {
             _ if transient => Self::Nothing(describe(&error)),
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// The error of a call that can be made again without harm.
+    /// Returns the error of a call that can be repeated without harm.
     pub(super) fn into_error(self) -> MetaError {
         match self {
             Self::Nothing(reason) | Self::Unclear(reason) => {
@@ -74,7 +74,7 @@ impl Failure {
     }
 }
 
-/// A former primary, or a replica.
+/// Returns true for a former primary or a replica.
 fn is_replica(code: &SqlState) -> bool {
     *code == SqlState::READ_ONLY_SQL_TRANSACTION
 }
@@ -83,7 +83,7 @@ fn too_many(code: &SqlState) -> bool {
     *code == SqlState::TOO_MANY_CONNECTIONS || *code == SqlState::OUT_OF_MEMORY
 }
 
-/// An error with its cause, which tokio-postgres leaves out.
+/// Formats an error with its cause, which tokio-postgres leaves out.
 pub(super) fn describe(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -92,10 +92,10 @@ pub(super) fn describe(error: &Error) -> String {
 }
 
 impl Server {
-    /// The server that `url` names; connects to nothing yet.
+    /// Creates the server that `url` names, without connecting to it.
     ///
     /// # Errors
-    /// When the TLS files cannot be used.
+    /// If the TLS files cannot be used.
     pub(super) fn new(runtime: Runtime, url: &PostgresUrl) -> Result<Self, String> {
         let mut config = url.config.clone();
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -128,7 +128,7 @@ impl Server {
         Ok(Self { runtime, pool, schema: format!("\"{}\"", url.schema), timeout: url.timeout })
     }
 
-    /// `sql` with this cluster's schema for each `$S`.
+    /// Replaces each `$S` in `sql` by this cluster's schema.
     pub(super) fn sql(&self, sql: &str) -> String {
         sql.replace("$S", &self.schema)
     }
@@ -137,7 +137,7 @@ impl Server {
         self.runtime.now() + self.timeout
     }
 
-    /// A connection, new or used before.
+    /// Returns a new or pooled connection.
     pub(super) async fn connection(&self) -> Result<Object, Failure> {
         match self.runtime.timeout(self.timeout, self.pool.get()).await {
             Ok(Ok(connection)) => Ok(connection),
@@ -147,8 +147,8 @@ impl Server {
         }
     }
 
-    /// Runs `work` on a connection, and again on another one while it fails on its way: it must do no harm
-    /// when it is run twice.
+    /// Runs `work` on a connection, and retries it on another one while it fails in transit: `work` must be safe to run
+    /// twice.
     pub(super) async fn with<T, F>(&self, work: impl Fn(Arc<Object>) -> F) -> Result<T, MetaError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -178,14 +178,14 @@ impl Server {
             Ok(Err(error)) => Failure::harmless(error),
             Err(_) => Failure::Nothing(format!("no answer within {:?}", self.timeout)),
         };
-        // Nobody else has it any more.
+        // No other clone is left.
         if let Some(connection) = Arc::into_inner(connection) {
             discard(connection);
         }
         Err(failure)
     }
 
-    /// Waits before another attempt. `false`: it would be after the deadline.
+    /// Waits before another attempt. Returns false if that would come after the deadline.
     pub(super) async fn pause(&self, attempts: u32, deadline: Instant) -> bool {
         if attempts > 1 {
             let ceiling = (10 << attempts.min(6)).min(MAX_BACKOFF_MS) * 1_000;
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-/// Closes a connection in whose state there is no trust any more.
+/// Closes a connection whose state is no longer known.
 pub(super) fn discard(connection: Object) {
     drop(Object::take(connection));
 }

@@ -1,7 +1,7 @@
-//! A group of transactions against the state that the server answered, as one set of writes.
+//! Turns a group of transactions into one set of writes, by the state that the server returned.
 //!
-//! The transactions are checked in their order, each against that state plus what the group's earlier ones
-//! wrote; each that commits takes one revision.
+//! The transactions are checked in order, each against that state plus the writes of earlier ones in the group; each
+//! transaction that commits takes one revision.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,37 +10,37 @@ use bytes::Bytes;
 use crate::store::{Commit, LeaseId, MetaError, Precondition, Revision, Transaction, TxId, Write};
 use crate::{keys, migration};
 
-/// What the server answered about everything that the group's transactions depend on.
+/// The server's state of everything that the group's transactions depend on.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) revision: Revision,
-    /// The rows among the keys asked for.
+    /// Versions of those requested rows that exist.
     pub(super) versions: HashMap<Bytes, Revision>,
-    /// The mark of a migration.
+    /// Mark of a migration.
     pub(super) mark: Option<Bytes>,
-    /// The transactions that were committed before.
+    /// Transactions that had already committed.
     pub(super) outcomes: HashMap<TxId, Revision>,
-    /// The leases that are alive.
+    /// Leases that are alive.
     pub(super) leases: BTreeSet<LeaseId>,
-    /// Prefixes that somebody watches.
+    /// Prefixes that are watched.
     pub(super) watched: Vec<Bytes>,
 }
 
-/// What a group writes.
+/// The writes of a group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// By key, the last change: value and version, or removed.
+    /// Last change of each key: value and version, or removal.
     pub(super) rows: BTreeMap<Bytes, Option<(Bytes, Revision)>>,
-    /// The committed transactions, with their revisions.
+    /// Committed transactions with their revisions.
     pub(super) outcomes: Vec<(TxId, Revision)>,
-    /// All changes that somebody watches, in order.
+    /// Changes of watched keys, in order.
     pub(super) changes: Vec<(Revision, Bytes, Option<Bytes>)>,
-    /// The revision of the last transaction.
+    /// Revision of the last transaction.
     pub(super) last: Revision,
 }
 
-/// Keys that the outcome of `transactions` depends on. The rows that are only written are among them, because
-/// a removal of nothing is no change.
+/// Returns the keys that the outcome of `transactions` depends on. They include the rows that are only written, because
+/// the removal of an absent row is no change.
 pub(super) fn keys_of<'t>(transactions: impl IntoIterator<Item = &'t Transaction>) -> BTreeSet<Bytes> {
     let mut wanted = BTreeSet::from([keys::migration()]);
     for tx in transactions {
@@ -50,7 +50,7 @@ pub(super) fn keys_of<'t>(transactions: impl IntoIterator<Item = &'t Transaction
     wanted
 }
 
-/// Leases that the outcome of `transactions` depends on.
+/// Returns the leases that the outcome of `transactions` depends on.
 pub(super) fn leases_of<'t>(transactions: impl IntoIterator<Item = &'t Transaction>) -> BTreeSet<LeaseId> {
     let preconditions = transactions.into_iter().flat_map(|tx| &tx.preconditions);
     let lease = |precondition: &Precondition| match precondition {
@@ -61,7 +61,7 @@ pub(super) fn leases_of<'t>(transactions: impl IntoIterator<Item = &'t Transacti
 }
 
 impl Group {
-    /// The group of `transactions` after `state`, and their answers, to be given when the group is durable.
+    /// Drafts the group of `transactions` after `state`, and their replies, which are due when the group is durable.
     pub(super) fn draft<'t>(
         mut state: State,
         transactions: impl IntoIterator<Item = &'t Transaction>,

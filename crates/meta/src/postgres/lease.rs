@@ -1,8 +1,8 @@
 //! Leases, on the server's clock.
 //!
-//! One clock for all processes, theirs do not matter. When it steps, leases end early or late, which is safe
-//! either way: who depends on a lease has it checked in the transaction that needs it. What has ended stays
-//! ended, whatever the clock does: who finds a lease ended removes its row before saying so.
+//! All processes use the server's clock; their own do not matter. If it steps, leases end early or late, which is safe
+//! either way: a lease is always checked in the transaction that depends on it. An ended lease stays ended, whatever
+//! the clock does: a process that finds it ended removes its row before it reports this.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) async fn grant(server: &Server, ttl: Duration) -> Result<Lease, MetaE
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let granted = server
         .with(|connection| async move {
-            // Another one for each attempt: an insert that was not answered leaves a lease that just ends.
+            // Each attempt draws a new id: an insert whose answer was lost leaves a lease that expires.
             let id = (server.runtime.random_u64() >> 1).max(1);
             let statement = connection.prepare_cached(sql).await?;
             connection.execute(&statement, &[&id.cast_signed(), &ttl_ms, &(ttl_ms as f64)]).await?;

@@ -1,21 +1,21 @@
-//! The engine on the PostgreSQL protocol: PostgreSQL 12 or newer, and what speaks as it does.
+//! The engine on the PostgreSQL protocol: PostgreSQL 12 or newer, and compatible servers.
 //!
-//! | module | what |
+//! | module | content |
 //! |--|--|
 //! | `schema` | the tables, and their version |
-//! | `connections`, `tls` | the pool, and what a failed statement means |
+//! | `connections`, `tls` | the pool, and the classification of failed statements |
 //! | `committer`, `group` | transactions that become durable together |
 //! | `read` | gets and scans |
 //! | `lease`, `watch` | leases on the server's clock, watches on a log of changes |
-//! | `trim` | forgetting what is no longer needed |
+//! | `trim` | removal of what is no longer needed |
 //!
-//! Order: the one row of `state` holds the revision. A process gathers the transactions that wait and commits
-//! them as one transaction of the server, which locks that row first, so that the commits of all processes
-//! come one after the other and the order of revisions is the order of commits. What that costs is measured
-//! in docs/decisions/postgres-engine.md: one commit of the server for each *group*, not for each transaction.
+//! Order: the one row of `state` holds the revision. A process gathers waiting transactions and commits them as one
+//! transaction of the server, which first locks that row. So the commits of all processes follow one another, and the
+//! order of revisions is the order of commits. The cost is one commit of the server per *group*, not per transaction;
+//! docs/decisions/postgres-engine.md has measurements.
 //!
-//! Nothing is used that only PostgreSQL has: no `LISTEN`, no advisory locks, no snapshots' internals. What it
-//! does not do: it replicates nothing; that is the server's (docs/src/engines.md).
+//! The engine uses nothing that only PostgreSQL has: no `LISTEN`, no advisory locks, no snapshot internals. What it
+//! does not do: it does not replicate; the server does (docs/src/engines.md).
 
 mod committer;
 mod connections;
@@ -38,7 +38,7 @@ use tokio::sync::mpsc;
 use crate::engine_url::PostgresUrl;
 use crate::store::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
 
-/// Metadata in a PostgreSQL database, which any number of processes share.
+/// Metadata in a PostgreSQL database, shared by any number of processes.
 #[derive(Debug)]
 pub struct PostgresStore {
     server: Arc<connections::Server>,
@@ -46,11 +46,11 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the cluster's schema of the database that `url` names; makes it when there is none.
+    /// Opens the cluster's schema of the database that `url` names, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`] when no server answers or refuses this client or the TLS files cannot be
-    /// used, [`MetaError::Corrupt`] when a newer program made the schema.
+    /// [`MetaError::Unavailable`] if no server answers or accepts this client, or if the TLS files cannot be used;
+    /// [`MetaError::Corrupt`] if a newer program created the schema.
     pub async fn open(runtime: &Runtime, url: &PostgresUrl) -> Result<Self, MetaError> {
         let server = connections::Server::new(runtime.clone(), url).map_err(MetaError::Unavailable)?;
         let server = Arc::new(server);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::connections::Server;
 use crate::store::{MetaError, Revision, Row, ScanRange};
 
-/// A row of `(key, value, version)`.
+/// Converts a row of `(key, value, version)`.
 fn row_of(row: &tokio_postgres::Row) -> Row {
     let (key, value): (&[u8], &[u8]) = (row.get(0), row.get(1));
     let version = Revision(row.get::<_, i64>(2).cast_unsigned());

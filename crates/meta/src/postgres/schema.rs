@@ -1,4 +1,4 @@
-//! The tables of a cluster, in a schema of its own.
+//! The tables of a cluster, in its own schema.
 //!
 //! ```text
 //! state     id = 1 | format | revision | trim_below, trim_at      one row, locked by every commit
@@ -9,8 +9,8 @@
 //! changes   revision, key | value                                 what watchers have yet to see
 //! ```
 //!
-//! Keys are `bytea`, which sorts as unsigned bytes everywhere. `format` is the version of all this; every
-//! commit reads it under the lock, so that a process whose program is too old is fenced as well.
+//! Keys are `bytea`, which sorts as unsigned bytes everywhere. `format` is the version of all tables; every commit
+//! reads it under the lock, which also fences processes whose program is too old.
 
 use deadpool_postgres::Object;
 use tokio_postgres::Error;
@@ -19,7 +19,7 @@ use tokio_postgres::error::SqlState;
 use super::connections::Server;
 use crate::store::MetaError;
 
-/// The version of the tables.
+/// Version of the tables.
 pub(super) const FORMAT: i32 = 1;
 
 const TABLES: &str = "
@@ -39,10 +39,10 @@ CREATE TABLE IF NOT EXISTS $S.state (
 INSERT INTO $S.state (id, format, revision, trim_below, trim_at)
     VALUES (1, $FORMAT, 0, 0, now()) ON CONFLICT (id) DO NOTHING";
 
-/// How often making the tables is tried again: two processes that make them at once hinder each other.
+/// Attempts to create the tables before giving up: two processes that create them at once hinder each other.
 const ATTEMPTS: u32 = 5;
 
-/// The cluster's tables, of a format that is known.
+/// Creates the cluster's tables, or checks that their format is known.
 ///
 /// # Errors
 /// [`MetaError::Corrupt`] for a newer format.
@@ -67,7 +67,7 @@ pub(super) fn check(format: i32) -> Result<(), MetaError> {
     }
 }
 
-/// The format of the tables; `None` when there are none.
+/// Returns the format of the tables; `None` if they do not exist.
 async fn format(server: &Server, connection: &Object) -> Result<Option<i32>, Error> {
     let found = connection.query_opt(&server.sql("SELECT format FROM $S.state WHERE id = 1"), &[]).await;
     match found {
@@ -84,7 +84,7 @@ fn is_missing(error: &Error) -> bool {
 
 async fn make(server: &Server, connection: &Object) -> Result<(), Error> {
     let version: String = connection.query_one("SELECT version()", &[]).await?.get(0);
-    // YugabyteDB would hash the keys otherwise, and could not scan them in order.
+    // Without it, YugabyteDB would hash the keys and could not scan them in order.
     let order = if version.contains("-YB-") { " ASC" } else { "" };
     let tables = server.sql(TABLES).replace("$ASC", order).replace("$FORMAT", &FORMAT.to_string());
     match connection.batch_execute(&tables).await {
@@ -93,7 +93,7 @@ async fn make(server: &Server, connection: &Object) -> Result<(), Error> {
     }
 }
 
-/// Another process makes the same at this moment.
+/// Returns true if another process created the same tables at this moment.
 fn is_race(error: &Error) -> bool {
     let races = [
         SqlState::UNIQUE_VIOLATION,

@@ -1,4 +1,4 @@
-//! TLS for connections to PostgreSQL, by rustls. The server's certificate is always verified.
+//! TLS for connections to PostgreSQL, with rustls. The server's certificate is always verified.
 
 use std::io;
 use std::pin::Pin;
@@ -15,15 +15,15 @@ use tokio_rustls::TlsConnector;
 
 use crate::engine_url::TlsFiles;
 
-/// Makes connections secret and the server certain.
+/// A connector that encrypts connections and verifies the server.
 #[derive(Clone)]
 pub(super) struct Tls(TlsConnector);
 
 impl Tls {
-    /// With the certificates in `files`.
+    /// Creates a connector that uses the certificates in `files`.
     ///
     /// # Errors
-    /// When one of them cannot be read or used.
+    /// If one of them cannot be read or used.
     pub(super) fn new(files: &TlsFiles) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -44,7 +44,7 @@ impl Tls {
     }
 }
 
-/// Whom the operator, or else the system, trusts.
+/// Returns the root certificates that the operator configured, or else those of the system.
 fn roots(files: &TlsFiles) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(ca) = &files.ca else {
@@ -68,7 +68,7 @@ impl MakeTlsConnect<Socket> for Tls {
     }
 }
 
-/// A connection that is about to be secured.
+/// A connection before its TLS handshake.
 pub(super) struct Connect {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -84,11 +84,11 @@ impl TlsConnect<Socket> for Connect {
     }
 }
 
-/// A secured connection.
+/// A connection over TLS.
 pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
 
 impl TlsStream for Stream {
-    /// None: the server has proved itself by its certificate.
+    /// None: the certificate has authenticated the server.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

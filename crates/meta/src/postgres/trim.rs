@@ -1,8 +1,7 @@
-//! Forgetting what is no longer needed: ended leases and watches, changes that every watcher has seen, and
-//! outcomes that nobody will ask for any more.
+//! Removes what is no longer needed: ended leases and watches, changes that every watcher has seen, and outcomes that
+//! no retry will ask for.
 //!
-//! Any process does it, now and then, beside its commits. Every statement is harmless when it is run by two
-//! at once.
+//! Any process does it from time to time, beside its commits. Two processes may run any of the statements at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +9,13 @@ use std::time::Duration;
 use super::connections::Server;
 use crate::store::MetaError;
 
-/// How often a process that commits trims.
+/// Interval at which a committing process trims.
 pub(super) const EVERY: Duration = Duration::from_secs(30);
 
-/// Outcomes are remembered for so long at least, and for twice as long at most.
+/// Minimum time for which outcomes are remembered; the maximum is twice as long.
 const REMEMBERED_MINUTES: i64 = 15;
 
-/// Rows removed by one statement.
+/// Maximum number of rows removed by one statement.
 const AT_ONCE: i64 = 10_000;
 
 pub(super) async fn run(server: Arc<Server>) {
@@ -28,7 +27,7 @@ pub(super) async fn run(server: Arc<Server>) {
 pub(super) async fn trim(server: &Server) -> Result<(), MetaError> {
     execute(server, "DELETE FROM $S.leases WHERE ends <= clock_timestamp()").await?;
     execute(server, "DELETE FROM $S.watches WHERE ends <= clock_timestamp()").await?;
-    // A watch that begins at this moment begins at the revision of `state` or later.
+    // A watch that starts at this moment starts at the revision of `state` or later.
     let seen = "DELETE FROM $S.changes WHERE revision <= COALESCE(\
                 (SELECT min(seen) FROM $S.watches), (SELECT revision FROM $S.state WHERE id = 1))";
     execute(server, seen).await?;

@@ -1,10 +1,9 @@
-//! Watches: changes are logged while somebody watches their keys, and read from the log.
+//! Watches: changes of watched keys are logged, and watchers read the log.
 //!
-//! A watch is a row of `watches`, inserted under the lock of `state`, so that every later commit sees it and
-//! logs what it asks for. The watcher polls the log for revisions that it has not seen: commits become visible
-//! in the order of their revisions, so that none can appear behind it. Each poll checks in the same statement
-//! that the watch is still registered; a process that was stopped for so long that it is not has missed
-//! changes, and the watch ends.
+//! A watch is a row of `watches`, inserted under the lock of `state`, so every later commit sees it and logs the
+//! changes of its keys. The watcher polls the log for revisions that it has not seen: commits become visible in the
+//! order of their revisions, so none can appear behind it. In the same statement, each poll checks that the watch is
+//! still registered. A process that was stopped until its watch expired has missed changes, and the watch ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +17,16 @@ use super::connections::Server;
 use crate::store::{MetaError, Revision, Watch, WatchEvent, prefix_end};
 use crate::watch::WATCH_BUFFER_EVENTS;
 
-/// How often the log is read. Polling works on every server that speaks the protocol.
+/// Poll interval of the log. Polling works on every server that speaks the protocol.
 const POLL: Duration = Duration::from_millis(100);
 
-/// A watch that was not renewed for so long ends.
+/// Seconds after which a watch that was not renewed ends.
 const TTL_S: i64 = 60;
 
-/// A watch is renewed after so many polls.
+/// Number of polls between renewals of a watch.
 const RENEW_POLLS: u32 = 100;
 
-/// Changes read at once; more than one transaction has.
+/// Maximum number of changes per read; more than one transaction can make.
 const PAGE_CHANGES: i64 = WATCH_BUFFER_EVENTS as i64;
 
 pub(super) async fn start(server: &Arc<Server>, prefix: &[u8]) -> Result<Watch, MetaError> {
@@ -41,7 +40,7 @@ pub(super) async fn start(server: &Arc<Server>, prefix: &[u8]) -> Result<Watch, 
     Ok(watch)
 }
 
-/// Registers a watch and answers the revision it begins after.
+/// Registers a watch and returns the revision after which it starts.
 async fn register(server: &Server, connection: &Object, id: i64, prefix: &[u8]) -> Result<i64, Error> {
     connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let lock = server.sql("SELECT revision FROM $S.state WHERE id = 1 FOR UPDATE");
@@ -61,7 +60,7 @@ struct Follow {
     server: Arc<Server>,
     id: i64,
     start: Bytes,
-    /// The last revision that was delivered, or passed over.
+    /// Last revision that was delivered or skipped.
     seen: i64,
     events: mpsc::Sender<WatchEvent>,
 }
@@ -100,7 +99,7 @@ impl Follow {
         }
     }
 
-    /// Delivers what is new. `true`: there may be more.
+    /// Delivers new changes. Returns true if there may be more.
     async fn poll(&mut self) -> Result<bool, Ended> {
         let end = prefix_end(&self.start);
         let below = if end.is_empty() { "" } else { "AND c.key < $5 " };
@@ -121,11 +120,11 @@ impl Follow {
         if rows.is_empty() {
             return Err(Ended);
         }
-        // A full page may end within a revision, of which the rest must not be passed over.
+        // A full page may end within a revision, the rest of which must not be skipped.
         let full = rows.len() as i64 == PAGE_CHANGES;
         let last: Option<i64> = rows.last().and_then(|row| row.get(0));
         for row in &rows {
-            // The watch is there and nothing has changed.
+            // The watch exists, and nothing has changed.
             let Some(revision) = row.get::<_, Option<i64>>(0) else { return Ok(false) };
             if full && Some(revision) == last {
                 break;
@@ -133,7 +132,7 @@ impl Follow {
             let key = Bytes::copy_from_slice(row.get(1));
             let value = row.get::<_, Option<&[u8]>>(2).map(Bytes::copy_from_slice);
             let event = WatchEvent { key, value, revision: Revision(revision.cast_unsigned()) };
-            // The log keeps what comes next until there is room, as long as the watch is renewed.
+            // The log keeps later changes until there is room, as long as the watch is renewed.
             self.events.send(event).await.map_err(|_| Ended)?;
             self.seen = revision;
         }
@@ -149,7 +148,7 @@ impl Follow {
         match self.server.with(|connection| async move { connection.execute(sql, &[&id, &seen]).await }).await
         {
             Ok(0) => Err(Ended),
-            // The server is away; the next poll tells whether the watch outlived that.
+            // The server is unavailable; the next poll shows whether the watch survived.
             Ok(_) | Err(_) => Ok(()),
         }
     }

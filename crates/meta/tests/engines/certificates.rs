@@ -1,4 +1,4 @@
-//! An authority, and certificates of a server at 127.0.0.1 and of the client `striate`, made by openssl.
+//! An authority, and certificates of a server at 127.0.0.1 and of the client `striate`, created with openssl.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,7 +24,7 @@ impl Certificates {
         self.0.path().join(name)
     }
 
-    /// A command that makes a key.
+    /// Returns a command that creates a key.
     fn openssl(&self, what: &str, name: &str) -> Command {
         let mut command = Command::new(installed("openssl", &[]));
         command.arg(what).args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);

@@ -1,4 +1,4 @@
-//! The engine on etcd: conformance, and what servers and connections do to it.
+//! The engine on etcd: conformance, and failures of servers and connections.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::proxy::{Mode, Proxy};
 
 type StoreFuture = Pin<Box<dyn Future<Output = Store> + Send>>;
 
-/// A prefix that no other test has.
+/// Returns a prefix that no other test uses.
 fn fresh_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -87,7 +87,7 @@ async fn endpoints_of_two_etcds_are_refused() {
     assert!(refused.to_string().contains("of two etcd clusters"), "{refused}");
 }
 
-/// The answer of a commit is lost: the engine finds out by itself what became of it.
+/// The answer of a commit is lost: the engine itself finds the outcome.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_found_out() {
     let (prefix, proxy) = (fresh_prefix(), Proxy::start(&SHARED.endpoint(0)).await);
@@ -107,7 +107,7 @@ async fn a_lost_answer_is_found_out() {
     assert_eq!(direct.get(b"a").await.unwrap().unwrap().version, revision);
 }
 
-/// Nobody finds out in time; the caller submits it again later, when all has changed.
+/// The outcome is not found in time; the caller submits the transaction again after everything has changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_of_unknown_outcome_is_recognised_when_it_is_submitted_again() {
     let (prefix, proxy) = (fresh_prefix(), Proxy::start(&SHARED.endpoint(0)).await);
@@ -126,8 +126,8 @@ async fn a_transaction_of_unknown_outcome_is_recognised_when_it_is_submitted_aga
     assert_eq!(value(&direct, "a").await.as_deref(), Some("2"), "it was not applied again");
 }
 
-/// A request is under way for long. Meanwhile its transaction is submitted again, by another way, and
-/// refused. When the first one arrives at last and its preconditions hold again, it must not commit.
+/// A request is in flight for a long time. Meanwhile its transaction is submitted again over another path, and refused.
+/// When the first request finally arrives and its preconditions hold again, it must not commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_answered_with_a_conflict_never_commits_later() {
     let (prefix, runtime) = (fresh_prefix(), Runtime::real());
@@ -146,7 +146,7 @@ async fn what_was_answered_with_a_conflict_never_commits_later() {
         let (store, tx) = (store.clone(), tx.clone());
         async move { store.commit(tx).await }
     });
-    // Its first attempt has been sent, and not been given up yet.
+    // The first attempt has been sent, and has not timed out yet.
     runtime.sleep(Duration::from_millis(500)).await;
     slow_way.set(Mode::HoldNoMore);
     let unknown = first.await.unwrap().unwrap_err();
@@ -159,8 +159,8 @@ async fn what_was_answered_with_a_conflict_never_commits_later() {
     delete.delete("a");
     let deleted = done(direct.commit(delete).await);
     slow_way.set(Mode::Deliver);
-    // The late request changes nothing, so that nothing tells when it has arrived; another row's transaction
-    // in the same request stream would be lost with what came after it.
+    // The late request changes nothing, so nothing shows when it has arrived. Another row's transaction in the same
+    // request stream would be lost with everything that came after the request.
     runtime.sleep(Duration::from_millis(500)).await;
     assert_eq!(value(&direct, "a").await, None, "it was answered with a conflict");
     let again = done(store.commit(tx).await);
@@ -200,7 +200,7 @@ async fn without_an_etcd_operations_fail_cleanly_and_recover() {
     let (prefix, proxy) = (fresh_prefix(), Proxy::start(&SHARED.endpoint(0)).await);
     let store = open(&url(&proxy.address.to_string(), &format!("{prefix}?timeout=1"))).await.unwrap();
     proxy.set(Mode::Cut);
-    // The connection may end under the first commit.
+    // The connection may break during the first commit.
     let failed = store.commit(put("a", "1")).await.unwrap_err();
     assert!(matches!(failed, MetaError::Unavailable(_) | MetaError::UnknownOutcome(_)), "{failed}");
     let failed = store.get(b"a").await.unwrap_err();
@@ -334,7 +334,7 @@ async fn users_prove_themselves_by_passwords() {
     etcd.ctl(&["user", "add", "root:secret"]);
     etcd.ctl(&["user", "grant-role", "root", "root"]);
     etcd.ctl(&["auth", "enable"]);
-    // A password takes the member a while, by design.
+    // Checking a password takes the member a while, by design.
     let with = |user: &str| url(&format!("{user}{}", etcd.endpoint(0)), "p?timeout=9");
     let store = open(&with("root:secret@")).await.unwrap();
     done(store.commit(put("a", "1")).await);
@@ -342,7 +342,7 @@ async fn users_prove_themselves_by_passwords() {
         let refused = open(&with(user)).await.unwrap_err();
         assert!(matches!(refused, MetaError::Unavailable(_)), "{refused}");
     }
-    // Tokens are kept in the member's memory only: a new one is asked for.
+    // Tokens are in the member's memory only, so a new one must be requested.
     let mut etcd = etcd;
     etcd.kill_member(0);
     etcd.start_member(0);

@@ -1,4 +1,4 @@
-//! Real etcds of one or several members.
+//! Real etcd clusters of one or several members.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::program::{Program, free_port, installed, run};
 
-/// A running etcd.
+/// A running etcd cluster.
 pub struct Etcd {
     root: TempDir,
     members: Vec<Member>,
@@ -23,7 +23,7 @@ struct Member {
     program: Option<Program>,
 }
 
-/// An etcd of one member that all tests of this process share, each with a prefix of its own.
+/// An etcd of one member that all tests of this process share, each with its own prefix.
 pub static SHARED: LazyLock<Etcd> = LazyLock::new(|| Etcd::start(1, &[]));
 
 impl Etcd {
@@ -90,7 +90,7 @@ impl Etcd {
         format!("127.0.0.1:{}", self.members[number].client)
     }
 
-    /// An etcdctl for some members.
+    /// Returns an etcdctl command for some members.
     pub fn etcdctl(&self, members: &[usize]) -> Command {
         let mut command = Command::new(installed("etcdctl", &[]));
         let endpoints: Vec<_> = members.iter().map(|&number| self.endpoint(number)).collect();
@@ -102,12 +102,12 @@ impl Etcd {
         command
     }
 
-    /// Runs etcdctl at the first member and answers what it prints.
+    /// Runs etcdctl at the first member and returns its output.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         run(self.etcdctl(&[0]).args(arguments))
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub fn revision(&self) -> u64 {
         let status = self.ctl(&["endpoint", "status", "-w", "json"]);
         let status: serde_json::Value = serde_json::from_str(status.trim()).expect("etcdctl writes JSON");
@@ -127,7 +127,7 @@ impl Etcd {
         self.members[number].program.as_ref().expect("the member runs").signal(name);
     }
 
-    /// The URL of all members, with `rest`: a prefix and options.
+    /// Returns the URL of all members, with `rest`: a prefix and options.
     pub fn url(&self, rest: &str) -> EngineUrl {
         let endpoints: Vec<_> = (0..self.members.len()).map(|number| self.endpoint(number)).collect();
         url(&endpoints.join(","), rest)

@@ -1,4 +1,4 @@
-//! Work for an engine while its servers are hurt, and comparisons.
+//! Load for an engine while its servers fail, and comparisons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use striate_meta::{
 use striate_runtime::{JoinHandle, Runtime};
 use tokio::sync::watch;
 
-/// Tasks that count up one row, each increment once, whatever errors they see.
+/// Tasks that increment one row, each increment once, whatever errors they see.
 pub struct Counting {
     counted: watch::Receiver<u64>,
     stop: Arc<AtomicBool>,
@@ -39,14 +39,14 @@ impl Counting {
         Self { counted, stop, tasks }
     }
 
-    /// Waits for so many more increments.
+    /// Waits for this many more increments.
     pub async fn wait_for_more(&self, increments: u64) {
         let mut counted = self.counted.clone();
         let goal = *counted.borrow() + increments;
         counted.wait_for(|counted| *counted >= goal).await.expect("the tasks go on");
     }
 
-    /// Ends the tasks and compares what they counted with what is stored.
+    /// Ends the tasks and compares their count with the stored value.
     pub async fn end(self, store: &Arc<dyn MetaStore>) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -63,7 +63,7 @@ fn number(row: &Row) -> u64 {
     String::from_utf8_lossy(&row.value).parse().expect("the counter is a number")
 }
 
-/// Adds one. After an unknown outcome the same transaction is submitted again.
+/// Adds one. After an unknown outcome, submits the same transaction again.
 async fn increment(store: &Arc<dyn MetaStore>) {
     loop {
         let row = match store.get(b"counter").await {
@@ -91,7 +91,7 @@ async fn increment(store: &Arc<dyn MetaStore>) {
     }
 }
 
-/// Runs some sequences of operations on fresh stores and on the model.
+/// Runs several sequences of operations on fresh stores and on the model.
 pub async fn compare_with_the_model(open: impl AsyncFn() -> Arc<dyn MetaStore>) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -105,7 +105,7 @@ pub async fn compare_with_the_model(open: impl AsyncFn() -> Arc<dyn MetaStore>) 
     }
 }
 
-/// Lets a watcher rest until its buffer would have run over twice, and reads every event then.
+/// Does not read a watch until its buffer would have overflowed twice, then reads every event.
 pub async fn rest_and_watch_everything(store: &Arc<dyn MetaStore>) {
     let mut watch = store.watch(b"").await.expect("a watch begins");
     let numbers: Vec<u32> = (0..2 * WATCH_BUFFER_EVENTS as u32 + 10).collect();
@@ -116,7 +116,7 @@ pub async fn rest_and_watch_everything(store: &Arc<dyn MetaStore>) {
         }
         done(store.commit(tx).await);
     }
-    // The engine finds the buffer full: it needs time to bring the events, not only to commit them.
+    // The engine must find the buffer full: it needs time to deliver the events, not only to commit them.
     Runtime::real().sleep(Duration::from_millis(500)).await;
     for number in numbers {
         let event = watch.recv().await.expect("the server keeps the events");
@@ -124,14 +124,14 @@ pub async fn rest_and_watch_everything(store: &Arc<dyn MetaStore>) {
     }
 }
 
-/// A transaction that sets one row.
+/// Returns a transaction that sets one row.
 pub fn put(key: &'static str, value: &'static str) -> Transaction {
     let mut tx = Transaction::new(fresh_id());
     tx.put(key, value);
     tx
 }
 
-/// The revision of what must have been committed.
+/// Returns the revision of a transaction that must have committed.
 pub fn done(commit: Result<Commit, MetaError>) -> Revision {
     match commit {
         Ok(Commit::Done(revision)) => revision,
@@ -139,7 +139,7 @@ pub fn done(commit: Result<Commit, MetaError>) -> Revision {
     }
 }
 
-/// A row's value as text.
+/// Reads a row's value as text.
 pub async fn value(store: &Arc<dyn MetaStore>, key: &str) -> Option<String> {
     let row = store.get(key.as_bytes()).await.expect("a get is answered");
     row.map(|row| String::from_utf8_lossy(&row.value).into_owned())

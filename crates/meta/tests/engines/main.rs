@@ -1,4 +1,4 @@
-//! Tests of the engines in other processes, on real servers that they start and stop.
+//! Tests of the engines in other processes, against real servers that they start and stop.
 
 mod certificates;
 mod etcd;

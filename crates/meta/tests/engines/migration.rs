@@ -12,7 +12,7 @@ use crate::{etcd_server, postgres_server};
 
 const ROWS: u32 = 2_345;
 
-/// A store in memory with some rows, one of them as large as can be.
+/// Creates a store in memory with some rows, one of them as large as allowed.
 async fn filled() -> Arc<dyn MetaStore> {
     let store: Arc<dyn MetaStore> = Arc::new(MemoryStore::new(Runtime::real()));
     for number in 0..ROWS {
@@ -81,7 +81,7 @@ async fn what_must_not_be_overwritten_is_refused() {
     assert!(refused.to_string().contains("moved to to"), "{refused}");
 }
 
-/// A target that fails after some commits, again and again.
+/// The target fails repeatedly, each time after some more commits.
 #[tokio::test]
 async fn an_interrupted_migration_goes_on_and_one_that_was_given_up_leaves_the_source_in_use() {
     let (runtime, source, target) = (Runtime::real(), filled().await, empty());

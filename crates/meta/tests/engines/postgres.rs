@@ -1,4 +1,4 @@
-//! The engine on PostgreSQL: conformance, and what servers and connections do to it.
+//! The engine on PostgreSQL: conformance, and failures of servers and connections.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -89,14 +89,14 @@ async fn a_newer_format_is_refused_and_fences_who_has_the_older_one_open() {
     assert_eq!(value(&store, "a").await.as_deref(), Some("1"));
 }
 
-/// The answer of a commit is lost: the engine finds out by itself what became of it.
+/// The answer of a commit is lost: the engine itself finds the outcome.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_found_out() {
     let (schema, proxy) = (fresh_schema(), Proxy::start(&SHARED.address()).await);
     let direct = SHARED.open(&schema).await;
     let store = open(&url(&proxy.address.to_string(), &format!("{schema}&timeout=2"))).await.unwrap();
     let name = schema.trim_start_matches("schema=");
-    // The commit's own answer is lost: every statement before it is answered.
+    // Only the commit's own answer is lost: every statement before it is answered.
     execute(&format!(
         "CREATE FUNCTION {name}.wait() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$; \
@@ -119,7 +119,7 @@ async fn a_lost_answer_is_found_out() {
     assert_eq!(direct.get(b"a").await.unwrap().unwrap().version, revision);
 }
 
-/// Nobody finds out in time; the caller submits it again later, when all has changed.
+/// The outcome is not found in time; the caller submits the transaction again after everything has changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_of_unknown_outcome_is_recognised_when_it_is_submitted_again() {
     let (schema, proxy) = (fresh_schema(), Proxy::start(&SHARED.address()).await);
@@ -173,8 +173,7 @@ async fn connections_may_be_cut_at_any_time() {
     }
 }
 
-/// A process that holds the lock and is silent, because it was stopped or cut off, must not hold up the
-/// others for long.
+/// A process that holds the lock and is silent, because it was stopped or cut off, must not block the others for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_process_does_not_hold_up_the_others() {
     let schema = fresh_schema();
@@ -185,7 +184,7 @@ async fn a_silent_process_does_not_hold_up_the_others() {
         tokio_postgres::connect(&address, NoTls).await.unwrap()
     };
     Runtime::real().spawn(connection);
-    // As the engine's own connections have it.
+    // The same settings as on the engine's own connections.
     client.batch_execute("SET idle_in_transaction_session_timeout = 2000; BEGIN").await.unwrap();
     client.query(&format!("SELECT * FROM {name}.state FOR UPDATE"), &[]).await.unwrap();
     done(store.commit(put("a", "1")).await);

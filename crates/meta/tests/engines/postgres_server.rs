@@ -1,4 +1,4 @@
-//! A real PostgreSQL.
+//! A real PostgreSQL server.
 
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::certificates::Certificates;
 use crate::program::{Program, free_port, installed, is_root, run};
 
-/// A running PostgreSQL. Its programs refuse to run as root, so that root runs them as nobody.
+/// A running PostgreSQL server. Its programs refuse to run as root, so root runs them as nobody.
 pub struct Postgres {
     root: TempDir,
     port: u16,
@@ -21,12 +21,12 @@ pub struct Postgres {
     settings: Vec<String>,
 }
 
-/// A server that all tests of this process share, each with a schema of its own.
+/// A server that all tests of this process share, each with its own schema.
 pub static SHARED: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
 const NOBODY: u32 = 65_534;
 
-/// Where Debian keeps the server's programs.
+/// Folders in which Debian installs the server's programs.
 fn folders() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     versions.map(|version| version.path().join("bin")).collect()
@@ -60,7 +60,7 @@ impl Postgres {
         self.root.path().join("log")
     }
 
-    /// Starts the server, and waits until it answers.
+    /// Starts the server, and waits until it accepts connections.
     pub fn start_again(&mut self) {
         let data = self.root.path().join("data");
         let mut command = vec![installed("postgres", &folders()).display().to_string()];
@@ -71,11 +71,11 @@ impl Postgres {
         for setting in &self.settings {
             command.extend(["-c".to_owned(), setting.clone()]);
         }
-        // It listens before it has recovered, and refuses everybody until then.
+        // It listens before it has recovered, and refuses all clients until then.
         let log = self.log();
         let times_ready = || read(&log).matches("is ready to accept connections").count();
         let before = times_ready();
-        // The server itself tidies up after its quick end.
+        // On SIGQUIT, the server shuts down at once and cleans up itself.
         self.program = Some(Program::start(&command, "QUIT", true, &log));
         while times_ready() == before {
             let ended = self.program.as_mut().is_none_or(Program::has_ended);
@@ -84,7 +84,7 @@ impl Postgres {
         }
     }
 
-    /// A server that takes only clients with a certificate of its authority, in the name of their user.
+    /// Starts a server that accepts only clients with a certificate that its authority issued to their user.
     pub fn start_with(certificates: &Certificates) -> Self {
         let mut postgres = Self::start();
         postgres.crash();
@@ -95,7 +95,7 @@ impl Postgres {
         for (setting, name) in
             [("ssl_ca_file", "ca.pem"), ("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")]
         {
-            // The key must be the server's own.
+            // The server must own the key.
             let copy = data.join(name);
             std::fs::copy(certificates.path(name), &copy).expect("a file can be copied");
             if is_root() {
@@ -107,7 +107,7 @@ impl Postgres {
         postgres
     }
 
-    /// Ends the server without a checkpoint, as a crash does.
+    /// Stops the server without a checkpoint, as a crash would.
     pub fn crash(&mut self) {
         if let Some(mut program) = self.program.take() {
             program.signal("QUIT");
@@ -142,7 +142,7 @@ pub fn url(address: &str, options: &str) -> EngineUrl {
     format!("postgres://striate@{address}/postgres?{options}").parse().expect("the test's URL is one")
 }
 
-/// The option for a schema that no other test has.
+/// Returns the option for a schema that no other test uses.
 pub fn fresh_schema() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("schema=test_{}", NEXT.fetch_add(1, Ordering::Relaxed))

@@ -9,8 +9,8 @@ use striate_runtime::Runtime;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that lives as long as the process. A program is told to end with the thread that started it, and
-/// a test's own thread ends with the test.
+/// A thread that lives as long as the process. A program is killed when the thread that started it ends, and a test's
+/// own thread ends with the test.
 static STARTER: LazyLock<Mutex<mpsc::Sender<Work>>> = LazyLock::new(|| {
     let (sender, receiver) = mpsc::channel::<Work>();
     Runtime::real().spawn_thread("starter", move || receiver.into_iter().for_each(|work| work()));
@@ -22,10 +22,10 @@ pub struct Program {
     child: Child,
 }
 
-/// Where a program is installed.
+/// Finds an installed program.
 ///
 /// # Panics
-/// When it is not.
+/// If it is not installed.
 pub fn installed(name: &str, also_in: &[PathBuf]) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain(also_in.iter().cloned());
@@ -34,7 +34,7 @@ pub fn installed(name: &str, also_in: &[PathBuf]) -> PathBuf {
 }
 
 impl Program {
-    /// Starts `command`, whose output goes to `log`. `signal` is sent to it when this process ends.
+    /// Starts `command`, whose output goes to `log`. It receives `signal` when this process ends.
     pub fn start(command: &[String], signal: &str, unprivileged: bool, log: &Path) -> Self {
         let mut setpriv = Command::new("setpriv");
         if unprivileged && is_root() {
@@ -61,7 +61,7 @@ impl Program {
         assert!(done.expect("kill runs").success());
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub fn wait(&mut self) {
         self.child.wait().expect("a child can be waited for");
     }
@@ -81,16 +81,16 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A port that nobody listens on now.
+/// Returns a port on which no process listens now.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("a socket has an address").port()
 }
 
-/// Runs a program to its end.
+/// Runs a program until it ends, and returns its output.
 ///
 /// # Panics
-/// When it fails.
+/// If it fails.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text =

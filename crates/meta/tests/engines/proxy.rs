@@ -8,20 +8,20 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What the proxy does with the bytes of its connections.
+/// The treatment of the bytes of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Passes them on, those first that it held.
+    /// Forwards everything, held requests first.
     Forward,
-    /// Passes on what is asked, and loses the answers; such connections end with this mode.
+    /// Forwards requests, and drops the answers; such connections end with this mode.
     LoseAnswers,
-    /// Holds what is asked.
+    /// Holds requests.
     Hold,
-    /// Goes on holding that, and loses what is asked later.
+    /// Keeps holding these requests, and drops later ones.
     HoldNoMore,
-    /// Passes on what it held, and loses what was and is asked later.
+    /// Forwards the held requests, and drops earlier and later ones.
     Deliver,
-    /// Ends all connections and takes no new ones.
+    /// Ends all connections and accepts no new ones.
     Cut,
 }
 
@@ -102,7 +102,7 @@ async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes
     let (mut bytes, mut lost) = (vec![0; 64 << 10], false);
     loop {
         let length = tokio::select! {
-            // A stream with a hole in it is of no use.
+            // A stream with a gap is of no use.
             _ = modes.wait_for(|mode| *mode != Mode::LoseAnswers), if lost => return,
             length = from.read(&mut bytes) => length.unwrap_or(0),
         };

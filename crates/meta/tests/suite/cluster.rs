@@ -11,7 +11,7 @@ use striate_meta::{Commit, MetaError, MetaStore, Transaction, TxId};
 use striate_runtime::Runtime;
 use tempfile::TempDir;
 
-/// Directories on the machine's disk, removed at the end.
+/// Directories on the machine's disk, removed on drop.
 pub struct Cluster {
     root: TempDir,
     pub layout: Layout,
@@ -40,20 +40,20 @@ impl Cluster {
         MetaDirectory::open(Self::disk(number), self.path(number)).expect("the directory exists")
     }
 
-    /// The directories that exist, but not those in `without`.
+    /// Returns the directories that exist, except those in `without`.
     pub fn present(&self, without: &[usize]) -> Vec<MetaDirectory> {
         let there = |number: &usize| !without.contains(number) && self.path(*number).exists();
         (0..self.layout.total_directories).filter(there).map(|number| self.directory(number)).collect()
     }
 
-    /// `rm -rf`, again when the running engine put something into the directory meanwhile.
+    /// Runs `rm -rf`, and repeats it if the running engine meanwhile put something into the directory.
     pub fn wipe(&self, number: usize) {
         while let Err(error) = std::fs::remove_dir_all(self.path(number)) {
             assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
         }
     }
 
-    /// A blank disk in the place of a lost one.
+    /// Puts a blank disk in the place of a lost one.
     pub fn replace(&self, number: usize) {
         std::fs::create_dir(self.path(number)).unwrap();
     }
@@ -68,7 +68,7 @@ impl Cluster {
     }
 }
 
-/// A deterministic runtime.
+/// Returns a deterministic runtime.
 pub fn virtual_runtime() -> Runtime {
     Runtime::deterministic(1, Duration::ZERO)
 }
@@ -85,7 +85,7 @@ pub async fn put(store: &EmbeddedStore, key: &str, value: &str) -> Result<Commit
     store.commit(tx).await
 }
 
-/// A row's value as text.
+/// Reads a row's value as text.
 pub async fn get(store: &EmbeddedStore, key: &str) -> Result<Option<String>, MetaError> {
     let row = store.get(key.as_bytes()).await?;
     Ok(row.map(|row| String::from_utf8_lossy(&row.value).into_owned()))

@@ -1,7 +1,7 @@
 //! Power cuts at every operation of the embedded engine, on simulated disks.
 //!
-//! After each cut the store is opened again, sometimes with r disks wiped: every acknowledged transaction
-//! must be there, the others wholly or not at all, the same on every mirror.
+//! After each cut the store is opened again, sometimes with r disks wiped. Every acknowledged transaction must be
+//! present, and every other one completely or not at all, the same on every mirror.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn layout(total_directories: usize, tolerance: usize) -> Layout {
     Layout { cluster: ClusterId(7), total_directories, tolerance }
 }
 
-/// What became of the workload's transactions, by number.
+/// The outcome of each of the workload's transactions, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Acknowledged,
@@ -31,14 +31,14 @@ enum Fate {
 }
 
 struct Workload {
-    /// Rounds of transactions that are submitted at once.
+    /// Sizes of the rounds; the transactions of a round are submitted at once.
     rounds: Vec<usize>,
     value_len: usize,
-    /// The first disk fails before this round, and mirrors are restored after it.
+    /// Round before which the first disk fails, and after which mirrors are restored.
     disk_fails_at: Option<usize>,
 }
 
-/// Transaction `number` writes three rows and removes those of the one three before it.
+/// Returns transaction `number`, which writes three rows and removes those written by the transaction three before it.
 fn transaction(number: usize, value_len: usize) -> Transaction {
     let mut tx = Transaction::new(TxId(number as u128 + 1));
     for part in ["a", "m", "z"] {
@@ -81,7 +81,7 @@ impl Workload {
                 };
             }
             if self.disk_fails_at == Some(number) {
-                // It fails when the power does.
+                // This fails if the power does.
                 let _ = store.restore_mirrors().await;
             }
         }
@@ -90,7 +90,7 @@ impl Workload {
     }
 }
 
-/// The number of transactions that the rows show, which must be a prefix of the workload.
+/// Returns the number of transactions that the rows show, which must be a prefix of the workload.
 fn applied(rows: &[Row], workload: &Workload) -> usize {
     let key = |row: &Row| String::from_utf8_lossy(&row.key).into_owned();
     let numbers: Vec<usize> =
@@ -109,7 +109,7 @@ fn applied(rows: &[Row], workload: &Workload) -> usize {
     count
 }
 
-/// Checks one state of the disks, and that the store goes on from it.
+/// Checks one state of the disks, and that the store continues from it.
 async fn check(
     machine: &Machine,
     runtime: &Runtime,
@@ -127,7 +127,7 @@ async fn check(
             Fate::Unknown => {}
         }
     }
-    // Resubmitting everything in order applies exactly what is missing.
+    // Resubmitting everything in order must apply exactly what is missing.
     for number in 0..workload.count() {
         let outcome = store.commit(transaction(number, workload.value_len)).await.unwrap();
         assert!(matches!(outcome, Commit::Done(_)), "{number}: {outcome:?}");
@@ -147,7 +147,7 @@ async fn cut(seed: u64, at: u64, layout: Layout, workload: &Workload) {
     machine.restart();
 
     let intact = check(&machine.fork(), &runtime, layout, workload, &fates).await;
-    // A second cut, while the store levels its mirrors.
+    // Cut the power a second time, while the store levels its mirrors.
     let again = machine.fork();
     again.fail_power_at(again.operations() + 1 + seed % 40);
     let _ = open(&again, &runtime, layout).await;
@@ -161,7 +161,7 @@ async fn cut(seed: u64, at: u64, layout: Layout, workload: &Workload) {
             survivor.wipe((lost + number) % disks);
         }
         check(&survivor, &runtime, layout, workload, &fates).await;
-        // After a start all mirrors are level: what one start showed, any later one shows.
+        // After a start all mirrors are level: every later start shows the same as the first.
         let levelled = machine.fork();
         open(&levelled, &runtime, layout).await.unwrap().close().await;
         levelled.wipe(lost);
@@ -189,8 +189,8 @@ fn acknowledged_transactions_survive_a_power_cut_at_every_operation() {
     }
 }
 
-/// A mirror is ejected, another one copied, and the power fails at one operation of it all. The disk that
-/// failed comes back with what it held, or blank; its old mirror must never be taken for a good one.
+/// A mirror is ejected, another one copied, and the power fails at one operation in between. The failed disk returns
+/// with its old contents or blank; its old mirror must never be taken for a current one.
 async fn cut_during_ejection(at: u64, layout: Layout, workload: &Workload) {
     let runtime = Runtime::deterministic(at, Duration::ZERO);
     let machine = Machine::new(at, layout.total_directories);

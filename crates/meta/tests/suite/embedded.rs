@@ -1,4 +1,4 @@
-//! The embedded engine against the conformance suite and the model, and what a start and an end do.
+//! The embedded engine against the conformance suite and the model, and tests of starting and closing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ async fn a_start_without_any_mirror_in_force_names_those_wanted() {
     let store = cluster.create(&runtime).await;
     put(&store, "a", "1").await.unwrap();
     store.close().await;
-    // With a tolerance of two the two others are enough to know the epoch, but hold no mirror.
+    // With a tolerance of two, the other two directories are enough to know the epoch, but hold no mirror.
     cluster.layout.tolerance = 2;
     let refused = cluster.open(&runtime, &[0, 1]).await.unwrap_err().to_string();
     let wanted = [Cluster::disk(0), Cluster::disk(1)].map(|disk| refused.contains(&disk.to_string()));

@@ -17,7 +17,7 @@ use striate_runtime::Runtime;
 
 use crate::cluster::{Cluster, get, put, virtual_runtime};
 
-/// Writes rows until told to stop; answers how many were acknowledged.
+/// Writes rows until `stop` is set; returns the number of acknowledged rows.
 fn start_writer(
     runtime: &Runtime,
     store: &EmbeddedStore,
@@ -52,7 +52,7 @@ async fn check_writers(store: &EmbeddedStore, counts: &[u32]) {
     }
 }
 
-/// Waits until somebody was ejected.
+/// Waits until a mirror is ejected.
 async fn ejected(events: &mut tokio::sync::broadcast::Receiver<MirrorEvent>) -> MirrorEvent {
     loop {
         let event = events.recv().await.expect("events are not missed");
@@ -70,7 +70,7 @@ async fn any_r_directories_may_be_wiped_under_the_running_engine_and_after_mirro
     for lost in [[0, 1], [2, 3]] {
         let mut events = store.events();
         let stop = Arc::new(AtomicBool::new(false));
-        // The writers go on with new names, so that counts stay those of one writer.
+        // The writers continue with new names, so that counts stay those of one writer.
         let base = counts.len() as u32 - 4;
         let writers: Vec<_> =
             (base..base + 4).map(|name| start_writer(&runtime, &store, name, &stop)).collect();
@@ -123,14 +123,14 @@ async fn a_mirror_whose_files_are_removed_or_replaced_is_ejected_before_the_next
             assert_eq!(mirror.last_error.is_none(), mirror.in_sync);
         }
         store.close().await;
-        // Only the one in force may be used.
+        // Only the mirror in force may be used.
         let store = cluster.open(&runtime, &[]).await.unwrap();
         assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("1"));
     }
 }
 
-/// `rm -rf` reads the names of a directory, removes them, then the directory: a name that appears in between stops
-/// it, also one that it has already removed.
+/// `rm -rf` reads the names in a directory, removes them, then the directory: a name that appears in between makes it
+/// fail, even one that it has already removed.
 #[tokio::test]
 async fn nothing_is_written_into_a_directory_that_is_being_wiped() {
     let (runtime, cluster) = (Runtime::real(), Cluster::new(4, 1));
@@ -144,7 +144,7 @@ async fn nothing_is_written_into_a_directory_that_is_being_wiped() {
         std::fs::read_dir(cluster.path(0)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["meta.reserve"], "the old record was taken away and no new one was written");
     cluster.wipe(0);
-    // Others record what happens; the directory's path is left alone, also when it is made anew.
+    // The other directories record the events; nothing is written at the wiped path, even after it is created again.
     cluster.replace(0);
     assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(2)]);
     assert_eq!(std::fs::read_dir(cluster.path(0)).unwrap().count(), 0);
@@ -163,7 +163,7 @@ async fn a_directory_whose_witness_is_gone_is_no_mirror_and_takes_none() {
     let store =
         EmbeddedStore::open_or_create(&runtime, cluster.options, cluster.layout, &present).await.unwrap();
     put(&store, "a", "1").await.unwrap();
-    // A wipe that missed the metadata: whoever starts there next finds no disk of the cluster.
+    // A wipe missed the metadata: the next start finds no disk of the cluster there.
     std::fs::remove_file(witness(0)).unwrap();
     store.check_mirrors().await.unwrap();
     assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(2)]);
@@ -223,7 +223,7 @@ async fn without_any_mirror_every_operation_names_the_cause() {
     assert!(matches!(store.grant_lease(Duration::from_secs(1)).await, Err(MetaError::Unavailable(_))));
 }
 
-/// Stands before a volume and can be made to hang.
+/// A wrapper of a volume that can be made to hang.
 #[derive(Debug)]
 struct Hanging {
     inner: Arc<dyn Volume>,
@@ -336,7 +336,7 @@ async fn a_hung_mirror_is_ejected_by_the_deadline_and_nothing_waits_for_it_again
     assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("2"));
     assert_eq!(store.restore_mirrors().await.unwrap(), [Cluster::disk(2)]);
     put(&store, "a", "3").await.unwrap();
-    // What the hung disk does when it wakes up changes nothing, and it may become a mirror again.
+    // What the hung disk does after waking changes nothing, and it may become a mirror again.
     gate.set(false);
     put(&store, "a", "4").await.unwrap();
     while store.add_mirror(present[0].clone()).await.is_err() {
@@ -356,7 +356,7 @@ async fn a_hung_mirror_is_ejected_by_the_deadline_and_nothing_waits_for_it_again
 async fn while_everything_hangs_the_engine_waits_and_then_goes_on() {
     let (runtime, mut cluster) = (Runtime::real(), Cluster::new(3, 1));
     cluster.options.deadline = Duration::from_millis(400);
-    // The first directory can be held up by itself, the others together.
+    // The first directory can be blocked alone, the others together.
     let gates: Vec<Arc<Gate>> = vec![Arc::default(), Arc::default()];
     let mut present = cluster.present(&[]);
     for (number, directory) in present.iter_mut().enumerate() {
@@ -366,7 +366,7 @@ async fn while_everything_hangs_the_engine_waits_and_then_goes_on() {
     let store =
         EmbeddedStore::open_or_create(&runtime, cluster.options, cluster.layout, &present).await.unwrap();
     let mut events = store.events();
-    // No mirror answers: none is given up, and what was asked meanwhile is done afterwards.
+    // No mirror answers: none is ejected, and pending writes complete afterwards.
     gates.iter().for_each(|gate| gate.set(true));
     let (writer, hung) = (store.clone(), cluster.options.deadline * 4);
     let written = runtime.spawn(async move { put(&writer, "a", "1").await });
@@ -376,7 +376,7 @@ async fn while_everything_hangs_the_engine_waits_and_then_goes_on() {
     gates.iter().for_each(|gate| gate.set(false));
     written.await.unwrap().unwrap();
     assert_eq!(store.mirrors().await.unwrap().iter().filter(|mirror| mirror.in_sync).count(), 2);
-    // One mirror answers, but the smaller set can be recorded in one directory only, of the two that it takes.
+    // One mirror answers, but the smaller set can be recorded in only one of the two directories that are needed.
     gates[1].set(true);
     let writer = store.clone();
     let written = runtime.spawn(async move { put(&writer, "a", "2").await });
@@ -447,7 +447,7 @@ async fn flipped_bits_are_never_served_and_cost_the_mirror() {
     assert_eq!(store.restore_mirrors().await.unwrap().len(), 1);
     store.close().await;
 
-    // In the only mirror it is an error that names the place, and other rows are served.
+    // Damage in the only mirror is an error that names the place; other rows are still served.
     let (machine, layout, options) = simulated(1, 0);
     let store =
         EmbeddedStore::open_or_create(&runtime, options, layout, &machine.directories()).await.unwrap();
@@ -460,7 +460,7 @@ async fn flipped_bits_are_never_served_and_cost_the_mirror() {
     assert_eq!(get(&store, "b").await.unwrap().as_deref(), Some("other value"));
 }
 
-/// Fills the store until it refuses; answers how many rows it holds.
+/// Fills the store until it refuses; returns the number of filling rows.
 async fn fill(store: &EmbeddedStore) -> u32 {
     for number in 0.. {
         let mut tx = Transaction::new(fresh_id());
@@ -508,7 +508,7 @@ async fn a_full_disk_refuses_cleanly_accepts_deletes_and_recovers() {
     assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("again"));
 }
 
-/// A process that starts registers by such a transaction.
+/// A starting process registers with such a transaction.
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_takes_a_row_in_the_place_of_another_also_after_a_restart() {
     let (runtime, (machine, layout, options)) = (virtual_runtime(), simulated(2, 1));
@@ -520,7 +520,7 @@ async fn a_full_disk_takes_a_row_in_the_place_of_another_also_after_a_restart() 
     }
     fill(&store).await;
     put(&store, "a", "2").await.expect("it takes no space");
-    // That gave up the reserve.
+    // That freed the reserve.
     fill(&store).await;
     assert!(matches!(put(&store, "b", "1").await, Err(MetaError::NoSpace(_))), "a row more");
     assert!(matches!(put(&store, "a", &"2".repeat(300)).await, Err(MetaError::NoSpace(_))), "a longer row");
@@ -530,7 +530,8 @@ async fn a_full_disk_takes_a_row_in_the_place_of_another_also_after_a_restart() 
     assert_eq!(get(&store, "a").await.unwrap().as_deref(), Some("3"));
 }
 
-/// Others have filled the disks, or all but a few pages: what an earlier process had set aside is what is left.
+/// Other programs have filled the disks completely, or all but a few pages: only the reserve of an earlier process is
+/// left.
 #[tokio::test(start_paused = true)]
 async fn what_was_set_aside_is_found_again_after_a_restart() {
     for free in [0, 8 << 10, 32 << 10, 300 << 10] {
@@ -554,7 +555,7 @@ async fn what_was_set_aside_is_found_again_after_a_restart() {
     }
 }
 
-/// The margin is checked before a group, but others may take the space meanwhile.
+/// Free space is checked before a group, but other programs may take it meanwhile.
 #[tokio::test(start_paused = true)]
 async fn disks_that_fill_up_in_the_middle_of_a_group_take_it_back() {
     let (runtime, (machine, layout, mut options)) = (virtual_runtime(), simulated(2, 1));

@@ -33,7 +33,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// At most `longest` operations.
+/// Generates sequences of fewer than `longest` operations.
 pub fn operations(longest: usize) -> impl Strategy<Value = Vec<Operation>> {
     vec(operation(), 1..longest)
 }

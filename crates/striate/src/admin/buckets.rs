@@ -1,4 +1,4 @@
-//! Buckets, with profiles of their own.
+//! Buckets and their profiles.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::{AdminService, Body, ok, read};
 
-/// Buckets of one page.
+/// Buckets per page.
 const PAGE: usize = 1_000;
 
 impl AdminService {
@@ -83,10 +83,11 @@ impl AdminService {
         Ok(ok(&self.bucket_info(bucket)))
     }
 
-    /// What classes are to mean. The metadata is made to survive as many losses as objects of these classes do.
+    /// Returns the settings of storage classes. Makes the metadata survive as many losses as objects of these classes
+    /// do.
     async fn class_settings(&self, wish: Vec<ClassOfBucket>) -> Result<Vec<ClassSetting>, Failure> {
         for profile in wish.iter().filter_map(|of| of.profile) {
-            // What is wide is written under the bucket's own profile.
+            // Wide data is first written under the bucket's own profile.
             if profile.layout != Layout::Wide {
                 self.shared.cluster.support(&profile).await?;
             }
@@ -99,7 +100,7 @@ impl AdminService {
         Ok(wish.into_iter().map(setting).collect())
     }
 
-    /// Makes sure that an origin answers before a bucket depends on it.
+    /// Checks that an origin answers before a bucket depends on it.
     async fn introduce(&self, origin: NewOrigin) -> Result<records::Origin, Failure> {
         let NewOrigin { endpoint, bucket, region, access_key, secret, ttl_ms, block_len } = origin;
         let secret = Zeroizing::new(secret);
@@ -162,7 +163,7 @@ impl AdminService {
                 Some(ColdBucket { profile, after_s: cold.after_s, without_spare_rack: false })
             }),
             classes,
-            // A profile that is not understood says so where it is used.
+            // An invalid profile is reported where it is used.
             warnings: weaker.unwrap_or_default(),
         }
     }

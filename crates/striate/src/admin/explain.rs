@@ -1,4 +1,4 @@
-//! How objects would be read now.
+//! Explains how objects would be read now.
 
 use http::Response;
 use striate_commands::admin::messages::{ElsewhereExplained, Explain, Explained};

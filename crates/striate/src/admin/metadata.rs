@@ -1,9 +1,9 @@
-//! Export and import of all metadata; the format is the metadata crate's ([`striate_meta::archive`]).
+//! Exports and imports all metadata; the format is the metadata crate's ([`striate_meta::archive`]).
 //!
-//! An export is of one state, however long it takes. An import is taken down into a file and checked as a whole
-//! before the first row is written. Afterwards the rows of this store's own sites are put right, the numbers of
-//! writers are raised above both stores', and the server stops: its own writer has a number that a writer of the
-//! export may have had.
+//! An export is of one state, however long it takes. An import is saved to a file and checked completely before the
+//! first row is written. Afterwards the rows of this store's own sites are corrected, the numbers of writers are raised
+//! above those of both stores, and the server stops: a writer in the export may have had the same number as this
+//! server's writer.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,15 +20,15 @@ use tokio::io::{AsyncReadExt, BufReader};
 
 use super::{AdminService, Body, ok, text_lines};
 
-/// Bytes of an export on their way to the command.
+/// Size in bytes of the buffer between an export and its command.
 const EXPORT_BUFFER: usize = 256 << 10;
 
-/// A file that is removed when it is no longer needed.
+/// A file that is removed on drop.
 struct Spool(PathBuf);
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // What stays behind does no harm.
+        // A file that cannot be removed does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -39,7 +39,7 @@ impl AdminService {
         let view = cluster.embedded()?.view().map_err(Failure::failed)?;
         let (mut writer, reader) = tokio::io::duplex(EXPORT_BUFFER);
         self.runtime().spawn(async move {
-            // The command sees a failure as a missing last line, and the log says why.
+            // The command detects a failure by the missing last line, and the log has the reason.
             match archive::export(&view, cluster.id(), &mut writer, &mut |_| {}).await {
                 Ok(progress) => tracing::info!(rows = progress.rows, "metadata exported"),
                 Err(error) => tracing::error!(%error, "metadata was not exported"),
@@ -102,7 +102,7 @@ impl AdminService {
         row.record().map_err(Failure::failed)
     }
 
-    /// Numbers that were given out by either store are never given out again.
+    /// Raises the counters, so that numbers assigned by either store are never assigned again.
     async fn raise_counters(&self, before: &records::Cluster) -> Result<(), Failure> {
         let cluster = &self.shared.cluster;
         let row = cluster.meta().get(&keys::cluster()).await.map_err(Failure::failed)?;

@@ -1,5 +1,5 @@
-//! Packing: what is packed, packing at once, and its undoing. One of these operations runs at a time in a cluster; the service rests
-//! meanwhile.
+//! Packing: its state, packing on request, and unpacking. One of these operations runs at a time in a cluster; the
+//! service rests meanwhile.
 
 use http::Response;
 use striate_commands::admin::messages::{Line, PackNow};
@@ -9,7 +9,7 @@ use striate_core::Packing;
 
 use super::{AdminService, Body, STOPPING, ok};
 
-/// Why an operation does not begin.
+/// Reasons why an operation does not start.
 const RUNNING: &str =
     "packing by hand, or its undoing, is running already; wait for it, or stop that command";
 

@@ -1,4 +1,4 @@
-//! `striate admin access`: what the gateways of a cluster know of requests together, through a control process.
+//! `striate admin access`: the access statistics of a cluster's gateways together, from a control process.
 
 use striate_commands::args::AccessArgs;
 use striate_commands::failure::{Failure, Outcome};

@@ -11,11 +11,11 @@ use striate_runtime::Runtime;
 
 use crate::start::offline::Offline;
 
-/// An opened engine, and its name for people.
+/// An open engine, and its name for display.
 struct Opened {
     store: Arc<dyn MetaStore>,
     name: String,
-    /// Held while it is open.
+    /// Lock on a stopped server, held while the engine is open.
     offline: Option<Offline>,
 }
 
@@ -51,8 +51,8 @@ impl Opened {
 /// Moves metadata from one engine to another.
 ///
 /// # Errors
-/// When an engine cannot be opened or fails, or the copy cannot be proved equal. Then nothing is in use but what was
-/// before, fenced; the same command goes on.
+/// If an engine cannot be opened or fails, or the copy cannot be proved equal. The source then remains the metadata in
+/// use, but fenced; running the same command again resumes the migration.
 pub async fn run(runtime: Runtime, args: MigrateArgs) -> Outcome {
     let source = Opened::source(&runtime, &args).await?;
     let ended = match &args.to {

@@ -27,7 +27,7 @@ pub(super) async fn run(runtime: Runtime, command: SiteCommand) -> Outcome {
     }
 }
 
-/// The control processes, asked as an operator.
+/// Connects to the control processes as an operator.
 pub(super) fn connect(runtime: &Runtime, target: &ControlTarget) -> Outcome<ControlClient> {
     let trust = identify(runtime, &target.identity, Role::Admin)?;
     Ok(ControlClient::new(runtime.clone(), trust, target.control.clone()))

@@ -1,4 +1,4 @@
-//! `striate admin init` and `striate admin certificate`: who belongs to a cluster.
+//! `striate admin init` and `striate admin certificate`: membership of a cluster.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::start::sealing;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Makes the authority of a new cluster, and the key that its gateways seal secrets with.
+/// Creates the authority of a new cluster, and the key with which its gateways seal secrets.
 pub(super) fn init(runtime: &Runtime, args: &InitArgs) -> Outcome {
     let directory = &args.directory;
     if directory.join(AUTHORITY_KEY_FILE).exists() {
@@ -47,7 +47,7 @@ pub(super) fn certificate(runtime: &Runtime, args: &CertificateArgs) -> Outcome 
     let authority = Authority::read(directory).map_err(Failure::refused)?;
     let issued = authority.issue(runtime, *role, name, DAY * *days).map_err(Failure::refused)?;
     issued.write(to).map_err(Failure::failed)?;
-    // Those who open the secrets of access keys need what they are sealed with.
+    // Processes that open the secrets of access keys need the sealing key.
     if matches!(role, Role::Gateway | Role::Control) {
         let key = sealing::read_from(directory).ok_or_else(|| {
             Failure::refused(format!(

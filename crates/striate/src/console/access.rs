@@ -1,11 +1,11 @@
-//! Who may read numbers and paths from the console port.
+//! Authorisation of reads of numbers and paths on the console port.
 //!
-//! Names of objects are for those who have signed in.
+//! Object names are shown only after a sign-in. Access is granted to:
 //!
-//! - Whoever sends the metrics token, or a token got by signing in, as `Authorization: Bearer …`.
-//! - A program on the server's own machine, without a token, when it asks for `localhost` or a loopback address
-//!   itself: the peer's address is a loopback address, the `Host` header names one too (a web page that had its
-//!   own name point to 127.0.0.1 fails this), and no proxy has added itself.
+//! - a request that sends the metrics token, or a token obtained by signing in, as `Authorization: Bearer …`;
+//! - a program on the server's own machine, without a token, if it addresses `localhost` or a loopback address itself:
+//!   the peer's address is a loopback address, the `Host` header names one too (this stops a web page that pointed its
+//!   own name to 127.0.0.1), and no proxy has added a header.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,32 +16,32 @@ use striate_runtime::{Instant, Runtime};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// How long a sign-in holds.
+/// Lifetime of a sign-in.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
-/// Sessions at once; the oldest ends when there are more.
+/// Maximum number of sessions; the oldest ends when there are more.
 const SESSIONS: usize = 32;
 /// Headers that a proxy adds.
 const PROXY_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
-/// Decides who may read.
+/// Decides which requests may read.
 pub struct Access {
     runtime: Runtime,
     metrics_token: Option<Zeroizing<String>>,
     sessions: Mutex<Vec<(Zeroizing<String>, Instant)>>,
 }
 
-/// Compares without telling by its duration where two secrets differ.
+/// Compares in constant time, so that the duration does not reveal where two secrets differ.
 pub fn equal(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 impl Access {
-    /// Access for holders of `metrics_token` besides sign-ins and programs on this machine.
+    /// Creates access for holders of `metrics_token`, besides sign-ins and programs on this machine.
     pub fn new(runtime: Runtime, metrics_token: Option<Zeroizing<String>>) -> Self {
         Self { runtime, metrics_token, sessions: Mutex::default() }
     }
 
-    /// True when the request may read.
+    /// Returns true if the request may read.
     pub fn allows<B>(&self, request: &Request<B>, peer: SocketAddr) -> bool {
         match bearer(request) {
             Some(token) => self.knows(token),
@@ -49,7 +49,7 @@ impl Access {
         }
     }
 
-    /// True when somebody sends it who has signed in: who may also read the names of objects.
+    /// Returns true if the sender has signed in, and so may also read object names.
     pub fn is_signed_in<B>(&self, request: &Request<B>) -> bool {
         bearer(request).is_some_and(|token| self.has_session(token))
     }
@@ -66,7 +66,7 @@ impl Access {
         sessions.iter().fold(false, |found, (known, _)| found | equal(known, token))
     }
 
-    /// A token for somebody who has signed in.
+    /// Creates a token for a user who has signed in.
     pub fn new_session(&self, runtime: &Runtime) -> Zeroizing<String> {
         let mut bytes = Zeroizing::new([0; 32]);
         runtime.fill_secret(&mut bytes[..]);
@@ -91,7 +91,7 @@ fn is_local<B>(request: &Request<B>, peer: SocketAddr) -> bool {
     peer.ip().to_canonical().is_loopback() && names_loopback(host) && !is_proxied
 }
 
-/// True for `localhost`, `127.…` and `[::1]`, with or without a port.
+/// Returns true for `localhost`, `127.…` and `[::1]`, with or without a port.
 fn names_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(""),

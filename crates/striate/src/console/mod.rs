@@ -1,11 +1,11 @@
 //! The console port: a status page, metrics, health checks.
 //!
-//! | path | who may | what |
+//! | path | access | content |
 //! |--|--|--|
-//! | `/` | everybody | the page, which holds no data |
-//! | `/health/live`, `/health/ready`, `/minio/health/{live,ready,cluster}` | everybody | 200 or 503 |
-//! | `/api/sign-in` | everybody | access key and secret for a token |
-//! | `/api/status`, `/metrics`, `/minio/v2/metrics/cluster` | see [`access`] | numbers, paths, warnings; names of objects for who has signed in |
+//! | `/` | everyone | the page, which holds no data |
+//! | `/health/live`, `/health/ready`, `/minio/health/{live,ready,cluster}` | everyone | 200 or 503 |
+//! | `/api/sign-in` | everyone | access key and secret for a token |
+//! | `/api/status`, `/metrics`, `/minio/v2/metrics/cluster` | see [`access`] | numbers, paths, warnings; object names after a sign-in |
 
 mod access;
 
@@ -29,13 +29,13 @@ pub use access::Access;
 use crate::metrics::{Figures, Metrics};
 use crate::start::cluster::Cluster;
 
-/// Connections at once; more wait.
+/// Maximum number of connections; further ones wait.
 const CONNECTIONS: usize = 64;
-/// The longest request body: a sign-in.
+/// Maximum size of a request body in bytes: a sign-in.
 const MAX_REQUEST_BYTES: usize = 4 << 10;
-/// The longest request head.
+/// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// A request must be complete within this time.
+/// Timeout for a complete request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 const PAGE: &str = include_str!("page.html");
@@ -60,12 +60,12 @@ struct SignIn {
 }
 
 impl Console {
-    /// The console of `cluster`, whose S3 endpoint is `endpoint`.
+    /// Creates the console of `cluster`, whose S3 endpoint is `endpoint`.
     pub fn new(cluster: Cluster, metrics: Arc<Metrics>, access: Access, endpoint: String) -> Self {
         Self { shared: Arc::new(Shared { cluster, metrics, access, endpoint }) }
     }
 
-    /// Serves for ever.
+    /// Serves until the task is dropped.
     pub async fn serve(self, listener: TcpListener) {
         let runtime = self.shared.cluster.runtime().clone();
         let places = Arc::new(Semaphore::new(CONNECTIONS));
@@ -99,7 +99,7 @@ impl Console {
         });
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT).max_buf_size(MAX_HEAD_BYTES);
-        // Visitors come and go.
+        // Clients may disconnect at any time.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 
@@ -196,7 +196,7 @@ fn with_type(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> 
     response
 }
 
-/// Headers that keep a browser from doing anything else with an answer.
+/// Adds headers that restrict what a browser may do with a response.
 fn secured(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                   img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";

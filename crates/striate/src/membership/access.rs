@@ -1,4 +1,4 @@
-//! A gateway reports to control which blocks are asked for together (EC-Store §V-A, over several gateways).
+//! Gateways report to control which blocks are read together (EC-Store §V-A, over several gateways).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::messages::ReportAccessRequest;
 use super::messages::cluster_control_client::ClusterControlClient;
 use super::messages::report_access_request::{NamedBlock, Partition};
 
-/// Pause between two reports.
+/// Interval between reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// So many of the hottest blocks are reported with the names of their objects.
+/// Number of hottest blocks that are reported with the names of their objects.
 const NAMED: usize = 64;
-/// So many of the most read partitions are reported.
+/// Number of most-read partitions that are reported.
 const PARTITIONS: usize = 1_024;
-/// Longest name: a bucket's, a slash and a key, in bytes.
+/// Maximum length of a name in bytes: a bucket's, a slash and a key.
 const MAX_NAME_LEN: usize = 63 + 1 + 1_024;
 
-/// Reports to all control processes for ever, whenever there is something new.
+/// Reports changes to all control processes. Runs until the task is dropped.
 pub async fn keep_reporting(stripes: Stripes, control: ControlClient) {
     let (mut reported, mut is_heard) = (0, true);
     loop {
@@ -45,7 +45,7 @@ pub async fn keep_reporting(stripes: Stripes, control: ControlClient) {
             async move { control.report_access(request).await }
         };
         let unheard = control.tell_all(tell).await;
-        // Said once, and not again before it has worked: nothing depends on it.
+        // Logged once per outage: nothing depends on it.
         if !unheard.is_empty() && is_heard {
             tracing::warn!(
                 reasons = unheard.join("; "),
@@ -84,7 +84,7 @@ impl From<&AccessReport> for ReportAccessRequest {
 impl TryFrom<ReportAccessRequest> for AccessReport {
     type Error = &'static str;
 
-    /// Only the form is checked here: what a request names may not exist.
+    /// Checks only the form: what a request names may not exist.
     fn try_from(report: ReportAccessRequest) -> Result<Self, Self::Error> {
         let (blocks, []) = report.blocks.as_chunks::<2>() else { return Err("half a block") };
         if report.named.len() > NAMED || report.named.iter().any(|block| block.object.len() > MAX_NAME_LEN) {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn the_longest_report_fits_a_message() {
         let mut statistics = CoAccess::default();
-        // Never the same block twice: the interval has as many blocks as it may.
+        // No block twice: the interval then has the maximum number of blocks.
         for request in 0..20_000_u64 {
             statistics.observe((0..100).map(|block| StripeId::new(request, block)));
         }

@@ -1,4 +1,4 @@
-//! The calling end: one connection for each request, to the first control process that answers.
+//! The calling end: one connection per request, to the first control process that answers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,16 +20,16 @@ use tonic::Status;
 use super::MAX_MESSAGE_LEN;
 use super::messages::cluster_control_client::ClusterControlClient;
 
-/// Time for a connection with its handshake.
+/// Timeout for a connection and its handshake.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Time for an answer.
+/// Timeout for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time for the answer to what asks many rows of the metadata, a little less than a connection lives.
+/// Timeout for answers that read many rows of the metadata, a little less than the lifetime of a connection.
 const LONG_ANSWER: Duration = Duration::from_secs(50);
-/// HTTP/2 requests name an authority; the connection is already the right one.
+/// HTTP/2 requests must name an authority; the connection is already the right one.
 const ORIGIN: &str = "http://control";
 
-/// Where the control processes are, and who asks them.
+/// A client of the control processes.
 #[derive(Clone)]
 pub struct ControlClient {
     runtime: Runtime,
@@ -38,18 +38,18 @@ pub struct ControlClient {
     answer_within: Duration,
 }
 
-/// A request that got no answer, or a refusal.
+/// A request that got no answer, or was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// No control process answers.
     #[error("no control process answers: {0}")]
     Unreachable(String),
-    /// One refused it; another would, too.
+    /// One of them refused it; any other would, too.
     #[error("{0}")]
     Refused(String),
 }
 
-/// One connection, as the generated client wants it.
+/// One connection, in the form that the generated client needs.
 pub struct Channel(http2::SendRequest<tonic::body::Body>);
 
 impl tower_service::Service<Request<tonic::body::Body>> for Channel {
@@ -67,17 +67,17 @@ impl tower_service::Service<Request<tonic::body::Body>> for Channel {
 }
 
 impl ControlClient {
-    /// Of the processes at `addresses`.
+    /// Creates a client of the processes at `addresses`.
     pub fn new(runtime: Runtime, trust: Trust, addresses: Vec<HostPort>) -> Self {
         Self { runtime, trust, addresses, answer_within: ANSWER }
     }
 
-    /// The same for requests that take long.
+    /// Returns a client with a longer timeout, for requests that take long.
     pub fn patient(self) -> Self {
         Self { answer_within: LONG_ANSWER, ..self }
     }
 
-    /// Asks one after the other until one has answered. `ask` must be idempotent: an answer may get lost.
+    /// Asks one process after the other until one answers. `ask` must be idempotent, because an answer may get lost.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -98,7 +98,7 @@ impl ControlClient {
         Err(ControlError::Unreachable(reasons.join("; ")))
     }
 
-    /// Tells every one of them. Answers which have not heard it, and why.
+    /// Sends a request to every process. Returns address and reason for each one that failed.
     pub async fn tell_all<T, F>(&self, tell: impl Fn(ClusterControlClient<Channel>) -> F) -> Vec<String>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -137,7 +137,7 @@ impl ControlClient {
         let connected = connected.map_err(|_| format!("no connection within {CONNECT:?}"))?;
         let (sender, driver) = connected.map_err(|error: std::io::Error| error.to_string())?;
         self.runtime.spawn(async move {
-            // Its errors reach the request through the sender. It ends with the sender.
+            // Its errors reach the request through the sender, and it ends with the sender.
             let _ = driver.await;
         });
         Ok(ClusterControlClient::with_origin(Channel(sender), Uri::from_static(ORIGIN))

@@ -1,5 +1,5 @@
-//! How sites, gateways and operators speak with control processes (`proto/control.proto`): gRPC over TLS on
-//! which both ends are known.
+//! The protocol between control processes and sites, gateways and operators (`proto/control.proto`): gRPC over mutual
+//! TLS.
 
 pub mod access;
 pub mod client;
@@ -13,5 +13,5 @@ pub mod generated {
 
 pub use generated as messages;
 
-/// Longest request or reply, in bytes: ten thousand sites fit, and the longest report of a gateway.
+/// Maximum size of a request or reply in bytes: ten thousand sites fit, and so does a gateway's longest report.
 const MAX_MESSAGE_LEN: usize = 4 << 20;

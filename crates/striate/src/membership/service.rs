@@ -1,7 +1,8 @@
-//! The listening end: a control process admits sites, hears gateways, and lets operators see, drain and retire sites.
+//! The listening end: a control process admits sites, receives reports of gateways, and lets operators list, drain and
+//! retire sites.
 //!
-//! A connection is refused in its handshake unless its peer is a site, a gateway or an operator; what each of them may ask is
-//! checked by request. Handshakes, connections, requests and their sizes are bounded, and idle connections end.
+//! The handshake refuses every peer that is not a site, a gateway or an operator; each request then checks the peer's
+//! role. Handshakes, connections, requests and their sizes are bounded, and idle connections end.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -36,23 +37,23 @@ use super::messages::{
 };
 use crate::remote_sites::SiteAddress;
 
-/// Who has business with a control process.
+/// Roles that may connect to a control process.
 const CALLERS: &[Role] = &[Role::Site, Role::Gateway, Role::Admin];
-/// Connections at the same time, in the handshake or after it.
+/// Maximum number of connections, including those in the handshake.
 const MAX_CONNECTIONS: usize = 1_024;
-/// Time for a handshake.
+/// Timeout for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// A connection ends after this time, whatever it does: requests are short, and clients open new ones.
+/// Lifetime of a connection, whatever it does: requests are short, and clients open new ones.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
-/// Requests at the same time on one connection.
+/// Maximum number of concurrent requests on one connection.
 const MAX_STREAMS: u32 = 8;
-/// Longest list of header fields, in bytes.
+/// Maximum size of a list of header fields in bytes.
 const MAX_HEADER_LIST_LEN: u32 = 16 << 10;
-/// So many of the hottest blocks are shown at most.
+/// Maximum number of hottest blocks shown.
 const MOST_HOTTEST: usize = 1_000;
-/// A site that is asked whether it is there must answer within this time.
+/// Timeout for a site to answer a check that it is up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// Longest rack label or address, in bytes.
+/// Maximum length of a rack label or address in bytes.
 const MAX_TEXT_LEN: usize = 256;
 
 /// The service of one control process. Cheap to clone.
@@ -64,7 +65,7 @@ pub struct ControlService {
     access: GatheredAccess,
 }
 
-/// The name of a site's state.
+/// Returns the name of a site's state.
 pub fn state_name(state: records::site::State) -> &'static str {
     match state {
         records::site::State::Active => "active",
@@ -81,7 +82,7 @@ fn refusal(error: MembersError) -> Status {
     }
 }
 
-/// The peer of a request, if its role may ask this.
+/// Returns the peer of a request if its role may make the request.
 fn peer<T>(request: &tonic::Request<T>, role: Role) -> Result<PeerName, Status> {
     let peer = request.extensions().get::<PeerName>().cloned();
     let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
@@ -97,7 +98,7 @@ fn malformed(what: &str) -> Status {
     Status::invalid_argument(format!("the site's {what} is malformed"))
 }
 
-/// A text of a site that is neither empty nor too long.
+/// Returns a text of a site if it is neither empty nor too long.
 fn label(text: String, what: &str) -> Result<String, Status> {
     if (1..=MAX_TEXT_LEN).contains(&text.len()) { Ok(text) } else { Err(malformed(what)) }
 }
@@ -124,7 +125,7 @@ fn message(site: records::Site) -> Site {
     }
 }
 
-/// The blocks that most requests ask for, and with which other one they ask for them most.
+/// Returns the most requested blocks, each with the block that is most often requested together with it.
 fn hottest(access: &GatheredAccess, now: Instant, most: usize) -> Vec<HotBlock> {
     let together = access.together(now);
     let hot = access.hottest(now, most).into_iter().map(|hot| {
@@ -141,7 +142,8 @@ fn hottest(access: &GatheredAccess, now: Instant, most: usize) -> Vec<HotBlock> 
 }
 
 impl ControlService {
-    /// Over the metadata of the cluster that `trust` belongs to; what gateways report goes into `access`.
+    /// Creates the service over the metadata of the cluster that `trust` belongs to; reports of gateways go into
+    /// `access`.
     pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, access: GatheredAccess) -> Self {
         Self { runtime, meta, trust, access }
     }
@@ -158,13 +160,13 @@ impl ControlService {
         self.members().sites().await.map_err(|error| refusal(error.into()))
     }
 
-    /// Whether a site answers.
+    /// Returns true if a site answers.
     async fn is_here(&self, site: &records::Site) -> bool {
         let client = SiteAddress::from(site).connect(&self.runtime, &self.trust);
         matches!(self.runtime.timeout(ANSWER_WITHIN, client.status()).await, Ok(Ok(_)))
     }
 
-    /// Serves until `shutdown` completes; requests under way then are cut off, and asked again elsewhere.
+    /// Serves until `shutdown` completes. Requests in flight are then cut off; their clients ask another process.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()> + Send) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut shutdown = pin!(shutdown);
@@ -212,7 +214,7 @@ impl ControlService {
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEADER_LIST_LEN);
-        // A peer that goes away is no event.
+        // A peer may disconnect at any time.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -1,10 +1,10 @@
-//! The memory tier.
+//! Metrics of the memory tier.
 
 use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState};
 
 use super::Page;
 
-/// Writes what is known of the memory tier.
+/// Writes the metrics of the memory tier.
 pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
     let Some(cache) = cache else { return };
     for (name, help) in [
@@ -58,7 +58,7 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
     render_sites(page, &cache.sites);
 }
 
-/// Writes what was asked of other S3 stores.
+/// Writes the metrics of requests to other S3 stores.
 pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
     let Some(origins) = origins else { return };
     for (name, help, value) in [

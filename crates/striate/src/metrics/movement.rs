@@ -1,10 +1,10 @@
-//! What was moved, and why.
+//! Metrics of moved chunks, by reason.
 
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 
 use super::Page;
 
-/// The counters of both services that move chunks.
+/// Writes the counters of both services that move chunks.
 pub(super) fn render(page: &mut Page, rebalance: &RebalanceProgress, optimiser: &OptimiserProgress) {
     let failed = rebalance.refused + rebalance.left_to_repair;
     let not_made = optimiser.not_made + optimiser.left_to_repair;

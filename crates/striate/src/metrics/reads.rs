@@ -1,4 +1,4 @@
-//! What reads took, and what is known of requests and sites: the client's and the statistics service's figures.
+//! Metrics of reads, requests and sites: the figures of the client and the statistics service.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use striate_stripe::{BudgetView, CoAccessTotals, HistogramView, Phase, PushView,
 
 use super::Page;
 
-/// The breakdown of reads, hedging, and the plans of policies that minimise cost.
+/// Writes the phases of reads, hedging, and the plans of policies that minimise cost.
 pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
     let name = "striate_read_phase_seconds";
     page.head(name, "histogram", "Time of a read by phase: object, metadata, plan, retrieve, decode.");
@@ -61,7 +61,7 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
     }
 }
 
-/// The queues that sites push.
+/// Writes the load reports that sites push.
 pub(super) fn render_pushes(page: &mut Page, pushes: PushView) {
     page.head("striate_queue_pushes_total", "counter", "Load reports that sites pushed to this process.");
     page.value("striate_queue_pushes_total", &[], pushes.received);
@@ -69,7 +69,7 @@ pub(super) fn render_pushes(page: &mut Page, pushes: PushView) {
     page.value("striate_watched_sites", &[], pushes.sites);
 }
 
-/// The memory for bodies: what is taken, who waits for it, what was taken back.
+/// Writes the memory for bodies: in use, waiting requests, and memory taken back.
 pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
     let name = "striate_body_memory_bytes";
     page.head(name, "gauge", "Memory for request bodies: total, in use, and pinned by idle clients.");
@@ -100,7 +100,7 @@ pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
     }
 }
 
-/// The co-access statistics as a whole, and the load of every site.
+/// Writes the totals of the co-access statistics, and the load of every site.
 pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, loads: &[SiteLoadView]) {
     let sampled = "striate_co_access_sampled_total";
     page.head(sampled, "counter", "Read requests that went into the co-access statistics.");
@@ -137,7 +137,7 @@ pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, load
 }
 
 impl Page {
-    /// A histogram, with one label at most.
+    /// Writes a histogram with at most one label.
     fn histogram(&mut self, name: &str, label: Option<(&str, &str)>, view: &HistogramView) {
         let mut below = 0;
         for (index, count) in view.counts.iter().enumerate() {

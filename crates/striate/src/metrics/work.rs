@@ -1,10 +1,10 @@
-//! Repair, scrub, packing and hot copies.
+//! Metrics of repair, scrub, packing and hot copies.
 
 use striate_commands::admin::messages::{CopiesState, PackingState, RepairState, ScrubState};
 
 use super::Page;
 
-/// Writes what is known of the store's upkeep.
+/// Writes the metrics of repair and scrub.
 pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: Option<&ScrubState>) {
     if let Some(repair) = repair {
         let gauges = [
@@ -74,7 +74,7 @@ pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: 
     }
 }
 
-/// Writes what is known of packing.
+/// Writes the metrics of packing.
 pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
     let Some(packing) = packing else { return };
     let figures = &packing.figures;
@@ -121,7 +121,7 @@ pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
     }
 }
 
-/// Writes what is known of copies of hot partitions.
+/// Writes the metrics of copies of hot partitions.
 pub(super) fn render_copies(page: &mut Page, copies: Option<&CopiesState>) {
     let Some(copies) = copies else { return };
     for (name, help, value) in [

@@ -1,9 +1,9 @@
 //! A running store: sites, metadata, client and keys over a set of directories.
 //!
-//! The roster decides who belongs; the rows of the metadata follow it ([`Cluster::open`], `follow_roster`), so a
-//! crash between the two is put right at the next start. Changes of members (replacing a disk, admitting one,
-//! raising the tolerance) happen one at a time, each in the order: new directory, then every other roster, then
-//! metadata, then the client's set of sites.
+//! The roster decides which directories belong to the store. The rows of the metadata follow it ([`Cluster::open`],
+//! `follow_roster`), so the next start repairs the effects of a crash between the two. Changes of members (replacing a
+//! disk, admitting one, raising the tolerance) happen one at a time, each in this order: new directory, then every
+//! other roster, then metadata, then the client's set of sites.
 
 mod background;
 mod members;
@@ -54,17 +54,17 @@ struct Inner {
     runtime: Runtime,
     started: Instant,
     meta: Arc<dyn MetaStore>,
-    /// The same, where it is the embedded one.
+    /// Embedded engine, if `meta` is one.
     embedded: Option<EmbeddedStore>,
     client: Client,
     cache: Cache,
     origins: Origins,
-    /// What knows of the memory site of this process.
+    /// Keeper of this process's memory site.
     memory: Option<Arc<Keeper>>,
     keys: Arc<KeyStore>,
     sealing: SealingBytes,
     state: Mutex<State>,
-    /// Held while members change, so that there is one change at a time.
+    /// Held while members change, so that only one change runs at a time.
     changing: tokio::sync::Mutex<()>,
     /// Held while mirrors are restored: the engine adds one at a time.
     restoring: tokio::sync::Mutex<()>,
@@ -75,7 +75,7 @@ struct Inner {
     optimiser: Optimiser,
 }
 
-/// What a store is assembled from.
+/// The parts from which a store is assembled.
 struct Parts {
     meta: Arc<dyn MetaStore>,
     embedded: Option<EmbeddedStore>,
@@ -89,17 +89,17 @@ struct Parts {
     upkeep: UpkeepOptions,
 }
 
-/// Who is here.
+/// The members that are present.
 struct State {
     roster: Roster,
     live: BTreeMap<SiteId, Live>,
     /// Blank directories that were named at the start and left alone.
     ignored: Vec<PathBuf>,
-    /// Sites in other processes, in place of those on directories.
+    /// Sites in other processes, instead of those on directories.
     followed: Option<Followed>,
 }
 
-/// A member that is here.
+/// A member that is present.
 struct Live {
     member: Member,
     site: DiskSite,
@@ -107,12 +107,12 @@ struct Live {
 }
 
 impl Live {
-    /// Why its site takes no more writes, if so.
+    /// Returns why its site accepts no more writes; `None` if it accepts them.
     fn suspect(&self) -> Option<String> {
         self.site.status().suspect
     }
 
-    /// The state of its chunk store.
+    /// Returns the state of its chunk store.
     fn store_status(&self) -> StoreStatus {
         self.site.status()
     }
@@ -144,60 +144,60 @@ impl Cluster {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The runtime.
+    /// Returns the runtime.
     pub fn runtime(&self) -> &Runtime {
         &self.inner.runtime
     }
 
-    /// The client service.
+    /// Returns the client service.
     pub fn client(&self) -> &Client {
         &self.inner.client
     }
 
-    /// The memory tier, as this process sees it.
+    /// Returns the memory tier, as this process sees it.
     pub fn cache(&self) -> &Cache {
         &self.inner.cache
     }
 
-    /// Buckets whose objects are in other stores.
+    /// Returns the buckets whose objects are in other stores.
     pub fn origins(&self) -> &Origins {
         &self.inner.origins
     }
 
-    /// What is known of the sites' load; filled while the background work runs.
+    /// Returns the statistics of the sites' load, collected while the background work runs.
     pub fn statistics(&self) -> &SiteStatistics {
         &self.inner.statistics
     }
 
-    /// What keeps it whole, if this process does.
+    /// Returns the upkeep service, which keeps the store complete if this process runs it.
     pub fn upkeep(&self) -> &Upkeep {
         &self.inner.upkeep
     }
 
-    /// What drains sites and levels how full they are.
+    /// Returns the service that drains sites and balances how full they are.
     pub fn rebalancer(&self) -> &Rebalancer {
         &self.inner.rebalancer
     }
 
-    /// What moves chunks to where reads of them cost less; paused until somebody says otherwise.
+    /// Returns the service that moves chunks to where reads of them cost less; paused by default.
     pub fn optimiser(&self) -> &Optimiser {
         &self.inner.optimiser
     }
 
-    /// The access keys.
+    /// Returns the access keys.
     pub fn keys(&self) -> &Arc<KeyStore> {
         &self.inner.keys
     }
 
-    /// The metadata.
+    /// Returns the metadata.
     pub fn meta(&self) -> &Arc<dyn MetaStore> {
         &self.inner.meta
     }
 
-    /// The embedded metadata engine.
+    /// Returns the embedded metadata engine.
     ///
     /// # Errors
-    /// Where the metadata are on an engine of its own.
+    /// If the metadata is on a separate engine.
     pub fn embedded(&self) -> Outcome<&EmbeddedStore> {
         self.inner.embedded.as_ref().ok_or_else(|| {
             Failure::refused(
@@ -206,28 +206,28 @@ impl Cluster {
         })
     }
 
-    /// The cluster's identity.
+    /// Returns the cluster's identity.
     pub fn id(&self) -> ClusterId {
         self.inner.state.lock().roster.cluster
     }
 
-    /// The default profile.
+    /// Returns the default profile.
     pub fn profile(&self) -> Profile {
         self.inner.client.default_profile()
     }
 
-    /// Directories of members that are here.
+    /// Returns the directories of the members that are present.
     pub fn directories(&self) -> Vec<PathBuf> {
         let state = self.inner.state.lock();
         let there = state.live.values().filter(|live| members::still_there(&live.member));
         there.map(|live| live.member.path.clone()).collect()
     }
 
-    /// Reads every row of the embedded engine's mirrors; answers how many there are, and 0 where the metadata are
-    /// on an engine of its own.
+    /// Reads every row of the embedded engine's mirrors. Returns the number of rows, or 0 if the metadata is on a
+    /// separate engine.
     ///
     /// # Errors
-    /// When the metadata do not serve.
+    /// If the metadata does not serve.
     pub async fn scrub_metadata_now(&self) -> Result<u64, MetaError> {
         match &self.inner.embedded {
             Some(embedded) => embedded.scrub().await,
@@ -235,10 +235,10 @@ impl Cluster {
         }
     }
 
-    /// Makes metadata mirrors until there are as many as there should be; answers how many were added.
+    /// Restores metadata mirrors until there are as many as there should be. Returns the number added.
     ///
     /// # Errors
-    /// When the metadata does not serve.
+    /// If the metadata does not serve.
     pub async fn restore_mirrors(&self) -> Result<usize, MetaError> {
         let _one_at_a_time = self.inner.restoring.lock().await;
         match &self.inner.embedded {
@@ -247,8 +247,8 @@ impl Cluster {
         }
     }
 
-    /// Stops background work, lets a change of members end, then closes sites and metadata so that the next start
-    /// need not recover them.
+    /// Stops background work, waits for a change of members to end, then closes sites and metadata so that the next
+    /// start need not recover them.
     pub async fn close(&self) {
         let _no_change = self.inner.changing.lock().await;
         let tasks: Vec<_> = self.inner.tasks.lock().drain(..).collect();
@@ -270,7 +270,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl State {
-    /// The sites that are here.
+    /// Returns the sites that are present.
     fn sites(&self) -> Vec<Arc<dyn Site>> {
         match &self.followed {
             Some(followed) => followed.sites.all(),
@@ -278,7 +278,7 @@ impl State {
         }
     }
 
-    /// The rows of the sites that belong to the cluster.
+    /// Returns the rows of the sites that belong to the cluster.
     fn site_rows(&self) -> Vec<records::Site> {
         let local = |member: &Member| records::Site {
             id: member.site.0,

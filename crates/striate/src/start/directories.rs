@@ -1,4 +1,4 @@
-//! What the directories of the command line hold.
+//! Inspection of the directories on the command line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,58 +15,58 @@ use super::roster::Roster;
 use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
 
-/// Entries that file systems and people put into a new disk's root; a directory with nothing else is blank.
+/// Entries that file systems and operators put into a new disk's root; a directory with nothing else is blank.
 const IGNORED_ENTRIES: [&str; 2] = ["lost+found", ".snapshots"];
 
-/// What a directory holds.
+/// The contents of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing is at the path.
+    /// Nothing exists at the path.
     Absent,
     /// An empty directory.
     Blank,
     /// A member of a cluster.
     Member {
-        /// Its identity.
+        /// Identity of the directory.
         disk: DiskId,
-        /// The roster in it.
+        /// Roster in the directory.
         roster: Roster,
-        /// Metadata was served from this cluster before: its first start is over.
+        /// Whether metadata was ever served from this cluster, so that its first start is complete.
         served: bool,
     },
-    /// Files of a store, but nothing that says that the directory is a member of a cluster.
+    /// Files of a store, but nothing that identifies the directory as a member of a cluster.
     Remains(Remains),
 }
 
-/// A directory and what it holds.
+/// A directory and its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspected {
-    /// Absolute, links resolved where it exists.
+    /// Absolute path, with links resolved if it exists.
     pub path: PathBuf,
-    /// What it holds.
+    /// Contents of the directory.
     pub found: Found,
 }
 
-/// Why a directory cannot be used, with the way out.
+/// Why a directory cannot be used. The message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
-    /// The path leads to something else.
+    /// The path does not lead to a directory.
     #[error("{0} is not a directory; give the directory where a disk is mounted")]
     NotADirectory(PathBuf),
     /// Two arguments lead to one directory.
     #[error("{first} and {second} are the same directory; give each disk once")]
     Duplicate {
-        /// The first argument's path.
+        /// Path of the first argument.
         first: PathBuf,
-        /// The second argument's path.
+        /// Path of the second argument.
         second: PathBuf,
     },
-    /// It is neither empty nor Striate's.
+    /// The directory is neither empty nor Striate's.
     #[error(
         "{path} is not empty and holds no cluster of Striate (for example {example:?}); give an empty directory, e.g. {path}/striate"
     )]
     Occupied {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// One of its entries.
         example: String,
@@ -74,24 +74,24 @@ pub enum DirectoryError {
     /// The operating system refuses.
     #[error("{path}: {reason}; {way_out}")]
     Refused {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// The operating system's reason.
+        /// Reason given by the operating system.
         reason: String,
-        /// What to do.
+        /// Remedy.
         way_out: &'static str,
     },
-    /// Its roster cannot be used.
+    /// The roster cannot be used.
     #[error("{path}/{STATE_FOLDER}/{}: {reason}", super::roster::ROSTER_FILE)]
     Roster {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Reason why it cannot be used.
         reason: String,
     },
 }
 
-/// Looks at every directory; writes nothing.
+/// Inspects every directory; writes nothing.
 ///
 /// # Errors
 /// For the first directory that cannot be used.
@@ -113,10 +113,10 @@ pub fn inspect_all(arguments: &[String]) -> Result<Vec<Inspected>, DirectoryErro
     Ok(all)
 }
 
-/// Looks at one directory; writes nothing.
+/// Inspects one directory; writes nothing.
 ///
 /// # Errors
-/// When it cannot be used.
+/// If it cannot be used.
 pub fn inspect(path: &Path) -> Result<Inspected, DirectoryError> {
     let refused = |error: &io::Error| DirectoryError::Refused {
         path: path.to_owned(),
@@ -164,7 +164,7 @@ fn contents(path: &Path) -> Result<Found, Contents> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Contents::Io(error)),
         };
-        // The first epoch is written before the metadata is served, later ones by every start.
+        // The first epoch is written before the metadata is served, and every start writes a later one.
         let served = epoch.is_some_and(|record| record.epoch > 1);
         return Ok(Found::Member { disk, roster, served });
     }
@@ -185,7 +185,8 @@ fn contents(path: &Path) -> Result<Found, Contents> {
     }
 }
 
-/// What a state folder without a roster holds beside the little that a crash in the very first writes leaves.
+/// Returns an entry of a state folder without a roster, other than the few files that a crash during the very first
+/// writes leaves.
 fn left_over(folder: &Path) -> io::Result<Option<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

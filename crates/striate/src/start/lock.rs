@@ -1,4 +1,4 @@
-//! One server for a directory: a lock that the operating system releases with the process.
+//! One server per directory: a lock that the operating system releases with the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use striate_commands::admin::find::STATE_FOLDER;
 
-/// The lock file's name in [`STATE_FOLDER`].
+/// Name of the lock file in [`STATE_FOLDER`].
 pub const LOCK_FILE: &str = "lock";
 
-/// Holds a directory until it is dropped.
+/// Lock of a directory, held until it is dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,
-    /// The state folder; while it is open nothing else gets its inode.
+    /// State folder; while it is open, nothing else can get its inode.
     folder: File,
 }
 
-/// Why a directory cannot be held.
+/// Why a directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds it.
@@ -27,21 +27,21 @@ pub enum LockError {
         "{0} is in use by another server; stop that one first (`fuser {0}/{STATE_FOLDER}/{LOCK_FILE}` tells its process)"
     )]
     Held(PathBuf),
-    /// The lock file cannot be made.
+    /// The lock file cannot be created.
     #[error("{path}: {error}; check the disk and its permissions")]
     Io {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// The operating system's reason.
+        /// Error of the operating system.
         error: io::Error,
     },
 }
 
 impl DirectoryLock {
-    /// Takes the directory, which must exist. Makes its state folder where there is none, durably.
+    /// Locks the directory, which must exist. Creates its state folder durably if it does not exist.
     ///
     /// # Errors
-    /// When another process holds it, or it cannot be written.
+    /// If another process holds the lock, or the directory cannot be written.
     pub fn take(directory: &Path) -> Result<Self, LockError> {
         let fail = |error: io::Error| LockError::Io { path: directory.to_owned(), error };
         let folder = directory.join(STATE_FOLDER);
@@ -66,7 +66,7 @@ impl DirectoryLock {
         }
     }
 
-    /// True when the state folder that is held lies in this directory, whatever has become of its files.
+    /// Returns true if the locked state folder is the one in this directory, whatever has happened to its files.
     pub fn is_in(&self, directory: &Path) -> bool {
         let found = fs::symlink_metadata(directory.join(STATE_FOLDER));
         match (found, self.folder.metadata()) {

@@ -1,8 +1,8 @@
 //! Starting a server: from directories on the command line to a running store.
 //!
-//! 1. [`directories`]: what each directory holds: nothing, a member of a cluster, or somebody's files.
-//! 2. [`plan`]: what to do about it, as a pure function: first start, restart, degraded restart, or refusal.
-//!    [`remains`]: what a wipe has missed, and when it may be moved out of a new member's way.
+//! 1. [`directories`]: what each directory holds: nothing, a member of a cluster, or other files.
+//! 2. [`plan`]: the decision, a pure function: first start, restart, degraded restart, or refusal. [`remains`]: files
+//!    that a wipe has missed, and when they may be moved aside for a new member.
 //! 3. [`roster`]: the file in every directory that names the cluster's members.
 //! 4. [`cluster`]: opens sites and metadata, keeps rows and roster in step, admits and replaces disks.
 //!

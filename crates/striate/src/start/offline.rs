@@ -1,7 +1,7 @@
-//! The embedded metadata of a store whose server does not run.
+//! The embedded metadata of a store whose server is stopped.
 //!
-//! The directories are locked as a server locks them, so that no server runs meanwhile and none starts; that is what
-//! protects a migration from writers. Nothing but the metadata is opened.
+//! The directories are locked as a server would lock them, so no server runs or starts meanwhile; this protects a
+//! migration from writers. Only the metadata is opened.
 
 use striate_commands::admin::find::STATE_FOLDER;
 use striate_commands::failure::{Failure, Outcome};
@@ -17,12 +17,12 @@ use super::plan::{StartPlan, plan_start};
 use super::site::meta_folder;
 use crate::ellipsis::expand_all;
 
-/// Opened metadata, and the locks of the directories.
+/// Open metadata, and the locks of the directories.
 #[derive(Debug)]
 pub struct Offline {
-    /// The metadata.
+    /// Metadata store.
     pub store: EmbeddedStore,
-    /// Whose they are.
+    /// Cluster that the metadata belongs to.
     pub cluster: ClusterId,
     _locks: Vec<DirectoryLock>,
 }
@@ -31,7 +31,7 @@ impl Offline {
     /// Opens the metadata in the directories that a server is started with.
     ///
     /// # Errors
-    /// When there is no store in them, too few of them are there, or a server runs.
+    /// If there is no store in them, too few of them are present, or a server runs.
     pub async fn open(runtime: &Runtime, arguments: &[String]) -> Outcome<Self> {
         let directories = expand_all(arguments).map_err(Failure::refused)?;
         let inspected = inspect_all(&directories).map_err(Failure::refused)?;

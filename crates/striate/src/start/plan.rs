@@ -1,14 +1,14 @@
-//! What a start does about the directories it was given: a pure function of what they hold.
+//! Plans a start, as a pure function of the contents of the directories.
 //!
-//! | they hold | the start |
+//! | contents | the start |
 //! |--|--|
-//! | nothing, all of them | makes a new cluster |
+//! | nothing, in all of them | creates a new cluster |
 //! | an unfinished first start | finishes it |
-//! | all members | goes on; blank directories at other paths are admitted |
-//! | all but at most r members | goes on degraded, admits nobody, and says what is missing |
+//! | all members | opens the cluster; admits blank directories at other paths |
+//! | all but at most r members | opens it degraded, admits no directory, and reports what is missing |
 //! | fewer | refuses, and names what is missing |
 //! | members of two clusters, a copy, a disk that was replaced | refuses |
-//! | remains of a store that nobody can attribute | refuses, but for the place of a member: that one is missing |
+//! | remains of an unknown store | refuses, unless at the path of a member, which then is missing |
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,101 +20,101 @@ use super::directories::{Found, Inspected};
 use super::remains::Remains;
 use super::roster::{Member, Roster};
 
-/// What a start does.
+/// The plan of a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartPlan {
-    /// Make a new cluster in these directories, in this order.
+    /// Create a new cluster in these directories, in this order.
     First {
-        /// The directories; those that do not exist are made.
+        /// Directories of the cluster; those that do not exist are created.
         paths: Vec<PathBuf>,
     },
     /// Open a cluster.
     Open(OpenPlan),
 }
 
-/// How a cluster is opened.
+/// The plan of opening a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenPlan {
-    /// The roster in force, with the paths where its members were found now.
+    /// Roster in force, with the paths where its members were found now.
     pub roster: Roster,
     /// Members that are present.
     pub present: Vec<Member>,
-    /// Blank directories whose identity an interrupted first start had not yet written.
+    /// Blank directories in which an interrupted first start had not yet written an identity.
     pub unfinished: Vec<Member>,
-    /// Members that are not.
+    /// Members that are missing.
     pub missing: Vec<Member>,
-    /// Blank directories to be admitted.
+    /// Blank directories to admit.
     pub admit: Vec<PathBuf>,
-    /// Blank directories that are left alone.
+    /// Blank directories to leave alone.
     pub ignored: Vec<PathBuf>,
 }
 
-/// Why a start is refused, with the way out. Nothing was changed.
+/// Why a start is refused. The message names the remedy; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// Directories of two clusters.
+    /// The directories belong to two clusters.
     #[error(
         "{first} belongs to cluster {first_cluster}, {second} to cluster {second_cluster}; give the directories of one \
          cluster only"
     )]
     TwoClusters {
-        /// A directory of the one.
+        /// A directory of one cluster.
         first: PathBuf,
-        /// Its cluster.
+        /// Cluster of the first directory.
         first_cluster: ClusterId,
-        /// A directory of the other.
+        /// A directory of another cluster.
         second: PathBuf,
-        /// Its cluster.
+        /// Cluster of the second directory.
         second_cluster: ClusterId,
     },
-    /// Two directories with one identity.
+    /// Two directories have the same identity.
     #[error(
         "{first} and {second} have the same identity: one is a copy of the other; remove the copy from the command"
     )]
     Copy {
-        /// The one.
+        /// One of the directories.
         first: PathBuf,
-        /// The other.
+        /// The other directory.
         second: PathBuf,
     },
-    /// A disk that was replaced came back.
+    /// A disk that was replaced has come back.
     #[error(
         "{path} is a disk that was replaced or given up; leave it out, or empty it to add it as a new one (its data is not \
          needed any more)"
     )]
     Replaced {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// Too few members are present.
     #[error("{}", describe_missing(.present, .needed, .total, .missing))]
     TooManyMissing {
-        /// Members that are present.
+        /// Number of members present.
         present: usize,
-        /// Members needed.
+        /// Number of members needed.
         needed: usize,
-        /// All members.
+        /// Number of all members.
         total: usize,
-        /// Those that are missing, and what is at their paths.
+        /// Paths of the missing members, and what was found there.
         missing: Vec<(PathBuf, &'static str)>,
     },
-    /// Remains of a store where a blank directory is wanted.
+    /// A directory that should be blank holds remains of a store.
     #[error(
         "{path} holds remains of a store (for example {example}) but nothing that says of which; leave it out, or \
          remove {path}/.striate if nobody misses it"
     )]
     Remains {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// One of its entries.
         example: String,
     },
-    /// A directory that does not exist and is no member's.
+    /// A directory does not exist and is not a member's.
     #[error(
         "{path} does not exist; is the disk mounted? To add it to the cluster make it first: mkdir {path}"
     )]
     Absent {
-        /// The path.
+        /// Missing path.
         path: PathBuf,
     },
 }
@@ -135,10 +135,10 @@ fn describe_missing(
     )
 }
 
-/// Decides what a start does.
+/// Plans a start.
 ///
 /// # Errors
-/// When it must be refused.
+/// If it must be refused.
 pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     let Some(newest) = newest_roster(inspected)? else {
         let blank = |directory: &Inspected| match &directory.found {
@@ -153,7 +153,7 @@ pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     let is_blank = |directory: &Inspected| matches!(directory.found, Found::Blank | Found::Absent);
     let blank_at =
         |path: &Path| inspected.iter().any(|directory| directory.path == path && is_blank(directory));
-    // An interrupted first start: nobody ever served, and whoever has no roster yet is still blank.
+    // An interrupted first start: nothing was ever served, and directories without a roster are still blank.
     let served =
         inspected.iter().any(|directory| matches!(directory.found, Found::Member { served: true, .. }));
     let is_unfinished = !served && absent.iter().all(|member| blank_at(&member.path));
@@ -182,7 +182,7 @@ fn refuse_remains(directory: &Inspected, remains: &Remains) -> StartError {
     StartError::Remains { path: directory.path.clone(), example: remains.example.clone() }
 }
 
-/// The roster with the greatest generation; `None` when there is none.
+/// Returns the roster with the greatest generation; `None` if there is none.
 fn newest_roster(inspected: &[Inspected]) -> Result<Option<Roster>, StartError> {
     let mut newest: Option<(&PathBuf, &Roster)> = None;
     for directory in inspected {
@@ -203,7 +203,7 @@ fn newest_roster(inspected: &[Inspected]) -> Result<Option<Roster>, StartError> 
     Ok(newest.map(|(_, roster)| roster.clone()))
 }
 
-/// The members that are present, with the paths where they were found, in the roster's order.
+/// Returns the members that are present, with the paths where they were found, in the roster's order.
 fn present_members(inspected: &[Inspected], newest: &Roster) -> Result<Vec<Member>, StartError> {
     let mut by_disk: BTreeMap<DiskId, &PathBuf> = BTreeMap::new();
     for directory in inspected {
@@ -386,8 +386,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is present in whatever order: the plan accounts for every member once, starts exactly when
-        /// at most r are missing, and admits nobody while somebody is missing.
+        /// For any present members in any order, the plan accounts for every member once, starts exactly if at most r
+        /// are missing, and admits no directory while a member is missing.
         #[test]
         fn every_member_is_accounted_for(
             members in 1u8..10, tolerance in 0usize..4, here: [bool; 10], spare in 0u8..3, seed: u64,

@@ -1,15 +1,15 @@
-//! Remains: what is left of a store in a directory that is no member of a cluster any more.
+//! Remains: files of a store in a directory that is no longer a member of a cluster.
 //!
-//! A wipe that met a writing server, or one that was interrupted, leaves files in `.striate` without the roster and
-//! the identity that say whose they are. A new disk may take the directory when nobody can miss them. Nothing is
-//! ever deleted but what holds nothing (empty folders, an empty lock, sockets): what has bytes is moved aside,
-//! within the directory, and only when it is known to be this very cluster's:
+//! A wipe that ran beside a writing server, or was interrupted, leaves files in `.striate` without the roster and the
+//! identity that say whose they are. A new disk may use the directory if the files are certainly not needed. Only empty
+//! things are ever deleted (empty folders, an empty lock, sockets). Files with contents are moved aside within the
+//! directory, and only if they are known to belong to this very cluster:
 //!
-//! - an identity file: refused, it may be a good disk whose roster was lost;
+//! - an identity file: refused, because it may be a good disk that has lost its roster;
 //! - a metadata record of another cluster: refused;
-//! - a metadata record of this cluster, or the very folder that this server holds: moved aside;
-//! - no file with bytes that could be anybody's: moved aside;
-//! - anything else, chunks of nobody knows whom: refused.
+//! - a metadata record of this cluster, or the very folder that this server has locked: moved aside;
+//! - no file whose contents could be data: moved aside;
+//! - anything else, such as chunks of an unknown store: refused.
 
 use std::fs::{self, File, FileType};
 use std::io;
@@ -25,30 +25,30 @@ use super::lock::LOCK_FILE;
 use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
 
-/// How the names of folders begin that were moved aside.
+/// Prefix of the names of folders that were moved aside.
 pub const ASIDE_PREFIX: &str = ".striate.aside-";
 
-/// What a state folder without a roster tells of itself.
+/// The information in a state folder without a roster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// One of its entries, for people.
+    /// One of its entries, for display.
     pub example: String,
-    /// It has an identity file.
+    /// Whether it has an identity file.
     pub has_identity: bool,
-    /// The cluster that its metadata record names.
+    /// Cluster that its metadata record names.
     pub cluster: Option<ClusterId>,
-    /// A file that may be data, for people.
+    /// A file that may be data, for display.
     pub data: Option<String>,
 }
 
 impl Remains {
-    /// Looks at the state folder of `directory`; writes nothing.
+    /// Inspects the state folder of `directory`; writes nothing.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn in_directory(directory: &Path, example: String) -> io::Result<Self> {
         let folder = directory.join(STATE_FOLDER);
-        // Whose disk it was is what the record shall tell.
+        // The disk's identity is not known here; it is in the record.
         let meta = MetaDirectory::open(DiskId([0; 16]), meta_folder(directory));
         let owner = meta.ok().and_then(|meta| EpochRecord::owner(&*meta.volume));
         let data = find_data(&folder)?
@@ -61,8 +61,8 @@ impl Remains {
         })
     }
 
-    /// Why a new member of `cluster` may not take the directory, if so. `is_held`: its state folder is the one that
-    /// this server holds as a member's.
+    /// Returns why a new member of `cluster` may not use the directory; `None` if it may. `is_held`: this server has
+    /// locked the state folder as a member's.
     pub fn refusal(&self, cluster: ClusterId, is_held: bool) -> Option<String> {
         if self.has_identity {
             return Some("it has an identity: it may be a good disk that only lost its roster".to_owned());
@@ -77,7 +77,7 @@ impl Remains {
     }
 }
 
-/// A file that may be somebody's data: any with bytes, but for what every state folder has.
+/// Returns a file that may be data: any file with contents, except those that every state folder has.
 fn find_data(folder: &Path) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -96,16 +96,16 @@ fn find_data(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// True for what holds nothing: sockets, and files without bytes.
+/// Returns true for sockets and for files without contents.
 fn is_empty(kind: FileType, path: &Path) -> io::Result<bool> {
     Ok(kind.is_socket() || (kind.is_file() && fs::symlink_metadata(path)?.len() == 0))
 }
 
-/// Takes the state folder of `directory`, if it has one, out of a new member's way; answers where it went, when
-/// anything in it holds something.
+/// Moves the state folder of `directory`, if it exists, out of a new member's way. Returns its new path, unless nothing
+/// in it had contents.
 ///
 /// # Errors
-/// When the directory cannot be written. Nothing is lost then.
+/// If the directory cannot be written. Nothing is lost then.
 pub fn set_aside(directory: &Path) -> io::Result<Option<PathBuf>> {
     let folder = directory.join(STATE_FOLDER);
     match remove_empty(&folder) {
@@ -122,7 +122,7 @@ pub fn set_aside(directory: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(aside))
 }
 
-/// Removes a tree when nothing in it holds anything; otherwise leaves it alone, and answers false.
+/// Removes a tree if nothing in it has contents; otherwise leaves it alone and returns false.
 fn remove_empty(folder: &Path) -> io::Result<bool> {
     if !holds_nothing(folder)? {
         return Ok(false);

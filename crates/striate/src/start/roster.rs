@@ -1,24 +1,25 @@
-//! The roster: who belongs to a cluster, written into every directory.
+//! The roster: the members of a cluster, recorded in every directory.
 //!
-//! The metadata engine must know how many directories there are and how many may be lost before it can be
-//! opened (design.md §10.9), and a refusal must name what is missing while the metadata cannot be read. So every
-//! directory holds `.striate/cluster` of two lines:
+//! The metadata engine must know how many directories there are and how many may be lost before it can be opened
+//! (design.md §10.9), and a refusal must name what is missing while the metadata cannot be read. So every directory
+//! holds a file `.striate/cluster` of two lines:
 //!
 //! ```text
 //! {"version":1,"generation":7,"cluster":"<32 hex>","disk":"<32 hex>","tolerance":2,"next_site":8,"members":[…]}
 //! crc32c:<8 hex, of the first line without its newline>
 //! ```
 //!
-//! Once formats of after release 0.1 are in force (docs/src/formats.md) the version is 2, which programs of 0.1 refuse, and
-//! the line also has `"formats":{"records":2,"chunks":1,"needs":"0.2.0"}`: whoever does not read these refuses to start.
+//! Once formats newer than release 0.1 are in force (docs/src/formats.md), the version is 2, which programs of 0.1
+//! refuse, and the line also has `"formats":{"records":2,"chunks":1,"needs":"0.2.0"}`: a program that does not read
+//! these formats refuses to start.
 //!
-//! The roster with the greatest generation is in force. `disk` is the directory's own identity; `next_site` counts
-//! site numbers, which are never used again.
+//! The roster with the greatest generation is in force. `disk` is the directory's own identity; `next_site` counts site
+//! numbers, which are never reused.
 //!
-//! Crash argument: the file is replaced by a rename after its bytes are durable, so a crash leaves the old roster
-//! or the new one. A change writes the new generation to every directory that can be reached, the new member's
-//! first; whichever generation is found after a crash is a complete description, and [`super::cluster`] makes the
-//! metadata's rows follow it at every start.
+//! Crash argument: the file is replaced by a rename after its bytes are durable, so a crash leaves the old roster or
+//! the new one. A change writes the new generation to every reachable directory, the new member's first. Whichever
+//! generation is found after a crash is a complete description, and [`super::cluster`] makes the metadata's rows follow
+//! it at every start.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -31,52 +32,52 @@ use striate_core::{ClusterId, Formats, NeedsNewerProgram, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_meta::records;
 
-/// The newest version of the file that this program understands.
+/// Newest version of the file that this program understands.
 const VERSION: u32 = 2;
-/// The version of a file in which no formats are named: those of release 0.1 are in force.
+/// Version of a file that names no formats: those of release 0.1 are in force.
 const WITHOUT_FORMATS: u32 = 1;
-/// The file's name in [`STATE_FOLDER`].
+/// Name of the file in [`STATE_FOLDER`].
 pub const ROSTER_FILE: &str = "cluster";
 
 /// A directory that belongs to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its identity, whatever its path.
+    /// Identity of the directory, whatever its path.
     pub disk: DiskId,
-    /// The site that stands on it.
+    /// Site on the directory.
     pub site: SiteId,
-    /// Where it was seen last.
+    /// Path at which it was last seen.
     pub path: PathBuf,
 }
 
 /// The members of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roster {
-    /// Grows with every change.
+    /// Generation of the roster, which grows with every change.
     pub generation: u64,
-    /// The cluster.
+    /// Cluster of the members.
     pub cluster: ClusterId,
-    /// r: how many directories may be lost; the largest tolerance of any profile in use.
+    /// r: number of directories that may be lost, which is the largest tolerance of any profile in use.
     pub tolerance: usize,
-    /// The number that the next site gets.
+    /// Number of the next new site.
     pub next_site: u32,
-    /// The members, in ascending order of their sites.
+    /// Members in ascending order of their sites.
     pub members: Vec<Member>,
-    /// What a program must read to start here.
+    /// Formats that a program must read to start here.
     pub formats: RequiredFormats,
 }
 
-/// What a program must read.
+/// The formats that a program must read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequiredFormats {
-    /// The formats in force.
+    /// Formats in force.
     pub in_force: Formats,
-    /// The first release that reads them; empty for those of release 0.1.
+    /// First release that reads them; empty for formats of release 0.1.
     pub needs: String,
 }
 
 impl RequiredFormats {
-    /// Those of a store that is made now.
+    /// Returns the formats of a new store.
     pub fn newest() -> Self {
         Self { in_force: Formats::NEWEST, needs: Formats::NEWEST.release().to_owned() }
     }
@@ -91,12 +92,12 @@ impl From<&records::Cluster> for RequiredFormats {
 /// Why a roster cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RosterError {
-    /// It was written by a newer program.
+    /// A newer program wrote it.
     #[error(
         "it was written by a newer version of striate (format {0}, this program knows {VERSION}); start that version"
     )]
     Newer(u32),
-    /// The store has newer formats in force than this program reads.
+    /// The store has formats in force that this program does not read.
     #[error(transparent)]
     NeedsNewer(#[from] NeedsNewerProgram),
     /// Its bytes are damaged.
@@ -135,12 +136,12 @@ struct MemberLine {
 }
 
 impl Roster {
-    /// The member with this identity.
+    /// Returns the member with this identity.
     pub fn member(&self, disk: DiskId) -> Option<&Member> {
         self.members.iter().find(|member| member.disk == disk)
     }
 
-    /// The roster after one more change.
+    /// Returns the roster after one more change.
     pub fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
         let mut next = self.clone();
         change(&mut next);
@@ -149,7 +150,7 @@ impl Roster {
         next
     }
 
-    /// How many members must be present for a start: the newest metadata is then among them.
+    /// Returns the number of members that must be present for a start: the newest metadata is then among them.
     pub fn needed(&self) -> usize {
         self.members.len().saturating_sub(self.tolerance).max(1)
     }
@@ -217,10 +218,10 @@ impl Roster {
         Ok((roster, parse_disk(&line.disk).ok_or_else(|| damaged("it has no identity"))?))
     }
 
-    /// The roster in a directory and the directory's own identity; `None` when it has none.
+    /// Reads the roster in a directory and the directory's own identity; `None` if it has no roster.
     ///
     /// # Errors
-    /// When there is one that cannot be used.
+    /// If the roster cannot be used.
     pub fn read(directory: &Path) -> Result<Option<(Self, DiskId)>, RosterError> {
         match fs::read(directory.join(STATE_FOLDER).join(ROSTER_FILE)) {
             Ok(bytes) => Self::decode(&bytes).map(Some),
@@ -232,17 +233,17 @@ impl Roster {
     /// Writes the roster into the directory of `disk`, durably.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// If the directory cannot be written.
     pub fn write(&self, directory: &Path, disk: DiskId) -> io::Result<()> {
         replace_file(&directory.join(STATE_FOLDER), ROSTER_FILE, &self.encode(disk), 0o644)
     }
 }
 
-/// Sets a small file's bytes in `folder`, durably and all or nothing. The folder is the lock's to make: whoever
-/// writes into one that is gone would make it anew in a wiped directory.
+/// Replaces a small file's bytes in `folder`, durably and atomically. It does not create the folder, which only the
+/// lock does: otherwise a late write could recreate it in a wiped directory.
 ///
 /// # Errors
-/// When the folder does not exist or cannot be written.
+/// If the folder does not exist or cannot be written.
 pub fn replace_file(folder: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let fresh = folder.join(format!("{name}.tmp"));

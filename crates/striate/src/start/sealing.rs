@@ -1,5 +1,5 @@
-//! The cluster's sealing key: 32 random bytes under which the secrets of access keys are sealed (design.md
-//! §10.14), in a file of every directory, so that it survives the loss of any but one.
+//! The cluster's sealing key: 32 random bytes that seal the secrets of access keys (design.md §10.14). Every directory
+//! has it in a file, so it survives the loss of all directories but one.
 //!
 //! ```text
 //! .striate/sealing.key (mode 0600):  | key: 64 hexadecimal digits | newline |
@@ -17,42 +17,43 @@ use zeroize::Zeroizing;
 
 use super::roster::replace_file;
 
-/// The file's name.
+/// Name of the file.
 pub const SEALING_FILE: &str = "sealing.key";
 
-/// A sealing key's bytes; wiped when dropped.
+/// Bytes of a sealing key, wiped on drop.
 pub type SealingBytes = Zeroizing<[u8; 32]>;
 
-/// A new random key.
+/// Creates a new random key.
 pub fn make(runtime: &Runtime) -> SealingBytes {
     let mut key = SealingBytes::default();
     runtime.fill_secret(&mut key[..]);
     key
 }
 
-/// Writes the key into a directory, durably, readable by the server's user only.
+/// Writes the key into a directory, durably, readable only by the server's user.
 ///
 /// # Errors
-/// When the directory cannot be written.
+/// If the directory cannot be written.
 pub fn write(directory: &Path, key: &SealingBytes) -> io::Result<()> {
     write_to(&directory.join(STATE_FOLDER), key)
 }
 
-/// As [`write()`], into the folder itself: that of a cluster's authority, or of a process's identity.
+/// Writes the key as [`write()`] does, but into the folder itself: that of a cluster's authority, or of a process's
+/// identity.
 ///
 /// # Errors
-/// As [`write()`].
+/// As for [`write()`].
 pub fn write_to(folder: &Path, key: &SealingBytes) -> io::Result<()> {
     let text = Zeroizing::new(format!("{}\n", Zeroizing::new(hex::encode(key.as_slice())).as_str()));
     replace_file(folder, SEALING_FILE, text.as_bytes(), 0o600)
 }
 
-/// The key in a directory; `None` when there is none or it is damaged.
+/// Reads the key in a directory; `None` if it is missing or damaged.
 pub fn read(directory: &Path) -> Option<SealingBytes> {
     read_from(&directory.join(STATE_FOLDER))
 }
 
-/// The key in the folder that [`write_to`] wrote it to; `None` when there is none or it is damaged.
+/// Reads the key in the folder that [`write_to`] wrote it to; `None` if it is missing or damaged.
 pub fn read_from(folder: &Path) -> Option<SealingBytes> {
     let text = Zeroizing::new(fs::read_to_string(folder.join(SEALING_FILE)).ok()?);
     let mut key = SealingBytes::default();
@@ -60,10 +61,10 @@ pub fn read_from(folder: &Path) -> Option<SealingBytes> {
     Some(key)
 }
 
-/// The key that the directories hold, written again where it was lost. `None` when no directory has it.
+/// Reads the key that the directories hold, and writes it again where it was lost. `None` if no directory has it.
 ///
 /// # Errors
-/// When two directories hold different keys, naming them: none of them is overwritten.
+/// If two directories hold different keys. The message names them; neither is overwritten.
 pub fn recover(directories: &[&Path]) -> Result<Option<SealingBytes>, String> {
     let mut found: Option<(&Path, SealingBytes)> = None;
     for directory in directories {

@@ -1,4 +1,4 @@
-//! A member's site: its identity checked, its chunk store opened, a queue in front of it.
+//! A member's site: checks its identity, opens its chunk store, and puts a queue in front of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -20,22 +20,22 @@ pub struct DiskSite {
     store: Arc<DiskStore>,
 }
 
-/// The metadata's folder of a directory.
+/// Returns the metadata folder of a directory.
 pub fn meta_folder(directory: &Path) -> PathBuf {
     directory.join(STATE_FOLDER).join("meta")
 }
 
-/// On one machine every directory is its own failure domain.
+/// Returns the failure domain of a member: on one machine, every directory is its own.
 pub fn rack_of(member: &Member) -> RackId {
     RackId(format!("disk-{}", member.site))
 }
 
 impl DiskSite {
-    /// Opens the site of a member, which writes in the `formats` in force; writes its identity where an admission has
-    /// not yet come so far.
+    /// Opens the site of a member, which writes the `formats` in force. Writes its identity if an interrupted admission
+    /// has not.
     ///
     /// # Errors
-    /// When the directory is not this member's, or its store cannot be opened; the reason names the way out.
+    /// If the directory is not this member's, or its store cannot be opened. The message names the remedy.
     pub async fn open(
         runtime: &Runtime,
         cluster: ClusterId,
@@ -45,10 +45,10 @@ impl DiskSite {
         Self::open_in(runtime, cluster, member, rack_of(member), formats).await
     }
 
-    /// As [`DiskSite::open`], in a failure domain with a label of its own.
+    /// Opens the site as [`DiskSite::open`] does, but in the failure domain `rack`.
     ///
     /// # Errors
-    /// As [`DiskSite::open`].
+    /// As for [`DiskSite::open`].
     pub async fn open_in(
         runtime: &Runtime,
         cluster: ClusterId,
@@ -63,27 +63,27 @@ impl DiskSite {
         Ok(Self { site: Arc::new(site), store })
     }
 
-    /// The site as clients see it.
+    /// Returns the site as clients see it.
     pub fn site(&self) -> Arc<dyn Site> {
         self.site.clone()
     }
 
-    /// The site as its service sees it.
+    /// Returns the site as its service sees it.
     pub fn local(&self) -> Arc<LocalSite> {
         self.site.clone()
     }
 
-    /// Tells the site where the others are.
+    /// Gives the site a directory of the other sites.
     pub fn set_directory(&self, directory: Weak<dyn SiteDirectory>) {
         self.site.set_directory(directory);
     }
 
-    /// Its store's state.
+    /// Returns the state of its store.
     pub fn status(&self) -> StoreStatus {
         self.store.status()
     }
 
-    /// Writes a snapshot of the index and lets go of the directory.
+    /// Writes a snapshot of the index and releases the directory.
     pub async fn close(&self) {
         if let Err(error) = self.store.close().await {
             tracing::warn!(site = %self.site.id(), %error, "no snapshot was written; the next start scans the segments");

@@ -1,4 +1,4 @@
-//! A cluster's processes, all in this one: control, sites and gateways over one metadata engine, each on a port of its own.
+//! A cluster's processes, all in this one: control, sites and gateways over one metadata engine, each on its own port.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Nothing here takes so long.
+/// Timeout for waits; nothing here takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command(line: &[String]) -> Command {
@@ -46,7 +46,7 @@ pub struct TestCluster {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A site's process, to be stopped alone.
+/// A site's process, which can be stopped alone.
 pub struct RunningSite {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -74,7 +74,7 @@ impl TestCluster {
         let identity = cluster.path("c1").display().to_string();
         let line = words(&["control", "--metadata", "etcd://unused/striate", "--identity", &identity]);
         let Command::Control(args) = command(&line) else { panic!("not a control process") };
-        // The first key goes into a file of the working directory otherwise.
+        // Otherwise the first key goes into a file in the working directory.
         cluster.make_key(&args).await;
         let (runtime, meta) = (cluster.runtime.clone(), cluster.meta.clone());
         let mut stopped = cluster.stop.subscribe();
@@ -144,7 +144,7 @@ impl TestCluster {
         ControlClient::new(self.runtime.clone(), self.trust(role, name).await, vec![self.control.clone()])
     }
 
-    /// Waits until the sites that control lists are as `is_so` says.
+    /// Waits until the sites that control lists satisfy `is_so`.
     pub async fn wait_for_sites(&self, is_so: impl Fn(&[Site], &str) -> bool) -> Vec<Site> {
         let admin = self.client(Role::Admin, "admin").await;
         let list = |mut control: ClusterControlClient<Channel>| async move {
@@ -254,7 +254,7 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     put(&first, "one", &bytes).await.unwrap();
     assert_eq!(get(&second, "one").await.unwrap(), bytes, "what one gateway acknowledged the other reads");
 
-    // A fifth and a sixth join: both gateways use them for new objects, with the profile of six sites.
+    // A fifth and a sixth site join: both gateways use them for new objects, with the profile of six sites.
     for number in 5..=6 {
         sites.push(cluster.run_site(number, ["a", "b", "c"][number % 3]).await);
     }
@@ -267,7 +267,7 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     put(&second, "two", &bytes).await.unwrap();
     assert_eq!(get(&first, "two").await.unwrap(), bytes);
 
-    // One that is to go takes no new chunks, and is read.
+    // A draining site gets no new chunks, and is still read.
     let admin = cluster.client(Role::Admin, "admin").await;
     let drain = |mut control: ClusterControlClient<Channel>| async move {
         control.set_draining(SetDrainingRequest { site: 1, draining: true }).await
@@ -293,7 +293,7 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     assert_eq!((before > 0, after), (true, before));
     assert_eq!(get(&second, "one").await.unwrap(), bytes);
 
-    // A site that comes back at another address keeps its number and its chunks.
+    // A site that returns at another address keeps its number and its chunks.
     let address = |sites: &[Site]| sites.iter().find(|site| site.site == 2).unwrap().address.clone();
     let old = address(&listed);
     let number: usize = listed.iter().find(|site| site.site == 2).unwrap().peer[1..].parse().unwrap();
@@ -349,7 +349,7 @@ async fn control_refuses_what_a_role_has_no_right_to() {
     assert!(refused.contains("only the role admin"), "{refused}");
     let admin = cluster.client(Role::Admin, "admin").await;
     assert!(admin.ask(register(3)).await.is_err());
-    // A gateway has no business here at all.
+    // A gateway may not ask this at all.
     let gateway = cluster.client(Role::Gateway, "g1").await;
     assert!(gateway.ask(drain).await.is_err());
     admin.ask(drain).await.unwrap();
@@ -359,7 +359,7 @@ async fn control_refuses_what_a_role_has_no_right_to() {
     cluster.stop().await;
 }
 
-/// As a control process of release 0.1 would have made it.
+/// Puts formats in force as a control process of release 0.1 would have.
 pub async fn put_old_formats_in_force(meta: &Arc<dyn MetaStore>) {
     let row = meta.get(&keys::cluster()).await.unwrap().unwrap();
     let mut record: records::Cluster = row.record().unwrap();
@@ -378,7 +378,7 @@ async fn write_chunk(gateway: &Cluster, number: u64) {
     site.write(WriteRequest { chunk, payload, granule_crcs: None, priority }).await.unwrap();
 }
 
-/// The newest format version of a segment in a site's directory.
+/// Returns the newest format version of a segment in a site's directory.
 fn newest_segment(directory: &Path) -> u8 {
     let files =
         std::fs::read_dir(directory.join(".striate/chunks")).unwrap().map(|entry| entry.unwrap().path());
@@ -417,7 +417,7 @@ async fn newer_formats_come_when_all_processes_read_them_and_then_older_sites_ar
     };
     cluster.runtime.timeout(PATIENCE, all_are_known).await.expect("every process reports");
 
-    // A gateway of release 0.1 that writes: it reports nothing, and its intents have a lease that lives.
+    // A writing gateway of release 0.1: it reports nothing, and its intents have a live lease.
     let lease = cluster.meta.grant_lease(Duration::from_secs(1_000)).await.unwrap().id;
     let intent = records::Intent { writer: 99, first_sequence: 0, count: 1_024, lease: lease.0 };
     let mut tx = Transaction::new(TxId(2));

@@ -117,7 +117,7 @@ fn the_documented_commands_parse() {
     assert!(Cli::try_parse_from(["striate", "bucket", "create", "--profile", "raid5", "b"]).is_err());
 }
 
-/// The program, with the environment of a store below `root`.
+/// Returns a command of the program, with the environment of a store below `root`.
 fn striate(root: &Path, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_striate"));
     command
@@ -129,7 +129,7 @@ fn striate(root: &Path, arguments: &[&str]) -> std::process::Command {
     command
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed with the test.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -139,7 +139,7 @@ impl Drop for Running {
     }
 }
 
-/// A pipe that nobody reads: every write to it fails.
+/// Returns a pipe without a reader: every write to it fails.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -153,7 +153,7 @@ async fn commands_end_quietly_when_nobody_reads_their_output_and_servers_go_on()
     std::fs::create_dir(root.join("run")).unwrap();
     let disks = root.join("disk{1...4}").display().to_string();
     let arguments = ["server", &disks, "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"];
-    // The first start of a store says how to use it, on the standard output; logs go to the standard error.
+    // The first start of a store prints instructions on the standard output; logs go to the standard error.
     let mut server = striate(root, &arguments);
     let mut server = Running(server.stdout(closed_pipe()).stderr(closed_pipe()).spawn().unwrap());
     let run = |arguments: &[&str], output: Stdio| {

@@ -1,4 +1,4 @@
-//! Where a process's options come from, and that the manual lists them as they are.
+//! The sources of a process's options, and a check that the manual lists the options correctly.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use striate_commands::args::{Cli, Command, SiteArgs};
 use striate_commands::config::{ConfigError, SERVICES, command_line, options_table};
 
-/// The command line with a file that holds `text`.
+/// Parses the command line with a file that holds `text`.
 fn with_file(text: &str, line: &str) -> Result<Cli, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("striate.toml");
@@ -119,7 +119,7 @@ fn a_variable_goes_before_the_file_and_an_option_before_both() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("striate.toml");
     let identity = folder.path().join("nobody");
-    // Whichever address is taken, the start ends at the next thing that is wrong.
+    // Whichever address is used, the start then fails at the next error.
     let text = format!(
         "[site]\ndata = [\"d\"]\ncontrol = [\"c:1\"]\naddress = \"of-the-file\"\nidentity = {identity:?}\n"
     );

@@ -106,7 +106,7 @@ async fn a_plan_is_explained_chunk_by_chunk_and_its_cost_is_that_of_its_sites() 
         (0..4).flat_map(|block| (0..4).map(move |index| (block, index, ChunkChoice::Systematic))).collect();
     assert_eq!(read(query), expected, "data chunks, and nothing else");
 
-    // Six idle sites, of which some four are asked for each block; the cost model needs four in all.
+    // Six idle sites, of which about four are asked for each block; the cost model needs four in all.
     for (policy, sites) in [("cost-model", 4), ("cost-model(1)", 5), ("adaptive", 5)] {
         let query = store.explain(&["large", "small", "medium"], Some(policy)).await.unwrap().query;
         assert_eq!(query.sites.iter().filter(|site| site.chunks_read > 0).count(), sites, "{policy}");

@@ -1,4 +1,5 @@
-//! The program from outside: its command line, its starts, its processes. One binary, since each links the whole program.
+//! Tests of the program from outside: its command line, its starts, its processes. They are one binary, because each
+//! would link the whole program.
 
 mod bench;
 mod cluster_processes;

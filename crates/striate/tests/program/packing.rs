@@ -1,4 +1,5 @@
-//! `striate pack …` and what else users see of packing, against a running server: the program itself, as a user types it.
+//! `striate pack …` and the other visible effects of packing, against a running server: the program itself, as a user
+//! types it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,10 +16,10 @@ use tokio::sync::watch;
 
 use crate::cluster_processes::{PATIENCE, TestCluster, get, noise, put, wait_until};
 
-/// Objects of some 50 KB: they fill one group of partitions of 1 MiB under rs(4,2), and no second.
+/// Number of objects of some 50 KB each: they fill one group of partitions of 1 MiB under rs(4,2), but not a second.
 const OBJECTS: usize = 100;
 
-/// A server over some directories, which does not outlive the test.
+/// A server over some directories, which is killed with the test.
 pub(crate) struct Server {
     root: tempfile::TempDir,
     runtime: Runtime,
@@ -76,7 +77,7 @@ impl Server {
         self.runtime.run_blocking(move || command.output().unwrap()).await
     }
 
-    /// What a command says that must succeed.
+    /// Returns the output of a command that must succeed.
     pub(crate) async fn ask(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert!(output.status.success(), "{arguments:?}: {}", said(&output));
@@ -113,7 +114,7 @@ impl Server {
         }
     }
 
-    /// The key of an object that is packed, or is not.
+    /// Returns the key of an object that is packed, or of one that is not.
     async fn key_that(&self, bucket: &str, is_packed: bool) -> Option<String> {
         let listed = self.ask(&["ls", "--recursive", &format!("s3://{bucket}")]).await;
         for key in listed.lines().filter_map(|line| line.split_whitespace().last()) {

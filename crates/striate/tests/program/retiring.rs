@@ -1,4 +1,4 @@
-//! A site of a cluster is given up for good, through all its processes.
+//! Retiring a site of a cluster, through all its processes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl TestCluster {
         admin.ask(ask).await.map(drop).map_err(|error| error.to_string())
     }
 
-    /// The same when all processes have reported what they read.
+    /// Retires a site once all processes have reported the formats that they read.
     async fn retire_later(&self, site: u32) -> Result<(), String> {
         let trying = async {
             loop {
@@ -46,7 +46,7 @@ impl TestCluster {
         self.client(Role::Admin, "admin").await.ask(ask).await.unwrap();
     }
 
-    /// The disk of a site's directory registers as it does every ten seconds.
+    /// Registers the disk of a site's directory, as its process does every ten seconds.
     async fn register_disk(&self, number: usize) -> Result<u32, ControlError> {
         let (roster, disk) = Roster::read(&self.path(&format!("disk{number}"))).unwrap().unwrap();
         let request = RegisterRequest {
@@ -78,7 +78,7 @@ async fn a_lost_site_is_retired_and_holds_nothing_up_any_more() {
     }
     cluster.wait_for_sites(|sites, _| sites.len() == 4).await;
     let gateway = cluster.gateway("g1").await;
-    // As its process does.
+    // The gateway's process does the same.
     let (runtime, writer) = (&cluster.runtime, gateway.client().clone());
     let report = ProcessReport::new(runtime.clone(), cluster.meta.clone(), "gateway", "g1", "this program");
     let reporting = runtime.spawn(report.keep(move || Some(writer.stripes().writer_lease())));
@@ -88,13 +88,13 @@ async fn a_lost_site_is_retired_and_holds_nothing_up_any_more() {
     let bytes = noise(300_000);
     put(&gateway, "object", &bytes).await.unwrap();
 
-    // A fifth joins, gets no chunks, and is lost.
+    // A fifth site joins, gets no chunks, and is lost.
     let fifth = cluster.run_site(5, "a").await;
     cluster.wait_for_sites(|sites, _| sites.len() == 5).await;
     let refused = cluster.retire(5).await.unwrap_err();
     assert!(refused.contains("site 5 answers and takes chunks"), "{refused}");
     fifth.stop().await;
-    // There is no other site for what the first one has.
+    // No other site can take the chunks of the first one.
     cluster.drain(1).await;
     let refused = cluster.retire_later(1).await.unwrap_err();
     assert!(refused.contains("site 1 still has a chunk of one stripe"), "{refused}");
@@ -110,7 +110,7 @@ async fn a_lost_site_is_retired_and_holds_nothing_up_any_more() {
     assert_eq!(gateway.finalize_upgrade().await.unwrap(), Formats::NEWEST);
     assert_eq!(get(&gateway, "object").await.unwrap(), bytes);
 
-    // Its disk is refused should it come back. Emptied, it is another one, under the same certificate.
+    // If its disk returns, it is refused. Once emptied, it is another disk, under the same certificate.
     let refused = cluster.register_disk(5).await.unwrap_err().to_string();
     assert!(refused.contains("site 5 was given up for good: empty its directory"), "{refused}");
     std::fs::remove_dir_all(cluster.path("disk5")).unwrap();

@@ -1,4 +1,4 @@
-//! `striate server --otlp-endpoint`: the spans of a read arrive at a collector, each below the one that it is a part of.
+//! `striate server --otlp-endpoint`: the spans of a read arrive at a collector, each below the span that contains it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,14 +23,14 @@ use tokio::net::TcpListener;
 
 const SECRET: &str = "a-secret-for-this-test";
 
-/// The least of a collector: it keeps what it is sent.
+/// A minimal collector, which keeps everything that it receives.
 #[derive(Default)]
 struct Collector {
     spans: Mutex<Vec<Span>>,
 }
 
 impl Collector {
-    /// Serves on a free port; answers its URL too.
+    /// Serves on a free port; also returns its URL.
     async fn start(runtime: &Runtime) -> (Arc<Self>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -65,7 +65,7 @@ impl Collector {
     }
 }
 
-/// The program with its environment.
+/// Returns a command of the program with its environment.
 fn striate(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_striate"));
     command
@@ -77,7 +77,7 @@ fn striate(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command of the program to its end.
+/// Runs a command of the program until it ends.
 async fn run(runtime: &Runtime, mut command: Command) -> Vec<u8> {
     let output = runtime.run_blocking(move || command.output()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -129,7 +129,7 @@ async fn the_spans_of_a_read_arrive_below_those_that_they_are_parts_of() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(runtime.run_blocking(move || server.wait()).await.unwrap().success());
 
-    // A stop sends what is left, so that everything is here now.
+    // The stop has sent the remaining spans, so all of them are here now.
     let spans = collector.spans.lock().clone();
     let by_id: BTreeMap<&[u8], &Span> = spans.iter().map(|span| (&span.span_id[..], span)).collect();
     let parent = |span: &Span| by_id.get(&span.parent_span_id[..]).copied();
@@ -147,7 +147,7 @@ async fn the_spans_of_a_read_arrive_below_those_that_they_are_parts_of() {
         assert!(named(name).count() > 0, "no span {name}");
         for span in named(name) {
             let parent = parent(span).unwrap_or_else(|| panic!("{name} has no parent"));
-            // Of a block, or of several.
+            // `read_block` or `read_blocks`.
             assert!(parent.name.starts_with(above), "{name} below {}", parent.name);
             assert_eq!(parent.trace_id, span.trace_id);
             assert!(parent.start_time_unix_nano <= span.start_time_unix_nano);

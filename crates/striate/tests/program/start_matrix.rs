@@ -1,5 +1,5 @@
-//! What starts do with directories in every condition: first start, restart, reordered, added, missing, replaced,
-//! foreign, locked, newer. Each test runs a real store over temporary directories in this process.
+//! Starts with directories in every condition: first start, restart, reordered, added, missing, replaced, foreign,
+//! locked, newer. Each test runs a real store over temporary directories in this process.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ impl Disks {
         numbers.iter().map(|&number| self.path(number)).collect()
     }
 
-    /// Starts on these. A lock that was dropped may be held for a moment longer: a child that another test forks has it until it
-    /// executes its program.
+    /// Starts on these directories. A dropped lock may be held a moment longer: a child that another test forks holds
+    /// it until it executes its program.
     async fn start(&self, numbers: &[usize]) -> Outcome<Opened> {
         let runtime = Runtime::real();
         for _ in 0..100 {
@@ -78,12 +78,12 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
     Cluster::open(runtime, plan, settings).await
 }
 
-/// Progress that nobody looks at and nobody stops.
+/// Ignores progress and never stops.
 fn go_on<T>(_: &T) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// A body of one piece.
+/// A body in one piece.
 struct Whole(Option<bytes::Bytes>);
 
 #[async_trait::async_trait]
@@ -127,7 +127,7 @@ async fn assert_reads(cluster: &Cluster, key: &str, byte: u8) {
     assert!(bytes.iter().all(|&found| found == byte), "{key} reads other bytes");
 }
 
-/// The refusal of a start that must be refused, and proof that it wrote nothing.
+/// Returns the error of a start that must be refused, and checks that it wrote nothing.
 async fn refusal(paths: &[PathBuf]) -> String {
     let before: Vec<_> = paths.iter().map(|path| snapshot(path)).collect();
     let error = start(paths).await.err().expect("the start must be refused").to_string();
@@ -136,7 +136,7 @@ async fn refusal(paths: &[PathBuf]) -> String {
     error
 }
 
-/// Names and contents of all small files below a directory.
+/// Returns the names and contents of all files below a directory.
 fn snapshot(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     let mut open = vec![path.to_owned()];
@@ -191,7 +191,7 @@ async fn disks_may_be_swapped_and_blank_ones_join() {
     assert_eq!(status.sites[0].address, disks.path(2).display().to_string());
     again.close().await;
     drop(again);
-    // The new member counts from now on: without two of the four nothing starts.
+    // The new member counts from now on: with two of the four missing, nothing starts.
     assert!(refusal(&disks.paths(&[1, 2])).await.contains("3 are needed"));
 }
 
@@ -246,7 +246,7 @@ async fn a_disk_that_vanishes_under_the_server_is_worked_around_and_can_be_repla
     cluster.close().await;
 }
 
-/// What a wipe leaves that met a writing server: no roster, no identity.
+/// The remains of a wipe beside a writing server: no roster, no identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_left_alone() {
     let (disks, theirs) = (Disks::new(4), Disks::new(1));
@@ -256,7 +256,7 @@ async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_
     let cluster = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
     put(&cluster, "a", 1).await;
 
-    // Parts of the folder that the server holds, chunks included.
+    // Parts of the folder that the server has locked, chunks included.
     let state = disks.path(1).join(".striate");
     ["cluster", "identity.json", "admin.sock"]
         .iter()
@@ -268,7 +268,7 @@ async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_
     assert_eq!(replaced.aside.as_deref(), Some(&*aside));
     assert_eq!(std::fs::read_dir(aside.join("chunks")).unwrap().count(), segment, "nothing is deleted");
 
-    // A folder that holds nothing just goes; another store's data, or nobody knows whose, stays.
+    // A folder without contents is removed; data of another or an unknown store stays.
     disks.wipe(2);
     std::fs::create_dir_all(disks.path(2).join(".striate/meta")).unwrap();
     assert_eq!(cluster.replace(&disks.path(2)).await.unwrap().aside, None);
@@ -292,7 +292,7 @@ async fn remains_of_this_store_make_room_for_a_new_disk_and_those_of_others_are_
         "epoch and lock"
     );
 
-    // A restart takes it for a missing disk; remains with this cluster's record make room then, too.
+    // A restart treats it as a missing disk; remains with this cluster's record then make room, too.
     cluster.close().await;
     drop(cluster);
     disks.wipe(3);
@@ -355,7 +355,7 @@ async fn metadata_mirrors_are_watched_while_nobody_writes_and_read_now_and_then(
     cluster.close().await;
     drop(cluster);
 
-    // Damage in a mirror that serves no reads.
+    // Damage a mirror that serves no reads.
     let file = folder(3).join("meta.redb");
     let mut bytes = std::fs::read(&file).unwrap();
     let rack = |bytes: &[u8]| bytes.windows(6).position(|text| text == b"disk-4");
@@ -408,7 +408,7 @@ async fn foreign_replaced_locked_and_newer_directories_are_refused_with_the_way_
     let cluster = mine.start(&[1, 2, 3]).await.unwrap().cluster;
     let locked = mine.start(&[1, 2, 3]).await.err().unwrap().to_string();
     assert!(locked.contains("another server"), "{locked}");
-    // A disk that was replaced while it was away.
+    // A disk is replaced while it is away.
     std::fs::rename(mine.path(3), mine.path(30)).unwrap();
     std::fs::create_dir(mine.path(3)).unwrap();
     cluster.replace(&mine.path(3)).await.unwrap();
@@ -436,7 +436,7 @@ async fn a_busy_port_is_named_and_nothing_is_written() {
     assert!(error.contains(&port.to_string()) && error.contains("choose another with --address"), "{error}");
 }
 
-/// What became of a store whose metadata were moved away: no server starts on it, until that is undone.
+/// A store whose metadata was moved away: no server starts on it until that is undone.
 #[tokio::test]
 async fn metadata_that_were_moved_are_not_started_with_again() {
     let (disks, runtime) = (Disks::new(3), Runtime::real());
@@ -465,7 +465,7 @@ async fn metadata_that_were_moved_are_not_started_with_again() {
         let args = MigrateArgs { from: Source::Embedded, to: None, cancel: true, quiet: true, directories };
         AdminCommand::Migrate(Box::new(args))
     };
-    // What the refused start had opened is closed a little later.
+    // The refused start closes what it had opened a little later.
     while let Err(refused) = striate::administer::run(runtime.clone(), command()).await {
         assert!(refused.to_string().contains("in use by another server"), "{refused}");
     }

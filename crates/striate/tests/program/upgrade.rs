@@ -46,7 +46,7 @@ impl Store {
         Ok(Cluster::open(Runtime::real(), plan, settings).await?.cluster)
     }
 
-    /// A store as release 0.1 leaves it: no formats in its rosters and its cluster's row.
+    /// Creates a store as release 0.1 leaves it: no formats in its rosters and its cluster's row.
     async fn of_release_0_1() -> Self {
         let store = Self::new();
         let cluster = store.start(&store.paths()).await.unwrap();
@@ -70,7 +70,7 @@ impl Store {
     }
 }
 
-/// Its directories are free afterwards.
+/// Closes a store; its directories are free afterwards.
 async fn close(cluster: Cluster) {
     cluster.close().await;
 }
@@ -84,7 +84,7 @@ async fn change_row(cluster: &Cluster, change: impl FnOnce(&mut records::Cluster
     cluster.meta().commit(tx).await.unwrap();
 }
 
-/// The schema version in front of the cluster's row.
+/// Returns the schema version of the cluster's row.
 async fn schema(cluster: &Cluster) -> u8 {
     cluster.meta().get(&keys::cluster()).await.unwrap().unwrap().value[0]
 }
@@ -97,7 +97,7 @@ async fn write_chunk(cluster: &Cluster, number: u64) {
     site.write(WriteRequest { chunk, payload, granule_crcs: None, priority }).await.unwrap();
 }
 
-/// The format versions of the segments in the first directory.
+/// Returns the format versions of the segments in the first directory.
 fn segment_versions(store: &Store) -> BTreeSet<u8> {
     let files = std::fs::read_dir(store.paths()[0].join(".striate/chunks")).unwrap();
     let files = files.map(|entry| entry.unwrap().path());
@@ -142,7 +142,7 @@ async fn a_store_of_release_0_1_keeps_its_formats_until_somebody_finalizes_the_u
     close(cluster).await;
 }
 
-/// The row decides; a crash before the rosters followed it is put right by the next start.
+/// The row decides; after a crash before the rosters followed it, the next start corrects them.
 #[tokio::test]
 async fn rosters_follow_the_row_at_the_next_start() {
     let store = Store::of_release_0_1().await;
@@ -157,7 +157,7 @@ async fn rosters_follow_the_row_at_the_next_start() {
     close(cluster).await;
 }
 
-/// A directory that was away while the upgrade was finalized does not let an older program in.
+/// A directory that was away while the upgrade was finalized does not admit an older program.
 #[tokio::test]
 async fn a_directory_that_was_away_gets_the_formats_when_it_returns() {
     let store = Store::of_release_0_1().await;
@@ -182,7 +182,7 @@ async fn a_store_with_formats_of_a_later_release_is_refused_by_its_name() {
     let error = store.start(&store.paths()).await.unwrap_err().to_string();
     assert!(error.contains("start striate 7.8.9 or newer"), "{error}");
 
-    // Where only the metadata say so.
+    // Only the metadata names the formats.
     let store = Store::new();
     let cluster = store.start(&store.paths()).await.unwrap();
     change_row(&cluster, |row| {

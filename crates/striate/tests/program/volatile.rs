@@ -1,4 +1,4 @@
-//! Which buckets are in memory only, as `striate ls` and `striate status` tell it.
+//! `striate ls` and `striate status` show which buckets are in memory only.
 
 use crate::packing::Server;
 

@@ -1,59 +1,59 @@
-//! What is cached in memory, and what reads found there.
+//! The state of the memory tier, and the results of reads from it.
 
 use serde::{Deserialize, Serialize};
 
-/// The memory tier, as the process sees it that answers.
+/// The memory tier, as the replying process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheState {
-    /// The sites of the tier, in the order of their numbers.
+    /// Sites of the tier, in the order of their numbers.
     pub sites: Vec<MemorySiteState>,
-    /// How the reads of this process were served since it began.
+    /// Reads of this process since it started, by how they were served.
     pub reads: Vec<ServedState>,
-    /// Bytes of them that came from memory.
+    /// Bytes of these reads that came from memory.
     pub cached_bytes: u64,
     /// Blocks that this process has written to the tier.
     pub fills: u64,
-    /// Their bytes.
+    /// Bytes of the blocks written.
     pub filled_bytes: u64,
-    /// Blocks that it was to write and has not: too much was on its way, memory was full, or sites failed.
+    /// Fills skipped, because too much was in flight, memory was full, or sites failed.
     pub given_up: u64,
-    /// Parities that it has added to popular blocks.
+    /// Parities that this process has added to popular blocks.
     pub parities: u64,
-    /// Questions to the homes of blocks that were not answered in time.
+    /// Queries to blocks' homes that timed out.
     pub unanswered: u64,
-    /// Blocks of volatile buckets that this process has taken out of memory, because their object was deleted.
+    /// Blocks of volatile buckets that this process has removed from memory because their object was deleted.
     #[serde(default)]
     pub deleted: u64,
-    /// The same, because their object was overwritten.
+    /// Blocks of volatile buckets that this process has removed from memory because their object was overwritten.
     #[serde(default)]
     pub overwritten: u64,
-    /// The first of the buckets whose objects are in memory only, by name. None where names are not to be told.
+    /// Names of the first buckets whose objects are in memory only. Empty if names must not be shown.
     #[serde(default)]
     pub volatile_buckets: Vec<String>,
 }
 
-/// What the process that answers has asked of other S3 stores since it began.
+/// Requests of the replying process to other S3 stores since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginState {
-    /// Requests, repeated ones included.
+    /// Number of requests, repeated ones included.
     pub requests: u64,
-    /// Of these, those that failed.
+    /// Number of failed requests.
     pub failures: u64,
-    /// Bytes of objects that came.
+    /// Bytes of objects received.
     pub bytes: u64,
-    /// Questions whether what was known of an object still holds.
+    /// Number of revalidations of cached facts about objects.
     pub revalidations: u64,
-    /// Of these, those after which it did not.
+    /// Number of revalidations that found a changed object.
     pub changes: u64,
-    /// Objects of which what was known does not hold any more, because somebody wrote them through Striate.
+    /// Objects whose cached facts were invalidated by a write through Striate.
     #[serde(default)]
     pub fenced: u64,
-    /// Reads that passed by the cache.
+    /// Reads that bypassed the cache.
     pub passed_by: u64,
-    /// Writes that were put into memory too.
+    /// Writes that were cached too.
     #[serde(default)]
     pub cached_writes: u64,
-    /// Writes that were to be and were not: there was no memory to hold them on their way.
+    /// Writes that were not cached because memory for bodies was short.
     #[serde(default)]
     pub uncached_writes: u64,
 }
@@ -61,64 +61,65 @@ pub struct OriginState {
 /// A site of the memory tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemorySiteState {
-    /// Its number; none of the one in a server's own process.
+    /// Number of the site; `None` for the one in a server's own process.
     pub site: Option<u32>,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: String,
-    /// Where it listens.
+    /// Address of the site.
     pub address: String,
     /// `ok` or `missing`.
     pub state: String,
-    /// Bytes of memory that it may take.
+    /// Memory limit in bytes.
     pub bound_bytes: u64,
-    /// Bytes that it takes.
+    /// Memory in use in bytes.
     pub charged_bytes: u64,
-    /// Splits of cached blocks.
+    /// Number of splits of cached blocks.
     pub splits: u64,
-    /// Bytes of its data splits.
+    /// Bytes of data splits.
     #[serde(default)]
     pub data_bytes: u64,
-    /// Bytes of its parities.
+    /// Bytes of parities.
     pub parity_bytes: u64,
-    /// Of the bytes that it takes, those that are for nothing cached: its index, blocks on their way, other memory of its process.
+    /// Memory in use for anything but cached data, in bytes: index, blocks in transit, other memory of its process.
     #[serde(default)]
     pub other_bytes: u64,
-    /// How many of the blocks whose home it is have no parity, one, two, and so on.
+    /// Number of blocks with no parity, one, two, and so on, of those whose home is this site.
     #[serde(default)]
     pub blocks_by_parities: Vec<u64>,
-    /// Reads of splits that found them, since it began.
+    /// Reads of splits that found them, since the site started.
     pub hits: u64,
-    /// Bytes that these have read.
+    /// Bytes read from splits.
     pub read_bytes: u64,
-    /// Reads of splits that did not find them.
+    /// Reads of splits that missed.
     pub misses: u64,
-    /// Data splits that went to make room.
+    /// Data splits evicted.
     pub evicted_data: u64,
-    /// Parities that went to make room.
+    /// Parities evicted.
     pub evicted_parities: u64,
-    /// Splits that were deleted, because their object was.
+    /// Splits deleted because their object was.
     #[serde(default)]
     pub deleted: u64,
-    /// Splits for which there was no room, because all was being read.
+    /// Splits refused because everything that could be evicted was being read.
     pub refused: u64,
-    /// Reads that found bytes changed in memory.
+    /// Reads that found corrupted memory.
     pub damaged: u64,
 }
 
-/// Reads of blocks, and of parts of them, that were served in one way.
+/// Reads of whole or partial blocks that were served in one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedState {
-    /// `hit`: from memory; `partial`: some of it; `miss`: it was not there; `bypass`: no memory site answers; `error`: it could not be had.
+    /// Way of serving. `hit`: from memory; `partial`: partly from memory; `miss`: not in memory; `bypass`: no memory
+    /// site answers; `error`: the read failed.
     pub how: String,
-    /// How many.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub bytes: u64,
 }
 
 impl CacheState {
-    /// λ of the sites that answer, in percent: what the most loaded one has sent, each for its memory, over the mean. None where there
-    /// is one site, or nothing was read.
+    /// Returns the load imbalance λ of the sites that answer, in percent: the load of the most loaded one above the
+    /// mean, where the load is bytes read per byte of memory. `None` if there is only one site, or nothing was read.
     pub fn imbalance(&self) -> Option<f64> {
         let loads = || {
             let up = self.sites.iter().filter(|site| site.state == "ok");
@@ -129,7 +130,7 @@ impl CacheState {
         (count > 1 && sum > 0.0).then(|| 100.0 * (most * f64::from(count) / sum - 1.0))
     }
 
-    /// How many blocks have no parity, one, two, and so on, up to the most that one has.
+    /// Returns the number of blocks with no parity, one, two, and so on, up to the most that a block has.
     pub fn blocks_by_parities(&self) -> Vec<u64> {
         let of = |site: &MemorySiteState| site.blocks_by_parities.iter().rposition(|blocks| *blocks > 0);
         let kinds = self.sites.iter().filter_map(of).max().map_or(0, |most| most + 1);
@@ -138,7 +139,7 @@ impl CacheState {
         (0..kinds).map(sum).collect()
     }
 
-    /// What part of the bytes that were read came from memory; none where nothing was read.
+    /// Returns the fraction of the bytes read that came from memory; `None` if nothing was read.
     pub fn hit_ratio(&self) -> Option<f64> {
         let read = self.reads.iter().filter(|served| served.how != "error");
         let bytes: u64 = read.map(|served| served.bytes).sum();

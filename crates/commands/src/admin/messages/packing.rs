@@ -1,138 +1,140 @@
-//! What is packed, and what is to be.
+//! The state of packing, and requests to pack.
 
 use serde::{Deserialize, Serialize};
 
-/// What is packed, over all buckets, and what the service that packs has done.
+/// The totals of packing over all buckets, and the work of the packing service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackingState {
-    /// What the store is told: `off`, `auto`, or the longest partition.
+    /// Setting of the store: `off`, `auto`, or the longest partition.
     pub setting: String,
-    /// Seconds for which an object must not have changed before it is packed.
+    /// Seconds without a change after which an object is packed.
     pub settled_after_s: u64,
-    /// The sums over all buckets.
+    /// Totals over all buckets.
     pub figures: PackFigures,
-    /// How long ago they were counted; none where they were not.
+    /// Seconds since the figures were counted; `None` if they were not.
     pub counted_s_ago: Option<u64>,
-    /// Groups that the service has written since it began.
+    /// Groups that the service has written since it started.
     pub groups_written: u64,
-    /// Objects that it has packed.
+    /// Objects that the service has packed.
     pub objects_packed: u64,
-    /// Bytes of these.
+    /// Bytes of the objects packed.
     pub bytes_packed: u64,
-    /// Bytes packed in a second, of late.
+    /// Current packing rate in bytes per second.
     pub bytes_per_s: u64,
-    /// Groups whose space it has given back.
+    /// Groups whose space the service has released.
     pub groups_released: u64,
-    /// Groups that it cannot release: too many chunks of a directory are lost.
+    /// Groups that cannot be released, because too many chunks of a directory are lost.
     pub unreadable_groups: u64,
-    /// The stripes of some of them.
+    /// Stripes of some of the unreadable groups.
     pub unreadable_stripes: Vec<String>,
 }
 
-/// Copies of the partitions that are read most.
+/// Copies of the most-read partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiesState {
-    /// How many there are.
+    /// Number of copies.
     pub copies: u64,
-    /// Their bytes.
+    /// Bytes of the copies.
     pub bytes: u64,
-    /// Bytes that they may take.
+    /// Maximum number of bytes of copies.
     pub budget_bytes: u64,
-    /// Copies made since the service began.
+    /// Copies made since the service started.
     pub made: u64,
-    /// Copies dropped.
+    /// Copies dropped since the service started.
     pub dropped: u64,
 }
 
-/// How much is packed, lives, is dead and waits.
+/// Figures of packed, dead and waiting objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackFigures {
-    /// Objects in packed groups.
+    /// Number of live objects in packed groups.
     pub live_objects: u64,
-    /// Bytes of these.
+    /// Bytes of live objects in packed groups.
     pub live_bytes: u64,
-    /// Objects in packed groups that were overwritten or deleted since.
+    /// Number of objects in packed groups that were overwritten or deleted since.
     pub dead_objects: u64,
-    /// Bytes of these.
+    /// Bytes of dead objects in packed groups.
     pub dead_bytes: u64,
-    /// Small objects with a stripe of their own, which packing would take.
+    /// Number of small objects with their own stripe that packing would take.
     pub waiting_objects: u64,
-    /// Bytes of these.
+    /// Bytes of waiting objects.
     pub waiting_bytes: u64,
-    /// Of these, objects that have settled.
+    /// Number of waiting objects that have settled.
     pub settled_objects: u64,
-    /// Bytes of these.
+    /// Bytes of waiting objects that have settled.
     pub settled_bytes: u64,
-    /// Packed groups.
+    /// Number of packed groups.
     pub groups: u64,
-    /// Bytes of their partitions, without parities.
+    /// Bytes of the packed groups' partitions, without parities.
     pub packed_bytes: u64,
 }
 
-/// What is packed, bucket by bucket.
+/// The packing status, bucket by bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackingStatus {
-    /// Over all buckets; none where nobody has begun.
+    /// Totals over all buckets; `None` if no process has started packing.
     pub packing: Option<PackingState>,
-    /// The buckets, in the order of their names.
+    /// Buckets in the order of their names.
     pub buckets: Vec<PackedBucket>,
 }
 
-/// What is packed of a bucket.
+/// The packing status of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedBucket {
-    /// Its name.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Bytes of the partitions into which it is packed, as far as the packer's memory allows; none where it is not.
+    /// Length in bytes of the partitions into which it is packed, as far as the packer's memory allows; `None` if it is
+    /// not packed.
     pub partition_len: Option<u32>,
     /// Bytes that fill a group of these partitions.
     pub group_bytes: Option<u64>,
-    /// Why it is not packed.
+    /// Reason why it is not packed.
     pub reason: Option<String>,
-    /// What was counted.
+    /// Figures of the last count.
     pub figures: PackFigures,
-    /// How long ago.
+    /// Seconds since the last count.
     pub counted_s_ago: u64,
-    /// What is cold, and sealed; none where nothing is to be.
+    /// Cold and sealed data; `None` if nothing is to be sealed.
     #[serde(default)]
     pub sealed: Option<SealedState>,
 }
 
-/// What is to be packed at once.
+/// A request to pack now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackNow {
-    /// This bucket alone.
+    /// Only bucket to pack; `None` for all.
     pub bucket: Option<String>,
-    /// Also what has not settled, and what fills no group of the usual size.
+    /// Whether to also pack objects that have not settled, and objects that do not fill a group of the usual size.
     pub now: bool,
-    /// Then seal what is cold, where buckets say into what.
+    /// Whether to then seal cold data, in buckets that have a wide profile.
     #[serde(default)]
     pub cold: bool,
 }
 
-/// What is cold of a bucket, and sealed into wide stripes.
+/// A bucket's cold data, and the part of it that is sealed into wide stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedState {
-    /// The profile of its wide stripes.
+    /// Profile of its wide stripes.
     pub profile: String,
-    /// Packed stripes that are cold.
+    /// Number of cold packed stripes.
     pub cold_stripes: u64,
-    /// Of these, stripes of which all partitions are in wide stripes,
+    /// Number of cold stripes whose partitions are all in wide stripes.
     pub sealed_stripes: u64,
-    /// and some of them.
+    /// Number of cold stripes of which only some partitions are in wide stripes.
     pub half_sealed: u64,
-    /// Cold partitions that wait for others.
+    /// Number of cold partitions that wait for others.
     pub waiting: u64,
-    /// Why they wait.
+    /// Reason why they wait.
     pub held_up: Option<String>,
-    /// Cold stripes that are too short to be sealed: of small objects that are not packed, and the last ones of large objects.
+    /// Number of cold stripes too short to be sealed: those of small objects that are not packed, and the last ones of
+    /// large objects.
     pub not_packed: u64,
-    /// Bytes that live in them.
+    /// Live bytes in these short stripes.
     pub not_packed_bytes: u64,
-    /// What racks lack for the profile, and where sealing makes data less durable, in words.
+    /// Racks that the profile lacks, and cases in which sealing makes data less durable, as text.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Local parities that went to the racks that change most, at all looks until now.
+    /// Number of local parities moved so far to the racks that change most.
     #[serde(default)]
     pub swapped: u64,
 }

@@ -1,4 +1,4 @@
-//! What a running store does by itself: keeping its stripes and mirrors whole, watching its directories.
+//! Background work of a running store: keeping stripes and mirrors complete, watching directories.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use tokio::sync::broadcast::error::RecvError;
 use super::Cluster;
 use super::members::still_there;
 
-/// Pause between two looks at the directories.
+/// Poll interval of the directories.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// Pause between two checks that the metadata's mirrors are there and answer, for while nobody writes.
+/// Interval between checks of the metadata mirrors, which find failures while there are no writes.
 const CHECK_MIRRORS_EVERY: Duration = Duration::from_secs(1);
-/// Every row of every metadata mirror is read so long after a start, and then again and again.
+/// Time from a start to the first scrub of the metadata mirrors.
 const FIRST_SCRUB_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Pause between two readings of every row of every metadata mirror.
+/// Interval between scrubs of the metadata mirrors, each of which reads every row.
 const SCRUB_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
-/// Pause between two looks at the profiles of buckets.
+/// Poll interval of the buckets' profiles.
 const PROFILES_EVERY: Duration = Duration::from_secs(10);
-/// Buckets of one page.
+/// Buckets per page.
 const PAGE: usize = 1_000;
-/// Pause before mirrors are tried again after they could not be restored.
+/// Pause before mirrors are restored again after a failure.
 const MIRROR_RETRY: Duration = Duration::from_secs(15);
 
 impl Cluster {
-    /// Starts the background work; it ends with [`Cluster::close`].
+    /// Starts the background work, which ends with [`Cluster::close`].
     pub fn start_background(&self) {
         let runtime = &self.inner.runtime;
         let stripes = || self.inner.client.stripes().past_cache();
@@ -39,7 +39,7 @@ impl Cluster {
             runtime.spawn(self.inner.origins.clone().run()),
         ];
         match &self.inner.embedded {
-            // Nobody else works on these metadata: what a cluster's leading control process does is done here.
+            // No other process works on this metadata, so the work of a cluster's leading control process is done here.
             Some(embedded) => tasks.extend([
                 runtime.spawn(self.inner.upkeep.clone().run(stripes())),
                 runtime.spawn(self.inner.rebalancer.clone().run(stripes())),
@@ -60,13 +60,14 @@ impl Cluster {
         self.inner.tasks.lock().extend(tasks);
     }
 
-    /// What the movers of this process do, for all to see; `source` says what is asked for most.
+    /// Returns the journal of this process's movers, which every process shows; `source` supplies the most requested
+    /// blocks.
     pub fn journal(&self, source: AccessSource) -> MovementJournal {
         let inner = &self.inner;
         MovementJournal::new(&inner.rebalancer, &inner.optimiser, &inner.statistics, source)
     }
 
-    /// Makes new metadata mirrors where some are missing: at the start, and after every ejection.
+    /// Restores missing metadata mirrors at the start and after every ejection.
     async fn keep_mirrors(self, embedded: EmbeddedStore) {
         let mut events = embedded.events();
         loop {
@@ -92,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// Finds mirrors that vanish or hang while nobody writes; the engine ejects them. A cause is said once.
+    /// Finds mirrors that vanish or hang while there are no writes; the engine ejects them. Logs each cause once.
     async fn check_mirrors(self, embedded: EmbeddedStore) {
         let mut said = None;
         loop {
@@ -105,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// Finds damage in mirrors that nobody reads; the engine ejects them.
+    /// Finds damage in mirrors that serve no reads; the engine ejects them.
     async fn scrub_metadata(self, embedded: EmbeddedStore) {
         let mut pause = FIRST_SCRUB_AFTER;
         loop {
@@ -118,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// Says once when a directory is lost, and once when it is back.
+    /// Logs once when a directory is lost, and once when it is back.
     async fn watch_directories(self) {
         let mut lost = std::collections::BTreeSet::new();
         loop {
@@ -138,8 +139,8 @@ impl Cluster {
         }
     }
 
-    /// Makes the metadata survive as many losses as the most tolerant bucket: S3 clients can create buckets with a
-    /// profile too.
+    /// Makes the metadata survive as many losses as the most tolerant bucket, because S3 clients can also create
+    /// buckets with a profile.
     async fn watch_profiles(self) {
         loop {
             self.inner.runtime.sleep(PROFILES_EVERY).await;
@@ -173,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// Directories of live members that vanished or fail, and why.
+    /// Returns the directories of live members that have vanished or fail, with the reason.
     fn directories_in_trouble(&self) -> Vec<(String, String)> {
         let members: Vec<_> = {
             let state = self.inner.state.lock();

@@ -1,8 +1,9 @@
 //! Changes of members: admitting a directory, replacing a lost one, raising the tolerance.
 //!
-//! Order, each step of which may be the last before a crash: the new directory gets key, roster and identity; the
-//! new roster is written everywhere else; the metadata learns of it; the rows follow; the client's sites change. A
-//! crash before the second step leaves a directory whose roster is newest and complete: the next start takes it.
+//! The order of a change, each step of which may be the last before a crash: the new directory gets key, roster and
+//! identity; the new roster is written everywhere else; the metadata records it; the rows follow; the client's sites
+//! change. A crash before the second step leaves a directory whose roster is newest and complete, and which the next
+//! start uses.
 
 use std::path::{Path, PathBuf};
 
@@ -19,14 +20,14 @@ use crate::start::roster::{Member, Roster};
 use crate::start::sealing;
 use crate::start::site::DiskSite;
 
-/// What a replacement did.
+/// The outcome of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// The site that was given up.
+    /// Site that was given up.
     pub old: SiteId,
-    /// The site that took its place.
+    /// Site that replaced it.
     pub new: SiteId,
-    /// Where the remains of a store went that were in the directory, if any.
+    /// Path to which remains of a store in the directory were moved, if there were any.
     pub aside: Option<PathBuf>,
 }
 
@@ -34,7 +35,7 @@ impl Cluster {
     /// Admits a blank directory as a further member.
     ///
     /// # Errors
-    /// When it cannot be used, or the metadata does not take the change.
+    /// If it cannot be used, or the metadata does not accept the change.
     pub async fn admit(&self, path: &Path) -> Outcome<SiteId> {
         let _one_change = self.inner.changing.lock().await;
         let inspected = inspect(path).map_err(Failure::refused)?;
@@ -42,11 +43,11 @@ impl Cluster {
         self.join_directory(inspected.path, None).await
     }
 
-    /// Admits the blank directory at `path` in the place of the member that was lost there. Remains of this very
-    /// cluster in it, or such that hold nothing, are taken out of the way first (see [`crate::start::remains`]).
+    /// Admits the blank directory at `path` in place of the member that was lost there. Remains of this very cluster in
+    /// it, or remains that hold nothing, are moved out of the way first (see [`crate::start::remains`]).
     ///
     /// # Errors
-    /// When the directory holds anything else, no member was lost, or it is not clear which one is meant.
+    /// If the directory holds anything else, if no member was lost, or if it is not clear which one is meant.
     pub async fn replace(&self, path: &Path) -> Outcome<Replacement> {
         let _one_change = self.inner.changing.lock().await;
         self.refuse_without_directories()?;
@@ -61,7 +62,7 @@ impl Cluster {
         Ok(Replacement { old: old.site, new, aside })
     }
 
-    /// Takes what is left of a store out of a directory that is to replace `old`, if nobody can miss it.
+    /// Moves the remains of a store out of a directory that is to replace `old`, if they are certainly not needed.
     fn make_room(&self, inspected: &Inspected, old: &Member) -> Outcome<Option<PathBuf>> {
         let path = &inspected.path;
         let (cluster, is_held) = {
@@ -70,7 +71,7 @@ impl Cluster {
             (state.roster.cluster, is_held)
         };
         if !is_held {
-            // Another server may be about to make it its own.
+            // Another server may be about to use it.
             drop(DirectoryLock::take(path).map_err(Failure::refused)?);
         }
         if let Found::Remains(remains) = &inspected.found
@@ -90,7 +91,7 @@ impl Cluster {
     /// Makes the metadata survive as many losses as `profile` does.
     ///
     /// # Errors
-    /// When there are too few directories for it, or the metadata does not take the change.
+    /// If there are too few directories for it, or the metadata does not accept the change.
     pub async fn support(&self, profile: &Profile) -> Outcome {
         if profile.tier == Tier::Memory {
             return Ok(());
@@ -110,7 +111,7 @@ impl Cluster {
                 "{profile} needs {chunks} disks, the store has {sites}; choose a smaller profile or {more}"
             )));
         }
-        // An engine of its own is as safe as its operators have made it.
+        // A separate engine is as safe as its operators have made it.
         if profile.code.tolerance() <= old.tolerance || self.inner.embedded.is_none() {
             return Ok(());
         }
@@ -144,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// The lost member that a blank directory at `path` replaces.
+    /// Returns the lost member that a blank directory at `path` replaces.
     fn lost_member(&self, path: &Path) -> Outcome<Member> {
         let lost = self.lost_members();
         if let Some(member) = lost.iter().find(|member| member.path == path) {
@@ -166,7 +167,7 @@ impl Cluster {
         }
     }
 
-    /// Members that are not here, or whose directory is gone.
+    /// Returns the members that are missing, or whose directory is gone.
     pub fn lost_members(&self) -> Vec<Member> {
         let state = self.inner.state.lock();
         let is_lost = |member: &&Member| match state.live.get(&member.site) {
@@ -176,7 +177,7 @@ impl Cluster {
         state.roster.members.iter().filter(is_lost).cloned().collect()
     }
 
-    /// Makes the blank directory a member, in the place of `old` if one is given.
+    /// Makes the blank directory a member, and replaces `old` if given.
     async fn join_directory(&self, path: PathBuf, old: Option<Member>) -> Outcome<SiteId> {
         let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
         let known = self.inner.state.lock().roster.clone();
@@ -202,14 +203,14 @@ impl Cluster {
         };
         self.publish(next).await?;
         if let Some(given_up) = given_up {
-            // Its disk is gone: nothing to be kept, and its threads end with it.
+            // Its disk is gone: nothing needs to be saved, and its threads end with it.
             self.inner.runtime.run_blocking(move || drop(given_up)).await;
         }
         self.restore_mirrors().await.map_err(Failure::failed)?;
         Ok(site_id)
     }
 
-    /// Puts a roster in force: in every directory, in the metadata, in its rows, in the client.
+    /// Puts a roster in force: in every directory, in the metadata and its rows, and in the client.
     pub(super) async fn publish(&self, next: Roster) -> Outcome {
         let (layout, directories) = {
             let mut state = self.inner.state.lock();
@@ -227,7 +228,7 @@ impl Cluster {
     }
 }
 
-/// True when the member's directory still holds its roster.
+/// Returns true if the member's directory still holds its roster.
 pub(super) fn still_there(member: &Member) -> bool {
     matches!(Roster::read(&member.path), Ok(Some((_, disk))) if disk == member.disk)
 }

@@ -1,4 +1,4 @@
-//! What the memory tier of a store says of itself.
+//! The status of a store's memory tier.
 
 use std::sync::atomic::Ordering;
 
@@ -12,11 +12,11 @@ use striate_site::{BlockKeeper, CacheView};
 use super::Cluster;
 use super::report::ASK_TIMEOUT;
 
-/// A status names the volatile ones among so many buckets.
+/// Maximum number of buckets searched for volatile ones, which a status names.
 const BUCKETS_LOOKED_AT: usize = 1_000;
 
 impl Cluster {
-    /// The state of the memory tier; `None` where there is none.
+    /// Returns the state of the memory tier; `None` if there is none.
     pub(super) async fn cache_state(&self) -> Option<CacheState> {
         let sites = match &self.inner.memory {
             Some(keeper) => vec![site_state(None, &records::Site::default(), Some(keeper.view()))],
@@ -46,13 +46,14 @@ impl Cluster {
         })
     }
 
-    /// The first of the buckets whose objects are in memory only. None where the metadata cannot be read, which others say.
+    /// Returns the volatile buckets among the first ones: their objects are in memory only. Empty if the metadata
+    /// cannot be read, which is reported elsewhere.
     async fn volatile_buckets(&self) -> Vec<String> {
         let buckets = self.inner.client.list_buckets("", BUCKETS_LOOKED_AT).await.unwrap_or_default();
         buckets.into_iter().filter(is_volatile).map(|bucket| bucket.name).collect()
     }
 
-    /// What was asked of other S3 stores; `None` where nothing was.
+    /// Returns the counts of requests to other S3 stores; `None` if there were none.
     pub(super) fn origin_state(&self) -> Option<OriginState> {
         let counts = self.inner.origins.counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl Cluster {
         (state != OriginState::default()).then_some(state)
     }
 
-    /// The memory sites in other processes, each asked for its status.
+    /// Asks each memory site in other processes for its status.
     async fn remote_memory_sites(&self) -> Vec<MemorySiteState> {
         let (rows, sites) = {
             let state = self.inner.state.lock();

@@ -1,4 +1,4 @@
-//! How the sites of this process find each other, for combinations with parts from other sites (design.md §4.2).
+//! How the sites of this process find each other, to combine parts from other sites (design.md §4.2).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ impl fmt::Debug for Inner {
 }
 
 impl Cluster {
-    /// Tells a site where the others are. It holds them weakly, for they hold it.
+    /// Gives a site the directory of the others. The site holds it weakly, because it holds the site.
     pub(super) fn introduce(&self, site: &DiskSite) {
         let neighbours: Weak<Inner> = Arc::downgrade(&self.inner);
         site.set_directory(neighbours);

@@ -1,4 +1,4 @@
-//! Opening a store over a set of directories, which the first start makes.
+//! Opens a store over a set of directories; the first start creates it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,21 +26,22 @@ use crate::start::roster::{Member, RequiredFormats, Roster};
 use crate::start::sealing::{self, SealingBytes};
 use crate::start::site::{DiskSite, meta_folder};
 
-/// What the first start made.
+/// A store that was opened.
 pub struct Opened {
-    /// The store.
+    /// The store itself.
     pub cluster: Cluster,
-    /// The first access key, if one was made now.
+    /// First access key, if this start created one.
     pub first_key: Option<Credentials>,
-    /// True when the cluster was made now.
+    /// True if this start created the cluster.
     pub is_new: bool,
 }
 
 impl Cluster {
-    /// Does what `plan` says.
+    /// Executes `plan`.
     ///
     /// # Errors
-    /// When a directory is in use, cannot be written, or the metadata cannot be opened; each with the way out.
+    /// If a directory is in use or cannot be written, or if the metadata cannot be opened. The message names the
+    /// remedy.
     pub async fn open(runtime: Runtime, plan: StartPlan, settings: Settings) -> Outcome<Opened> {
         let is_new = matches!(plan, StartPlan::First { .. });
         let (plan, mut locks) = match plan {
@@ -55,7 +56,7 @@ impl Cluster {
         let paths: Vec<&Path> = members.iter().map(|member| member.path.as_path()).collect();
         let sealing = sealing_key(&runtime, &plan, &paths)?;
         write_rosters(&plan.roster, &members);
-        // The row may say more than the rosters, which follow it; never less.
+        // The row may be ahead of the rosters, which follow it, but never behind them.
         let formats = InForce::new(plan.roster.formats.in_force);
         let mut live = BTreeMap::new();
         for (member, lock) in members.into_iter().zip(locks.drain(..)) {
@@ -115,7 +116,7 @@ impl Cluster {
         Ok(Opened { cluster, first_key, is_new })
     }
 
-    /// Makes an access key when there is none at all.
+    /// Creates an access key if there is none.
     async fn first_key(&self, is_given: bool) -> Outcome<Option<Credentials>> {
         if is_given || !self.inner.keys.list().await.map_err(Failure::failed)?.is_empty() {
             return Ok(None);
@@ -124,7 +125,7 @@ impl Cluster {
     }
 }
 
-/// Makes a memory site in this process, which is the whole tier.
+/// Creates a memory site in this process, which is the whole tier.
 fn memory_site(
     runtime: &Runtime,
     cache: &Cache,
@@ -147,14 +148,14 @@ fn lock(path: &Path) -> Outcome<DirectoryLock> {
     DirectoryLock::take(path).map_err(Failure::refused)
 }
 
-/// A random identity for a directory.
+/// Returns a random identity for a directory.
 pub(super) fn new_disk(runtime: &Runtime) -> DiskId {
     let mut disk = [0; 16];
     runtime.fill_secret(&mut disk);
     DiskId(disk)
 }
 
-/// Makes the directories and locks them; answers the plan for a cluster whose members are all unfinished.
+/// Creates the directories and locks them. Returns the plan for a cluster whose members are all unfinished.
 fn begin_first(
     runtime: &Runtime,
     paths: &[PathBuf],
@@ -174,7 +175,7 @@ fn begin_first(
         let made = std::fs::create_dir_all(path);
         made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
         locks.push(lock(path)?);
-        // Between the look at it and the lock another server may have taken it.
+        // Another server may have taken it between the inspection and the lock.
         if inspect(path).map_err(Failure::refused)?.found != Found::Blank {
             return Err(Failure::refused(format!("{} was taken by another server just now", path.display())));
         }
@@ -207,7 +208,7 @@ fn begin_first(
     Ok((plan, locks))
 }
 
-/// The sealing key, in every directory. Made only while nobody can have sealed anything.
+/// Returns the sealing key, which every directory holds. Creates it only while nothing can have been sealed.
 fn sealing_key(runtime: &Runtime, plan: &OpenPlan, paths: &[&Path]) -> Outcome<SealingBytes> {
     if let Some(key) = sealing::recover(paths).map_err(Failure::refused)? {
         return Ok(key);
@@ -228,8 +229,8 @@ fn sealing_key(runtime: &Runtime, plan: &OpenPlan, paths: &[&Path]) -> Outcome<S
     Ok(key)
 }
 
-/// Writes the roster wherever another one is. A directory that cannot be written is reported and goes on; the
-/// sites' and the metadata's own checks decide what it is good for.
+/// Writes the roster wherever it differs. A directory that cannot be written is logged, and stays: the checks of the
+/// site and of the metadata decide what it can be used for.
 pub(super) fn write_rosters(roster: &Roster, members: &[Member]) {
     for member in members {
         if matches!(Roster::read(&member.path), Ok(Some((known, _))) if known == *roster) {
@@ -249,7 +250,7 @@ pub(in crate::start) fn layout(roster: &Roster) -> Layout {
     }
 }
 
-/// The directories of the members that are here, as the metadata engine sees them.
+/// Returns the directories of the members that are present, in the form that the metadata engine uses.
 pub(super) fn meta_directories<'a>(live: impl Iterator<Item = &'a Live>) -> Vec<MetaDirectory> {
     let directory = |live: &Live| {
         let path = &live.member.path;
@@ -277,7 +278,7 @@ async fn open_metadata(
     opened.map_err(Failure::refused)
 }
 
-/// The cluster's row, which the first start makes. Nobody older has a part in a new store, so that it begins with the
+/// Returns the cluster's row, which the first start creates. A new store has no older programs, so it starts with the
 /// newest formats.
 async fn cluster_row(
     runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! What a store says of itself: status, capacity, warnings.
+//! The report of a store's state: status, capacity, warnings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use super::Cluster;
 use super::members::still_there;
 use super::work::Work;
 
-/// What the sites in other processes say of themselves, or why they say nothing.
+/// Status of each site in another process, or the reason why it is unknown.
 pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
 
-/// A site in another process must answer within this time.
+/// Timeout for a site in another process to answer.
 pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
-/// Rows of one scan.
+/// Rows per scan.
 const PAGE: usize = 1_000;
-/// A site with less free space than this is called full: not even a few chunks go there.
+/// Free bytes below which a site is called full: it accepts not even a few chunks.
 const FULL_BYTES: u64 = 16 << 20;
 
 impl Cluster {
-    /// The state of the whole store.
+    /// Returns the state of the whole store.
     pub async fn status(&self, endpoint: &str) -> Status {
         let mirrors = self.mirror_states().await;
         let (debt_stripes, mut warnings) = match self.count_debt().await {
             Ok(stripes) => (stripes, Vec::new()),
             Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
         };
-        // Where the metadata cannot be read that is said already.
+        // Metadata that cannot be read is already reported.
         let Work { repair, movement, scrub, packing, copies } = self.work().await.unwrap_or_default();
         let this = self.clone();
         let (asked, cache) = futures::future::join(self.ask_remote_sites(), self.cache_state()).await;
@@ -43,12 +43,12 @@ impl Cluster {
             true => self.capacity(),
             false => total_capacity(asked.values().flatten().map(|status| status.store.clone())),
         };
-        // Where the metadata cannot be read that is said already.
+        // Metadata that cannot be read is already reported.
         let formats = self.formats_seen(&asked).await.ok();
         let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         warnings.extend(packing.as_ref().and_then(unreleasable));
-        // Where the metadata cannot be read that is said already.
+        // Metadata that cannot be read is already reported.
         let unsuited = striate_control::cold_warnings(self.inner.client.stripes()).await.unwrap_or_default();
         warnings.extend(unsuitable(&unsuited));
         Status {
@@ -74,7 +74,7 @@ impl Cluster {
         }
     }
 
-    /// What the rule for the default profile's places amounts to on the racks that there are.
+    /// Returns the effect of the default profile's placement rule on the existing racks.
     fn placement_state(&self) -> Option<PlacementState> {
         let stripes = self.inner.client.stripes();
         let rule = stripes.placement_rule(&self.profile()).ok()?;
@@ -82,30 +82,30 @@ impl Cluster {
         Some(PlacementState { racks: stripes.rack_count(), chunks_in_a_rack, tolerates_rack_loss })
     }
 
-    /// Sizes over the sites of this process; a file system that several share is counted once.
+    /// Returns the capacity of this process's sites; a file system that several share is counted once.
     pub fn capacity(&self) -> Capacity {
         let state = self.inner.state.lock();
         total_capacity(state.live.values().map(super::Live::store_status))
     }
 
-    /// True when enough sites take writes and the metadata answers from memory of its state.
+    /// Returns true if enough sites accept writes for the default profile.
     pub fn is_serving(&self) -> bool {
         let stripes = self.inner.client.stripes();
         let writable = stripes.sites().iter().filter(|view| view.writable).count();
         stripes.sites_needed(&self.profile()).is_ok_and(|needed| writable >= needed)
     }
 
-    /// True when one more loss would stop nothing.
+    /// Returns true if every member is readable and writable, so that one more loss would stop nothing.
     pub fn is_whole(&self) -> bool {
         let members = self.inner.state.lock().site_rows().len();
         let views = self.inner.client.stripes().sites();
         views.iter().filter(|view| view.readable && view.writable).count() == members
     }
 
-    /// Stripes in debt, counted up to a limit.
+    /// Counts the stripes in debt, up to a limit.
     ///
     /// # Errors
-    /// When the metadata cannot be read.
+    /// If the metadata cannot be read.
     pub async fn count_debt(&self) -> Result<u64, striate_meta::MetaError> {
         let mut range = ScanRange::prefix(keys::DEBTS);
         let mut count = 0;
@@ -120,7 +120,8 @@ impl Cluster {
         Ok(count)
     }
 
-    /// The metadata mirrors: those in sync, and those that were ejected from directories that still belong here.
+    /// Returns the metadata mirrors: those in sync, and those ejected from directories that still belong to the
+    /// cluster.
     pub async fn mirror_states(&self) -> Vec<MirrorState> {
         let Some(embedded) = &self.inner.embedded else { return Vec::new() };
         let mirrors = embedded.mirrors().await.unwrap_or_default();
@@ -138,7 +139,7 @@ impl Cluster {
         mirrors.into_iter().filter(belongs).map(state).collect()
     }
 
-    /// The sites in other processes, each asked for its status.
+    /// Asks each site in other processes for its status.
     pub(super) async fn ask_remote_sites(&self) -> RemoteAnswers {
         let remote = {
             let state = self.inner.state.lock();
@@ -236,7 +237,7 @@ impl Cluster {
         warnings
     }
 
-    /// Groups of directories that share a file system, for a warning at the start.
+    /// Returns the groups of directories that share a file system, for a warning at the start.
     pub fn shared_file_systems(&self) -> Vec<Vec<String>> {
         let mut by_medium: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         for live in self.inner.state.lock().live.values() {
@@ -247,7 +248,7 @@ impl Cluster {
     }
 }
 
-/// Says that groups cannot be released, if there are any.
+/// Warns that packed groups cannot be released, if there are any.
 fn unreleasable(packing: &PackingState) -> Option<String> {
     (packing.unreadable_groups > 0).then(|| {
         format!(
@@ -259,7 +260,8 @@ fn unreleasable(packing: &PackingState) -> Option<String> {
     })
 }
 
-/// Says of which buckets the racks do not suit what is cold, or sealing makes it less durable, if there are any, and the way out.
+/// Warns of buckets whose racks do not suit cold data, or in which sealing makes it less durable, if there are any. The
+/// warning names the remedy.
 fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
     let (name, warnings) = buckets.iter().next()?;
     let others = match buckets.len() - 1 {
@@ -274,7 +276,7 @@ fn replace_hint(what: &str, path: &str) -> String {
     format!("{what}; `striate disk replace {path}`")
 }
 
-/// A site's state in a word, and why it is not `ok`.
+/// Returns a site's state in one word, and the reason if it is not `ok`.
 fn condition(view: Option<&SiteView>, suspect: Option<String>) -> (&'static str, Option<String>) {
     match (suspect, view) {
         (Some(reason), _) => ("suspect", Some(reason)),
@@ -284,7 +286,7 @@ fn condition(view: Option<&SiteView>, suspect: Option<String>) -> (&'static str,
     }
 }
 
-/// The sum over stores, where stores on one file system share its size and its free space.
+/// Returns the sum over stores; stores on one file system share its size and its free space.
 fn total_capacity(stores: impl Iterator<Item = StoreStatus>) -> Capacity {
     let mut total = Capacity::default();
     let mut media = BTreeMap::new();

@@ -7,7 +7,7 @@ use striate_runtime::Runtime;
 use super::Cluster;
 
 impl Cluster {
-    /// Makes the rows of sites follow the roster: members are active, everybody else is retired.
+    /// Makes the rows of sites follow the roster: members are active, all others are retired.
     pub(crate) async fn follow_roster(&self) -> Result<(), MetaError> {
         let (wanted, next_site) = {
             let state = self.inner.state.lock();

@@ -1,4 +1,4 @@
-//! What a start is told besides its directories.
+//! Settings of a start, besides its directories.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,40 +13,40 @@ use striate_s3::{Credentials, KeyStore};
 use striate_site::CacheOptions;
 use striate_stripe::StripeOptions;
 
-/// What a start is told besides its directories.
+/// Settings of a start, besides its directories.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The default profile of a new cluster; none chooses by the number of directories.
+    /// Default profile of a new cluster; `None` chooses by the number of directories.
     pub profile: Option<Profile>,
-    /// The region.
+    /// Region of the store.
     pub region: String,
-    /// A key that is accepted besides those in the metadata.
+    /// Access key that is accepted besides those in the metadata.
     pub given_key: Option<Credentials>,
-    /// Memory, acknowledgement, read policy, and what is kept of sampled requests.
+    /// Memory, acknowledgement, read policy, and statistics of sampled requests.
     pub stripes: StripeOptions,
-    /// What it does by itself to stay whole, where it is the process that does.
+    /// Upkeep that this process does, if it is the one that does it.
     pub upkeep: UpkeepOptions,
-    /// What it caches in memory.
+    /// Caching in memory.
     pub caching: Caching,
 }
 
-/// What a process caches in memory, and where.
+/// Caching of a process in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Caching {
-    /// A memory site in this process.
+    /// Options of a memory site in this process; `None` for no memory site.
     pub memory: Option<CacheOptions>,
-    /// What is written is cached too.
+    /// Whether written data is cached too.
     pub fills_writes: bool,
-    /// KiB of a split; 0: blocks are not cut.
+    /// Size of a split in KiB; 0 caches whole blocks.
     pub split_kib: Option<u32>,
-    /// MiB a second of blocks of which lost splits are written again.
+    /// Rate in MiB/s at which lost splits of blocks are rewritten.
     pub refill_mib: Option<u32>,
-    /// Who else may vouch for origins: a PEM file.
+    /// PEM file of further authorities that may sign origins' certificates.
     pub origin_ca: Option<PathBuf>,
 }
 
 impl Caching {
-    /// How the gateway of the process uses the tier.
+    /// Returns the settings with which the process's gateway uses the tier.
     pub(super) fn settings(&self) -> CacheSettings {
         let usual = CacheSettings::default();
         let fill_bytes = self.memory.map_or(usual.fill_bytes, |memory| memory.on_the_way_bytes as usize / 2);

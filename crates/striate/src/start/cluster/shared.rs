@@ -1,5 +1,6 @@
-//! A store whose metadata are on an engine of its own, which any number of processes share: gateways, and the control
-//! process that leads. The sites are other processes; their rows say where they are, and are followed as they change.
+//! A store whose metadata is on a separate engine, shared by any number of processes: gateways, and the leading control
+//! process. The sites are other processes; their rows hold their addresses, and this process follows the rows as they
+//! change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,21 +23,21 @@ use crate::start::roster::{RequiredFormats, Roster};
 use crate::start::sealing::SealingBytes;
 use striate_runtime::Runtime;
 
-/// The rows are looked at again after this time, whether a change was told or not.
+/// Interval at which the rows are read again, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Pause between two looks for the row of a cluster that control has not made yet.
+/// Poll interval for the row of a cluster that control has not created yet.
 const WAIT_FOR_CLUSTER: Duration = Duration::from_secs(1);
-/// How many copies of a row an engine of its own keeps: what an inline object takes.
+/// Number of copies of a row that a separate engine keeps, which sets the cost of an inline object.
 const ENGINE_COPIES: usize = 3;
 
-/// The sites that the metadata name.
+/// The sites that the metadata names.
 pub(super) struct Followed {
     pub(super) sites: Arc<RemoteSites>,
-    /// Their rows; retired ones are left out.
+    /// Rows of the sites, without retired ones.
     pub(super) rows: Vec<records::Site>,
-    /// Those of the memory tier,
+    /// Sites of the memory tier.
     pub(super) memory_sites: Arc<RemoteSites>,
-    /// and theirs.
+    /// Rows of the memory tier's sites.
     pub(super) memory_rows: Vec<records::Site>,
 }
 
@@ -44,7 +45,7 @@ impl Cluster {
     /// Joins the cluster that `trust` belongs to.
     ///
     /// # Errors
-    /// When the metadata are another cluster's, or do not answer.
+    /// If the metadata belongs to another cluster, or does not answer.
     pub async fn join(
         runtime: Runtime,
         meta: Arc<dyn MetaStore>,
@@ -97,7 +98,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Makes the client's sites and default profile those of the metadata's rows.
+    /// Updates the client's sites and default profile from the metadata's rows.
     async fn look_at_sites(&self) -> Result<(), MembersError> {
         let inner = &self.inner;
         let members = Members::new(&inner.runtime, inner.meta.as_ref());
@@ -126,7 +127,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes the sites of the memory tier those of the metadata's rows.
+    /// Updates the sites of the memory tier from the metadata's rows.
     fn follow_memory_sites(&self, rows: Vec<records::Site>) {
         let sites = {
             let mut state = self.inner.state.lock();
@@ -135,12 +136,13 @@ impl Cluster {
             followed.memory_rows.clone_from(&rows);
             followed.memory_sites.all()
         };
-        // Both are in the order of their numbers.
+        // Both are in the order of site numbers.
         let bytes = rows.iter().map(|row| row.capacity_bytes);
         self.inner.cache.set_sites(sites.into_iter().zip(bytes).collect());
     }
 
-    /// Follows the rows of sites for ever: what changes is seen when the engine tells it, or a little later.
+    /// Follows the rows of sites until the task is dropped: a change is seen when the engine reports it, or a little
+    /// later.
     pub(crate) async fn follow_sites(self) {
         let runtime = self.inner.runtime.clone();
         let mut changes = None;
@@ -163,7 +165,7 @@ impl Cluster {
     }
 }
 
-/// The cluster's row; waits for the control process to make it.
+/// Returns the cluster's row, and waits for the control process to create it.
 async fn wait_for_cluster(
     runtime: &Runtime,
     meta: &dyn MetaStore,

@@ -1,7 +1,7 @@
-//! The upgrade gate of a running store: how it stands, and opening it (`striate admin upgrade`).
+//! The upgrade gate of a running store: its state, and opening it (`striate admin upgrade`).
 //!
 //! The cluster's row decides which formats are in force. In a store on directories the rosters follow it: programs that
-//! do not read these formats look there first, and refuse before they have opened anything.
+//! do not read these formats read the roster first, and refuse before they open anything.
 
 use striate_commands::admin::messages::{FormatsState, ReaderState};
 use striate_commands::failure::{Failure, Outcome};
@@ -14,25 +14,25 @@ use super::report::RemoteAnswers;
 use crate::start::roster::RequiredFormats;
 
 impl Cluster {
-    /// How the gate stands.
+    /// Returns the state of the gate.
     ///
     /// # Errors
-    /// When the metadata cannot be read.
+    /// If the metadata cannot be read.
     pub async fn formats(&self) -> Outcome<FormatsState> {
         let asked = self.ask_remote_sites().await;
         self.formats_seen(&asked).await
     }
 
-    /// The same, of what sites have answered already.
+    /// Returns the state of the gate, using the answers that sites have already given.
     pub(super) async fn formats_seen(&self, asked: &RemoteAnswers) -> Outcome<FormatsState> {
         let view = self.gate().look(self.readers_without_rows(asked)).await.map_err(Failure::failed)?;
         Ok(state(&view))
     }
 
-    /// Puts the newest formats in force, if every process reads them; answers those in force then.
+    /// Puts the newest formats in force if every process reads them. Returns the formats then in force.
     ///
     /// # Errors
-    /// With all who do not read them.
+    /// The error lists all processes that do not read them.
     pub async fn finalize_upgrade(&self) -> Outcome<Formats> {
         let before = self.client().stripes().formats();
         let others = || async { self.readers_without_rows(&self.ask_remote_sites().await) };
@@ -54,7 +54,7 @@ impl Cluster {
         Ok(formats)
     }
 
-    /// Makes the rosters of directories say what programs must read to start there.
+    /// Records in the rosters of all directories which formats programs must read to start there.
     pub(super) async fn require_formats(&self, required: RequiredFormats) -> Outcome {
         if self.inner.embedded.is_none() {
             return Ok(());
@@ -72,7 +72,7 @@ impl Cluster {
         Gate::new(&self.inner.runtime, self.inner.meta.as_ref()).with_writer(lease)
     }
 
-    /// Sites in other processes; or this process, where it is the only one.
+    /// Returns the sites in other processes, or this process if it is the only one.
     fn readers_without_rows(&self, asked: &RemoteAnswers) -> Vec<Reader> {
         if self.inner.embedded.is_some() {
             return vec![Reader {

@@ -1,4 +1,4 @@
-//! How far repair, moves, scrub and packing are, as whoever does them has written down.
+//! The progress of repair, moves, scrub and packing, as recorded by the processes that do them.
 
 use striate_commands::admin::messages::{
     CopiesState, GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures,
@@ -10,10 +10,10 @@ use striate_meta::{MetaError, ScanRange, keys, records};
 
 use super::Cluster;
 
-/// Rows of one scan.
+/// Rows per scan.
 const PAGE: usize = 1_000;
 
-/// What the store does by itself. Nothing is known of it as long as no process has begun.
+/// Background work of the store. A part is `None` until a process has started it.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub(super) repair: Option<RepairState>,
@@ -24,10 +24,10 @@ pub(super) struct Work {
 }
 
 impl Cluster {
-    /// How far it is.
+    /// Reads the progress of all background work.
     ///
     /// # Errors
-    /// When the metadata cannot be read.
+    /// If the metadata cannot be read.
     pub(super) async fn work(&self) -> Result<Work, MetaError> {
         let keys = [
             keys::repair_work(),
@@ -49,10 +49,10 @@ impl Cluster {
         })
     }
 
-    /// What is packed of all buckets, or of one.
+    /// Returns the packing status of all buckets, or of one.
     ///
     /// # Errors
-    /// When the metadata cannot be read.
+    /// If the metadata cannot be read.
     pub async fn packing(&self, bucket: Option<&str>) -> Result<PackingStatus, MetaError> {
         let now = self.inner.runtime.wall_time().as_millis() as u64;
         let packing = self.work().await?.packing;
@@ -81,7 +81,7 @@ impl Cluster {
 
 fn repair_state(work: records::RepairWork) -> RepairState {
     let movable = work.left.saturating_sub(work.waiting);
-    // What waits for a site takes no time, and nobody knows when it comes.
+    // Stripes that wait for a site take no time, and it is unknown when one comes.
     let seconds_left = match (movable, work.rate_stripes_per_ks) {
         (0, _) => Some(0),
         (_, 0) => None,

@@ -1,4 +1,4 @@
-//! `striate bench` as users run it, against a store in this process whose faults the tests choose.
+//! `striate bench` as users run it, against a store in this process that fails as the tests choose.
 
 mod store;
 
@@ -19,7 +19,7 @@ struct Bench {
     directory: tempfile::TempDir,
 }
 
-/// What a run printed and wrote.
+/// The output of a run.
 struct Ran {
     status: Option<i32>,
     stdout: String,
@@ -36,7 +36,7 @@ impl Bench {
 
     async fn run(&self, line: &str) -> Ran {
         let json = self.directory.path().join("result.json");
-        // A result of the run before must not be taken for one of this.
+        // A result of the previous run must not be mistaken for this one's.
         let _ = std::fs::remove_file(&json);
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_striate"));
         command
@@ -68,13 +68,13 @@ fn read_json(path: &Path) -> Option<Value> {
 }
 
 impl Ran {
-    /// A run in which all went well.
+    /// Asserts that the run succeeded.
     fn well(self) -> Self {
         assert_eq!(self.status, Some(0), "{}{}", self.stdout, self.stderr);
         self
     }
 
-    /// The row of one kind of operations.
+    /// Returns the row of one kind of operation.
     fn row(&self, operation: &str) -> &Value {
         let rows = self.json["operations"].as_array().unwrap_or_else(|| panic!("{}", self.stderr));
         rows.iter().find(|row| row["operation"] == operation).unwrap_or(&Value::Null)
@@ -102,7 +102,7 @@ async fn objects_are_loaded_once_run_verified_and_removed_alone() {
     assert!(reads > 60.0 && updates > 60.0);
     assert_eq!(ran.number("read", "objects"), reads);
 
-    // Only what is missing or of another size is written again.
+    // Only objects that are missing or of another size are written again.
     bench.store.remove("b", "striate-bench/ycsb-a/1/0000000007");
     bench.store.put("b", "striate-bench/ycsb-a/1/0000000008", b"short");
     let ran = bench.run(&format!("{base} --load")).await.well();
@@ -144,10 +144,10 @@ async fn small_ranges_are_read_and_verified_at_their_places() {
     let ran = bench.run(&format!("{base} --load --range 4KiB")).await.well();
     assert_eq!((ran.number("read", "count"), ran.number("read", "bytes")), (100.0, 409_600.0));
     assert_eq!(ran.json["range_bytes"], 4_096);
-    // Objects that are shorter are read whole.
+    // Shorter objects are read completely.
     let ran = bench.run(&format!("{base} --range 1MB")).await.well();
     assert_eq!(ran.number("read", "bytes"), 5_000_000.0);
-    // What is there is checked at the place that was asked for.
+    // The contents are checked at the requested offset.
     let path = "striate-bench/ycsb-c/1/0000000003";
     bench.store.put("b", path, &[7; 50_000]);
     let ran = bench.run(&format!("{base} --range 100")).await;
@@ -185,8 +185,8 @@ async fn what_fails_is_counted_by_kind_and_told() {
     assert!(ran.status == Some(1) && ran.stdout.contains("another --seed"), "{}", ran.stdout);
 }
 
-/// One operation at a time, and the store stands still for half a second: in a loop that omitted it, one operation of
-/// some hundred would be slow. Lower bounds only, so a slow machine changes nothing.
+/// One operation runs at a time, and the store stalls for half a second: a loop that omitted waiting operations would
+/// see only one slow operation in some hundreds. The test has only lower bounds, so a slow machine changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stall_is_seen_by_all_that_was_due_during_it() {
     let bench = Bench::start().await;
@@ -196,7 +196,7 @@ async fn a_stall_is_seen_by_all_that_was_due_during_it() {
     let ran = bench.run(&format!("{base} --rate 400 --operations 240 --max-in-flight 1")).await.well();
     let of_all = |field: &str| ran.number("read", &format!("response_ms/{field}"));
     assert_eq!(ran.number("read", "count"), 240.0);
-    // Some 200 of the 240 were due while it stood still, and waited half as long on average.
+    // Some 200 of the 240 were due during the stall, and waited half as long on average.
     assert!(of_all("max") >= 500.0 && of_all("p50") > 50.0, "{}", ran.stdout);
     assert!(
         ran.json["waited"].as_u64().unwrap() > 50 && ran.stdout.contains("--max-in-flight"),

@@ -1,4 +1,4 @@
-//! The least of an S3 store: buckets, whole objects, listings in short pages, and faults on request.
+//! A minimal S3 store: buckets, whole objects, listings in short pages, and faults on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,21 +20,21 @@ use percent_encoding::percent_decode_str;
 use striate_runtime::{Runtime, Timer};
 use tokio::net::TcpListener;
 
-/// Objects on a page of a listing.
+/// Objects per page of a listing.
 const PAGE: usize = 7;
 
-/// What goes wrong with a GET.
+/// A fault of a GET.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// A byte is another.
+    /// One byte is wrong.
     Damage,
-    /// The last byte is missing, and the length says so.
+    /// The last byte is missing, and the length agrees.
     Short,
-    /// 503, as S3 says it.
+    /// The answer is 503, in the form of S3.
     Busy,
     /// The connection breaks in the middle.
     BreakOff,
-    /// No answer.
+    /// There is no answer.
     Silence,
 }
 
@@ -47,7 +47,7 @@ pub struct Store {
 #[derive(Default)]
 struct State {
     buckets: BTreeSet<String>,
-    /// By bucket/key.
+    /// Objects by bucket/key.
     objects: BTreeMap<String, Bytes>,
     gets: u64,
     fault: Option<(u64, Fault)>,
@@ -57,7 +57,7 @@ struct State {
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 impl Store {
-    /// Serves on a free port; answers its URL too.
+    /// Serves on a free port; also returns its URL.
     pub async fn start(runtime: &Runtime) -> (Arc<Self>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -90,12 +90,12 @@ impl Store {
         self.state.lock().objects.keys().cloned().collect()
     }
 
-    /// Objects that were asked for.
+    /// Returns the number of GETs.
     pub fn gets(&self) -> u64 {
         self.state.lock().gets
     }
 
-    /// Lets every n-th GET go wrong; 0 for none.
+    /// Makes every n-th GET fail; 0 for none.
     pub fn fail_every(&self, n: u64, fault: Fault) {
         let mut state = self.state.lock();
         state.gets = 0;
@@ -199,7 +199,7 @@ impl Store {
     }
 }
 
-/// First and last byte of `bytes=FIRST-LAST`.
+/// Returns the first and last byte of `bytes=FIRST-LAST`.
 fn parse_range(header: &str) -> Option<(usize, usize)> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
     Some((first.parse().ok()?, last.parse().ok()?))
@@ -214,7 +214,7 @@ fn error(status: StatusCode, code: &str, message: &str) -> Answer {
     plain(status, format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>").into())
 }
 
-/// A body that fails after its first half, when that has had the time to leave.
+/// A body that fails after its first half, once that has had time to leave.
 struct BrokenOff {
     len: u64,
     half: Option<Bytes>,
