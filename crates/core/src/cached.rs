@@ -1,6 +1,6 @@
 //! Names of cached blocks. A name is a hash of the content, so a replaced block gets a new name.
 //!
-//! A cached block is coded by itself into k data splits and some parities (EC-Cache §4). Its name contains k. The
+//! A cached block is coded independently into k data splits and some parities (EC-Cache §4). Its name contains k. The
 //! keeper of a split can therefore tell data from parity, and a block split another way has another name.
 
 use crate::chunk::ChunkId;

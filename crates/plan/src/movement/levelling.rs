@@ -17,11 +17,12 @@ use striate_core::{RackId, SiteId};
 
 use crate::placement::rule::PlacementRule;
 
-/// Levelling begins when the shares of the fullest and the emptiest site are this far apart,
+/// Difference between the shares of the fullest and the emptiest site at which levelling begins.
 const BEGIN: f64 = 0.05;
-/// or this part of the mean share, if that is less, so that a new site of a nearly empty store fills up too.
+/// Part of the mean share that is used instead of `BEGIN` if it is less, so that a new site of a nearly empty store fills
+/// up too.
 const BEGIN_OF_MEAN: f64 = 0.9;
-/// Lower bound of the latter, in bytes of a site of mean capacity.
+/// Lower bound of that part, in bytes of a site of mean capacity.
 const LEAST_BYTES: f64 = (16 << 20) as f64;
 /// A move's destination must have a share lower by at least this part of the difference at which levelling begins.
 const END_OF_BEGIN: f64 = 0.2;
@@ -132,7 +133,7 @@ impl Levelling {
 
     /// Draws the destination of a chunk of `len` bytes on `giver`, among the sites that `may_go` admits. `holders` are
     /// the sites of its stripe's chunks in order, 0 for a missing chunk. Returns `None` if `rule` admits no site, or no
-    /// site is enough emptier.
+    /// site is sufficiently emptier.
     pub fn draw_taker(
         &self,
         giver: SiteId,

@@ -2,8 +2,8 @@
 //!
 //! In state i, i of n nodes have failed. Nodes fail independently at rate λ: i → i + 1 at (n − i)λ. One failed node is
 //! rebuilt at μ = ε(N − 1)B/(C·S): the N − 1 others share C·S bytes of repair traffic, each with a share ε of its
-//! bandwidth B. If several have failed, repair is urgent and takes the time T to start: μ' = 1/T from state to state. f
-//! + 1 failures lose data.
+//! bandwidth B. If several have failed, repair is urgent and takes the time T to start: μ' = 1/T from state to state.
+//! Data is lost at f + 1 failures.
 //!
 //! [`Relaxed`] drops two of the paper's assumptions: a share of the patterns of more than f failures decodes, and racks
 //! fail with all their nodes. The failing nodes and racks are random: the state only counts them.

@@ -66,7 +66,7 @@ impl Counters {
     }
 }
 
-/// A component in words.
+/// A component packed into machine words.
 #[derive(Debug, Default)]
 pub struct Packing {
     /// The blocks of each site.
@@ -94,11 +94,11 @@ impl Packing {
         self.start = Counters::new(component.block_count(), |block| component.slack(block));
     }
 
-    /// Closes sites in this order where the blocks allow it, records them in `closed`, and returns the sum of their
-    /// o_j. Before that it looks for heavier sets: it closes one more site, opens the lightest ones that prevent it,
-    /// and closes whatever then can be closed, until no site helps or `limit` is reached. A trial takes two steps of
-    /// some 2 ns for each site. It skips sites that are in no heavier set, given that no set weighs more than `most`,
-    /// nor more than `most` + ρ_j if it includes site j.
+    /// Closes sites in this order where the blocks allow it, then improves the set: it closes one more site, opens the
+    /// lightest ones that prevent it, and closes whatever then can be closed, until no site helps or `limit` is
+    /// reached. Records the set in `closed` and returns the sum of its o_j. A trial takes two steps of some 2 ns for
+    /// each site. Sites that are in no heavier set are skipped, given that no set weighs more than `most`, nor more
+    /// than `most` + ρ_j if it includes site j.
     pub fn close_greedily(
         &mut self,
         component: &Component,

@@ -27,9 +27,9 @@ pub(super) struct Branching {
     pub(super) limit: u64,
     /// The state of the node at each depth.
     stack: Vec<Dual>,
-    /// Proven lower bound of what the pieces lose without each site,
+    /// Proven lower bound of what the pieces lose without each site.
     losses: Vec<f64>,
-    /// and whether any slot there is picked.
+    /// Whether any slot at each site is picked.
     is_picked: Vec<bool>,
 }
 

@@ -54,9 +54,9 @@ pub(super) struct Model {
     pub(super) options: Vec<ModelOption>,
     /// The end of each piece's options.
     option_ends: Vec<usize>,
-    /// The site of each place, piece by piece,
+    /// The site of each place, piece by piece.
     pub(super) places: Vec<u32>,
-    /// and the end of each piece's places.
+    /// The end of each piece's places.
     place_ends: Vec<usize>,
     /// The places at each site, with their pieces: those of site j are `at_site[site_starts[j]..site_starts[j + 1]]`.
     at_site: Vec<(u32, u32)>,

@@ -17,9 +17,9 @@ pub(super) struct OpenSites {
     pub(super) open: Vec<bool>,
     /// Σ o_j of the open sites, plus the cost of the pieces' choices.
     pub(super) cost: f64,
-    /// The cost of each piece's choice,
+    /// The cost of each piece's choice.
     values: Vec<f64>,
-    /// and its slots.
+    /// The slots of each piece's choice.
     picks: Vec<Vec<u32>>,
     /// Number of slots taken at each site.
     uses: Vec<u32>,

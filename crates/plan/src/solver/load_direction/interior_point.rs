@@ -15,9 +15,9 @@
 
 use super::DirectionProblem;
 
-/// Maximum number of steps, whatever is proven by then,
+/// Maximum number of steps, whatever is proven by then.
 const MOST_STEPS: usize = 60;
-/// and of rounds that add options.
+/// Maximum number of rounds that add options, whatever is proven by then.
 const MOST_ROUNDS: usize = 12;
 /// Part of the distance to the boundary that a step covers.
 const OF_THE_WAY: f64 = 0.995;

@@ -23,11 +23,11 @@ use rand::{Rng, RngCore};
 
 use self::descent::Descent;
 
-/// Relative distance of F from its bound at which a solver ends: for the ℓ2 norm,
+/// Relative distance of F from its bound at which the solver of the ℓ2 norm ends.
 const TOLERANCE_OF_SQUARES: f64 = 1e-6;
-/// for the ℓ2 norm if its shares are the start of the other solver,
+/// Relative distance at which it ends if its shares are the start of the other solver.
 const TOLERANCE_OF_FIRST_SHARES: f64 = 1e-3;
-/// and for the ℓ∞ norm.
+/// Relative distance at which the solver of the ℓ∞ norm ends.
 const TOLERANCE_OF_MAXIMUM: f64 = 1e-5;
 
 /// Problem (1).
@@ -39,9 +39,9 @@ pub struct DirectionProblem {
     rates: Vec<f64>,
     /// D_i.
     demands: Vec<f64>,
-    /// The end of each partition's options,
+    /// The end of each partition's options.
     ends: Vec<usize>,
-    /// and of each option's nodes.
+    /// The end of each option's nodes.
     node_ends: Vec<usize>,
     nodes: Vec<u32>,
 }

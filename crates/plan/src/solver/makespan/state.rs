@@ -5,9 +5,9 @@ use super::problem::MakespanProblem;
 /// The slots taken, and the resulting loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Transfers requested from each site,
+    /// Transfers requested from each site.
     load: Vec<f64>,
-    /// and the number of their slots.
+    /// Number of slots requested from each site.
     count: Vec<u32>,
     /// Number of sites in use.
     used: usize,
