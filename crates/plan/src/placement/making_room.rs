@@ -2,7 +2,7 @@
 //!
 //! A wide stripe leaves a member only the sites of the one or two racks without its chunks; where racks have five
 //! sites, often just one site. The stripe in which the member was written has a rule of its own, and may already have a
-//! chunk on that site or too many in that rack.
+//! chunk on that site, or as many as allowed in that rack.
 
 use striate_core::{RackId, SiteId};
 

@@ -74,9 +74,9 @@ impl PlacementRule {
         take_within_racks(draw_order(rng, candidates).into_iter(), candidates.len(), self.rack_limit(), taken)
     }
 
-    /// Draws sites for lost chunks, none of which hold a chunk of the stripe: (chunk index, destination), in the order
-    /// of `lost`. `at` holds the rack of every chunk of the stripe whose place is or was known; the chunks of `lost`
-    /// have their old racks. A lost chunk for which no site is left gets no destination.
+    /// Draws sites for lost chunks from `candidates`, which hold no chunk of the stripe: (chunk index, destination), in
+    /// the order of `lost`. `at` holds the rack of every chunk of the stripe whose place is or was known; the chunks of
+    /// `lost` have their old racks. A lost chunk for which no site is left gets no destination.
     pub fn draw_targets(
         &self,
         rng: &mut impl Rng,

@@ -6,8 +6,9 @@
 //!   such piece is planned the same way once its site has a queue, by its own predicted latency and the load it adds.
 //! - If chunks are later than predicted, others are requested.
 //!
-//! A small read-ahead of one other piece is not worth planning: it requests the wanted chunks themselves, and draws and
-//! solves nothing. All other read-ahead follows the cost model.
+//! A single such piece whose site has no queue is not worth planning, and neither is a small read-ahead of any other
+//! single piece: they request the wanted chunks themselves, and nothing is drawn or solved. All other read-ahead
+//! follows the cost model.
 
 use std::fmt;
 

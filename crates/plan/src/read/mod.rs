@@ -8,8 +8,9 @@
 //! - [`determining`]: the cheapest chunks that determine others.
 //! - [`policy`]: the interface of all policies, with one file for each: [`normal`], [`cost_model`], [`adaptive`].
 //! - [`options`]: the read options of one wanted chunk (Hu et al., SoCC'17).
-//! - `query_options`: whole queries whose pieces have such options; `code_options`: the options that codes allow; `soonest`: plans of
-//!   such queries by [`crate::solver::makespan`]; `cheapest_options`: plans of them by [`crate::solver::alternatives`].
+//! - `query_options`: whole queries whose pieces have such options; `code_options`: the options that codes allow;
+//!   `soonest`: plans of such queries by [`crate::solver::makespan`]; `cheapest_options`: plans of them by
+//!   [`crate::solver::alternatives`].
 //! - [`ordered`]: plans that take the chunks of each piece in a given order.
 //! - [`price`]: the cost of a plan, and a lower bound for any plan.
 

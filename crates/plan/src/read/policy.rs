@@ -189,7 +189,7 @@ pub enum ChunkChoice {
     InDebt,
     /// Unavailable: its site is unreachable or unknown.
     NoAnswer,
-    /// Not read, because its site is unreachable: sites of its wide stripe compute it, adding up in their racks.
+    /// Not read, because its site is unreachable: sites of its wide stripe compute it as sums added up in their racks.
     Computed,
 }
 

@@ -5,9 +5,10 @@
 //! and any partition of a site may be taken; two members may belong to one birth stripe. The greedy rule:
 //!
 //! 1. The fullest racks supply the largest parts, so that none is left with partitions that no other rack can match.
-//! 2. Within a rack, the sites that would otherwise have partitions left over come first: those that must supply a member of every
-//!    stripe that the rack has partitions for.
-//! 3. Then comes the partition whose birth stripe has the fewest open ones, so that its narrow parities can be dropped soon.
+//! 2. Within a rack, the sites that would otherwise have partitions left over come first: those that must supply a
+//!    member of every stripe that the rack has partitions for.
+//! 3. Then comes the partition whose birth stripe has the fewest open ones, so that its narrow parities can be dropped
+//!    soon.
 //!
 //! A change of a member's bytes is sent to the rack of its local parity, unless the member is in it. So of equally full
 //! racks, those with the most dead bytes, which will be rewritten, supply parts beside a local parity. Within a group a

@@ -1,10 +1,10 @@
 //! The geometry of wide stripes with combined locality: which rack holds which part of (n, k, r, z) CL (ECWide §3.4).
 //!
-//! The n = k + ⌈k/r⌉ + f − 1 chunks are ⌈k/r⌉ local groups of at most r data chunks and one local parity each, and f −
-//! 1 global parities. A rack holds at most c ≤ f chunks (Eq. 1), so that it may be lost. It holds chunks of one local
-//! group only, so a lost chunk is repaired from one partial sum of each other rack of its group. Two kinds of racks
-//! differ from the rest. The last rack of a group holds its local parity. One rack holds the global parities, and the
-//! local parity of a group whose data chunks fill its own racks exactly.
+//! A stripe has n = k + ⌈k/r⌉ + f − 1 chunks: ⌈k/r⌉ local groups, each of at most r data chunks and one local parity,
+//! and f − 1 global parities. A rack holds at most c ≤ f chunks (Eq. 1), so that it may be lost. It holds chunks of one
+//! local group only, so a lost chunk is repaired from one partial sum of each other rack of its group. Two kinds of
+//! racks differ from the rest. The last rack of a group holds its local parity. One rack holds the global parities, and
+//! the local parity of a group whose data chunks fill its own racks exactly.
 //!
 //! (136,128,27,34): 29 racks of 4 data chunks, 4 racks of 3 data chunks and a local parity, and one rack of 3 global
 //! parities and the fifth local one.
@@ -220,8 +220,8 @@ impl WideGeometry {
         (of_groups + of_globals) as f64 / self.n() as f64
     }
 
-    /// Returns the partial sums sent across racks to make all parities of a stripe whose data chunks stay in place: f −
-    /// 1 from each rack with data for the global parities, and one from each rack of the group except its own for a
+    /// Returns the partial sums sent across racks to make all parities of a stripe whose data chunks stay in place:
+    /// f − 1 from each rack with data for the global parities, and one from each rack of the group except its own for a
     /// local parity.
     pub fn sealing_chunks(&self) -> usize {
         let of_locals = |group: usize| {

@@ -36,7 +36,8 @@ pub struct Branching {
 }
 
 impl Branching {
-    /// Searches for plans cheaper than `best`, starting from these prices. `packing` is the component, if it fits one.
+    /// Searches for plans cheaper than `best`, starting from these prices. `packing` is the component in that form, if
+    /// it fits.
     pub fn run(&mut self, component: &Component, packing: Option<&Packing>, root: &Dual) {
         self.unexplored = f64::INFINITY;
         self.make_room(0);

@@ -5,12 +5,12 @@
 //! program to a general solver, which takes milliseconds, and hides that behind a cache of plans. [`solve`] takes
 //! microseconds for typical requests, so every request gets the best plan for the current load and nothing is cached:
 //!
-//! 1. *Preparation* (`prepare`, `component`) settles what needs no search, splits the rest into connected components, and merges
-//!    blocks on equal sites.
+//! 1. *Preparation* (`prepare`, `component`) settles what needs no search, splits the rest into connected components,
+//!    and merges blocks on equal sites.
 //! 2. *Prices* of chunks (`dual`) give a lower bound, and tell for most sites whether they belong to an optimal plan.
 //! 3. A *greedy plan* by these prices, improved by exchanges (`complement`, `greedy`), is often optimal already.
-//! 4. *Search* (`branch`, `closing`) proves it optimal or finds a better one. If the budget ends first, the plan comes with the
-//!    bound proven so far.
+//! 4. *Search* (`branch`, `closing`) proves it optimal or finds a better one. If the budget ends first, the plan comes
+//!    with the bound proven so far.
 //!
 //! The problem is NP-hard: 100 blocks over 98 sites are beyond any budget of microseconds, and there the bound says how
 //! good the plan is. [`check_access`] judges plans without knowing any of this.

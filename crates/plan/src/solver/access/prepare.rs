@@ -23,7 +23,7 @@ pub struct Preparation {
     heads: Vec<usize>,
     /// The next block in the component of each block.
     next: Vec<usize>,
-    /// Whether each block is not settled.
+    /// Whether each block needs the search.
     is_searched: Vec<bool>,
     /// The parent of each site in the tree of its component.
     parents: Vec<usize>,

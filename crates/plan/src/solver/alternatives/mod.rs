@@ -15,8 +15,8 @@
 //! 1. *Merge* pieces that want the same chunk (`model`), and *settle* sites that some optimal plan opens (`settle`).
 //! 2. *Prices* that pieces pay for sites (`dual`) bound every plan from below: ascent, then Polyak steps.
 //! 3. *Plans* (`open_sites`) close sites in the order of these prices, and exchange some.
-//! 4. *Search* (`branch`) proves the best plan optimal or finds a better one, as far as the budget goes. If the budget ends first,
-//!    the plan comes with the bound proven so far.
+//! 4. *Search* (`branch`) proves the best plan optimal or finds a better one, as far as the budget goes. If the budget
+//!    ends first, the plan comes with the bound proven so far.
 //!
 //! The table shows how many of 100 queries ([`instances`]) were proven optimal within the budget of a read
 //! ([`crate::solver::access::BUDGET_OF_200_US`]). In brackets: how far the plans of all 100 were above their bounds in

@@ -1,10 +1,10 @@
 //! Problem (1) with the ℓ2 norm, by coordinate descent.
 //!
-//! The price of an option is the sum of (L_j + Q_j) / S_j over its nodes: the derivative of F = ½ Σ_j (L_j + Q_j)² /
-//! S_j by the bytes that it gets. Partitions take turns. Each moves share from more expensive options to its cheapest
-//! one until F no longer falls; the amount takes one division. This is exact along every direction, and the size of D_i
-//! does not slow it. F is convex, so `Σ_i D_i (Σ_o y_io price_o − min_o price_o)` bounds how far F is above its
-//! optimum; the descent ends when that is small.
+//! The price of an option is the sum of (L_j + Q_j) / S_j over its nodes: the derivative of
+//! F = ½ Σ_j (L_j + Q_j)² / S_j by the bytes that it gets. Partitions take turns. Each moves share from more expensive
+//! options to its cheapest one until F no longer falls; the amount takes one division. This is exact along every
+//! direction, and the size of D_i does not slow it. F is convex, so `Σ_i D_i (Σ_o y_io price_o − min_o price_o)` bounds
+//! how far F is above its optimum; the descent ends when that is small.
 
 use super::DirectionProblem;
 

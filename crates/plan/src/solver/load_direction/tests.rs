@@ -100,8 +100,8 @@ impl Instance {
         least
     }
 
-    /// Returns the least maximum by the simplex method on a dense tableau, with Bland's rule: maximises u, where T = T₀
-    /// − u and T₀ is the maximum of normal reads.
+    /// Returns the least maximum by the simplex method on a dense tableau, with Bland's rule: maximises u, where
+    /// T = T₀ − u and T₀ is the maximum of normal reads.
     fn least_maximum_by_simplex(&self) -> f64 {
         let mut totals: Vec<f64> = self.nodes.iter().map(|(queue, _)| *queue).collect();
         for (demand, options) in &self.partitions {

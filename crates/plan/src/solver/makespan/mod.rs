@@ -20,13 +20,13 @@
 //!
 //! The algorithm:
 //!
-//! 1. [`bound`](self) (`bound.rs`): pieces alone at the current queues give a lower bound of T, and *floors* above it at which an
-//!    option of less load becomes possible. The minimum of F + w·(load at floor F) bounds every plan from below: the plan's
-//!    certificate. It ignores the load that pieces add to each other.
-//! 2. From the best floor on, pieces are placed in order of their earliest end, latest first. Each takes its best response
-//!    (`response.rs`) to those before it, and an end up to the floor is free.
-//! 3. The best of these plans is improved until no piece has a better response to all others, and closing no site is better
-//!    (`improve.rs`).
+//! 1. [`bound`](self) (`bound.rs`): pieces alone at the current queues give a lower bound of T, and *floors* above it
+//!    at which an option of less load becomes possible. The minimum of F + w·(load at floor F) bounds every plan from
+//!    below: the plan's certificate. It ignores the load that pieces add to each other.
+//! 2. From the best floor on, pieces are placed in order of their earliest end, latest first. Each takes its best
+//!    response (`response.rs`) to those before it, and an end up to the floor is free.
+//! 3. The best of these plans is improved until no piece has a better response to all others, and closing no site is
+//!    better (`improve.rs`).
 //!
 //! The mean gap to the exact optimum is below 1% (`striate-bench plan`). Pieces of one chunk are not merged first,
 //! because its ranges may be read in different ways. [`check_makespan`] judges plans without knowing any of this.
