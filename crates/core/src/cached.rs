@@ -1,29 +1,29 @@
-//! The names of cached blocks: by what they hold, so that a block that is replaced is another one.
+//! Names of cached blocks. A name is a hash of the content, so a replaced block gets a new name.
 //!
-//! A cached block is coded by itself into k data splits and some parities (EC-Cache §4). Its name says k, so that whoever keeps a
-//! split knows which kind it is, and so that blocks that were split otherwise are others.
+//! A cached block is coded independently into k data splits and some parities (EC-Cache §4). Its name contains k. The
+//! keeper of a split can therefore tell data from parity, and a block split another way has another name.
 
 use crate::chunk::ChunkId;
 use crate::id::StripeId;
 
-/// Most data splits of a cached block.
+/// Maximum number of data splits of a cached block.
 pub const MOST_SPLITS: usize = 255;
 
-/// The name of a cached block of which `content` is a hash, and that has `splits` data splits.
+/// Returns the name of a cached block with `splits` data splits whose content hashes to `content`.
 ///
 /// # Panics
-/// If `splits` is none or more than [`MOST_SPLITS`].
+/// If `splits` is 0 or more than [`MOST_SPLITS`].
 pub fn name(content: u128, splits: usize) -> StripeId {
     assert!((1..=MOST_SPLITS).contains(&splits), "{splits} splits");
     StripeId(content & !0xFF | splits as u128)
 }
 
-/// Of how many data splits the block is of which a name stands.
+/// Returns the number of data splits of the block with this name.
 pub fn splits(name: StripeId) -> usize {
     (name.0 & 0xFF) as usize
 }
 
-/// Whether a split is a parity.
+/// Returns whether a split is a parity.
 pub fn is_parity(split: ChunkId) -> bool {
     usize::from(split.index) >= splits(split.stripe)
 }

@@ -1,44 +1,45 @@
-//! Chunks: what sites store, and how a part of one is named.
+//! Chunks: what sites store, and how a chunk or a range of one is named.
 
 use std::fmt;
 
 use crate::id::{Generation, StripeId};
 
-/// Length in bytes of a granule of chunk format 1: the unit in which a chunk's bytes are checksummed and verified. The
-/// last granule of a chunk may be shorter.
+/// Bytes of a granule in chunk format 1. A granule is the unit in which a chunk is checksummed and verified; the last
+/// granule of a chunk may be shorter.
 pub const GRANULE_LEN: usize = 64 * 1024;
 
-/// Length in bytes of a granule of chunk format 2.
+/// Bytes of a granule in chunk format 2.
 pub const SMALL_GRANULE_LEN: usize = 4 * 1024;
 
-/// The full name of a chunk. Chunks are immutable: one name never stands for two different contents, so a
-/// stale location can only miss, never lie.
+/// The full name of a chunk. Chunks are immutable, and a name never stands for two different contents, so a stale
+/// location can only miss, never return wrong bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId {
     /// The stripe it belongs to.
     pub stripe: StripeId,
     /// Its position in the code word, below the code's n (n ≤ 256).
     pub index: u8,
-    /// The placement it was written by.
+    /// Number of the placement that wrote it.
     pub generation: Generation,
 }
 
 /// A range of bytes of one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkRange {
-    /// The chunk.
+    /// The chunk that is read.
     pub chunk: ChunkId,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u32,
     /// Number of bytes. A range that passes the chunk's end is an error, never a short read.
     pub len: u32,
 }
 
 impl ChunkId {
-    /// Length of [`ChunkId::to_bytes`].
+    /// Bytes that [`ChunkId::to_bytes`] returns.
     pub const ENCODED_LEN: usize = 21;
 
-    /// Stripe (16 bytes, big-endian), index (1), generation (4, big-endian): sorts as the tuple does.
+    /// Encodes as stripe (16 bytes, big-endian), index (1), generation (4, big-endian). The bytes sort as the tuple
+    /// does.
     pub fn to_bytes(self) -> [u8; Self::ENCODED_LEN] {
         let mut bytes = [0; Self::ENCODED_LEN];
         bytes[..16].copy_from_slice(&self.stripe.to_bytes());
@@ -47,7 +48,7 @@ impl ChunkId {
         bytes
     }
 
-    /// The inverse of [`ChunkId::to_bytes`]; `None` for any other length.
+    /// Decodes the bytes of [`ChunkId::to_bytes`]; `None` for any other length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::ENCODED_LEN] = bytes.try_into().ok()?;
         Some(Self {

@@ -1,11 +1,11 @@
 //! The formats of records and chunks, and which of them a store writes.
 //!
-//! Every release reads all formats of the releases before it. What it *writes* is decided for the whole store: the
-//! formats *in force* stand in the cluster's row, and an operator raises them when every process reads the higher ones
-//! (`striate admin upgrade finalize`; `striate_control::upgrade` is the gate). Until then nothing is written that the
-//! release before cannot read, so that going back is possible; afterwards older programs refuse to start.
+//! Every release reads all formats of the releases before it. The formats that are *written* are decided for the whole
+//! store: the formats *in force* are in the cluster's row, and an operator raises them once every process reads the
+//! newer ones (`striate admin upgrade finalize`; the gate is `striate_control::upgrade`). Until then nothing is written
+//! that the previous release cannot read, so the cluster can be downgraded; afterwards older programs refuse to start.
 //!
-//! A change that needs a new format adds a row to [`RECORDS`] or [`CHUNKS`] and asks [`InForce`] before it writes it.
+//! To add a format, add a row to [`RECORDS`] or [`CHUNKS`] and check [`InForce`] before writing it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::chunk::{GRANULE_LEN, SMALL_GRANULE_LEN};
 
-/// A format: what is written from some release on.
+/// A format, with the release that introduced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Its number, from 1 without gaps.
+    /// Format number, from 1 without gaps.
     pub number: u32,
     /// The first release that reads it.
     pub release: &'static str,
-    /// What it brings, for operators.
+    /// What the format adds, for operators.
     pub brings: &'static str,
 }
 
@@ -48,16 +48,16 @@ pub const RECORDS: &[Format] = &[
     },
 ];
 
-/// The format of records from which on objects may be packed.
+/// First record format in which objects may be packed.
 pub const PACKED: u32 = 3;
 
-/// The format of records from which on partitions may have copies.
+/// First record format in which partitions may have copies.
 pub const COPIES: u32 = 4;
 
-/// The format of records from which on buckets may be elsewhere, or in memory only.
+/// First record format in which buckets may be in another S3 store or in memory only.
 pub const NOT_ON_DISKS: u32 = 5;
 
-/// The format of records from which on partitions may be members of wide stripes.
+/// First record format in which partitions may be members of wide stripes.
 pub const WIDE: u32 = 6;
 
 /// The formats of chunks and their segments on sites that this program reads, in ascending order.
@@ -70,42 +70,42 @@ pub const CHUNKS: &[Format] = &[
     },
 ];
 
-/// A format of records and one of chunks: those that a program reads up to, or those in force.
+/// A record format and a chunk format: the newest that a program reads, or those in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Formats {
-    /// Number of the format of records.
+    /// Number of the record format.
     pub records: u32,
-    /// Number of the format of chunks.
+    /// Number of the chunk format.
     pub chunks: u32,
 }
 
 impl Formats {
-    /// Those of release 0.1.0, and of whoever says nothing.
+    /// The formats of release 0.1.0, assumed for any process that reports none.
     pub const OLDEST: Self = Self { records: 1, chunks: 1 };
-    /// The newest that this program reads.
+    /// The newest formats that this program reads.
     pub const NEWEST: Self = Self { records: newest(RECORDS), chunks: newest(CHUNKS) };
 
-    /// As they are kept in rows and messages, where 0 stands for 1: releases before 0.2.0 do not say.
+    /// Decodes the numbers in rows and messages, where 0 means 1: releases before 0.2.0 do not write them.
     pub fn from_numbers(records: u32, chunks: u32) -> Self {
         Self { records: records.max(1), chunks: chunks.max(1) }
     }
 
-    /// True if who reads up to these reads `other` too.
+    /// Returns whether a program that reads up to these formats also reads `other`.
     pub fn covers(self, other: Self) -> bool {
         self.records >= other.records && self.chunks >= other.chunks
     }
 
-    /// Length in bytes of the granules whose checksums come with a chunk to its site.
+    /// Bytes of the granules whose checksums accompany a chunk to its site.
     pub fn granule_len(self) -> usize {
         if self.chunks < 2 { GRANULE_LEN } else { SMALL_GRANULE_LEN }
     }
 
-    /// What both read.
+    /// Returns the newest formats that both read.
     pub fn common(self, other: Self) -> Self {
         Self { records: self.records.min(other.records), chunks: self.chunks.min(other.chunks) }
     }
 
-    /// The first release that reads these, as far as this program knows.
+    /// Returns the first release that reads these formats, as far as this program knows.
     pub fn release(self) -> &'static str {
         let of = |table: &[Format], number| table.iter().find(|format| format.number == number).copied();
         let (records, chunks) = (of(RECORDS, self.records), of(CHUNKS, self.chunks));
@@ -116,7 +116,7 @@ impl Formats {
         }
     }
 
-    /// Formats above `self` up to `other`, for operators: what raising them brings.
+    /// Returns what raising the formats from `self` to `other` adds, for operators.
     pub fn brings(self, other: Self) -> Vec<&'static str> {
         let between = |table: &'static [Format], from, to| {
             table
@@ -146,30 +146,30 @@ const fn newest(table: &[Format]) -> u32 {
     table[table.len() - 1].number
 }
 
-/// The numbers of a release, to be compared.
+/// The numbers of a release, for comparison.
 fn parts(release: &str) -> Vec<u32> {
     release.split('.').map(|part| part.parse().unwrap_or(0)).collect()
 }
 
 /// The formats in force, as this process knows them. Cheap to clone; all clones change together.
 ///
-/// A process may learn late that they were raised: it writes the older ones for a moment more, which everybody reads.
+/// A process may learn of a raise late. Until then it writes the older formats, which every process reads.
 #[derive(Clone, Debug)]
 pub struct InForce(Arc<AtomicU64>);
 
 impl InForce {
-    /// Beginning with `formats`.
+    /// Starts with `formats` in force.
     pub fn new(formats: Formats) -> Self {
         Self(Arc::new(AtomicU64::new(pack(formats))))
     }
 
-    /// Those in force now.
+    /// Returns the formats in force.
     pub fn get(&self) -> Formats {
         let packed = self.0.load(Ordering::Acquire);
         Formats { records: (packed >> 32) as u32, chunks: packed as u32 }
     }
 
-    /// Takes note that `formats` are in force. They never fall: what is older news changes nothing.
+    /// Records that `formats` are in force. Formats never go back: older values are ignored.
     pub fn raise(&self, formats: Formats) {
         let higher = |packed: u64| {
             let now = Formats { records: (packed >> 32) as u32, chunks: packed as u32 };
@@ -177,7 +177,7 @@ impl InForce {
                 Formats { records: now.records.max(formats.records), chunks: now.chunks.max(formats.chunks) };
             Some(pack(next))
         };
-        // It never fails: `higher` always answers.
+        // This never fails: `higher` always returns a value.
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, higher);
     }
 }
@@ -201,16 +201,16 @@ fn pack(formats: Formats) -> u64 {
 pub struct NeedsNewerProgram {
     /// The formats in force.
     pub in_force: Formats,
-    /// The first release that reads them, as who raised them wrote it down.
+    /// The first release that reads them, as recorded by the process that raised them.
     pub needs: String,
 }
 
 impl Formats {
-    /// Whether this program may serve a store with `self` in force; `needs` is the release that was written down with
-    /// them, empty if none was.
+    /// Checks that this program may serve a store with `self` in force. `needs` is the release recorded with them, or
+    /// empty if none was recorded.
     ///
     /// # Errors
-    /// [`NeedsNewerProgram`].
+    /// [`NeedsNewerProgram`] if the store's formats are newer than this program's.
     pub fn check_readable(self, needs: &str) -> Result<(), NeedsNewerProgram> {
         if Self::NEWEST.covers(self) {
             return Ok(());

@@ -1,17 +1,17 @@
-//! Identifiers. Each is a number or a label with a type of its own, so that they cannot be confused.
+//! Identifiers. Each has a type of its own, so that they cannot be confused.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A cluster: random, made at the first start, written into every directory's identity file.
+/// The id of a cluster: random, created at the first start and written to every directory's identity file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterId(pub u128);
 
-/// A storage site. Numbered from 1 by the metadata store when the site is admitted; never used again for
-/// another disk.
+/// A storage site. The metadata store numbers sites from 1 when it admits them, and never reuses a number for another
+/// disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SiteId(pub u32);
 
@@ -21,56 +21,56 @@ pub struct RackId(pub String);
 
 /// A stripe: one code word of n chunks.
 ///
-/// The high 64 bits number the writer (a client process with a lease, counted by the metadata store), the
-/// low 64 bits are that writer's own sequence. So writers name stripes without asking anybody, and a range
-/// of names can be reserved by one intent row.
+/// The high 64 bits number the writer (a client process with a lease, counted by the metadata store); the low 64 bits
+/// are that writer's own sequence. Writers therefore name stripes without coordination, and one intent row can reserve
+/// a range of names.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StripeId(pub u128);
 
-/// A placement's number within its stripe. Every write, move or repair of a chunk takes a new one from the
-/// stripe record, so that a late delete can never hit a newer chunk.
+/// Number of a placement within its stripe. Every write, move or repair of a chunk takes a new one from the stripe
+/// record, so a late delete can never hit a newer chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Generation(pub u32);
 
-/// The epoch of a background executor's lease. Sites persist the highest they have seen and refuse older.
+/// Epoch of a background executor's lease. Sites persist the highest epoch they have seen and refuse older ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FencingEpoch(pub u64);
 
 impl FencingEpoch {
-    /// No lease is involved: the deleter wrote these chunks itself, and nothing names them or ever will. Never refused,
-    /// and fences nobody.
+    /// Used without a lease: the deleter wrote these chunks itself, and no record names them or ever will. Sites never
+    /// refuse it, and it fences no process.
     pub const NONE: Self = Self(0);
 }
 
 impl StripeId {
-    /// The `sequence`-th stripe of `writer`.
+    /// Returns the name of the `sequence`-th stripe of `writer`.
     pub fn new(writer: u64, sequence: u64) -> Self {
         Self(u128::from(writer) << 64 | u128::from(sequence))
     }
 
-    /// The writer that named this stripe.
+    /// Returns the writer that named this stripe.
     pub fn writer(self) -> u64 {
         (self.0 >> 64) as u64
     }
 
-    /// The stripe's number among its writer's.
+    /// Returns the stripe's number in its writer's sequence.
     pub fn sequence(self) -> u64 {
         self.0 as u64
     }
 
-    /// Big-endian bytes, which sort as the numbers do.
+    /// Encodes as big-endian bytes, which sort as the numbers do.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The inverse of [`StripeId::to_bytes`].
+    /// Decodes the bytes of [`StripeId::to_bytes`].
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 }
 
 impl Generation {
-    /// The generation after this one.
+    /// Returns the generation after this one.
     ///
     /// # Panics
     /// After 2³² placements of one chunk.
@@ -146,7 +146,7 @@ impl fmt::Display for SiteId {
 }
 
 impl RackId {
-    /// The rack of a site of which nothing is known: it shares it with no other.
+    /// Returns a rack of its own for a site whose rack is unknown.
     pub fn of_unknown(site: SiteId) -> Self {
         Self(format!("unknown, of site {site}"))
     }

@@ -1,8 +1,8 @@
 //! Striate's vocabulary.
 //!
-//! An *object* (S3 key) is one or more *blocks* of at most 4 MiB; a block is coded into the n *chunks* of a
-//! *stripe*; chunks live on *sites*, sites stand in *racks* (failure domains). A *profile* names a code, a
-//! layout, a spread over racks and a tier. The words are those of the papers; `docs/` holds the table of their symbols.
+//! An *object* (S3 key) is one or more *blocks* of at most 4 MiB. A block is coded into the n *chunks* of a *stripe*.
+//! Chunks live on *sites*, and sites stand in *racks* (failure domains). A *profile* names a code, a layout, a spread
+//! over racks and a tier. The terms are those of the papers; `docs/` has a table of their symbols.
 //!
 //! This crate does no I/O, reads no clock and depends on nothing that does.
 

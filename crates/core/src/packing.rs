@@ -1,39 +1,40 @@
-//! Whether small objects are packed, and into partitions of what length: what a store or a bucket is told.
+//! The packing setting of a store or a bucket: whether small objects are packed, and how long partitions are.
 //!
-//! Written `off`, `auto`, or as the longest partition, `8MiB`.
+//! Written as `off`, `auto`, or the longest partition, such as `8MiB`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a partition where nobody says another length.
+/// Bytes of a partition unless configured otherwise.
 pub const PARTITION_LEN: u32 = 32 << 20;
-/// A store with fewer sites packs nothing by itself: a packed object has one site, and too few stand in for it.
+/// Minimum number of sites for `auto` to pack. A packed object is on one site, and in a smaller store too few others
+/// can stand in for it.
 pub const FEWEST_SITES: usize = 6;
-/// The longest partition in MiB.
+/// Maximum length of a partition, in MiB.
 const MOST_MIB: u32 = 64;
 
 /// Whether small objects are packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Packing {
-    /// Not at all. What is packed stays so.
+    /// No packing. Objects that are packed already stay packed.
     Off,
-    /// Into partitions of [`PARTITION_LEN`], where a coding group can be spread over [`FEWEST_SITES`].
+    /// Pack into partitions of [`PARTITION_LEN`] where a coding group can be spread over [`FEWEST_SITES`].
     #[default]
     Auto,
-    /// Into partitions of at most so many bytes, a power of two from 1 to 64 MiB.
+    /// Pack into partitions of at most this many bytes, a power of two from 1 to 64 MiB.
     Partitions(u32),
 }
 
-/// Why a text says nothing about packing.
+/// A text that is not a packing setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither off nor auto nor a power of two from 1MiB to 64MiB")]
 pub struct PackingError(String);
 
 impl Packing {
-    /// The longest partition in bytes; `None` where nothing is packed.
+    /// Returns the longest partition in bytes, or `None` if packing is off.
     pub fn partition_len(self) -> Option<u32> {
         match self {
             Self::Off => None,

@@ -1,14 +1,16 @@
-//! Profiles: which code, in which layout, spread how, on which tier.
+//! Profiles: a code, its layout, its spread over racks and its tier.
 //!
 //! ```text
 //! profile = [ "cache" ] [ "split" | "packed" | "wide" ] code [ "spread" ( "tolerance" | "flat" | "racks(" c ")" ) ]
 //! code    = "none" | "replica(" n ")" | "rs(" k "," r ")" | "lrc(" k "," l "," g ")" | "wide(" k "," r "," f ")"
 //! ```
-//! A wide code is also read as `wide(k=128,f=4,redundancy=1.063)`, and written as `wide(128,27,4)`. Objects are written under the same
-//! codes without combined locality too: `lrc-r(128,15,3) spread flat`, Azure's LRC with r data chunks and a parity in a group and g global
-//! parities, is written as `split wide(128,15,4) spread flat`. What is left out is
-//! the default: disks, split (of `wide(…)`: wide), spread by tolerance. [`Profile`]'s `Display` leaves defaults out, so that
-//! every profile has one text, and those of release 0.1.0 have the text that they had there.
+//! A wide code is also read as `wide(k=128,f=4,redundancy=1.063)`, and written as `wide(128,27,4)`. Objects can also be
+//! written under these codes without combined locality: `lrc-r(128,15,3) spread flat` is Azure's LRC, with r data
+//! chunks and a parity in each group and g global parities, and is written as `split wide(128,15,4) spread flat`.
+//!
+//! Omitted parts have their defaults: disks, split (wide for `wide(…)`), spread by tolerance. [`Profile`]'s `Display`
+//! omits defaults, so every profile has exactly one text, and the profiles of release 0.1.0 keep the texts they had
+//! there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,15 +32,15 @@ pub enum Layout {
     Wide,
 }
 
-/// How many chunks of a stripe may stand in one rack.
+/// How many chunks of a stripe one rack may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Spread {
-    /// As many as the code tolerates to lose, so that every rack may fail.
+    /// As many as the code can lose, so that any rack may fail.
     #[default]
     Tolerance,
-    /// At most c (ECWide's c).
+    /// At most c chunks (ECWide's c).
     Racks(usize),
-    /// Any number: racks do not count.
+    /// Any number: racks are ignored.
     Flat,
 }
 
@@ -48,7 +50,8 @@ pub enum Tier {
     /// Durable sites.
     #[default]
     Disk,
-    /// Memory sites (EC-Cache): in front of an origin, or as all that there is. Of rs(k,r), k is the most splits of a block.
+    /// Memory sites (EC-Cache), in front of an origin or as the only storage. In rs(k,r), k is the maximum number of
+    /// splits of a block.
     Memory,
 }
 
@@ -74,7 +77,7 @@ pub struct ProfileError {
     reason: String,
 }
 
-/// A profile that has a text, and that this program cannot store objects with.
+/// A valid profile under which this program cannot store objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this program cannot store objects as {profile}: {reason}; it stores split blocks on disks, with profiles such as \
@@ -86,7 +89,7 @@ pub struct UnsupportedProfile {
 }
 
 impl Profile {
-    /// The profile of a cluster that was given `directories` directories and no other wish.
+    /// Returns the default profile of a cluster of `directories` directories.
     ///
     /// | directories | profile | may lose | stored per byte |
     /// |--|--|--|--|
@@ -112,11 +115,12 @@ impl Profile {
         Self::from(code)
     }
 
-    /// Whether this program stores objects with this profile while `formats` are in force. To be asked wherever a bucket,
-    /// an object or a cluster is about to get one; what is recorded already was asked then.
+    /// Checks that this program stores objects with this profile while `formats` are in force. Callers check before
+    /// they give a profile to a bucket, an object or a cluster; recorded profiles were checked then.
     ///
     /// # Errors
-    /// [`UnsupportedProfile`] with the part that it does not build, or that older programs of the store would not read.
+    /// [`UnsupportedProfile`] with the part that is not implemented, or that older programs of the store could not
+    /// read.
     pub fn check_supported(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
         let reason = match self {
             Self { tier: Tier::Memory, .. } if formats.records < NOT_ON_DISKS => {
@@ -154,10 +158,10 @@ impl Profile {
 }
 
 impl Profile {
-    /// As [`Profile::check_supported`], for what buckets that say nothing have: that is on disks.
+    /// As [`Profile::check_supported`], for the default profile of buckets, which must be on disks.
     ///
     /// # Errors
-    /// [`UnsupportedProfile`].
+    /// [`UnsupportedProfile`] if the tier is memory, or as [`Profile::check_supported`].
     pub fn check_default(&self, formats: Formats) -> Result<(), UnsupportedProfile> {
         if self.tier == Tier::Memory {
             let reason = "it is for buckets that say so (`striate bucket create --volatile`)";
@@ -167,7 +171,7 @@ impl Profile {
     }
 }
 
-/// The layout of a code where its text names none.
+/// The layout of a code whose text names none.
 fn usual_layout(code: CodeSpec) -> Layout {
     match code {
         CodeSpec::Wide { .. } => Layout::Wide,
@@ -176,7 +180,7 @@ fn usual_layout(code: CodeSpec) -> Layout {
 }
 
 impl From<CodeSpec> for Profile {
-    /// The profile whose text is the code's name alone.
+    /// Returns the profile whose text is the code's name alone.
     fn from(code: CodeSpec) -> Self {
         Self { code, layout: usual_layout(code), spread: Spread::default(), tier: Tier::default() }
     }
@@ -226,7 +230,7 @@ impl FromStr for Profile {
     }
 }
 
-/// Reads a profile's text in lower case.
+/// Parses a profile's text in lower case.
 fn parse(text: &str) -> Result<Profile, String> {
     let (before, spread) = match text.split_once(" spread") {
         Some((before, spread)) => (before, parse_spread(spread.trim())?),
@@ -248,7 +252,7 @@ fn parse(text: &str) -> Result<Profile, String> {
     Ok(Profile { code, layout, spread, tier })
 }
 
-/// What follows `word` and blanks. The name of a code, which a bracket follows, is no such word.
+/// Returns what follows `word` and whitespace. A word followed by a bracket is the name of a code and does not match.
 fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let rest = text.trim_start().strip_prefix(word)?;
     let code = rest.trim_start();

@@ -1,7 +1,8 @@
-//! Storage classes: S3's names of how an object is kept (`x-amz-storage-class`). A bucket may give each a profile.
+//! Storage classes: S3's names for how an object is kept (`x-amz-storage-class`). A bucket may give each class a
+//! profile.
 //!
-//! These are the classes whose objects S3 reads at once. An object in `GLACIER` or `DEEP_ARCHIVE` must be restored before it is read, and
-//! S3's tools leave such objects out; ours are always there.
+//! Only classes whose objects S3 can read at once are listed. Objects in `GLACIER` or `DEEP_ARCHIVE` must be restored
+//! before a read, and S3's tools skip them; our objects are always readable.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum StorageClass {
-    /// That of objects whose writer names none.
+    /// `STANDARD`: the class of objects whose writer names none.
     #[default]
     Standard,
     /// `REDUCED_REDUNDANCY`.
@@ -23,11 +24,11 @@ pub enum StorageClass {
     OnezoneIa,
     /// `INTELLIGENT_TIERING`.
     IntelligentTiering,
-    /// `GLACIER_IR`: archived, and read at once.
+    /// `GLACIER_IR`: archived, but readable at once.
     GlacierIr,
 }
 
-/// Why a text is no storage class.
+/// A text that is not a storage class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a storage class; use one of {}", StorageClass::ALL.map(StorageClass::name).join(", "))]
 pub struct StorageClassError {
@@ -35,7 +36,7 @@ pub struct StorageClassError {
 }
 
 impl StorageClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 6] = [
         Self::Standard,
         Self::ReducedRedundancy,
@@ -45,7 +46,7 @@ impl StorageClass {
         Self::GlacierIr,
     ];
 
-    /// S3's name.
+    /// Returns S3's name of the class.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Standard => "STANDARD",
@@ -57,7 +58,7 @@ impl StorageClass {
         }
     }
 
-    /// The class that an object's row names: the empty text is `STANDARD`, and so is what nobody knows.
+    /// Returns the class named in an object's row. An empty or unknown text is `STANDARD`.
     pub fn of_row(text: &str) -> Self {
         text.parse().unwrap_or_default()
     }

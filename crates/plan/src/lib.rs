@@ -1,37 +1,37 @@
 //! Every decision of the store, as pure functions of their arguments: no clock, no I/O, no global randomness.
 //!
-//! - [`read`]: which chunks a read asks of which sites, by a [`ReadPolicy`] (design.md §5).
+//! - [`read`]: which chunks a read requests from which sites, by a [`ReadPolicy`] (design.md §5).
 //! - [`placement`]: which sites take a stripe's chunks (design.md §6).
-//!   - [`placement::rule`]: which places a stripe's chunks may have; [`placement::check`] judges a placement independently (I6).
+//!   - [`placement::rule`]: where a stripe's chunks may be; [`placement::check`] judges a placement independently (I6).
 //!   - [`placement::durability`]: which chunks of a stripe must be durable before its write is acknowledged (design.md §10.1).
-//!   - [`placement::grouping`]: neighbours on the same sites.
+//!   - [`placement::grouping`]: puts neighbouring blocks on the same sites.
 //!   - [`placement::hot_copies`]: which partitions get a whole copy, and where.
-//!   - [`placement::making_room`]: which other chunk of a stripe moves where it is in the way of one.
-//! - [`repair`]: what a damaged stripe needs to be whole again.
+//!   - [`placement::making_room`]: which chunk of a stripe moves to make room for another.
+//! - [`repair`]: what a damaged stripe needs to become whole again.
 //!   - [`repair::by_racks`]: which equation for a lost chunk sends the fewest sums across racks (ECWide §4.1).
-//!   - [`repair::combine_tree`]: which site adds up what on the way to a chunk that is made (ECWide §4.1).
-//!   - [`repair::lrs`]: the site that was selected for repairs the longest time ago (ECWide §4.1).
-//! - [`movement`]: which chunk is moved where (EC-Store §IV-C, §IV-D).
+//!   - [`repair::combine_tree`]: which site adds up which terms on the way to a rebuilt chunk (ECWide §4.1).
+//!   - [`repair::lrs`]: the site selected for repairs longest ago (ECWide §4.1).
+//! - [`movement`]: which chunk moves where (EC-Store §IV-C, §IV-D).
 //! - [`wide`]: wide stripes with combined locality.
 //!   - [`wide::geometry`]: which rack holds which part of a stripe (ECWide §3.4).
-//!   - [`wide::fitting`]: what a cluster must have for it, and which codes fit.
+//!   - [`wide::fitting`]: what a geometry requires of a cluster, and which codes fit.
 //!   - [`wide::trade_off`]: what codes cost in space and in repair traffic (ECWide §3.5).
-//!   - [`wide::reliability`]: how long until a stripe loses data (ECWide §3.6).
+//!   - [`wide::reliability`]: mean time until a stripe loses data (ECWide §3.6).
 //! - [`sealing`]: which partitions become a wide stripe, and where its parities go.
 //! - [`cache`]: the layout of cached blocks.
 //!   - [`cache::splits`]: how a block is split, and where its splits are (EC-Cache §4, §7.4).
-//!   - [`cache::parities`]: how many parities blocks have, by their popularity (EC-Cache §6.1, §7.3).
-//! - [`statistics`]: what decisions are based on.
-//!   - [`statistics::co_access`]: which blocks are asked for together, λ_{b,i} (EC-Store §IV-C, §V-A).
+//!   - [`cache::parities`]: how many parities blocks have, by popularity (EC-Cache §6.1, §7.3).
+//! - [`statistics`]: the inputs of decisions.
+//!   - [`statistics::co_access`]: which blocks are requested together, λ_{b,i} (EC-Store §IV-C, §V-A).
 //!   - [`statistics::heat`]: which partitions are read most.
 //!   - [`statistics::site_load`]: ω_j, the load of a site (EC-Store §IV-C, §V-A).
-//! - [`cost`]: what asking a site costs, and what a chunk of it does.
+//! - [`cost`]: what a request to a site costs, and what a chunk of it costs.
 //! - [`solver`]: optimisation problems.
-//!   - [`solver::access`]: which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B).
-//!   - [`solver::alternatives`]: the same where pieces have other ways to be read than any k of their chunks.
-//!   - [`solver::makespan`]: which chunks of a query are read where, so that the last comes soon and little load is added.
-//!   - [`solver::piece_options`]: the ways to read the pieces of a query, as these two take them.
-//!   - [`solver::load_direction`]: at what proportions requests are read normally and degraded (Hu et al., SoCC'17, §2.3).
+//!   - [`solver::access`]: which chunks of many blocks to fetch from which sites at the least cost (EC-Store §IV-B).
+//!   - [`solver::alternatives`]: the same problem where a piece can be read in other ways than any k of its chunks.
+//!   - [`solver::makespan`]: which chunks of a query to read where, so that the last arrives soon and little load is added.
+//!   - [`solver::piece_options`]: the ways to read the pieces of a query, as input of these two solvers.
+//!   - [`solver::load_direction`]: in what proportions requests are read normally and degraded (Hu et al., SoCC'17, §2.3).
 //!
 //! Plans are values. The crates that execute them make no choices.
 

@@ -1,9 +1,9 @@
-//! The access planner against HiGHS, whose optima are in a table, so that its verdict holds where it is not built.
+//! Compares the access planner with HiGHS. Its optima are in a table, so the test does not need HiGHS.
 
 use striate_plan::solver::access::instances::draw_any;
 use striate_plan::solver::access::{AccessProblem, AccessWorkspace, check_access, solve};
 
-/// HiGHS proves costs to 1e-7 of one unit and takes whole numbers to 1e-6.
+/// HiGHS proves costs to 1e-7 of one unit, and accepts integers to 1e-6.
 const TOLERANCE: f64 = 2e-6;
 
 #[test]

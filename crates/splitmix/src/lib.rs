@@ -1,42 +1,43 @@
 //! SplitMix64 (Steele, Lea and Flood, “Fast splittable pseudorandom number generators”, OOPSLA 2014).
 //!
-//! For seeded choices that must be the same in every process and every version, because something stored or published
-//! depends on them: the points of a code, sizes of a workload's objects, tables of results. A generator from a library may
-//! change its numbers with its version. For draws that merely have to be random, use the runtime's generator.
+//! Use it for seeded choices that must be the same in every process and every version, because something stored or
+//! published depends on them: the points of a code, the sizes of a workload's objects, tables of results. A library's
+//! generator may change its numbers with its version. For draws that only have to be random, use the runtime's
+//! generator.
 //!
-//! The n-th number of a generator is [`finalise`] of its seed plus n times [`GAMMA`], so that it is also a hash of n
-//! ([`hash`]). None of it withstands an adversary.
+//! The n-th number of a generator is [`finalise`] of its seed plus n times [`GAMMA`], so the generator is also a hash
+//! of n ([`hash`]). Neither withstands an adversary.
 
 #![forbid(unsafe_code)]
 
-/// What the state grows by for each number: 2⁶⁴ divided by the golden ratio, made odd.
+/// Increment of the state for each number: 2⁶⁴ divided by the golden ratio, made odd.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A permutation of the 64-bit numbers in which every bit of the result depends on every bit of `bits`. 0 stays 0.
+/// Permutes the 64-bit numbers so that every bit of the result depends on every bit of `bits`. 0 stays 0.
 pub const fn finalise(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
 
-/// A hash of a number: the first one that a generator with it as seed draws.
+/// Hashes a number: returns the first number that a generator seeded with it draws.
 pub const fn hash(number: u64) -> u64 {
     finalise(number.wrapping_add(GAMMA))
 }
 
-/// A generator of 2⁶⁴ numbers, each of which comes once before the first one comes again.
+/// A generator with period 2⁶⁴: it returns each 64-bit number once before it repeats.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
     state: u64,
 }
 
 impl SplitMix64 {
-    /// The generator that begins at `seed`.
+    /// Creates a generator seeded with `seed`.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub const fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         finalise(self.state)
@@ -49,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_that_were_published() {
-        // The reference implementation's first five for the seed 1234567.
+        // The first five numbers of the reference implementation for the seed 1234567.
         let published = [
             6_457_827_717_110_365_317,
             3_203_168_211_198_807_973,

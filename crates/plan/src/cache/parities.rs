@@ -1,12 +1,13 @@
-//! How many parities cached blocks have, by their popularity (EC-Cache §4, §6.1, §7.3).
+//! How many parities cached blocks have, by popularity (EC-Cache §4, §6.1, §7.3).
 //!
-//! Two budgets. The first one, ten percent of memory in the paper, gives a parity to every block, the most popular ones first: what
-//! late binding reads. The second one, five percent, *flattens the popularity from the top*: the block whose splits bear most gets
-//! one more, again and again. A block of k splits and r parities that is asked for p times spreads these over k + r splits.
+//! There are two budgets. The first, ten percent of memory in the paper, gives one parity to every block, the most
+//! popular blocks first; late binding reads it. The second, five percent, *flattens the popularity from the top*: it
+//! repeatedly gives one more parity to the block whose splits carry the highest load. The load of a block that is read
+//! p times spreads over its k + r splits.
 //!
-//! Selective replication, the paper's rival, does the same with whole copies ([`flatten`] with blocks of one split).
+//! Selective replication, the paper's competitor, does the same with whole copies ([`flatten`] on blocks of one split).
 //!
-//! Cost: O((B + P) log B) for B blocks and P parities that are given.
+//! Cost: O((B + P) log B) for B blocks and P parities.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,33 +15,33 @@ use std::collections::BinaryHeap;
 /// A cached block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PopularBlock {
-    /// k.
+    /// k, the number of data splits.
     pub splits: usize,
     /// Bytes of each split.
     pub split_bytes: u64,
-    /// How often it is asked for.
+    /// Reads of the block.
     pub popularity: f64,
 }
 
-/// How much memory parities may have.
+/// Memory available to parities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParityBudget {
     /// Bytes for the first parity of each block.
     pub first_bytes: u64,
-    /// Bytes for those that flatten the popularity.
+    /// Bytes for the parities that flatten the popularity.
     pub further_bytes: u64,
-    /// Most parities of one block.
+    /// Maximum number of parities of one block.
     pub most: usize,
 }
 
 impl ParityBudget {
-    /// EC-Cache's: 10% and 5% of `memory` bytes.
+    /// EC-Cache's budget: 10% and 5% of `memory` bytes.
     pub fn of_memory(memory: u64) -> Self {
         Self { first_bytes: memory / 10, further_bytes: memory / 20, most: 10 }
     }
 }
 
-/// How many parities each block should have, in the order of the blocks.
+/// Returns the number of parities that each block should have, in the order of `blocks`.
 pub fn parities(blocks: &[PopularBlock], budget: ParityBudget) -> Vec<usize> {
     let mut given = vec![0; blocks.len()];
     let mut order: Vec<usize> = (0..blocks.len()).collect();
@@ -54,8 +55,8 @@ pub fn parities(blocks: &[PopularBlock], budget: ParityBudget) -> Vec<usize> {
     given
 }
 
-/// Gives splits beyond those that blocks have, each to the block whose splits bear most, as far as `bytes` reach. A block for which
-/// they do not reach any more, or that has `most`, gets none; others may.
+/// Spends up to `bytes` on further splits, each for the block whose splits carry the highest load. A block that no
+/// longer fits the budget, or that has `most` splits in `given`, gets none; the other blocks continue.
 pub fn flatten(blocks: &[PopularBlock], given: &mut [usize], bytes: u64, most: usize) {
     let load = |block: usize, given: usize| blocks[block].popularity / (blocks[block].splits + given) as f64;
     let loaded = |(block, &given): (usize, &usize)| Loaded { load: load(block, given), block };
@@ -74,7 +75,7 @@ pub fn flatten(blocks: &[PopularBlock], given: &mut [usize], bytes: u64, most: u
     }
 }
 
-/// What each split of a block bears.
+/// Load of each split of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Loaded {
     load: f64,
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_block_has_one_and_the_most_popular_ones_have_more() {
-        // As the paper counts: 100 blocks of 40 bytes, 15% of their memory.
+        // The paper's example: 100 blocks of 40 bytes, 15% of their memory.
         let zipf: Vec<f64> = (1..=100).map(|rank| 1.0 / f64::from(rank).powf(0.9)).collect();
         let given =
             parities(&blocks(&zipf), ParityBudget { first_bytes: 400, further_bytes: 200, most: 100 });
@@ -115,7 +116,7 @@ mod tests {
         assert!(given.is_sorted_by(|a, b| a >= b), "{given:?}");
         let loads = zipf.iter().zip(&given).map(|(popularity, given)| popularity / (10 + given) as f64);
         let highest = loads.clone().fold(0.0, f64::max);
-        // The most loaded ones are level: one split less would bear more than the highest does now.
+        // The most loaded blocks are level: with one split less, a block would carry more than the current maximum.
         for ((popularity, given), load) in zipf.iter().zip(&given).zip(loads) {
             assert!(*given == 1 || popularity / (9 + given) as f64 >= highest, "{load} of {highest}");
         }

@@ -1,28 +1,28 @@
 //! How a cached block is split, and where its splits are.
 //!
-//! A block is cut into k = ⌈bytes / 1 MiB⌉ splits, at most ten (EC-Cache §7.4), and not at all where it is too small for that to pay
-//! (§7.1) or where one site has all of the memory. Everybody who knows the same memory sites finds the splits at the same ones
-//! without asking: by rendezvous hashing, weighted by how much memory each has. When a site comes or goes, only splits of its own
-//! change their place. A wrong guess misses, and never lies.
+//! A block is cut into k = ⌈bytes / 1 MiB⌉ splits, at most ten (EC-Cache §7.4). It stays whole where it is too small
+//! for splitting to pay (§7.1) or where one site has all of the memory. Every process that knows the same memory sites
+//! computes the same places, by rendezvous hashing weighted by the sites' memory. When a site joins or leaves, only its
+//! own splits change places. A wrong guess is a miss, never wrong data.
 
 use striate_core::{SiteId, StripeId};
 use striate_splitmix::hash;
 
-/// The usual bytes of a split: longer blocks are cut into more.
+/// Target size of a split in bytes: longer blocks are cut into more splits.
 pub const SPLIT_BYTES: u64 = 1 << 20;
-/// EC-Cache's k.
+/// Maximum number of data splits: EC-Cache's k.
 pub const MOST_DATA_SPLITS: usize = 10;
 
 /// A site of the memory tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemorySite {
-    /// Its number.
+    /// The site's number.
     pub site: SiteId,
-    /// Bytes that it may hold.
+    /// Bytes it may hold.
     pub bytes: u64,
 }
 
-/// Into how many data splits a block of `len` bytes is cut, of `split_bytes` each, where `sites` sites have the memory.
+/// Returns the number of data splits of a block of `len` bytes, at `split_bytes` each, with `sites` memory sites.
 pub fn data_splits(len: u64, split_bytes: u64, sites: usize) -> usize {
     match sites {
         0 | 1 => 1,
@@ -30,8 +30,8 @@ pub fn data_splits(len: u64, split_bytes: u64, sites: usize) -> usize {
     }
 }
 
-/// The sites of the splits of a cached block, in the order of the splits. Where there are more splits than sites, they go round.
-/// The first one is the block's *home*: it grants who fills it.
+/// Returns the sites of a cached block's splits, in the order of the splits. If there are more splits than sites, they
+/// wrap around. The first site is the block's *home*, which grants the right to fill the block.
 pub fn places(name: StripeId, sites: &[MemorySite], splits: usize) -> Vec<SiteId> {
     let mut ranked: Vec<(f64, SiteId)> = sites.iter().map(|site| (score(name, site), site.site)).collect();
     let most = splits.min(ranked.len());
@@ -44,7 +44,7 @@ pub fn places(name: StripeId, sites: &[MemorySite], splits: usize) -> Vec<SiteId
     ranked.iter().cycle().take(if ranked.is_empty() { 0 } else { splits }).map(|(_, site)| *site).collect()
 }
 
-/// Exponentially distributed with the site's memory as rate: each site is first in proportion to its memory.
+/// Exponentially distributed with the site's memory as its rate, so each site comes first in proportion to its memory.
 fn score(name: StripeId, site: &MemorySite) -> f64 {
     let mixed = hash((name.0 >> 64) as u64 ^ hash(name.0 as u64 ^ hash(u64::from(site.site.0))));
     // In (0, 1].

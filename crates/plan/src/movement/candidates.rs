@@ -1,4 +1,4 @@
-//! Line 1 of Algorithm 1: which blocks are looked at (EC-Store §IV-D).
+//! Line 1 of Algorithm 1: which blocks are considered (EC-Store §IV-D).
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,44 +7,44 @@ use striate_core::StripeId;
 
 use crate::statistics::co_access::{CoAccess, Partner};
 
-/// Different blocks that are looked at in a search at most; further requests are left out.
+/// Maximum number of different blocks in a search; further requests are left out.
 const MOST_BLOCKS: usize = 4_096;
 
-/// What is wanted to be known of each candidate.
+/// How much a search collects about each candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovementSample {
-    /// Partners at most.
+    /// Maximum number of partners.
     pub partners: usize,
-    /// Requests at most.
+    /// Maximum number of requests.
     pub requests: usize,
 }
 
-/// A block that was drawn, or one of the requests for such a block, and what is known of how it is asked for.
+/// A drawn block, or another block of a request for a drawn one, with how it is requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovementCandidate {
     /// The block.
     pub block: StripeId,
     /// P(b ∈ Q).
     pub popularity: f64,
-    /// The most likely of those that are asked for with it.
+    /// The blocks most likely to be requested with it.
     pub partners: Vec<Partner>,
-    /// The newest requests that ask for it, by their positions.
+    /// The newest requests for it, as positions in the list of drawn requests.
     pub requests: Vec<usize>,
-    /// How often it was drawn. Where that is 0 no move is looked for, but it may go along.
+    /// Number of times it was drawn. A block with 0 draws gets no move of its own, but may move along with another.
     pub draws: usize,
 }
 
-/// What was drawn.
+/// The drawn blocks and their requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MovementCandidates {
-    /// In the order of the draws; behind them the other blocks of the requests.
+    /// The drawn blocks in the order of the draws, followed by the other blocks of the requests.
     pub blocks: Vec<MovementCandidate>,
-    /// Blocks that were asked for together.
+    /// Sets of blocks that were requested together.
     pub requests: Vec<Vec<StripeId>>,
 }
 
-/// Draws `count` times a block, in proportion to the requests that ask for it, and answers the different ones, each with as
-/// many of its partners and of the requests for it as the sample wants.
+/// Draws a block `count` times, in proportion to the requests for it. Returns the distinct blocks, each with up to
+/// `sample` of its partners and of its requests.
 pub fn draw_candidates(
     statistics: &CoAccess,
     rng: &mut impl Rng,
@@ -69,7 +69,7 @@ pub fn draw_candidates(
     drawn
 }
 
-/// The newest request for each candidate, then the second newest for each, and so on.
+/// Adds the newest request of each candidate, then the second newest of each, and so on.
 fn add_requests(statistics: &CoAccess, drawn: &mut MovementCandidates, most: usize) {
     let MovementCandidates { blocks, requests } = drawn;
     let wanted: Vec<Vec<usize>> =
@@ -133,7 +133,7 @@ mod tests {
         );
     }
 
-    /// A request that several candidates are in is looked at once, and long requests do not fill the memory.
+    /// A request shared by several candidates is taken once, and long requests do not fill the memory.
     #[test]
     fn requests_are_shared_and_their_blocks_are_limited() {
         let mut statistics = CoAccess::default();

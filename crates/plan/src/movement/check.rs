@@ -1,4 +1,4 @@
-//! The checker of movement plans: whether every move is legal, decided apart from the code that chose it (I6).
+//! The checker of movement plans: decides whether every move is legal, independently of the code that chose it (I6).
 
 use std::collections::HashMap;
 
@@ -13,19 +13,18 @@ pub enum MovementFault {
     /// The chunk is not where the move takes it from.
     #[error("stripe {}: its chunk {} is not on site {}", .0.stripe, .0.index, .0.from)]
     NotThere(ChunkMove),
-    /// The destination takes no chunks: it is drained, does not answer, or is not known.
+    /// The destination takes no chunks: it is drained, unreachable or unknown.
     #[error("stripe {}: site {} takes no chunks", .0.stripe, .0.to)]
     TakesNone(ChunkMove),
     /// The destination has no space for it.
     #[error("stripe {}: site {} has no space for its chunk", .0.stripe, .0.to)]
     NoSpace(ChunkMove),
-    /// Two chunks of the stripe on one site, or too many in one rack.
+    /// The stripe would have two chunks on one site, or too many in one rack.
     #[error(transparent)]
     Placement(#[from] PlacementFault),
 }
 
-/// Checks moves, one after the other. A rack that holds too many chunks of a stripe already may go on to do so, but gets
-/// no further one.
+/// Checks moves in order. A rack that already holds too many chunks of a stripe may keep them, but may not get another.
 ///
 /// # Errors
 /// The first fault found.

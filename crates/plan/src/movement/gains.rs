@@ -1,27 +1,29 @@
-//! E for every destination of a chunk, without solving each query anew (EC-Store Eq. 5).
+//! E for every destination of a chunk, without solving every query again (EC-Store Eq. 5).
 //!
-//! A chunk of b leaves s. For a partner i, the best plan after that either does not read the chunk in its new place, which
-//! costs F, the same wherever it went; or it does. Where the destination d holds no chunk of i, that is o_d + m_d z_b and
-//! G, the cost of one chunk of b less, which is also the same for all d. So two queries for each partner and source, and
-//! then O(1) for each destination; only for the few destinations that hold a chunk of i a query is solved.
+//! A chunk of b leaves s. The best plan for b and a partner i after that either does not read the chunk at its new
+//! site, at a cost F that does not depend on the destination; or it does. If the destination d holds no chunk of i,
+//! reading the chunk there costs o_d + m_d z_b plus G, the cost of the query with one chunk of b less, which is the
+//! same for all d. So each partner and source needs two queries, and each destination O(1). Only for the few
+//! destinations that hold a chunk of i is a query solved.
 
 use super::objective::AccessGain;
 use super::pair::{Needed, PairCost};
 use super::state::{Choice, MovementState};
 
-/// The gains of one block's moves. [`Self::begin_block`], then [`Self::begin_source`], then any destination.
+/// The gains of one block's moves. Call [`Self::begin_block`], then [`Self::begin_source`], then [`Self::at`] for any
+/// destination.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessGains {
     pair: PairCost,
     need: usize,
     block: usize,
     index: usize,
-    /// The block's chunks without the one that leaves.
+    /// The block's chunks without the leaving one.
     rest: Vec<Choice>,
-    /// These, and the one in its new place.
+    /// The block's chunks with the leaving one at its new site.
     after: Vec<Choice>,
     queries: Vec<Query>,
-    /// Σ λ cost before.
+    /// Σ λ · cost before the move.
     before: f64,
 }
 
@@ -31,14 +33,14 @@ struct Query {
     partner: usize,
     likelihood: f64,
     before: f64,
-    /// F: with the chunk gone.
+    /// F: cost without the chunk.
     without: f64,
-    /// G: with the chunk gone, and one less needed.
+    /// G: cost without the chunk, with one chunk less needed.
     with_one_less: f64,
 }
 
 impl AccessGains {
-    /// The costs before any move. `false`: the block cannot be read.
+    /// Computes the costs before any move. Returns `false` if the block cannot be read.
     pub(super) fn begin_block(&mut self, state: &MovementState, block: usize) -> bool {
         let of = &state.blocks[block];
         (self.block, self.need) = (block, of.need);
@@ -59,7 +61,7 @@ impl AccessGains {
         true
     }
 
-    /// The chunk with `index` leaves.
+    /// Computes the costs without the chunk `index`.
     pub(super) fn begin_source(&mut self, state: &MovementState, index: usize) {
         self.index = index;
         self.rest.clear();
@@ -71,7 +73,7 @@ impl AccessGains {
         }
     }
 
-    /// E for this destination.
+    /// Returns E for this destination.
     pub(super) fn at(&mut self, state: &MovementState, destination: usize) -> AccessGain {
         let Some(new) = state.choice(self.block, self.index, destination) else {
             return AccessGain::default();

@@ -1,4 +1,4 @@
-//! States to test and to measure with, the same for a seed.
+//! Random states for tests and benchmarks, the same for the same seed.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -10,42 +10,42 @@ use crate::placement::rule::PlacementRule;
 use crate::statistics::co_access::Partner;
 use crate::statistics::site_load::{LoadWeights, SiteLoad};
 
-/// How states are drawn: groups of blocks on random sites, asked for with neighbours.
+/// How states are drawn: groups of blocks on random sites, requested together with their neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovementShape {
-    /// How many sites there are.
+    /// Number of sites.
     pub sites: u32,
-    /// How many racks; sites take turns.
+    /// Number of racks; sites are assigned round robin.
     pub racks: u32,
-    /// Data chunks of every block.
+    /// Data chunks of each block.
     pub k: usize,
-    /// Parity chunks.
+    /// Parity chunks of each block.
     pub r: usize,
-    /// δ: chunks that reads ask for beyond k.
+    /// δ: chunks that reads request beyond k.
     pub extra_reads: usize,
-    /// How many blocks there are.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Blocks that lie on the same sites, one after the other.
+    /// Number of consecutive blocks on the same sites.
     pub group: u64,
-    /// Partners of each.
+    /// Partners of each block.
     pub partners: u64,
 }
 
-/// A drawn state, before an objective makes costs of it.
+/// A drawn state, before an objective assigns costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovementInstance {
     /// The sites.
     pub sites: Vec<MovementSite>,
     /// The blocks.
     pub blocks: Vec<MovementBlock>,
-    /// Blocks that were asked for together: neighbours.
+    /// Sets of neighbouring blocks that were requested together.
     pub requests: Vec<Vec<StripeId>>,
-    /// The traffic.
+    /// The traffic of the whole store.
     pub traffic: Traffic,
 }
 
 impl MovementInstance {
-    /// The same after these moves.
+    /// Returns the instance after these moves.
     #[must_use]
     pub fn after(&self, moves: &[ChunkMove]) -> Self {
         let mut moved = self.clone();
@@ -60,8 +60,8 @@ impl MovementInstance {
 }
 
 impl MovementShape {
-    /// Draws a state. One site in eight takes no chunks, one in sixteen does not answer, one in ten is nearly full; one
-    /// chunk in fifty is missing.
+    /// Draws a state. One site in eight takes no chunks, one in sixteen is unreachable, and one in ten is nearly full.
+    /// One block in fifty lacks a chunk.
     pub fn draw(&self, seed: u64) -> MovementInstance {
         let mut rng = SmallRng::seed_from_u64(seed);
         let sites: Vec<MovementSite> = (0..self.sites).map(|site| self.draw_site(site, &mut rng)).collect();
@@ -78,8 +78,8 @@ impl MovementShape {
         }
     }
 
-    /// Two requests begin at each block, of up to as many blocks as it has partners on either side; each block knows 16 of
-    /// those that ask for it.
+    /// Draws two requests that begin at each block, of at most half its partners plus itself. Each block records the
+    /// first 16 requests for it.
     fn draw_requests(&self, blocks: &mut [MovementBlock], rng: &mut SmallRng) -> Vec<Vec<StripeId>> {
         const KNOWN: usize = 16;
         let mut requests = Vec::new();

@@ -1,12 +1,14 @@
-//! Levelling: what moves for space's sake. Sites that are drained give everything; of the others those that are filled
-//! beyond the mean share of their capacity give what they have too much, to those below it.
+//! Levelling: moves that balance space. Drained sites give away everything. Of the other sites, those filled beyond the
+//! mean share of their capacity give their surplus to those below it.
 //!
-//! Shares of capacity, not bytes, are made alike, so that a larger disk holds more. Levelling begins where the fullest and
-//! the emptiest site are five points apart, or nine tenths of the mean where that is less, and ends at a fifth of this, so that
-//! it does not follow every write. Nine tenths of the mean are what a new site lacks, and more than chance makes of sites that
-//! have a few hundred chunks each, although neighbouring blocks go to the same sites. Nine tenths of very little are left as they are. A
-//! destination is drawn in proportion to the space that it has below the giver, so that a new site is filled by many givers and many new
-//! sites by each.
+//! Levelling equalises shares of capacity, not bytes, so a larger disk holds more. It begins when the fullest and the
+//! emptiest site are five points apart, or nine tenths of the mean if that is less. It ends at a fifth of this
+//! difference, so that it does not follow every write. A new site is more than nine tenths of the mean behind. Chance
+//! alone does not separate sites with a few hundred chunks each by as much, although neighbouring blocks go to the same
+//! sites. Nine tenths of a mean of a few megabytes are left alone.
+//!
+//! A destination is drawn in proportion to its free room below the giver's share. Many givers thus fill a new site, and
+//! each giver fills many new sites.
 
 use std::collections::BTreeMap;
 
@@ -15,56 +17,57 @@ use striate_core::{RackId, SiteId};
 
 use crate::placement::rule::PlacementRule;
 
-/// Shares of capacity that lie so far apart are levelled,
+/// Difference between the shares of the fullest and the emptiest site at which levelling begins.
 const BEGIN: f64 = 0.05;
-/// or so much of the mean share, where that is less: a new site of a store that is nearly empty fills up too.
+/// Part of the mean share that is used instead of `BEGIN` if it is less, so that a new site of a nearly empty store fills
+/// up too.
 const BEGIN_OF_MEAN: f64 = 0.9;
-/// and more than so many bytes.
+/// Lower bound of that part, in bytes of a site of mean capacity.
 const LEAST_BYTES: f64 = (16 << 20) as f64;
-/// A move goes from a site to one that has less, by this part of what levelling begins at.
+/// A move's destination must have a share lower by at least this part of the difference at which levelling begins.
 const END_OF_BEGIN: f64 = 0.2;
 
 /// How full a site is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteFill {
-    /// Its number.
+    /// The site's number.
     pub site: SiteId,
     /// Its failure domain.
     pub rack: RackId,
-    /// Bytes of chunks on it.
+    /// Bytes of chunks stored.
     pub used_bytes: u64,
-    /// Bytes that it can still take.
+    /// Bytes it can still take.
     pub free_bytes: u64,
-    /// It takes chunks.
+    /// Whether the site takes chunks.
     pub takes_chunks: bool,
-    /// It is being emptied.
+    /// Whether the site is being emptied.
     pub is_drained: bool,
 }
 
-/// How full all sites are, kept up to date with what is moved.
+/// The fill of all sites, updated with each move.
 #[derive(Clone, Debug, Default)]
 pub struct Levelling {
     sites: BTreeMap<SiteId, SiteFill>,
-    /// The share of the takers' capacity that all chunks would fill.
+    /// Share of the takers' capacity that all chunks would fill.
     mean: f64,
-    /// Shares that lie so far apart are levelled.
+    /// Difference between shares at which levelling begins.
     begin: f64,
 }
 
 impl SiteFill {
-    /// Bytes of chunks that it can hold.
+    /// Bytes of chunks it can hold.
     fn capacity(&self) -> u64 {
         self.used_bytes.saturating_add(self.free_bytes)
     }
 
-    /// The share of its capacity that is used, in [0, 1].
+    /// Used share of the capacity, in [0, 1].
     fn share(&self) -> f64 {
         self.used_bytes as f64 / self.capacity().max(1) as f64
     }
 }
 
 impl Levelling {
-    /// Of these sites.
+    /// Creates the levelling of these sites.
     pub fn new(sites: impl IntoIterator<Item = SiteFill>) -> Self {
         let sites: BTreeMap<SiteId, SiteFill> = sites.into_iter().map(|fill| (fill.site, fill)).collect();
         let takers = || sites.values().filter(|fill| fill.takes_chunks);
@@ -79,7 +82,7 @@ impl Levelling {
         Self { begin: BEGIN.min(least.max(BEGIN_OF_MEAN * mean)), sites, mean }
     }
 
-    /// Sites that have something to give and how many bytes, drained ones first, then the fullest.
+    /// Returns the sites with chunks to give away and how many bytes, drained sites first, then the fullest.
     pub fn givers(&self) -> Vec<(SiteId, u64)> {
         let drained = self.sites.values().filter(|fill| fill.is_drained && fill.used_bytes > 0);
         let mut givers: Vec<(SiteId, u64)> = drained.map(|fill| (fill.site, fill.used_bytes)).collect();
@@ -93,44 +96,44 @@ impl Levelling {
         givers
     }
 
-    /// A move goes to a site whose share is so much less.
+    /// Minimum difference between the shares of a move's source and destination.
     fn end(&self) -> f64 {
         END_OF_BEGIN * self.begin
     }
 
-    /// How far the shares of the fullest and the emptiest site that take chunks lie apart.
+    /// Returns the difference between the shares of the fullest and the emptiest site that take chunks.
     pub fn spread(&self) -> f64 {
         let shares = || self.sites.values().filter(|fill| fill.takes_chunks).map(SiteFill::share);
         let fullest = shares().fold(0.0, f64::max);
         fullest - shares().fold(fullest, f64::min)
     }
 
-    /// The sites, with whether they take chunks and whether they are drained.
+    /// Returns each site, whether it takes chunks and whether it is drained.
     pub fn members(&self) -> Vec<(SiteId, bool, bool)> {
         self.sites.values().map(|fill| (fill.site, fill.takes_chunks, fill.is_drained)).collect()
     }
 
-    /// Whether a site is being emptied.
+    /// Returns whether a site is being emptied.
     pub fn is_drained(&self, site: SiteId) -> bool {
         self.sites.get(&site).is_some_and(|fill| fill.is_drained)
     }
 
-    /// Whether a chunk of a stripe on `holders` may find a taker at all: where every site that could take it is one of
-    /// them, the stripes need not be looked at.
+    /// Returns whether any site could take a chunk of a stripe on `holders`. If every possible taker is a holder, the
+    /// caller need not examine the stripes.
     pub fn has_taker(&self, giver: SiteId, holders: &[SiteId]) -> bool {
         let Some(from) = self.sites.get(&giver) else { return false };
         let is_emptier = |to: &SiteFill| from.is_drained || from.share() - to.share() > self.end();
         self.sites.values().any(|to| to.takes_chunks && is_emptier(to) && !holders.contains(&to.site))
     }
 
-    /// The rack of a site.
+    /// Returns the rack of a site.
     pub fn rack(&self, site: SiteId) -> Option<&RackId> {
         self.sites.get(&site).map(|of| &of.rack)
     }
 
-    /// Draws where a chunk of `len` bytes from `giver` goes. `holders` are the sites of its stripe's chunks in their
-    /// order, 0 where there is none; it goes to a site to which it `may_go`. `None` if no site may take it by `rule`, or none is
-    /// emptier enough.
+    /// Draws the destination of a chunk of `len` bytes on `giver`, among the sites that `may_go` admits. `holders` are
+    /// the sites of its stripe's chunks in order, 0 for a missing chunk. Returns `None` if `rule` admits no site, or no
+    /// site is sufficiently emptier.
     pub fn draw_taker(
         &self,
         giver: SiteId,
@@ -182,7 +185,7 @@ impl Levelling {
             && index.is_some_and(|index| rule.admits(index, &to.rack, places))
     }
 
-    /// Takes note of a move.
+    /// Records a move.
     pub fn note(&mut self, from: SiteId, to: SiteId, len: u32) {
         let len = u64::from(len);
         if let Some(fill) = self.sites.get_mut(&from) {
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    /// Of the chunks that are moved.
+    /// Bytes of each moved chunk.
     const LEN: u32 = 1_000 << 20;
 
     fn fill(site: u32, used_mib: u64, free_mib: u64) -> SiteFill {
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn chunks_that_were_placed_at_random_stay_where_they_are() {
         let mut rng = SmallRng::seed_from_u64(3);
-        // Objects on nine sites each, with so many MiB of their blocks on each of them.
+        // Number of objects on nine random sites each, and MiB that each object has on each of its sites.
         for (objects, mib) in [(212, 3), (530, 3), (30_000, 1)] {
             let mut used = [0u64; 65];
             for _ in 0..objects {
@@ -279,7 +282,7 @@ mod tests {
     }
 
     proptest! {
-        /// Levelling ends, with shares close together, every taker legal, and never a full site.
+        /// Levelling terminates with nearly equal shares. Every taker is legal, and none is ever overfilled.
         #[test]
         fn sites_of_any_size_are_levelled(
             seed: u64,

@@ -1,11 +1,11 @@
-//! What a move is worth.
+//! The value of a move.
 
 use striate_core::StripeId;
 
 use super::loads::Shift;
 use super::state::{CostScale, MovementBlock, MovementSite, MovementState, Traffic};
 
-/// How the terms of Eq. 8 are taken and weighted.
+/// How the terms of Eq. 8 are computed and weighted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Objective {
     /// Δ = w1·E + w2·I as published.
@@ -15,48 +15,48 @@ pub enum Objective {
         /// w2.
         balance_weight: f64,
     },
-    /// Shares of what all requests cost; see the module.
+    /// Shares of the cost of all requests; see the module.
     Improved {
-        /// Of the share of the cost of requests that is saved.
+        /// Weight of the saved share of the cost of requests.
         access_weight: f64,
-        /// Of the share of the load that moves, times how much less load it meets.
+        /// Weight of the share of the load that moves, times how much lower the load at its destination is.
         balance_weight: f64,
-        /// Requests within which a move must have saved as much as a request costs.
+        /// Number of requests within which a move must save as much as one request costs.
         pays_within: f64,
-        /// Blocks that move together at most.
+        /// Maximum number of blocks that move together.
         group_len: usize,
     },
 }
 
-/// E or what stands for it, and the sums that it is relative to.
+/// E or its equivalent, with the sum it is relative to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AccessGain {
-    /// Σ λ (cost before − cost after).
+    /// Σ λ · (cost before − cost after).
     pub saved: f64,
-    /// Σ λ cost before.
+    /// Σ λ · cost before.
     pub before: f64,
 }
 
 impl Objective {
-    /// w1 = 1, w2 = 3, which the paper found best (§V-B3).
+    /// Returns the published objective with w1 = 1 and w2 = 3, which the paper found best (§V-B3).
     pub fn published() -> Self {
         Self::published_with(3.0)
     }
 
-    /// w1 = 1 and this w2, to search over it.
+    /// Returns the published objective with w1 = 1 and this w2, for parameter searches.
     pub fn published_with(balance_weight: f64) -> Self {
         Self::Published { access_weight: 1.0, balance_weight }
     }
 
-    /// Both shares alike; twice as many blocks together as writes bring together. Moving a chunk is taken to cost as much as a
-    /// request does, and pays for itself within 100,000 requests: in seconds where a store is busy, and where it is not there
-    /// is time.
+    /// Returns the improved objective. Both shares have equal weight, and groups have up to 16 blocks, twice as many as
+    /// writes place together. Moving a chunk counts as much as one request and must pay for itself within 100,000
+    /// requests: a busy store serves them in seconds, and an idle one has time.
     pub fn improved() -> Self {
         Self::Improved { access_weight: 1.0, balance_weight: 1.0, pays_within: 100_000.0, group_len: 16 }
     }
 
-    /// The state of these blocks on these sites, as this objective sees costs; `requests` are blocks that were asked for
-    /// together, to which [`MovementBlock::requests`] points.
+    /// Creates the state of these blocks on these sites, with this objective's costs. `requests` are sets of blocks
+    /// requested together; [`MovementBlock::requests`] holds positions in it.
     pub fn state(
         self,
         sites: Vec<MovementSite>,
@@ -71,12 +71,12 @@ impl Objective {
         MovementState::new(sites, blocks, requests, traffic, scale)
     }
 
-    /// Whether moves are judged by whole requests, and not by pairs of blocks.
+    /// Returns whether moves are judged by whole requests rather than by pairs of blocks.
     pub fn counts_requests(self) -> bool {
         matches!(self, Self::Improved { .. })
     }
 
-    /// Blocks that move together at most.
+    /// Maximum number of blocks that move together.
     pub(super) fn group_len(self) -> usize {
         match self {
             Self::Published { .. } => 1,
@@ -84,7 +84,7 @@ impl Objective {
         }
     }
 
-    /// Each move of a plan must be worth more.
+    /// Gain that each move of a plan must exceed.
     pub(super) fn least_gain(self) -> f64 {
         match self {
             Self::Published { .. } => 0.0,
@@ -92,7 +92,7 @@ impl Objective {
         }
     }
 
-    /// w1 times what reads save. `popularity` is that of the block which `gain` is relative to.
+    /// Returns w1 times the saving of reads. `popularity` is that of the block to which `gain` is relative.
     pub(super) fn of_access(self, gain: AccessGain, popularity: f64) -> f64 {
         match self {
             Self::Published { access_weight, .. } => access_weight * gain.saved,
@@ -103,7 +103,7 @@ impl Objective {
         }
     }
 
-    /// w2 times what the balance gains; `None` where the move is not to be made.
+    /// Returns w2 times the gain in balance; `None` if the move would break the balance.
     pub(super) fn of_balance(
         self,
         state: &MovementState,

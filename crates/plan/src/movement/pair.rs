@@ -1,33 +1,33 @@
-//! cost(C, {b, i}): the cheapest plan of a query of two blocks (EC-Store Eq. 1–4), exactly.
+//! cost(C, {b, i}): the exact cost of the cheapest plan for a query of two blocks (EC-Store Eq. 1–4).
 //!
-//! A chunk on a site that holds only one of the blocks costs o_j + m_j z, whatever else is read: of these the cheapest are
-//! taken. A site that holds both can be asked for either, or for both with o_j paid once. So a table over the common sites,
-//! of the least cost of u chunks of the one and v of the other, completed by the cheapest of the other sites, has the
-//! optimum: O(c·k_b·k_i) for c common sites, and some sorting of a few numbers.
+//! A chunk on a site that holds only one of the blocks costs o_j + m_j z, whatever else is read; the plan takes the
+//! cheapest of these. From a site that holds both, it can read either, or both with o_j paid once. The optimum is
+//! therefore in a table over the common sites, of the least cost of u chunks of one block and v of the other, completed
+//! by the cheapest other sites. Cost: O(c·k_b·k_i) for c common sites, plus sorting a few numbers.
 
 use super::state::Choice;
 
-/// A block of the query: how many chunks it needs, and those there are, ascending by site.
+/// A block of the query: how many chunks it needs, and the available ones, ascending by site.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needed<'a> {
     pub need: usize,
     pub choices: &'a [Choice],
 }
 
-/// Finds costs of pairs; keeps its memory.
+/// Computes the costs of pairs; reuses its memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PairCost {
-    /// What chunks on sites of their own cost: first each, then the sums of the cheapest 0, 1, 2, …
+    /// Costs of chunks on sites of one block only: first each, then the sums of the cheapest 0, 1, 2, …
     one_alone: Vec<f64>,
     other_alone: Vec<f64>,
-    /// o_j and both transfers.
+    /// o_j and both transfers of each common site.
     common: Vec<(f64, f64, f64)>,
-    /// The least cost of u chunks of one and v of the other, at u·(k_other + 1) + v.
+    /// Least cost of u chunks of one and v of the other, at u·(k_other + 1) + v.
     table: Vec<f64>,
 }
 
 impl PairCost {
-    /// The cost of reading both; infinite if one has fewer chunks than it needs.
+    /// Returns the cost of reading both; infinite if one has fewer chunks than it needs.
     pub(super) fn of(&mut self, one: Needed<'_>, other: Needed<'_>) -> f64 {
         self.split(one.choices, other.choices);
         add_up(&mut self.one_alone);
@@ -48,7 +48,7 @@ impl PairCost {
         least
     }
 
-    /// Tells common sites from the others: both lists are ascending, and walked side by side.
+    /// Separates common sites from the others by a merge of the two ascending lists.
     fn split(&mut self, one: &[Choice], other: &[Choice]) {
         let Self { one_alone, other_alone, common, .. } = self;
         one_alone.clear();
@@ -82,7 +82,7 @@ impl PairCost {
         table.resize((need + 1) * width, f64::INFINITY);
         table[0] = 0.0;
         for &(asking, of_one, of_other) in common.iter() {
-            // From the end: what is left of an entry is still without this site.
+            // From the end: entries not yet updated still exclude this site.
             for u in (0..=need).rev() {
                 for v in (0..width).rev() {
                     let mut least = table[u * width + v];
@@ -102,7 +102,7 @@ impl PairCost {
     }
 }
 
-/// Puts in the place of costs the sums of the cheapest 0, 1, 2, … of them.
+/// Replaces costs by the sums of the cheapest 0, 1, 2, … of them.
 fn add_up(costs: &mut Vec<f64>) {
     costs.sort_unstable_by(f64::total_cmp);
     let mut sum = 0.0;

@@ -1,4 +1,4 @@
-//! Plans one after the other, each in the state that those before it leave.
+//! Successive plans, each in the state that the previous ones leave.
 
 use striate_core::{SiteId, StripeId};
 
@@ -6,32 +6,33 @@ use super::objective::Objective;
 use super::search::{Gains, MovementBudget, MovementPlan, Search};
 use super::state::{ChunkMove, MovementState};
 
-/// A plan whose moves the state has, and what it does to the sites.
+/// A plan whose moves were applied to the state, and its effect on the sites.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettledPlan {
     /// The moves.
     pub plan: MovementPlan,
-    /// Dynamic load that sites have more for it, or less.
+    /// Change of the dynamic load of each affected site.
     pub shifts: Vec<(SiteId, f64)>,
 }
 
-/// Plans one after the other: the best of all candidates, then the best in the state that this leaves, and so on.
+/// Makes plans one after the other: the best of all candidates, then the best in the resulting state, and so on.
 ///
-/// What a candidate is worth is looked at again only when it is the next best by what it was worth before. A move mostly
-/// lowers what others are worth, or leaves it; where it raises it, a later queue finds that.
+/// A candidate's gain is evaluated again only when its previous gain is the highest. A move usually lowers the other
+/// gains or leaves them unchanged; if it raises one, a later queue finds it.
 #[derive(Debug)]
 pub struct MovementQueue {
     search: Search,
-    /// Candidates with what each move of the best plan for it gained when it was last looked at.
+    /// Candidates, each with the gain per move of its best plan when last evaluated.
     ranked: Vec<(f64, StripeId)>,
     /// Candidate moves that may still be evaluated.
     left: u64,
-    /// Candidate moves that were evaluated.
+    /// Number of candidate moves evaluated.
     pub evaluated: u64,
 }
 
 impl MovementQueue {
-    /// Looks at all `candidates`, as far as half of `budget` goes; the other half is for plans. Of its patience no use is made.
+    /// Evaluates all `candidates` with up to half of `budget`; the other half is for plans. Ignores the budget's
+    /// patience.
     pub fn new(
         state: &MovementState,
         objective: Objective,
@@ -51,7 +52,7 @@ impl MovementQueue {
         queue
     }
 
-    /// The next plan; the state is then as its moves leave it. `None` when none is worth it, or the budget ends.
+    /// Returns the next plan and applies its moves to `state`. `None` if no plan is worth it, or the budget is spent.
     pub fn next_plan(&mut self, state: &mut MovementState) -> Option<SettledPlan> {
         loop {
             let best = |queue: &[(f64, StripeId)]| {
@@ -69,8 +70,9 @@ impl MovementQueue {
         }
     }
 
-    /// Makes a plan's moves in the state; answers what that does to the sites' loads. Pairs do not tell: the chunk takes its
-    /// share along. Requests are planned again; where a site would bear too much, everything stays as it was.
+    /// Applies a plan's moves to the state and returns the changes of the sites' loads. With gains by pairs, each chunk
+    /// takes its share of the load along. With gains by requests, the requests are planned again. If a site would then
+    /// bear too much, the state stays as it was and the result is `None`.
     fn settle(&mut self, state: &mut MovementState, plan: &MovementPlan) -> Option<Vec<(SiteId, f64)>> {
         let first = plan.moves.first()?;
         let Gains::Requests(gains) = &mut self.search.gains else {

@@ -1,5 +1,5 @@
-//! Eq. 5–8 from scratch, for the tests: states before and after written out, every query solved by the planner of reads,
-//! loads shifted in their parts.
+//! Eq. 5–8 from scratch, for the tests: writes out the states before and after, solves every query with the planner of
+//! reads and shifts each part of the loads.
 
 use striate_core::{SiteId, StripeId};
 
@@ -8,7 +8,7 @@ use super::{ChunkMove, MovementBlock, MovementSite, Traffic};
 use crate::solver::access::{AccessOption, AccessProblem, AccessWorkspace, solve};
 use crate::statistics::site_load::{SiteLoad, load_imbalances, site_loads};
 
-/// Which of the two cost models.
+/// Selects one of the two cost models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Published,
@@ -31,7 +31,7 @@ impl<'a> Reference<'a> {
         self.blocks.iter().find(|block| block.id == of.stripe).expect("a block of the state")
     }
 
-    /// C^{b,s,d}'s row of b.
+    /// Returns b's row of C^{b,s,d}.
     fn moved(&self, of: ChunkMove) -> MovementBlock {
         let mut block = self.block(of).clone();
         assert_eq!(block.sites[of.index], of.from);
@@ -48,7 +48,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// cost(C, Q); `None` if Q cannot be read.
+    /// Returns cost(C, Q); `None` if Q cannot be read.
     pub(super) fn cost(&self, query: &[&MovementBlock]) -> Option<f64> {
         let is_here = |site: &MovementSite| site.cost.is_some();
         let asking = (0..self.sites.len())
@@ -76,7 +76,7 @@ impl<'a> Reference<'a> {
         Some(plan.cost)
     }
 
-    /// E.
+    /// Returns E.
     pub(super) fn access(&self, of: ChunkMove) -> f64 {
         let (before, after) = (self.block(of), self.moved(of));
         let mut saved = 0.0;
@@ -93,7 +93,7 @@ impl<'a> Reference<'a> {
         saved
     }
 
-    /// What these requests cost together, those of their blocks that can be read.
+    /// Returns the total cost of these requests, over those of their blocks that can be read.
     pub(super) fn requests_cost(&self, requests: &[&Vec<StripeId>]) -> f64 {
         let cost = |request: &&Vec<StripeId>| {
             let blocks = self.blocks.iter().filter(|block| request.contains(&block.id));
@@ -104,7 +104,8 @@ impl<'a> Reference<'a> {
         requests.iter().map(cost).sum()
     }
 
-    /// What every site bears after the move: the source's processor and disk in proportion, and a chunk.
+    /// Returns the load of every site after the move, which takes a proportional part of the source's processor and
+    /// disk load, and one chunk.
     fn loads_after(&self, of: ChunkMove) -> Vec<SiteLoad> {
         let mut loads: Vec<SiteLoad> = self.sites.iter().map(|site| site.load).collect();
         let place = |site: SiteId| self.sites.iter().position(|known| known.site == site).expect("known");
@@ -124,13 +125,13 @@ impl<'a> Reference<'a> {
         loads
     }
 
-    /// ω_j of every site before, or after a move.
+    /// Returns ω_j of every site, before or after a move.
     pub(super) fn omegas(&self, of: Option<ChunkMove>) -> Vec<f64> {
         let before = || self.sites.iter().map(|site| site.load).collect();
         site_loads(&of.map_or_else(before, |of| self.loads_after(of)), self.traffic.weights)
     }
 
-    /// I (Eq. 7).
+    /// Returns I (Eq. 7).
     pub(super) fn balance(&self, of: ChunkMove) -> f64 {
         let farther = |omegas: Vec<f64>| {
             let imbalances = load_imbalances(&omegas);
@@ -140,7 +141,7 @@ impl<'a> Reference<'a> {
         farther(self.omegas(None)) - farther(self.omegas(Some(of)))
     }
 
-    /// Half the decrease of the mean of (ω_j/ω̃)².
+    /// Returns half the decrease of the mean of (ω_j/ω̃)².
     pub(super) fn square_balance(&self, of: ChunkMove) -> f64 {
         let square = |omegas: Vec<f64>| {
             let mean = omegas.iter().sum::<f64>() / omegas.len() as f64;
@@ -149,7 +150,7 @@ impl<'a> Reference<'a> {
         (square(self.omegas(None)) - square(self.omegas(Some(of)))) / 2.0
     }
 
-    /// All moves of a block's chunks that break nothing.
+    /// Returns all legal moves of a block's chunks.
     pub(super) fn legal_moves(&self, block: &MovementBlock) -> Vec<ChunkMove> {
         let mut moves = Vec::new();
         for (index, &from) in block.sites.iter().enumerate().filter(|(_, site)| site.0 != 0) {

@@ -1,16 +1,17 @@
 //! What moves save of whole requests: the improved objective's E.
 //!
-//! A query of two blocks does not know that a third one has a site asked anyway, so sums over pairs promise more than
-//! requests of ten blocks keep, and bring everything to few sites. Here moves are judged by requests as they were sampled.
-//! The cheapest plan of each (Eq. 1–4, exactly) says which sites its other blocks have asked; on those a chunk of b costs its
-//! transfer alone. When b's chunk leaves s for d, b is read by the cheapest of its chunks at these prices: as in [`gains`] with
-//! F, where the chunk is not read in its new place, or with G and what it costs there. So one plan for each request, two sums
-//! for each request and source, and then O(1) for each destination.
+//! A query of two blocks ignores that a third block may ask the same site anyway. Sums over pairs therefore promise
+//! more than requests of ten blocks achieve, and concentrate the chunks on few sites. Here moves are judged by sampled
+//! requests. The cheapest plan of each (Eq. 1–4, exact) says which sites its other blocks ask; there, a chunk of b
+//! costs only its transfer. When b's chunk leaves s for d, b is read from its cheapest chunks at these prices. As in
+//! [`gains`], that costs F if the chunk is not read at its new site, and otherwise G plus the chunk's price there. So
+//! each request needs one plan, each request and source two sums, and each destination O(1).
 //!
-//! A *group* are the blocks that a request reads at s beside b. Moving b alone gains nothing as long as another of them has s
-//! asked; moving all of them closes s. What a group saves is counted with every block read as before, those of the group at d.
+//! A *group* is b and the other blocks that a request reads at s. Moving b alone gains nothing while another of them
+//! asks s; moving all of them closes s. The saving of a group assumes that every block is read as before, with the
+//! group's chunks at d.
 //!
-//! Either way what is counted is what one plan after the move saves, so that the best plan saves as much or more.
+//! In both cases the saving is that of one possible plan after the move, so the best plan saves at least as much.
 //!
 //! [`gains`]: super::gains
 
@@ -21,7 +22,8 @@ use crate::solver::access::{
 use super::objective::AccessGain;
 use super::state::{Choice, MovementState};
 
-/// The gains of one block's moves. [`Self::begin_block`], then [`Self::begin_source`], then any destination.
+/// The gains of one block's moves. Call [`Self::begin_block`], then [`Self::begin_source`], then [`Self::at`] for any
+/// destination.
 #[derive(Debug, Default)]
 pub(super) struct RequestGains {
     plans: RequestPlans,
@@ -30,13 +32,13 @@ pub(super) struct RequestGains {
     need: usize,
     sites: usize,
     queries: Vec<Query>,
-    /// For each query and site: whether its other blocks have it asked.
+    /// Whether the query's other blocks ask the site, per query and site.
     is_open: Vec<bool>,
-    /// The block's chunks without the one that leaves.
+    /// The block's chunks without the leaving one.
     rest: Vec<Choice>,
-    /// What chunks cost; to sort them.
+    /// Scratch space to sort the prices of chunks.
     prices: Vec<f64>,
-    /// Σ cost before.
+    /// Σ cost before the move.
     before: f64,
     members: Vec<(usize, usize)>,
 }
@@ -45,16 +47,16 @@ pub(super) struct RequestGains {
 #[derive(Clone, Copy, Debug)]
 struct Query {
     request: usize,
-    /// What the block adds to its cost.
+    /// What the block adds to the cost of the request.
     before: f64,
-    /// F: with the chunk gone.
+    /// F: cost without the chunk.
     without: f64,
-    /// G: with the chunk gone, and one less needed.
+    /// G: cost without the chunk, with one chunk less needed.
     with_one_less: f64,
 }
 
 impl RequestGains {
-    /// The costs before any move. `false`: the block cannot be read, or nothing is known of requests for it.
+    /// Computes the costs before any move. Returns `false` if the block cannot be read or no request for it is known.
     pub(super) fn begin_block(&mut self, state: &MovementState, block: usize) -> bool {
         let of = &state.blocks[block];
         (self.block, self.need, self.sites, self.before) = (block, of.need, state.sites.len(), 0.0);
@@ -77,7 +79,7 @@ impl RequestGains {
         self.before > 0.0
     }
 
-    /// The chunk with `index` leaves.
+    /// Computes the costs without the chunk `index`.
     pub(super) fn begin_source(&mut self, state: &MovementState, index: usize) {
         self.index = index;
         self.rest.clear();
@@ -89,7 +91,7 @@ impl RequestGains {
         }
     }
 
-    /// What requests save by this destination.
+    /// Returns what requests save with the chunk at this destination.
     pub(super) fn at(&self, state: &MovementState, destination: usize) -> AccessGain {
         let Some(new) = state.choice(self.block, self.index, destination) else {
             return AccessGain::default();
@@ -100,8 +102,8 @@ impl RequestGains {
         AccessGain { saved: self.queries.iter().enumerate().map(saved).sum(), before: self.before }
     }
 
-    /// The share of the requests that would read the chunk at this destination: more than of a chunk anywhere, where others
-    /// have the site asked.
+    /// Returns the share of the requests that would read the chunk at this destination. It is higher than elsewhere if
+    /// other blocks ask the site anyway.
     pub(super) fn reads_at(&self, state: &MovementState, destination: usize) -> f64 {
         let Some(new) = state.choice(self.block, self.index, destination) else { return 0.0 };
         let is_read =
@@ -109,13 +111,13 @@ impl RequestGains {
         self.queries.iter().enumerate().filter(is_read).count() as f64 / self.queries.len().max(1) as f64
     }
 
-    /// What a chunk costs the query at `place`, its other blocks being read as they are.
+    /// Returns the price of a chunk in the query at `place`, with its other blocks read as they are.
     fn price(&self, place: usize, of: Choice) -> f64 {
         of.transfer + if self.is_open[place * self.sites + of.site] { 0.0 } else { of.asking }
     }
 
-    /// Adds to `sent`, for each site, `times` the part that it sends for the requests for `block` of all bytes that requests
-    /// read: by the cheapest plans, whichever block they are of.
+    /// Adds to `sent`, for each site, `times` the part of all bytes read that the site sends for requests for `block`.
+    /// It follows the requests' cheapest plans and counts the chunks of all their blocks.
     pub(super) fn add_sent(&mut self, state: &MovementState, block: usize, times: f64, sent: &mut [f64]) {
         let of = &state.blocks[block];
         let part = times * of.popularity / of.requests.len().max(1) as f64;
@@ -126,7 +128,7 @@ impl RequestGains {
         }
     }
 
-    /// Adds to each site's score in which part of the requests other blocks have it asked.
+    /// Adds to each site's score the share of the requests whose other blocks ask the site.
     pub(super) fn attract(&self, scores: &mut [(f64, usize)]) {
         let share = 1.0 / self.queries.len().max(1) as f64;
         for is_open in self.is_open.chunks(self.sites.max(1)) {
@@ -135,8 +137,8 @@ impl RequestGains {
         }
     }
 
-    /// The block's companions at `source`, those first that most of its requests read there; itself before them. Each with the
-    /// index of its chunk.
+    /// Returns the block and its companions at `source`, each with the index of its chunk. The block comes first, then
+    /// the companions that most of its requests read there.
     pub(super) fn companions(
         &mut self,
         state: &MovementState,
@@ -161,7 +163,7 @@ impl RequestGains {
         &self.members
     }
 
-    /// What requests save when the chunks of all `members` go from `source` to `destination`.
+    /// Returns what requests save when the chunks of all `members` move from `source` to `destination`.
     pub(super) fn of_group(
         &self,
         state: &MovementState,
@@ -192,7 +194,8 @@ impl RequestGains {
     }
 }
 
-/// The sum of the `need` cheapest of `choices`, where open sites cost only the transfer; infinite if there are fewer.
+/// Returns the sum of the `need` cheapest of `choices`, where open sites cost only the transfer; infinite if there are
+/// fewer.
 fn cheapest(prices: &mut Vec<f64>, choices: &[Choice], is_open: &[bool], need: usize) -> f64 {
     if choices.len() < need {
         return f64::INFINITY;
@@ -204,7 +207,7 @@ fn cheapest(prices: &mut Vec<f64>, choices: &[Choice], is_open: &[bool], need: u
     prices[..need].iter().sum()
 }
 
-/// The cheapest plans of requests, each found once for as long as none of its blocks is moved.
+/// The cheapest plans of requests, each computed once until one of its blocks moves.
 #[derive(Debug, Default)]
 struct RequestPlans {
     plans: Vec<Option<RequestPlan>>,
@@ -215,9 +218,9 @@ struct RequestPlans {
 #[derive(Clone, Debug, Default)]
 struct RequestPlan {
     cost: f64,
-    /// (site, block) for every chunk that is read, ascending.
+    /// (site, block) of every chunk read, ascending.
     uses: Vec<(usize, usize)>,
-    /// [`MovementState::request_changed`] when it was made.
+    /// [`MovementState::request_changed`] when the plan was made.
     changed: u64,
 }
 
@@ -235,7 +238,7 @@ impl RequestPlans {
         self.plans[request].as_ref().expect("just made")
     }
 
-    /// Blocks that cannot be read are left out.
+    /// Plans a request without its unreadable blocks.
     fn make(&mut self, state: &MovementState, request: usize) -> RequestPlan {
         let Self { problem, workspace, .. } = self;
         problem.reset(state.asking.iter().copied());
@@ -254,7 +257,7 @@ impl RequestPlans {
         RequestPlan { cost: plan.cost, uses, changed: 0 }
     }
 
-    /// The blocks that a request reads at `site`. Its plan was made.
+    /// Returns the blocks that a request reads at `site`. Its plan must have been made.
     fn users(&self, request: usize, site: usize) -> impl Iterator<Item = usize> + '_ {
         let uses = self.plans[request].as_ref().map_or(&[][..], |plan| &plan.uses);
         let first = uses.partition_point(|(other, _)| *other < site);

@@ -1,4 +1,4 @@
-//! Algorithm 1: the best movement plan that is found within a budget (EC-Store §IV-D).
+//! Algorithm 1: finds the best movement plan within a budget (EC-Store §IV-D).
 
 use std::collections::HashSet;
 
@@ -10,56 +10,56 @@ use super::objective::{AccessGain, Objective};
 use super::requests::RequestGains;
 use super::state::{ChunkMove, MovementState};
 
-/// Destinations to which whole groups are tried, of each source.
+/// Number of destinations tried for whole groups, per source.
 const GROUP_DESTINATIONS: usize = 16;
 
 /// When a search ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovementBudget {
-    /// Candidate moves (b, s, d) that are evaluated at most.
+    /// Maximum number of candidate moves (b, s, d) evaluated.
     pub moves: u64,
-    /// It ends after so many blocks one after the other that brought nothing better.
+    /// Number of successive blocks without a better plan after which the search ends.
     pub patience: usize,
 }
 
-/// What to move, and what that is expected to be worth.
+/// Chunks to move, and the expected gain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovementPlan {
-    /// One move, or those of a group, from one site to another.
+    /// One move, or the moves of a group from one site to another.
     pub moves: Vec<ChunkMove>,
     /// Δ.
     pub gain: f64,
 }
 
 impl MovementPlan {
-    /// What each move gains: how many are made is limited.
+    /// Returns the gain per move: plans are compared by it, because the number of moves is limited.
     pub fn gain_of_each(&self) -> f64 {
         self.gain / self.moves.len().max(1) as f64
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MovementSearch {
     /// The best plan; `None` if no move is worth it.
     pub best: Option<MovementPlan>,
-    /// Candidate moves that were evaluated.
+    /// Number of candidate moves evaluated.
     pub evaluated: u64,
 }
 
 impl Default for MovementBudget {
-    /// A fifth of a second of one processor at most, and 64 blocks without a better plan. A queue's plans are planned again beside
-    /// that: sixteen requests or so for each of them.
+    /// At most a fifth of a second of one processor, and 64 blocks without a better plan. In addition, a queue plans
+    /// some sixteen requests again for each of its plans.
     fn default() -> Self {
         Self { moves: 200_000, patience: 64 }
     }
 }
 
-/// The best movement plan for chunks of the `candidates`, in their order, within the budget. Blocks that the state does
-/// not have are left out.
+/// Returns the best movement plan for chunks of the `candidates`, tried in order, within the budget. Blocks that are
+/// not in the state are skipped.
 ///
-/// Costs, for each candidate with n chunks and p partners over N sites, some 2·n·p queries of two blocks and O(N·p)
-/// additions; with q requests in the place of partners, as many plans as requests were not planned before, and O(N·n·q).
+/// Cost, for each candidate with n chunks and p partners over N sites: some 2·n·p queries of two blocks and O(N·p)
+/// additions. With q requests instead of partners: a plan for each request not planned before, and O(N·n·q).
 pub fn select_movement(
     state: &MovementState,
     objective: Objective,
@@ -78,22 +78,22 @@ pub fn select_movement(
     search.found
 }
 
-/// Algorithm 1 under way.
+/// The state of Algorithm 1.
 #[derive(Debug)]
 pub(super) struct Search {
     objective: Objective,
     budget: u64,
     pub gains: Gains,
-    /// (chunk index, its site), those on the most loaded sites first.
+    /// (chunk index, site), the most loaded sites first.
     sources: Vec<(usize, usize)>,
     /// Sites, the most promising first.
     destinations: Vec<(f64, usize)>,
-    /// (block, destination) of plans that the sites would not bear.
+    /// (block, destination) of plans that would overload a site.
     pub refused: HashSet<(usize, usize)>,
     pub found: MovementSearch,
 }
 
-/// What moves save, by pairs of blocks or by whole requests.
+/// Savings of moves, by pairs of blocks or by whole requests.
 #[derive(Debug)]
 pub(super) enum Gains {
     Pairs(AccessGains),
@@ -141,7 +141,7 @@ impl Search {
         }
     }
 
-    /// Forgets what was found, and goes on with this budget.
+    /// Discards the result and continues with this budget.
     pub fn begin(&mut self, budget: u64) {
         (self.budget, self.found) = (budget, MovementSearch::default());
     }
@@ -150,7 +150,7 @@ impl Search {
         self.found.evaluated >= self.budget
     }
 
-    /// All moves of one block's chunks; `true` if one is better than what was found before.
+    /// Evaluates all moves of one block's chunks. Returns `true` if one is better than the best so far.
     pub fn look_at(&mut self, state: &MovementState, block: usize) -> bool {
         if !self.gains.begin_block(state, block) {
             return false;
@@ -201,7 +201,7 @@ impl Search {
         is_better
     }
 
-    /// The block that was begun with 1, 3, 7, … of its companions.
+    /// Evaluates moves of the current block together with 1, 3, 7, … of its companions.
     fn look_at_groups(&mut self, state: &MovementState, from: usize) -> bool {
         let Gains::Requests(gains) = &mut self.gains else { return false };
         let companions = gains.companions(state, from, self.objective.group_len()).to_vec();
@@ -220,7 +220,8 @@ impl Search {
         is_better
     }
 
-    /// All of `members`, the first of which was begun; none of them if one may not go there.
+    /// Evaluates the move of all `members`, the first of which is the current block. Rejected if one of them may not go
+    /// there.
     fn look_at_group(
         &mut self,
         state: &MovementState,
@@ -273,7 +274,8 @@ impl Search {
         self.sources.sort_unstable_by(|a, b| load(b.1).total_cmp(&load(a.1)).then(a.0.cmp(&b.0)));
     }
 
-    /// Sites that are asked for partners' chunks attract, by how likely they are; loaded sites repel.
+    /// Ranks destinations: sites that hold partners' chunks attract in proportion to their likelihood; loaded sites
+    /// repel.
     fn order_destinations(&mut self, state: &MovementState, block: usize) {
         let mean = state.loads.mean().max(f64::MIN_POSITIVE);
         let of = &state.blocks[block];

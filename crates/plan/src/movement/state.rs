@@ -1,4 +1,4 @@
-//! C: where chunks are, and what is known of blocks and sites.
+//! C: where chunks are, and the properties of blocks and sites.
 
 use std::collections::HashMap;
 
@@ -10,95 +10,96 @@ use crate::placement::rule::PlacementRule;
 use crate::statistics::co_access::Partner;
 use crate::statistics::site_load::{LoadWeights, SiteLoad};
 
-/// A site, as movement sees it.
+/// A site, as seen by movement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovementSite {
-    /// Its number.
+    /// The site's number.
     pub site: SiteId,
     /// Its failure domain.
     pub rack: RackId,
-    /// o_j and m_j; `None` while it does not answer.
+    /// o_j and m_j; `None` while it is unreachable.
     pub cost: Option<SiteCost>,
-    /// What ω_j is made of.
+    /// The components of ω_j.
     pub load: SiteLoad,
-    /// Bytes that it can still take.
+    /// Bytes it can still take.
     pub free_bytes: u64,
-    /// It takes new chunks: it is well and not drained.
+    /// Whether it takes new chunks: it is healthy and not drained.
     pub takes_chunks: bool,
 }
 
-/// A block, as movement sees it.
+/// A block, as seen by movement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovementBlock {
-    /// Its stripe.
+    /// The block's stripe.
     pub id: StripeId,
-    /// k_b: its data chunks.
+    /// k_b: number of data chunks.
     pub data_chunks: usize,
-    /// Chunks that a read asks for: k_b, and δ more where reads bind late. Moves then bring together the sites of all of these.
+    /// Number of chunks that a read requests: k_b, plus δ if reads bind late. Moves then bring the sites of all of
+    /// these together.
     pub need: usize,
-    /// Which places its chunks may have.
+    /// The rule for the places of its chunks.
     pub rule: PlacementRule,
-    /// z_b: length of each chunk, in bytes.
+    /// z_b: bytes of each chunk.
     pub chunk_len: u32,
-    /// The site of each of its n chunks; site 0 where there is none.
+    /// The site of each of its n chunks; site 0 for a missing chunk.
     pub sites: Vec<SiteId>,
-    /// P(b ∈ Q): the share of requests that ask for it.
+    /// P(b ∈ Q): the share of requests that include it.
     pub popularity: f64,
-    /// λ_{b,i} of the blocks that are asked for with it. Those that are not in the state do not count.
+    /// λ_{b,i} of the blocks requested with it. Blocks that are not in the state are ignored.
     pub partners: Vec<Partner>,
-    /// Positions of requests that ask for it, by which moves of it are judged where whole requests count.
+    /// Positions of requests for it. They judge its moves where whole requests count.
     pub requests: Vec<usize>,
 }
 
-/// What is true of all requests together.
+/// Properties of all requests together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Σ_b P(b ∈ Q)·need_b·z_b: the bytes that a request reads from all sites, in the mean.
+    /// Σ_b P(b ∈ Q)·need_b·z_b: mean bytes that a request reads from all sites.
     pub request_bytes: f64,
-    /// What each part of ω_j counts.
+    /// Weights of the parts of ω_j.
     pub weights: LoadWeights,
 }
 
-/// One chunk and where it shall go.
+/// The move of one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkMove {
     /// The stripe.
     pub stripe: StripeId,
     /// The chunk's index in it.
     pub index: usize,
-    /// S_s, where it is.
+    /// S_s, the chunk's current site.
     pub from: SiteId,
-    /// S_d, where it shall be.
+    /// S_d, the chunk's new site.
     pub to: SiteId,
 }
 
 /// The unit of costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CostScale {
-    /// o_j is 5 in the mean over the sites that answer, m_j z_i = 1 (§V-B3).
+    /// Mean o_j of 5 over the reachable sites, and m_j z_i = 1 (§V-B3).
     Published,
     /// As measured.
     Measured,
 }
 
-/// C, and what moves are judged by.
+/// C, with everything that judges moves.
 #[derive(Clone, Debug)]
 pub struct MovementState {
-    /// Ascending.
+    /// Sites, ascending by number.
     pub(super) sites: Vec<MovementSite>,
     pub(super) blocks: Vec<Placed>,
-    /// The blocks of sampled requests.
+    /// The blocks of each sampled request.
     pub(super) requests: Vec<Vec<usize>>,
     by_id: HashMap<StripeId, usize>,
     pub(super) loads: Loads,
     scale: CostScale,
-    /// o_j in the unit of costs.
+    /// o_j of each site in the unit of costs.
     pub(super) asking: Vec<f64>,
-    /// Chunks that were moved.
+    /// Number of chunk moves applied.
     changes: u64,
 }
 
-/// A block with sites and partners by their positions.
+/// A block whose sites and partners are given as positions.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub id: StripeId,
@@ -107,15 +108,15 @@ pub(super) struct Placed {
     pub rule: PlacementRule,
     pub chunk_len: u32,
     pub popularity: f64,
-    /// The site of each chunk; `None` where there is none, or an unknown one.
+    /// The site of each chunk; `None` if the chunk is missing or its site unknown.
     pub at: Vec<Option<usize>>,
     pub partners: Vec<(usize, f64)>,
     pub requests: Vec<usize>,
-    /// The chunks that can be read, ascending by site.
+    /// The readable chunks, ascending by site.
     pub choices: Vec<Choice>,
-    /// How many moves there had been when it was moved the last time.
+    /// Value of `changes` when it was last moved.
     pub changed: u64,
-    /// A move of one of its chunks is under way.
+    /// Whether a move of one of its chunks is under way.
     pub is_moving: bool,
 }
 
@@ -125,7 +126,7 @@ pub(super) struct Choice {
     pub site: usize,
     /// o_j.
     pub asking: f64,
-    /// m_j z_b, and decoding if it is a parity.
+    /// m_j z_b, plus decoding for a parity.
     pub transfer: f64,
 }
 
@@ -134,19 +135,19 @@ impl Placed {
         self.at.contains(&Some(site))
     }
 
-    /// The chunks that can be read when the one with `index` has left.
+    /// Returns the readable chunks without the one at `index`.
     pub(super) fn choices_without(&self, index: usize) -> impl Iterator<Item = Choice> + '_ {
         self.choices.iter().copied().filter(move |choice| Some(choice.site) != self.at[index])
     }
 
-    /// It has as many chunks as a read asks for.
+    /// Returns whether it has as many chunks as a read requests.
     pub(super) fn is_readable(&self) -> bool {
         self.choices.len() >= self.need
     }
 }
 
 impl MovementState {
-    /// The state of these blocks on these sites, with costs as the paper has them or as measured.
+    /// Creates the state of these blocks on these sites, with published or measured costs.
     pub(super) fn new(
         mut sites: Vec<MovementSite>,
         blocks: Vec<MovementBlock>,
@@ -184,12 +185,12 @@ impl MovementState {
         state
     }
 
-    /// The place of a block.
+    /// Returns the position of a block.
     pub(super) fn place_of(&self, block: StripeId) -> Option<usize> {
         self.by_id.get(&block).copied()
     }
 
-    /// The chunk of `block` with `index`, at `site`; `None` if the site does not answer.
+    /// Returns the chunk of `block` with `index` as it would be at `site`; `None` if the site is unreachable.
     pub(super) fn choice(&self, block: usize, index: usize, site: usize) -> Option<Choice> {
         let cost = self.sites[site].cost?;
         let of = &self.blocks[block];
@@ -204,7 +205,7 @@ impl MovementState {
         Some(Choice { site, asking: self.asking[site], transfer })
     }
 
-    /// Whether `site` may take the chunk of `block` that is at `from`.
+    /// Returns whether `site` may take the chunk of `block` that is at `from`.
     pub(super) fn may_take(&self, block: usize, from: usize, site: usize) -> bool {
         let (of, to) = (&self.blocks[block], &self.sites[site]);
         let is_free = to.takes_chunks && to.cost.is_some() && to.free_bytes >= u64::from(of.chunk_len);
@@ -217,7 +218,7 @@ impl MovementState {
         of.rule.admits(index, &to.rack, places)
     }
 
-    /// Takes note that a chunk has moved: where it is, what is stored, and the sites' space.
+    /// Records that a chunk has moved: its place, the stored load and the sites' space.
     fn relocate_chunk(&mut self, block: usize, index: usize, to: usize) {
         let Some(from) = self.blocks[block].at[index].replace(to) else { return };
         let len = u64::from(self.blocks[block].chunk_len);
@@ -229,12 +230,12 @@ impl MovementState {
         self.list_choices(block);
     }
 
-    /// How many moves there had been when a block of the request was moved the last time.
+    /// Returns the value of `changes` when a block of the request was last moved.
     pub(super) fn request_changed(&self, request: usize) -> u64 {
         self.requests[request].iter().map(|&block| self.blocks[block].changed).max().unwrap_or(0)
     }
 
-    /// Takes note of moves that were made, each with the load that its chunk takes along.
+    /// Records completed moves, each with the load that its chunk takes along.
     pub fn apply(&mut self, moves: &[ChunkMove]) {
         for done in moves {
             let load = self.load_of(done);
@@ -244,8 +245,8 @@ impl MovementState {
         }
     }
 
-    /// Takes note of moves that are under way: their chunks count where they go, and until then no other chunk of these stripes
-    /// is moved.
+    /// Records moves under way. Their chunks count at their destinations, and no other chunk of these stripes moves
+    /// until they are done.
     pub fn expect(&mut self, moves: &[ChunkMove]) {
         for wanted in moves {
             let Some(block) = self.place_of(wanted.stripe) else { continue };
@@ -257,7 +258,7 @@ impl MovementState {
         }
     }
 
-    /// Takes note of moves that were made, and of no load.
+    /// Records moves without their dynamic load.
     pub(super) fn relocate(&mut self, moves: &[ChunkMove]) {
         for done in moves {
             let to = self.sites.binary_search_by_key(&done.to, |known| known.site);
@@ -269,7 +270,7 @@ impl MovementState {
         }
     }
 
-    /// The dynamic load (processor and disk) that a move takes along.
+    /// Returns the dynamic load (processor and disk) that a move takes along.
     pub fn load_of(&self, wanted: &ChunkMove) -> f64 {
         let from = self.sites.binary_search_by_key(&wanted.from, |known| known.site);
         match (self.place_of(wanted.stripe), from) {
@@ -278,19 +279,19 @@ impl MovementState {
         }
     }
 
-    /// The length of the chunk, in bytes; 0 for a stripe that the state does not have.
+    /// Returns the bytes of the chunk; 0 for a stripe that is not in the state.
     pub fn chunk_len_of(&self, wanted: &ChunkMove) -> u32 {
         self.place_of(wanted.stripe).map_or(0, |block| self.blocks[block].chunk_len)
     }
 
-    /// Takes note of load that a site has, or has no more where it is negative, beside what it told.
+    /// Adds dynamic load, which may be negative, to what a site reported.
     pub fn add_load(&mut self, site: SiteId, dynamic: f64) {
         if let Ok(place) = self.sites.binary_search_by_key(&site, |known| known.site) {
             self.loads.add(place, dynamic);
         }
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory that the state occupies, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let of_block = |block: &Placed| {
             size_of::<Placed>()
@@ -306,7 +307,7 @@ impl MovementState {
             + self.by_id.capacity() * size_of::<(StripeId, usize)>()
     }
 
-    /// ω_j of every site, ascending by its number.
+    /// Returns ω_j of every site, ascending by number.
     pub fn site_loads(&self) -> Vec<(SiteId, f64)> {
         (0..self.sites.len()).map(|site| (self.sites[site].site, self.loads.omega(site))).collect()
     }

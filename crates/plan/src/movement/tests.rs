@@ -1,4 +1,4 @@
-//! Fast evaluation beside the slow one, searches that must find what is best, and plans that must be legal.
+//! The fast evaluation against the slow one, searches that must find the best move, and plans that must be legal.
 
 use proptest::prelude::*;
 use striate_core::{RackId, SiteId, StripeId};
@@ -35,12 +35,12 @@ fn state_of(instance: &MovementInstance, objective: Objective) -> MovementState 
     objective.state(instance.sites.clone(), instance.blocks.clone(), &instance.requests, instance.traffic)
 }
 
-/// The most that a site bears.
+/// The load of the most loaded site.
 fn highest(loads: &[(SiteId, f64)]) -> f64 {
     loads.iter().map(|(_, omega)| *omega).fold(0.0, f64::max)
 }
 
-/// Δ of a move as published, by the reference.
+/// Δ of a move as published, from the reference.
 fn reference_gain(reference: &Reference<'_>, of: ChunkMove) -> f64 {
     reference.access(of) + 3.0 * reference.balance(of)
 }
@@ -52,7 +52,7 @@ fn close(one: f64, other: f64) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Eq. 5 and 7 of every legal move, beside the planner of reads on states written out.
+    /// Eq. 5 and 7 of every legal move agree with the planner of reads on states written out.
     #[test]
     fn gains_are_those_of_states_written_out(seed: u64, shape in shapes()) {
         let instance = shape.draw(seed);
@@ -80,8 +80,8 @@ proptest! {
         }
     }
 
-    /// What whole requests save is no less than is promised, by the planner of reads on states written out: of single
-    /// moves and of groups. Of requests for the block alone it is exactly that.
+    /// Whole requests save at least what was predicted for single moves and for groups, according to the planner of
+    /// reads on states written out. For requests of one block the prediction is exact.
     #[test]
     fn requests_save_what_is_promised_or_more(seed: u64, shape in shapes()) {
         let instance = shape.draw(seed);
@@ -120,12 +120,12 @@ proptest! {
         }
     }
 
-    /// The first plan of a queue is the best there is, or the best of those that the sites bear, and all of them in their
-    /// order are legal. What an improved one does to the loads is what its requests' plans do; none raises the imbalance.
+    /// The first plan of a queue is the best one, or the best that does not overload a site. All plans are legal in
+    /// their order. An improved plan changes the loads as its requests' plans do, and none raises the imbalance.
     #[test]
     fn a_queue_begins_with_the_best_plan_and_goes_on_with_legal_ones(seed: u64, shape in shapes()) {
         let mut instance = shape.draw(seed);
-        // Space that moves leave behind is no space to the checker.
+        // The checker does not count the space that moves free.
         instance.sites.iter_mut().for_each(|site| site.free_bytes = 1 << 40);
         let candidates = || instance.blocks.iter().map(|block| block.id);
         for objective in [Objective::published(), Objective::improved()] {
@@ -161,7 +161,7 @@ proptest! {
         }
     }
 
-    /// With an ample budget the best of all legal moves is found, and no illegal one.
+    /// With an ample budget the search finds the best of all legal moves, and no illegal one.
     #[test]
     fn the_best_move_is_found(seed: u64, shape in shapes()) {
         let instance = shape.draw(seed);
@@ -181,7 +181,7 @@ proptest! {
         }
     }
 
-    /// Plan after plan, groups too: each is legal, and the most loaded site over the mean never grows by an improved plan.
+    /// Successive plans, groups included, are legal, and no improved plan raises the imbalance (most loaded over mean).
     #[test]
     fn improved_plans_are_legal_and_never_raise_the_imbalance(seed: u64, shape in shapes()) {
         let MovementInstance { sites, mut blocks, requests, traffic } = shape.draw(seed);
@@ -209,7 +209,7 @@ proptest! {
         prop_assert!(gained < 30.0);
     }
 
-    /// A search that ends early has the best of what it looked at, and looks at no more than it may.
+    /// A search that ends early returns the best so far, and evaluates no more moves than its budget.
     #[test]
     fn an_early_end_leaves_the_best_so_far(seed: u64, shape in shapes(), moves in 0..200_u64) {
         let instance = shape.draw(seed);
@@ -257,8 +257,8 @@ fn both() -> Vec<StripeId> {
     vec![StripeId::new(1, 1), StripeId::new(1, 2)]
 }
 
-/// Figure 2 of the paper: two blocks that are asked for together on different sites come to share one, away from the
-/// loaded site, and one access less is worth avg(o_j).
+/// Figure 2 of the paper: two blocks on different sites are requested together. A move makes them share a site, away
+/// from the loaded one, and saves one access, worth avg(o_j).
 #[test]
 fn as_published_a_chunk_comes_to_a_partners_site_and_saves_an_access() {
     let sites: Vec<MovementSite> =
@@ -275,7 +275,7 @@ fn as_published_a_chunk_comes_to_a_partners_site_and_saves_an_access() {
     assert_eq!(found.evaluated, 3 * 3);
 }
 
-/// Two blocks lie together on a hot site. One of them alone gains nothing by leaving; both do.
+/// Two blocks share a hot site. Moving one of them gains nothing; moving both does.
 #[test]
 fn improved_blocks_that_are_asked_for_together_leave_a_hot_site_together() {
     let sites: Vec<MovementSite> = (1..=5)
@@ -290,7 +290,7 @@ fn improved_blocks_that_are_asked_for_together_leave_a_hot_site_together() {
     assert!(plan.moves.iter().all(|of| of.from == SiteId(1) && of.to == plan.moves[0].to), "{plan:?}");
 }
 
-/// Two common sites are all that reads of two chunks want; those that bind late, and ask for a third, want a third.
+/// Reads of two chunks need only two common sites. Reads that bind late request a third chunk, and need a third site.
 #[test]
 fn improved_as_many_common_sites_are_sought_as_reads_ask_for() {
     let sites: Vec<MovementSite> =
@@ -311,7 +311,7 @@ fn improved_as_many_common_sites_are_sought_as_reads_ask_for() {
     assert!(gain > 10.0 * for_balance, "{gain} and {for_balance}");
 }
 
-/// Moves that the sites' loads do not tell of yet are counted as if they did.
+/// Load of recent moves counts at the destination before the sites report it.
 #[test]
 fn load_that_moved_is_where_its_chunk_went() {
     let sites: Vec<MovementSite> =
@@ -330,8 +330,8 @@ fn load_that_moved_is_where_its_chunk_went() {
     assert!(told.site_loads()[2].1 > before.site_loads()[2].1);
 }
 
-/// The second block's partner is on its way to sites 3 and 4: there the second one goes, although others bear less, and the
-/// partner is left alone.
+/// The second block's partner is moving to sites 3 and 4. The second block follows it there, although other sites are
+/// less loaded, and the partner itself is not moved again.
 #[test]
 fn what_is_under_way_counts_where_it_goes_and_is_left_alone() {
     let loads = [0.5, 0.5, 0.2, 0.2, 0.4, 0.4, 0.1, 0.1];
@@ -347,7 +347,7 @@ fn what_is_under_way_counts_where_it_goes_and_is_left_alone() {
     assert_eq!(to(&state, first), Some(5), "beside the other");
     assert!([7, 8].map(Some).contains(&to(&state, second)), "away from load");
     let on_its_way = |index, from, to| ChunkMove { stripe: first, index, from: SiteId(from), to: SiteId(to) };
-    // The last chunk is not where it was to be taken from.
+    // The last move does not match: the chunk is no longer at its source.
     state.expect(&[on_its_way(0, 1, 3), on_its_way(1, 2, 4), on_its_way(0, 1, 7)]);
     assert_eq!(to(&state, first), None);
     assert!([3, 4].map(Some).contains(&to(&state, second)), "{:?}", to(&state, second));
@@ -395,7 +395,7 @@ fn each_fault_of_a_plan_is_found() {
     assert!(matches!(check(&[wanted(1, 0, 1, 3)], &blocks), Err(MovementFault::Placement(_))));
 }
 
-/// However many candidates there are, the first look at them leaves enough to make a plan.
+/// With any number of candidates, the first evaluation leaves enough budget to make a plan.
 #[test]
 fn half_of_a_budget_is_left_for_plans() {
     let shape =

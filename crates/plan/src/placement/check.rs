@@ -1,4 +1,4 @@
-//! The checker: whether a placement is legal, decided apart from the code that chose it (I6).
+//! The checker of placements: decides whether a placement is legal, independently of the code that chose it (I6).
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ pub enum PlacementFault {
     /// Two chunks of the stripe on one site.
     #[error("site {0} would hold two chunks of the stripe")]
     SiteTwice(SiteId),
-    /// A site that nobody knows.
+    /// An unknown site.
     #[error("site {0} is not known")]
     UnknownSite(SiteId),
     /// More chunks in one rack than the rule allows.
@@ -25,7 +25,7 @@ pub enum PlacementFault {
         /// Chunks it may hold.
         limit: usize,
     },
-    /// A chunk would come to a rack that is full, or that has none of its group.
+    /// The chunk would go to a rack that is full, or that holds none of its group.
     #[error("rack {rack} may not take chunk {chunk} of the stripe")]
     NotAdmitted {
         /// The chunk's index.
@@ -33,19 +33,19 @@ pub enum PlacementFault {
         /// The rack.
         rack: RackId,
     },
-    /// A group of chunks in more racks than hold it.
+    /// A group of chunks is spread over too many racks.
     #[error("the {chunks} chunks of a group would be in {racks} racks, {limit} hold them")]
     GroupSpread {
-        /// Chunks of the group that have a place.
+        /// Chunks of the group that are placed.
         chunks: usize,
-        /// Racks that they would be in.
+        /// Racks they would be in.
         racks: usize,
-        /// Racks that they may be in.
+        /// Racks they may be in.
         limit: usize,
     },
 }
 
-/// Checks the sites that hold (or shall hold) a stripe's chunks, in the order of the chunks; site 0 holds nothing.
+/// Checks the current or planned sites of a stripe's chunks, in the order of the chunks; site 0 means no chunk.
 ///
 /// # Errors
 /// The first fault found.
@@ -81,8 +81,8 @@ pub fn check_placement<'a>(
     Ok(())
 }
 
-/// Racks beside its own from which a repair of `chunk` by its group is sent something: ECWide's measure of locality. 0
-/// where groups do not count.
+/// Returns the number of other racks that send data when `chunk` is repaired within its group: ECWide's measure of
+/// locality. 0 if the rule has no groups.
 pub fn racks_crossed<'a>(
     rule: &PlacementRule,
     sites: &[SiteId],
@@ -130,7 +130,7 @@ mod tests {
         let racks: Vec<RackId> = (0..6).map(|rack| RackId(format!("{rack}"))).collect();
         let profile: striate_core::Profile = "lrc(4,2,2) spread racks(3)".parse().unwrap();
         let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6);
-        // Three sites a rack: 1..=3 in the first.
+        // Three sites per rack; the first rack has sites 1 to 3.
         let check = |sites: [u32; 8]| {
             let rack_of = |site: SiteId| racks.get((site.0 as usize).wrapping_sub(1) / 3);
             check_placement(&rule, &sites.map(SiteId), rack_of)

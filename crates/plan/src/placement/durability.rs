@@ -1,29 +1,29 @@
-//! Acknowledgement: which chunks of a stripe must be durable before its write is answered.
+//! Acknowledgement: which chunks of a stripe must be durable before its write is acknowledged.
 //!
-//! All n of them, or enough that the stripe decodes after *any* `surplus` further losses. The code decides that
-//! ([`Code::survives`]), never a count: k + 1 chunks of an LRC need not decode at all. Where no loss is tolerable, as for
-//! `none`, all n are needed whatever the surplus.
+//! All n chunks must be durable, or enough that the stripe decodes after *any* `surplus` further losses. The code
+//! decides that ([`Code::survives`]), not a count: k + 1 chunks of an LRC may not decode at all. If the code tolerates
+//! no loss, as `none` does, all n are needed whatever the surplus.
 //!
-//! When there are fewer sites than chunks, the parities that cover the fewest data chunks are left out first: an LRC's
-//! local parities repair cheaply, but its global ones stand in for any chunk. Of `lrc(12,3,2)` the data and one global
-//! parity survive any loss; with all three local parities beside them instead of the global ones two more sites are
-//! needed for the same.
+//! If there are fewer sites than chunks, the parities that cover the fewest data chunks are left out first: an LRC's
+//! local parities make repairs cheap, but its global ones replace any chunk. The data chunks of `lrc(12,3,2)` and one
+//! global parity survive any loss. With the three local parities instead of global ones, two more sites are needed for
+//! the same.
 
 use std::cmp::Reverse;
 
 use striate_codec::{ChunkSet, Code};
 
-/// Says whether a write whose chunks `held` are durable may be acknowledged; `surplus` is s. [`is_durable`] is the rule of
-/// the store; the laboratory plants others to see that they are found.
+/// Decides whether a write whose `held` chunks are durable may be acknowledged; `surplus` is s. The store uses
+/// [`is_durable`]; the lab plants faulty rules to check that they are found.
 pub type DurabilityRule = fn(code: &Code, held: &ChunkSet, surplus: usize) -> bool;
 
-/// Whether all n chunks are held, or the held ones decode after any `surplus` further losses.
+/// Returns whether all n chunks are held, or the held ones decode after any `surplus` further losses.
 pub fn is_durable(code: &Code, held: &ChunkSet, surplus: usize) -> bool {
     held.len() >= code.n() || code.survives(held, surplus)
 }
 
-/// The chunks of a stripe that go to `sites` sites when there are not n: all data chunks and the parities that cover the
-/// most of them; of fewer than k sites some data chunks.
+/// Returns the chunks of a stripe to write to `sites` sites: all n if they suffice. Otherwise all data chunks and the
+/// parities that cover the most of them; with fewer than k sites, some of the data chunks.
 pub fn chunks_to_write(code: &Code, sites: usize) -> ChunkSet {
     let (k, n) = (code.k(), code.n());
     let covered = |chunk: usize| code.row(chunk).iter().filter(|coefficient| **coefficient != 0).count();
@@ -31,12 +31,12 @@ pub fn chunks_to_write(code: &Code, sites: usize) -> ChunkSet {
         return ChunkSet::first(n);
     }
     let mut parities: Vec<usize> = (k..n).collect();
-    // Of those that cover the same the first ones stay: the sort is stable.
+    // The sort is stable: among parities that cover equally many chunks, the first ones stay.
     parities.sort_by_key(|parity| Reverse(covered(*parity)));
     (0..k).chain(parities).take(sites).collect()
 }
 
-/// With how few sites a write can be acknowledged at all, by this rule.
+/// Returns the minimum number of sites with which this rule can acknowledge a write.
 pub fn fewest_sites(code: &Code, surplus: usize, rule: DurabilityRule) -> usize {
     let suffices = |sites: &usize| rule(code, &chunks_to_write(code, *sites), surplus);
     (code.k()..code.n()).find(suffices).unwrap_or(code.n())

@@ -1,15 +1,16 @@
-//! Grouping at write time: neighbours go to the same sites, so that who reads several of them asks few sites
-//! (design.md §6; EC-Store reaches the same later, by moving chunks, §IV-C).
+//! Grouping at write time: neighbouring stripes go to the same sites, so that a reader of several of them asks few
+//! sites (design.md §6; EC-Store achieves the same later by moving chunks, §IV-C).
 //!
-//! A *group* is a run of stripes that are written one after the other under one name, such as a folder's: blocks of one
-//! object, and neighbouring keys. All of a group lie on the same n sites, each with its chunks in an order of its own, so
-//! that data and parities spread over the n. Long groups would make the sites of the most popular one the hottest;
-//! groups of 4 to 8 did not in simulations.
+//! A *group* is a run of consecutive stripes written under one name, such as a folder's: blocks of one object, and
+//! neighbouring keys. All stripes of a group are on the same n sites, each with its chunks in a different order, so
+//! that data and parities spread over the n sites. In long groups, the sites of the most popular group would become the
+//! hottest; in simulations, groups of 4 to 8 did not cause this.
 //!
-//! The sites of a new group are *dealt*: those that got the fewest groups so far, for their share of the free space, come
-//! first. Groups that follow one another therefore lie on different sites, and popular neighbourhoods spread over all.
+//! The sites of a new group are *dealt*: sites that received the fewest groups relative to their share of the free
+//! space come first. Successive groups are therefore on different sites, and popular neighbourhoods spread over all of
+//! them.
 //!
-//! What is open and what was dealt is a hint in memory: losing it begins new groups and does no harm.
+//! Open groups and the deal counts are hints in memory: losing them starts new groups and does no harm.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -20,14 +21,14 @@ use striate_core::SiteId;
 use crate::placement::Candidate;
 use crate::placement::rule::PlacementRule;
 
-/// Groups that are open at the same time; when there are more, all are begun anew.
+/// Maximum number of open groups; beyond it, all groups are closed and new ones begin.
 const MOST_OPEN: usize = 4_096;
 
-/// Deals groups of stripes to sites. `K` names what belongs together.
+/// Deals groups of stripes to sites. `K` names a group.
 #[derive(Debug)]
 pub struct Grouping<K> {
     open: HashMap<K, OpenGroup>,
-    /// Groups that each site got, divided by its share of the free space.
+    /// Number of groups dealt to each site, divided by its share of the free space.
     dealt: BTreeMap<SiteId, f64>,
 }
 
@@ -35,7 +36,7 @@ pub struct Grouping<K> {
 #[derive(Clone, Debug)]
 struct OpenGroup {
     sites: Vec<SiteId>,
-    /// Stripes that it still takes.
+    /// Number of stripes it still takes.
     left: usize,
 }
 
@@ -46,8 +47,8 @@ impl<K> Default for Grouping<K> {
 }
 
 impl<K: Eq + Hash> Grouping<K> {
-    /// Sites for the n chunks of the next stripe of a group of at most `group_len`, and behind them those that may take
-    /// the place of one that fails, by `rule`. Fewer than n when candidates or racks do not suffice.
+    /// Returns sites for the n chunks of the next stripe of a group of at most `group_len`, followed by those that may
+    /// replace a failing one under `rule`. Fewer than n if candidates or racks do not suffice.
     pub fn place(
         &mut self,
         group: K,
@@ -68,7 +69,7 @@ impl<K: Eq + Hash> Grouping<K> {
             None => self.begin(group, group_len, candidates, rule, rng),
         };
         if rule.keeps_groups() {
-            // Who holds which chunk is the rule's choice, and so is who may take another's place.
+            // The rule decides which site holds which chunk, and which may replace another.
             return sites;
         }
         for last in (1..sites.len()).rev() {
@@ -81,7 +82,7 @@ impl<K: Eq + Hash> Grouping<K> {
         sites
     }
 
-    /// The sites of a new group.
+    /// Deals the sites of a new group.
     fn begin(
         &mut self,
         group: K,
@@ -91,7 +92,7 @@ impl<K: Eq + Hash> Grouping<K> {
         rng: &mut impl Rng,
     ) -> Vec<SiteId> {
         let known = candidates.iter().filter_map(|candidate| self.dealt.get(&candidate.site));
-        // A site that comes later shall not get every group until it has as many as the others.
+        // A new site starts at the minimum, or it would get every group until it caught up.
         let least = known.copied().min_by(f64::total_cmp).unwrap_or(0.0);
         let mut order: Vec<(f64, &Candidate)> = candidates
             .iter()
@@ -152,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every stripe is placed legally, and all of a group on the same sites.
+        /// Every stripe is placed legally, and all stripes of a group are on the same sites.
         #[test]
         fn groups_stay_together_and_pass_the_checker(
             seed: u64, sites in 4u32..30, racks in 1u32..10, n in 2usize..8, group_len in 1usize..9,

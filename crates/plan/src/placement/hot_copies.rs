@@ -1,8 +1,8 @@
 //! Which partitions get a whole copy beside their code, and where.
 //!
-//! Copies go to the most read partitions as far as a budget of bytes reaches, one each. A partition that has its copy already counts as
-//! [`KEPT`] times as hot, so that two of about the same heat do not take turns. A copy goes to the site that the reads of hot
-//! partitions load least: with a copy, half of a partition's reads go there.
+//! The most read partitions get one copy each, within a budget of bytes. A partition that already has a copy counts as
+//! [`KEPT`] times as hot, so that two partitions of similar heat do not alternate. A copy goes to the site least loaded
+//! by reads of hot partitions: half of the partition's reads then go there.
 //!
 //! Cost: O(H log H + H S) for H hot partitions and S sites.
 
@@ -12,38 +12,39 @@ use striate_core::SiteId;
 
 use crate::statistics::heat::Partition;
 
-/// A partition that has a copy counts as so many times as hot as one that has none.
+/// Factor by which a partition with a copy counts as hotter than one without.
 const KEPT: u64 = 2;
-/// What is read less often has no copy, whatever the budget.
+/// Minimum number of reads for a copy, whatever the budget.
 pub const LEAST_READS: u64 = 16;
 
-/// A partition that is read often, or has a copy.
+/// A partition that is read often or has a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotPartition {
-    /// Which one.
+    /// The partition.
     pub partition: Partition,
-    /// How often it is read.
+    /// Number of reads.
     pub count: u64,
-    /// Its length in bytes.
+    /// Bytes of the partition.
     pub bytes: u64,
     /// The site of the chunk.
     pub home: SiteId,
-    /// All sites that have a chunk of its stripe, or are to have one.
+    /// All sites that have a chunk of its stripe, or will have one.
     pub holders: Vec<SiteId>,
-    /// The site of its copy.
+    /// The site of its copy, if it has one.
     pub copy: Option<SiteId>,
 }
 
-/// What is to be done about copies.
+/// Copies to drop and to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyPlan {
     /// Partitions whose copies are dropped.
     pub drop: Vec<Partition>,
-    /// Partitions that are copied, the hottest first, and where to.
+    /// Partitions to copy, hottest first, each with the destination.
     pub make: Vec<(Partition, SiteId)>,
 }
 
-/// Plans copies of at most `budget` bytes together on `sites`, which take chunks and answer. A copy on any other site is dropped.
+/// Plans copies of at most `budget` bytes in total on `sites`, which are reachable and take chunks. Copies on other
+/// sites are dropped.
 pub fn plan_copies(hot: &[HotPartition], budget: u64, sites: &[SiteId]) -> CopyPlan {
     let has_copy = |of: &HotPartition| of.copy.is_some_and(|site| sites.contains(&site));
     let heat = |of: &HotPartition| if has_copy(of) { of.count.saturating_mul(KEPT) } else { of.count };
@@ -78,7 +79,7 @@ pub fn plan_copies(hot: &[HotPartition], budget: u64, sites: &[SiteId]) -> CopyP
     plan
 }
 
-/// The reads of hot partitions at each site.
+/// Returns the reads of hot partitions at each site.
 fn loads(hot: &[HotPartition], sites: &[SiteId]) -> BTreeMap<SiteId, f64> {
     let mut loads = BTreeMap::new();
     for of in hot {
@@ -110,7 +111,7 @@ mod tests {
     fn the_hottest_get_copies_where_little_is_read() {
         let hot = [hot(1, 100, 1, None), hot(2, 90, 4, None), hot(3, 80, 1, None)];
         let plan = plan_copies(&hot, 20, &sites(9));
-        // Site 4 has the reads of the second one; 5 and 6 hold a chunk of it.
+        // Site 4 has the reads of the second partition; 5 and 6 hold chunks of its stripe.
         assert_eq!(plan.make, [(hot[0].partition, SiteId(5)), (hot[1].partition, SiteId(2))]);
         assert!(plan.drop.is_empty());
     }
@@ -134,7 +135,8 @@ mod tests {
     }
 
     proptest! {
-        /// Within the budget, one copy a partition, never beside a chunk of its stripe, and nothing hotter left out for want of bytes.
+        /// Copies stay within the budget, at most one per partition, and never share a site with a chunk of their
+        /// stripe.
         #[test]
         fn plans_keep_the_rules(
             counts in proptest::collection::vec((0u64..200, 1u32..10, proptest::option::of(1u32..14)), 0..20),

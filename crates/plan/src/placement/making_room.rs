@@ -1,18 +1,20 @@
-//! Room for a chunk where another one of its stripe is in the way.
+//! Makes room for a chunk that another chunk of its stripe blocks.
 //!
-//! A wide stripe leaves a member the sites of a rack or two that have none of its chunks: where racks have five sites, often one. The
-//! stripe that the member was written in has a rule of its own, and may have a chunk there, or enough of them in that rack.
+//! A wide stripe leaves a member only the sites of the one or two racks without its chunks; where racks have five
+//! sites, often just one site. The stripe in which the member was written has a rule of its own, and may already have a
+//! chunk on that site, or as many as allowed in that rack.
 
 use striate_core::{RackId, SiteId};
 
 use crate::placement::rule::PlacementRule;
 
-/// Where a chunk is, or is to be.
+/// The current or planned place of a chunk.
 pub type Place = (SiteId, RackId);
 
-/// A chunk of a stripe that is to move, and where to, so that the chunk `index` may go to one of `takers`: sites that would take it but for
-/// the rule of the stripe. `places` has the place of each chunk, `None` where it has none, and behind the n chunks those of chunks on
-/// their way. `elsewhere` says where another chunk may go under the rule. `None` where no single move helps.
+/// Finds a chunk to move, and its destination, so that the chunk `index` may go to one of `takers`: sites that would
+/// take it but for the stripe's rule. `places` holds the place of each of the n chunks, `None` for a missing one,
+/// followed by the places of chunks under way. `elsewhere` returns where another chunk may go under the rule. Returns
+/// `None` if no single move helps.
 pub fn clearing_move(
     rule: &PlacementRule,
     places: &[Option<Place>],
@@ -28,7 +30,7 @@ pub fn clearing_move(
     takers.iter().find_map(helps).map(|&(chunk, (site, _))| (chunk, site))
 }
 
-/// Whether a chunk may go to `taker` once another one has moved.
+/// Returns whether a chunk may go to `taker` once another one has moved.
 fn admits_after(
     rule: &PlacementRule,
     places: &[Option<Place>],
@@ -39,7 +41,7 @@ fn admits_after(
     admits(rule, (0..places.len()).filter_map(|at| Some((at, place(at)?))), (index, taker))
 }
 
-/// Whether the chunk `index` may go to `taker` as all is.
+/// Returns whether the chunk `index` may go to `taker` now.
 pub fn admits_at(rule: &PlacementRule, places: &[Option<Place>], index: usize, taker: &Place) -> bool {
     let places = places.iter().enumerate().filter_map(|(at, place)| Some((at, place.as_ref()?)));
     admits(rule, places, (index, taker))
@@ -63,7 +65,7 @@ mod tests {
         (SiteId(site), RackId(format!("rack {rack}")))
     }
 
-    /// Four chunks, two of them in a rack at most. The second is to go to site 9 in rack 0.
+    /// Four chunks, at most two per rack. The second is to go to site 9 in rack 0.
     fn room(
         places: [Option<Place>; 4],
         elsewhere: impl Fn(usize) -> Option<Place>,

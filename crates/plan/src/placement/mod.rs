@@ -1,9 +1,9 @@
 //! Placement: which sites take the chunks of a stripe.
 //!
-//! Sites are drawn at random without replacement, each with a weight that grows with its free space and falls
-//! with its queue (weighted reservoir sampling: Efraimidis and Spirakis, 2006). Random draws spread the chunks
-//! of many stripes over all sites, so that a repair has many sources, and the order of the draw decides who
-//! holds data and who parity, so that reads of systematic chunks spread too.
+//! Sites are drawn at random without replacement, each with a weight that grows with its free space and falls with its
+//! queue (weighted reservoir sampling: Efraimidis and Spirakis, 2006). Random draws spread the chunks of many stripes
+//! over all sites, so a repair has many sources. The order of the draw decides which sites hold data and which parity,
+//! so reads of systematic chunks spread too.
 //!
 //! Cost: O(N log N) for N candidates.
 
@@ -24,27 +24,27 @@ use crate::placement::rule::PlacementRule;
 /// A site that may take a chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// The site's number.
     pub site: SiteId,
     /// Its failure domain.
     pub rack: RackId,
     /// Bytes it can still take.
     pub free_bytes: u64,
-    /// Requests waiting there.
+    /// Requests waiting at the site.
     pub queue_requests: u32,
 }
 
 impl PlacementRule {
-    /// Sites for the n chunks of a new stripe, in their order, and behind them those that may take the place of one that
-    /// fails, up to `most` in all. Fewer than n when candidates or racks do not suffice. Where groups stay in their racks
-    /// there are no spare sites: a chunk whose site fails is debt until it is repaired into its own racks.
+    /// Draws sites for the n chunks of a new stripe, in order, followed by sites that may replace a failing one, up to
+    /// `most` in all. Returns fewer than n if candidates or racks do not suffice. If groups stay in their racks there
+    /// are no spare sites: a chunk whose site fails is debt until it is repaired into its own racks.
     pub fn draw_sites(&self, rng: &mut impl Rng, candidates: &[Candidate], most: usize) -> Vec<SiteId> {
         self.take(draw_order(rng, candidates).into_iter(), most, &HashMap::new())
     }
 
-    /// As [`Self::draw_sites`], for coding groups that wide stripes will take (`crate::sealing`): of each two sites drawn the
-    /// better one comes first, the one in whose rack fewer partitions wait, then on which fewer do. `waiting` yields both
-    /// counts. Racks then fill evenly, and a third as many partitions wait for racks that lack some.
+    /// As [`Self::draw_sites`], for coding groups that wide stripes will take (`crate::sealing`). Of each two drawn
+    /// sites, the one whose rack has fewer waiting partitions comes first, then the one with fewer itself. `waiting`
+    /// returns both counts. Racks then fill evenly, and only a third as many partitions wait for racks that lack some.
     pub fn draw_sites_evenly(
         &self,
         rng: &mut impl Rng,
@@ -64,7 +64,7 @@ impl PlacementRule {
         self.take(better_first, most, &HashMap::new())
     }
 
-    /// All candidates that the rule admits beside what racks hold already, in the order of a draw.
+    /// Returns all candidates that the rule admits beside the chunks counted in `taken`, in the order of a draw.
     pub(crate) fn draw_beside(
         &self,
         rng: &mut impl Rng,
@@ -74,9 +74,9 @@ impl PlacementRule {
         take_within_racks(draw_order(rng, candidates).into_iter(), candidates.len(), self.rack_limit(), taken)
     }
 
-    /// Sites for lost chunks, which hold none of the stripe: (chunk index, destination), in the order of `lost`. `at` has
-    /// the rack of every chunk of the stripe whose place is or was known; those of `lost` are where they were.
-    /// A lost chunk for which no site is left has no target.
+    /// Draws sites for lost chunks from `candidates`, which hold no chunk of the stripe: (chunk index, destination), in
+    /// the order of `lost`. `at` holds the rack of every chunk of the stripe whose place is or was known; the chunks of
+    /// `lost` have their old racks. A lost chunk for which no site is left gets no destination.
     pub fn draw_targets(
         &self,
         rng: &mut impl Rng,
@@ -87,7 +87,7 @@ impl PlacementRule {
         self.targets_in_order(&draw_order(rng, candidates), at, lost)
     }
 
-    /// The same where the candidates come in the order in which they are to be taken.
+    /// As [`Self::draw_targets`], with candidates that are already in order of preference.
     pub fn targets_in_order(
         &self,
         order: &[&Candidate],
@@ -105,10 +105,11 @@ impl PlacementRule {
         self.draw_targets_in_groups(order, at, lost)
     }
 
-    /// Sites for the parities of a wide stripe, from the k-th chunk on, whose members are where they are: (chunk, site). Fewer where
-    /// the rule admits none. The local parity of a group that has room in its racks goes there; the global ones go together to the
-    /// rack with the most room. A local parity whose group's racks are full, as where c divides r, goes to the global ones as long as
-    /// there is room, and to another rack then.
+    /// Draws sites for the parities of a wide stripe, chunks k and above, whose members stay where they are: (chunk,
+    /// site). Returns fewer if the rule admits none. A group's local parity goes to the group's racks if they have
+    /// room. The global parities go together to the rack with the most room. A local parity whose group's racks are
+    /// full, as where c divides r, goes to the rack of the global ones while it has room, and otherwise to another
+    /// rack.
     pub fn draw_parities(
         &self,
         rng: &mut impl Rng,
@@ -143,7 +144,7 @@ impl PlacementRule {
         room.targets
     }
 
-    /// Each lost chunk goes to the rack that it was in, or to another one of its group.
+    /// Sends each lost chunk to its old rack, or to another rack of its group.
     fn draw_targets_in_groups(
         &self,
         order: &[&Candidate],
@@ -155,7 +156,7 @@ impl PlacementRule {
         for &chunk in lost {
             let is_home = |candidate: &&&Candidate| at[chunk].as_ref() == Some(&candidate.rack);
             let (home, away): (Vec<&Candidate>, Vec<&Candidate>) = order.iter().partition(|of| is_home(of));
-            // A lost chunk that was not given a place yet keeps room in its rack: it comes back there.
+            // A lost chunk without a new place yet keeps room in its rack, because it returns there.
             let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
             let is_free = |site| targets.iter().all(|&(_, taken)| taken != site);
             let taker = home
@@ -169,8 +170,8 @@ impl PlacementRule {
         targets
     }
 
-    /// The first of the candidates that the rule admits: n for the chunks in their order, and spare ones behind them, up to
-    /// `most` in all; `taken` counts what racks hold of the stripe already.
+    /// Takes the first candidates that the rule admits: n for the chunks in order, then spare ones, up to `most` in
+    /// all. `taken` counts the chunks of the stripe that racks already hold.
     pub(crate) fn take<'a>(
         &self,
         candidates: impl Iterator<Item = &'a Candidate>,
@@ -183,7 +184,8 @@ impl PlacementRule {
         }
     }
 
-    /// Sites for the n chunks, each group in as few racks as hold it. `None` when racks or sites do not suffice.
+    /// Returns sites for the n chunks, with each group in as few racks as can hold it. `None` if racks or sites do not
+    /// suffice.
     fn take_by_groups<'a>(&self, candidates: impl Iterator<Item = &'a Candidate>) -> Option<Vec<SiteId>> {
         let mut racks: Vec<RackRoom<'a>> = Vec::new();
         for candidate in candidates {
@@ -198,7 +200,7 @@ impl PlacementRule {
         for group in groups {
             for part in group.chunks(self.rack_limit()) {
                 let fits = racks.iter_mut().filter(|of| of.room() >= part.len());
-                // The tightest rack: whole parts find empty ones, remainders share.
+                // The tightest rack that fits: whole parts get empty racks, remainders share one.
                 let of = fits.min_by_key(|of| of.limit)?;
                 of.limit -= part.len();
                 for &chunk in part {
@@ -210,16 +212,16 @@ impl PlacementRule {
     }
 }
 
-/// Racks while the parities of a wide stripe are placed beside its members.
+/// The racks while the parities of a wide stripe are placed beside its members.
 struct ParityRoom<'a> {
     rule: &'a PlacementRule,
-    /// The racks, in order.
+    /// The racks, ascending.
     racks: Vec<&'a RackId>,
-    /// Their sites that have no chunk of the stripe, in the order of a draw.
+    /// The sites of each rack without a chunk of the stripe, in the order of a draw.
     free: HashMap<&'a RackId, VecDeque<SiteId>>,
-    /// The rack of each chunk that has one.
+    /// The rack of each placed chunk.
     at: Vec<Option<RackId>>,
-    /// Parities that have a site.
+    /// Parities placed so far, each with its site.
     targets: Vec<(usize, SiteId)>,
 }
 
@@ -234,14 +236,14 @@ impl<'a> ParityRoom<'a> {
         Self { rule, racks, free, at: at[..rule.chunks()].to_vec(), targets: Vec::new() }
     }
 
-    /// Racks with a free site where the rule admits a chunk.
+    /// Returns the racks with a free site where the rule admits `chunk`.
     fn admitting(&self, chunk: usize) -> impl Iterator<Item = &'a RackId> {
         let places = || self.at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
         let is_free = |rack: &&RackId| !self.free[*rack].is_empty();
         self.racks.iter().copied().filter(is_free).filter(move |rack| self.rule.admits(chunk, rack, places()))
     }
 
-    /// Of these the one that may hold the most further chunks.
+    /// Returns the admitting rack that can hold the most further chunks.
     fn roomiest(&self, chunk: usize) -> Option<&'a RackId> {
         let in_rack = |rack: &RackId| self.at.iter().flatten().filter(|of| *of == rack).count();
         let left = |rack: &RackId| self.rule.rack_limit().saturating_sub(in_rack(rack));
@@ -257,9 +259,9 @@ impl<'a> ParityRoom<'a> {
 /// A rack while groups are placed.
 struct RackRoom<'a> {
     rack: &'a RackId,
-    /// Its sites that have no chunk of the stripe.
+    /// Its sites without a chunk of the stripe.
     free: VecDeque<SiteId>,
-    /// Chunks that it may still hold.
+    /// Number of chunks it may still hold.
     limit: usize,
 }
 
@@ -273,7 +275,8 @@ impl<'a> RackRoom<'a> {
     }
 }
 
-/// The candidates in the order of a weighted draw without replacement: by free bytes over requests that wait.
+/// Returns the candidates in the order of a weighted draw without replacement; the weight is free bytes over waiting
+/// requests.
 pub fn draw_order<'a>(rng: &mut impl Rng, candidates: &'a [Candidate]) -> Vec<&'a Candidate> {
     let mut drawn: Vec<(f64, &Candidate)> = candidates
         .iter()
@@ -286,7 +289,7 @@ pub fn draw_order<'a>(rng: &mut impl Rng, candidates: &'a [Candidate]) -> Vec<&'
     drawn.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// The first `n` candidates, at most `rack_limit` in a rack beyond those that `taken` counts there.
+/// Returns the first `n` candidates, with at most `rack_limit` chunks per rack, including those counted in `taken`.
 fn take_within_racks<'a>(
     candidates: impl Iterator<Item = &'a Candidate>,
     n: usize,
@@ -349,7 +352,7 @@ mod tests {
         "lrc(12,3,2) spread racks(3)",
     ];
 
-    /// Random repairs and moves of one stripe, each judged by the checker.
+    /// Random repairs and moves of one stripe, each verified by the checker.
     struct Life<'a> {
         rule: &'a PlacementRule,
         all: &'a [Candidate],
@@ -376,7 +379,7 @@ mod tests {
                 self.sites[chunk] = site;
                 lost.retain(|other| *other != chunk);
             }
-            // What stays lost and no longer fits where it was is named nowhere.
+            // A chunk that stays lost and no longer fits its old rack has no place.
             for chunk in lost {
                 let at = self.racks();
                 let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
@@ -414,7 +417,7 @@ mod tests {
             let room: usize = (0..racks).map(|rack| limit.min((sites - rack).div_ceil(racks))).sum();
             match rule.keeps_groups() {
                 false => prop_assert_eq!(chosen.len(), n.min(room)),
-                // A rack for each part of a group suffices always.
+                // One rack for each part of a group always suffices.
                 true => prop_assert!(chosen.len() == n || racks < 7 || sites < 3 * racks),
             }
         }
@@ -462,7 +465,8 @@ mod tests {
         }
     }
 
-    /// Members lie as the geometry has them, and one rack is left. In (4,2,2) and (128,32,4) each group's members fill their racks.
+    /// Members are placed as the geometry says, with one rack left over. In (4,2,2) and (128,32,4) each group's members
+    /// fill their racks.
     #[test]
     fn every_parity_of_a_wide_stripe_has_a_site_where_its_geometry_fits() {
         for profile in

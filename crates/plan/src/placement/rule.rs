@@ -1,14 +1,15 @@
-//! The rule that the places of a stripe's chunks obey (I6): distinct sites, at most c chunks in a rack and, for codes with
-//! local groups whose profile limits c, each group in as few racks as hold it (ECWide's combined locality, §3.2).
+//! The rule for the places of a stripe's chunks (I6): distinct sites and at most c chunks in a rack. For codes with
+//! local groups whose profile limits c, each group is also in as few racks as can hold it (ECWide's combined locality,
+//! §3.2).
 //!
-//! Writes, repair and movement ask this one value, and [`crate::check_placement`] judges what they chose. A profile's
-//! spread and the number of racks determine it:
+//! Writes, repair and movement all use this rule, and [`crate::check_placement`] judges their choices. It follows from
+//! a profile's spread and the number of racks:
 //!
-//! | spread | chunks in a rack | when racks are too few for that |
+//! | spread | chunks in a rack | if racks are too few for that |
 //! |--|--|--|
-//! | tolerance | what the code tolerates to lose | *best effort*: as few as possible, and a rack's loss may cost data |
-//! | `racks(c)`, wide | c, or what the code tolerates | *strict*: the write fails, a lost chunk stays debt |
-//! | `flat` | any number | racks do not count |
+//! | tolerance | as many as the code can lose | *best effort*: as few as possible, and the loss of a rack may lose data |
+//! | `racks(c)`, wide | c, or as many as the code can lose | *strict*: the write fails, a lost chunk stays debt |
+//! | `flat` | any number | racks are ignored |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,33 +19,33 @@ use striate_core::{Layout, Profile, RackId, Spread};
 
 use crate::wide::geometry::WideGeometry;
 
-/// Which places the chunks of a stripe may have. Cheap to clone.
+/// The rule for the places of a stripe's chunks. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementRule {
     /// n.
     chunks: usize,
     rack_limit: usize,
-    /// Losses that the code tolerates.
+    /// Number of losses that the code tolerates.
     tolerance: usize,
     affinity: Option<Affinity>,
 }
 
-/// Groups of chunks that stay in their racks.
+/// The groups of chunks that stay in their racks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Affinity {
-    /// The group of each of the n chunks. The global parities are a group too.
+    /// The group of each of the n chunks. The global parities form a group of their own.
     group_of: Arc<[usize]>,
 }
 
 impl PlacementRule {
-    /// The rule for stripes of `profile`, whose code is `code`, on so many racks.
+    /// Creates the rule for stripes of `profile`, whose code is `code`, on this many racks.
     pub fn new(profile: &Profile, code: &Code, racks: usize) -> Self {
         let (chunks, tolerance) = (code.n(), code.tolerance());
         let rack_limit = match (profile.spread, profile.layout) {
             (Spread::Flat, _) => chunks,
             (Spread::Racks(limit), _) => limit,
             (Spread::Tolerance, Layout::Wide) => tolerance.max(1),
-            // Where racks are too few, a rack holds more chunks than the code tolerates to lose.
+            // If racks are too few, a rack holds more chunks than the code can lose.
             (Spread::Tolerance, Layout::Split | Layout::Packed) => {
                 chunks.div_ceil(racks.max(1)).max(tolerance).max(1)
             }
@@ -59,7 +60,7 @@ impl PlacementRule {
         Self { chunks, rack_limit, tolerance, affinity }
     }
 
-    /// The rule for wide stripes of this geometry.
+    /// Creates the rule for wide stripes of this geometry.
     pub fn of_wide(geometry: &WideGeometry) -> Self {
         let code = geometry.spec().build().ok();
         let affinity =
@@ -68,32 +69,33 @@ impl PlacementRule {
         Self { chunks, rack_limit, tolerance, affinity }
     }
 
-    /// Stripes of `chunks` chunks of which a rack may hold `rack_limit`, and may lose them.
+    /// Creates a rule for stripes of `chunks` chunks, of which a rack may hold `rack_limit` and the code can lose as
+    /// many.
     pub fn at_most(rack_limit: usize, chunks: usize) -> Self {
         Self { chunks, rack_limit, tolerance: rack_limit, affinity: None }
     }
 
-    /// n, the chunks of a stripe.
+    /// Returns n, the number of chunks of a stripe.
     pub fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// c, the chunks of a stripe that one rack may hold.
+    /// Returns c, the maximum number of chunks of a stripe in one rack.
     pub fn rack_limit(&self) -> usize {
         self.rack_limit
     }
 
-    /// Whether every rack may be lost: none holds more chunks than the code tolerates to lose.
+    /// Returns whether any rack may be lost: none holds more chunks than the code can lose.
     pub fn tolerates_rack_loss(&self) -> bool {
         self.rack_limit <= self.tolerance
     }
 
-    /// Whether groups of chunks stay in their racks.
+    /// Returns whether groups of chunks stay in their racks.
     pub(crate) fn keeps_groups(&self) -> bool {
         self.affinity.is_some()
     }
 
-    /// The chunks of each group, if groups stay in their racks.
+    /// Returns the chunks of each group, or no groups if they do not stay in their racks.
     pub fn groups(&self) -> Vec<Vec<usize>> {
         let Some(affinity) = &self.affinity else { return Vec::new() };
         let count = affinity.group_of.iter().max().map_or(0, |last| last + 1);
@@ -102,16 +104,17 @@ impl PlacementRule {
         groups
     }
 
-    /// The racks that a group of so many chunks may spread over.
+    /// Returns the maximum number of racks for a group of this many chunks.
     pub(crate) fn racks_of_group(&self, chunks: usize) -> usize {
         chunks.div_ceil(self.rack_limit)
     }
 
-    /// Whether the chunk `index` may go to a free site in `rack`. `at` yields the rack of every chunk of the stripe whose
-    /// place is known, with the chunk's index. That of `index` itself does not count against the limit. Where groups count, its
-    /// group stays in the racks that it is in, or comes to no more of them than hold it.
+    /// Returns whether the chunk `index` may go to a free site in `rack`. `at` yields the index and the rack of every
+    /// chunk of the stripe whose place is known. The current place of `index` does not count against the limit. If
+    /// groups stay in their racks, the chunk's group stays in its current racks, or spreads to no more racks than
+    /// needed to hold it.
     ///
-    /// What is admitted never makes a rack's share or a group's spread worse, whatever they were.
+    /// An admitted place never makes a rack's share or a group's spread worse, even if they already exceed the rule.
     pub fn admits<'a>(
         &self,
         index: usize,
@@ -125,7 +128,7 @@ impl PlacementRule {
 }
 
 impl Affinity {
-    /// Whether the group of `index` is in `rack` already, or its others leave room for one rack more.
+    /// Returns whether the group of `index` is in `rack` already, or its other chunks leave room for one more rack.
     fn admits<'a>(
         &self,
         index: usize,
@@ -149,8 +152,8 @@ impl Affinity {
     }
 }
 
-/// The local group of each chunk, with its local parity; the last group is that of the global parities. `None` for a code
-/// without local groups.
+/// Returns the local group of each chunk; local parities belong to their groups, and the global parities form the last
+/// group. `None` for a code without local groups.
 pub(crate) fn local_groups(code: &Code) -> Option<Vec<usize>> {
     let globals = code.local_groups().len();
     let of = |chunk: usize| code.local_group_of(chunk).unwrap_or(globals);

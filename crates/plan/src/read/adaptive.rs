@@ -1,13 +1,14 @@
-//! The default: what is asked for follows the sites' queues.
+//! The default policy: requests follow the sites' queues.
 //!
-//! - A query of whole blocks by the cost model, with one extra read only while queues are short.
-//! - A query with pieces that want one chunk (packed objects, ranges) as one plan of all of them, whole blocks too: so that the
-//!   last chunk comes soon and little load is added ([`crate::solver::makespan`]). So is a single such piece, by its own
-//!   predicted latency and the load that it adds, once its site has a queue.
-//! - Other chunks are asked for when some are later than predicted.
+//! - A query of whole blocks is planned by the cost model, with one extra read only while queues are short.
+//! - A query with pieces that want one chunk (packed objects, ranges) gets one plan for all its pieces, whole blocks
+//!   included, so that the last chunk arrives soon and little load is added ([`crate::solver::makespan`]). A single
+//!   such piece is planned the same way once its site has a queue, by its own predicted latency and the load it adds.
+//! - If chunks are later than predicted, others are requested.
 //!
-//! Planning is not worth it for a small read of one piece otherwise: the wanted chunks themselves are asked for, and
-//! nothing is drawn or solved. What is read ahead of a receiver goes by the cost model.
+//! A single such piece whose site has no queue is not worth planning, and neither is a small read-ahead of any other
+//! single piece: they request the wanted chunks themselves, and nothing is drawn or solved. All other read-ahead
+//! follows the cost model.
 
 use std::fmt;
 
@@ -21,10 +22,10 @@ use super::query_options::wants_one_chunk;
 use super::soonest::{SoonestChunks, may_read_around};
 use crate::solver::makespan::USUAL_WEIGHT;
 
-/// Reads as the sites' queues let expect.
+/// Reads by the predictions from the sites' queues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adaptive {
-    /// w: what the load that a read adds counts against its latency. [`USUAL_WEIGHT`] unless queues are known late.
+    /// w: weight of the load that a read adds against its latency. [`USUAL_WEIGHT`] unless queues are known late.
     pub load_weight: f64,
 }
 
@@ -34,14 +35,14 @@ impl Default for Adaptive {
     }
 }
 
-/// An extra chunk is asked for while so many requests wait for each worker, in the mean over the sites that have chunks of
-/// the query.
+/// Requests waiting per worker up to which an extra chunk is requested, as the mean over the sites with chunks of the
+/// query.
 const MOST_WAITING_FOR_EXTRA_READS: f64 = 0.1;
-/// A read of one piece with more bytes is planned.
+/// Bytes above which a read-ahead of one piece is planned.
 const SMALL_BYTES: usize = 1 << 20;
 
 impl Adaptive {
-    /// Reads the policy's text.
+    /// Parses the policy's text.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "adaptive" {
             return Some(Self::default());
@@ -106,7 +107,7 @@ impl ReadPlanner for AdaptivePlanner {
     }
 }
 
-/// Whether somebody waits for pieces that may be read around.
+/// Returns whether a caller waits for pieces that may be read around a queue.
 fn is_directed(query: &ReadQuery<'_>) -> bool {
     let is_awaited = match query.purpose {
         Purpose::Query => true,
@@ -116,7 +117,7 @@ fn is_directed(query: &ReadQuery<'_>) -> bool {
     is_awaited && query.pieces.iter().any(wants_one_chunk)
 }
 
-/// δ now: one chunk more as long as that makes nobody wait.
+/// Returns the current δ: one extra chunk as long as no request has to wait for it.
 fn extra_reads(query: &ReadQuery<'_>) -> usize {
     if query.purpose != Purpose::Query {
         return 0;

@@ -1,5 +1,6 @@
-//! The options of least cost for the pieces of a query by EC-Store's Eq. 1: [`crate::solver::alternatives`], where pieces have other ways to
-//! be read than any k of their chunks. These are those of [`super::query_options`].
+//! The cheapest options for the pieces of a query by EC-Store's Eq. 1, solved by [`crate::solver::alternatives`]
+//! because pieces can be read in other ways than any k of their chunks. The options are those of
+//! [`super::query_options`].
 
 use rand::{Rng, RngCore};
 use striate_codec::CodecError;
@@ -21,10 +22,10 @@ pub(super) struct CheapestOptions {
 }
 
 impl CheapestOptions {
-    /// The plan of least cost with k + δ chunks of every whole block.
+    /// Returns the plan of least cost with k + δ chunks of every whole block.
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    /// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
     pub(super) fn plan(
         &mut self,
         query: &ReadQuery<'_>,
@@ -35,7 +36,7 @@ impl CheapestOptions {
         options.reset(query.pieces, |site| query.cost_if_asked(site));
         problem.reset(options.sites.iter().map(|(_, cost)| asking(Some(*cost)) * rng.random_range(DRAWN)));
         options.push_all(query, extra_reads, &mut problem.pieces)?;
-        // A site may have stopped answering since it was looked at.
+        // A site may have become unreachable since it was checked.
         let Ok(plan) = alternatives::solve(problem, BUDGET_OF_200_US, workspace) else {
             return plan_normally(query);
         };

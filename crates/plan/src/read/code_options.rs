@@ -1,8 +1,9 @@
-//! What a code says of the ways to read its chunks, whichever stripe it is.
+//! The ways to read the chunks that a code offers, independent of the stripe.
 //!
-//! Of a Reed–Solomon code any k chunks are all. Of an LRC the rest of a chunk's local group is that chunk, and k chunks are all
-//! when no more than its data chunks' number is taken of a local group: that is so for a code that recovers all that its
-//! parities can (a *maximally recoverable* one); so the final plan is checked with the code itself.
+//! Any k chunks of a Reed–Solomon code determine the stripe. In an LRC, the rest of a chunk's local group determines
+//! that chunk. k chunks determine the stripe if no local group contributes more chunks than it has data chunks. That
+//! holds for a code that recovers all losses that its parities allow (a *maximally recoverable* code), so the code
+//! itself checks the final plan.
 
 use striate_codec::{ChunkSet, Code};
 
@@ -15,19 +16,20 @@ pub(super) struct CodeOptions {
     code: Code,
     /// The local group of each chunk.
     groups: Vec<usize>,
-    /// Chunks of a local group that tell anything new at most: the data chunks of the largest. A shorter last group may
-    /// so be taken with its local parity, which tells nothing new; the check of the final plan finds that.
+    /// Maximum number of chunks of a local group that are independent: the data chunks of the largest group. A shorter
+    /// last group may thus be read together with its local parity, which adds nothing; the check of the final plan
+    /// detects that.
     pub(super) cap: usize,
     /// The rest of each data chunk's local group.
     local: Vec<Option<ChunkSet>>,
 }
 
-/// Those of the codes that were met.
+/// The options of the codes seen so far.
 #[derive(Debug, Default)]
 pub(super) struct KnownCodes(Vec<CodeOptions>);
 
 impl KnownCodes {
-    /// Those of a code. A store has a handful of them.
+    /// Returns the options of a code. A store has only a handful of codes.
     pub(super) fn of(&mut self, code: &Code) -> &CodeOptions {
         let known = self.0.iter().position(|known| known.code.spec() == code.spec());
         let place = known.unwrap_or_else(|| {
@@ -47,12 +49,12 @@ impl CodeOptions {
         Self { code: code.clone(), groups, cap, local }
     }
 
-    /// The local group of a chunk, or [`UNGROUPED`].
+    /// Returns the local group of a chunk, or [`UNGROUPED`].
     pub(super) fn group(&self, chunk: usize) -> usize {
         self.groups[chunk]
     }
 
-    /// The rest of a data chunk's local group.
+    /// Returns the rest of a data chunk's local group.
     pub(super) fn local(&self, chunk: usize) -> Option<&ChunkSet> {
         self.local[chunk].as_ref()
     }
@@ -62,7 +64,7 @@ impl CodeOptions {
 mod tests {
     use super::*;
 
-    /// Every set of k chunks within the caps is all of the stripe, by the code's own judgement.
+    /// By the code's own judgement, exactly the sets of k chunks within the caps determine the stripe.
     #[test]
     fn k_chunks_within_the_caps_are_enough() {
         for text in

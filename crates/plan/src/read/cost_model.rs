@@ -1,9 +1,9 @@
-//! The chunks of the whole query that cost least by EC-Store's Eq. 1 (§IV-B), of which the number of sites is a part: the
-//! optimal plan, or the best found in about 200 µs (EC+C, and EC+C+LB with extra reads). The first sufficient ones to
-//! arrive are used, and what is still queued for a complete piece is taken back.
+//! The chunks of a whole query with the least cost by EC-Store's Eq. 1 (§IV-B), which charges for each site: the
+//! optimal plan, or the best found in about 200 µs (EC+C, and EC+C+LB with extra reads). The first sufficient chunks to
+//! arrive are used, and queued requests for a complete piece are cancelled.
 //!
-//! Eq. 1 is for blocks that take any chunks. A query with a piece that wants one chunk (a packed object, a range) is planned as a whole
-//! with the options that such pieces have ([`crate::solver::alternatives`]).
+//! Eq. 1 is for blocks that any k chunks determine. A query with a piece that wants one chunk (a packed object, a
+//! range) is planned as a whole, with the options of such pieces ([`crate::solver::alternatives`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::solver::access::{self, AccessOption, AccessProblem, AccessWorkspace, 
 /// Reads the chunks that cost least.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CostModel {
-    /// δ: chunks asked beyond a sufficient set.
+    /// δ: chunks requested beyond a sufficient set.
     pub extra_reads: usize,
 }
 
@@ -53,7 +53,8 @@ impl fmt::Display for CostModel {
     }
 }
 
-/// o_j is drawn within so much of itself: among plans that cost the same, clients that see the same loads shall not all choose one.
+/// Factor by which o_j is randomised, so that clients with the same loads do not all choose the same of equally cheap
+/// plans.
 pub(super) const DRAWN: Range<f64> = 0.99..1.01;
 
 #[derive(Debug, Default)]
@@ -73,20 +74,20 @@ impl ReadPlanner for CostModelPlanner {
     }
 }
 
-/// Finds the cheapest chunks of whole blocks. Other pieces are read normally; the sites that they ask are asked anyway, which
-/// the solver does not know.
+/// Finds the cheapest chunks of whole blocks. Other pieces are read normally; the solver does not know that their sites
+/// are asked anyway.
 #[derive(Debug, Default)]
 pub(super) struct CheapestChunks {
     problem: AccessProblem,
     workspace: AccessWorkspace,
-    /// The problem's sites, ascending.
+    /// The sites of the problem, ascending.
     sites: Vec<SiteId>,
-    /// The chunks of the plan of least cost, ascending.
+    /// The chunks of the cheapest plan, ascending.
     cheapest: Vec<QueryChunk>,
 }
 
 impl CheapestChunks {
-    /// The plan of least cost with k + δ chunks of every piece that takes any.
+    /// Returns the plan of least cost with k + δ chunks of every whole block.
     pub(super) fn plan(
         &mut self,
         query: &ReadQuery<'_>,
@@ -94,15 +95,15 @@ impl CheapestChunks {
         rng: &mut dyn RngCore,
     ) -> Result<QueryPlan, CodecError> {
         let cost = self.find(query, extra_reads, rng);
-        // Others come behind: some sets of k chunks of a local reconstruction code are not sufficient.
+        // Other chunks follow, because some sets of k chunks of a local reconstruction code are not sufficient.
         let plan = plan_in_order(query, extra_reads, |piece, order, _| {
             order.sort_by_key(|&index| self.cheapest.binary_search(&QueryChunk { piece, index }).is_err());
         })?;
         Ok(QueryPlan { cost, ..plan })
     }
 
-    /// Solves Eq. 1 for k + δ chunks of every piece that takes any, or as many as there are. Nothing is cheapest if there
-    /// is no plan.
+    /// Solves Eq. 1 for k + δ chunks of every whole block, or all available ones. Leaves `cheapest` empty if there is
+    /// no plan.
     fn find(&mut self, query: &ReadQuery<'_>, extra_reads: usize, rng: &mut dyn RngCore) -> Option<PlanCost> {
         let cost = query.cost;
         self.cheapest.clear();
@@ -130,7 +131,7 @@ impl CheapestChunks {
     }
 }
 
-/// Eq. 1 for these pieces, over `sites`, which become those of their chunks.
+/// Sets up Eq. 1 for these pieces. `sites` becomes the list of their chunks' sites.
 fn set_up(
     problem: &mut AccessProblem,
     sites: &mut Vec<SiteId>,
@@ -163,8 +164,8 @@ fn transfer(of: &QueryPiece<'_>, index: usize, cost: &dyn Fn(SiteId) -> Option<S
     cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
 }
 
-/// Orders a block's chunks on sites that are asked anyway: data first, which needs no decoding, where its transfer costs
-/// about as little as the cheapest one, then by what the transfer costs.
+/// Orders a block's chunks on sites that are asked anyway by the cost of their transfer. Chunks about as cheap as the
+/// cheapest count as equal, and data comes first among them, because it needs no decoding.
 fn prefer_data(chunks: &mut [usize], transfer: impl Fn(usize) -> f64) {
     const ABOUT: f64 = 1.25;
     let least = chunks.iter().map(|&index| transfer(index)).fold(f64::INFINITY, f64::min);
@@ -172,7 +173,7 @@ fn prefer_data(chunks: &mut [usize], transfer: impl Fn(usize) -> f64) {
     chunks.sort_by(|&a, &b| key(a).total_cmp(&key(b)).then(a.cmp(&b)));
 }
 
-/// o_j of a site; nothing of one that cannot be asked.
+/// Returns o_j of a site, or 0 for one that cannot be asked.
 pub(super) fn asking(cost: Option<SiteCost>) -> f64 {
     cost.map_or(0.0, |cost| cost.asking.max(0.0))
 }

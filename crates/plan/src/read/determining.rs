@@ -1,19 +1,19 @@
 //! The cheapest chunks that determine others.
 //!
-//! In the split layout the data chunks laid end to end are the block, so a read asks for exactly the data chunks that it
-//! wants and computes nothing. When one of them cannot be had, the others that are fetched anyway count as free and the
-//! cheapest chunks are added until the missing ones are determined: an LRC then reads its local group, a Reed–Solomon
+//! In the split layout, the data chunks laid end to end are the block. A read requests exactly the data chunks that it
+//! wants and computes nothing. If one of them is unavailable, the others that are fetched anyway count as free, and the
+//! cheapest chunks are added until they determine the missing ones: an LRC then reads its local group, a Reed–Solomon
 //! code any k.
 //!
-//! Cost: one repair equation or a few decode plans of the codec; nothing where all that is wanted can be had.
+//! Cost: one repair equation or a few decode plans of the codec; nothing if all wanted chunks are available.
 
 use striate_codec::{ChunkSet, Code, CodecError};
 
-/// The chunks of one stripe to fetch for the data chunks `wanted`. `costs` holds the cost of fetching each of the n chunks,
-/// in any unit: nothing for those that are there or under way, `None` for those that cannot be had.
+/// Returns the chunks of one stripe to fetch for the data chunks `wanted`. `costs` holds the cost of fetching each of
+/// the n chunks, in any unit: 0 for chunks that are present or under way, `None` for unavailable ones.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the chunks that can be had do not determine the wanted ones.
+/// [`CodecError::Insufficient`] if the available chunks do not determine the wanted ones.
 pub(crate) fn cheapest_determining(
     code: &Code,
     wanted: &ChunkSet,
@@ -48,7 +48,7 @@ pub(crate) fn cheapest_determining(
     Ok(fetch)
 }
 
-/// Every copy is as good: the cheapest one is read.
+/// Returns the cheapest copy; all copies are equivalent.
 fn cheapest_copy(code: &Code, costs: &[Option<f64>]) -> Result<ChunkSet, CodecError> {
     let available = costs.iter().enumerate().filter_map(|(chunk, cost)| Some((chunk, (*cost)?)));
     match available.min_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -57,7 +57,7 @@ fn cheapest_copy(code: &Code, costs: &[Option<f64>]) -> Result<ChunkSet, CodecEr
     }
 }
 
-/// The shortest run of the chunks in order of cost that determines `missing`.
+/// Returns the shortest prefix of the chunks in order of cost that determines `missing`.
 fn cheapest_sufficient(
     code: &Code,
     missing: &[usize],
@@ -88,8 +88,8 @@ mod tests {
         ["rs(4,2)", "rs(2,1)", "rs(10,4)", "lrc(6,2,2)", "lrc(12,3,2)", "lrc(4,2,3)", "replica(3)"];
 
     proptest! {
-        /// What is fetched can be had and determines what is wanted, by the code's own judgement; or the losses are
-        /// truly too many. What can be had of the wanted is always fetched, unless any copy will do.
+        /// The fetched chunks are available and, by the code's own judgement, determine the wanted ones; or the losses
+        /// are truly too many. Available wanted chunks are always fetched, unless any copy will do.
         #[test]
         fn plans_determine_the_wanted_chunks_or_the_losses_are_truly_too_many(
             which in 0usize..7, lost_bits: u32, wanted_bits: u16, cost in proptest::collection::vec(0.0f64..10.0, 17),

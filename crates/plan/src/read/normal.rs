@@ -1,5 +1,5 @@
-//! The normal read: the wanted chunks themselves, so that nothing is decoded; others only in the place of those that
-//! cannot be had. It draws nothing and keeps nothing.
+//! The normal read: requests the wanted chunks themselves, so that nothing is decoded, and others only to replace
+//! unavailable ones. It has no randomness and no state.
 
 use std::fmt;
 
@@ -40,10 +40,10 @@ impl ReadPlanner for Normal {
     }
 }
 
-/// The plan of the normal read.
+/// Returns the plan of the normal read.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+/// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
 pub fn plan_normally(query: &ReadQuery<'_>) -> Result<QueryPlan, CodecError> {
     let mut chosen = Vec::with_capacity(query.pieces.iter().map(|piece| piece.wanted.len()).sum());
     for (piece, of) in query.pieces.iter().enumerate() {
@@ -53,11 +53,11 @@ pub fn plan_normally(query: &ReadQuery<'_>) -> Result<QueryPlan, CodecError> {
     Ok(QueryPlan::of_chunks(chosen))
 }
 
-/// The chunks that the normal read asks for now: its own, or the cheapest that determine them together with what is
-/// awaited.
+/// Returns the chunks that the normal read requests now: the wanted ones, or the cheapest that determine them together
+/// with the awaited ones.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the chunks that can be had do not determine it.
+/// [`CodecError::Insufficient`] if the available chunks do not determine it.
 pub fn fetched_normally(piece: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Result<ChunkSet, CodecError> {
     if piece.code.k() > 1 && piece.asked.is_empty() {
         let can_be_had = |index: usize| piece.sites[index].0 != 0 && (query.can_be_asked)(piece.sites[index]);

@@ -1,19 +1,20 @@
-//! The read options of one wanted chunk, and which of them is least (Hu et al., SoCC'17, §2.4).
+//! The read options of one wanted chunk, and which of them is the least (Hu et al., SoCC'17, §2.4).
 //!
-//! A request for D bytes of chunk i is served by the *normal read*, {i}, or by a *degraded read*: the same columns of chunks
-//! that determine i. Those are C_i: any k others of a Reed–Solomon code; of an LRC the local group, or a set with global
-//! parities. With Q_j bytes before it at site j, which serves S_j bytes in a second, an option is judged by
+//! A request for D bytes of chunk i is served by the *normal read*, {i}, or by a *degraded read*: the same columns of
+//! chunks that determine i. The degraded reads C_i are any k other chunks of a Reed–Solomon code; in an LRC, the local
+//! group or a set with global parities. With Q_j bytes queued at site j, which serves S_j bytes per second, an option
+//! is judged by
 //!
 //! ```text
 //! latency         max over its sites of (Q_j + D) / S_j             least latency first (§2.4)
 //! marginal load   sum over its sites of D (Q_j + D/2) / S_j         least marginal load first (Eq. 6, 7)
 //! ```
 //!
-//! The second is by how much the option raises ½ Σ (L_j + Q_j)² / S_j, the ℓ2 metric of problem (1): least marginal load first
-//! solves (1) for one request. The paper writes its equations for equal S_j and leaves them out.
+//! The second is the increase of ½ Σ (L_j + Q_j)² / S_j, the ℓ2 metric of problem (1): least marginal load first solves
+//! (1) for one request. The paper writes its equations for equal S_j and leaves them out.
 //!
-//! Cost: of the least option, one repair equation of the codec, O(n log n) for Reed–Solomon; of the list of all options, as
-//! many `determines` as the code has sets of at most k chunks.
+//! Cost: the least option takes one repair equation of the codec, O(n log n) for Reed–Solomon; the list of all options
+//! takes one `determines` for each set of at most k chunks.
 
 use rand::{Rng, RngCore};
 use striate_codec::lrc::for_each_subset;
@@ -22,40 +23,40 @@ use striate_codec::{ChunkSet, Code, CodecError};
 /// A site as these options see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeState {
-    /// Q_j: bytes before a request that comes now. Finite and not negative.
+    /// Q_j: bytes queued before a request that arrives now. Finite and not negative.
     pub queue: f64,
-    /// S_j: bytes that it serves in a second, or in any unit of time that all sites share. Above 0.
+    /// S_j: bytes served per second, or in any unit of time that all sites share. Above 0.
     pub rate: f64,
 }
 
 impl NodeState {
-    /// A node of a cluster in which all S_j are the same.
+    /// Creates a node of a cluster in which all S_j are equal.
     pub fn of_queue(queue: f64) -> Self {
         Self { queue, rate: 1.0 }
     }
 
-    /// When a task of D = `bytes` would end here: (Q_j + D) / S_j.
+    /// Returns the time to serve a task of D = `bytes`: (Q_j + D) / S_j.
     pub fn latency(self, bytes: f64) -> f64 {
         (self.queue + bytes) / self.rate
     }
 
-    /// The marginal load of a task of D = `bytes`, D (Q_j + D/2) / S_j (Eq. 6).
+    /// Returns the marginal load of a task of D = `bytes`, D (Q_j + D/2) / S_j (Eq. 6).
     pub fn marginal_load(self, bytes: f64) -> f64 {
         bytes * (self.queue + bytes / 2.0) / self.rate
     }
 }
 
-/// What an option is judged by.
+/// The metric that judges an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionMetric {
-    /// The longest of its tasks: problem (1) with the ℓ∞ norm, for one request.
+    /// The latency of the longest task: problem (1) with the ℓ∞ norm, for one request.
     Latency,
-    /// The sum of its marginal loads (Eq. 7): problem (1) with the ℓ2 norm, for one request.
+    /// The sum of the marginal loads (Eq. 7): problem (1) with the ℓ2 norm, for one request.
     MarginalLoad,
 }
 
 impl OptionMetric {
-    /// Of an option that asks each of `nodes` for D = `bytes`.
+    /// Returns the metric of an option that asks each of `nodes` for D = `bytes`.
     pub fn of(self, bytes: f64, nodes: impl Iterator<Item = NodeState>) -> f64 {
         match self {
             Self::Latency => nodes.map(|node| node.latency(bytes)).fold(0.0, f64::max),
@@ -64,31 +65,31 @@ impl OptionMetric {
     }
 }
 
-/// A wanted chunk, and what is known of the sites of its stripe.
+/// A wanted chunk, with the states of its stripe's sites.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedChunk<'a> {
     /// The stripe's code.
     pub code: &'a Code,
     /// i: the chunk's index.
     pub index: usize,
-    /// D: bytes of it.
+    /// D: bytes of the chunk.
     pub bytes: f64,
-    /// The site of each of the n chunks; `None` where it cannot be had or nothing is known of its site.
+    /// The site of each of the n chunks; `None` for an unavailable chunk or an unknown site.
     pub nodes: &'a [Option<NodeState>],
 }
 
 impl WantedChunk<'_> {
-    /// The option of least metric: {i}, unless a degraded read is less. Of degraded reads with the same latency the one of
-    /// least marginal load. Exact for Reed–Solomon codes and LRCs of at most two global parities
+    /// Returns the option of least metric: {i}, unless a degraded read is less. Among degraded reads of equal latency
+    /// it is the one of least marginal load. Exact for Reed–Solomon codes and for LRCs with at most two global parities
     /// ([`Code::cheapest_repair`]).
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when the chunks whose sites are known do not determine it.
+    /// [`CodecError::Insufficient`] if the chunks on known sites do not determine it.
     pub fn least_option(&self, metric: OptionMetric) -> Result<ChunkSet, CodecError> {
         let of_one = |node: NodeState| metric.of(self.bytes, std::iter::once(node));
         let Some(normal) = self.nodes[self.index].map(of_one) else { return self.least_degraded(metric) };
         let itself = std::iter::once(self.index).collect();
-        // A degraded read is no less than the least of its tasks: on idle sites nothing need be searched for.
+        // A degraded read is no less than its least task, so idle sites need no search.
         let others =
             (0..self.nodes.len()).filter(|&index| index != self.index).filter_map(|index| self.nodes[index]);
         if others.map(of_one).all(|other| other >= normal) {
@@ -100,15 +101,15 @@ impl WantedChunk<'_> {
         }
     }
 
-    /// The metric of an option, whose sites must be known.
+    /// Returns the metric of an option, whose sites must be known.
     pub fn value(&self, metric: OptionMetric, option: &ChunkSet) -> f64 {
         metric.of(self.bytes, option.iter().filter_map(|index| self.nodes[index]))
     }
 
-    /// The degraded read of least metric.
+    /// Returns the degraded read of least metric.
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when there is none.
+    /// [`CodecError::Insufficient`] if there is none.
     pub fn least_degraded(&self, metric: OptionMetric) -> Result<ChunkSet, CodecError> {
         let mut costs: Vec<Option<f64>> =
             self.nodes.iter().map(|node| Some((*node)?.marginal_load(self.bytes))).collect();
@@ -125,8 +126,8 @@ impl WantedChunk<'_> {
         Ok(equation.sources.iter().map(|(index, _)| *index).collect())
     }
 
-    /// The other chunks in the order of their tasks' ends, as few as determine this one. Every set that determines it has
-    /// a task that ends no sooner than the last of these.
+    /// Returns the shortest prefix of the other chunks, in the order in which their tasks end, that determines this
+    /// one. Every set that determines it has a task that ends no sooner than the last of these.
     fn soonest_determining(&self) -> ChunkSet {
         let latency = |index: usize| Some((self.nodes[index]?.latency(self.bytes), index));
         let mut order: Vec<(f64, usize)> =
@@ -136,7 +137,7 @@ impl WantedChunk<'_> {
     }
 }
 
-/// The shortest run from the front of `order` that determines `chunk`; all of them if none does.
+/// Returns the shortest prefix of `order` that determines `chunk`, or all of it if none does.
 fn determining_prefix(code: &Code, chunk: usize, order: impl Iterator<Item = usize>) -> ChunkSet {
     let (mut prefix, wanted) = (ChunkSet::EMPTY, std::iter::once(chunk).collect());
     for index in order {
@@ -148,16 +149,17 @@ fn determining_prefix(code: &Code, chunk: usize, order: impl Iterator<Item = usi
     prefix
 }
 
-/// The rest of the local group of a chunk, which determines it; `None` for a code without local groups, and for a global
-/// parity.
+/// Returns the rest of a chunk's local group, which determines it; `None` for a code without local groups and for a
+/// global parity.
 pub fn local_group(code: &Code, chunk: usize) -> Option<ChunkSet> {
     let local = code.local_group_of(chunk)?;
     let members = code.local_groups()[local].clone().chain([code.k() + local]);
     Some(members.filter(|&member| member != chunk).collect())
 }
 
-/// The one degraded read that the paper's sampled policies consider (§3.1): the local group of an LRC; else, and where one of
-/// the group cannot be had, a random set of as few of the `available` chunks as determine `chunk`. `None` if they do not.
+/// Returns the one degraded read that the paper's sampled policies consider (§3.1): the local group of an LRC;
+/// otherwise, or if a member of the group is unavailable, a random minimal set of `available` chunks that determines
+/// `chunk`. `None` if they do not determine it.
 pub fn one_degraded_option(
     code: &Code,
     chunk: usize,
@@ -176,8 +178,8 @@ pub fn one_degraded_option(
     Some(plan.sources().iter().copied().collect())
 }
 
-/// All degraded reads, C_i: the sets of `available` chunks that determine `chunk` and of which no part does, in ascending order
-/// of their sizes. There are C(n−1, k) of them for a Reed–Solomon code: for codes of some 16 chunks, and tests.
+/// Returns all degraded reads, C_i: the minimal sets of `available` chunks that determine `chunk`, in ascending order
+/// of size. A Reed–Solomon code has C(n−1, k) of them, so this is for tests and codes of some 16 chunks.
 pub fn degraded_options(code: &Code, chunk: usize, available: &ChunkSet) -> Vec<ChunkSet> {
     let others: Vec<usize> = available.iter().filter(|&index| index != chunk).collect();
     let wanted: ChunkSet = std::iter::once(chunk).collect();
@@ -212,7 +214,8 @@ mod tests {
         indices.iter().copied().collect()
     }
 
-    /// ½ Σ (L_j + Q_j)² / S_j over all sites of the stripe, after `option` was asked for D bytes each: the objective of (1).
+    /// ½ Σ (L_j + Q_j)² / S_j over all sites of the stripe after `option` requested D bytes from each of its sites: the
+    /// objective of (1).
     fn l2_after(option: &ChunkSet, bytes: f64, nodes: &[NodeState]) -> f64 {
         let load = |index: usize| if option.contains(index) { bytes } else { 0.0 };
         nodes
@@ -226,7 +229,8 @@ mod tests {
         option.iter().map(|index| (nodes[index].queue + bytes) / nodes[index].rate).fold(0.0, f64::max)
     }
 
-    /// Figure 1: S1 is loaded, the others of its group (S2, S3, L1) are less so. The traditional scheme still asks S1.
+    /// Figure 1: S1 is loaded, and the others of its group (S2, S3, L1) are less so. The traditional scheme still asks
+    /// S1.
     #[test]
     fn figure_1_a_loaded_node_is_relieved_by_its_local_group() {
         let code = code("lrc(6,2,2)");
@@ -306,7 +310,7 @@ mod tests {
             assert_eq!(option.len(), 6);
             option.iter().for_each(|index| counts[index] += 1);
         }
-        // 3,000 expected, with a standard deviation of 27.
+        // 3,000 are expected, with a standard deviation of 27.
         assert_eq!(counts[4], 0);
         assert!(
             counts.iter().enumerate().all(|(index, count)| index == 4 || (2_850..3_150).contains(count)),
@@ -316,7 +320,8 @@ mod tests {
     }
 
     proptest! {
-        /// §2.4: "an optimal solution to problem (1) for a single request". Every option is tried on the objective itself.
+        /// §2.4: "an optimal solution to problem (1) for a single request". Evaluates the objective itself for every
+        /// option.
         #[test]
         fn least_marginal_load_first_solves_problem_1_for_one_request(
             which in 0usize..6, index in 0usize..6, bytes in 0.1f64..20.0,
@@ -343,10 +348,10 @@ mod tests {
             let best = least(&|option| l2_after(option, bytes, &states));
             prop_assert!(options.contains(&chosen));
             prop_assert!(l2_after(&chosen, bytes, &states) <= best * (1.0 + 1e-12));
-            // By how much it grows is Eq. 6 and 7.
+            // Eq. 6 and 7 give its growth.
             let growth = l2_after(&chosen, bytes, &states) - l2_after(&ChunkSet::EMPTY, bytes, &states);
             prop_assert!((growth - wanted.value(OptionMetric::MarginalLoad, &chosen)).abs() < 1e-9 * (1.0 + best));
-            // Least latency first is the same with the ℓ∞ norm over the sites that serve the request.
+            // Least latency first solves the same problem with the ℓ∞ norm over the sites that serve the request.
             let chosen = wanted.least_option(OptionMetric::Latency).unwrap();
             let soonest = least(&|option| linf_of(option, bytes, &states));
             prop_assert!(options.contains(&chosen));

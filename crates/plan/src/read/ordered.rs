@@ -1,4 +1,4 @@
-//! Plans that take the chunks of each piece in some order, as many as determine it and some more.
+//! Plans that take the chunks of each piece in a given order: as many as determine it, and some extra.
 
 use striate_codec::{ChunkSet, Code, CodecError};
 use striate_core::SiteId;
@@ -7,15 +7,15 @@ use super::normal::fetched_normally;
 use super::piece::{QueryChunk, QueryPiece, QueryPlan};
 use super::policy::ReadQuery;
 
-/// What was chosen for the pieces so far, each chunk with its site.
+/// The chunks chosen for the pieces so far, each with its site.
 pub type Chosen = Vec<(SiteId, QueryChunk)>;
 
-/// Takes of every piece the shortest run of its chunks that determines it, after what is awaited, and `extra_reads` (δ)
-/// chunks more. `order` arranges the chunks of a piece that can be had, which come ascending. Pieces that do not take any
-/// chunks are read normally.
+/// Takes the shortest prefix of every piece's chunks that determines it together with the awaited ones, and
+/// `extra_reads` (δ) chunks more. `order` sorts the available chunks of a piece, which come ascending. Pieces that do
+/// not take any chunks are read normally.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+/// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
 pub fn plan_in_order(
     query: &ReadQuery<'_>,
     extra_reads: usize,
@@ -39,7 +39,7 @@ pub fn plan_in_order(
     Ok(QueryPlan { extra_chunks, ..QueryPlan::of_chunks(chosen) })
 }
 
-/// How many chunks of `order`, from its front, determine the piece together with what is awaited.
+/// Returns the length of the shortest prefix of `order` that determines the piece together with the awaited chunks.
 fn determining_prefix(piece: &QueryPiece<'_>, order: &[usize]) -> Result<usize, CodecError> {
     let code: &Code = piece.code;
     let mut had = piece.awaited;

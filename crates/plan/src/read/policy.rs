@@ -1,7 +1,7 @@
-//! What every read policy is: a value that says how it reads, and a planner that keeps what it learns.
+//! What all read policies have in common: a value that says how to read, and a planner that keeps what it learns.
 //!
-//! A policy is three choices: which sets of chunks it considers, where it knows the sites' loads from, and what it
-//! minimises. Who executes plans asks the policy and never matches on it.
+//! A policy makes three choices: which sets of chunks to consider, where to learn the sites' loads, and what to
+//! minimise. The code that executes plans queries the policy and never matches on it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,148 +20,152 @@ use super::normal::Normal;
 use super::piece::{QueryPiece, QueryPlan};
 use crate::cost::{SiteCost, SiteQueue};
 
-/// What a read is for.
+/// The purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Somebody waits for all of it.
+    /// The caller waits for all of it.
     Query,
-    /// It is read ahead of a receiver who takes one block after the other: bytes count more than the last chunk's time.
+    /// Read-ahead for a receiver that takes one block after the other: bytes count more than the time of the last
+    /// chunk.
     Ahead,
-    /// Some of it was asked for and is missing or late: only what completes the pieces is asked for, and no extra chunk.
+    /// Some requested chunks are missing or late: request only what completes the pieces, and no extra chunks.
     Rest,
 }
 
-/// What is to be planned, and what is known of the sites.
+/// A query to plan, with the states of the sites.
 pub struct ReadQuery<'a> {
-    /// Its pieces.
+    /// The pieces of the query.
     pub pieces: &'a [QueryPiece<'a>],
-    /// What it is for.
+    /// The purpose of the read.
     pub purpose: Purpose,
-    /// Whether a site can be asked.
+    /// Returns whether a site can be asked.
     pub can_be_asked: &'a dyn Fn(SiteId) -> bool,
-    /// What a site costs; `None` when it cannot be asked.
+    /// Returns the cost of a site, or `None` if it cannot be asked.
     pub cost: &'a dyn Fn(SiteId) -> Option<SiteCost>,
-    /// What waits at a site; `None` when it cannot be asked. Where sites were probed for this query
-    /// ([`Policy::sites_to_probe`]), what they told, and `None` for all others.
+    /// Returns the queue of a site, or `None` if it cannot be asked. If sites were probed for this query
+    /// ([`Policy::sites_to_probe`]), it returns their reports, and `None` for all other sites.
     pub queue: &'a dyn Fn(SiteId) -> Option<SiteQueue>,
 }
 
 impl ReadQuery<'_> {
-    /// What a site costs that can be asked.
+    /// Returns the cost of a site if it can be asked.
     pub(super) fn cost_if_asked(&self, site: SiteId) -> Option<SiteCost> {
         (self.cost)(site).filter(|_| (self.can_be_asked)(site))
     }
 }
 
-/// What all sites have told at one probe.
+/// The reports of all sites at one probe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// The time since the probe before, or since probing began.
+    /// Time since the previous probe, or since probing began.
     pub since_last: Duration,
-    /// What each site told that answered, in ascending order.
+    /// The reports of the sites that replied, ascending by site.
     pub sites: Vec<ProbedSite>,
 }
 
-/// What a site answers to a probe.
+/// A site's reply to a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbedSite {
     /// The site.
     pub site: SiteId,
-    /// Requests that wait or are served.
+    /// Number of requests queued or being served.
     pub requests: f64,
-    /// Q_j: the bytes that those ask for.
+    /// Q_j: bytes that those requests ask for.
     pub bytes: f64,
 }
 
-/// Chooses the chunks of queries. One for each process that reads; what it keeps is memory.
+/// Chooses the chunks of queries. Each reading process has one; its state is only in memory.
 pub trait ReadPlanner: fmt::Debug + Send {
-    /// Plans a query: chunks that determine every piece together with those that are awaited, and extra ones.
+    /// Plans a query: chunks that determine every piece together with the awaited ones, and extra chunks.
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    /// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError>;
 
-    /// Takes what a probe of all sites has told ([`Policy::probe_every`]).
+    /// Takes the reports of a probe of all sites ([`Policy::probe_every`]).
     fn take_probe(&mut self, _probe: &Probe, _rng: &mut dyn RngCore) {}
 
-    /// Whether there is work for the background: plans that are to be found for later.
+    /// Returns whether there is background work: plans to find for later queries.
     fn has_background_work(&self) -> bool {
         false
     }
 
-    /// Does it.
+    /// Does the background work.
     fn work_in_background(&mut self) {}
 }
 
-/// How the chunks of reads are chosen.
+/// Decides how the chunks of reads are chosen.
 pub trait Policy: fmt::Debug + fmt::Display + Send + Sync {
-    /// What plans by this policy.
+    /// Creates a planner for this policy.
     fn planner(&self) -> Box<dyn ReadPlanner>;
 
-    /// Whether planning is worth its time for a query. One for which it is not is read normally, and locks, draws and solves
-    /// nothing.
+    /// Returns whether a query is worth the time to plan it. Otherwise it is read normally, without locks, draws or
+    /// solvers.
     fn is_worth_planning(&self, _query: &ReadQuery<'_>) -> bool {
         true
     }
 
-    /// δ: chunks asked beyond a determining set, whatever the sites' queues are.
+    /// Returns δ: the number of chunks requested beyond a determining set, whatever the sites' queues are.
     fn extra_reads(&self) -> usize {
         0
     }
 
-    /// δ at most.
+    /// Returns the maximum of δ.
     fn most_extra_reads(&self) -> usize {
         self.extra_reads()
     }
 
-    /// Whether reads that are no longer needed are taken back.
+    /// Returns whether requests that are no longer needed are cancelled.
     fn cancels(&self) -> bool {
         true
     }
 
-    /// Whether a site is late that takes longer than its queue lets expect. Any site is after it has been silent for long.
+    /// Returns whether a site counts as late when it takes longer than its queue predicts. A long silence makes any
+    /// site late.
     fn predicts_lateness(&self) -> bool {
         false
     }
 
-    /// The sites that are asked for their queues before a query is planned, each once. The planner then knows of no other
-    /// site's queue.
+    /// Returns the sites to ask for their queues before a query is planned, each once. The planner then knows the
+    /// queues of no other sites.
     fn sites_to_probe(&self, _query: &ReadQuery<'_>, _rng: &mut dyn RngCore) -> Vec<SiteId> {
         Vec::new()
     }
 
-    /// How often all sites are asked for their load, if they are.
+    /// Returns the interval between probes of all sites, if there are any.
     fn probe_every(&self) -> Option<Duration> {
         None
     }
 
-    /// How long it takes to find plans in the background: a probe is of use, and work in the background done, after it.
+    /// Returns the time that background planning takes. The results of a probe and of background work count only after
+    /// it.
     fn solve_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// For how long a site may be silent before others are asked, if that is not to follow from what reads usually take.
+    /// Returns how long a site may be silent before others are asked, unless that follows from the usual duration of
+    /// reads.
     fn time_out(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether plans are solved for, which takes processor time.
+    /// Returns whether plans are optimised, which takes processor time.
     fn optimises(&self) -> bool {
         false
     }
 
-    /// Why a chunk is read.
+    /// Returns why a chunk is read.
     fn why(&self, chunk: ChosenChunk) -> ChunkChoice;
 }
 
-/// A chunk that a plan asks for.
+/// A chunk that a plan requests.
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenChunk {
-    /// It is data that was wanted.
+    /// Whether it is a wanted data chunk.
     pub is_wanted: bool,
-    /// Its site is asked for other chunks too.
+    /// Whether its site is asked for other chunks too.
     pub shares_site: bool,
-    /// The plan was found before.
+    /// Whether the plan was found before.
     pub is_cached: bool,
 }
 
@@ -169,33 +173,33 @@ pub struct ChosenChunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChunkChoice {
-    /// Read: it is data, and the policy takes data where it can.
+    /// Read: it is data, and the policy prefers data.
     Systematic,
-    /// Read in the place of a data chunk that cannot be had.
+    /// Read to replace an unavailable data chunk.
     Substitute,
     /// Read: its site is asked for other chunks of the query anyway.
     SharedSite,
     /// Read: its site is among the cheapest of the block.
     LeastCost,
-    /// Read: it was drawn.
+    /// Read: it was drawn at random.
     Drawn,
     /// Not read: others suffice.
     NotNeeded,
-    /// Cannot be had: it was never written (debt).
+    /// Unavailable: it was never written (debt).
     InDebt,
-    /// Cannot be had: its site does not answer or is not known.
+    /// Unavailable: its site is unreachable or unknown.
     NoAnswer,
-    /// Not read, as its site does not answer: sites of its wide stripe add it up in their racks.
+    /// Not read, because its site is unreachable: sites of its wide stripe compute it as sums added up in their racks.
     Computed,
 }
 
 impl ChunkChoice {
-    /// Whether the chunk is read.
+    /// Returns whether the chunk is read.
     pub fn is_read(self) -> bool {
         !matches!(self, Self::NotNeeded | Self::InDebt | Self::NoAnswer | Self::Computed)
     }
 
-    /// The choice in words.
+    /// Returns the choice as text.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Systematic => "read: data, nothing to decode",
@@ -211,11 +215,11 @@ impl ChunkChoice {
     }
 }
 
-/// A [`Policy`], shared. Two are equal when they are written alike.
+/// A shared [`Policy`]. Two are equal if their texts are.
 #[derive(Clone)]
 pub struct ReadPolicy(Arc<dyn Policy>);
 
-/// Why a text is no policy.
+/// A text that is not a read policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a read policy: write adaptive, adaptive(W), normal, cost-model or cost-model(D), where W is the share of the load \
@@ -224,7 +228,7 @@ pub struct ReadPolicy(Arc<dyn Policy>);
 pub struct PolicyError(pub String);
 
 impl ReadPolicy {
-    /// A policy to read by.
+    /// Wraps a policy.
     pub fn new(policy: impl Policy + 'static) -> Self {
         Self(Arc::new(policy))
     }
@@ -279,7 +283,7 @@ impl FromStr for ReadPolicy {
     }
 }
 
-/// The name and the D of `name` or `name(D)`; `None` for other texts.
+/// Splits `name` or `name(D)` into the name and D; `None` for other texts.
 pub fn name_and_extra_reads(text: &str) -> Option<(&str, Option<usize>)> {
     match text.split_once('(') {
         None => Some((text, None)),
@@ -290,7 +294,7 @@ pub fn name_and_extra_reads(text: &str) -> Option<(&str, Option<usize>)> {
 /// Writes `name`, or `name(D)` with extra chunks.
 ///
 /// # Errors
-/// When the formatter fails.
+/// If the formatter fails.
 pub fn write_with_extra_reads(f: &mut fmt::Formatter<'_>, name: &str, extra_reads: usize) -> fmt::Result {
     match extra_reads {
         0 => f.write_str(name),

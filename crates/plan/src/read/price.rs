@@ -1,11 +1,11 @@
-//! What a query's plan costs by EC-Store's Eq. 1, whatever policy chose it, and what any plan must cost.
+//! The cost of a query's plan by EC-Store's Eq. 1, whatever policy chose it, and a lower bound for any plan.
 //!
-//! A plan is compared with those that read as many chunks of each block as it does, so that extra reads (δ) are not
-//! taken for a loss. Pieces that want less than a block have all their options, whichever the plan chose. The bound is the
-//! planner's own ([`access::solve`], [`alternatives::solve`]), given more time than a read has. Blocks of codes for which not every
-//! set of k chunks suffices may have no plan that reaches it.
+//! A plan is compared with those that read as many chunks of each block, so that extra reads (δ) do not count as a
+//! loss. Pieces that want less than a block may use any of their options, whichever the plan chose. The bound comes
+//! from the planner's own solvers ([`access::solve`], [`alternatives::solve`]), with more time than a read has. Blocks
+//! of codes for which not every set of k chunks suffices may have no plan that reaches the bound.
 //!
-//! Cost: O(chunks of the query), and the budget.
+//! Cost: O(chunks of the query), plus the budget.
 
 use striate_core::SiteId;
 
@@ -16,10 +16,10 @@ use crate::cost::SiteCost;
 use crate::solver::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use crate::solver::alternatives::{self, AlternativesProblem, AlternativesWorkspace};
 
-/// Work units spent on the bound, some milliseconds.
+/// Work units spent on the bound: some milliseconds.
 const BUDGET: u64 = 20 * BUDGET_OF_200_US;
 
-/// Prices a plan that was made with these costs; see [`crate::ReadPlanner::plan`].
+/// Prices a plan made with these costs; see [`crate::ReadPlanner::plan`].
 pub fn price_plan(
     pieces: &[QueryPiece<'_>],
     plan: &QueryPlan,
@@ -37,7 +37,7 @@ pub fn price_plan(
     PlanCost { cost: price, lower_bound: lower_bound.min(price) }
 }
 
-/// No plan that reads as many chunks of each of these blocks costs less.
+/// Returns a lower bound for plans that read as many chunks of each of these blocks.
 fn bound_of_blocks(
     blocks: &[QueryPiece<'_>],
     read: &[Vec<usize>],
@@ -61,7 +61,7 @@ fn bound_of_blocks(
         .map_or(0.0, |cheapest| cheapest.lower_bound)
 }
 
-/// No plan that reads these pieces by any of their options costs less, blocks by as many chunks.
+/// Returns a lower bound for plans that read these pieces by any of their options, and as many chunks of each block.
 fn bound_of_options(
     pieces: &[QueryPiece<'_>],
     read: &[Vec<usize>],
@@ -133,7 +133,7 @@ mod tests {
                 (site.0 != 5).then_some(SiteCost { asking, per_byte, decode_per_byte: 0.0 })
             };
             let best = priced("cost-model", &pieces, &cost, seed);
-            // Its costs were drawn within 1%, so that equal plans are not always the same one.
+            // The costs were randomised by 1%, so that equal plans are not always the same one.
             assert!(best.gap() <= 0.02, "{best:?}");
             assert!(best.cost > 0.0 && best.lower_bound > 0.0);
             cheapest += best.cost;
@@ -157,7 +157,8 @@ mod tests {
         assert_eq!((nothing.cost, nothing.lower_bound, nothing.gap()), (0.0, 0.0, 0.0));
     }
 
-    /// Packed objects beside a block with an extra chunk: the policy that minimises this is at the bound, and the normal read above it.
+    /// Packed objects beside a block with an extra chunk: the policy that minimises this cost reaches the bound, and
+    /// the normal read is above it.
     #[test]
     fn packed_objects_have_a_price_and_a_bound() {
         let (packed, split) = (Code::rs(2, 1).expect("a code"), Code::rs(2, 2).expect("a code"));
@@ -172,7 +173,8 @@ mod tests {
             let asking = if site.0 == 1 { 9.0 } else { 2.0 };
             Some(SiteCost { asking, per_byte: 1e-5, decode_per_byte: 2e-6 })
         };
-        // The first object from sites 2 and 3, computed; the second from its own site 4; data and a parity from the same.
+        // The first object is computed from sites 2 and 3, the second read from its own site 4, and the block's data
+        // and parity from the same sites.
         let best = priced("cost-model", &pieces, &cost, 1);
         assert!((best.cost - (3.0 * 2.0 + 5.0 * 0.5 + 2.0 * 0.1)).abs() < 1e-9, "{best:?}");
         assert_eq!(best.gap(), 0.0);

@@ -1,8 +1,8 @@
-//! The pieces of a query as the solvers take them, and what they choose as a plan.
+//! Converts the pieces of a query to the solvers' input, and the solvers' choice to a plan.
 //!
-//! A piece that wants one chunk is read from that chunk or a copy of it, from the rest of its local group, or from any k others;
-//! one that wants a whole block from any k chunks; any other from its own chunks or any k. What was asked for before is no longer a
-//! choice: such pieces are read as the normal read would.
+//! A piece that wants one chunk is read from that chunk or a copy, from the rest of its local group, or from any k
+//! others. A whole block is read from any k chunks. Any other piece is read from its own chunks or any k. A piece with
+//! earlier requests has no choice left: it is read as the normal read would.
 
 use striate_codec::{ChunkSet, CodecError};
 use striate_core::SiteId;
@@ -14,25 +14,25 @@ use super::policy::ReadQuery;
 use crate::cost::SiteCost;
 use crate::solver::piece_options::{PieceOptions, Slot, UNGROUPED};
 
-/// Whether a piece wants one chunk, which others determine, and nothing of it was asked for.
+/// Returns whether a piece wants one chunk that others determine, with no requests so far.
 pub(super) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {
     piece.wanted.len() == 1 && piece.code.k() > 1 && piece.asked.is_empty()
 }
 
-/// Turns the pieces of queries into options, and choices among these into plans.
+/// Converts the pieces of queries to options, and choices among them to plans.
 #[derive(Debug, Default)]
 pub(super) struct QueryOptions {
     codes: KnownCodes,
     /// The sites that have chunks of the query and can be asked, ascending, with their costs.
     pub(super) sites: Vec<(SiteId, SiteCost)>,
-    /// What waiting at each of them adds to a slot's cost beside its transfer; nothing where this is empty.
+    /// Cost that waiting at each site adds to a slot beside its transfer; 0 if this is empty.
     pub(super) waiting: Vec<f64>,
     /// The chunk of each slot.
     chunks: Vec<usize>,
 }
 
 impl QueryOptions {
-    /// Forgets all pieces, and takes the sites of these.
+    /// Drops all pieces, and takes the sites of these.
     pub(super) fn reset(&mut self, pieces: &[QueryPiece<'_>], cost: impl Fn(SiteId) -> Option<SiteCost>) {
         self.chunks.clear();
         self.waiting.clear();
@@ -43,10 +43,10 @@ impl QueryOptions {
         self.sites.extend(sites.into_iter().filter_map(|site| Some((site, cost(site)?))));
     }
 
-    /// Adds the pieces of a query with their options, of whole blocks up to `extra_reads` (δ) chunks more.
+    /// Adds the pieces of a query with their options; whole blocks with up to `extra_reads` (δ) chunks more.
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    /// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
     pub(super) fn push_all(
         &mut self,
         query: &ReadQuery<'_>,
@@ -65,8 +65,8 @@ impl QueryOptions {
         Ok(())
     }
 
-    /// Adds the options of a piece of which nothing was asked for; `need` chunks of it if it is a whole block. Answers whether
-    /// there are any.
+    /// Adds the options of a piece with no requests so far; `need` chunks if it is a whole block. Returns whether there
+    /// are any.
     pub(super) fn push_options(
         &mut self,
         piece: &QueryPiece<'_>,
@@ -106,11 +106,11 @@ impl QueryOptions {
         slots.push(chunks.len(), chunks, 0, Decoding::None);
     }
 
-    /// The plan that reads these slots of each piece. Where they are not enough by the code's own judgement, the piece is read
-    /// normally.
+    /// Returns the plan that reads these slots of each piece. A piece for which they are not enough, by the code's own
+    /// judgement, is read normally.
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    /// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
     pub(super) fn plan<'p>(
         &self,
         query: &ReadQuery<'_>,
@@ -133,7 +133,7 @@ impl QueryOptions {
     }
 }
 
-/// What a plan's chunks of a piece cost, their sites asked.
+/// Returns the cost of a plan's chunks of a piece, beyond asking their sites.
 pub(super) fn cost_of_chunks(
     piece: &QueryPiece<'_>,
     chunks: &[usize],
@@ -154,7 +154,7 @@ pub(super) fn cost_of_chunks(
     chunks.iter().map(of_chunk).sum()
 }
 
-/// Whether these chunks are what a piece still needs. Copies are as good as the chunk.
+/// Returns whether these chunks complete a piece. A copy is equivalent to the chunk.
 fn is_enough(piece: &QueryPiece<'_>, indices: impl Iterator<Item = usize>) -> bool {
     let mut had = piece.awaited;
     for index in indices {
@@ -166,19 +166,19 @@ fn is_enough(piece: &QueryPiece<'_>, indices: impl Iterator<Item = usize>) -> bo
     piece.code.determines(&had, &piece.wanted)
 }
 
-/// What is computed of an option's chunks.
+/// What is decoded from an option's chunks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decoding {
-    /// Nothing: they are what is wanted.
+    /// Nothing: they are the wanted chunks.
     None,
-    /// A data chunk from k others, for each parity.
+    /// One data chunk from k others, for each parity.
     OfParities,
-    /// What is wanted, from all of them.
+    /// The wanted chunks, from all of the option's chunks.
     OfInputs,
 }
 
 impl Decoding {
-    /// What a chunk's part in it costs.
+    /// Returns a chunk's part of the cost.
     fn cost(self, piece: &QueryPiece<'_>, index: usize, of: SiteCost) -> f64 {
         match self {
             Self::None => 0.0,
@@ -188,7 +188,7 @@ impl Decoding {
     }
 }
 
-/// Where a piece's options go.
+/// Destination of a piece's options.
 struct Slots<'a> {
     to: &'a mut PieceOptions,
     chunks: &'a mut Vec<usize>,
@@ -199,12 +199,12 @@ struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Adds an option of these chunks and the piece's first `copies`, of which any `need` do within the code's caps. Answers whether
-    /// it is one.
+    /// Adds an option of these chunks and the piece's first `copies`, of which any `need` suffice within the code's
+    /// caps. Returns whether it is one.
     fn push(&mut self, need: usize, indices: &ChunkSet, copies: usize, decoding: Decoding) -> bool {
         let Self { to, chunks, sites, waiting, piece, code } = self;
         let n = piece.code.n();
-        // Caps say which sets of k chunks suffice. Of more chunks nearly all sets do; the final plan is checked.
+        // Caps say which sets of k chunks suffice. Of larger sets nearly all do, and the final plan is checked.
         let is_capped = need == piece.code.k() && decoding != Decoding::None;
         let known = chunks.len();
         let slots = indices.iter().chain(n..n + copies).filter_map(|index| {

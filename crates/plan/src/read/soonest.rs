@@ -1,13 +1,14 @@
-//! The chunks of which the last comes soonest, at little added load: [`crate::solver::makespan`] for the pieces of a query.
+//! The chunks whose last one arrives soonest, at little added load: [`crate::solver::makespan`] for the pieces of a
+//! query.
 //!
-//! The ways to read each piece are those of [`super::query_options`]. Times are in units of what asking an idle site takes, so that c
-//! is 1, and the queue of a site is the requests that wait there for each worker and the bytes before a new request, at m_j each. What
-//! is left of pieces that were asked for before counts as load.
+//! The ways to read each piece are those of [`super::query_options`]. The unit of time is one request to an idle site,
+//! so c is 1. The queue of a site is the requests waiting per worker, plus the bytes before a new request at m_j each.
+//! The remaining requests of pieces with earlier requests count as load.
 //!
-//! The only piece of a query counts in X for how long it stays at each of its sites, waiting included: for so long it is in
-//! the way of what comes next. Least latency first is T alone, and of the sets that end together takes any: the local group of
-//! an LRC, say, although its sites are as loaded as the chunk's own. In queries of several pieces the waiting changes nothing
-//! that a smaller w would not.
+//! If a query has only one piece, X counts how long it stays at each of its sites, waiting included, because it delays
+//! later requests for that long. Least latency first is T alone, and takes any of the sets that end together: for
+//! example the local group of an LRC, although its sites are as loaded as the chunk's own. In queries of several
+//! pieces, counting the wait has no effect that a smaller w would not have.
 
 use rand::{Rng, RngCore};
 use striate_codec::CodecError;
@@ -20,10 +21,10 @@ use super::query_options::QueryOptions;
 use crate::cost::{SiteCost, SiteQueue};
 use crate::solver::makespan::{self, MakespanProblem, MakespanWorkspace};
 
-/// Asking an idle site.
+/// Time of a request to an idle site.
 const REQUEST: f64 = 1.0;
-/// Queues are drawn within so much of themselves and of a request: clients that see the same loads shall not all choose the same of
-/// sites that are equal.
+/// Fraction of itself and of a request by which a queue is randomised, so that clients with the same loads do not all
+/// choose the same of equal sites.
 const DRAWN: f64 = 0.001;
 
 /// Finds the soonest chunks of queries.
@@ -34,8 +35,8 @@ pub(super) struct SoonestChunks {
     options: QueryOptions,
 }
 
-/// Whether a piece that wants one chunk may better be read from others: what waiting for its site is worth is more than what any
-/// other option adds to the load.
+/// Returns whether a piece that wants one chunk may be better read from others: the value of not waiting for its site
+/// exceeds the load that any other option adds.
 pub(super) fn may_read_around(piece: &QueryPiece<'_>, query: &ReadQuery<'_>, weight: f64) -> bool {
     let site = piece.wanted.iter().next().map_or(SiteId(0), |index| piece.sites[index]);
     let Some(queue) = (query.queue)(site).filter(|_| site.0 != 0) else { return true };
@@ -48,16 +49,16 @@ pub(super) fn may_read_around(piece: &QueryPiece<'_>, query: &ReadQuery<'_>, wei
     })
 }
 
-/// How long a request waits that comes now.
+/// Returns how long a request waits that arrives now.
 fn time_of(queue: SiteQueue, cost: SiteCost) -> f64 {
     queue.waiting * REQUEST + queue.bytes * cost.per_byte
 }
 
 impl SoonestChunks {
-    /// The plan that minimises T + w X, `weight` being w.
+    /// Returns the plan that minimises T + w X, where `weight` is w.
     ///
     /// # Errors
-    /// [`CodecError::Insufficient`] when the chunks of a piece that can be had do not determine it.
+    /// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
     pub(super) fn plan(
         &mut self,
         query: &ReadQuery<'_>,
@@ -67,14 +68,14 @@ impl SoonestChunks {
         self.set_up(query, weight, rng);
         let Self { problem, workspace, options } = self;
         options.push_all(query, 0, &mut problem.pieces)?;
-        // A site may have stopped answering since it was looked at.
+        // A site may have become unreachable since it was checked.
         let Ok(plan) = makespan::solve(problem, workspace) else { return plan_normally(query) };
         debug_assert_eq!(makespan::check_makespan(problem, &plan), Ok(()));
         let cost = Some(PlanCost { cost: plan.cost, lower_bound: plan.lower_bound });
         Ok(QueryPlan { cost, ..options.plan(query, |piece| plan.picks_of(piece))? })
     }
 
-    /// The sites of the query's chunks and their queues, and no pieces yet.
+    /// Sets up the sites of the query's chunks and their queues, without pieces.
     fn set_up(&mut self, query: &ReadQuery<'_>, weight: f64, rng: &mut dyn RngCore) {
         self.options.reset(query.pieces, |site| query.cost_if_asked(site));
         let queue = |&(site, cost): &(SiteId, SiteCost)| {

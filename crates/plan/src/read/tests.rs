@@ -1,4 +1,4 @@
-//! Plans of queries, whatever the policy.
+//! Plans of queries under every policy.
 
 use std::collections::HashSet;
 
@@ -60,8 +60,8 @@ fn asked(plan: &QueryPlan) -> Vec<u32> {
 }
 
 proptest! {
-    /// Every plan is legal: chunks that exist, on sites that can be asked, each once, determining what each piece wants
-    /// together with what it awaits, with no more than δ beyond; or the losses are truly too many.
+    /// Every plan is legal: chunks that exist, on sites that can be asked, each once. Together with the awaited chunks
+    /// they determine what each piece wants, with at most δ extra. Otherwise the losses are truly too many.
     #[test]
     fn plans_ask_each_site_once_for_determining_chunks(
         which in 0usize..6, policy in 0usize..4, down: u16, gone: u32, wanted: u16, before: u32, seed: u64, overlap in 1u32..5,
@@ -72,7 +72,7 @@ proptest! {
         let is_up = |site: SiteId| down >> (site.0 % 16) & 1 == 0;
         let mut pieces: Vec<_> =
             placed.iter().map(|sites| QueryPiece::whole(STRIPE, &code, sites, CHUNK_LEN)).collect();
-        // The last one wants some chunks only, of which some were asked for, every second in vain.
+        // The last piece wants only some chunks. Some were requested already, every second of them without success.
         let some: ChunkSet = (0..code.k()).filter(|i| wanted >> i & 1 == 1).collect();
         pieces[2].wanted = if some.is_empty() { set(&[0]) } else { some };
         pieces[2].asked = (0..code.n()).filter(|i| before >> i & 1 == 1).collect();
@@ -114,7 +114,7 @@ fn the_normal_read_takes_the_data_chunks() {
     assert_eq!(asked(&plan("normal", Purpose::Query, &[part], &idle, 1).unwrap()), [3]);
 }
 
-/// The default plans nothing for a small read of one piece; for a large one it stays away from a dear site.
+/// The default plans nothing for a small read-ahead of one piece; for a large one it avoids an expensive site.
 #[test]
 fn the_default_says_itself_when_planning_is_not_worth_it() {
     let (code, sites) = (code("rs(4,2)"), sites(1, 6));
@@ -127,7 +127,7 @@ fn the_default_says_itself_when_planning_is_not_worth_it() {
     assert!(!reads(1 << 20).contains(&2));
 }
 
-/// A part is read from its own chunk, and from a determining set where that cannot be had: the local group of an LRC.
+/// A part is read from its own chunk, or, if that is unavailable, from a determining set: the local group of an LRC.
 #[test]
 fn parts_take_their_own_chunks_or_what_determines_them() {
     let (code, sites) = (code("lrc(12,3,2)"), sites(1, 17));
@@ -140,7 +140,7 @@ fn parts_take_their_own_chunks_or_what_determines_them() {
     }
 }
 
-/// Blocks on overlapping sites: few sites are asked, and a dear one only if nothing else will do.
+/// Blocks on overlapping sites: the plan asks few sites, and an expensive one only if nothing else suffices.
 #[test]
 fn the_cost_model_asks_few_and_cheap_sites() {
     let code = code("rs(2,2)");
@@ -154,7 +154,8 @@ fn the_cost_model_asks_few_and_cheap_sites() {
     assert!(!reads(|site| (site.0 != 4).then_some(SiteCost::of_asking(1.0))).contains(&4));
 }
 
-/// A block of which chunk 1 came and chunk 0 is late: one more completes it, and not chunk 0 again.
+/// A block whose chunk 1 arrived and whose chunk 0 is late: one more chunk completes it, and chunk 0 is not requested
+/// again.
 #[test]
 fn what_was_asked_before_is_counted_if_awaited_and_not_asked_again() {
     let (code, sites) = (code("rs(2,2)"), sites(1, 4));
@@ -167,7 +168,8 @@ fn what_was_asked_before_is_counted_if_awaited_and_not_asked_again() {
     }
 }
 
-/// All six sites have a chunk of each block: four are asked, and of each block the chunks of lowest index there.
+/// All six sites have a chunk of each block. With one extra read the plan asks five of them, without the expensive one;
+/// among equally cheap sites the choice is random.
 #[test]
 fn the_cost_model_prefers_data_chunks_on_the_sites_that_it_asks() {
     let (code, sites) = (code("rs(4,2)"), sites(1, 6));
@@ -182,7 +184,8 @@ fn the_cost_model_prefers_data_chunks_on_the_sites_that_it_asks() {
     assert!(drawn.len() > 5, "which sites are asked is drawn among equals: {drawn:?}");
 }
 
-/// Two blocks whose data lies on different sites of the same six: four sites would do for both, if decoding were free.
+/// Two blocks whose data is on different sites of the same six: four sites would suffice for both if decoding were
+/// free.
 #[test]
 fn the_cost_model_asks_more_sites_where_decoding_is_dear() {
     let code = code("rs(4,2)");
@@ -198,7 +201,7 @@ fn the_cost_model_asks_more_sites_where_decoding_is_dear() {
     assert!(dear.reads.iter().flat_map(|read| &read.chunks).all(|chunk| chunk.index < 4), "{dear:?}");
 }
 
-/// A packed object whose own site nobody else needs, and a block that takes the rest of its local group anyway.
+/// A packed object whose own site no other piece needs, and a block that reads the rest of its local group anyway.
 #[test]
 fn the_cost_model_reads_packed_objects_where_sites_are_asked_anyway() {
     let (lrc, split) = (code("lrc(6,2,2)"), code("rs(2,1)"));
@@ -212,7 +215,7 @@ fn the_cost_model_reads_packed_objects_where_sites_are_asked_anyway() {
     assert_eq!((asked(&with_block), with_block.extra_chunks), (vec![2, 3, 7], 1));
     let cost = with_block.cost.expect("it is minimised");
     assert!(cost.gap() == 0.0 && cost.cost > 3.0, "{cost:?}");
-    // Site 1 costs more than the three of the group: without the block it is read around too.
+    // Site 1 costs more than the three sites of the group: without the block the object is read around it too.
     let dear = |site: SiteId| Some(SiteCost::of_asking(if site.0 == 1 { 9.0 } else { 1.0 }));
     assert_eq!(asked(&plan("cost-model", &[object], &dear)), [2, 3, 7]);
     let copies = [SiteId(20)];

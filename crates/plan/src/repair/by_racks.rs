@@ -1,45 +1,46 @@
 //! The repair of one chunk with the fewest sums across racks (ECWide §3.4, §4.1).
 //!
-//! A rack adds up what it has of an equation's terms and sends one sum, however many terms those are. So an equation costs
-//! the number of racks, other than the one where the chunk is made, that hold its sources, and not the sum of its sources'
-//! costs, which is what [`Code::cheapest_repair`] minimises. Among equations with as few racks the cheapest is taken by that
-//! measure.
+//! A rack adds up its terms of an equation and sends one sum, however many terms it has. So the cost of an equation is
+//! the number of racks that hold its sources, other than the rack where the chunk is made. [`Code::cheapest_repair`]
+//! instead minimises the sum of the sources' costs. Among equations with as few racks, the one with the smallest sum is
+//! taken.
 //!
 //! | scheme | equation | sums across racks |
 //! |--|--|--|
 //! | CL: an LRC with its groups in racks | the local group | (r + 1)/f − 1 |
 //! | LRC: each chunk in a rack of its own | the local group | r |
 //! | TL: Reed–Solomon in racks | k chunks in the fewest other racks | ⌈(k − its own rack's)/f⌉ |
-//! | a global parity | all data, or what determines it as well | the racks that hold data |
+//! | a global parity | all data, or an equivalent set | the racks that hold data |
 //!
-//! # How
-//! Leave racks out, one after the other, as long as the rest determines the chunk. Starting with the racks that hold the
-//! fewest chunks is optimal for MDS codes, where only the number counts. For codes with local groups the racks outside the
-//! chunk's group go first in a second attempt, which ends at the group; the better of both is taken. That is the optimum
-//! where groups are placed by [`crate::PlacementRule`] (the tests compare with all sets of racks); where they are not, it may
-//! take a rack too many.
+//! # Algorithm
+//! Racks are left out, one after the other, as long as the rest determines the chunk. Starting with the racks that hold
+//! the fewest chunks is optimal for MDS codes, where only the number counts. For codes with local groups, a second
+//! attempt first leaves out the racks outside the chunk's group and ends at the group; the better of the two is taken.
+//! That is optimal if groups are placed by [`crate::PlacementRule`] (the tests compare with all sets of racks). If they
+//! are not, it may take one rack too many.
 //!
-//! Cost: two questions to the code for each rack, and one [`Code::cheapest_repair`] for each attempt.
+//! Cost: two `determines` calls for each rack, and one [`Code::cheapest_repair`] for each attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use striate_codec::{ChunkSet, Code, CodecError, RepairEquation};
 use striate_core::RackId;
 
-/// An equation for a lost chunk, and what it sends across racks.
+/// An equation for a lost chunk, and the number of sums it sends across racks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RackRepair {
     /// The equation. Its cost is the sum of its sources' costs.
     pub equation: RepairEquation,
-    /// Racks other than the chunk's new one that send a sum.
+    /// Number of racks, other than the chunk's new one, that send a sum.
     pub sums_across_racks: usize,
 }
 
-/// The equation for chunk `lost` with the fewest sums across racks, to be made at a site in the rack `home`. `costs` has what
-/// reading each of the n chunks costs, in any unit, None for one that cannot be read; `racks` the rack of each chunk.
+/// Returns the equation for chunk `lost` with the fewest sums across racks, made at a site in the rack `home`. `costs`
+/// holds the cost of reading each of the n chunks, in any unit, and `None` for an unreadable chunk; `racks` holds the
+/// rack of each chunk.
 ///
 /// # Errors
-/// [`CodecError`] if the chunks that can be read do not determine it, and for costs or racks that do not fit the code.
+/// [`CodecError`] if the readable chunks do not determine it, or if `costs` or `racks` do not fit the code.
 pub fn repair_by_racks(
     code: &Code,
     lost: usize,
@@ -78,12 +79,12 @@ impl<'a> Search<'a> {
         RackRepair { equation, sums_across_racks }
     }
 
-    /// Whether a chunk can be read.
+    /// Returns whether a chunk can be read.
     fn is_source(&self, chunk: usize) -> bool {
         chunk != self.lost && self.costs[chunk].is_some()
     }
 
-    /// The other racks with sources in the orders in which leaving them out is tried.
+    /// Returns the orders in which to try leaving out the other racks with sources.
     fn orders(&self) -> Vec<Vec<&'a RackId>> {
         let mut chunks_in: BTreeMap<&RackId, usize> = BTreeMap::new();
         let sources = (0..self.code.n()).filter(|&chunk| self.is_source(chunk));
@@ -100,7 +101,8 @@ impl<'a> Search<'a> {
         vec![by_chunks, outside_first]
     }
 
-    /// The costs of the chunks in as few racks as determine the lost one still, when racks are left out in this order.
+    /// Returns the costs of the chunks in the racks that remain when racks are left out in this order while the rest
+    /// still determines the lost chunk.
     fn least_racks(&self, order: &[&RackId]) -> Vec<Option<f64>> {
         let mut costs = self.costs.to_vec();
         let wanted: ChunkSet = std::iter::once(self.lost).collect();
@@ -131,7 +133,8 @@ mod tests {
         (0..count).map(|rack| RackId(format!("rack{rack:02}"))).collect()
     }
 
-    /// Sums across racks to repair each chunk in its own rack, the others being there; chunk i is in rack `rack_of[i]`.
+    /// Returns the sums across racks to repair each chunk in its own rack from the others; chunk i is in rack
+    /// `rack_of[i]`.
     fn sums(code: &str, rack_of: &[usize]) -> Vec<usize> {
         let code: Code = code.parse().unwrap();
         let ids = rack_ids(code.n());
@@ -143,8 +146,8 @@ mod tests {
         (0..code.n()).map(of).collect()
     }
 
-    /// Each group of a wide code, local parity included, in racks of its own, f to a rack. The global parities fill up the
-    /// last of them if they fit, and have one more otherwise.
+    /// Places each group of a wide code, local parity included, in racks of its own, f chunks per rack. The global
+    /// parities join the last rack if they fit, and get another one otherwise.
     fn combined_locality(code: &str) -> Vec<usize> {
         let code: Code = code.parse().unwrap();
         let (k, f) = (code.k(), code.tolerance());
@@ -176,8 +179,8 @@ mod tests {
         assert_eq!(combined.iter().max(), Some(&8), "nine racks");
         assert_eq!(sums("wide(20,5,3)", &combined)[..24], [1; 24], "(c) the (26,20,5,9) CL");
 
-        // (b), the (23,20,8) TL: the paper asks all seven other racks. But with the two neighbours of D1 six full racks
-        // are the 20 chunks that it takes, so the rack of two chunks is left out, unless the lost chunk is one of those.
+        // (b), the (23,20,8) TL: the paper asks all seven other racks. But with the two neighbours of D1, six full
+        // racks hold the 20 chunks that are needed. The rack of two chunks is left out, unless the lost chunk is in it.
         let topology: Vec<usize> = (0..23).map(|chunk| chunk / 3).collect();
         let sums = sums("rs(20,3)", &topology);
         assert_eq!((&sums[..21], &sums[21..]), (&[6; 21][..], &[7; 2][..]));
@@ -242,7 +245,8 @@ mod tests {
         );
     }
 
-    /// The fewest other racks whose chunks, with those at home, determine the lost one: by trying all sets of racks.
+    /// Returns the smallest number of other racks whose chunks, with those in `home`, determine the lost one; tries all
+    /// sets of racks.
     fn fewest_racks(
         code: &Code,
         lost: usize,
@@ -263,7 +267,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// With up to two more losses, wherever the chunk is made.
+        /// Holds with up to two more losses, wherever the chunk is made.
         #[test]
         fn no_set_of_racks_is_smaller(
             code in prop::sample::select(vec!["rs(6,3)", "rs(12,4)", "wide(7,3,3)", "wide(10,4,4)", "wide(12,5,3)", "lrc(6,2,2)"]),

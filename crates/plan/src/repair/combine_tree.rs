@@ -1,7 +1,8 @@
-//! Combine trees: who adds up what on the way from the sources of a chunk to the site that makes it (ECWide §4.1).
+//! Combine trees: which site adds up which terms on the way from the sources of a chunk to the site that makes it
+//! (ECWide §4.1).
 //!
-//! A chunk is a sum Σ coefficient · source over GF(2⁸). Sums may be grouped in any way, so any tree gives the same bytes;
-//! trees differ in what crosses racks and in what each site is sent.
+//! A chunk is a sum Σ coefficient · source over GF(2⁸). Sums may be grouped in any way, so every tree yields the same
+//! bytes. Trees differ in what crosses racks and in what each site receives.
 //!
 //! | shape | drawn | crosses racks | most streams into one site |
 //! |--|--|--|--|
@@ -9,10 +10,10 @@
 //! | racks | a *repairer* in each rack adds up its rack's sources and sends the sum | one sum a rack | racks, or sources in a rack |
 //! | chain | repairers pass their sums on from rack to rack | one sum a rack | one, and a rack's own |
 //!
-//! Sources in the destination's own rack send to the destination in every shape. A chain spares the destination's
-//! downlink, and takes longer to begin. [`CombineTree::new`] draws a star or racks; [`CombineTree::quickest`] a chain where that pays, for
-//! wide stripes: with combined locality all lost chunks of a rack are made in it, and with a sum from each rack its downlink would bound
-//! their repair (docs/src/ecwide.md).
+//! Sources in the destination's own rack send to the destination in every shape. A chain relieves the destination's
+//! downlink, and takes longer to start. [`CombineTree::new`] builds a star or racks. [`CombineTree::quickest`] builds a
+//! chain where that pays, for wide stripes: with combined locality, all lost chunks of a rack are made in that rack,
+//! and its downlink would limit their repair if every rack sent it a sum (docs/src/ecwide.md).
 //!
 //! Cost: O(m log m) for m sources.
 
@@ -20,21 +21,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use striate_core::{RackId, SiteId};
 
-/// Hops of one chain: with its leaves and its root it stays below the depth that sites accept, 32.
+/// Maximum number of hops in a chain: with its leaves and its root it stays below 32, the depth that sites accept.
 const LONGEST_CHAIN: usize = 24;
 
-/// A chunk that takes part in a sum.
+/// A term of a sum: a chunk and its coefficient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CombineTerm {
-    /// Its index in the stripe.
+    /// Index of the chunk in the stripe.
     pub chunk: usize,
-    /// What it is multiplied by.
+    /// Factor of the chunk.
     pub coefficient: u8,
-    /// The site that has it.
+    /// The chunk's site.
     pub site: SiteId,
     /// The site's rack.
     pub rack: RackId,
-    /// What asking that site costs, in any unit: repairers are the cheapest of their racks.
+    /// Cost of asking that site, in any unit: the cheapest site of each rack is its repairer.
     pub cost: f64,
 }
 
@@ -49,20 +50,20 @@ pub enum TreeShape {
     Chain,
 }
 
-/// What a site adds up: its own chunks, and the sums that others send it.
+/// What a site adds up: its own chunks and the sums it receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CombineTree {
     /// The site.
     pub site: SiteId,
-    /// (coefficient, chunk index) of its own chunks.
+    /// (coefficient, chunk index) of the site's own chunks.
     pub local: Vec<(u8, usize)>,
-    /// The sums that it is sent.
+    /// The sums that the site receives.
     pub upstream: Vec<CombineTree>,
 }
 
 impl CombineTree {
-    /// The tree by rule: racks where several sources share a rack other than the destination's, and a star where a rack
-    /// would have nothing to add up.
+    /// Builds the default tree: racks if several sources share a rack other than the destination's; a star if no rack
+    /// would have anything to add up.
     pub fn new(terms: &[CombineTerm], site: SiteId, rack: &RackId) -> Self {
         let mut in_rack: BTreeMap<&RackId, usize> = BTreeMap::new();
         for term in terms.iter().filter(|term| term.rack != *rack && term.site != site) {
@@ -72,9 +73,9 @@ impl CombineTree {
         Self::draw(shape, terms, site, rack)
     }
 
-    /// The tree that makes a sum of `len` bytes soonest where links between racks are what takes time, and racks do nothing else: a chain,
-    /// unless what it takes to begin, a slice of `slice_len` bytes for each hop, is more than what the destination's downlink takes
-    /// with a sum from each rack (ECWide §4.2, where the nodes of one rack stand in a chain).
+    /// Builds the tree that makes a sum of `len` bytes soonest if the links between racks are the bottleneck and
+    /// otherwise idle: a chain, unless its start, a slice of `slice_len` bytes for each hop, takes longer than the
+    /// destination's downlink needs for a sum from each rack (ECWide §4.2, where the nodes of one rack form a chain).
     pub fn quickest(terms: &[CombineTerm], site: SiteId, rack: &RackId, len: u32, slice_len: u32) -> Self {
         let elsewhere = terms.iter().filter(|term| term.rack != *rack && term.site != site);
         let racks = elsewhere.map(|term| &term.rack).collect::<BTreeSet<_>>().len() as u64;
@@ -86,7 +87,7 @@ impl CombineTree {
         }
     }
 
-    /// A tree of this shape that makes the sum of `terms` at `site`.
+    /// Builds a tree of this shape that makes the sum of `terms` at `site`.
     pub fn draw(shape: TreeShape, terms: &[CombineTerm], site: SiteId, rack: &RackId) -> Self {
         let mut root = Self { site, local: Vec::new(), upstream: Vec::new() };
         let mut near = Vec::new();
@@ -101,7 +102,7 @@ impl CombineTree {
         root.upstream.append(&mut near);
         let mut sums: Vec<(f64, Self)> = racks.into_values().map(sum_of_rack).collect();
         if shape == TreeShape::Chain {
-            // The cheapest repairers are near the destination: they add up the most often.
+            // The cheapest repairers are next to the destination, because those add up most often.
             sums.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.site.cmp(&b.1.site)));
             let hops = sums.len().div_ceil(sums.len().div_ceil(LONGEST_CHAIN).max(1)).max(1);
             root.upstream.extend(sums.chunks(hops).filter_map(chain));
@@ -111,25 +112,26 @@ impl CombineTree {
         root
     }
 
-    /// What each site reads of its own and is sent, in chunks, and how many sites the sum passes: the destination last.
+    /// Returns the load of each site that the sum passes, in chunks: those it reads plus the sums it receives. The
+    /// destination is last.
     pub fn loads(&self) -> Vec<(SiteId, u32)> {
         let mut loads: Vec<(SiteId, u32)> = self.upstream.iter().flat_map(Self::loads).collect();
         loads.push((self.site, (self.local.len() + self.upstream.len()) as u32));
         loads
     }
 
-    /// Nodes on the longest way to the root, both ends included.
+    /// Returns the number of nodes on the longest path to the root, both ends included.
     pub fn depth(&self) -> usize {
         1 + self.upstream.iter().map(Self::depth).max().unwrap_or_default()
     }
 
-    /// Every chunk that takes part, with its coefficient.
+    /// Returns the chunks of the sum, each with its coefficient.
     pub fn terms(&self) -> Vec<(u8, usize)> {
         let upstream = self.upstream.iter().flat_map(Self::terms);
         self.local.iter().copied().chain(upstream).collect()
     }
 
-    /// The sums that go from one site to another: (sender, receiver).
+    /// Returns the sums sent between sites: (sender, receiver).
     pub fn streams(&self) -> Vec<(SiteId, SiteId)> {
         let own = self.upstream.iter().map(|from| (from.site, self.site));
         own.chain(self.upstream.iter().flat_map(Self::streams)).collect()
@@ -143,7 +145,7 @@ struct Leaf<'a> {
     tree: CombineTree,
 }
 
-/// The sites with chunks that take part, in the order of their first chunk.
+/// Returns the sites with chunks of the sum, in the order of their first chunk.
 fn leaves(terms: &[CombineTerm]) -> Vec<Leaf<'_>> {
     let mut leaves: Vec<Leaf<'_>> = Vec::new();
     for term in terms {
@@ -159,7 +161,8 @@ fn leaves(terms: &[CombineTerm]) -> Vec<Leaf<'_>> {
     leaves
 }
 
-/// The cheapest site of a rack adds up what its neighbours send it. Answers what asking it costs, too.
+/// Returns the sum of a rack, made by its cheapest site from what its neighbours send, and the cost of asking that
+/// site.
 fn sum_of_rack(mut leaves: Vec<Leaf<'_>>) -> (f64, CombineTree) {
     leaves.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.tree.site.cmp(&b.tree.site)));
     let mut leaves = leaves.into_iter();
@@ -169,7 +172,7 @@ fn sum_of_rack(mut leaves: Vec<Leaf<'_>>) -> (f64, CombineTree) {
     (repairer.cost, tree)
 }
 
-/// The first of the sums receives that of the second and so on.
+/// Chains the sums: the first receives that of the second, and so on.
 fn chain(sums: &[(f64, CombineTree)]) -> Option<CombineTree> {
     let mut sums = sums.iter().rev().map(|(_, sum)| sum.clone());
     let last = sums.next()?;
@@ -194,7 +197,7 @@ mod tests {
         RackId(format!("rack{number}"))
     }
 
-    /// Chunk i on site i + 1, racks as told.
+    /// Chunk i is on site i + 1, in rack `racks[i]`.
     fn terms(racks: &[u32]) -> Vec<CombineTerm> {
         let term = |(chunk, &of): (usize, &u32)| CombineTerm {
             chunk,
@@ -206,13 +209,13 @@ mod tests {
         racks.iter().enumerate().map(term).collect()
     }
 
-    /// What a site computes, over one byte of each chunk.
+    /// Returns what a site computes, over one byte of each chunk.
     fn evaluate(tree: &CombineTree, bytes: &[u8]) -> u8 {
         let local = tree.local.iter().fold(0, |sum, &(by, chunk)| sum ^ gf256::mul(by, bytes[chunk]));
         tree.upstream.iter().fold(local, |sum, from| sum ^ evaluate(from, bytes))
     }
 
-    /// Sums that go from one rack to another: (from, to).
+    /// Returns the sums sent between racks: (from, to).
     fn crossings(tree: &CombineTree, terms: &[CombineTerm], home: &RackId) -> Vec<(RackId, RackId)> {
         let rack_of: HashMap<SiteId, &RackId> = terms.iter().map(|term| (term.site, &term.rack)).collect();
         let rack_of = |site| rack_of.get(&site).copied().unwrap_or(home).clone();
@@ -221,7 +224,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any tree evaluates to the equation, whatever its shape, and no rack sends more than one sum but in a star.
+        /// Any tree evaluates to the equation, whatever its shape, and no rack sends more than one sum except in a
+        /// star.
         #[test]
         fn every_tree_evaluates_to_the_equation(
             racks in prop::collection::vec(0..12u32, 1..80), bytes in prop::array::uniform32(any::<u8>()),
@@ -251,7 +255,7 @@ mod tests {
             }
         }
 
-        /// A repair of a real code by any tree gives the lost bytes.
+        /// A repair of a real code by any tree yields the lost bytes.
         #[test]
         fn every_tree_repairs_a_chunk(
             data in prop::array::uniform6(any::<u8>()), lost in 0..10usize, racks in 1..8u32, shape in 0..3usize,

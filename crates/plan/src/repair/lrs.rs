@@ -1,10 +1,10 @@
-//! Least-recently-selected choice of the sites that do the work of repairs (ECWide §4.1): of the requestors that make
-//! lost chunks, and of the local repairers that add up the chunks of a rack for them. Many repairs that run together
-//! thus use as many different sites as there are.
+//! Least-recently-selected choice of the sites that do the work of repairs (ECWide §4.1): the requestors that make lost
+//! chunks, and the local repairers that add up the chunks of a rack for them. Concurrent repairs thus use as many
+//! different sites as possible.
 //!
-//! A doubly linked list has the items in the order of their last selection, and a map finds an item in it, so that
-//! each operation takes O(1). A choice among a few, such as the sites of one rack, compares their last selections
-//! instead: O(those).
+//! A doubly linked list keeps the items in the order of their last selection, and a map finds an item in it, so each
+//! operation takes O(1). A choice among a few items, such as the sites of one rack, compares their last selections, in
+//! time linear in their number.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,14 +16,14 @@ const NONE: usize = usize::MAX;
 #[derive(Clone, Debug)]
 pub struct LeastRecentlySelected<T> {
     entries: Vec<Entry<T>>,
-    /// Entries that nothing uses.
+    /// Unused entries.
     free: Vec<usize>,
     at: HashMap<T, usize>,
-    /// Selected longest ago.
+    /// The item selected longest ago.
     first: usize,
-    /// Selected last.
+    /// The item selected last.
     last: usize,
-    /// Selections so far.
+    /// Number of selections so far.
     selections: u64,
 }
 
@@ -32,7 +32,7 @@ struct Entry<T> {
     item: T,
     before: usize,
     after: usize,
-    /// The number of its last selection; 0 if it never was.
+    /// Number of its last selection; 0 if it was never selected.
     selected: u64,
 }
 
@@ -50,7 +50,7 @@ impl<T> Default for LeastRecentlySelected<T> {
 }
 
 impl<T: Copy + Eq + Hash> FromIterator<T> for LeastRecentlySelected<T> {
-    /// The items in this order, as if they had been selected so.
+    /// Collects the items as if they had been selected in this order.
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut order = Self::default();
         for item in items {
@@ -61,17 +61,17 @@ impl<T: Copy + Eq + Hash> FromIterator<T> for LeastRecentlySelected<T> {
 }
 
 impl<T: Copy + Eq + Hash> LeastRecentlySelected<T> {
-    /// Items.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.at.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.at.is_empty()
     }
 
-    /// Adds an item as the next to be selected, if it is not there: a site that comes anew has nothing to do.
+    /// Adds an item as the next to be selected, unless it is present: a new site has nothing to do yet.
     pub fn insert(&mut self, item: T) {
         if self.at.contains_key(&item) {
             return;
@@ -95,7 +95,7 @@ impl<T: Copy + Eq + Hash> LeastRecentlySelected<T> {
         self.at.insert(item, index);
     }
 
-    /// Takes an item out; whether it was there.
+    /// Removes an item. Returns whether it was present.
     pub fn remove(&mut self, item: &T) -> bool {
         let Some(index) = self.at.remove(item) else { return false };
         self.unlink(index);
@@ -103,32 +103,32 @@ impl<T: Copy + Eq + Hash> LeastRecentlySelected<T> {
         true
     }
 
-    /// The item that was selected longest ago, now selected. `None` if there are no items. O(1).
+    /// Selects the item that was selected longest ago. Returns `None` if there are no items. O(1).
     pub fn select(&mut self) -> Option<T> {
         let item = self.entries.get(self.first)?.item;
         self.select_this(item);
         Some(item)
     }
 
-    /// The one of `among` that was selected longest ago, now selected; those that were never seen before come first,
-    /// and of several the first. `None` if `among` is empty. O(length of `among`).
+    /// Selects the item of `among` that was selected longest ago. Items that were never selected come first, in the
+    /// order of `among`. Returns `None` if `among` is empty. O(length of `among`).
     pub fn select_among(&mut self, among: impl IntoIterator<Item = T>) -> Option<T> {
         let item = among.into_iter().min_by_key(|item| self.last_selection(item))?;
         self.select_this(item);
         Some(item)
     }
 
-    /// Takes note of a selection that was made otherwise. O(1).
+    /// Records a selection made elsewhere. O(1).
     pub fn note(&mut self, item: T) {
         self.select_this(item);
     }
 
-    /// How recently it was selected, from 0, never, to below 1.
+    /// Returns how recently an item was selected, from 0 for never to below 1.
     pub fn recency(&self, item: &T) -> f64 {
         self.last_selection(item) as f64 / (self.selections + 1) as f64
     }
 
-    /// When it was selected last, as the number of that selection; 0 if it never was.
+    /// Returns the number of an item's last selection; 0 if it was never selected.
     pub fn last_selection(&self, item: &T) -> u64 {
         self.at.get(item).map_or(0, |&index| self.entries[index].selected)
     }
@@ -187,7 +187,7 @@ mod tests {
         proptest::collection::vec(step, 0..200)
     }
 
-    /// The same as a list of (item, whether it was ever selected), that selected longest ago first.
+    /// The reference model: a list of (item, whether it was ever selected), least recently selected first.
     #[derive(Default)]
     struct Model(Vec<(u8, bool)>);
 
@@ -209,7 +209,7 @@ mod tests {
                 Step::Remove(item) => self.0.retain(|(other, _)| other != item),
                 Step::Select => return self.0.first().copied().and_then(|(item, _)| self.select(item)),
                 Step::Among(among) => {
-                    // Never selected before any that was, in the order of `among`; then the order of the list.
+                    // Items never selected come first, in the order of `among`; then the order of the list.
                     let age =
                         |item: &u8| self.position(*item).filter(|&at| self.0[at].1).map_or(0, |at| at + 1);
                     return among.iter().copied().min_by_key(age).and_then(|item| self.select(item));
@@ -254,7 +254,7 @@ mod tests {
         let mut counts = [0; 20];
         (0..200).for_each(|_| counts[order.select().unwrap() as usize] += 1);
         assert_eq!(counts, [10; 20]);
-        // Local repairers: one of the four sites of each of five racks.
+        // Local repairers: one of the four sites in each of five racks.
         let mut counts = [0; 20];
         for repair in 0..200 {
             let rack = repair % 5 * 4;

@@ -1,8 +1,8 @@
-//! Repair: what a damaged stripe needs to be whole again.
+//! Repair: what a damaged stripe needs to become whole again.
 //!
-//! Lost chunks are computed from any sufficient set of good ones and put on sites that hold none of the
-//! stripe. A lost chunk that finds no site stays debt. When too few good chunks are left the plan says so;
-//! nothing is given up, since chunks may come back with their disks.
+//! Lost chunks are computed from any sufficient set of good ones and placed on sites that hold none of the stripe. A
+//! lost chunk that finds no site stays debt. If too few good chunks are left, the plan reports it; nothing is given up,
+//! since chunks may return with their disks.
 
 pub mod by_racks;
 pub mod combine_tree;
@@ -11,39 +11,40 @@ pub mod lrs;
 use striate_codec::{Code, CodecError, DecodePlan};
 use striate_core::SiteId;
 
-/// What is known of one chunk of a stripe.
+/// The state of one chunk of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkState {
-    /// Verified, at its site.
+    /// Verified at its site.
     Good(SiteId),
-    /// Missing, damaged, or on a site that is gone.
+    /// Missing, damaged, or on a site that was removed.
     Lost,
-    /// On a site that does not answer at the moment: no source, and not to be rebuilt either.
+    /// On a site that is currently unreachable: neither a source nor to be rebuilt.
     Unknown,
-    /// No source, and nothing is amiss: the stripe has dropped it, or it is lost and another stripe's to rebuild.
+    /// Neither a source nor a fault: the stripe has dropped it, or it is lost and another stripe rebuilds it.
     Elsewhere,
-    /// A position of a wide stripe without a member. It is known without being read.
+    /// A position of a wide stripe without a member. Its content is known without a read.
     Zero,
 }
 
 /// A repair of one stripe.
 #[derive(Clone, Debug)]
 pub struct StripeRepair {
-    /// Computes the chunks to be written, in the order of `targets`.
+    /// Computes the chunks to write, in the order of `targets`.
     pub decode: DecodePlan,
     /// (chunk index, destination).
     pub targets: Vec<(usize, SiteId)>,
-    /// Lost chunks for which there is no site.
+    /// Lost chunks without a site.
     pub unplaced: Vec<usize>,
 }
 
-/// Plans the repair of a stripe: `chunks` says what is known of each of its n chunks, `costs` what reading each of them
-/// costs (n of them, in any unit, not negative), `targets` which lost chunks can be placed and where
-/// ([`crate::PlacementRule::draw_targets`]). The sources are those of the cheapest equation for each chunk, where what another one reads anyway costs
-/// nothing. `None` when nothing can be done: no chunk is lost or none can be placed.
+/// Plans the repair of a stripe. `chunks` holds the state of each of its n chunks, `costs` the cost of reading each of
+/// them (in any unit, not negative), and `targets` the lost chunks that can be placed, with their destinations
+/// ([`crate::PlacementRule::draw_targets`]). The sources are those of the cheapest equation for each chunk, where a
+/// source that another equation reads is free. Returns `None` if there is nothing to do: no chunk is lost, or none can
+/// be placed.
 ///
 /// # Errors
-/// [`CodecError::Insufficient`] when the good chunks do not determine a lost one.
+/// [`CodecError::Insufficient`] if the good chunks do not determine a lost one.
 pub fn plan_repair(
     code: &Code,
     chunks: &[ChunkState],
@@ -68,7 +69,7 @@ pub fn plan_repair(
     Ok(Some(StripeRepair { decode, targets, unplaced }))
 }
 
-/// The chunks that the cheapest equations for the lost ones read. `None` where one of them has no equation.
+/// Returns the chunks read by the cheapest equations for the lost ones. `None` if one of them has no equation.
 fn cheapest_sources(code: &Code, good: &[usize], costs: &[f64], lost: &[usize]) -> Option<Vec<usize>> {
     let mut marginal = vec![None; code.n()];
     good.iter().for_each(|&chunk| marginal[chunk] = costs.get(chunk).copied());

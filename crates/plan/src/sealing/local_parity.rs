@@ -1,30 +1,30 @@
-//! In which rack of its group a local parity is, once its wide stripe is sealed.
+//! In which rack of its group a local parity belongs once its wide stripe is sealed.
 //!
-//! What changes in a member goes to the rack of its local parity, unless the member is there (ECWide §4.3). So the parity should be
-//! where most is to change. To bring it there it changes places with a member of that rack, which sends two chunks across
-//! racks, and the member's own changes cross racks from then on.
+//! A change of a member is sent to the rack of its local parity, unless the member is in it (ECWide §4.3). So the
+//! parity belongs in the rack that will change most. It gets there by swapping places with a member of that rack. The
+//! swap sends two chunks across racks, and the member's own changes cross racks from then on.
 
 use std::collections::BTreeMap;
 
 use striate_core::RackId;
 
-/// Chunks that cross racks when a local parity changes places with a member.
+/// Chunks that cross racks when a local parity and a member swap places.
 const CHUNKS_A_SWAP: f64 = 2.0;
 
-/// A member of a local group, and how much of it is expected to change.
+/// A member of a local group, with the expected amount of change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangingMember {
     /// Its position in the wide stripe.
     pub position: usize,
-    /// Where it is.
+    /// The member's rack.
     pub rack: RackId,
-    /// The share of a chunk that is expected to change, 0 to 1: what is dead of it, which will be written again or leave.
+    /// Share of the chunk that is expected to change, 0 to 1: its dead part, which will be rewritten or removed.
     pub share: f64,
 }
 
-/// The position of the member with which the local parity of a group should change places: it is in the rack that saves most, and of
-/// its rack's members it changes least. `None` where no swap saves more than it sends, or where the parity's rack, `local`,
-/// is sent all changes anyway, since the global parities, of the racks `globals`, are there too.
+/// Returns the position of the member with which the local parity of a group should swap places: the member that
+/// changes least in the rack that saves most. `None` if no swap saves more than it sends, or if the parity's rack,
+/// `local`, receives all changes anyway because it is one of the racks of the global parities, `globals`.
 ///
 /// Cost: O(members · log members).
 pub fn swap_due(local: &RackId, globals: &[RackId], members: &[ChangingMember]) -> Option<usize> {
@@ -40,7 +40,7 @@ pub fn swap_due(local: &RackId, globals: &[RackId], members: &[ChangingMember]) 
         Some((expected(&members) - least.share - beside_local, least.position))
     };
     let savings = racks.into_values().filter_map(saving).filter(|&(chunks, _)| chunks > CHUNKS_A_SWAP);
-    // Of racks that save as much the first.
+    // The first of racks that save equally much.
     let best = savings.reduce(|best, next| if next.0 > best.0 { next } else { best });
     best.map(|(_, position)| position)
 }
@@ -55,7 +55,7 @@ mod tests {
         RackId(format!("rack{number:02}"))
     }
 
-    /// Members in the order of their positions, by racks; the first rack has the local parity.
+    /// Members in the order of their positions, by rack; the first rack has the local parity.
     fn group(racks: &[&[f64]]) -> Vec<ChangingMember> {
         let of_rack = |(number, shares): (usize, &&[f64])| {
             shares.iter().map(|&share| (rack(number), share)).collect::<Vec<_>>()
@@ -88,7 +88,8 @@ mod tests {
         assert_eq!(swap_due(&rack(0), &[rack(90), rack(0)], &members), None);
     }
 
-    /// Chunks that cross racks for the local parity when all happens that is expected, with the parity in `local`.
+    /// Returns the chunks that cross racks for the local parity when all expected changes happen with the parity in
+    /// `local`.
     fn crossing(local: &RackId, members: &[ChangingMember]) -> f64 {
         members.iter().filter(|of| of.rack != *local).map(|of| of.share).sum()
     }

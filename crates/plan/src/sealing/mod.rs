@@ -1,21 +1,22 @@
 //! Sealing: which partitions become members of the next wide stripe, and where its parities go.
 //!
-//! No data chunk moves. So the k members are chosen by the racks that they lie in: z racks each supply the data
-//! chunks of one part of the geometry ([`WideGeometry::parts`]), on distinct sites. Which rack supplies which part is
-//! free, and so is which partition of a site; two members may be of one birth stripe. The greedy rule:
+//! No data chunk moves, so the racks of the partitions decide the choice of the k members: each of z racks supplies the
+//! data chunks of one part of the geometry ([`WideGeometry::parts`]), on distinct sites. Any rack may supply any part,
+//! and any partition of a site may be taken; two members may belong to one birth stripe. The greedy rule:
 //!
-//! 1. the fullest racks supply the largest parts, so that none keeps what no other rack has;
-//! 2. within a rack the sites come first that would else be left over: those that must supply a member in each of the
-//!    stripes that the rack has partitions for;
-//! 3. then the partition whose birth stripe has the fewest open ones, so that its narrow parities go soon.
+//! 1. The fullest racks supply the largest parts, so that none is left with partitions that no other rack can match.
+//! 2. Within a rack, the sites that would otherwise have partitions left over come first: those that must supply a
+//!    member of every stripe that the rack has partitions for.
+//! 3. Then comes the partition whose birth stripe has the fewest open ones, so that its narrow parities can be dropped
+//!    soon.
 //!
-//! A change of a member's bytes is sent to the rack of its local parity, unless it is there. So where racks are
-//! equal, those with the most dead bytes, which will be written again, supply parts beside a local parity. Within a group
-//! a fuller one does, if that takes no whole part from what the other can supply later. When that changes after
-//! sealing, [`swap_due`] says so.
+//! A change of a member's bytes is sent to the rack of its local parity, unless the member is in it. So of equally full
+//! racks, those with the most dead bytes, which will be rewritten, supply parts beside a local parity. Within a group a
+//! fuller rack may do so, if the other rack can still supply as many whole parts later. When this changes after
+//! sealing, [`swap_due`] reports it.
 //!
-//! Holes, positions without a member, are taken only for the sake of a partition that waits too long: taking them
-//! always makes them the rule.
+//! Holes, positions without a member, are allowed only to seal a partition that waits too long; otherwise they would
+//! become the rule.
 //!
 //! Cost: O(partitions · log partitions + z · racks).
 
@@ -36,96 +37,96 @@ use crate::placement::rule::PlacementRule;
 use crate::statistics::heat::Partition;
 use crate::wide::geometry::WideGeometry;
 
-/// A partition that is in no wide stripe.
+/// A partition that belongs to no wide stripe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenPartition {
-    /// Its birth stripe and index.
+    /// The partition's birth stripe and index.
     pub partition: Partition,
-    /// The site that has it.
+    /// The partition's site.
     pub site: SiteId,
     /// The rack of that site.
     pub rack: RackId,
-    /// Data chunks of its birth stripe that are in no wide stripe, itself among them.
+    /// Number of data chunks of its birth stripe that are in no wide stripe, including this one.
     pub open_siblings: usize,
-    /// The share of its bytes that nothing names any more, 0 to 1.
+    /// Share of its bytes that no object refers to any more, 0 to 1.
     pub dead_share: f64,
-    /// Whether it waits for too long: only for its sake a stripe may have holes.
+    /// Whether it has waited too long: only then may a stripe have holes.
     pub is_overdue: bool,
 }
 
-/// A data chunk of a wide stripe to be.
+/// A planned data chunk of a wide stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideMember {
-    /// Its birth stripe and index.
+    /// The partition's birth stripe and index.
     pub partition: Partition,
-    /// The site that has it, and keeps it.
+    /// The partition's site, which keeps it.
     pub site: SiteId,
 }
 
-/// A wide stripe to be.
+/// A planned wide stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealingPlan {
     /// The members by position, k of them; `None` is a hole.
     pub members: Vec<Option<WideMember>>,
-    /// Sites of the n − k parities in their order: local ones, then global ones.
+    /// Sites of the n − k parities in order: the local ones, then the global ones.
     pub parities: Vec<SiteId>,
 }
 
-/// A rack that has fewer partitions on distinct sites than the geometry asks of it.
+/// A rack that has fewer partitions on distinct sites than the geometry requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RackLack {
     /// The rack.
     pub rack: RackId,
-    /// Members asked of it.
+    /// Members required of the rack.
     pub asked: usize,
-    /// Members that it could supply.
+    /// Members that the rack can supply.
     pub available: usize,
 }
 
 /// Why no wide stripe can be made now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSealed {
-    /// Partitions do not suffice, wherever they are.
+    /// There are too few partitions in all racks together.
     #[error("{waiting} partitions wait, a wide stripe takes {needed}")]
     TooFewPartitions {
         /// Partitions in no wide stripe.
         waiting: usize,
-        /// k, less the holes allowed.
+        /// k, less the allowed holes.
         needed: usize,
     },
-    /// Racks do not suffice.
+    /// There are too few racks.
     #[error("partitions and free sites are in {racks} racks, a wide stripe uses {needed}")]
     TooFewRacks {
-        /// Racks that have partitions or sites.
+        /// Racks that have partitions or free sites.
         racks: usize,
         /// z.
         needed: usize,
     },
-    /// No rack that is left has enough sites for parities.
+    /// No remaining rack has enough sites for parities.
     #[error("no rack has the {parities} free sites that the parities of one rack need")]
     NoRoom {
         /// Parities in that rack.
         parities: usize,
     },
-    /// Partitions suffice, but lie in the wrong racks.
+    /// There are enough partitions, but in the wrong racks.
     #[error("partitions are spread unevenly over racks: {}", list(.0))]
     RacksLack(Vec<RackLack>),
 }
 
-/// `rack7 has 2 of 4`, for each.
+/// Lists each rack as `rack7 can supply 2 of 4`.
 fn list(lacking: &[RackLack]) -> String {
     let each = lacking.iter().map(|of| format!("{} can supply {} of {}", of.rack.0, of.available, of.asked));
     each.collect::<Vec<_>>().join(", ")
 }
 
 impl SealingPlan {
-    /// The sites of all n chunks in their order; site 0 where there is a hole.
+    /// Returns the sites of all n chunks in order; site 0 for a hole.
     pub fn sites(&self) -> Vec<SiteId> {
         let members = self.members.iter().map(|member| member.map_or(SiteId(0), |of| of.site));
         members.chain(self.parities.iter().copied()).collect()
     }
 
-    /// Whether it has combined locality, judged by the rule for wide stripes and not by how it was chosen.
+    /// Checks that the plan has combined locality, by the rule for wide stripes and independently of how it was chosen.
     ///
     /// # Errors
     /// The first [`PlacementFault`].
@@ -138,12 +139,12 @@ impl SealingPlan {
     }
 }
 
-/// Chooses the members and the sites of the parities of the next wide stripe. `pool` has all open partitions that may
-/// be members, and `sites` all sites that can take a parity. At most `most_holes` positions stay without a member
-/// (k/16 is a good bound), and none unless a partition is overdue and no stripe without holes can be made.
+/// Chooses the members of the next wide stripe and the sites of its parities. `pool` has all open partitions that may
+/// be members, and `sites` all sites that can take a parity. At most `most_holes` positions stay without a member (k/16
+/// is a good bound), and none unless a partition is overdue and no stripe without holes can be made.
 ///
 /// # Errors
-/// [`NotSealed`] with what is lacking, counted without holes.
+/// [`NotSealed`] with what is missing, counted without holes.
 pub fn plan_sealing(
     geometry: &WideGeometry,
     pool: &[OpenPartition],
@@ -183,7 +184,7 @@ pub fn plan_sealing(
     Err(refusal)
 }
 
-/// The members that each rack supplies, and the sites of the parities: `assigned` has the rack of each part.
+/// Chooses the members that each rack supplies, and the sites of the parities. `assigned` holds the rack of each part.
 fn choose(
     geometry: &WideGeometry,
     pool: &[OpenPartition],

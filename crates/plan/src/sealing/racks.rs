@@ -1,4 +1,5 @@
-//! The pool by racks and sites, which rack holds which part of a wide stripe, and what a rack supplies for its part.
+//! The pool grouped by racks and sites: which rack holds which part of a wide stripe, and what it supplies for that
+//! part.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,12 +10,12 @@ use super::{NotSealed, OpenPartition, RackLack};
 use crate::placement::Candidate;
 use crate::wide::geometry::{RackPart, WideGeometry};
 
-/// Which racks come first.
+/// Which racks are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Those with the most partitions.
+    /// The racks with the most partitions.
     Fullest,
-    /// Those with overdue partitions, whether they have many or not.
+    /// The racks with overdue partitions, however many they have.
     Overdue,
 }
 
@@ -27,26 +28,26 @@ pub(super) struct Racks<'a> {
 struct Rack<'a> {
     id: &'a RackId,
     sites: Vec<Site>,
-    /// Open partitions.
+    /// Number of open partitions.
     waiting: usize,
-    /// Of these, overdue ones.
+    /// Number of overdue open partitions.
     overdue: usize,
-    /// Sites with open partitions that can take no parity, and those that can.
+    /// Number of sites with open partitions that can take no parity; `both` counts those that can.
     only_members: usize,
     both: usize,
-    /// Sites that can take a parity.
+    /// Number of sites that can take a parity.
     takers: usize,
-    /// The sum of the shares that are dead.
+    /// Sum of the dead shares of its open partitions.
     dead: f64,
-    /// Wide stripes that it has partitions for, at most.
+    /// Maximum number of wide stripes for which it has partitions.
     rounds: usize,
 }
 
 struct Site {
     id: SiteId,
-    /// Indices into the pool.
+    /// Open partitions, as indices into the pool.
     partitions: Vec<usize>,
-    /// Free bytes, if it can take a parity.
+    /// Free bytes, if the site can take a parity.
     takes: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ impl<'a> Racks<'a> {
         Self { pool, racks }
     }
 
-    /// Open partitions in a rack.
+    /// Returns the number of open partitions in a rack.
     pub(super) fn waiting(&self, rack: usize) -> usize {
         self.racks[rack].waiting
     }
@@ -91,7 +92,7 @@ impl<'a> Racks<'a> {
             (0..parts.len()).partition(|&part| parts[part].data > 0);
         let mut found = self.assign_in_order(geometry, &order, &data, &parities, &[]);
         if let Err(NotSealed::NoRoom { .. }) = found {
-            // The racks with room for the global parities were taken for members. Set the least full of them aside.
+            // Members took the racks with room for the global parities. Reserve the least full of those.
             let mut by_waiting: Vec<usize> = order.clone();
             by_waiting.sort_by_key(|&rack| self.racks[rack].waiting);
             let mut reserved: Vec<usize> = Vec::new();
@@ -113,7 +114,7 @@ impl<'a> Racks<'a> {
         Ok(Assigned { racks, lacking })
     }
 
-    /// Racks in the order in which they are to be used.
+    /// Returns the racks in the order of use.
     fn order(&self, parts: &[RackPart], wish: Wish) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.racks.len()).collect();
         order.sort_by(|&a, &b| {
@@ -129,7 +130,8 @@ impl<'a> Racks<'a> {
         order
     }
 
-    /// The largest parts get the first racks that can supply them, or those that can supply the most of them.
+    /// Gives the largest parts to the first racks that can supply them, or otherwise to those that can supply the most
+    /// of them.
     fn assign_in_order(
         &self,
         geometry: &WideGeometry,
@@ -165,8 +167,8 @@ impl<'a> Racks<'a> {
         Ok(racks)
     }
 
-    /// Gives the racks with the most dead bytes to groups whose local parity is with the global ones: their changes
-    /// go there anyway. Only parts of equal size change places.
+    /// Gives the racks with the most dead bytes to the groups whose local parity is with the global ones, because their
+    /// changes are sent there anyway. Only parts of equal size swap racks.
     fn put_dead_beside_local_parities(&self, parts: &[RackPart], racks: &mut [usize]) {
         let is_with_globals = |group: Option<usize>| {
             parts.iter().any(|of| of.globals > 0 && of.group.is_some() && of.group == group)
@@ -179,8 +181,8 @@ impl<'a> Racks<'a> {
         full.into_iter().zip(supplying).for_each(|(part, rack)| racks[part] = rack);
     }
 
-    /// Within each group, gives the part with the local parity to the rack with the most dead bytes, where the rack that had it can
-    /// supply the larger part instead and loses no whole part of later wide stripes by that.
+    /// Within each group, gives the part with the local parity to the rack with the most dead bytes, if the rack that
+    /// had it can supply the larger part instead, without losing a whole part of later wide stripes.
     fn put_local_parities_beside_dead(&self, parts: &[RackPart], racks: &mut [usize]) {
         let is_local = |part: &usize| parts[*part].has_local && parts[*part].data > 0;
         for local in (0..parts.len()).filter(is_local) {
@@ -204,8 +206,8 @@ impl<'a> Racks<'a> {
         }
     }
 
-    /// What a rack supplies for its part: indices into the pool of partitions on distinct sites, and the sites of
-    /// parities. `open` counts the open partitions of each birth stripe.
+    /// Returns what a rack supplies for its part: partitions on distinct sites, as indices into the pool, and the sites
+    /// of parities. `open` counts the open partitions of each birth stripe.
     pub(super) fn supply(
         &self,
         rack: usize,
@@ -239,7 +241,7 @@ impl<'a> Racks<'a> {
             if members.len() == data {
                 break;
             }
-            // Enough sites stay for the parities.
+            // Leave enough sites for the parities.
             if site.takes.is_some() && takers == parities {
                 continue;
             }
@@ -277,17 +279,17 @@ impl<'a> Rack<'a> {
         }
     }
 
-    /// Whether its sites can take the parities of a part.
+    /// Returns whether the rack's sites can take the parities of a part.
     fn has_room(&self, part: &RackPart) -> bool {
         self.takers >= part.parities()
     }
 
-    /// Members that it can supply beside the parities of a part.
+    /// Returns the number of members that the rack can supply beside the parities of a part.
     fn available(&self, part: &RackPart) -> usize {
         self.only_members + self.both.min(self.takers - part.parities())
     }
 
-    /// Free bytes of the `count` emptiest sites.
+    /// Returns the free bytes of the `count` emptiest sites.
     fn free_bytes(&self, count: usize) -> u64 {
         let mut free: Vec<u64> = self.sites.iter().filter_map(|site| site.takes).collect();
         free.sort_unstable_by_key(|&bytes| Reverse(bytes));

@@ -1,4 +1,4 @@
-//! Streams of coding groups that are sealed as they come, and single plans.
+//! Streams of coding groups that are sealed as they are written, and single plans.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,12 +14,12 @@ fn geometry(data: usize, locality: usize) -> WideGeometry {
     WideGeometry::new(CodeSpec::Wide { data, locality, tolerance: 4 }).unwrap()
 }
 
-/// Positions without a member.
+/// Returns the number of positions without a member.
 fn holes_of(plan: &SealingPlan) -> usize {
     plan.members.iter().filter(|member| member.is_none()).count()
 }
 
-/// A cluster in which rs(6,3) groups are written, and what waits there.
+/// A cluster in which rs(6,3) groups are written, and its waiting partitions.
 struct Stream {
     geometry: WideGeometry,
     candidates: Vec<Candidate>,
@@ -88,7 +88,7 @@ impl Stream {
         }
     }
 
-    /// Seals what can be sealed; the plan, which was checked.
+    /// Seals one wide stripe if possible. Returns the plan after checking it.
     fn seal(&mut self, most_holes: usize) -> Result<SealingPlan, NotSealed> {
         let plan = plan_sealing(&self.geometry, &self.pool, &self.candidates, most_holes)?;
         self.check(&plan, most_holes);
@@ -106,7 +106,7 @@ impl Stream {
         Ok(plan)
     }
 
-    /// Exact combined locality, and members that are what they are said to be.
+    /// Checks exact combined locality, and that members are in the pool at their sites.
     fn check(&self, plan: &SealingPlan, most_holes: usize) {
         let geometry = &self.geometry;
         let rack_of = |site: SiteId| self.rack_of.get(&site);
@@ -131,7 +131,8 @@ impl Stream {
         }
     }
 
-    /// Partitions that wait after each of `count` wide stripes but those of a first quarter: mean and most.
+    /// Returns the mean and the maximum number of waiting partitions after each of `count` wide stripes, without the
+    /// first quarter.
     fn run(&mut self, count: usize) -> (f64, usize) {
         let mut waiting = Vec::new();
         while waiting.len() < count {
@@ -145,7 +146,7 @@ impl Stream {
     }
 }
 
-/// Runs a stream; what waits must be near what the model of the protocol finds.
+/// Runs a stream; the number of waiting partitions must be near that of the protocol's model.
 fn assert_waiting(
     racks: u32,
     sites: u32,
@@ -188,7 +189,7 @@ fn thirteen_racks_of_five_sites_seal_the_code_that_is_offered_to_them() {
     assert!(mean < 100.0, "{mean} partitions wait");
 }
 
-/// A pool of partitions that all have a birth stripe of their own: `counts` of each rack, on as many sites.
+/// A pool of partitions with a birth stripe each: `counts` in each rack, on as many sites.
 fn pool_of(counts: &[u32], sites_per_rack: u32) -> Stream {
     let mut stream = Stream::new(geometry(42, 15), counts.len() as u32, sites_per_rack, false);
     for (rack, &count) in counts.iter().enumerate() {
@@ -207,7 +208,7 @@ fn pool_of(counts: &[u32], sites_per_rack: u32) -> Stream {
 
 #[test]
 fn racks_that_lack_partitions_are_named() {
-    // Nine racks of four, two of three and one of none are asked for.
+    // Nine racks of four, two of three and one of none are needed.
     let mut exact = pool_of(&[4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3, 0], 5);
     assert_eq!(exact.seal(0).map(|plan| holes_of(&plan)), Ok(0));
     assert!(exact.pool.is_empty());
@@ -251,7 +252,7 @@ fn sites_that_would_be_left_over_come_first_then_the_birth_stripe_with_the_fewes
 
 #[test]
 fn dead_bytes_lie_where_their_rewriting_crosses_no_rack() {
-    // The third group of (48,42,15,12) has its local parity beside the global ones; three full racks supply it.
+    // The third group of (48,42,15,12) has its local parity beside the global ones, and three full racks supply it.
     let mut stream = pool_of(&[4; 12], 5);
     let (some, most) = (["rack01", "rack04", "rack07"], ["rack09", "rack10", "rack11"]);
     for of in &mut stream.pool {
@@ -273,8 +274,9 @@ fn dead_bytes_lie_where_their_rewriting_crosses_no_rack() {
     assert!(racks(42..44).is_subset(&HashSet::from(most)), "beside the local parities of the other groups");
 }
 
-/// Of four full racks with dead bytes three are of the group whose changes go to the global parities' rack anyway. The fourth keeps a
-/// partition and gets its group's local parity, where that costs no other rack a whole part later.
+/// Of four full racks with dead bytes, three go to the group whose changes are sent to the global parities' rack
+/// anyway. The fourth keeps a partition and gets its group's local parity, if that costs no other rack a whole part
+/// later.
 #[test]
 fn a_full_rack_with_dead_bytes_gets_the_local_parity_of_its_group() {
     for (others, gets_it) in [(5, true), (8, true), (7, false)] {
@@ -293,7 +295,7 @@ fn a_full_rack_with_dead_bytes_gets_the_local_parity_of_its_group() {
 
 #[test]
 fn full_sites_keep_their_members_and_get_no_parities() {
-    // Each rack has one free site, and rack 3 has five: it must hold the four parities that lie together.
+    // Each rack has one free site, except rack 3 with five: it must hold the four parities that lie together.
     let mut stream = pool_of(&[4; 13], 5);
     let roomy = |of: &Candidate| of.rack.0 == "rack03" || of.site.0.is_multiple_of(5);
     stream.candidates.retain(roomy);

@@ -1,4 +1,4 @@
-//! Random numbers for problems that are drawn to measure planners with: the same on every machine, from a seed.
+//! Random numbers for problems that measure planners: the same on every machine for the same seed.
 
 use striate_splitmix::SplitMix64;
 
@@ -6,28 +6,28 @@ use striate_splitmix::SplitMix64;
 pub(crate) struct Drawing(SplitMix64);
 
 impl Drawing {
-    /// The sequence of a seed.
+    /// Creates the sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
     }
 
-    /// Evenly in [0, 1).
+    /// Returns a uniform number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Evenly below a small number.
+    /// Returns a uniform number below a small limit.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.unit() * limit as f64) as usize
     }
 
-    /// Standard normal, by Box and Muller.
+    /// Returns a standard normal number, by Box and Muller.
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// `count` different ones, in random order, at the front of `all`.
+    /// Moves `count` different random elements to the front of `all`, in random order, and returns them.
     pub(crate) fn choose<'a>(&mut self, all: &'a mut [usize], count: usize) -> &'a [usize] {
         for index in 0..count {
             let other = index + self.below(all.len() - index);
@@ -36,7 +36,7 @@ impl Drawing {
         &all[..count]
     }
 
-    /// All in random order.
+    /// Shuffles all elements.
     pub(crate) fn shuffle(&mut self, all: &mut [usize]) {
         for last in (1..all.len()).rev() {
             let other = self.below(last + 1);

@@ -1,5 +1,5 @@
-//! Optimisation problems and their solvers: each has its problem, an exact or bounded solver, a check that is independent of it, and
-//! instances to measure it with.
+//! Optimisation problems and their solvers. Each has a problem type, an exact or bounded solver, an independent
+//! checker, and instances for benchmarks.
 
 pub mod access;
 pub mod alternatives;

@@ -1,8 +1,9 @@
 //! Which partitions are read most: a summary of the stream of reads in bounded memory.
 //!
-//! Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): m counters for the most frequent of any number of items. One that is not
-//! counted takes over the least counter, with its count as its error; so a count is too high by at most N/m after N reads, and whatever
-//! was read more often than N/m times is counted. Counts are halved from time to time, so that partitions cool.
+//! Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): m counters for the most frequent of any number of items.
+//! An item without a counter takes over the smallest counter, with its count as the error. So after N reads a count is
+//! too high by at most N/m, and every item read more than N/m times has a counter. Counts are halved periodically, so
+//! that partitions cool down.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,9 +15,9 @@ pub type Partition = (StripeId, u8);
 /// Reads of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionReads {
-    /// Which one.
+    /// The partition.
     pub partition: Partition,
-    /// How often it was read, at most; halved as it ages.
+    /// Upper bound of its reads, halved as it ages.
     pub count: u64,
 }
 
@@ -25,17 +26,17 @@ pub struct PartitionReads {
 pub struct PartitionHeat {
     most: usize,
     counts: HashMap<Partition, u64>,
-    /// The same, least first.
+    /// The counts, ascending.
     order: BTreeSet<(u64, Partition)>,
 }
 
 impl PartitionHeat {
-    /// With so many counters, one at least.
+    /// Creates a summary of this many counters, at least one.
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), counts: HashMap::new(), order: BTreeSet::new() }
     }
 
-    /// So many more reads of a partition.
+    /// Adds `times` reads of a partition.
     pub fn add(&mut self, partition: Partition, times: u64) {
         let before = match self.counts.get(&partition) {
             Some(&count) => {
@@ -54,7 +55,7 @@ impl PartitionHeat {
         self.order.insert((count, partition));
     }
 
-    /// Half of every count is forgotten.
+    /// Halves every count, and drops those that reach 0.
     pub fn halve(&mut self) {
         self.counts.retain(|_, count| {
             *count /= 2;
@@ -63,7 +64,7 @@ impl PartitionHeat {
         self.order = self.counts.iter().map(|(&partition, &count)| (count, partition)).collect();
     }
 
-    /// The most read ones, the hottest first; equals in the reverse order of their names.
+    /// Returns the counted partitions, hottest first; ties in the reverse order of their names.
     pub fn hottest(&self) -> impl Iterator<Item = PartitionReads> + '_ {
         self.order.iter().rev().map(|&(count, partition)| PartitionReads { partition, count })
     }
@@ -93,7 +94,8 @@ mod tests {
     }
 
     proptest! {
-        /// The bounds of the paper: no count is too low, none too high by more than N/m, and nothing frequent is left out.
+        /// The bounds of the paper: no count is too low, none is too high by more than N/m, and no frequent partition
+        /// is missing.
         #[test]
         fn counts_are_within_the_bounds(reads in proptest::collection::vec(0u64..40, 0..400), most in 1usize..20) {
             let mut heat = PartitionHeat::new(most);

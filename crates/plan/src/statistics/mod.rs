@@ -1,4 +1,4 @@
-//! What the store measures of its reads, and decides by: blocks read together, hot partitions, loads of sites.
+//! Statistics that decisions are based on: blocks read together, hot partitions, and the sites' loads.
 
 pub mod co_access;
 pub mod heat;

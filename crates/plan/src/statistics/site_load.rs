@@ -1,57 +1,57 @@
-//! ω_j, the load of a site, and Ω_j, how far it is from the average (EC-Store §IV-C, §V-A).
+//! ω_j, the load of a site, and Ω_j, its distance from the average (EC-Store §IV-C, §V-A).
 //!
-//! The paper takes the load from CPU utilisation, I/O load and the number of chunks, and gives no weights. Here
+//! The paper derives the load from CPU utilisation, I/O load and the number of chunks, and gives no weights. Here
 //!
 //! ```text
 //! ω_j = w_cpu · cpu_j + w_io · io_j + w_chunks · chunks_j / mean chunks
 //! ```
 //!
-//! where cpu_j and io_j are shares of time in [0, 1]. They are added as they are, not relative to their means, because a
-//! chunk that moves takes its part of them along, and because at idle sites their ratios are noise. The number of chunks
-//! is relative, since it has no natural unit, and weighs a tenth: it decides where there is no load, and hardly
-//! anything where there is.
+//! where cpu_j and io_j are shares of time in [0, 1]. They are added as they are, not relative to their means, because
+//! a chunk that moves takes its part of them along, and because their ratios are noise at idle sites. The number of
+//! chunks is relative, since it has no natural unit, and weighs a tenth: it decides if there is no load, and otherwise
+//! has little effect.
 //!
-//! Loads are smoothed from one report to the next, half and half: a mover must not run after every second.
+//! Loads are averaged with the previous report, half and half, so that a mover does not react to every second.
 
 use striate_core::LoadReport;
 
-/// What each part of ω_j counts.
+/// Weights of the parts of ω_j.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadWeights {
-    /// w_cpu: of the share of processor time.
+    /// w_cpu: weight of the share of processor time.
     pub cpu: f64,
-    /// w_io: of the share of the workers' time that the disk took.
+    /// w_io: weight of the share of the workers' time spent in disk operations.
     pub io: f64,
-    /// w_chunks: of the number of chunks over its mean.
+    /// w_chunks: weight of the number of chunks over its mean.
     pub chunks: f64,
 }
 
 impl Default for LoadWeights {
-    /// Processor and disk alike, chunks a tenth.
+    /// Equal weights of processor and disk, and a tenth for chunks.
     fn default() -> Self {
         Self { cpu: 1.0, io: 1.0, chunks: 0.1 }
     }
 }
 
-/// What ω_j is made of, smoothed.
+/// The parts of ω_j, smoothed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SiteLoad {
     /// Share of the processor in use, in [0, 1].
     pub cpu: f64,
-    /// Share of the workers' time that operations on the disk took, in [0, 1].
+    /// Share of the workers' time spent in disk operations, in [0, 1].
     pub io: f64,
-    /// Chunks stored.
+    /// Number of chunks stored.
     pub chunks: f64,
 }
 
 impl SiteLoad {
-    /// The load that one report tells.
+    /// Returns the load according to one report.
     pub fn of(report: &LoadReport) -> Self {
         let share = |permille: u16| f64::from(permille) / 1_000.0;
         Self { cpu: share(report.cpu_permille), io: share(report.io_permille), chunks: report.chunks as f64 }
     }
 
-    /// Half what was, half what this report tells; chunks as reported.
+    /// Averages the load with this report; the number of chunks is as reported.
     #[must_use]
     pub fn smoothed(&self, report: &LoadReport) -> Self {
         let new = Self::of(report);
@@ -59,7 +59,7 @@ impl SiteLoad {
     }
 }
 
-/// ω_j of every site, in the order of `loads`.
+/// Returns ω_j of every site, in the order of `loads`.
 pub fn site_loads(loads: &[SiteLoad], weights: LoadWeights) -> Vec<f64> {
     let mean_chunks = mean(loads.iter().map(|load| load.chunks));
     let relative = |chunks: f64| if mean_chunks > 0.0 { chunks / mean_chunks } else { 0.0 };
@@ -69,7 +69,7 @@ pub fn site_loads(loads: &[SiteLoad], weights: LoadWeights) -> Vec<f64> {
     loads.iter().map(omega).collect()
 }
 
-/// Ω_j = |1 − ω_j / ω̃| of every site, where ω̃ is the mean; 0 where there is no load at all.
+/// Returns Ω_j = |1 − ω_j / ω̃| of every site, where ω̃ is the mean; 0 if there is no load at all.
 pub fn load_imbalances(omegas: &[f64]) -> Vec<f64> {
     let mean = mean(omegas.iter().copied());
     let imbalance = |omega: &f64| if mean > 0.0 { (1.0 - omega / mean).abs() } else { 0.0 };

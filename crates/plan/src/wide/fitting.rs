@@ -1,8 +1,8 @@
-//! What a cluster must have for wide stripes, and which wide codes fit a cluster.
+//! What wide stripes require of a cluster, and which wide codes fit a cluster.
 //!
-//! A cluster needs one rack more than a stripe uses, and one site a rack more than a stripe uses there: where a
-//! stripe is in all racks, a lost one cannot be rebuilt before it is back, and where it is on all sites of a rack, a
-//! lost chunk finds no site in its rack.
+//! A cluster needs one rack more than a stripe uses, and in each rack one site more than a stripe uses there. If a
+//! stripe is in all racks, a lost rack cannot be rebuilt before it returns; and if it is on all sites of a rack, a lost
+//! chunk finds no site in its rack.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ use striate_codec::CodeSpec;
 use super::geometry::WideGeometry;
 
 impl WideGeometry {
-    /// Racks that a cluster must have: z, and one in which a lost one is rebuilt.
+    /// Returns the number of racks that a cluster must have: z, and one to rebuild a lost rack in.
     pub fn racks_needed(&self) -> usize {
         self.z() + 1
     }
 
-    /// Sites that each rack must have: c, and one on which a lost chunk is rebuilt.
+    /// Returns the number of sites that each rack must have: c, and one to rebuild a lost chunk on.
     pub fn sites_per_rack_needed(&self) -> usize {
         self.c() + 1
     }
 
-    /// Whether stripes fit a cluster of so many racks of so many sites each.
+    /// Checks that stripes fit a cluster of this many racks with this many sites each.
     ///
     /// # Errors
-    /// [`Misfit`] with the arithmetic, and with what would fit.
+    /// [`Misfit`] with the arithmetic, and with the codes that would fit.
     pub fn check_fits(&self, racks: usize, sites_per_rack: usize) -> Result<(), Misfit> {
         if racks >= self.racks_needed() && sites_per_rack >= self.sites_per_rack_needed() {
             return Ok(());
@@ -33,15 +33,15 @@ impl WideGeometry {
         Err(Misfit { wanted: Box::new(self.clone()), racks, sites_per_rack, smaller: 0, fitting })
     }
 
-    /// Of racks with so many sites each, how many have the sites that stripes need.
+    /// Returns how many of the racks, given their numbers of sites, have enough sites for stripes.
     pub fn roomy_racks(&self, rack_sizes: &[usize]) -> usize {
         rack_sizes.iter().filter(|&&sites| sites >= self.sites_per_rack_needed()).count()
     }
 
-    /// Whether stripes fit racks with so many sites each. Racks that are too small for them do not count.
+    /// Checks that stripes fit these racks, given their numbers of sites. Racks that are too small do not count.
     ///
     /// # Errors
-    /// [`Misfit`] with the arithmetic, and with what would fit.
+    /// [`Misfit`] with the arithmetic, and with the codes that would fit.
     pub fn check_fits_racks(&self, rack_sizes: &[usize]) -> Result<(), Misfit> {
         let roomy = self.roomy_racks(rack_sizes);
         if roomy >= self.racks_needed() {
@@ -49,7 +49,7 @@ impl WideGeometry {
         }
         let is_roomy = |&sites: &usize| sites >= self.sites_per_rack_needed();
         let (racks, sites_per_rack) = match roomy {
-            // The largest is too small.
+            // Even the largest rack is too small.
             0 => (rack_sizes.len(), rack_sizes.iter().copied().max().unwrap_or_default()),
             _ => (roomy, rack_sizes.iter().copied().filter(is_roomy).min().unwrap_or_default()),
         };
@@ -59,10 +59,10 @@ impl WideGeometry {
     }
 }
 
-/// The wide codes that fit a cluster of so many racks of so many sites each and tolerate `tolerance` losses: for each
-/// number of racks that a local group may span, the code with the most data chunks. Those with the least redundancy
-/// come first; each further one is repaired with fewer chunks across racks. None where racks have a single site, or
-/// are fewer than 3.
+/// Returns the wide codes that fit a cluster of this many racks with this many sites each and tolerate `tolerance`
+/// losses. For each number of racks that a local group may span, it is the code with the most data chunks. Codes with
+/// the least redundancy come first; each further one is repaired with fewer chunks across racks. None fits if racks
+/// have a single site, or there are fewer than 3.
 pub fn fitting_codes(tolerance: usize, racks: usize, sites_per_rack: usize) -> Vec<WideGeometry> {
     let rack_limit = tolerance.min(sites_per_rack.saturating_sub(1));
     let Some(z) = racks.checked_sub(1).filter(|_| rack_limit > 0 && tolerance >= 2) else {
@@ -83,7 +83,8 @@ pub fn fitting_codes(tolerance: usize, racks: usize, sites_per_rack: usize) -> V
     least_redundant_first(codes)
 }
 
-/// The same for racks with so many sites each. A code takes all racks of at least some size, and places no more in any than in the smallest.
+/// As [`fitting_codes`], for racks with these numbers of sites. A code uses all racks of at least some size, and places
+/// no more chunks in any of them than in the smallest.
 fn fitting_codes_of_racks(tolerance: usize, rack_sizes: &[usize]) -> Vec<WideGeometry> {
     let useful: Vec<usize> = rack_sizes.iter().map(|&sites| sites.min(tolerance + 1)).collect();
     let smallest: BTreeSet<usize> = useful.iter().copied().collect();
@@ -94,7 +95,7 @@ fn fitting_codes_of_racks(tolerance: usize, rack_sizes: &[usize]) -> Vec<WideGeo
     least_redundant_first(codes.collect())
 }
 
-/// In the order of their redundancy, without those that are repaired with no fewer chunks across racks than one before them.
+/// Sorts by redundancy, and drops codes that need no fewer chunks across racks for a repair than one before them.
 fn least_redundant_first(mut codes: Vec<WideGeometry>) -> Vec<WideGeometry> {
     let order = |of: &WideGeometry| (of.redundancy(), of.repair_chunks());
     codes.sort_by(|a, b| order(a).partial_cmp(&order(b)).expect("both are numbers"));
@@ -107,7 +108,7 @@ fn least_redundant_first(mut codes: Vec<WideGeometry>) -> Vec<WideGeometry> {
     codes
 }
 
-/// How a stripe of any code lies in racks.
+/// How a stripe of any code uses racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RackUse {
     /// n.
@@ -119,7 +120,7 @@ pub(crate) struct RackUse {
 }
 
 impl RackUse {
-    /// What a cluster lacks for such stripes, as arithmetic; `None` if they fit.
+    /// Returns what a cluster lacks for such stripes, as arithmetic; `None` if they fit.
     pub(crate) fn lacking(self, racks: usize, sites_per_rack: usize) -> Option<String> {
         let Self { chunks: n, racks: z, rack_limit: c } = self;
         let mut reasons = Vec::new();
@@ -145,20 +146,20 @@ impl RackUse {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.explain())]
 pub struct Misfit {
-    /// What does not fit.
+    /// The geometry that does not fit.
     pub wanted: Box<WideGeometry>,
-    /// Racks that there are.
+    /// Number of racks that count.
     pub racks: usize,
-    /// Sites in each of them.
+    /// Sites in each of these racks.
     pub sites_per_rack: usize,
-    /// Further racks, which have fewer sites and do not count.
+    /// Number of further racks, which have fewer sites and do not count.
     pub smaller: usize,
-    /// What fits, that with the least redundancy first.
+    /// The codes that fit, least redundancy first.
     pub fitting: Vec<WideGeometry>,
 }
 
 impl Misfit {
-    /// The arithmetic without what would fit instead.
+    /// Returns the arithmetic, without the codes that would fit.
     pub fn reason(&self) -> String {
         let of = &self.wanted;
         let use_of_racks = RackUse { chunks: of.n(), racks: of.z(), rack_limit: of.c() };
@@ -267,7 +268,7 @@ mod tests {
         {
             assert!(refusal.contains(part), "{part:?} of {refusal}");
         }
-        // Where no rack is large enough, the largest ones are told of.
+        // If no rack is large enough, the message describes the largest ones.
         let refusal = wide.check_fits_racks(&[&[4; 9][..], &[3; 2]].concat()).unwrap_err().to_string();
         for part in ["racks, there are 11; ", "sites a rack, there are 4. What fits: ", "spread racks(3)"] {
             assert!(refusal.contains(part), "{part:?} of {refusal}");
@@ -286,7 +287,7 @@ mod tests {
                     prop_assert_eq!(code.check_fits_racks(&sizes), Ok(()));
                 }
             }
-            // Racks of one size are what they always were.
+            // Racks of equal size give the same result as the check by counts.
             let even = vec![size; sizes.len()];
             prop_assert_eq!(wanted.check_fits_racks(&even), wanted.check_fits(even.len(), size));
         }

@@ -1,45 +1,45 @@
 //! The geometry of wide stripes with combined locality: which rack holds which part of (n, k, r, z) CL (ECWide §3.4).
 //!
-//! n = k + ⌈k/r⌉ + f − 1 chunks are ⌈k/r⌉ local groups of at most r data chunks and a local parity, and f − 1 global
-//! parities. A rack holds at most c ≤ f chunks (Eq. 1), so that it may be lost, and those of one local group, so that
-//! a lost chunk is repaired by one partial sum from each other rack of its group. Two racks differ from the rest: the
-//! last of a group holds its local parity, and one rack holds the global parities, and the local parity of a group
-//! that fills its own racks but for that one.
+//! A stripe has n = k + ⌈k/r⌉ + f − 1 chunks: ⌈k/r⌉ local groups, each of at most r data chunks and one local parity,
+//! and f − 1 global parities. A rack holds at most c ≤ f chunks (Eq. 1), so that it may be lost. It holds chunks of one
+//! local group only, so a lost chunk is repaired from one partial sum of each other rack of its group. Two kinds of
+//! racks differ from the rest. The last rack of a group holds its local parity. One rack holds the global parities, and
+//! the local parity of a group whose data chunks fill its own racks exactly.
 //!
-//! (136,128,27,34): 29 racks of 4 data chunks, 4 of 3 and a local parity, and one of 3 global parities and the fifth
-//! local one.
+//! (136,128,27,34): 29 racks of 4 data chunks, 4 racks of 3 data chunks and a local parity, and one rack of 3 global
+//! parities and the fifth local one.
 
 use std::ops::Range;
 
 use striate_codec::{CodeSpec, CodecError};
 use striate_core::{Profile, Spread};
 
-/// What one rack holds of a wide stripe.
+/// The chunks of a wide stripe in one rack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RackPart {
-    /// The local group that its chunks are of; `None` if all of them are global parities.
+    /// The local group of its chunks; `None` if all of them are global parities.
     pub group: Option<usize>,
-    /// Data chunks.
+    /// Number of data chunks.
     pub data: usize,
     /// Whether it holds the group's local parity.
     pub has_local: bool,
-    /// Global parities.
+    /// Number of global parities.
     pub globals: usize,
 }
 
 impl RackPart {
-    /// Parities that it holds.
+    /// Returns the number of parities.
     pub fn parities(&self) -> usize {
         self.globals + usize::from(self.has_local)
     }
 
-    /// Chunks that it holds.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> usize {
         self.data + self.parities()
     }
 }
 
-/// (n, k, r, z) CL with at most c chunks in a rack.
+/// (n, k, r, z) CL with at most c chunks per rack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WideGeometry {
     data: usize,
@@ -52,7 +52,7 @@ pub struct WideGeometry {
 /// Why there is no such geometry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WideError {
-    /// The numbers are not those of a code.
+    /// The numbers do not define a code.
     #[error(transparent)]
     Code(#[from] CodecError),
     /// A code of another kind.
@@ -71,7 +71,7 @@ pub enum WideError {
 }
 
 impl WideGeometry {
-    /// The geometry of a wide code whose racks hold f chunks, the most they may (§3.2).
+    /// Returns the geometry of a wide code whose racks hold f chunks, the maximum (§3.2).
     ///
     /// # Errors
     /// [`WideError`] for other codes.
@@ -79,7 +79,7 @@ impl WideGeometry {
         Self::with_rack_limit(spec, spec.tolerance())
     }
 
-    /// The geometry of a wide profile: its code, with as many chunks in a rack as its spread says.
+    /// Returns the geometry of a wide profile: its code, with the number of chunks per rack from its spread.
     ///
     /// # Errors
     /// As [`WideGeometry::with_rack_limit`].
@@ -90,10 +90,10 @@ impl WideGeometry {
         }
     }
 
-    /// The same with at most `rack_limit` chunks in a rack, c.
+    /// Returns the geometry with at most `rack_limit` chunks per rack, c.
     ///
     /// # Errors
-    /// [`WideError`] for other codes, and where c exceeds f.
+    /// [`WideError`] for other codes, and if c exceeds f.
     pub(crate) fn with_rack_limit(spec: CodeSpec, rack_limit: usize) -> Result<Self, WideError> {
         let CodeSpec::Wide { data, locality, tolerance } = spec else { return Err(WideError::NotWide(spec)) };
         spec.check()?;
@@ -104,12 +104,12 @@ impl WideGeometry {
         Ok(Self { data, locality, tolerance, rack_limit, parts })
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn spec(&self) -> CodeSpec {
         CodeSpec::Wide { data: self.data, locality: self.locality, tolerance: self.tolerance }
     }
 
-    /// The profile: the code, and its spread where racks hold fewer chunks than the code tolerates to lose.
+    /// Returns the profile: the code, with its spread if racks hold fewer chunks than the code can lose.
     pub fn profile(&self) -> String {
         match self.rack_limit == self.tolerance {
             true => self.spec().to_string(),
@@ -117,43 +117,44 @@ impl WideGeometry {
         }
     }
 
-    /// n, the chunks of a stripe.
+    /// Returns n, the number of chunks of a stripe.
     pub fn n(&self) -> usize {
         self.spec().chunk_count()
     }
 
-    /// k, its data chunks.
+    /// Returns k, the number of data chunks.
     pub fn k(&self) -> usize {
         self.data
     }
 
-    /// r, the data chunks of a local group at most.
+    /// Returns r, the maximum number of data chunks of a local group.
     pub fn r(&self) -> usize {
         self.locality
     }
 
-    /// z, the racks of a stripe.
+    /// Returns z, the number of racks of a stripe.
     pub fn z(&self) -> usize {
         self.parts.len()
     }
 
-    /// c, the chunks of a stripe in a rack at most.
+    /// Returns c, the maximum number of chunks of a stripe in a rack.
     pub fn c(&self) -> usize {
         self.rack_limit
     }
 
-    /// f, the losses that it tolerates.
+    /// Returns f, the number of losses that the code tolerates.
     pub fn f(&self) -> usize {
         self.tolerance
     }
 
-    /// What each of the z racks holds: those of the local groups in their order, then those of the global parities.
+    /// Returns what each of the z racks holds: the racks of the local groups in order, then those of the global
+    /// parities.
     pub fn parts(&self) -> &[RackPart] {
         &self.parts
     }
 
-    /// Of each of the n chunks, which of the z racks it is in: data in their order, the local parity of a group beside its last data
-    /// chunks or the global parities.
+    /// Returns the rack of each of the n chunks, as one of the z racks. Data chunks are in order; a group's local
+    /// parity is beside its last data chunks or the global parities.
     pub fn parts_of_chunks(&self) -> Vec<usize> {
         let mut part_of = vec![0; self.n()];
         let mut data: Vec<_> = (0..self.groups()).map(|group| self.group_data(group)).collect();
@@ -169,47 +170,48 @@ impl WideGeometry {
         part_of
     }
 
-    /// Local groups.
+    /// Returns the number of local groups.
     pub fn groups(&self) -> usize {
         self.data.div_ceil(self.locality)
     }
 
-    /// The data chunks of a local group.
+    /// Returns the data chunks of a local group.
     pub fn group_data(&self, group: usize) -> Range<usize> {
         group * self.locality..self.data.min((group + 1) * self.locality)
     }
 
-    /// The local parity of a group.
+    /// Returns the local parity of a group.
     pub fn local_parity(&self, group: usize) -> usize {
         self.data + group
     }
 
-    /// The global parities.
+    /// Returns the global parities.
     pub fn global_parities(&self) -> Range<usize> {
         self.data + self.groups()..self.n()
     }
 
-    /// n / k, bytes stored for a byte.
+    /// Returns n / k, the bytes stored per byte.
     pub fn redundancy(&self) -> f64 {
         self.n() as f64 / self.data as f64
     }
 
-    /// Chunks sent across racks to repair a data chunk or local parity of a group: one from each other rack of it.
+    /// Returns the chunks sent across racks to repair a data chunk or local parity of a group: one from each other rack
+    /// of the group.
     pub fn group_repair_chunks(&self, group: usize) -> usize {
         self.parts.iter().filter(|part| part.group == Some(group)).count() - 1
     }
 
-    /// The same of the group where they are most: (r + 1)/f − 1 (Table 4).
+    /// Returns the maximum of [`Self::group_repair_chunks`] over the groups: (r + 1)/f − 1 (Table 4).
     pub fn repair_chunks(&self) -> usize {
         (0..self.groups()).map(|group| self.group_repair_chunks(group)).max().unwrap_or(0)
     }
 
-    /// Chunks sent across racks to repair a global parity: one from each other rack that holds data.
+    /// Returns the chunks sent across racks to repair a global parity: one from each other rack that holds data.
     pub(crate) fn global_repair_chunks(&self) -> usize {
         self.parts.iter().filter(|part| part.data > 0).count()
     }
 
-    /// C, the mean of chunks sent across racks over the n chunks of a stripe (§3.6).
+    /// Returns C, the mean number of chunks sent across racks over the n chunks of a stripe (§3.6).
     pub fn mean_repair_chunks(&self) -> f64 {
         let of_groups: usize = (0..self.groups())
             .map(|group| (self.group_data(group).len() + 1) * self.group_repair_chunks(group))
@@ -218,8 +220,9 @@ impl WideGeometry {
         (of_groups + of_globals) as f64 / self.n() as f64
     }
 
-    /// Partial sums sent across racks to make all parities of a stripe whose data chunks stay where they are: f − 1
-    /// from each rack with data for the global ones, and one from each but its own for a local one.
+    /// Returns the partial sums sent across racks to make all parities of a stripe whose data chunks stay in place:
+    /// f − 1 from each rack with data for the global parities, and one from each rack of the group except its own for a
+    /// local parity.
     pub fn sealing_chunks(&self) -> usize {
         let of_locals = |group: usize| {
             self.parts
@@ -231,7 +234,7 @@ impl WideGeometry {
     }
 }
 
-/// What each rack holds.
+/// Computes what each rack holds.
 fn parts_of(data: usize, locality: usize, tolerance: usize, rack_limit: usize) -> Vec<RackPart> {
     let mut globals: Vec<RackPart> = Vec::new();
     let mut left = tolerance - 1;
@@ -279,7 +282,7 @@ mod tests {
         (of.n(), of.k(), of.r(), of.z())
     }
 
-    /// How many racks hold so many (data chunks, local parities, global parities).
+    /// Returns the number of racks for each combination of (data chunks, local parities, global parities).
     fn counts(of: &WideGeometry) -> BTreeMap<(usize, usize, usize), usize> {
         let mut counts = BTreeMap::new();
         for part in of.parts() {
@@ -300,7 +303,7 @@ mod tests {
 
     #[test]
     fn repairs_and_sealing_send_what_the_trees_send() {
-        // (k, r, f), data or local at most, global, C, sealing; by a program that draws the trees.
+        // (k, r, f), data or local at most, global, C, sealing; the values are from a program that draws the trees.
         let cases = [
             ((128, 27, 4), 6, 33, 6.44, 128),
             ((64, 7, 4), 1, 19, 1.68, 66),

@@ -1,4 +1,5 @@
-//! Wide stripes with combined locality (ECWide, FAST'21): how they lie in racks, which clusters they fit, and what codes cost.
+//! Wide stripes with combined locality (ECWide, FAST'21): their layout in racks, the clusters they fit, and the costs
+//! of codes.
 
 pub mod fitting;
 pub mod geometry;

@@ -1,43 +1,42 @@
-//! Mean time to data loss of a stripe, by a Markov chain over its failed nodes (ECWide §3.6).
+//! Mean time to data loss (MTTDL) of a stripe, by a Markov chain over its failed nodes (ECWide §3.6).
 //!
-//! State i has i of n nodes failed. Nodes fail independently at rate λ: i → i + 1 at (n − i)λ. One failed node is
+//! In state i, i of n nodes have failed. Nodes fail independently at rate λ: i → i + 1 at (n − i)λ. One failed node is
 //! rebuilt at μ = ε(N − 1)B/(C·S): the N − 1 others share C·S bytes of repair traffic, each with a share ε of its
-//! bandwidth B. Where several have failed, repair is urgent and takes the time T to begin: μ' = 1/T from state to
-//! state. f + 1 failures are data loss.
+//! bandwidth B. If several have failed, repair is urgent and takes the time T to start: μ' = 1/T from state to state.
+//! Data is lost at f + 1 failures.
 //!
-//! [`Relaxed`] drops the paper's two assumptions: a share of the patterns of more than f failures decodes, and racks
-//! fail with all their nodes. Which of them fail is drawn at random: the state says only how many.
+//! [`Relaxed`] drops two of the paper's assumptions: a share of the patterns of more than f failures decodes, and racks
+//! fail with all their nodes. The failing nodes and racks are random: the state only counts them.
 //!
-//! MTTDLs reach 10¹⁵ years, rates differ by ten orders of magnitude, and solving the linear equations by subtraction
-//! would leave no digit. States are eliminated one by one as in Grassmann, Taksar and Heyman (1985), which only adds,
-//! multiplies and divides positive numbers. Cost: O(states³), of which there are f + 1 and those that decode beyond
-//! f.
+//! MTTDLs reach 10¹⁵ years and rates differ by ten orders of magnitude, so solving the linear equations by subtraction
+//! would lose all digits. States are eliminated one by one as in Grassmann, Taksar and Heyman (1985), which only adds,
+//! multiplies and divides positive numbers. Cost: O(states³), for f + 1 states and those beyond f that decode.
 
 use crate::wide::geometry::WideGeometry;
 use crate::wide::trade_off::Scheme;
 
-/// Seconds of a year of 365 days.
+/// Seconds in a year of 365 days.
 const YEAR_S: f64 = 365.0 * 86_400.0;
 
-/// Nodes and network.
+/// Parameters of nodes and network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hardware {
-    /// N, nodes of the cluster.
+    /// N: nodes in the cluster.
     pub nodes: usize,
-    /// S, bytes on a node.
+    /// S: bytes stored per node.
     pub capacity_bytes: f64,
-    /// B, bytes a second that a node sends.
+    /// B: bytes per second that a node sends.
     pub bandwidth_bytes_per_s: f64,
-    /// ε, the share of the bandwidth that repair may take.
+    /// ε: share of the bandwidth available to repair.
     pub repair_share: f64,
-    /// T, seconds until several failures are noticed and their urgent repair ends.
+    /// T: seconds until several failures are noticed and their urgent repair ends.
     pub urgent_repair_s: f64,
-    /// 1/λ, years until a node fails, on average.
+    /// 1/λ: mean years until a node fails.
     pub node_mttf_years: f64,
 }
 
 impl Default for Hardware {
-    /// The paper's: N = 400, S = 16 TiB, B = 1 Gb/s, ε = 0.1, T = 30 minutes, 1/λ = 4 years.
+    /// The paper's parameters: N = 400, S = 16 TiB, B = 1 Gb/s, ε = 0.1, T = 30 minutes, 1/λ = 4 years.
     fn default() -> Self {
         Self {
             nodes: 400,
@@ -50,18 +49,18 @@ impl Default for Hardware {
     }
 }
 
-/// What of a code decides its MTTDL.
+/// The properties of a code that determine its MTTDL.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StripeModel {
-    /// n.
+    /// n: chunks of a stripe.
     pub chunks: usize,
-    /// f: any so many failures lose nothing.
+    /// f: number of arbitrary failures that lose nothing.
     pub tolerance: usize,
-    /// C, chunks sent across racks to repair one, on average.
+    /// C: mean number of chunks sent across racks to repair one.
     pub repair_chunks: f64,
     /// Racks of a stripe.
     pub racks: usize,
-    /// Chunks in a rack, at most.
+    /// Maximum number of chunks in a rack.
     pub rack_limit: usize,
 }
 
@@ -77,22 +76,23 @@ impl From<&Scheme> for StripeModel {
     }
 }
 
-/// What the paper assumes away.
+/// Effects that the paper neglects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Relaxed {
-    /// Failures of one rack in a year, each of which takes its nodes for good. The repair of what it held is urgent.
+    /// Failures of one rack per year, each of which destroys its nodes. The repair of its contents is urgent.
     pub rack_failures_per_year: f64,
-    /// The share of the patterns of f + 1, f + 2, … failures that decode; of more none does. Shares fall: a pattern
-    /// that decodes has only parts that do.
+    /// Shares of the patterns of f + 1, f + 2, … failures that decode; none decodes beyond the list. Shares decrease,
+    /// because every part of a decodable pattern decodes.
     pub decodable: Vec<f64>,
-    /// The same of the patterns that contain a whole rack. Where a rack holds f chunks of one local group they are
-    /// fewer: its loss takes all global parities.
+    /// Shares of the decodable patterns among those that contain a whole rack. They are smaller where a rack holds f
+    /// chunks of one local group, because its loss uses up all global parities.
     pub decodable_with_rack: Vec<f64>,
 }
 
 impl Relaxed {
-    /// The shares of a code that decodes every pattern that a code with its local groups could decode: an upper bound
-    /// of what the code itself does, which can be counted or sampled from its matrix. MDS codes decode nothing beyond f.
+    /// Returns the shares of a code that decodes every pattern that any code with these local groups could decode. They
+    /// are an upper bound for the code itself, whose shares can be counted or sampled from its matrix. MDS codes decode
+    /// nothing beyond f.
     pub fn at_most(scheme: &Scheme, rack_failures_per_year: f64) -> Self {
         let groups = scheme.local_groups();
         let (f, parities) = (scheme.tolerance(), scheme.chunks() - scheme.data());
@@ -113,12 +113,12 @@ impl Relaxed {
 }
 
 impl StripeModel {
-    /// Years until data is lost, as the paper counts them.
+    /// Returns the mean years until data is lost, by the paper's model.
     pub fn mttdl_years(&self, hardware: &Hardware) -> f64 {
         self.relaxed_mttdl_years(hardware, &Relaxed::default())
     }
 
-    /// Years until data is lost when racks fail too and some patterns of more than f failures decode.
+    /// Returns the mean years until data is lost if racks fail too and some patterns of more than f failures decode.
     pub fn relaxed_mttdl_years(&self, hardware: &Hardware, relaxed: &Relaxed) -> f64 {
         let beyond = relaxed.decodable.len().max(relaxed.decodable_with_rack.len());
         let mut chain = Chain::new(self.tolerance + 1 + beyond);
@@ -140,7 +140,7 @@ impl StripeModel {
         chain.time_to_absorption() / YEAR_S
     }
 
-    /// μ or μ', by how many have failed.
+    /// Returns μ or μ', depending on the number of failed nodes.
     fn repair_rate(&self, hardware: &Hardware, failed: usize) -> f64 {
         let Hardware { nodes, capacity_bytes, bandwidth_bytes_per_s, repair_share, urgent_repair_s, .. } =
             *hardware;
@@ -153,7 +153,7 @@ impl StripeModel {
         }
     }
 
-    /// The share of patterns of so many failures that decode, by the shares of those beyond f.
+    /// Returns the share of patterns of this many failures that decode; `beyond` holds the shares beyond f.
     fn share(&self, failed: usize, beyond: &[f64]) -> f64 {
         match failed.checked_sub(self.tolerance + 1) {
             None => 1.0,
@@ -161,8 +161,8 @@ impl StripeModel {
         }
     }
 
-    /// The chance that the failure of a full rack takes 0, 1, … working nodes when `failed` random ones of the n have
-    /// failed.
+    /// Returns the probabilities that the failure of a full rack takes 0, 1, … working nodes when `failed` random ones
+    /// of the n have failed.
     fn newly_failed(&self, failed: usize) -> Vec<f64> {
         let limit = self.rack_limit.min(self.chunks);
         let ways = |already: usize| {
@@ -175,14 +175,14 @@ impl StripeModel {
     }
 }
 
-/// The share of the patterns of `losses` lost chunks that a maximally recoverable code decodes: one loss of each local
-/// group is repaired by its local parity, and the global parities stand for the rest. `groups` counts the chunks of
-/// each local group with its parity.
+/// Returns the share of the patterns of `losses` lost chunks that a maximally recoverable code decodes: a local parity
+/// repairs one loss in its group, and the global parities repair the rest. `groups` counts the chunks of each local
+/// group, parity included.
 pub(crate) fn most_decodable(groups: &[usize], globals: usize, losses: usize) -> f64 {
     most_decodable_beside(groups, globals, &vec![0; groups.len() + 1], losses)
 }
 
-/// The same of patterns that contain all chunks of a random rack.
+/// As [`most_decodable`], for patterns that contain all chunks of a random rack.
 pub(crate) fn most_decodable_with_rack(geometry: &WideGeometry, losses: usize) -> f64 {
     let groups: Vec<usize> =
         (0..geometry.groups()).map(|group| geometry.group_data(group).len() + 1).collect();
@@ -195,7 +195,8 @@ pub(crate) fn most_decodable_with_rack(geometry: &WideGeometry, losses: usize) -
     shares.sum::<f64>() / geometry.z() as f64
 }
 
-/// The share for `more` further losses where `lost` are lost in each group already, and of the global parities.
+/// Returns the share for `more` further losses, where `lost` counts the chunks lost in each group and of the global
+/// parities.
 fn most_decodable_beside(groups: &[usize], globals: usize, lost: &[usize], more: usize) -> f64 {
     // ways[beyond][lost]: patterns of `lost` further chunks that need `beyond` of the global parities.
     let none = vec![vec![0.0; more + 1]; globals + 1];
@@ -220,7 +221,7 @@ fn most_decodable_beside(groups: &[usize], globals: usize, lost: &[usize], more:
     if more > left { 0.0 } else { decodable / choose(left, more) }
 }
 
-/// Of n things k, in how many ways.
+/// Returns the number of ways to choose k of n.
 fn choose(n: usize, k: usize) -> f64 {
     if k > n {
         return 0.0;
@@ -228,11 +229,11 @@ fn choose(n: usize, k: usize) -> f64 {
     (0..k).map(|index| (n - index) as f64 / (index + 1) as f64).product()
 }
 
-/// A Markov chain in continuous time that begins in state 0 and ends.
+/// A Markov chain in continuous time that starts in state 0 and is absorbed eventually.
 struct Chain {
     /// rates[from][to].
     rates: Vec<Vec<f64>>,
-    /// Rates to the end.
+    /// Rates of absorption.
     ends: Vec<f64>,
 }
 
@@ -253,7 +254,7 @@ impl Chain {
         self.ends[from] += rate;
     }
 
-    /// `lost` more failures at `rate`, of which the share `survived` leads to another state, and the rest to the end.
+    /// Adds `lost` more failures at `rate`: the share `survived` leads to another state, and the rest is absorbed.
     fn fail(&mut self, failed: usize, lost: usize, rate: f64, survived: f64) {
         if survived > 0.0 {
             self.add(failed, failed + lost, rate * survived);
@@ -261,8 +262,8 @@ impl Chain {
         self.absorb(failed, rate * (1.0 - survived));
     }
 
-    /// The mean time until it ends. The last state is eliminated again and again: what led to it leads where it
-    /// leads, and the time spent in it is added to that of the states before it.
+    /// Returns the mean time to absorption. Repeatedly eliminates the last state: transitions to it are redirected to
+    /// its successors, and the time spent in it is added to that of its predecessors.
     fn time_to_absorption(mut self) -> f64 {
         let mut times = vec![1.0; self.states()];
         for last in (1..self.states()).rev() {
@@ -270,7 +271,7 @@ impl Chain {
             let onward = self.rates[last].clone();
             for from in 0..last {
                 let share = self.rates[from][last] / leaving;
-                // What leads back to `from` is no step at all.
+                // A transition back to `from` is no step at all.
                 for to in (0..last).filter(|to| *to != from) {
                     self.rates[from][to] += share * onward[to];
                 }
@@ -289,8 +290,8 @@ mod tests {
 
     use super::*;
 
-    /// The six codes of §3.6. Data loss begins with five failures for all of them, although (16,12,6) Azure-LRC
-    /// tolerates three by Table 3.
+    /// The six codes of §3.6. All of them lose data at five failures here, although (16,12,6) Azure-LRC tolerates three
+    /// by Table 3.
     fn codes() -> [StripeModel; 6] {
         let combined = WideGeometry::new(CodeSpec::Wide { data: 128, locality: 27, tolerance: 4 }).unwrap();
         let schemes = [
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn combined_locality_gains_what_the_paper_says() {
         let years = codes().map(|code| code.mttdl_years(&Hardware::default()));
-        // The paper's gain is the quotient less one.
+        // The paper's gain is the quotient minus one.
         for (other, gain) in [(2, 10.90), (3, 2.92), (4, 1.94)] {
             let found = years[5] / years[other] - 1.0;
             assert!((found / gain - 1.0).abs() < 0.005, "{found}, expected {gain}");
@@ -415,7 +416,7 @@ mod tests {
             assert!((share - counted.possible as f64 / all).abs() < 1e-12, "lrc({k},{l},{g}): {share}");
             assert_eq!(most_decodable(&vec![k / l + 1; l], g, g + 1), 1.0);
         }
-        // Of (136,128,27) most losses of five decode, and none of more than there are parities.
+        // Of (136,128,27), most losses of five decode, and none of more than there are parities.
         assert_eq!(most_decodable(&[28, 28, 28, 28, 21], 3, 9), 0.0);
         let five = most_decodable(&[28, 28, 28, 28, 21], 3, 5);
         assert!((0.9..1.0).contains(&five), "{five}");
@@ -425,8 +426,9 @@ mod tests {
     fn a_rack_and_one_more_chunk_decode_unless_the_rack_took_all_that_could_repair_it() {
         let geometry = WideGeometry::new(CodeSpec::Wide { data: 128, locality: 27, tolerance: 4 }).unwrap();
         assert_eq!(most_decodable_with_rack(&geometry, 4), 1.0);
-        // A rack of a group leaves neither its local parity nor a global one: the fifth loss must be another group's. The
-        // rack of the globals and of the fifth local parity leaves the local parities of the other four.
+        // The loss of a rack of a group uses up its local parity and all global ones, so the fifth loss must be in
+        // another group. The loss of the rack of the globals and the fifth local parity leaves the local parities of
+        // the other four groups.
         let of_four = 28.0 * (132.0 - 24.0 - 3.0) / 132.0;
         let of_fifth = 5.0 * (132.0 - 17.0 - 3.0) / 132.0;
         let of_globals = (132.0 - 20.0) / 132.0;

@@ -1,22 +1,22 @@
-//! Redundancy against repair traffic: what codes of four kinds cost with the same k and f (ECWide §3.5, Table 4, Fig.
-//! 3).
+//! Redundancy against repair traffic: the costs of four kinds of codes with the same k and f (ECWide §3.5, Table 4,
+//! Fig. 3).
 
 use striate_codec::CodeSpec;
 
 use crate::wide::fitting::RackUse;
 use crate::wide::geometry::{WideError, WideGeometry};
 
-/// A code and how its chunks lie in racks, as §3.5 and §3.6 compare them.
+/// A code and the layout of its chunks in racks, as compared in §3.5 and §3.6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// (k + f, k) RS, each chunk in a rack of its own.
+    /// (k + f, k) RS with each chunk in a rack of its own.
     Rs {
         /// k.
         data: usize,
         /// f.
         tolerance: usize,
     },
-    /// (n, k, r) Azure-LRC, each chunk in a rack of its own.
+    /// (n, k, r) Azure-LRC with each chunk in a rack of its own.
     Lrc {
         /// k.
         data: usize,
@@ -25,7 +25,7 @@ pub enum Scheme {
         /// f.
         tolerance: usize,
     },
-    /// (k + f, k, z) TL: RS with f chunks in each rack, which adds its chunks up before they leave it.
+    /// (k + f, k, z) TL: RS with f chunks per rack; a rack adds up its chunks before it sends them.
     Topology {
         /// k.
         data: usize,
@@ -37,7 +37,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// n.
+    /// Returns n.
     pub fn chunks(&self) -> usize {
         match self {
             Self::Rs { data, tolerance } | Self::Topology { data, tolerance } => data + tolerance,
@@ -46,7 +46,7 @@ impl Scheme {
         }
     }
 
-    /// k.
+    /// Returns k.
     pub fn data(&self) -> usize {
         match self {
             Self::Rs { data, .. } | Self::Lrc { data, .. } | Self::Topology { data, .. } => *data,
@@ -54,7 +54,7 @@ impl Scheme {
         }
     }
 
-    /// f.
+    /// Returns f.
     pub fn tolerance(&self) -> usize {
         match self {
             Self::Rs { tolerance, .. } | Self::Lrc { tolerance, .. } | Self::Topology { tolerance, .. } => {
@@ -64,7 +64,7 @@ impl Scheme {
         }
     }
 
-    /// Chunks in a rack at most.
+    /// Returns the maximum number of chunks in a rack.
     pub fn rack_limit(&self) -> usize {
         match self {
             Self::Rs { .. } | Self::Lrc { .. } => 1,
@@ -73,7 +73,7 @@ impl Scheme {
         }
     }
 
-    /// Racks of a stripe.
+    /// Returns the number of racks of a stripe.
     pub fn racks(&self) -> usize {
         match self {
             Self::Combined(geometry) => geometry.z(),
@@ -81,29 +81,29 @@ impl Scheme {
         }
     }
 
-    /// Racks that a cluster must have: those of a stripe, and one in which a lost one is rebuilt.
+    /// Returns the number of racks that a cluster must have: those of a stripe, and one to rebuild a lost rack in.
     pub fn racks_needed(&self) -> usize {
         self.racks() + 1
     }
 
-    /// Sites that each rack must have: one for each chunk, and one on which a lost one is rebuilt.
+    /// Returns the number of sites that each rack must have: one per chunk, and one to rebuild a lost chunk on.
     pub fn sites_per_rack_needed(&self) -> usize {
         self.rack_limit() + 1
     }
 
-    /// What a cluster of so many racks of so many sites lacks, as arithmetic; `None` if stripes fit.
+    /// Returns what a cluster of this many racks with this many sites each lacks, as arithmetic; `None` if stripes fit.
     pub fn lacking(&self, racks: usize, sites_per_rack: usize) -> Option<String> {
         let use_of_racks =
             RackUse { chunks: self.chunks(), racks: self.racks(), rack_limit: self.rack_limit() };
         use_of_racks.lacking(racks, sites_per_rack)
     }
 
-    /// n / k.
+    /// Returns n / k.
     pub fn redundancy(&self) -> f64 {
         self.chunks() as f64 / self.data() as f64
     }
 
-    /// Chunks sent across racks to repair a data chunk, at most (Table 4).
+    /// Returns the maximum number of chunks sent across racks to repair a data chunk (Table 4).
     pub fn repair_chunks(&self) -> usize {
         match self {
             Self::Rs { data, .. } => *data,
@@ -113,7 +113,8 @@ impl Scheme {
         }
     }
 
-    /// C, the mean over all chunks of a stripe (§3.6). A global parity of an LRC is repaired from the k data chunks.
+    /// Returns C, the mean over all chunks of a stripe (§3.6). A global parity of an LRC is repaired from the k data
+    /// chunks.
     pub fn mean_repair_chunks(&self) -> f64 {
         match self {
             Self::Rs { .. } | Self::Topology { .. } => self.repair_chunks() as f64,
@@ -125,7 +126,7 @@ impl Scheme {
         }
     }
 
-    /// The chunks of each local group, its parity among them; none for RS.
+    /// Returns the number of chunks of each local group, parity included; empty for RS.
     pub fn local_groups(&self) -> Vec<usize> {
         let (data, locality) = match self {
             Self::Rs { .. } | Self::Topology { .. } => return Vec::new(),
@@ -135,7 +136,7 @@ impl Scheme {
         (0..data.div_ceil(locality)).map(|group| locality.min(data - group * locality) + 1).collect()
     }
 
-    /// The code as a profile names it.
+    /// Returns the code as named in profiles.
     pub fn code(&self) -> CodeSpec {
         match *self {
             Self::Rs { data, tolerance } | Self::Topology { data, tolerance } => {
@@ -147,12 +148,12 @@ impl Scheme {
     }
 }
 
-/// The points of Fig. 3 for one f: TL, then the Azure-LRCs and the codes with combined locality whose redundancy is
-/// at most γ. For each number of local groups that is the code with the least r; of two with the same redundancy,
-/// that which sends less.
+/// Returns the points of Fig. 3 for one f: TL, then the Azure-LRCs and the codes with combined locality whose
+/// redundancy is at most γ (`max_redundancy`). For each number of local groups, it is the code with the least r; of two
+/// with the same redundancy, the one that sends less.
 ///
 /// # Errors
-/// [`WideError`] where k and f are not those of a wide code that this program can make.
+/// [`WideError`] if k and f are not those of a wide code that this program can build.
 pub fn trade_off(data: usize, tolerance: usize, max_redundancy: f64) -> Result<Vec<Scheme>, WideError> {
     let mut points = vec![Scheme::Topology { data, tolerance }];
     let mut combined: Vec<Scheme> = Vec::new();
@@ -229,7 +230,7 @@ mod tests {
             let points = trade_off(128, tolerance, 1.1).unwrap();
             assert_eq!((points[0].chunks(), points[0].repair_chunks()), least);
             assert!(points.iter().all(|point| point.redundancy() <= 1.1 && point.tolerance() == tolerance));
-            // An LRC with no more redundancy than a code with combined locality is repaired with more.
+            // An LRC with no more redundancy than a code with combined locality needs more repair traffic.
             for point in points.iter().filter(|point| matches!(point, Scheme::Combined(_))) {
                 let others = points.iter().filter(|other| matches!(other, Scheme::Lrc { .. }));
                 for other in others.filter(|other| other.redundancy() <= point.redundancy()) {

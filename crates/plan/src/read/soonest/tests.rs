@@ -1,4 +1,4 @@
-//! Queries with pieces that want one chunk, by the default policy.
+//! Queries with pieces that want one chunk, under the default policy.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::read::piece::{QueryPiece, QueryPlan};
 use crate::read::policy::{Policy, Purpose, ReadPolicy, ReadQuery};
 
 const LEN: u32 = 16_384;
-/// An object is transferred in the time of a request.
+/// The transfer of an object takes as long as a request.
 const PER_BYTE: f64 = 1.0 / LEN as f64;
 
 fn code(text: &str) -> Code {
@@ -36,7 +36,8 @@ fn packed<'a>(code: &'a Code, sites: &'a [SiteId], index: usize) -> QueryPiece<'
     QueryPiece::part(StripeId(1), code, sites, LEN, set(&[index]))
 }
 
-/// Looks at a query of these pieces, each site with so many objects before a new request, or away.
+/// Calls `look` with a query of these pieces; `queue` is the number of objects queued at each site, `None` if it is
+/// unreachable.
 fn with_query<R>(
     purpose: Purpose,
     pieces: &[QueryPiece<'_>],
@@ -69,7 +70,7 @@ fn asked(plan: &QueryPlan) -> Vec<u32> {
     plan.reads.iter().map(|read| read.site.0).collect()
 }
 
-/// The sites that are asked for one piece behind these queues; site 1 has chunk 0, and so on.
+/// Returns the sites asked for one piece with these queues; site 1 has chunk 0, and so on.
 fn asked_for_one(policy: &str, code: &Code, index: usize, queue: &dyn Fn(u32) -> Option<f64>) -> Vec<u32> {
     let sites = sites(1, code.n());
     asked(&plan(policy, &[packed(code, &sites, index)], queue, 1).expect("it can be read"))
@@ -88,14 +89,14 @@ fn a_packed_object_behind_a_queue_is_read_from_its_group_or_from_any_k() {
         assert_eq!(asked_for_one(policy, &rs, 2, &hot(3, 9.0)).len(), 6);
         assert!(!asked_for_one(policy, &rs, 2, &hot(3, 9.0)).contains(&3));
     }
-    // (1 + w) (2 + q) against 2 + 12 w, or 2 + 6 w in a group.
+    // Compares (1 + w) (2 + q) with 2 + 12 w, or with 2 + 6 w in a group.
     assert_eq!(asked_for_one("adaptive", &rs, 2, &hot(3, 0.55)), [3]);
     assert_eq!(asked_for_one("adaptive", &lrc, 2, &hot(3, 0.55)).len(), 3);
     assert_eq!(asked_for_one("adaptive(1)", &lrc, 2, &hot(3, 1.9)), [3]);
     assert_eq!(asked_for_one("adaptive(1)", &lrc, 2, &hot(3, 2.1)).len(), 3);
 }
 
-/// Six others end as soon as the local group and leave its loaded site alone.
+/// Six other chunks arrive as soon as the local group and avoid its loaded site.
 #[test]
 fn of_sets_that_end_together_the_one_on_the_idlest_sites_is_read() {
     let lrc = code("lrc(6,2,2)");
@@ -112,7 +113,7 @@ fn of_sets_that_end_together_the_one_on_the_idlest_sites_is_read() {
     assert_eq!(read.iter().filter(|site| [1, 3, 7].contains(*site)).count(), 1, "{read:?}");
 }
 
-/// The local group is as late as the chunk itself: six others do, three of the other group at most.
+/// The local group is as late as the chunk itself: six others are read, at most three of them from the other group.
 #[test]
 fn behind_a_loaded_group_any_k_others_are_read() {
     let lrc = code("lrc(6,2,2)");
@@ -142,7 +143,7 @@ fn a_copy_is_a_further_way_to_read_a_chunk() {
     assert_eq!(asked(&plan("adaptive", &[piece], &away, 1).unwrap()), [20], "the chunk's site is away");
 }
 
-/// Two objects of one chunk and a block on overlapping sites: all of it is one plan.
+/// Two objects in one chunk, and a block on overlapping sites: all of it is one plan.
 #[test]
 fn packed_objects_and_blocks_are_one_plan() {
     let (rs, split) = (code("rs(6,3)"), code("rs(4,2)"));
@@ -155,7 +156,7 @@ fn packed_objects_and_blocks_are_one_plan() {
     assert_eq!(read.extra_chunks, 0);
     let cost = read.cost.expect("it is minimised");
     assert!(cost.lower_bound > 0.0 && cost.gap() < 0.5, "{cost:?}");
-    // Behind a queue the objects go around it, and the block does without it.
+    // If site 1 has a queue, the objects are read around it, and the block avoids it.
     let read = plan("adaptive", &pieces, &hot(1, 30.0), 1).unwrap();
     assert!(!asked(&read).contains(&1));
     let of_block = read.reads.iter().flat_map(|read| &read.chunks).filter(|chunk| chunk.piece == 1);
@@ -182,7 +183,7 @@ fn gateways_that_see_the_same_do_not_all_ask_the_same() {
     assert!(drawn.len() > 10, "{drawn:?}");
 }
 
-/// What is read ahead of a receiver goes by the cost model, which reads parts normally.
+/// Read-ahead follows the cost model, which reads parts normally.
 #[test]
 fn what_is_read_ahead_is_not_read_around() {
     let (code, sites) = (code("rs(6,3)"), sites(1, 9));
@@ -200,8 +201,8 @@ fn what_is_read_ahead_is_not_read_around() {
 }
 
 proptest! {
-    /// One piece: the least of all its options' latency and w times how long they stay at their sites, up to what queues are
-    /// drawn within; and where planning is said to be of no use, that is the chunk itself.
+    /// One piece is read by the option of least latency plus w times its time at all sites, within the randomisation of
+    /// queues. Where planning is not worth it, that option is the chunk itself.
     #[test]
     fn one_piece_is_read_by_its_least_option(
         which in 0usize..4, index in 0usize..6, queues in proptest::collection::vec(0.0f64..4.0, 10),

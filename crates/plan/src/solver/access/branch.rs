@@ -1,9 +1,9 @@
 //! Branch and bound on the dual.
 //!
-//! A node opens or closes one more site and raises the prices of the blocks there. Sites whose reduced cost exceeds
-//! what is left to the best plan are decided at once. Depth first, the likelier side first. Where the complement can be
-//! searched it takes over as soon as few sites are in doubt: a node there is some ten times as fast, a node here has
-//! the better bound.
+//! A node opens or closes one more site and raises the prices of the blocks there. Sites whose reduced cost exceeds the
+//! gap to the best plan are decided at once. The search is depth first, the likelier side first. If the component fits
+//! the complement, that search takes over once few sites are undecided: its nodes are some ten times as fast, while a
+//! node here has the better bound.
 
 use super::closing::Closing;
 use super::complement::Packing;
@@ -11,22 +11,22 @@ use super::component::Component;
 use super::dual::{Decision, Dual};
 use super::greedy::OpenSites;
 
-/// Proofs are up to this part of the cost: what sums of floating-point numbers lose.
+/// Relative precision of proofs: what sums of floating-point numbers lose.
 pub const PRECISION: f64 = 1e-10;
 
-/// With how many sites in doubt the complement is searched. 98 sites, RS(6,3), 20 blocks: slowest with fewer than 30,
-/// and again with more than 40.
+/// Number of undecided sites at which the search of the complement takes over. With 98 sites, RS(6,3) and 20 blocks,
+/// fewer than 30 is slowest, and more than 40 is slower again.
 const FEW_SITES: usize = 36;
 
-/// The search, and its memory.
+/// The search and its memory.
 #[derive(Debug, Default)]
 pub struct Branching {
-    /// The cost to beat, and the sites of the plan that has it.
+    /// The cost to beat, and the open sites of the plan that has it.
     pub best: f64,
     pub open: Vec<bool>,
-    /// The least cost that a plan may have which the limit kept from being looked at.
+    /// Lower bound of the cost of plans that the limit left unexplored.
     pub unexplored: f64,
-    /// Work units spent, and when to stop.
+    /// Work units spent, and the limit at which to stop.
     pub work: u64,
     pub limit: u64,
     /// The state of the node at each depth.
@@ -36,7 +36,8 @@ pub struct Branching {
 }
 
 impl Branching {
-    /// Looks for plans cheaper than `best`, starting from these prices; `packing` is the component, if it fits there.
+    /// Searches for plans cheaper than `best`, starting from these prices. `packing` is the component in that form, if
+    /// it fits.
     pub fn run(&mut self, component: &Component, packing: Option<&Packing>, root: &Dual) {
         self.unexplored = f64::INFINITY;
         self.make_room(0);

@@ -1,4 +1,4 @@
-//! The checker of access plans: whether a plan is legal and costs what it claims, decided apart from the solver.
+//! The checker of access plans: decides whether a plan is legal and costs what it claims, independently of the solver.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub enum AccessFault {
         /// Position among the block's options.
         option: usize,
     },
-    /// A block that cannot be rebuilt from what is fetched.
+    /// Too few chunks to rebuild a block.
     #[error("the plan fetches {fetched} chunks of block {block}, which needs {need}")]
     TooFew {
         /// Position of the block.
@@ -33,29 +33,29 @@ pub enum AccessFault {
         /// k_i + δ.
         need: usize,
     },
-    /// A claimed cost that is not the plan's.
+    /// A claimed cost that differs from the plan's.
     #[error("the plan costs {actual} and claims {claimed}")]
     Cost {
-        /// What Eq. 1 says.
+        /// The cost by Eq. 1.
         actual: f64,
-        /// What the plan says.
+        /// The cost that the plan claims.
         claimed: f64,
     },
-    /// A lower bound that the plan itself refutes.
+    /// A lower bound above the plan's own cost.
     #[error("the plan costs {cost}, below its lower bound {lower_bound}")]
     LowerBound {
-        /// What Eq. 1 says.
+        /// The cost by Eq. 1.
         cost: f64,
-        /// What the plan says.
+        /// The bound that the plan claims.
         lower_bound: f64,
     },
 }
 
-/// How far sums of floating-point numbers in different orders may differ, relative to the sum.
+/// Maximum relative difference between sums of floating-point numbers in different orders.
 const TOLERANCE: f64 = 1e-9;
 
-/// Checks a plan against its problem: every block has what it needs, every chunk exists and is fetched once, the
-/// cost is that of Eq. 1, and the lower bound is not above it. O(chunks).
+/// Checks a plan against its problem: every block has what it needs, every chunk exists and is fetched once, the cost
+/// is that of Eq. 1, and the lower bound is not above it. O(chunks).
 ///
 /// # Errors
 /// The first fault found.

@@ -1,65 +1,65 @@
-//! The search for the heaviest set of sites that can be closed, among sites whose use is in doubt.
+//! The search for the heaviest set of sites that can be closed, among undecided sites.
 //!
-//! Depth first. A node is a set of closed sites and the *candidates* that may join it. Two candidates are *rivals* when
-//! they share a block that lets only one more be closed; of pairwise rivals, a *clique*, at most one can be closed. Two
-//! bounds cut a node off:
+//! Depth first. A node is a set of closed sites and the *candidates* that may join it. Two candidates are *rivals* if
+//! they share a block that lets only one more site be closed. Of pairwise rivals, a *clique*, at most one can be
+//! closed. Two bounds prune a node:
 //!
-//! - the weights of all candidates, and with the prices y of the dual Σ r_i·y_i + Σ ρ_j over what is closed and over
-//!   the candidates with positive ρ_j, both by tables of six sites;
-//! - cliques that cover the candidates, each counted with its heaviest site.
+//! - The weights of all candidates; and, with the prices y of the dual, Σ r_i·y_i + Σ ρ_j over the closed sites and
+//!   over the candidates with positive ρ_j. Both are looked up in tables of six sites.
+//! - Cliques that cover the candidates, each counted with its heaviest site.
 //!
-//! Otherwise candidates are covered from the lightest on until they could make a better set: one of the rest must be
-//! closed in any better set, and the node branches on these only. A site that was branched on is left open after that,
-//! and so is every lighter one with the same blocks and more: exchanging the two would have been as good. A node takes
-//! 0.1 to 0.3 µs.
+//! Otherwise candidates are covered from the lightest up, as long as they could not make a better set. Any better set
+//! must close one of the rest, so the node branches only on these. After that, a site that was branched on stays open,
+//! and so does every lighter one whose blocks include all of its blocks: exchanging the two would have been as good. A
+//! node takes 0.1 to 0.3 µs.
 
 use super::complement::{BlockSet, Counters, Packing};
 use super::component::Component;
 use super::dual::{Decision, Dual};
 
-/// One bit for each site.
+/// A set of sites, one bit for each.
 type SiteSet = u64;
 
-/// How many sites can be searched.
+/// Maximum number of sites that can be searched.
 pub const MOST_SITES: usize = SiteSet::BITS as usize;
 
-/// Sites of a table of sums: more make fewer look-ups of a node and longer preparation.
+/// Sites per table of sums: more sites mean fewer look-ups per node and longer preparation.
 const TABLE_SITES: usize = 6;
 
 /// Work units of a node.
 const NODE_WORK: u64 = 4;
 
-/// The search, and its memory.
+/// The search and its memory.
 #[derive(Debug, Default)]
 pub struct Closing {
-    /// The sites that are searched, by descending o_j. All that follows is by position in this list.
+    /// The searched sites, by descending o_j. All other fields use positions in this list.
     sites: Vec<usize>,
     weights: Vec<f64>,
     reduced: Vec<f64>,
     blocks_at: Vec<BlockSet>,
     /// The sites of each block.
     sites_of: Vec<SiteSet>,
-    /// Of each site: itself, and the sites that stay open with it.
+    /// For each site: itself, and the sites that stay open with it.
     implied: Vec<SiteSet>,
-    /// For each six sites and each subset of them: the sum of the weights, and that of the positive ρ_j.
+    /// For each six sites and each of their subsets: the sum of the weights, and the sum of the positive ρ_j.
     sums: Vec<[(f64, f64); 1 << TABLE_SITES]>,
-    /// For each depth: the rivals of each site in the parent. The first is that of the root, of no rivals.
+    /// For each depth: the rivals of each site in the parent. The first entry is that of the root, without rivals.
     rivals: Vec<[SiteSet; MOST_SITES]>,
-    /// Of each site and each other: the rivals that closing the one makes for the other, in blocks that let two be
-    /// closed at the root.
+    /// For each pair of sites: the rivals that the second gains when the first is closed, from blocks that let two
+    /// sites be closed at the root.
     made_rivals: Vec<SiteSet>,
-    /// The blocks of which `made_rivals` does not speak.
+    /// The blocks that `made_rivals` does not cover.
     other_blocks: BlockSet,
-    /// The cliques of a cover: the weight of the heaviest member, and the rivals of all.
+    /// The cliques of a cover: the weight of the heaviest member, and the common rivals of all.
     cliques: Vec<(f64, SiteSet)>,
     /// The weight to beat, and the set that has it, once one is found.
     heaviest: f64,
     found: Option<SiteSet>,
-    /// The greatest weight that a set may have which the limit kept from being looked at.
+    /// Upper bound of the weight of sets that the limit left unexplored.
     heaviest_unexplored: f64,
-    /// The least cost of a plan of that kind.
+    /// Lower bound of the cost of the corresponding plans.
     pub unexplored: f64,
-    /// Work units spent, and when to stop.
+    /// Work units spent, and the limit at which to stop.
     pub work: u64,
     pub limit: u64,
 }
@@ -69,17 +69,17 @@ struct Node {
     candidates: SiteSet,
     closed: SiteSet,
     counters: Counters,
-    /// The blocks that let one more be closed, when the rivals were last brought up to date.
+    /// The blocks that let one more site be closed, when the rivals were last updated.
     one_left: BlockSet,
-    /// The weight of what is closed.
+    /// The weight of the closed sites.
     weight: f64,
-    /// Σ r_i·y_i + Σ ρ_j over what is closed.
+    /// Σ r_i·y_i + Σ ρ_j over the closed sites.
     priced: f64,
 }
 
 impl Closing {
-    /// Looks for plans that cost less than `best` among those that the decisions of `dual` allow, at most
-    /// [`MOST_SITES`] of which are open. Leaves the sites of the cheapest in `open` and gives its cost, if there is one.
+    /// Searches the plans that the decisions of `dual` allow, with at most [`MOST_SITES`] undecided sites, for one that
+    /// costs less than `best`. If there is one, stores the open sites of the cheapest in `open` and returns its cost.
     pub fn run(
         &mut self,
         component: &Component,
@@ -108,7 +108,7 @@ impl Closing {
         Some(total - self.heaviest)
     }
 
-    /// The node of what is decided; `None` when that closes too many sites of a block.
+    /// Returns the node of the decided sites; `None` if they close too many sites of a block.
     fn root(&mut self, component: &Component, packing: &Packing, dual: &Dual) -> Option<Node> {
         let slacks = (0..component.block_count()).map(|block| component.slack(block) as f64);
         let priced = slacks.zip(&dual.prices).map(|(slack, price)| slack * price).sum();
@@ -218,7 +218,7 @@ impl Closing {
         }
     }
 
-    /// The node that closes one candidate more.
+    /// Returns the node that closes one more candidate.
     #[inline(always)]
     fn close(&self, node: &Node, full: BlockSet, site: usize) -> Node {
         let mut child = *node;
@@ -233,7 +233,7 @@ impl Closing {
         child
     }
 
-    /// The greatest weight that the sums allow.
+    /// Returns the upper bound of the weight from the tables of sums.
     #[inline(always)]
     fn bound(&self, node: &Node) -> f64 {
         let (mut weight, mut priced) = (node.weight, node.priced);
@@ -247,7 +247,7 @@ impl Closing {
         weight.min(priced)
     }
 
-    /// Adds the rivals that closing a site has made to those of the parent.
+    /// Adds the rivals made by closing a site to those of the parent.
     #[inline(always)]
     fn update_rivals(&mut self, depth: usize, closed: Option<usize>, node: &mut Node) {
         let sites = self.sites.len();
@@ -275,7 +275,7 @@ impl Closing {
         }
     }
 
-    /// Whether cliques cover the candidates whose heaviest members are too light together.
+    /// Returns whether the candidates have a cover by cliques whose heaviest members are together too light.
     #[inline(always)]
     fn is_covered(&self, rivals: usize, node: &Node) -> bool {
         let rivals = &self.rivals[rivals];
@@ -295,7 +295,7 @@ impl Closing {
         true
     }
 
-    /// The heaviest candidates, those that are left when the lightest are covered as long as they are too light.
+    /// Returns the heaviest candidates: those left when the lightest are covered for as long as the cover is too light.
     #[inline(always)]
     fn uncovered(&mut self, rivals: usize, node: &Node) -> SiteSet {
         let rivals = &self.rivals[rivals];
@@ -319,13 +319,13 @@ impl Closing {
     }
 }
 
-/// The last site of a set that is not empty. Sites are ordered by descending weight.
+/// Returns the last site of a non-empty set. Sites are ordered by descending weight.
 #[inline(always)]
 fn lightest(sites: SiteSet) -> usize {
     (SiteSet::BITS - 1 - sites.leading_zeros()) as usize
 }
 
-/// The blocks of a set.
+/// Iterates over the blocks of a set.
 #[inline(always)]
 fn ones(mut set: BlockSet) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -336,7 +336,7 @@ fn ones(mut set: BlockSet) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The sites of a set.
+/// Iterates over the sites of a set.
 #[inline(always)]
 fn sites_in(mut set: SiteSet) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

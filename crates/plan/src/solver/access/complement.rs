@@ -1,22 +1,22 @@
-//! The complement: the sites that stay closed, where every transfer costs the same.
+//! The complement of a plan: the sites that stay closed, if every transfer costs the same.
 //!
 //! A plan is then a set of open sites that leaves every block its need. Block i lets at most r_i of its options be
-//! closed (its *slack*), and the cheapest plan is the heaviest set of sites that can be closed, by their o_j.
+//! closed (its *slack*), and the cheapest plan closes the heaviest possible set of sites, by their o_j.
 //!
-//! The blocks are the lanes of one word. Each has a counter of a few bits, held as that many bit planes, that starts
-//! its slack below the greatest value. Closing a site adds one to the counters of its blocks, a carry chain of as many
-//! steps as there are planes; a block at the greatest value is *full*.
+//! The blocks are the lanes of one word. Each has a counter of a few bits, held in that many bit planes, which starts
+//! its slack below the maximum. Closing a site adds one to the counters of its blocks, with a carry chain of one step
+//! per plane. A block at the maximum is *full*.
 
 use super::component::Component;
 
-/// One bit for each block.
+/// A set of blocks, one bit for each.
 pub type BlockSet = u128;
 
-/// How many blocks fit.
+/// Maximum number of blocks.
 const MOST_BLOCKS: usize = BlockSet::BITS as usize;
-/// How many bits a counter has.
+/// Bits per counter.
 const PLANES: usize = 4;
-/// The greatest slack that can be counted.
+/// Maximum slack that a counter can represent.
 const MOST_SLACK: usize = (1 << PLANES) - 1;
 
 /// The counters of all blocks.
@@ -24,7 +24,7 @@ const MOST_SLACK: usize = (1 << PLANES) - 1;
 pub struct Counters([BlockSet; PLANES]);
 
 impl Counters {
-    /// Counters that are full after `slack(block)` additions.
+    /// Creates counters that are full after `slack(block)` additions.
     fn new(blocks: usize, slack: impl Fn(usize) -> usize) -> Self {
         let mut planes = [0; PLANES];
         for block in 0..blocks {
@@ -36,25 +36,25 @@ impl Counters {
         Self(planes)
     }
 
-    /// The blocks that let no more sites be closed.
+    /// Returns the blocks that let no more sites be closed.
     #[inline(always)]
     pub fn full(&self) -> BlockSet {
         self.0.iter().fold(BlockSet::MAX, |all, plane| all & plane)
     }
 
-    /// The blocks that let one more site be closed.
+    /// Returns the blocks that let one more site be closed.
     #[inline(always)]
     pub fn one_left(&self) -> BlockSet {
         self.0[1..].iter().fold(!self.0[0], |all, plane| all & plane)
     }
 
-    /// The blocks that let two more sites be closed.
+    /// Returns the blocks that let two more sites be closed.
     #[inline(always)]
     pub fn two_left(&self) -> BlockSet {
         self.0[2..].iter().fold(self.0[0] & !self.0[1], |all, plane| all & plane)
     }
 
-    /// Counts one site of each of these blocks as closed; none of them is full.
+    /// Counts one site of each of these blocks as closed. None of the blocks may be full.
     #[inline(always)]
     pub fn add(&mut self, blocks: BlockSet) {
         let mut carry = blocks;
@@ -66,27 +66,27 @@ impl Counters {
     }
 }
 
-/// A component as words.
+/// A component packed into machine words.
 #[derive(Debug, Default)]
 pub struct Packing {
     /// The blocks of each site.
     pub blocks_at: Vec<BlockSet>,
     /// The counters while every site is open.
     pub start: Counters,
-    /// Whether each site is closed, as the last search for a good set has left it.
+    /// Whether each site is closed, according to the last greedy search.
     pub closed: Vec<bool>,
     trial: Vec<bool>,
 }
 
 impl Packing {
-    /// Whether a component can be held this way.
+    /// Returns whether a component fits this representation.
     pub fn fits(component: &Component) -> bool {
         component.is_uniform
             && component.block_count() <= MOST_BLOCKS
             && (0..component.block_count()).all(|block| component.slack(block) <= MOST_SLACK)
     }
 
-    /// Takes a component that fits.
+    /// Loads a component that fits.
     pub fn load(&mut self, component: &Component) {
         let blocks_at = |site| component.blocks_at(site).iter().fold(0, |set, block| set | 1 << block);
         self.blocks_at.clear();
@@ -94,10 +94,11 @@ impl Packing {
         self.start = Counters::new(component.block_count(), |block| component.slack(block));
     }
 
-    /// Closes sites in this order, where the blocks allow it, and gives the sum of their o_j; `closed` says which. Then looks for a heavier
-    /// set by closing one more site, opening the lightest that are in its way, and closing whatever then can be; until
-    /// no site helps, or `limit` is reached. A trial costs two steps of some 2 ns for each site. Sites are not tried
-    /// that no heavier set has: none weighs more than `most`, nor more than `most` + ρ_j if it has site j.
+    /// Closes sites in this order where the blocks allow it, then improves the set: it closes one more site, opens the
+    /// lightest ones that prevent it, and closes whatever then can be closed, until no site helps or `limit` is
+    /// reached. Records the set in `closed` and returns the sum of its o_j. A trial takes two steps of some 2 ns for
+    /// each site. Sites that are in no heavier set are skipped, given that no set weighs more than `most`, nor more
+    /// than `most` + ρ_j if it includes site j.
     pub fn close_greedily(
         &mut self,
         component: &Component,
@@ -120,7 +121,7 @@ impl Packing {
                 trial.clear();
                 trial.resize(sites, false);
                 let mut counters = self.start;
-                // By weight, as sites are ordered: the lightest find their blocks full.
+                // Sites are ordered by weight, so the lightest are those that find their blocks full.
                 let kept = (0..sites).filter(|&other| closed[other]);
                 let mut changed =
                     self.close(component, &mut counters, std::iter::once(site).chain(kept), &mut trial);
@@ -137,7 +138,7 @@ impl Packing {
         weight
     }
 
-    /// Closes sites in this order, where the blocks allow it; the sum of their o_j.
+    /// Closes sites in this order where the blocks allow it. Returns the sum of their o_j.
     fn close(
         &self,
         component: &Component,
@@ -159,5 +160,5 @@ impl Packing {
     }
 }
 
-/// Sites of which a trial costs one work unit.
+/// Number of sites for which a trial costs one work unit.
 const SITES_PER_WORK: u64 = 12;

@@ -1,4 +1,4 @@
-//! A part of a problem that shares no undecided site with the rest, made ready for search.
+//! A part of a problem that shares no undecided site with the rest, prepared for the search.
 
 use std::ops::Range;
 
@@ -7,23 +7,23 @@ use std::ops::Range;
 pub struct Choice {
     /// Position of the site in the component.
     pub site: usize,
-    /// m_j · z_i above the least of the block's options.
+    /// m_j · z_i, less the minimum over the block's options.
     pub transfer: f64,
 }
 
-/// Blocks that hang together by sites whose use is not decided.
+/// Blocks connected by undecided sites.
 ///
-/// Sites are in order of descending o_j, of equal ones those with fewer blocks first: the order in which the search
-/// for closed sites branches. Sites whose use is settled cost nothing here, and are open from the start.
+/// Sites are ordered by descending o_j; of equal ones, those with fewer blocks come first. The search for closed sites
+/// branches in this order. Sites whose use is settled cost nothing here and are open from the start.
 #[derive(Debug, Default)]
 pub struct Component {
     /// Position of each site in the problem.
     pub sites: Vec<usize>,
     /// o_j of each site.
     pub overheads: Vec<f64>,
-    /// How many chunks each block needs.
+    /// Number of chunks that each block needs.
     pub needs: Vec<usize>,
-    /// Whether no transfer costs more than another of its block, so that only the open sites matter.
+    /// Whether all transfers of each block cost the same, so that only the open sites matter.
     pub is_uniform: bool,
     block_ends: Vec<usize>,
     choices: Vec<Choice>,
@@ -43,22 +43,22 @@ impl Component {
         self.sites.len()
     }
 
-    /// The options of a block, by site ascending.
+    /// Returns the options of a block, ascending by site.
     pub fn choices(&self, block: usize) -> &[Choice] {
         &self.choices[range(&self.block_ends, block)]
     }
 
-    /// The blocks that have a chunk on a site, ascending.
+    /// Returns the blocks that have a chunk on a site, ascending.
     pub fn blocks_at(&self, site: usize) -> &[usize] {
         &self.blocks_at[range(&self.site_ends, site)]
     }
 
-    /// What the chunks on a site cost to transfer, block by block as in `blocks_at`.
+    /// Returns the costs of transfers of the chunks on a site, in the order of `blocks_at`.
     pub fn transfers_at(&self, site: usize) -> &[f64] {
         &self.transfers_at[range(&self.site_ends, site)]
     }
 
-    /// How many of a block's options may stay closed.
+    /// Returns how many of a block's options may stay closed.
     pub fn slack(&self, block: usize) -> usize {
         self.choices(block).len() - self.needs[block]
     }
@@ -72,7 +72,7 @@ impl Component {
         self.is_uniform = true;
     }
 
-    /// Adds a block; the sites of its choices are numbers of any kind until [`Component::finish`].
+    /// Adds a block. The sites of its choices may be any numbers until [`Component::finish`].
     pub fn push_block(&mut self, need: usize, choices: impl IntoIterator<Item = Choice>) {
         let start = self.choices.len();
         self.choices.extend(choices);
@@ -81,8 +81,9 @@ impl Component {
         self.block_ends.push(self.choices.len());
     }
 
-    /// Takes the problem's sites, of which `degree` says how many blocks they have here, sorts everything by them,
-    /// and merges blocks. `local` is overwritten for these sites, by which the choices refer to them so far.
+    /// Sorts the sites and everything by them, and merges blocks. `degree` holds the number of blocks that each of the
+    /// problem's sites has here. The choices so far refer to sites as `local` does; its entries for these sites are
+    /// overwritten.
     pub fn finish(&mut self, overhead: impl Fn(usize) -> f64, degree: &[usize], local: &mut [usize]) {
         self.sites.sort_unstable_by(|&a, &b| {
             let by_cost = overhead(b).total_cmp(&overhead(a));
@@ -101,8 +102,8 @@ impl Component {
         self.index_sites();
     }
 
-    /// Merges blocks on the same sites. Without differences in transfer the greatest need decides; with equal needs
-    /// and the same order of transfers the blocks fetch from the same sites, so that their costs add up.
+    /// Merges blocks on the same sites. If transfers do not differ, the greatest need decides. With equal needs and the
+    /// same order of transfers, the blocks fetch from the same sites, so their costs add up.
     fn merge_blocks(&mut self) {
         self.keys.clear();
         self.merged.clear();
@@ -134,7 +135,7 @@ impl Component {
         }
     }
 
-    /// Merges `block` into the block `into`, if that is possible.
+    /// Merges `block` into the block `into` if possible. Returns whether it did.
     fn merge(&mut self, block: usize, into: usize) -> bool {
         let (from, to) = (range(&self.block_ends, block), range(&self.block_ends, into));
         let same_sites = from.len() == to.len()
@@ -156,7 +157,7 @@ impl Component {
         true
     }
 
-    /// Whether no pair of sites is ordered one way by one block's transfers and the other way by the other's.
+    /// Returns whether no two sites are ordered one way by one block's transfers and the opposite way by the other's.
     fn order_alike(&self, from: Range<usize>, to: Range<usize>) -> bool {
         let (a, b) = (&self.choices[from], &self.choices[to]);
         (0..a.len()).all(|i| {
@@ -176,7 +177,7 @@ impl Component {
             }
             let of = range(&self.block_ends, block);
             let length = of.len();
-            // The ends of blocks before this one are not read again.
+            // The ends of earlier blocks are not read again.
             self.choices.copy_within(of, written);
             written += length;
             self.needs[kept] = self.needs[block];
@@ -188,7 +189,7 @@ impl Component {
         self.choices.truncate(written);
     }
 
-    /// The blocks of each site, by counting.
+    /// Indexes the blocks of each site by counting.
     fn index_sites(&mut self) {
         self.site_ends.clear();
         self.site_ends.resize(self.sites.len(), 0);
@@ -212,7 +213,7 @@ impl Component {
     }
 }
 
-/// Part `index` of what `ends` cuts into parts.
+/// Returns part `index` of a sequence that `ends` cuts into parts.
 fn range(ends: &[usize], index: usize) -> Range<usize> {
     let start = if index == 0 { 0 } else { ends[index - 1] };
     start..ends[index]

@@ -1,18 +1,18 @@
 //! The dual: lower bounds on the cost of a component, from a price for every block's chunks.
 //!
-//! Let y_i be what a chunk of block i is worth. A site j that delivers chunks at these prices is worth opening when its
-//! *reduced cost* ρ_j = o_j − Σ_i max(0, y_i − m_j·z_i) is negative, so that for any prices y ≥ 0
+//! Let y_i be the value of a chunk of block i. A site j that delivers chunks at these prices is worth opening if its
+//! *reduced cost* ρ_j = o_j − Σ_i max(0, y_i − m_j·z_i) is negative. For any prices y ≥ 0,
 //!
 //! ```text
 //! D(y) = Σ_i need_i · y_i + Σ_{j open} ρ_j + Σ_{j undecided} min(0, ρ_j)
 //! ```
 //!
-//! is at most the cost of every plan (the Lagrangian of Eq. 2, whose greatest value is that of the linear relaxation
+//! is therefore at most the cost of every plan (the Lagrangian of Eq. 2, whose maximum is that of the linear relaxation
 //! with s_ij ≤ a_j). A plan that opens j costs at least D(y) + ρ_j, and one that does not at least D(y) − ρ_j, which
 //! decides sites without search.
 //!
-//! D is concave and piecewise linear. It is raised one price at a time, to where it is greatest with the others fixed:
-//! from the need-th to the next of the prices at which a further site would deliver.
+//! D is concave and piecewise linear. It is raised one price at a time, to its maximum with the others fixed: between
+//! the need-th and the next of the prices at which a further site would deliver.
 
 use super::component::Component;
 
@@ -24,30 +24,30 @@ pub enum Decision {
     Closed,
 }
 
-/// Prices and what follows from them. A child of a search node starts from a copy.
+/// Prices and the values derived from them. A child of a search node starts from a copy.
 #[derive(Debug, Default)]
 pub struct Dual {
     /// y_i of each block.
     pub prices: Vec<f64>,
     /// ρ_j of each site.
     pub reduced: Vec<f64>,
-    /// What is known of each site.
+    /// The decision on each site.
     pub decisions: Vec<Decision>,
     /// The prices at which the sites of a block begin to deliver.
     steps: Vec<f64>,
 }
 
-/// How often all prices are gone through in a node.
+/// Maximum number of rounds over all prices in a node.
 const ROUNDS: usize = 4;
-/// What part of the distance to the cost to beat a round must gain for another to be tried.
+/// Minimum gain of a round, as a part of the distance to the cost to beat, for another round to be tried.
 const ENOUGH: f64 = 0.05;
-/// What part of the bound a round must gain at first, when there is no cost to beat.
+/// Minimum gain of a round, as a part of the bound, while there is no cost to beat.
 const ENOUGH_AT_FIRST: f64 = 0.002;
-/// Options of which an ascent costs one work unit, some 50 ns.
+/// Number of options for which an ascent costs one work unit, some 50 ns.
 const OPTIONS_PER_WORK: u64 = 8;
 
 impl Dual {
-    /// Prices from nothing; D(y). Sites that cost nothing are open.
+    /// Computes prices from scratch and returns D(y). Sites that cost nothing are open.
     pub fn start(&mut self, component: &Component, work: &mut u64) -> f64 {
         self.prices.clear();
         self.prices.resize(component.block_count(), 0.0);
@@ -67,15 +67,15 @@ impl Dual {
         bound
     }
 
-    /// The same as another, in memory that is there.
+    /// Copies another dual, reusing memory.
     pub fn copy_from(&mut self, other: &Dual) {
         self.prices.clone_from(&other.prices);
         self.reduced.clone_from(&other.reduced);
         self.decisions.clone_from(&other.decisions);
     }
 
-    /// Raises D at the blocks of `site`, whose decision is new, then everywhere while that helps, and decides sites
-    /// that no plan below `threshold` would open, or close. D(y), or `None` when a block cannot be had.
+    /// Raises D at the blocks of `site`, whose decision is new, then everywhere while that helps. Decides sites that no
+    /// plan below `threshold` would open, or close. Returns D(y), or `None` if a block cannot be completed.
     pub fn tighten(
         &mut self,
         component: &Component,
@@ -103,12 +103,12 @@ impl Dual {
         Some(bound)
     }
 
-    /// How many sites are not decided.
+    /// Returns the number of undecided sites.
     pub fn undecided_count(&self) -> usize {
         self.decisions.iter().filter(|decision| **decision == Decision::Undecided).count()
     }
 
-    /// The undecided site whose reduced cost says least, for the o_j that it has.
+    /// Returns the undecided site whose reduced cost is smallest relative to its o_j.
     pub fn most_doubtful(&self, component: &Component) -> Option<usize> {
         let undecided =
             (0..component.site_count()).filter(|&site| self.decisions[site] == Decision::Undecided);
@@ -116,7 +116,7 @@ impl Dual {
         undecided.min_by(|&a, &b| doubt(a).total_cmp(&doubt(b)))
     }
 
-    /// D(y).
+    /// Returns D(y).
     fn bound(&self, component: &Component) -> f64 {
         let needs = component.needs.iter().zip(&self.prices).map(|(&need, price)| need as f64 * price);
         let sites = self.decisions.iter().zip(&self.reduced).map(|(decision, &reduced)| match decision {
@@ -127,7 +127,7 @@ impl Dual {
         needs.sum::<f64>() + sites.sum::<f64>()
     }
 
-    /// Decides the sites whose other state costs more than what is left below the threshold.
+    /// Decides the sites whose opposite decision would cost at least the gap to the threshold.
     fn decide(&mut self, bound: f64, threshold: f64) {
         for (decision, &reduced) in self.decisions.iter_mut().zip(&self.reduced) {
             if *decision == Decision::Undecided && bound + reduced.abs() >= threshold {
@@ -140,7 +140,7 @@ impl Dual {
         (0..component.block_count()).try_for_each(|block| self.ascend(component, block, work))
     }
 
-    /// Raises D over the price of one block; `None` if its sites that are not closed are too few for it.
+    /// Raises D over the price of one block. Returns `None` if too few of its sites are not closed.
     fn ascend(&mut self, component: &Component, block: usize, work: &mut u64) -> Option<()> {
         let (need, price) = (component.needs[block], self.prices[block]);
         let choices = component.choices(block);
@@ -161,7 +161,8 @@ impl Dual {
             return None;
         }
         sort_few(&mut self.steps);
-        // Anything between the two is as good for this block. Their middle keeps the others from getting stuck early.
+        // Any price between the two is optimal for this block. The midpoint keeps the other blocks from getting stuck
+        // early.
         let low = self.steps[need - 1];
         let high = self.steps.get(need).copied().unwrap_or(low);
         let raised = 0.5 * (low + high);
@@ -174,7 +175,7 @@ impl Dual {
     }
 }
 
-/// Sorts numbers of which there are rarely more than a dozen.
+/// Sorts numbers, rarely more than a dozen.
 #[inline(always)]
 fn sort_few(numbers: &mut [f64]) {
     if numbers.len() > 20 {

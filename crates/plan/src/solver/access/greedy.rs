@@ -1,21 +1,21 @@
-//! Good plans for any component, by prices and exchanges: what the search starts from.
+//! Good plans for any component by prices and exchanges, from which the search starts.
 
 use super::component::Component;
 
-/// A set of open sites, with what its plan costs and how that changes with one site.
+/// A set of open sites, with the cost of its plan and how one site changes it.
 #[derive(Clone, Debug, Default)]
 pub struct OpenSites {
     /// Which sites are open.
     pub open: Vec<bool>,
-    /// o_j of the open sites, and of each block the cheapest transfers; infinite while a block lacks some.
+    /// o_j of the open sites plus the cheapest transfers of each block; infinite while a block lacks some.
     pub cost: f64,
-    /// Of each block: its need-th cheapest transfer from an open site, infinite when it lacks sites.
+    /// Need-th cheapest transfer from an open site, per block; infinite if the block lacks sites.
     last: Vec<f64>,
-    /// Of each block: the next transfer after `last`, infinite when there is none.
+    /// The next transfer after `last`, per block; infinite if there is none.
     next: Vec<f64>,
-    /// The transfers of a block.
+    /// The transfers of the current block.
     transfers: Vec<f64>,
-    /// The sites that the exchange at hand has closed.
+    /// The sites that the current exchange closed.
     closed: Vec<usize>,
 }
 
@@ -23,7 +23,7 @@ pub struct OpenSites {
 const TRIAL_WORK: u64 = 8;
 
 impl OpenSites {
-    /// Takes these sites as open.
+    /// Opens exactly these sites.
     pub fn set(&mut self, component: &Component, open: impl Iterator<Item = bool>) {
         self.open.clear();
         self.open.extend(open);
@@ -37,7 +37,7 @@ impl OpenSites {
         self.cost = self.evaluate(component);
     }
 
-    /// Opens sites in this order, for blocks that lack some, then closes what is not worth its cost, last first.
+    /// Opens sites in this order for blocks that lack some, then closes those not worth their cost, last first.
     pub fn complete(&mut self, component: &Component, order: impl DoubleEndedIterator<Item = usize> + Clone) {
         for site in order.clone() {
             let is_lacked = |&block: &usize| self.last[block].is_infinite();
@@ -49,8 +49,8 @@ impl OpenSites {
         self.close_sites(component, order.rev(), None);
     }
 
-    /// Opens a closed site and closes what is no longer worth its cost, as long as that helps somewhere and `limit` is
-    /// not reached.
+    /// Repeatedly opens a closed site and closes those no longer worth their cost, until no exchange helps or `limit`
+    /// is reached.
     pub fn improve(&mut self, component: &Component, work: &mut u64, limit: u64) {
         let sites = component.site_count();
         let (mut site, mut unhelpful) = (0, 0);
@@ -80,7 +80,7 @@ impl OpenSites {
         self.cost = cost;
     }
 
-    /// Closes every site of these but `kept` that costs more than it saves.
+    /// Closes every site in `order` except `kept` that costs more than it saves.
     fn close_sites(
         &mut self,
         component: &Component,
@@ -100,14 +100,14 @@ impl OpenSites {
         }
     }
 
-    /// What opening a site adds to the cost.
+    /// Returns what opening a site adds to the cost.
     fn opening(&self, component: &Component, site: usize) -> f64 {
         let blocks = component.blocks_at(site).iter().zip(component.transfers_at(site));
         let saved = blocks.map(|(&block, transfer)| (self.last[block] - transfer).max(0.0));
         component.overheads[site] - saved.sum::<f64>()
     }
 
-    /// What closing a site adds to the cost.
+    /// Returns what closing a site adds to the cost.
     fn closing(&self, component: &Component, site: usize) -> f64 {
         let blocks = component.blocks_at(site).iter().zip(component.transfers_at(site));
         let used = blocks.filter(|(block, transfer)| **transfer <= self.last[**block]);

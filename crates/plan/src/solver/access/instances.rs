@@ -1,24 +1,24 @@
-//! Requests to test and to measure with, the same for a seed wherever they are drawn.
+//! Random requests for tests and benchmarks, the same for the same seed everywhere.
 //!
 //! Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
 
 use super::{AccessOption, AccessProblem};
 use crate::solver::drawing::Drawing;
 
-/// How requests are drawn: a random placement of every block, o_j lognormal around the paper's 5 (σ = 0.5).
+/// How requests are drawn: a random placement of every block, with o_j lognormal around the paper's 5 (σ = 0.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// How many sites there are.
+    /// Number of sites.
     pub sites: usize,
-    /// Data chunks of every block.
+    /// Data chunks of each block.
     pub k: usize,
-    /// Parity chunks of every block.
+    /// Parity chunks of each block.
     pub r: usize,
-    /// Blocks of a request.
+    /// Blocks per request.
     pub blocks: usize,
-    /// The part of the sites that is hot: o_j evenly between their own and 50.
+    /// Share of the sites that are hot: their o_j is uniform between the drawn value and 50.
     pub hot: f64,
-    /// m_j lies evenly between 1 and 1 + this; z_i is 1.
+    /// m_j is uniform between 1 and 1 + this; z_i is 1.
     pub spread: f64,
 }
 
@@ -44,8 +44,8 @@ impl Shape {
 /// o_j of the hottest sites.
 const HOTTEST: f64 = 50.0;
 
-/// Draws a request of any shape, small enough for any solver: up to 40 sites and 14 blocks of different codes, δ and
-/// sizes, m_j that are equal, few or many, sites that cost nothing, sites that cannot be asked.
+/// Draws a request of any shape, small enough for any solver: up to 40 sites and 14 blocks with different codes, δ and
+/// sizes; m_j that are equal, few or many; sites that cost nothing; and sites that are unreachable.
 pub fn draw_any(seed: u64, problem: &mut AccessProblem) {
     let mut random = Drawing::new(seed ^ 0x5EED_0F5E_ED50_F5EE);
     let sites = 6 + random.below(35);

@@ -1,17 +1,16 @@
-//! Which chunks of many blocks are fetched from which sites at least cost (EC-Store §IV-B, Eq. 1–4).
+//! Which chunks of many blocks to fetch from which sites at the least cost (EC-Store §IV-B, Eq. 1–4).
 //!
-//! A request names blocks B_i. Each needs k_i + δ of its chunks, on different sites. Accessing site j costs o_j, once,
-//! and every chunk from there m_j·z_i more; the plan of least total cost is wanted. The paper hands this integer
-//! program to a general solver, which takes milliseconds, and hides that behind a cache of plans.
-//! [`solve`] takes microseconds for what clients ask, so that every request has the best plan for the load of this
-//! moment and nothing is cached:
+//! A request names blocks B_i. Each needs k_i + δ of its chunks, on different sites. Accessing site j costs o_j once,
+//! and every chunk from there m_j·z_i more; the goal is the plan of least total cost. The paper gives this integer
+//! program to a general solver, which takes milliseconds, and hides that behind a cache of plans. [`solve`] takes
+//! microseconds for typical requests, so every request gets the best plan for the current load and nothing is cached:
 //!
-//! 1. *Preparation* (`prepare`, `component`) settles what needs no search, splits the rest where it does not hang
-//!    together, and merges blocks on equal sites.
-//! 2. *Prices* of chunks (`dual`) give a lower bound, and say of most sites whether they belong to an optimal plan.
+//! 1. *Preparation* (`prepare`, `component`) settles what needs no search, splits the rest into connected components,
+//!    and merges blocks on equal sites.
+//! 2. *Prices* of chunks (`dual`) give a lower bound, and tell for most sites whether they belong to an optimal plan.
 //! 3. A *greedy plan* by these prices, improved by exchanges (`complement`, `greedy`), is often optimal already.
-//! 4. *Search* (`branch`, `closing`) proves it or finds a better one. When the budget ends first, the plan comes with the
-//!    bound that is proved so far.
+//! 4. *Search* (`branch`, `closing`) proves it optimal or finds a better one. If the budget ends first, the plan comes
+//!    with the bound proven so far.
 //!
 //! The problem is NP-hard: 100 blocks over 98 sites are beyond any budget of microseconds, and there the bound says how
 //! good the plan is. [`check_access`] judges plans without knowing any of this.

@@ -1,41 +1,41 @@
-//! Preparation: what can be settled without search is, and the rest falls into components.
+//! Preparation: settles what needs no search, and splits the rest into components.
 //!
 //! - A block that needs every chunk it has opens the sites of all of them. Together with the sites that cost nothing
 //!   they are *settled*: open, and paid.
-//! - A block whose transfers cost the same from everywhere takes what it can from settled sites; what it lacks is its
+//! - A block whose transfers all cost the same takes what it can from settled sites; only what it still lacks is its
 //!   need in the search.
-//! - Of every block's transfers the least is paid in any case, need_i times, and taken off.
-//! - Blocks that share no undecided site, directly or through others, do not concern each other.
+//! - Every plan pays the least of a block's transfers need_i times, so that amount is subtracted.
+//! - Blocks that share no undecided site, directly or through other blocks, are independent.
 //!
 //! O(chunks), with a sort of each component's sites.
 
 use super::component::{Choice, Component};
 use super::{AccessBlock, AccessError, AccessOption, AccessProblem};
 
-/// What is kept from problem to problem, and what preparation finds.
+/// Memory kept between problems, and the results of preparation.
 #[derive(Debug, Default)]
 pub struct Preparation {
-    /// Of each site of the problem: whether its use is settled, and it is open.
+    /// Whether the use of each site is settled, so that it is open.
     pub settled: Vec<bool>,
-    /// What every plan pays: o_j of settled sites and the least transfers.
+    /// What every plan pays: o_j of the settled sites and the least transfers.
     pub constant: f64,
     /// The first block of each component.
     heads: Vec<usize>,
-    /// The next block in the component of a block.
+    /// The next block in the component of each block.
     next: Vec<usize>,
-    /// Of each block: whether it is not settled.
+    /// Whether each block needs the search.
     is_searched: Vec<bool>,
-    /// Of each site: the site above it in the tree of its component.
+    /// The parent of each site in the tree of its component.
     parents: Vec<usize>,
-    /// Of each site, by its root: the last block so far of the component.
+    /// The last block so far of each component, at the root of its sites.
     tails: Vec<usize>,
-    /// Of each site: how many undecided blocks of the component at hand have a chunk there.
+    /// Number of undecided blocks of the current component with a chunk on each site.
     degrees: Vec<usize>,
-    /// Of each site: its number in the component at hand.
+    /// The number of each site in the current component.
     local: Vec<usize>,
-    /// Of each site: the last block seen that has a chunk there.
+    /// The last block seen with a chunk on each site.
     last_block: Vec<usize>,
-    /// The options of a block by cost: transfer, and whether the site is undecided.
+    /// The options of a block by cost: the transfer, and whether the site is undecided.
     order: Vec<(f64, bool)>,
 }
 
@@ -150,7 +150,7 @@ impl Preparation {
         }
     }
 
-    /// Whether the settled sites have the cheapest chunks of this block, as many as it needs; then adds their cost.
+    /// Returns whether settled sites have the cheapest chunks that this block needs, and if so adds their cost.
     fn is_settled(&mut self, block: AccessBlock<'_>) -> bool {
         let Self { settled, order, .. } = self;
         let of = |option: &AccessOption| (option.transfer, !settled[option.site]);
@@ -177,7 +177,7 @@ impl Preparation {
         }
     }
 
-    /// Chains the blocks of each component, in their order.
+    /// Links the blocks of each component, in order.
     fn list_components(&mut self, problem: &AccessProblem) {
         for (block, of) in problem.blocks().enumerate().filter(|(block, _)| self.is_searched[*block]) {
             let undecided = of.options.iter().find(|option| !self.settled[option.site]);
@@ -191,7 +191,7 @@ impl Preparation {
     }
 }
 
-/// The root of a site's tree; halves the path to it.
+/// Returns the root of a site's tree; halves the path to it.
 fn find(parents: &mut [usize], mut site: usize) -> usize {
     while parents[site] != site {
         parents[site] = parents[parents[site]];
@@ -204,7 +204,7 @@ fn least_transfer(block: AccessBlock<'_>) -> f64 {
     block.options.iter().map(|option| option.transfer).fold(f64::INFINITY, f64::min)
 }
 
-/// Whether every chunk costs the same to transfer.
+/// Returns whether every chunk costs the same to transfer.
 fn is_flat(block: AccessBlock<'_>) -> bool {
     block.options.windows(2).all(|pair| pair[0].transfer == pair[1].transfer)
 }

@@ -3,32 +3,32 @@
 /// A chunk of a block that may be fetched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessOption {
-    /// Position of its site in the problem's sites.
+    /// Position of the site in the problem's sites.
     pub site: usize,
-    /// m_j · z_i: the cost of transferring the chunk once the site is accessed, finite and not negative.
+    /// m_j · z_i: the cost of transferring the chunk once its site is accessed, finite and not negative.
     pub transfer: f64,
 }
 
 /// A block of the problem.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessBlock<'a> {
-    /// k_i + δ: how many chunks are fetched.
+    /// k_i + δ: number of chunks to fetch.
     pub need: usize,
-    /// Its chunks that can be had, each on another site.
+    /// The available chunks, each on another site.
     pub options: &'a [AccessOption],
 }
 
 /// Why a problem has no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AccessError {
-    /// Fewer chunks can be had than are needed.
+    /// Fewer chunks are available than needed.
     #[error("block {block} of the request needs {need} chunks, and {options} can be had")]
     TooFewOptions {
         /// Position of the block in the problem.
         block: usize,
         /// k_i + δ.
         need: usize,
-        /// Chunks that can be had.
+        /// Number of available chunks.
         options: usize,
     },
     /// Two chunks of a block on one site.
@@ -39,45 +39,45 @@ pub enum AccessError {
         /// Position of the site in the problem.
         site: usize,
     },
-    /// An option names a site that the problem does not have.
+    /// An option refers to a site that the problem does not have.
     #[error("block {block} of the request has a chunk on site {site}, of which there is no cost")]
     UnknownSite {
         /// Position of the block in the problem.
         block: usize,
-        /// The position that no site has.
+        /// The position without a site.
         site: usize,
     },
-    /// A cost that is negative, infinite or no number.
+    /// A cost that is negative, infinite or not a number.
     #[error("{cost} is not a cost: costs are finite and not negative")]
     NotACost {
-        /// What was given as a cost.
+        /// The value given as a cost.
         cost: f64,
     },
 }
 
 /// Minimise Σ_j o_j·a_j + Σ_ij m_j·z_i·s_ij, with Σ_j s_ij ≥ need_i for every block i and s_ij ≤ a_j.
 ///
-/// Costs are in any one unit; the paper's is "a transfer of one chunk", with o_j about 5. A site that cannot be
-/// asked has no options; whatever its o_j, it is not accessed. Memory is kept by [`AccessProblem::reset`], so that
-/// a problem that is used again allocates nothing.
+/// Costs may be in any one unit; the paper's is "a transfer of one chunk", with o_j about 5. A site that cannot be
+/// asked has no options; whatever its o_j, it is not accessed. [`AccessProblem::reset`] keeps the memory, so a reused
+/// problem allocates nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccessProblem {
     overheads: Vec<f64>,
     needs: Vec<usize>,
-    /// Where each block's options end in `options`.
+    /// The end of each block's options in `options`.
     ends: Vec<usize>,
     options: Vec<AccessOption>,
 }
 
 impl AccessProblem {
-    /// A problem without blocks, over sites of these o_j.
+    /// Creates a problem without blocks, over sites with these o_j.
     pub fn new(overheads: impl IntoIterator<Item = f64>) -> Self {
         let mut problem = Self::default();
         problem.reset(overheads);
         problem
     }
 
-    /// Forgets blocks and sites, and takes these o_j.
+    /// Drops all blocks and sites, and takes these o_j.
     pub fn reset(&mut self, overheads: impl IntoIterator<Item = f64>) {
         self.overheads.clear();
         self.overheads.extend(overheads);
@@ -93,23 +93,23 @@ impl AccessProblem {
         self.ends.push(self.options.len());
     }
 
-    /// o_j of every site.
+    /// Returns o_j of every site.
     pub fn overheads(&self) -> &[f64] {
         &self.overheads
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn block_count(&self) -> usize {
         self.needs.len()
     }
 
-    /// Block `index`, which must exist.
+    /// Returns block `index`, which must exist.
     pub fn block(&self, index: usize) -> AccessBlock<'_> {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         AccessBlock { need: self.needs[index], options: &self.options[start..self.ends[index]] }
     }
 
-    /// Every block, in the order in which they were added.
+    /// Iterates over the blocks in the order in which they were added.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = AccessBlock<'_>> {
         (0..self.needs.len()).map(|index| self.block(index))
     }

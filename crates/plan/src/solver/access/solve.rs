@@ -8,7 +8,7 @@ use super::greedy::OpenSites;
 use super::prepare::Preparation;
 use super::{AccessError, AccessProblem};
 
-/// One chunk that is fetched.
+/// A fetched chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccessChunk {
     /// Position of the block in the problem.
@@ -17,26 +17,27 @@ pub struct AccessChunk {
     pub option: usize,
 }
 
-/// What is fetched, what that costs, and what is proved about it.
+/// The chunks to fetch, their cost, and what is proven about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessPlan<'a> {
     /// need_i chunks of each block, in the order of blocks and options.
     pub chunks: &'a [AccessChunk],
-    /// Eq. 1 of these chunks.
+    /// The cost of these chunks by Eq. 1.
     pub cost: f64,
-    /// No plan costs less, up to 1e-9 of it; equal to the cost when the plan is optimal.
+    /// Lower bound of the cost of any plan, with a relative error of up to 1e-9; equal to the cost if the plan is
+    /// optimal.
     pub lower_bound: f64,
     /// Work units spent.
     pub work: u64,
 }
 
 impl AccessPlan<'_> {
-    /// Whether it is proved that no plan costs less.
+    /// Returns whether the plan is proven optimal.
     pub fn is_optimal(&self) -> bool {
         self.lower_bound >= self.cost
     }
 
-    /// What part of its cost the cheapest plan may save at most; 0 when this one is optimal.
+    /// Returns the largest part of the cost that the cheapest plan could save; 0 if this one is optimal.
     pub fn gap(&self) -> f64 {
         if self.is_optimal() { 0.0 } else { (self.cost - self.lower_bound) / self.cost }
     }
@@ -51,7 +52,7 @@ pub struct AccessWorkspace {
     packing: Packing,
     greedy: OpenSites,
     branching: Branching,
-    /// Whether the plan fetches from a site of the problem.
+    /// Whether the plan fetches from each site of the problem.
     accessed: Vec<bool>,
     /// Sites by reduced cost or value, or the options of a block by transfer.
     order: Vec<(f64, usize)>,
@@ -61,13 +62,13 @@ pub struct AccessWorkspace {
 /// Work units that take about 200 µs on one core of an AMD EPYC.
 pub const BUDGET_OF_200_US: u64 = 1_600;
 
-/// Finds the cheapest plan, or in about `budget` work units a good one with a proved bound.
+/// Finds the cheapest plan, or within about `budget` work units a good one with a proven bound.
 ///
-/// A work unit is some 50 ns, in deterministic steps of the search: the result depends on nothing but the arguments.
+/// A work unit is some 50 ns, in deterministic steps of the search: the result depends only on the arguments.
 /// Preparation and a first plan are made whatever the budget.
 ///
 /// # Errors
-/// Names the block whose options are fewer than its need, or what is no cost or no site.
+/// Names the block with fewer options than its need, the value that is not a cost, or the unknown or repeated site.
 pub fn solve<'a>(
     problem: &AccessProblem,
     budget: u64,
@@ -92,7 +93,8 @@ pub fn solve<'a>(
 }
 
 impl AccessWorkspace {
-    /// Leaves the sites of a plan in `branching.open`; its cost, and a bound that equals it when it is optimal.
+    /// Stores the open sites of a plan in `branching.open`. Returns its cost, and a bound that equals the cost if the
+    /// plan is optimal.
     fn solve_component(&mut self) -> (f64, f64) {
         let Self { component, prices, packing, branching, order, .. } = self;
         let bound = prices.start(component, &mut branching.work);
@@ -112,9 +114,9 @@ impl AccessWorkspace {
         (cost, if unexplored < cost { unexplored.max(bound).min(cost) } else { cost })
     }
 
-    /// A first plan by closing sites: those of the greatest reduced cost first, and if that is not proved to be optimal,
-    /// those that cost most for the blocks they have. The second start makes the first plan optimal in half of the
-    /// cases in which it was not (32 sites, RS(2,2), 10 to 100 blocks).
+    /// Makes a first plan by closing sites, those of the greatest reduced cost first. If that is not proven optimal, it
+    /// starts again with the sites that cost most for the blocks they have. The second start makes the first plan
+    /// optimal in half of the cases in which it was not (32 sites, RS(2,2), 10 to 100 blocks).
     fn close_greedily(&mut self, bound: f64) {
         let Self { component, prices, packing, branching, order, .. } = self;
         let total = component.overheads.iter().sum::<f64>();
@@ -141,7 +143,7 @@ impl AccessWorkspace {
         branching.best = total - heaviest;
     }
 
-    /// A first plan by opening sites, those of the least reduced cost first.
+    /// Makes a first plan by opening sites, those of the least reduced cost first.
     fn open_greedily(&mut self) {
         let Self { component, prices, branching, greedy, order, .. } = self;
         let is_worth_it = prices.reduced.iter().zip(&component.overheads);
@@ -152,7 +154,7 @@ impl AccessWorkspace {
         branching.open.clone_from(&greedy.open);
     }
 
-    /// Takes for each block the cheapest chunks from open sites; what that costs.
+    /// Takes for each block the cheapest chunks from open sites. Returns the cost.
     fn fetch(&mut self, problem: &AccessProblem) -> f64 {
         let Self { preparation, chunks, order, accessed, .. } = self;
         chunks.clear();
@@ -179,7 +181,7 @@ impl AccessWorkspace {
     }
 }
 
-/// Ascending; equal ones in the order of what they stand for.
+/// Sorts ascending by key; ties by position.
 fn sort_by_key(order: &mut [(f64, usize)]) {
     order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
 }

@@ -1,4 +1,4 @@
-//! The solver against brute force, against the papers' examples, and in corners.
+//! The solver against brute force, on the paper's examples, and in corner cases.
 
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
@@ -20,13 +20,13 @@ fn problem(overheads: &[f64], blocks: &[Chunks]) -> AccessProblem {
     problem
 }
 
-/// Blocks (need, sites) whose transfers cost 1 each.
+/// A problem of blocks (need, sites) whose transfers cost 1 each.
 fn even(overheads: &[f64], blocks: &[(usize, &[usize])]) -> AccessProblem {
     let chunks = |sites: &[usize]| sites.iter().map(|&site| (site, 1.0)).collect();
     problem(overheads, &blocks.iter().map(|(need, sites)| (*need, chunks(sites))).collect::<Vec<_>>())
 }
 
-/// The least cost over all sets of open sites.
+/// Returns the least cost over all sets of open sites.
 fn least_cost_by_trying_all(problem: &AccessProblem) -> f64 {
     let sites = problem.overheads().len();
     let cost_of = |open: u32| {
@@ -47,7 +47,7 @@ fn least_cost_by_trying_all(problem: &AccessProblem) -> f64 {
     (0..1 << sites).map(cost_of).fold(f64::INFINITY, f64::min)
 }
 
-/// The cost of the plan, checked, and what is proved about it.
+/// Returns the cost of the plan, after checking it, and its bound.
 fn solved(problem: &AccessProblem, budget: u64) -> (f64, f64) {
     let mut workspace = AccessWorkspace::default();
     let plan = solve(problem, budget, &mut workspace).expect("a problem with a plan");
@@ -60,13 +60,13 @@ fn assert_costs(problem: &AccessProblem, cost: f64) {
     assert!((found - cost).abs() < 1e-9 && bound == found, "{found} with bound {bound}, not {cost}");
 }
 
-/// Some o_j that are often equal or zero, or any.
+/// Any o_j, often equal or zero.
 fn overheads(sites: usize) -> impl Strategy<Value = Vec<f64>> {
     let one = prop_oneof![Just(0.0), (1u8..4).prop_map(f64::from), 0.1f64..20.0];
     proptest::collection::vec(one, sites)
 }
 
-/// Blocks of any need on sites below `sites`; z_i and m_j that are all one, of few values, or any.
+/// Blocks of any need on sites below `sites`; z_i and m_j are all one, of few values, or arbitrary.
 fn blocks(sites: usize) -> impl Strategy<Value = Vec<Chunks>> {
     let rates = prop_oneof![
         Just(vec![1.0; sites]),
@@ -89,7 +89,7 @@ fn small_problems() -> impl Strategy<Value = AccessProblem> {
     parts.prop_map(|(overheads, blocks)| problem(&overheads, &blocks))
 }
 
-/// `blocks` blocks at random sites, o_j lognormal around 5, m_j between 1 and 1 + `spread`.
+/// `blocks` blocks at random sites, with o_j lognormal around 5 and m_j between 1 and 1 + `spread`.
 fn random_problem(
     seed: u64,
     sites: usize,
@@ -118,7 +118,7 @@ proptest! {
         prop_assert_eq!(bound, cost);
     }
 
-    /// Whatever the budget, the bound holds and the plan is legal.
+    /// With any budget, the bound holds and the plan is legal.
     #[test]
     fn a_small_budget_gives_a_legal_plan_and_a_true_bound(problem in small_problems(), budget in 0u64..40) {
         let (cost, bound) = solved(&problem, budget);
@@ -143,7 +143,7 @@ fn figure_2_avoids_the_busy_site_and_needs_two_sites_after_the_movement() {
     assert_costs(&after, 2.0 * 5.0 + 4.0);
 }
 
-/// The slides' gallery: RS(2,1) blocks A to E, of which a page retrieves A, B and C; then A and E become popular.
+/// The slides' gallery of RS(2,1) blocks A to E: a page retrieves A, B and C; then A and E become popular.
 #[test]
 fn the_gallery_is_read_from_two_sites_and_a_and_e_after_one_movement_too() {
     let (a, b, c) = ([0, 1, 2], [1, 2, 3], [0, 1, 2]);
@@ -182,7 +182,7 @@ fn sites_that_cost_nothing_are_taken_wherever_they_help() {
 
 #[test]
 fn a_dear_transfer_is_avoided_although_its_site_is_open() {
-    // Block 1 needs site 0 in any case; block 0 rather opens site 1 than transfers for 10.
+    // Block 1 needs site 0 in any case. Block 0 had better open site 1 than transfer for 10.
     let chunks = [(1, vec![(0, 10.0), (1, 1.0)]), (1, vec![(0, 1.0)])];
     assert_costs(&problem(&[5.0, 5.0], &chunks), 5.0 + 1.0 + 5.0 + 1.0);
 }
@@ -190,7 +190,7 @@ fn a_dear_transfer_is_avoided_although_its_site_is_open() {
 #[test]
 fn blocks_of_different_codes_share_sites() {
     let blocks: [(usize, &[usize]); 3] = [(1, &[0, 1, 2]), (2, &[2, 3, 4]), (4, &[0, 1, 3, 4, 5, 6])];
-    // Four of the third block's sites, of which 3 and 4 serve the second, and 0 or 1 the first.
+    // The third block takes four of its sites: 3 and 4 also serve the second block, and 0 or 1 the first.
     assert_costs(&even(&[2.0; 7], &blocks), 4.0 * 2.0 + 7.0);
 }
 
@@ -217,7 +217,7 @@ fn what_has_no_plan_is_refused_by_name() {
     assert_eq!(refused(&infinite), AccessError::NotACost { cost: f64::INFINITY });
 }
 
-/// Blocks on equal sites, as when neighbouring keys are written together, are as one.
+/// Blocks on equal sites, as when neighbouring keys are written together, are solved as one.
 #[test]
 fn a_hundred_blocks_on_the_same_sites_are_read_from_k_sites() {
     let sites: &[usize] = &[0, 1, 2, 3];
@@ -227,7 +227,7 @@ fn a_hundred_blocks_on_the_same_sites_are_read_from_k_sites() {
     assert_costs(&problem(&[5.0; 4], &blocks), 10.0 + 3.0 * 5050.0);
 }
 
-/// Components do not concern each other: the cost is the sum of theirs, however many there are.
+/// Components are independent: the cost is the sum of theirs, however many there are.
 #[test]
 fn forty_separate_requests_cost_the_sum() {
     let overheads: Vec<f64> = (0..160).map(|site| f64::from(1 + site % 4)).collect();
@@ -236,7 +236,7 @@ fn forty_separate_requests_cost_the_sum() {
     assert_costs(&even(&overheads, &blocks), 40.0 * (1.0 + 2.0 + 2.0));
 }
 
-/// Every size that is asked for gives a legal plan and a bound that a longer search does not refute.
+/// Every size yields a legal plan and a bound that a longer search does not refute.
 #[test]
 fn large_requests_have_legal_plans_and_bounds_that_hold() {
     for (sites, code, blocks) in [
@@ -260,7 +260,7 @@ fn large_requests_have_legal_plans_and_bounds_that_hold() {
     }
 }
 
-/// With transfers that differ by next to nothing the other solver finds the same.
+/// With transfers that differ by next to nothing, the other solver finds the same cost.
 #[test]
 fn the_search_of_the_complement_agrees_with_branching_on_prices() {
     for seed in 0..40 {

@@ -1,8 +1,9 @@
 //! Branch and bound on the dual.
 //!
-//! A node decides one more site, inherits the prices and raises them. Sites whose residual exceeds what is left to the best plan
-//! are closed, those without which the pieces lose more than that are opened. What the pieces choose at the prices is itself a plan.
-//! Depth first; branching is on the site with the greatest product of what either side raises the bound by.
+//! A node decides one more site, inherits the prices and raises them. It closes sites whose residual exceeds the gap to
+//! the best plan, and opens those without which the pieces would lose more than that. The pieces' choices at these
+//! prices are themselves a plan. The search is depth first, and branches on the site with the greatest product of what
+//! its two sides raise the bound by.
 
 use super::PRECISION;
 use super::choice::Chooser;
@@ -11,29 +12,29 @@ use super::model::Model;
 
 /// Rounds of ascent in a node.
 const ROUNDS: usize = 2;
-/// Either side of a branch counts as so much of the gap at least: one that raises the bound by nothing is still a branch.
+/// Minimum weight of each side of a branch, as a part of the gap: a side that does not raise the bound still counts.
 const LEAST_SIDE: f64 = 0.01;
 
-/// The search, and its memory.
+/// The search and its memory.
 #[derive(Debug, Default)]
 pub(super) struct Branching {
-    /// The cost to beat, and the sites of the plan that has it.
+    /// The cost to beat, and the open sites of the plan that has it.
     pub(super) best: f64,
     pub(super) open: Vec<bool>,
-    /// The least cost that a plan may have which the limit kept from being looked at.
+    /// Lower bound of the cost of plans that the limit left unexplored.
     pub(super) unexplored: f64,
-    /// How many slots may be looked at.
+    /// Maximum number of slots examined.
     pub(super) limit: u64,
     /// The state of the node at each depth.
     stack: Vec<Dual>,
-    /// What the pieces lose without each site, at most what is proved,
+    /// Proven lower bound of what the pieces lose without each site.
     losses: Vec<f64>,
-    /// and whether anything is picked there.
+    /// Whether any slot at each site is picked.
     is_picked: Vec<bool>,
 }
 
 impl Branching {
-    /// Looks for plans cheaper than `best`, starting from these prices.
+    /// Searches for plans cheaper than `best`, starting from these prices.
     pub(super) fn run(&mut self, model: &Model, root: &Dual, chooser: &mut Chooser, scratch: &mut Scratch) {
         self.unexplored = f64::INFINITY;
         self.make_room(0);
@@ -67,7 +68,7 @@ impl Branching {
         }
     }
 
-    /// Decides sites as long as the bound says so. D, or `None` where no plan of the node is below the threshold.
+    /// Decides sites as long as the bound allows. Returns D, or `None` if no plan of the node is below the threshold.
     fn tighten(
         &mut self,
         model: &Model,
@@ -95,8 +96,8 @@ impl Branching {
         self.best * (1.0 - PRECISION)
     }
 
-    /// Finds what is picked at the node's prices, what is lost without each site, and what the plan costs that is made of the
-    /// picks, which is kept if it is the best.
+    /// Finds the picks at the node's prices and the losses without each site. Keeps the plan of these picks if it is
+    /// the cheapest so far.
     fn look(&mut self, model: &Model, depth: usize, chooser: &mut Chooser) {
         let Self { stack, losses, is_picked, .. } = self;
         let prices = &stack[depth].prices;
@@ -123,7 +124,8 @@ impl Branching {
         }
     }
 
-    /// Closes and opens the sites whose other state no plan below the threshold has. Answers whether there were any.
+    /// Closes and opens the sites whose opposite decision no plan below the threshold makes. Returns whether there were
+    /// any.
     fn decide(&mut self, model: &Model, depth: usize, bound: f64) -> bool {
         let gap = self.threshold() - bound;
         let node = &mut self.stack[depth];
@@ -143,7 +145,7 @@ impl Branching {
         is_any
     }
 
-    /// The undecided site that something is picked from whose sides raise the bound most, or `None` where all is decided.
+    /// Returns the undecided picked site whose sides raise the bound most, or `None` if all of them are decided.
     fn most_telling(&self, depth: usize, bound: f64) -> Option<usize> {
         let node = &self.stack[depth];
         let least = LEAST_SIDE * (self.threshold() - bound);

@@ -1,4 +1,4 @@
-//! The checker of these plans: whether a plan is legal and costs what it claims, decided apart from the solver.
+//! The checker of these plans: decides whether a plan is legal and costs what it claims, independently of the solver.
 
 use std::collections::BTreeSet;
 
@@ -7,35 +7,35 @@ use super::{AlternativesPlan, AlternativesProblem};
 /// Why a plan is wrong.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AlternativesFault {
-    /// A piece of which no option is read.
+    /// The chunks read of a piece match none of its options.
     #[error("what the plan reads of piece {piece} is none of its options")]
     NoOption {
         /// Position of the piece.
         piece: usize,
     },
-    /// A claimed cost that is not the plan's.
+    /// A claimed cost that differs from the plan's.
     #[error("the plan costs {actual} and claims {claimed}")]
     Cost {
-        /// What its slots say.
+        /// The cost by its slots.
         actual: f64,
-        /// What the plan says.
+        /// The cost that the plan claims.
         claimed: f64,
     },
-    /// A lower bound that the plan itself refutes.
+    /// A lower bound above the plan's own cost.
     #[error("the plan costs {cost}, below its lower bound {lower_bound}")]
     LowerBound {
-        /// What its slots say.
+        /// The cost by its slots.
         cost: f64,
-        /// What the plan says.
+        /// The bound that the plan claims.
         lower_bound: f64,
     },
 }
 
-/// How far sums of floating-point numbers in different orders may differ, relative to the sum.
+/// Maximum relative difference between sums of floating-point numbers in different orders.
 const TOLERANCE: f64 = 1e-9;
 
-/// Checks a plan against its problem: every piece is read by one of its options, the cost is what the slots say, and the lower bound
-/// is not above it.
+/// Checks a plan against its problem: every piece is read by one of its options, the cost is that of the slots, and the
+/// lower bound is not above it.
 ///
 /// # Errors
 /// The first fault found.

@@ -1,29 +1,29 @@
 //! The cheapest choice for a piece at given prices.
 //!
-//! Of an option it takes slots in the order of what they cost, skipping those over the cap: options are matroids. A handful of
-//! slots is sorted by insertion, from an order that is nearly right.
+//! Of an option it takes the cheapest slots, skipping those over the cap, which is exact because options are matroids.
+//! The handful of slots is sorted by insertion, from an order that is nearly right.
 
 use super::model::{Model, ModelOption, ModelSlot, NO_GROUP};
 
-/// Finds choices; keeps the last one, and counts what that takes.
+/// Finds choices, keeps the last one, and counts the work.
 #[derive(Debug, Default)]
 pub(super) struct Chooser {
     /// The slots of the choice.
     pub(super) picks: Vec<u32>,
-    /// By how much any choice without each of them is dearer, at least.
+    /// Lower bound of how much more any choice costs without each pick.
     pub(super) losses: Vec<f64>,
-    /// Slots that were looked at.
+    /// Number of slots examined.
     pub(super) looked_at: u64,
-    /// What the slots of an option cost, in ascending order.
+    /// The costs of an option's slots, ascending.
     order: Vec<(f64, u32)>,
-    /// What is taken of the option that is looked at, as positions in `order`.
+    /// The slots taken from the current option, as positions in `order`.
     trial: Vec<usize>,
-    /// How many of each group.
+    /// Number of slots taken from each group.
     taken: Vec<u32>,
 }
 
 impl Chooser {
-    /// The cheapest choice for a piece, into `picks`; infinite if there is none.
+    /// Stores the cheapest choice for a piece in `picks` and returns its cost; infinite if there is none.
     pub(super) fn cheapest(&mut self, model: &Model, piece: usize, price: impl Fn(&ModelSlot) -> f64) -> f64 {
         let mut least = f64::INFINITY;
         self.picks.clear();
@@ -38,7 +38,7 @@ impl Chooser {
         least
     }
 
-    /// The same, with `losses`.
+    /// As [`Self::cheapest`], and also computes `losses`.
     pub(super) fn cheapest_with_losses(
         &mut self,
         model: &Model,
@@ -66,7 +66,8 @@ impl Chooser {
         least
     }
 
-    /// The costs of what an option takes at these prices, ascending, into `costs`; their sum, infinite if it cannot be taken.
+    /// Appends the costs of the slots that an option takes at these prices to `costs`, ascending. Returns their sum;
+    /// infinite if there are too few.
     pub(super) fn costs_of(
         &mut self,
         model: &Model,
@@ -79,7 +80,7 @@ impl Chooser {
         cost
     }
 
-    /// Takes the cheapest slots of an option into `trial`. What they cost, infinite where they are too few.
+    /// Takes the cheapest slots of an option into `trial`. Returns their cost; infinite if there are too few.
     fn take(&mut self, model: &Model, option: &ModelOption, price: &impl Fn(&ModelSlot) -> f64) -> f64 {
         self.trial.clear();
         self.looked_at += option.slots().len() as u64;
@@ -121,7 +122,7 @@ impl Chooser {
         if self.trial.len() == option.need { sum } else { f64::INFINITY }
     }
 
-    /// What the option costs more without what it took at `at`: its place goes to the cheapest slot that fits then.
+    /// Returns how much more the option costs without the slot at `at`: the cheapest slot that then fits replaces it.
     fn loss_within(&self, model: &Model, option: &ModelOption, at: usize) -> f64 {
         let group = |at: usize| model.slots[self.order[at].1 as usize].group;
         let fits = |other: usize| {

@@ -1,18 +1,19 @@
-//! The dual: lower bounds on what plans cost, from prices that pieces pay for sites.
+//! The dual: lower bounds on the cost of plans, from prices that pieces pay for sites.
 //!
-//! Piece i pays λ_ij ≥ 0 for what it takes from site j. With v_i its cheapest choice at m_j·z + λ_ij,
+//! Piece i pays λ_ij ≥ 0 for what it takes from site j. With v_i as its cheapest choice at m_j·z + λ_ij,
 //!
 //! ```text
 //! D(λ) = Σ_i v_i + Σ_j min(0, o_j − Σ_i λ_ij)
 //! ```
 //!
-//! is at most the cost of every plan: the Lagrangian of "what piece i takes from j, by whichever option, is at most a_j". A plan
-//! that opens j costs at least D and its *residual* o_j − Σ_i λ_ij, and one that does not at least D and what the pieces lose
-//! without j.
+//! is at most the cost of every plan: it is the Lagrangian of "what piece i takes from j, by whichever option, is at
+//! most a_j". A plan that opens j costs at least D plus its *residual* o_j − Σ_i λ_ij. A plan that does not costs at
+//! least D plus what the pieces lose without j.
 //!
-//! *Ascent* gives one piece after the other all that is left of o_j, and takes back what v_i does not need: of each option the
-//! part of the prices above the level at which it still costs v_i. It stalls where pieces would have to move together, 5 to 24%
-//! below the best plan. *Polyak steps* along the subgradient, as long as the distance from the best plan says, close most of that.
+//! *Ascent* offers one piece after the other all that is left of o_j, and takes back what v_i does not need: for each
+//! option, the part of the prices above the level at which the option still costs v_i. It stalls where several pieces
+//! would have to move together, 5 to 24% below the best plan. *Polyak steps* along the subgradient, whose length
+//! follows from the distance to the best plan, close most of that gap.
 
 use super::choice::Chooser;
 use super::model::Model;
@@ -26,42 +27,42 @@ pub(super) enum Decision {
     Closed,
 }
 
-/// Prices and what follows from them. A child of a search node starts from a copy.
+/// Prices and the values derived from them. A child of a search node starts from a copy.
 #[derive(Debug, Default)]
 pub(super) struct Dual {
-    /// λ of each place; nothing at open sites, infinite at closed ones.
+    /// λ of each place; 0 at open sites, infinite at closed ones.
     pub(super) prices: Vec<f64>,
-    /// o_j − Σ_i λ_ij of each undecided site; 0 at others.
+    /// o_j − Σ_i λ_ij of each undecided site; 0 at the others.
     pub(super) residuals: Vec<f64>,
     pub(super) decisions: Vec<Decision>,
     /// v_i of each piece.
     values: Vec<f64>,
-    /// Σ o_j of open sites.
+    /// Σ o_j of the open sites.
     opened: f64,
 }
 
 /// Memory of ascents and steps.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// What each option of a piece takes, and where that ends.
+    /// The costs of what each option of a piece takes; `ends` has each option's sum and end.
     costs: Vec<f64>,
     ends: Vec<(f64, usize)>,
     /// The prices that a piece needs.
     needed: Vec<f64>,
-    /// Prices of the best step.
+    /// The prices of the best step.
     best: Vec<f64>,
     direction: Vec<f64>,
 }
 
-/// The first step as a part of the way to the best plan.
+/// Length of the first step, as a factor of the distance to the best plan.
 const STEP: f64 = 1.7;
-/// After so many steps without gain they are made shorter,
+/// Number of steps without gain after which steps are shortened.
 const PATIENCE: usize = 8;
-/// by this.
+/// Factor by which steps are shortened.
 const SHORTER: f64 = 0.7;
 
 impl Dual {
-    /// No prices. Sites that cost nothing are open.
+    /// Resets all prices to 0. Sites that cost nothing are open.
     pub(super) fn start(&mut self, model: &Model) {
         self.prices.clear();
         self.prices.resize(model.places.len(), 0.0);
@@ -74,7 +75,7 @@ impl Dual {
         self.opened = 0.0;
     }
 
-    /// The same as another, in memory that is there.
+    /// Copies another dual, reusing memory.
     pub(super) fn copy_from(&mut self, other: &Dual) {
         self.prices.clone_from(&other.prices);
         self.residuals.clone_from(&other.residuals);
@@ -94,7 +95,7 @@ impl Dual {
         }
     }
 
-    /// D, as the last ascent of every piece left it; infinite when a piece cannot be read.
+    /// Returns D, according to the last ascent of every piece; infinite if a piece cannot be read.
     pub(super) fn bound(&self) -> f64 {
         self.opened + self.values.iter().sum::<f64>()
     }
@@ -104,7 +105,7 @@ impl Dual {
         (0..model.piece_count()).for_each(|piece| self.ascend(model, piece, chooser, scratch));
     }
 
-    /// Raises D over the prices of a piece.
+    /// Raises D over the prices of one piece.
     pub(super) fn ascend(
         &mut self,
         model: &Model,
@@ -114,7 +115,7 @@ impl Dual {
     ) {
         let Scratch { costs, ends, needed, .. } = scratch;
         let places = model.places_of(piece);
-        // All that is left is offered, and what is not needed taken back.
+        // Offer all that is left, then take back what is not needed.
         for place in places.clone() {
             let site = model.places[place] as usize;
             self.prices[place] += std::mem::replace(&mut self.residuals[site], 0.0);
@@ -153,8 +154,8 @@ impl Dual {
         }
     }
 
-    /// Up to `steps` Polyak steps towards `best`, from a root, while `chooser` has looked at no more than `limit` slots. The greatest
-    /// bound on the way.
+    /// Makes up to `steps` Polyak steps from a root towards `best`, while `chooser` has examined at most `limit` slots.
+    /// Returns the greatest bound on the way.
     pub(super) fn step(
         &mut self,
         model: &Model,
@@ -189,8 +190,8 @@ impl Dual {
         raised.max(self.bound())
     }
 
-    /// D of any prices, and the square of the subgradient's length. The subgradient of a price is whether its piece takes what it
-    /// stands for, less whether its site is open; no price falls below 0.
+    /// Returns D at any prices, and the squared norm of the subgradient. The component of a price is 1 if its piece
+    /// takes the place, less 1 if its site is open; no price falls below 0.
     fn look(&mut self, model: &Model, chooser: &mut Chooser, direction: &mut Vec<f64>) -> (f64, f64) {
         direction.clear();
         direction.resize(model.places.len(), 0.0);
@@ -216,7 +217,7 @@ impl Dual {
         (bound, norm)
     }
 
-    /// Lowers prices until no site is paid more than o_j.
+    /// Lowers prices until the pieces pay no site more than o_j.
     fn make_feasible(&mut self, model: &Model) {
         for site in 0..model.overheads.len() {
             let overhead = model.overheads[site];
@@ -230,7 +231,7 @@ impl Dual {
     }
 }
 
-/// The level t at which Σ min(cost, t) is `sum`, for ascending costs whose sum is not less.
+/// Returns the level t at which Σ min(cost, t) equals `sum`, for ascending costs whose sum is at least `sum`.
 fn level(costs: &[f64], sum: f64) -> f64 {
     let mut below: f64 = costs.iter().sum();
     for (at, &cost) in costs.iter().enumerate().rev() {

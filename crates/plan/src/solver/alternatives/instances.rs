@@ -1,19 +1,20 @@
-//! Queries to test and to measure with, the same for a seed wherever they are drawn.
+//! Random queries for tests and benchmarks, the same for the same seed everywhere.
 //!
-//! Costs are in transfers of 50 KB. Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
+//! Costs are in transfers of 50 KB. Random numbers are SplitMix64's, so that tables of results outlive changes of a
+//! library.
 
 use super::AlternativesProblem;
 use crate::solver::drawing::Drawing;
 pub use crate::solver::piece_options::instances::Pieces;
 
-/// How queries are drawn: o_j lognormal around the paper's 5 (σ = 0.5), of 15 in 100 sites ten times as much.
+/// How queries are drawn: o_j lognormal around the paper's 5 (σ = 0.5), ten times as much for 15% of the sites.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// How many sites there are.
+    /// Number of sites.
     pub sites: usize,
-    /// How many pieces.
+    /// Number of pieces.
     pub count: usize,
-    /// What they are.
+    /// Kind of the pieces.
     pub pieces: Pieces,
 }
 

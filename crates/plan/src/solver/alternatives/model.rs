@@ -1,31 +1,31 @@
-//! The problem as the solver works on it: only sites that occur, pieces that want the same merged, slots in ascending order of
-//! what they cost.
+//! The problem in the form that the solver works on: only sites that occur, equivalent pieces merged, and slots in
+//! ascending order of cost.
 //!
-//! Pieces whose options have the same sites at costs in proportion (objects in one chunk) are as one whose costs are their sums:
-//! whatever sites are open, the same choice is the cheapest one for all.
+//! Pieces whose options have the same sites at proportional costs (objects in one chunk) become one piece with the sum
+//! of their costs: whatever sites are open, the same choice is the cheapest for all.
 
 use std::ops::Range;
 
 use super::AlternativesProblem;
 use crate::solver::piece_options::{PieceOptions, UNGROUPED};
 
-/// Costs in proportion up to this are in proportion.
+/// Relative precision within which costs count as proportional.
 const PROPORTION: f64 = 1e-12;
 
 /// A slot of an option.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ModelSlot {
     pub(super) site: u32,
-    /// Where its price is: one for each piece and site.
+    /// Position of its price; there is one for each piece and site.
     pub(super) place: u32,
     pub(super) group: u32,
-    /// Its position among the slots of its piece in the problem.
+    /// Position among the slots of its piece in the problem.
     pub(super) offset: u32,
-    /// Transfers and decoding.
+    /// Cost of transfers and decoding.
     pub(super) load: f64,
 }
 
-/// Slots that any number may be taken of.
+/// Group of slots of which any number may be taken.
 pub(super) const NO_GROUP: u32 = u32::MAX;
 
 /// An option, as positions.
@@ -43,37 +43,37 @@ impl ModelOption {
     }
 }
 
-/// The problem, and its memory.
+/// The problem and its memory.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     /// o_j of each site.
     pub(super) overheads: Vec<f64>,
-    /// The site of the problem that each is.
+    /// The position of each site in the problem.
     pub(super) sites: Vec<usize>,
     pub(super) slots: Vec<ModelSlot>,
     pub(super) options: Vec<ModelOption>,
-    /// Where each piece's options end.
+    /// The end of each piece's options.
     option_ends: Vec<usize>,
-    /// The site of each place, piece by piece,
+    /// The site of each place, piece by piece.
     pub(super) places: Vec<u32>,
-    /// and where each piece's end.
+    /// The end of each piece's places.
     place_ends: Vec<usize>,
-    /// Of each site its places with their pieces: those of site j are `at_site[site_starts[j]..site_starts[j + 1]]`.
+    /// The places at each site, with their pieces: those of site j are `at_site[site_starts[j]..site_starts[j + 1]]`.
     at_site: Vec<(u32, u32)>,
     site_starts: Vec<usize>,
     pub(super) groups: usize,
-    /// Of each piece one of the problem's that it is.
+    /// One of the problem's pieces for each merged piece.
     representatives: Vec<usize>,
-    /// What each piece of the problem is merged into.
+    /// The merged piece of each of the problem's pieces.
     pub(super) merged: Vec<usize>,
-    /// What closing each site costs: memory of [`super::settle`].
+    /// Cost of closing each site: memory of [`super::settle`].
     pub(super) lost: Vec<f64>,
-    /// The position of each site of the problem, if it occurs.
+    /// The position of each site of the problem here, if it occurs.
     known_sites: Vec<Option<u32>>,
 }
 
 impl Model {
-    /// Becomes the model of a problem.
+    /// Loads a problem.
     pub(super) fn load(&mut self, problem: &AlternativesProblem) {
         let pieces = &problem.pieces;
         self.overheads.clear();
@@ -102,29 +102,29 @@ impl Model {
         self.list_places_at_sites();
     }
 
-    /// How many pieces there are.
+    /// Returns the number of pieces.
     pub(super) fn piece_count(&self) -> usize {
         self.option_ends.len()
     }
 
-    /// The options of a piece.
+    /// Returns the options of a piece.
     pub(super) fn options_of(&self, piece: usize) -> &[ModelOption] {
         let start = if piece == 0 { 0 } else { self.option_ends[piece - 1] };
         &self.options[start..self.option_ends[piece]]
     }
 
-    /// The places of a piece.
+    /// Returns the places of a piece.
     pub(super) fn places_of(&self, piece: usize) -> Range<usize> {
         let start = if piece == 0 { 0 } else { self.place_ends[piece - 1] };
         start..self.place_ends[piece]
     }
 
-    /// The pieces with slots at a site, each with the place of its price.
+    /// Returns the pieces with slots at a site, each with the place of its price.
     pub(super) fn at_site(&self, site: usize) -> &[(u32, u32)] {
         &self.at_site[self.site_starts[site]..self.site_starts[site + 1]]
     }
 
-    /// Slots are as they were pushed until all pieces are there: the loads of a further piece are added one by one.
+    /// Adds the loads of another piece slot by slot. Slots stay in the order of insertion until all pieces are loaded.
     fn merge(&mut self, pieces: &PieceOptions, merged: usize, piece: usize) {
         let start = if merged == 0 { 0 } else { self.option_ends[merged - 1] };
         for (of, option) in self.options[start..self.option_ends[merged]].iter().zip(pieces.options(piece)) {
@@ -175,7 +175,7 @@ impl Model {
         for site in 0..self.sites.len() {
             self.site_starts[site + 1] += self.site_starts[site];
         }
-        // Filled from the back, so that the starts are where they belong afterwards.
+        // Filled from the back, which leaves the starts in the right places.
         self.at_site.clear();
         self.at_site.resize(self.places.len(), (0, 0));
         for piece in (0..self.piece_count()).rev() {
@@ -185,13 +185,13 @@ impl Model {
                 self.at_site[*start] = (piece as u32, place as u32);
             }
         }
-        // Now entry j + 1 is the start of site j.
+        // Entry j + 1 is now the start of site j.
         self.site_starts.remove(0);
         self.site_starts.push(self.places.len());
     }
 }
 
-/// Whether two pieces have the same sites in the same options, at costs in proportion.
+/// Returns whether two pieces have the same sites in the same options, at proportional costs.
 fn are_the_same(pieces: &PieceOptions, one: usize, other: usize) -> bool {
     let slots = |piece: usize| pieces.options(piece).flat_map(|option| option.slots);
     let first = |piece: usize| slots(piece).next().map(|slot| slot.site);

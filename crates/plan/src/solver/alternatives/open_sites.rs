@@ -1,27 +1,27 @@
-//! Plans as sets of open sites, and what makes them better.
+//! Plans as sets of open sites, and the exchanges that improve them.
 //!
-//! Given the open sites, each piece takes its cheapest choice. A plan is made from all sites by closing one after the other where
-//! that saves more than it costs. It is improved by two exchanges: *adding* a site and closing those that it makes superfluous, and
-//! *evicting* one, for which the cheapest substitutes of the pieces that it strands are opened. Without eviction single plans
-//! were 17 to 19% above the optimum.
+//! Given the open sites, each piece takes its cheapest choice. A plan starts from all sites, and closes one after the
+//! other where that saves more than it costs. Two exchanges improve it: *adding* a site and closing those that it makes
+//! superfluous; and *evicting* a site, which opens the cheapest substitutes for the pieces that it strands. Without
+//! eviction, single plans were 17 to 19% above the optimum.
 
 use super::choice::Chooser;
 use super::model::{Model, ModelSlot};
 
-/// All sites are gone through so often at most.
+/// Maximum number of rounds over all sites.
 const MOST_ROUNDS: usize = 8;
 
 /// A plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenSites {
     pub(super) open: Vec<bool>,
-    /// Σ o_j of open sites, and what the pieces' choices cost.
+    /// Σ o_j of the open sites, plus the cost of the pieces' choices.
     pub(super) cost: f64,
-    /// Of each piece what its choice costs,
+    /// The cost of each piece's choice.
     values: Vec<f64>,
-    /// and the slots of it.
+    /// The slots of each piece's choice.
     picks: Vec<Vec<u32>>,
-    /// How many slots are taken at each site.
+    /// Number of slots taken at each site.
     uses: Vec<u32>,
 }
 
@@ -29,12 +29,12 @@ pub(super) struct OpenSites {
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     before: OpenSites,
-    /// Sites from which something was taken away, or that were opened.
+    /// Sites from which a piece now takes less, and opened sites.
     touched: Vec<usize>,
 }
 
 impl OpenSites {
-    /// Becomes the plan of these sites.
+    /// Sets the plan to these open sites.
     pub(super) fn set(&mut self, model: &Model, open: impl Iterator<Item = bool>, chooser: &mut Chooser) {
         self.open.clear();
         self.open.extend(open);
@@ -51,7 +51,7 @@ impl OpenSites {
         }
     }
 
-    /// Copies another, in memory that is there.
+    /// Copies another plan, reusing memory.
     pub(super) fn copy_from(&mut self, other: &OpenSites) {
         self.open.clone_from(&other.open);
         self.cost = other.cost;
@@ -60,7 +60,7 @@ impl OpenSites {
         self.uses.clone_from(&other.uses);
     }
 
-    /// The slots of a piece's choice.
+    /// Returns the slots of a piece's choice.
     pub(super) fn picks(&self, piece: usize) -> &[u32] {
         &self.picks[piece]
     }
@@ -79,8 +79,8 @@ impl OpenSites {
         }
     }
 
-    /// Exchanges sites, from the back of `order`, until no exchange helps or `chooser` has looked at more than `limit` slots. Sites
-    /// whose `least` is not below the plan's cost are not added: no plan with them costs less than that.
+    /// Exchanges sites, from the back of `order`, until no exchange helps or `chooser` has examined more than `limit`
+    /// slots. A site whose `least` is not below the plan's cost is not added: no plan with it costs less than that.
     pub(super) fn improve(
         &mut self,
         model: &Model,
@@ -100,7 +100,7 @@ impl OpenSites {
         }
     }
 
-    /// Adds a site, or evicts it. Answers whether that was better; if not, the plan is as it was.
+    /// Adds a site, or evicts it. Returns whether that improved the plan; if not, the plan is unchanged.
     fn exchange(
         &mut self,
         model: &Model,
@@ -135,7 +135,7 @@ impl OpenSites {
         }
     }
 
-    /// Closes a site, and opens the cheapest substitutes of each piece that took something there.
+    /// Closes a site, and opens the cheapest substitutes for each piece that took something there.
     fn evict(&mut self, model: &Model, site: usize, chooser: &mut Chooser, touched: &mut Vec<usize>) {
         self.open[site] = false;
         self.cost -= model.overheads[site];
@@ -161,7 +161,7 @@ impl OpenSites {
         }
     }
 
-    /// Closes a site if that is no dearer; sites that something is taken from instead are not opened.
+    /// Closes a site if that does not raise the cost, without opening others.
     fn try_closing(&mut self, model: &Model, site: usize, chooser: &mut Chooser, touched: &mut Vec<usize>) {
         if !self.open[site] || model.overheads[site] == 0.0 {
             return;
@@ -191,7 +191,7 @@ impl OpenSites {
         }
     }
 
-    /// What a slot costs: nothing closed can be taken.
+    /// Returns the cost of a slot; infinite at a closed site.
     fn price(&self, slot: &ModelSlot) -> f64 {
         if self.open[slot.site as usize] { slot.load } else { f64::INFINITY }
     }

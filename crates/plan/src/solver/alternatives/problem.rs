@@ -2,9 +2,9 @@
 
 use crate::solver::piece_options::PieceOptions;
 
-/// Minimise Σ_j o_j·a_j and what is transferred and computed, over the options of all pieces.
+/// Minimise Σ_j o_j·a_j plus transfers and decoding, over the options of all pieces.
 ///
-/// Costs are in any one unit. Memory is kept by [`AlternativesProblem::reset`], so that a problem that is used again allocates
+/// Costs may be in any one unit. [`AlternativesProblem::reset`] keeps the memory, so a reused problem allocates
 /// nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AlternativesProblem {
@@ -14,14 +14,14 @@ pub struct AlternativesProblem {
 }
 
 impl AlternativesProblem {
-    /// Forgets everything, and takes o_j of every site, finite and not negative.
+    /// Drops everything, and takes o_j of every site, finite and not negative.
     pub fn reset(&mut self, overheads: impl IntoIterator<Item = f64>) {
         self.overheads.clear();
         self.overheads.extend(overheads);
         self.pieces.clear();
     }
 
-    /// o_j of every site.
+    /// Returns o_j of every site.
     pub fn overheads(&self) -> &[f64] {
         &self.overheads
     }

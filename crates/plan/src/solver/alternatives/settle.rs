@@ -1,12 +1,13 @@
 //! Sites that some optimal plan opens, found without search.
 //!
-//! Closing a site costs the pieces that would read from it with everything open. Where that is one slot for a piece, or its only option
-//! is a matroid, no plan without the site costs the piece less than that. Where it is o_j at least, the site may be open.
+//! Closing a site costs something to the pieces that would read from it with everything open. If a piece takes only one
+//! slot, or its only option is a matroid, no plan without the site costs that piece less. If the sum is at least o_j,
+//! the site may be opened.
 
 use super::choice::Chooser;
 use super::model::Model;
 
-/// Makes such sites free. What they cost.
+/// Makes such sites free. Returns what they cost.
 pub(super) fn settle(model: &mut Model, chooser: &mut Chooser) -> f64 {
     let mut lost = std::mem::take(&mut model.lost);
     lost.clear();

@@ -9,34 +9,35 @@ use super::settle::settle;
 use super::{AlternativesProblem, PRECISION};
 use crate::solver::piece_options::NoOption;
 
-/// What is read, what that costs, and what is proved about it.
+/// The slots to read, their cost, and what is proven about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlternativesPlan<'a> {
-    /// The slots that are read, as positions in [`crate::solver::piece_options::PieceOptions::slots`], piece by piece.
+    /// The slots to read, as positions in [`crate::solver::piece_options::PieceOptions::slots`], piece by piece.
     pub picks: &'a [u32],
-    /// Where those of each piece end.
+    /// The end of each piece's slots in `picks`.
     pub ends: &'a [usize],
-    /// Σ o_j of the sites that are asked, and what is transferred and computed.
+    /// Σ o_j of the sites asked, plus transfers and decoding.
     pub cost: f64,
-    /// No plan costs less, up to 1e-9 of it; equal to the cost when the plan is optimal.
+    /// Lower bound of the cost of any plan, with a relative error of up to 1e-9; equal to the cost if the plan is
+    /// optimal.
     pub lower_bound: f64,
     /// Work units spent.
     pub work: u64,
 }
 
 impl<'a> AlternativesPlan<'a> {
-    /// The slots that are read of a piece, which must exist.
+    /// Returns the slots to read of a piece, which must exist.
     pub fn picks_of(&self, piece: usize) -> &'a [u32] {
         let start = if piece == 0 { 0 } else { self.ends[piece - 1] };
         &self.picks[start..self.ends[piece]]
     }
 
-    /// Whether it is proved that no plan costs less.
+    /// Returns whether the plan is proven optimal.
     pub fn is_optimal(&self) -> bool {
         self.lower_bound >= self.cost
     }
 
-    /// What part of its cost the cheapest plan may save at most; 0 when this one is optimal.
+    /// Returns the largest part of the cost that the cheapest plan could save; 0 if this one is optimal.
     pub fn gap(&self) -> f64 {
         if self.is_optimal() { 0.0 } else { (self.cost - self.lower_bound) / self.cost }
     }
@@ -52,26 +53,28 @@ pub struct AlternativesWorkspace {
     trial: OpenSites,
     exchange: Exchange,
     branching: Branching,
-    /// Sites in the order of their residuals, the greatest first.
+    /// Sites by residual, the greatest first.
     order: Vec<u32>,
-    /// Whether a site of the problem is asked for anything.
+    /// Whether each site of the problem is asked.
     is_asked: Vec<bool>,
     picks: Vec<u32>,
     ends: Vec<usize>,
 }
 
-/// Slots that are looked at in a work unit: some 125 ns, as one of [`crate::solver::access`].
+/// Slots examined per work unit: some 125 ns, like a unit of [`crate::solver::access`].
 const SLOTS_PER_WORK: u64 = 14;
 /// Rounds of ascent before the first plan.
 const FIRST_ROUNDS: usize = 3;
-/// Polyak steps at most.
+/// Maximum number of Polyak steps.
 const STEPS: usize = 50;
-/// The parts of the budget after which the first plan is left as it is, steps end, and the second plan is.
+/// The parts of the budget after which the first plan is no longer improved, steps end, and the second plan is no
+/// longer improved.
 const PARTS: [f64; 3] = [0.1, 0.5, 0.9];
 
-/// Finds the cheapest plan, or in about `budget` work units, those of [`crate::solver::access::solve`], a good one with a proved bound.
+/// Finds the cheapest plan, or within about `budget` work units, those of [`crate::solver::access::solve`], a good one
+/// with a proven bound.
 ///
-/// The result depends on nothing but the arguments. First prices and a first plan are made whatever the budget.
+/// The result depends only on the arguments. First prices and a first plan are made whatever the budget.
 ///
 /// # Errors
 /// [`NoOption`] for a piece without options.
@@ -94,7 +97,8 @@ pub fn solve<'a>(
 }
 
 impl AlternativesWorkspace {
-    /// Leaves the sites of a plan in `branching.open`. A bound on the cost of every plan, sites that are settled not counted.
+    /// Stores the open sites of a plan in `branching.open`. Returns a lower bound of the cost of every plan, without
+    /// settled sites.
     fn search(&mut self, limit: u64) -> f64 {
         let Self { model, chooser, scratch, dual, .. } = self;
         dual.start(model);
@@ -123,7 +127,7 @@ impl AlternativesWorkspace {
         self.branching.best * (1.0 - PRECISION)
     }
 
-    /// Makes a plan by these prices, and keeps it if it is the best.
+    /// Makes a plan by the current prices, and keeps it if it is the best.
     fn make_plan(&mut self, bound: f64, limit: u64) {
         let Self { model, chooser, dual, trial, exchange, branching, order, .. } = self;
         order.clear();
@@ -140,7 +144,7 @@ impl AlternativesWorkspace {
         }
     }
 
-    /// Takes the cheapest choice of each piece from the open sites. What the plan costs.
+    /// Takes the cheapest choice of each piece from the open sites. Returns the cost of the plan.
     fn read(&mut self, problem: &AlternativesProblem) -> f64 {
         let Self { model, chooser, trial, branching, is_asked, picks, ends, .. } = self;
         let open = branching.open.iter().zip(&model.overheads);

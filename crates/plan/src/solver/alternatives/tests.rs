@@ -1,4 +1,4 @@
-//! The solver against brute force, against [`crate::solver::access`], and in corners.
+//! The solver against brute force, against [`crate::solver::access`], and in corner cases.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn problem(overheads: &[f64], pieces: &[Vec<Slots>]) -> AlternativesProblem {
     problem
 }
 
-/// The cost, the bound, and the sites of each piece.
+/// Returns the cost, the bound, and the sites of each piece.
 fn solved(problem: &AlternativesProblem, budget: u64) -> (f64, f64, Vec<Vec<usize>>) {
     let mut workspace = AlternativesWorkspace::default();
     let plan = solve(problem, budget, &mut workspace).expect("a problem with a plan");
@@ -27,7 +27,7 @@ fn solved(problem: &AlternativesProblem, budget: u64) -> (f64, f64, Vec<Vec<usiz
     (plan.cost, plan.lower_bound, (0..problem.pieces.piece_count()).map(sites).collect())
 }
 
-/// The least cost over all sets of open sites, and all choices of each piece.
+/// Returns the least cost over all sets of open sites and all choices of each piece.
 fn least_cost_by_trying_all(problem: &AlternativesProblem) -> f64 {
     let pieces = &problem.pieces;
     let choices: Vec<Vec<Vec<Slot>>> =
@@ -63,7 +63,7 @@ proptest! {
         prop_assert_eq!(bound, cost);
     }
 
-    /// Whatever the budget, no bound is above the optimum and no plan below it.
+    /// With any budget, no bound is above the optimum and no plan below it.
     #[test]
     fn the_optimum_lies_between_the_bound_and_the_plan(problem in small_problem(), budget in 0u64..60) {
         let (cost, bound, _) = solved(&problem, budget);
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// Blocks alone are what [`access`] solves: both prove the same optimum.
+/// [`access`] solves the same problem for blocks alone: both prove the same optimum.
 #[test]
 fn blocks_alone_cost_what_the_access_solver_finds() {
     let mut blocks = AccessProblem::default();
@@ -98,7 +98,7 @@ fn blocks_alone_cost_what_the_access_solver_finds() {
     }
 }
 
-/// How often the budget of a read proves the optimum: see the module.
+/// How often the budget of a read suffices to prove the optimum: see the module.
 #[test]
 fn queries_of_ten_objects_are_proved_within_the_budget() {
     let (mut problem, mut workspace) = (AlternativesProblem::default(), AlternativesWorkspace::default());
@@ -122,7 +122,8 @@ fn queries_of_ten_objects_are_proved_within_the_budget() {
     }
 }
 
-/// Large queries have legal plans whose bounds a longer search does not refute, and which do not depend on what came before.
+/// Large queries have legal plans whose bounds a longer search does not refute, and which do not depend on earlier
+/// problems.
 #[test]
 fn large_queries_have_legal_plans_and_bounds_that_hold() {
     let (mut problem, mut workspace) = (AlternativesProblem::default(), AlternativesWorkspace::default());
@@ -142,7 +143,8 @@ fn large_queries_have_legal_plans_and_bounds_that_hold() {
     }
 }
 
-/// Each object's own site is dearer than its two others, and these are the same for all of them: nobody alone would go there.
+/// Each object's own site costs more than each of its two others, which are the same for all: no object alone would
+/// read those.
 #[test]
 fn objects_meet_on_sites_that_none_of_them_would_ask_alone() {
     let object = |own: usize| vec![(1, 0, vec![one(own)]), (2, 0, vec![one(3), one(4)])];
@@ -154,7 +156,7 @@ fn objects_meet_on_sites_that_none_of_them_would_ask_alone() {
     assert!(sites.iter().all(|sites| *sites == [3, 4]), "{sites:?}");
 }
 
-/// A block opens three sites anyway, of which two are the rest of an object's group.
+/// A block opens three sites anyway, and two of them are the rest of an object's group.
 #[test]
 fn the_local_group_is_read_where_its_sites_are_asked_anyway() {
     let block = vec![(3, 0, vec![one(1), one(2), one(3)])];
@@ -164,7 +166,8 @@ fn the_local_group_is_read_where_its_sites_are_asked_anyway() {
     assert_eq!(solved(&problem(&overheads, &[block, object]), AMPLE).2[1], [1, 2]);
 }
 
-/// With everything open the first object is read from sites 1 and 2, but site 2 is dear, and site 1 of no use without it.
+/// With everything open the first object is read from sites 1 and 2, but site 2 is expensive, and site 1 is useless
+/// without it.
 #[test]
 fn a_site_is_not_settled_for_an_option_that_needs_a_dear_one_too() {
     let first = vec![(1, 0, vec![(0, 10.0, 0.0, UNGROUPED)]), (2, 0, vec![one(1), one(2)])];
@@ -179,7 +182,7 @@ fn the_copy_at_the_cheaper_site_is_read() {
     assert_eq!(solved(&problem(&[9.0, 5.0, 4.0, 4.0], &[object]), AMPLE).2, [vec![1]]);
 }
 
-/// At most two of a group: the third cheap one does not help.
+/// At most two slots of a group are taken: the third cheap one does not help.
 #[test]
 fn no_more_of_a_group_than_its_cap_are_read() {
     let slots = (0..5).map(|site| (site, 1.0, 0.0, if site < 3 { 0 } else { UNGROUPED })).collect();
@@ -189,7 +192,7 @@ fn no_more_of_a_group_than_its_cap_are_read() {
     );
 }
 
-/// Objects of one chunk are merged: a hundred of them are proved as soon as one.
+/// Objects of one chunk are merged: a hundred of them are proven optimal as soon as one.
 #[test]
 fn a_hundred_objects_of_one_chunk_are_as_one() {
     let object = |size: f64| {

@@ -1,42 +1,43 @@
 //! Problem (1) with the ℓ2 norm, by coordinate descent.
 //!
-//! The price of an option is the sum of (L_j + Q_j) / S_j over its nodes: the derivative of F = ½ Σ_j (L_j + Q_j)² / S_j by the
-//! bytes that it gets. Partitions take turns; each moves share from dearer options to its cheapest one, as far as F falls,
-//! which is a division. This is exact along every direction, and what D_i is does not slow it. F is convex, so
-//! `Σ_i D_i (Σ_o y_io price_o − min_o price_o)` bounds how far F is above its optimum; the descent ends when that is little.
+//! The price of an option is the sum of (L_j + Q_j) / S_j over its nodes: the derivative of
+//! F = ½ Σ_j (L_j + Q_j)² / S_j by the bytes that it gets. Partitions take turns. Each moves share from more expensive
+//! options to its cheapest one until F no longer falls; the amount takes one division. This is exact along every
+//! direction, and the size of D_i does not slow it. F is convex, so `Σ_i D_i (Σ_o y_io price_o − min_o price_o)` bounds
+//! how far F is above its optimum; the descent ends when that is small.
 
 use super::DirectionProblem;
 
-/// Turns of all partitions between two looks at the bound.
+/// Rounds over all partitions between two checks of the bound.
 const TURNS: usize = 4;
-/// Looks at a node that it ends after, whatever is proved by then: some 0.6 ns each.
+/// Maximum number of node visits, whatever is proven by then; each takes some 0.6 ns.
 const MOST_WORK: u64 = 100_000_000;
 
-/// Shares on their way down.
+/// The shares during the descent.
 pub(super) struct Descent<'a> {
     of: &'a DirectionProblem,
     pub(super) shares: Vec<f64>,
     /// L_j + Q_j.
     totals: Vec<f64>,
-    /// Nodes looked at.
+    /// Number of node visits.
     work: u64,
 }
 
 impl<'a> Descent<'a> {
-    /// Every request is read normally.
+    /// Starts with every request read normally.
     pub(super) fn new(of: &'a DirectionProblem) -> Self {
         let shares = of.normal_shares();
         Self { of, totals: of.totals(&shares), shares, work: 0 }
     }
 
-    /// Descends to within `tolerance` of the optimum, as a share of F. Answers with a bound on F.
+    /// Descends to within `tolerance` of the optimum, relative to F. Returns a lower bound of F.
     pub(super) fn descend(&mut self, tolerance: f64) -> f64 {
         let mut bound = 0.0f64;
         while self.work < MOST_WORK {
             for _ in 0..TURNS {
                 self.take_turns();
             }
-            // Added up from the shares again, so that no rounding adds up.
+            // Recomputed from the shares, so that rounding errors do not accumulate.
             self.totals = self.of.totals(&self.shares);
             let value = self.of.squares(&self.totals);
             bound = bound.max(value - self.slack());
@@ -74,20 +75,20 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Moves as much share of a partition from one option to another as is best, if any.
+    /// Moves the best amount of a partition's share from one option to another, if any.
     fn shift(&mut self, partition: usize, from: usize, to: usize) {
         let (demand, gain) = (self.of.demands[partition], self.price(from) - self.price(to));
         if gain <= 0.0 {
             return;
         }
         let (losing, winning) = (self.of.option(from), self.of.option(to));
-        // How fast the difference of their prices shrinks: only by nodes that one of them has.
+        // The difference of their prices shrinks only through nodes that one option has and the other has not.
         let only = |nodes: &[u32], others: &[u32]| -> f64 {
             let alone = nodes.iter().filter(|node| !others.contains(node));
             alone.map(|&node| 1.0 / self.of.rates[node as usize]).sum()
         };
         let growth = only(losing, winning) + only(winning, losing);
-        // The last of a share goes as a whole, so that it is 0 afterwards.
+        // The last part of a share moves as a whole, so that exactly 0 remains.
         let share = self.shares[from].min(gain / (growth * demand));
         self.shares[to] += share;
         self.shares[from] -= share;
@@ -100,7 +101,7 @@ impl<'a> Descent<'a> {
         self.of.option(option).iter().map(of_node).sum()
     }
 
-    /// F is no further than this above its optimum.
+    /// Returns an upper bound of how far F is above its optimum.
     fn slack(&self) -> f64 {
         let of_partition = |partition: usize| {
             let prices = self.of.options(partition).map(|option| (self.price(option), self.shares[option]));

@@ -5,33 +5,34 @@
 //! maximise Σ_j λ_j Q_j + Σ_i μ_i   where   z_io = D_i Σ_{j ∈ o} λ_j − μ_i ≥ 0,   Σ_j S_j λ_j = 1,   λ_j ≥ 0
 //! ```
 //!
-//! Both begin inside, with equal shares and equal λ, and stay feasible; each step brings the products y z and s λ nearer to 0,
-//! and with them T to the optimum. Of Newton's equations all but those of the m nodes are eliminated partition by partition,
-//! so that a step costs one Cholesky factorisation of an m × m matrix, O(m³), and O(h²) for each option of a
-//! partition on h nodes. Some 20 steps are enough, whatever the demands are.
+//! Both start in the interior, with equal shares and equal λ, and stay feasible. Each step brings the products y z and
+//! s λ closer to 0, and with them T to the optimum. Newton's equations are eliminated partition by partition, except
+//! those of the m nodes. A step therefore costs one Cholesky factorisation of an m × m matrix, O(m³), and O(h²) for
+//! each option of a partition on h nodes. Some 20 steps suffice, whatever the demands.
 //!
-//! Nothing rests on the steps' accuracy: the maximum is that of the shares, and any λ at all proves a bound.
+//! The result does not rely on the accuracy of the steps: the maximum is computed from the shares, and any λ proves a
+//! bound.
 
 use super::DirectionProblem;
 
-/// Steps that it ends after, whatever is proved by then,
+/// Maximum number of steps, whatever is proven by then.
 const MOST_STEPS: usize = 60;
-/// and rounds of more options.
+/// Maximum number of rounds that add options, whatever is proven by then.
 const MOST_ROUNDS: usize = 12;
-/// The part of the way to the boundary that a step goes.
+/// Part of the distance to the boundary that a step covers.
 const OF_THE_WAY: f64 = 0.995;
 
-/// Shares, and what proves how good they are.
+/// Shares, with a proven bound.
 pub(super) struct Solved {
     pub(super) shares: Vec<f64>,
     pub(super) lower_bound: f64,
 }
 
-/// The shares of least max (L_j + Q_j) / S_j, to within `tolerance` as a share of it.
+/// Returns the shares of least max (L_j + Q_j) / S_j, to within `tolerance` relative to it.
 ///
-/// Few options get a share, and most partitions with many would pay for all of them at every step. So the problem is solved
-/// with some of them, those of `first` that have a share and the normal reads; the options that its λ makes cheaper than all
-/// of these join them, and it is solved again (column generation).
+/// Few options get a share, and a problem with all options would pay for all of them at every step. So the problem is
+/// first solved with the options that have a share in `first` and the normal reads. Options that the resulting λ makes
+/// cheaper than all of these are added, and the problem is solved again (column generation).
 pub(super) fn least_maximum(problem: &DirectionProblem, first: &[f64], tolerance: f64) -> Solved {
     let normal = problem.normal_shares();
     let mut takes_part: Vec<bool> = first.iter().zip(&normal).map(|(a, b)| *a > 0.0 || *b > 0.0).collect();
@@ -55,7 +56,7 @@ pub(super) fn least_maximum(problem: &DirectionProblem, first: &[f64], tolerance
     Solved { shares: best.1, lower_bound: bound }
 }
 
-/// The shares and λ of one problem.
+/// Returns the shares and λ of one problem.
 fn solve(problem: &DirectionProblem, tolerance: f64) -> (Vec<f64>, Vec<f64>) {
     let mut point = Point::begin(problem);
     let mut best = (f64::INFINITY, problem.normal_shares());
@@ -77,33 +78,33 @@ fn solve(problem: &DirectionProblem, tolerance: f64) -> (Vec<f64>, Vec<f64>) {
     (best.1, bound.1)
 }
 
-/// A partition that has a choice.
+/// A partition with more than one option.
 struct Choice {
     /// D_i in units of the scale.
     demand: f64,
-    /// Its first option among all.
+    /// Index of its first option among all options.
     first: usize,
-    /// The nodes of its options, each once.
+    /// The distinct nodes of its options.
     nodes: Vec<usize>,
-    /// Of each option its nodes, as positions in `nodes`.
+    /// The nodes of each option, as positions in `nodes`.
     options: Vec<Vec<usize>>,
 }
 
-/// A point inside, and what Newton's equations are made of there.
+/// An interior point, with the terms of Newton's equations there.
 struct Point<'a> {
     problem: &'a DirectionProblem,
     choices: Vec<Choice>,
-    /// Of all options, those of partitions without a choice too, which never change.
+    /// y of all options, including those of partitions without a choice, which never change.
     y: Vec<f64>,
     z: Vec<f64>,
     s: Vec<f64>,
     lambda: Vec<f64>,
-    /// T, in units of the scale.
+    /// T in units of the scale.
     maximum: f64,
     scale: f64,
 }
 
-/// What is to be added to a point.
+/// A change of a point.
 struct Direction {
     y: Vec<f64>,
     z: Vec<f64>,
@@ -123,7 +124,7 @@ impl<'a> Point<'a> {
             let share = 1.0 / options.len() as f64;
             y[options].fill(share);
         }
-        // Everything is measured in the maximum that there is now, so that numbers are near 1.
+        // Everything is measured relative to the current maximum, so that numbers are near 1.
         let scale = problem.maximum(&y).max(f64::MIN_POSITIVE);
         let choices: Vec<Choice> =
             free.iter().map(|&partition| Choice::new(problem, partition, scale)).collect();
@@ -144,7 +145,7 @@ impl<'a> Point<'a> {
         Self { problem, choices, y, z, s, lambda, maximum: 2.0, scale }
     }
 
-    /// The shares, so that those of each partition sum to 1.
+    /// Returns the shares, normalised to a sum of 1 for each partition.
     fn shares(&self) -> Vec<f64> {
         let mut shares = self.y.clone();
         for choice in &self.choices {
@@ -159,7 +160,7 @@ impl<'a> Point<'a> {
         self.choices.iter().flat_map(|choice| choice.first..choice.first + choice.options.len())
     }
 
-    /// The mean of all products that are to be 0.
+    /// Returns the mean of all products that should become 0.
     fn mean_product(&self, along: Option<(&Direction, f64, f64)>) -> f64 {
         let none =
             Direction { y: Vec::new(), z: Vec::new(), s: Vec::new(), lambda: Vec::new(), maximum: 0.0 };
@@ -178,7 +179,7 @@ impl<'a> Point<'a> {
         (of_options.sum::<f64>() + of_nodes.sum::<f64>()) / count.max(1) as f64
     }
 
-    /// Goes one step. `false` where numbers allow no further one.
+    /// Makes one step. Returns `false` if numerical precision allows no further one.
     fn step(&mut self) -> bool {
         let Some(newton) = self.matrix().and_then(|matrix| Newton::new(matrix, &self.problem.rates)) else {
             return false;
@@ -203,8 +204,8 @@ impl<'a> Point<'a> {
         true
     }
 
-    /// Takes out what rounding has added: s and z follow from y, T, λ and each partition's least z, unless that leaves
-    /// nothing of them.
+    /// Removes rounding errors: recomputes s and z from y, T, λ and each partition's least z, unless too little of them
+    /// would be left.
     fn restore_feasibility(&mut self) {
         let totals = self.problem.totals(&self.y);
         for (node, s) in self.s.iter_mut().enumerate() {
@@ -227,7 +228,7 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// How far one may go until the first number is 0, and no further than 1 / [`OF_THE_WAY`].
+    /// Returns the step length at which the first number reaches 0, at most 1 / [`OF_THE_WAY`].
     fn way(&self, direction: &Direction, is_primal: bool) -> f64 {
         let (of_options, of_nodes) = if is_primal { (&self.y, &self.s) } else { (&self.z, &self.lambda) };
         let (by_options, by_nodes) =
@@ -238,8 +239,8 @@ impl<'a> Point<'a> {
         options.chain(nodes).fold(1.0 / OF_THE_WAY, f64::min)
     }
 
-    /// Newton's matrix for the nodes: Σ_i D_i² Σ_o θ_o (a_o − ā)(a_o − ā)ᵀ + diag(s / λ), where θ = y / z, a_o is 1 at the nodes
-    /// of o, and ā is the mean of a_o by θ. The lower half; `None` where it is no number.
+    /// Newton's matrix for the nodes: Σ_i D_i² Σ_o θ_o (a_o − ā)(a_o − ā)ᵀ + diag(s / λ), where θ = y / z, a_o is 1 at
+    /// the nodes of o, and ā is the mean of a_o weighted by θ. Returns the lower half; `None` if it is not finite.
     fn matrix(&self) -> Option<Vec<Vec<f64>>> {
         let count = self.s.len();
         let mut matrix = vec![vec![0.0; count]; count];
@@ -252,7 +253,8 @@ impl<'a> Point<'a> {
         matrix.iter().enumerate().all(|(node, row)| row[node].is_finite()).then_some(matrix)
     }
 
-    /// The direction in which the products of each pair change by `change` of (value, dual, and of each what `before` adds).
+    /// Returns the direction that changes the product of each pair by `change` of its value, its dual, and what
+    /// `before` adds to each.
     fn solve(
         &self,
         newton: &Newton,
@@ -311,18 +313,19 @@ impl Choice {
         Self { demand: problem.demands[partition] / scale, first, nodes, options }
     }
 
-    /// Σ_{j ∈ o} λ_j of each option.
+    /// Returns Σ_{j ∈ o} λ_j of each option.
     fn prices(&self, lambda: &[f64]) -> impl Iterator<Item = f64> {
         self.options.iter().map(|nodes| nodes.iter().map(|&at| lambda[self.nodes[at]]).sum())
     }
 
-    /// The sum of a value of each option, and that of θ.
+    /// Returns the sum of a value over the options, and the sum of θ.
     fn sums(&self, value: &impl Fn(usize) -> f64, y: &[f64], z: &[f64]) -> (f64, f64) {
         let options = self.first..self.first + self.options.len();
         options.fold((0.0, 0.0), |(sum, theta), option| (sum + value(option), theta + y[option] / z[option]))
     }
 
-    /// Adds D² Σ_o θ_o (a_o − ā)(a_o − ā)ᵀ to the lower half of a matrix over all nodes; `y` and `z` begin at its options.
+    /// Adds D² Σ_o θ_o (a_o − ā)(a_o − ā)ᵀ to the lower half of a matrix over all nodes; `y` and `z` begin at its
+    /// options.
     fn add_to(&self, matrix: &mut [Vec<f64>], y: &[f64], z: &[f64]) {
         let theta = |option: usize| y[option] / z[option];
         let sum: f64 = (0..self.options.len()).map(theta).sum();
@@ -341,7 +344,7 @@ impl Choice {
             }
         }
         for (row, &node) in own.chunks_exact(count).zip(&self.nodes) {
-            // Nodes ascend: what is behind the diagonal is the upper half.
+            // Nodes ascend, so entries beyond the diagonal belong to the upper half.
             let lower = self.nodes.iter().zip(row).take_while(|(other, _)| **other <= node);
             lower.for_each(|(&other, value)| matrix[node][other] += value);
         }
@@ -350,15 +353,15 @@ impl Choice {
 
 /// Newton's equations with T among the unknowns: K Δλ + S ΔT = h, S · Δλ = 0.
 struct Newton {
-    /// K = L Lᵀ: L.
+    /// L, where K = L Lᵀ.
     lower: Vec<Vec<f64>>,
-    /// K⁻¹ S, and S · K⁻¹ S.
+    /// K⁻¹ S; `of_rates` is S · K⁻¹ S.
     by_rates: Vec<f64>,
     of_rates: f64,
 }
 
 impl Newton {
-    /// Factorises the lower half of K. `None` where it is not positive definite, or only by rounding.
+    /// Factorises the lower half of K. Returns `None` if it is not positive definite, beyond rounding errors.
     fn new(mut matrix: Vec<Vec<f64>>, rates: &[f64]) -> Option<Self> {
         for row in 0..matrix.len() {
             let (above, rest) = matrix.split_at_mut(row);
@@ -369,7 +372,7 @@ impl Newton {
             }
             let square: f64 = of[..row].iter().map(|value| value * value).sum();
             let pivot = of[row] - square;
-            // Rounding takes no more than this of the diagonal.
+            // Rounding errors are at most this part of the diagonal.
             of[row] = pivot.max(of[row] * 1e-15).sqrt();
             if !of[row].is_normal() {
                 return None;
@@ -381,7 +384,7 @@ impl Newton {
         Some(newton)
     }
 
-    /// K⁻¹ h.
+    /// Returns K⁻¹ h.
     fn factors_solve(&self, right: &[f64]) -> Vec<f64> {
         let mut x = right.to_vec();
         for row in 0..x.len() {
@@ -396,7 +399,7 @@ impl Newton {
         x
     }
 
-    /// Δλ and ΔT.
+    /// Returns Δλ and ΔT.
     fn solve(&self, right: &[f64], rates: &[f64]) -> (Vec<f64>, f64) {
         let mut lambda = self.factors_solve(right);
         let maximum = dot(rates, &lambda) / self.of_rates;

@@ -1,8 +1,8 @@
-//! The load direction table of Hu et al. (SoCC'17, §2.3): at what proportions the requests for each partition are to be served
+//! The load direction table of Hu et al. (SoCC'17, §2.3): in what proportions to serve the requests for each partition
 //! by the normal read and by each degraded read, so that the loads of all nodes are balanced.
 //!
-//! Partition i has a demand of D_i bytes and some options, each a set of nodes that it asks for D_i; option o gets the share
-//! y_io. Node j has Q_j bytes before them and serves S_j bytes in a second. Problem (1) is
+//! Partition i has a demand of D_i bytes and some options, each a set of nodes that it asks for D_i; option o gets the
+//! share y_io. Node j has Q_j bytes queued and serves S_j bytes per second. Problem (1) is
 //!
 //! ```text
 //! minimise F(L + Q)   where   L_j = Σ_i Σ_{o ∋ j} D_i y_io,   Σ_o y_io = 1,   y_io ≥ 0
@@ -10,11 +10,11 @@
 //! F = max_j (L_j + Q_j) / S_j      least_maximum: the ℓ∞ norm, a linear program
 //! ```
 //!
-//! With one degraded read beside the normal one, the paper's simplification, each partition has one free share in [0, 1] and
-//! the quadratic program has nothing but these boxes for constraints. The paper gives both to MOSEK; here [`descent`] solves the
-//! quadratic and [`interior_point`] the linear one.
+//! With one degraded read beside the normal one, the paper's simplification, each partition has one free share in [0,
+//! 1], and the quadratic program has only these box constraints. The paper solves both with MOSEK; here [`descent`]
+//! solves the quadratic and [`interior_point`] the linear program.
 //!
-//! Both answer with a bound that proves how good they are, and look at no clock: they end after a number of steps.
+//! Both return a bound that proves the quality of the result. They read no clock, and end after a number of steps.
 
 mod descent;
 mod interior_point;
@@ -23,11 +23,11 @@ use rand::{Rng, RngCore};
 
 use self::descent::Descent;
 
-/// F above its bound, as a share of it, when a solver ends: of the ℓ2 norm,
+/// Relative distance of F from its bound at which the solver of the ℓ2 norm ends.
 const TOLERANCE_OF_SQUARES: f64 = 1e-6;
-/// of the ℓ2 norm where its shares are a start for the other,
+/// Relative distance at which it ends if its shares are the start of the other solver.
 const TOLERANCE_OF_FIRST_SHARES: f64 = 1e-3;
-/// and of the ℓ∞ norm.
+/// Relative distance at which the solver of the ℓ∞ norm ends.
 const TOLERANCE_OF_MAXIMUM: f64 = 1e-5;
 
 /// Problem (1).
@@ -39,32 +39,32 @@ pub struct DirectionProblem {
     rates: Vec<f64>,
     /// D_i.
     demands: Vec<f64>,
-    /// Of each partition the end of its options among all,
+    /// The end of each partition's options.
     ends: Vec<usize>,
-    /// and of each option the end of its nodes.
+    /// The end of each option's nodes.
     node_ends: Vec<usize>,
     nodes: Vec<u32>,
 }
 
-/// The shares of a problem's options.
+/// The shares of a problem's options, with the resulting loads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadDirection {
-    /// y_io, the options of one partition after those of another.
+    /// y_io, partition by partition.
     shares: Vec<f64>,
     ends: Vec<usize>,
     /// L_j + Q_j: bytes of each node with these shares.
     pub totals: Vec<f64>,
     /// F.
     pub value: f64,
-    /// No shares have less. Equal to `value`, but for a hundred-thousandth, if the solver came to its end.
+    /// Lower bound of F for any shares. Within a relative 1e-5 of `value` if the solver converged.
     pub lower_bound: f64,
 }
 
 impl DirectionProblem {
-    /// Nodes with their Q_j in bytes and S_j in bytes per second, and no partitions.
+    /// Creates a problem of nodes with Q_j in bytes and S_j in bytes per second, without partitions.
     ///
     /// # Panics
-    /// Unless every Q_j is finite and not negative and every S_j finite and above 0.
+    /// Unless every Q_j is finite and not negative, and every S_j is finite and above 0.
     pub fn new(nodes: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let (queues, rates): (Vec<f64>, Vec<f64>) = nodes.into_iter().unzip();
         assert!(queues.iter().all(|queue| queue.is_finite() && *queue >= 0.0), "queues are sizes");
@@ -72,10 +72,11 @@ impl DirectionProblem {
         Self { queues, rates, ..Self::default() }
     }
 
-    /// Adds a partition of `demand` bytes (D_i): its options are nonempty sets of nodes, by number, the normal read first.
+    /// Adds a partition of `demand` bytes (D_i). Its options are nonempty sets of nodes, by number, the normal read
+    /// first.
     ///
     /// # Panics
-    /// If there is no option, a node is not known, or the demand is not a size.
+    /// If there is no option, a node is unknown, or the demand is negative or not finite.
     pub fn push_partition<'a>(&mut self, demand: f64, options: impl IntoIterator<Item = &'a [usize]>) {
         assert!(demand.is_finite() && demand >= 0.0, "a demand is a size");
         let before = self.node_ends.len();
@@ -89,17 +90,17 @@ impl DirectionProblem {
         self.demands.push(demand);
     }
 
-    /// n: partitions.
+    /// Returns n, the number of partitions.
     pub fn len(&self) -> usize {
         self.demands.len()
     }
 
-    /// Whether there are no partitions.
+    /// Returns whether there are no partitions.
     pub fn is_empty(&self) -> bool {
         self.demands.is_empty()
     }
 
-    /// The nodes of an option, which is numbered among all.
+    /// Returns the nodes of an option, given its index among all options.
     fn option(&self, option: usize) -> &[u32] {
         let from = if option == 0 { 0 } else { self.node_ends[option - 1] };
         &self.nodes[from..self.node_ends[option]]
@@ -109,7 +110,7 @@ impl DirectionProblem {
         options_of(&self.ends, partition)
     }
 
-    /// The shares of least ½ Σ (L_j + Q_j)² / S_j.
+    /// Returns the shares of least ½ Σ (L_j + Q_j)² / S_j.
     pub fn least_squares(&self) -> LoadDirection {
         let mut descent = Descent::new(self);
         let lower_bound = descent.descend(TOLERANCE_OF_SQUARES);
@@ -117,7 +118,7 @@ impl DirectionProblem {
         self.direction(descent.shares, value, lower_bound)
     }
 
-    /// The shares of least max (L_j + Q_j) / S_j.
+    /// Returns the shares of least max (L_j + Q_j) / S_j.
     pub fn least_maximum(&self) -> LoadDirection {
         let mut descent = Descent::new(self);
         descent.descend(TOLERANCE_OF_FIRST_SHARES);
@@ -131,7 +132,7 @@ impl DirectionProblem {
         LoadDirection { shares, ends, totals, value, lower_bound: lower_bound.clamp(0.0, value) }
     }
 
-    /// The problem with some of the options, at least one of each partition.
+    /// Returns the problem with only some of the options, at least one of each partition.
     fn with_options(&self, takes_part: &[bool]) -> Self {
         let mut part = Self { queues: self.queues.clone(), rates: self.rates.clone(), ..Self::default() };
         for (partition, demand) in self.demands.iter().enumerate() {
@@ -145,8 +146,8 @@ impl DirectionProblem {
         part
     }
 
-    /// Adds to the options that take part the cheapest one of each partition, at Σ_{j ∈ o} λ_j, where it is cheaper than those.
-    /// Answers whether there is any.
+    /// Adds the cheapest option of each partition, priced at Σ_{j ∈ o} λ_j, to those that take part. Returns whether
+    /// any is new.
     fn add_cheaper(&self, lambda: &[f64], takes_part: &mut [bool]) -> bool {
         let price =
             |option: &usize| -> f64 { self.option(*option).iter().map(|&node| lambda[node as usize]).sum() };
@@ -160,14 +161,14 @@ impl DirectionProblem {
         is_added
     }
 
-    /// The shares with which every request is read normally.
+    /// Returns the shares with which every request is read normally.
     fn normal_shares(&self) -> Vec<f64> {
         let mut shares = vec![0.0; self.node_ends.len()];
         (0..self.len()).for_each(|partition| shares[self.options(partition).start] = 1.0);
         shares
     }
 
-    /// L_j + Q_j of each node (Eq. 2).
+    /// Returns L_j + Q_j of each node (Eq. 2).
     fn totals(&self, shares: &[f64]) -> Vec<f64> {
         let mut totals = self.queues.clone();
         for (partition, demand) in self.demands.iter().enumerate() {
@@ -179,18 +180,18 @@ impl DirectionProblem {
         totals
     }
 
-    /// F with the ℓ2 norm.
+    /// Returns F with the ℓ2 norm.
     fn squares(&self, totals: &[f64]) -> f64 {
         totals.iter().zip(&self.rates).map(|(total, rate)| total * total / rate / 2.0).sum()
     }
 
-    /// F with the ℓ∞ norm.
+    /// Returns F with the ℓ∞ norm.
     fn maximum(&self, shares: &[f64]) -> f64 {
         self.totals(shares).iter().zip(&self.rates).map(|(total, rate)| total / rate).fold(0.0, f64::max)
     }
 
-    /// No shares have a maximum below this, whatever λ ≥ 0 is (LP duality): Σ_j λ_j Q_j + Σ_i D_i min_o Σ_{j ∈ o} λ_j, where λ
-    /// is scaled to Σ_j S_j λ_j = 1. 0 without nodes.
+    /// Returns a lower bound of the maximum for any shares, valid for every λ ≥ 0 (LP duality): Σ_j λ_j Q_j + Σ_i D_i
+    /// min_o Σ_{j ∈ o} λ_j, with λ scaled to Σ_j S_j λ_j = 1. 0 without nodes.
     fn bound_by(&self, lambda: &[f64]) -> f64 {
         let dot = |factors: &[f64]| -> f64 {
             factors.iter().zip(lambda).map(|(factor, lambda)| factor * lambda).sum()
@@ -206,18 +207,18 @@ impl DirectionProblem {
 }
 
 impl LoadDirection {
-    /// The share of each option of a partition, in their order.
+    /// Returns the share of each option of a partition, in order.
     pub fn shares(&self, partition: usize) -> &[f64] {
         &self.shares[options_of(&self.ends, partition)]
     }
 
-    /// An option of a partition, each as likely as its share is large.
+    /// Draws an option of a partition, with its share as the probability.
     pub fn draw(&self, partition: usize, rng: &mut dyn RngCore) -> usize {
         draw(self.shares(partition), rng)
     }
 }
 
-/// A place in `shares`, which sum to 1, each as likely as its share is large.
+/// Draws a position in `shares`, which sum to 1, with its share as the probability.
 pub fn draw(shares: &[f64], rng: &mut dyn RngCore) -> usize {
     let mut left = rng.random::<f64>();
     for (place, share) in shares.iter().enumerate() {
@@ -226,7 +227,7 @@ pub fn draw(shares: &[f64], rng: &mut dyn RngCore) -> usize {
             return place;
         }
     }
-    // Rounding: they sum to a little less.
+    // The shares may sum to slightly less than 1 due to rounding.
     shares.iter().rposition(|share| *share > 0.0).unwrap_or(0)
 }
 

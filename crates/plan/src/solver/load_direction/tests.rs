@@ -9,7 +9,7 @@ use striate_codec::{ChunkSet, Code};
 use super::*;
 use crate::read::options::{NodeState, OptionMetric, degraded_options, one_degraded_option};
 
-/// A problem in the open: nodes as (Q_j, S_j), partitions as D_i and their options.
+/// A problem with visible parts: nodes as (Q_j, S_j), partitions as D_i and their options.
 #[derive(Clone, Debug)]
 struct Instance {
     nodes: Vec<(f64, f64)>,
@@ -25,7 +25,7 @@ impl Instance {
         problem
     }
 
-    /// L_j + Q_j by Eq. 2, with the shares of `direction`.
+    /// Returns L_j + Q_j by Eq. 2, with the shares of `direction`.
     fn totals(&self, direction: &LoadDirection) -> Vec<f64> {
         let mut totals: Vec<f64> = self.nodes.iter().map(|(queue, _)| *queue).collect();
         for (partition, (demand, options)) in self.partitions.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Instance {
         totals
     }
 
-    /// Eq. 3 to 5 hold, and the direction's figures are those of its shares.
+    /// Checks that Eq. 3 to 5 hold, and that the direction's figures follow from its shares.
     fn check(&self, direction: &LoadDirection, norm: impl Fn(&[f64]) -> f64) -> Result<(), TestCaseError> {
         for partition in 0..self.partitions.len() {
             let shares = direction.shares(partition);
@@ -59,15 +59,15 @@ impl Instance {
         self.nodes.iter().zip(totals).map(|((_, rate), total)| total / rate).fold(0.0, f64::max)
     }
 
-    /// The least ½ Σ (L_j + Q_j)² / S_j for partitions of two options: on every face of the box, each share 0, 1 or free, the
-    /// stationary point.
+    /// Returns the least ½ Σ (L_j + Q_j)² / S_j for partitions of two options: the least stationary point over all
+    /// faces of the box, where each share is 0, 1 or free.
     fn least_squares_by_faces(&self) -> f64 {
         let count = self.partitions.len();
         let mut least = f64::INFINITY;
         for face in 0..3usize.pow(count as u32) {
             let state: Vec<usize> = (0..count).map(|place| face / 3usize.pow(place as u32) % 3).collect();
             let mut totals: Vec<f64> = self.nodes.iter().map(|(queue, _)| *queue).collect();
-            // Column of partition i: what the nodes bear more for a share of 1 that moves to the normal read.
+            // Column of partition i: the change of the nodes' loads when a share of 1 moves to the normal read.
             let column = |partition: usize, node: usize| {
                 let (demand, options) = &self.partitions[partition];
                 demand * (f64::from(options[0].contains(&node)) - f64::from(options[1].contains(&node)))
@@ -100,8 +100,8 @@ impl Instance {
         least
     }
 
-    /// The least maximum by the simplex method on a dense tableau, with Bland's rule: maximise u, T = T₀ − u, where T₀ is the
-    /// maximum of normal reads.
+    /// Returns the least maximum by the simplex method on a dense tableau, with Bland's rule: maximises u, where
+    /// T = T₀ − u and T₀ is the maximum of normal reads.
     fn least_maximum_by_simplex(&self) -> f64 {
         let mut totals: Vec<f64> = self.nodes.iter().map(|(queue, _)| *queue).collect();
         for (demand, options) in &self.partitions {
@@ -152,7 +152,7 @@ impl Instance {
     }
 }
 
-/// Gauss–Jordan on rows that end with their right-hand side. `None` for a singular matrix.
+/// Gauss–Jordan elimination on rows that end with their right-hand side. Returns `None` for a singular matrix.
 fn solve_linear(rows: &mut [Vec<f64>]) -> Option<Vec<f64>> {
     let count = rows.len();
     for column in 0..count {
@@ -231,7 +231,7 @@ fn what_is_not_asked_for_is_read_normally_and_nothing_is_a_table_too() {
     assert_eq!(DirectionProblem::new([]).least_squares().value, 0.0);
 }
 
-/// For a demand that is small beside the queues, problem (1) has the solution of least marginal load first.
+/// For a demand that is small compared to the queues, problem (1) has the solution of least marginal load first.
 #[test]
 fn the_table_of_one_small_request_is_least_marginal_load_first() {
     for seed in 0..200 {
@@ -258,13 +258,13 @@ fn options_are_drawn_by_their_shares() {
     let direction = of.problem().least_squares();
     let mut rng = SmallRng::seed_from_u64(3);
     let normal = (0..10_000).filter(|_| direction.draw(0, &mut rng) == 0).count();
-    // 2,500 expected, with a standard deviation of 43.
+    // 2,500 are expected, with a standard deviation of 43.
     assert!((2_300..2_700).contains(&normal), "{normal}");
     assert_eq!(draw(&[0.0, 1.0 - 1e-16, 0.0], &mut rng), 1);
     assert_eq!(draw(&[0.0, 0.0], &mut rng), 0, "nothing has a share: the first");
 }
 
-/// The paper's size, with one degraded read (§3.1) and with all of them: both norms come to their ends.
+/// The paper's size, with one degraded read (§3.1) and with all of them: both solvers converge.
 #[test]
 fn tables_of_90_nodes_and_2004_partitions_are_proved_optimal() {
     for (code, all) in [("rs(6,3)", false), ("lrc(6,2,2)", false), ("rs(6,3)", true), ("lrc(6,2,2)", true)] {
@@ -281,7 +281,7 @@ fn tables_of_90_nodes_and_2004_partitions_are_proved_optimal() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// One degraded read beside the normal one: the box-constrained QP and the LP against exact solvers.
+    /// With one degraded read beside the normal one, the box-constrained QP and the LP agree with exact solvers.
     #[test]
     fn tables_are_as_good_as_exact_solvers_find(
         which in 0usize..3, sites in 10usize..14, partitions in 1usize..6, seed: u64,
@@ -299,8 +299,8 @@ proptest! {
         prop_assert!(direction.lower_bound <= exact * (1.0 + 1e-9));
     }
 
-    /// All degraded reads: no option with a share is dearer than the cheapest (the KKT conditions of ℓ2); the LP against an
-    /// exact solver. More options never cost.
+    /// With all degraded reads, no option with a share costs more than the cheapest (the KKT conditions of ℓ2), and the
+    /// LP agrees with an exact solver. Further options never raise the optimum.
     #[test]
     fn tables_over_all_options_meet_the_kkt_conditions(which in 0usize..2, partitions in 1usize..5, seed: u64) {
         let code = ["rs(4,2)", "lrc(4,2,1)"][which];

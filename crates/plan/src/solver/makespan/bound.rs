@@ -1,31 +1,32 @@
-//! What every plan costs at least, and the floors from which good ones are made.
+//! A lower bound of the cost of every plan, and the floors from which good plans are made.
 //!
-//! Alone at the present queues a piece ends no sooner than with all others, so T is at least T₀, the latest of the pieces'
-//! earliest ends. A plan that ends by F reads every piece by an option that ends by F alone, and adds no less than the least
-//! of their loads. So T + w X is at least the least of F + w·(these loads) over T₀ and the ends above it: between two floors
-//! nothing else becomes possible. Of the requests' cost c only that of the sites is counted that pieces without common sites
-//! must use.
+//! Alone at the current queues a piece ends no later than together with others, so T is at least T₀, the latest of the
+//! pieces' earliest ends. A plan that ends by F reads every piece by an option that alone ends by F, and adds at least
+//! the sum of the least loads of these options. So T + w X is at least the minimum of F + w·(these loads) over T₀ and
+//! the ends above it: between two floors no further option becomes possible. Of the requests' cost c, the bound counts
+//! only the sites that pieces without common sites must use.
 //!
-//! Most pieces end early by their option of least load and have no floor. The others' ends are sorted out in full.
+//! The lightest option of most pieces ends early, so they have no floor. Only the ends of the others are examined in
+//! full.
 
 use super::problem::MakespanProblem;
 use super::response::PRECISION;
 use crate::solver::piece_options::UNGROUPED;
 
-/// What is known of pieces alone.
+/// Lower bounds from each piece alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
-    /// The earliest end of each option; 0 where it was not looked for.
+    /// The earliest end of each option; 0 if it was not computed.
     pub(super) earliest: Vec<f64>,
-    /// The least load of each piece, c not counted.
+    /// The least load of each piece, without c.
     pub(super) least_loads: Vec<f64>,
     /// The pieces, those that end last first.
     pub(super) order: Vec<u32>,
-    /// Floors with the bounds of plans that end by the next one, ascending.
+    /// Floors, ascending, with the bounds of plans that end before the next one.
     pub(super) floors: Vec<Floor>,
     /// The earliest end of each piece.
     piece_ends: Vec<f64>,
-    /// Ends above T₀, and by how much the load is less from there on.
+    /// Ends above T₀, each with the decrease of the load from there on.
     steps: Vec<(f64, f64)>,
     ends: Vec<(f64, usize)>,
     taken: Vec<usize>,
@@ -36,12 +37,12 @@ pub(super) struct Bounds {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Floor {
     pub(super) end: f64,
-    /// No plan that ends from here to the next floor costs less.
+    /// Lower bound of the cost of plans that end between this floor and the next one.
     pub(super) bound: f64,
 }
 
 impl Bounds {
-    /// Finds them.
+    /// Computes all bounds.
     pub(super) fn find(&mut self, problem: &MakespanProblem) {
         self.is_claimed.clear();
         self.is_claimed.resize(problem.queues.len(), false);
@@ -54,12 +55,12 @@ impl Bounds {
         self.floors_from(problem, first);
     }
 
-    /// No plan costs less.
+    /// Returns a lower bound of the cost of any plan.
     pub(super) fn least(&self) -> f64 {
         self.floors.iter().map(|floor| floor.bound).fold(f64::INFINITY, f64::min)
     }
 
-    /// The end of each piece's lightest option, and the pieces in descending order of it.
+    /// Computes the end of each piece's lightest option, and lists the pieces.
     fn order_pieces(&mut self, problem: &MakespanProblem) {
         self.order.clear();
         self.piece_ends.clear();
@@ -74,7 +75,7 @@ impl Bounds {
         }
     }
 
-    /// T₀. Where a piece's lightest option ends later than what is known to be T₀ at least, all its options are looked at.
+    /// Returns T₀. Examines all options of a piece whose lightest option ends later than the current lower bound of T₀.
     fn first_floor(&mut self, problem: &MakespanProblem) -> f64 {
         let mut first: f64 = 0.0;
         self.sort_by_end();
@@ -117,14 +118,14 @@ impl Bounds {
         }
     }
 
-    /// The least load of a piece's options that end by T₀; the ends at which there is less are noted.
+    /// Returns the least load of a piece's options that end by T₀, and records the later ends with less load.
     fn steps_of(&mut self, problem: &MakespanProblem, piece: usize, first: f64) -> f64 {
         let of = problem.pieces.options_of(piece);
         let load = |option: usize| problem.pieces.options[option].least_load;
         let by_first = of.clone().filter(|&option| self.earliest[option] <= first * (1.0 + PRECISION));
         let mut least = by_first.map(load).fold(f64::INFINITY, f64::min);
         let at_first = least;
-        // A handful of options: the next that ends soonest with less load, until there is none.
+        // With a handful of options: repeatedly take the option with less load that ends soonest.
         loop {
             let later = of.clone().filter(|&option| self.earliest[option] > first && load(option) < least);
             let next = later.min_by(|&a, &b| self.earliest[a].total_cmp(&self.earliest[b]));
@@ -134,7 +135,7 @@ impl Bounds {
         }
     }
 
-    /// When an option can have ended at the earliest, alone.
+    /// Returns the earliest possible end of an option, alone.
     fn earliest_end(&mut self, problem: &MakespanProblem, option: usize) -> f64 {
         let of = problem.pieces.options[option];
         let slots = &problem.pieces.slots[of.slots()];
@@ -164,7 +165,7 @@ impl Bounds {
         f64::INFINITY
     }
 
-    /// How many sites any plan uses at least: those of pieces that have no site in common.
+    /// Returns a lower bound of the sites that any plan uses: those of pieces without common sites.
     fn sites_needed(&mut self, problem: &MakespanProblem) -> usize {
         if problem.request == 0.0 {
             return 0;
@@ -184,7 +185,7 @@ impl Bounds {
     }
 }
 
-/// The option of least load of a piece that has one.
+/// Returns the option of least load of a piece that has one.
 fn lightest(problem: &MakespanProblem, piece: usize) -> usize {
     let load = |option: usize| problem.pieces.options[option].least_load;
     let of = problem.pieces.options_of(piece);

@@ -1,4 +1,4 @@
-//! The checker of these plans: whether a plan is legal and costs what it claims, decided apart from the solver.
+//! The checker of these plans: decides whether a plan is legal and costs what it claims, independently of the solver.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use super::{MakespanPlan, MakespanProblem};
 /// Why a plan is wrong.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MakespanFault {
-    /// A piece of which no option is read.
+    /// The chunks read of a piece match none of its options.
     #[error("what the plan reads of piece {piece} is none of its options")]
     NoOption {
         /// Position of the piece.
         piece: usize,
     },
-    /// A figure that is not the plan's.
+    /// A claimed figure that differs from the plan's.
     #[error("the plan's {what} is {actual}, and it claims {claimed}")]
     Figure {
-        /// Which.
+        /// Name of the figure.
         what: &'static str,
-        /// What its slots say.
+        /// The value by its slots.
         actual: f64,
-        /// What the plan says.
+        /// The value that the plan claims.
         claimed: f64,
     },
-    /// A lower bound that the plan itself refutes.
+    /// A lower bound above the plan's own cost.
     #[error("the plan costs {cost}, below its lower bound {lower_bound}")]
     LowerBound {
         /// T + w X.
         cost: f64,
-        /// What the plan says.
+        /// The bound that the plan claims.
         lower_bound: f64,
     },
 }
 
-/// How far sums of floating-point numbers in different orders may differ, relative to the sum.
+/// Maximum relative difference between sums of floating-point numbers in different orders.
 const TOLERANCE: f64 = 1e-9;
 
-/// Checks a plan against its problem: every piece is read by one of its options, T, X and T + w X are what the slots say, and the
-/// lower bound is not above them.
+/// Checks a plan against its problem: every piece is read by one of its options, T, X and T + w X are those of the
+/// slots, and the lower bound is not above the cost.
 ///
 /// # Errors
 /// The first fault found.

@@ -1,20 +1,21 @@
-//! Making a plan better: pieces find better responses to all others, and sites that hardly anything is asked of are given up.
+//! Improves a plan: pieces take better responses to all others, and sites with few requests are given up.
 //!
-//! A piece alone cannot save the request to a site that two pieces share. So such sites are *closed*, where requests cost
-//! anything: all that they give is taken out and put back elsewhere, if that is better.
+//! A piece alone cannot save the request to a site that two pieces share. So if requests have a cost, such sites are
+//! *closed*: all their slots are removed and read elsewhere, if that is better.
 
 use super::problem::MakespanProblem;
 use super::response::{PRECISION, Wanted};
 use super::solve::MakespanWorkspace;
 
-/// Looks at all pieces for something better at most.
+/// Maximum number of rounds over all pieces.
 const MOST_ROUNDS: usize = 16;
-/// A site that gives so much is closed. Of one that gives less its piece leaves by itself; more is rarely better elsewhere.
+/// Number of slots at a site for which closing it is tried. A single slot's piece leaves on its own; more slots are
+/// rarely better elsewhere.
 const CLOSED: std::ops::RangeInclusive<u32> = 2..=3;
-/// Closing is tried so often, times the pieces of the query.
+/// Maximum of the closings tried times the pieces of the query.
 const MOST_CLOSING: usize = 1_000;
 
-/// What was taken of some pieces, to be taken again.
+/// The slots taken of some pieces, to restore them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
     pieces: Vec<usize>,
@@ -42,7 +43,7 @@ impl Taken {
 }
 
 impl MakespanWorkspace {
-    /// Lets pieces find better responses until there are none.
+    /// Lets pieces take better responses until there are none.
     fn improve(&mut self, problem: &MakespanProblem) {
         for _ in 0..MOST_ROUNDS {
             if !self.improve_pieces(problem) {
@@ -51,7 +52,7 @@ impl MakespanWorkspace {
         }
     }
 
-    /// Lets pieces find better responses and closes sites, until neither makes the plan better.
+    /// Lets pieces take better responses and closes sites, until neither improves the plan.
     pub(super) fn improve_fully(&mut self, problem: &MakespanProblem) {
         self.improve(problem);
         let mut left = MOST_CLOSING / problem.pieces.piece_count().max(1);
@@ -60,7 +61,7 @@ impl MakespanWorkspace {
         }
     }
 
-    /// Takes each piece out and puts it back at its best. Answers whether any was better elsewhere.
+    /// Removes each piece and puts it back at its best. Returns whether any piece improved.
     pub(super) fn improve_pieces(&mut self, problem: &MakespanProblem) -> bool {
         let mut last = self.state.last(problem);
         let mut is_better = false;
@@ -73,8 +74,8 @@ impl MakespanWorkspace {
         is_better
     }
 
-    /// Whether a piece may have a better response: it ends last, adds more load than its lightest option, or asks a site for
-    /// nobody else.
+    /// Returns whether a piece may have a better response: it ends last, adds more load than its lightest option, or
+    /// asks a site that no other piece asks.
     fn may_gain(&self, problem: &MakespanProblem, piece: usize, last: usize) -> bool {
         let picks = self.state.picks(piece).iter().map(|&pick| problem.pieces.slots[pick as usize]);
         let load: f64 = picks.clone().map(|slot| slot.load()).sum();
@@ -83,7 +84,8 @@ impl MakespanWorkspace {
             || (problem.request > 0.0 && picks.clone().any(|slot| self.state.count(slot.site) == 1))
     }
 
-    /// Whether a piece had a better response. `last` is T and the site that ends then.
+    /// Takes a better response of a piece if there is one, and returns whether there was. `last` is T and the site that
+    /// ends then.
     fn improve_piece(
         &mut self,
         problem: &MakespanProblem,
@@ -104,7 +106,7 @@ impl MakespanWorkspace {
         is_better
     }
 
-    /// Closes sites, as often as is `left`. Answers whether any was better closed.
+    /// Closes sites, at most `left` times. Returns whether closing any of them improved the plan.
     fn close_sites(&mut self, problem: &MakespanProblem, left: &mut usize) -> bool {
         let mut is_better = false;
         for site in 0..problem.queues.len() {
@@ -116,7 +118,7 @@ impl MakespanWorkspace {
         is_better
     }
 
-    /// Whether the plan was better without a site. If not, it is as it was.
+    /// Closes a site if that improves the plan, and returns whether it did. If not, the plan is unchanged.
     fn close_site(&mut self, problem: &MakespanProblem, site: usize) -> bool {
         let below = self.state.cost(problem) * (1.0 - PRECISION);
         self.before.clear();
@@ -140,7 +142,7 @@ impl MakespanWorkspace {
             self.state.take(problem, piece, &self.response.picks);
             put_back += 1;
         }
-        // Each response kept the plan's cost below what it was.
+        // Each response kept the cost of the plan below the old one.
         if put_back == self.before.pieces.len() {
             return true;
         }
@@ -154,7 +156,7 @@ impl MakespanWorkspace {
     }
 }
 
-/// Whether one of these slots is at a site.
+/// Returns whether one of these slots is at a site.
 fn touches(problem: &MakespanProblem, picks: &[u32], site: usize) -> bool {
     picks.iter().any(|&pick| problem.pieces.slots[pick as usize].site == site)
 }

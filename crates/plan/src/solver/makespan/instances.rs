@@ -1,6 +1,7 @@
-//! Queries to test and to measure with, the same for a seed wherever they are drawn.
+//! Random queries for tests and benchmarks, the same for the same seed everywhere.
 //!
-//! Times are in transfers of 50 KB. Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
+//! Times are in transfers of 50 KB. Random numbers are SplitMix64's, so that tables of results outlive changes of a
+//! library.
 
 use super::MakespanProblem;
 use crate::solver::drawing::Drawing;
@@ -9,13 +10,13 @@ pub use crate::solver::piece_options::instances::Pieces;
 /// How queries are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// How many sites there are.
+    /// Number of sites.
     pub sites: usize,
-    /// How many pieces.
+    /// Number of pieces.
     pub count: usize,
-    /// What they are: 1 to 64 KiB of a chunk, any size as likely as another by its logarithm.
+    /// Kind of the pieces: each reads 1 to 64 KiB of a chunk, log-uniformly distributed.
     pub pieces: Pieces,
-    /// The median queue: lognormal with σ = 1, of 15 in 100 sites ten times as long.
+    /// Median queue: lognormal with σ = 1, ten times as long at 15% of the sites.
     pub queue: f64,
     /// c.
     pub request: f64,
@@ -23,7 +24,7 @@ pub struct Shape {
     pub weight: f64,
 }
 
-/// The median queue of most instances.
+/// Median queue of most instances.
 pub const USUAL_QUEUE: f64 = 5.0;
 
 impl Shape {

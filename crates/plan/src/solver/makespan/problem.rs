@@ -7,11 +7,10 @@ pub const USUAL_WEIGHT: f64 = 0.06;
 
 /// Minimise T + w X over the options of all pieces.
 ///
-/// Times are in any one unit. Memory is kept by [`MakespanProblem::reset`], so that a problem that is used again allocates
-/// nothing.
+/// Times may be in any one unit. [`MakespanProblem::reset`] keeps the memory, so a reused problem allocates nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MakespanProblem {
-    /// The pieces: a slot's transfer is the time that the site takes for the bytes.
+    /// The pieces: a slot's transfer is the time that its site takes for the bytes.
     pub pieces: PieceOptions,
     pub(super) weight: f64,
     pub(super) request: f64,
@@ -19,7 +18,7 @@ pub struct MakespanProblem {
 }
 
 impl MakespanProblem {
-    /// Forgets everything, and takes w, c and q_j of every site, all finite and not negative.
+    /// Drops everything, and takes w, c and q_j of every site, all finite and not negative.
     pub fn reset(&mut self, weight: f64, request: f64, queues: impl IntoIterator<Item = f64>) {
         (self.weight, self.request) = (weight, request);
         self.queues.clear();
@@ -27,17 +26,17 @@ impl MakespanProblem {
         self.pieces.clear();
     }
 
-    /// w.
+    /// Returns w.
     pub fn weight(&self) -> f64 {
         self.weight
     }
 
-    /// c.
+    /// Returns c.
     pub fn request(&self) -> f64 {
         self.request
     }
 
-    /// q_j of every site.
+    /// Returns q_j of every site.
     pub fn queues(&self) -> &[f64] {
         &self.queues
     }

@@ -1,31 +1,31 @@
 //! The best response of one piece to what all others take.
 //!
-//! An end up to `free` costs nothing. Options are matroids, so the cheapest choice of slots that end by a limit is known when slots come
-//! in the order of their ends: each takes the place of a more expensive one. The choice is the best one over all limits, until what
-//! is saved cannot make up for the end: it is exact.
+//! An end up to `free` costs nothing. Options are matroids, so the cheapest choice of slots that end by a limit is easy
+//! to maintain when slots arrive in the order of their ends: each replaces a more expensive one. The response is the
+//! best choice over all limits, and the search stops once no saving can make up for the end. It is exact.
 
 use super::problem::MakespanProblem;
 use super::state::State;
 use crate::solver::piece_options::{Ranges, UNGROUPED};
 
-/// Costs that differ by less are equal, as a share of them.
+/// Relative difference below which costs count as equal.
 pub(super) const PRECISION: f64 = 1e-9;
 
 /// The best choice for a piece.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Response {
-    /// The slots.
+    /// The slots of the choice.
     pub(super) picks: Vec<u32>,
-    /// When the last of them ends.
+    /// The end of its last slot.
     pub(super) end: f64,
-    /// What it adds to T + w X, ends up to the free one being free.
+    /// What it adds to T + w X, where ends up to the free one cost nothing.
     pub(super) cost: f64,
     candidates: Vec<Candidate>,
-    /// The candidates that are taken, in the order of their ends.
+    /// The candidates taken, in the order of their ends.
     chosen: Vec<Candidate>,
 }
 
-/// A slot of the option that is looked at.
+/// A slot of the current option.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     slot: u32,
@@ -35,26 +35,27 @@ struct Candidate {
     load: f64,
 }
 
-/// What is wanted of a response.
+/// The requirements of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// An end up to this costs nothing.
+    /// Ends up to this cost nothing.
     pub(super) free: f64,
-    /// A site that is not asked, or none where it is [`usize::MAX`].
+    /// A site that may not be asked, or [`usize::MAX`] for none.
     pub(super) closed: usize,
-    /// Only what costs less is of use.
+    /// Limit below which the cost must be.
     pub(super) below: f64,
 }
 
 impl Wanted {
-    /// Any sites at any cost, ends up to `free` costing nothing.
+    /// Allows any sites at any cost, with ends up to `free` costing nothing.
     pub(super) fn by(free: f64) -> Self {
         Self { free, closed: usize::MAX, below: f64::INFINITY }
     }
 }
 
 impl Response {
-    /// Finds it; answers whether there is one. `earliest` is the earliest end of each option of the problem, as far as it is known.
+    /// Finds the best response; returns whether there is one. `earliest` holds the earliest end of each option of the
+    /// problem, as far as it was computed.
     pub(super) fn find(
         &mut self,
         problem: &MakespanProblem,
@@ -83,7 +84,7 @@ impl Response {
         self.cost < wanted.below
     }
 
-    /// Keeps a choice if it is better than what is kept.
+    /// Keeps a choice if it is better than the current one.
     fn offer(&mut self, cost: f64, end: f64, picks: &[u32]) {
         if cost < self.cost {
             (self.cost, self.end) = (cost, end);
@@ -101,9 +102,9 @@ impl Response {
         }
     }
 
-    /// Takes slots in the order of their ends and always holds the cheapest choice that ends by then: once the choice is whole, a
-    /// cheaper slot replaces the most expensive one that the caps let go (exchange in a matroid).
-    /// No choice costs less than `least`, ends not counted.
+    /// Takes slots in the order of their ends and always holds the cheapest choice that ends by then. Once the choice
+    /// is complete, a cheaper slot replaces the most expensive one that the caps allow to leave (exchange in a
+    /// matroid). No choice costs less than `least`, without its end.
     fn take_some(
         &mut self,
         problem: &MakespanProblem,
@@ -130,7 +131,7 @@ impl Response {
         }
     }
 
-    /// Takes a slot that ends after those that are chosen. Answers whether it is chosen now.
+    /// Adds a slot that ends after the chosen ones, if that is better. Returns whether it is chosen.
     fn choose(&mut self, option: Ranges, new: Candidate) -> bool {
         let of_group = |of: &Candidate| new.group != UNGROUPED && of.group == new.group;
         let is_full =
@@ -154,7 +155,7 @@ impl Response {
     }
 }
 
-/// w c for each site that an option must add to those that are used.
+/// Returns w c for each site that an option must add to those in use.
 fn new_requests(problem: &MakespanProblem, state: &State, of: Ranges) -> f64 {
     if problem.request == 0.0 {
         return 0.0;

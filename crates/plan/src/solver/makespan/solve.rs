@@ -1,4 +1,4 @@
-//! The solver: plans from the best floors on, each improved, of which the best is kept.
+//! The solver: makes plans from the best floors on, and improves the best of them.
 
 use super::bound::{Bounds, Floor};
 use super::improve::Taken;
@@ -7,18 +7,19 @@ use super::response::{PRECISION, Response, Wanted};
 use super::state::State;
 use crate::solver::piece_options::NoOption;
 
-/// Plans are made from so many floors at most, and of queries of many pieces from fewer: so often a piece is placed.
+/// Maximum number of floors from which plans are made, and of pieces placed in all of them together.
 const MOST_FLOORS: usize = 8;
 const MOST_PLACED: usize = 200;
-/// and no more after so many that led to nothing better.
+/// Number of successive floors without a better plan after which no further plan is made.
 const MOST_IN_VAIN: usize = 2;
 
-/// What is read, what that costs, and what is proved about it.
+/// The slots to read, their cost, and what is proven about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MakespanPlan<'a> {
-    /// The slots that are read, as positions in [`PieceOptions::slots`](crate::solver::piece_options::PieceOptions::slots), piece by piece.
+    /// The slots to read, as positions in [`PieceOptions::slots`](crate::solver::piece_options::PieceOptions::slots),
+    /// piece by piece.
     pub picks: &'a [u32],
-    /// Where those of each piece end.
+    /// The end of each piece's slots in `picks`.
     pub ends: &'a [usize],
     /// T.
     pub makespan: f64,
@@ -26,24 +27,24 @@ pub struct MakespanPlan<'a> {
     pub added_load: f64,
     /// T + w X.
     pub cost: f64,
-    /// No plan costs less, up to 1e-9 of it.
+    /// Lower bound of the cost of any plan, with a relative error of up to 1e-9.
     pub lower_bound: f64,
 }
 
 impl<'a> MakespanPlan<'a> {
-    /// The slots that are read of a piece, which must exist.
+    /// Returns the slots to read of a piece, which must exist.
     pub fn picks_of(&self, piece: usize) -> &'a [u32] {
         let start = if piece == 0 { 0 } else { self.ends[piece - 1] };
         &self.picks[start..self.ends[piece]]
     }
 
-    /// What part of its cost another plan may save at most.
+    /// Returns the largest part of the cost that another plan could save.
     pub fn gap(&self) -> f64 {
         if self.cost > 0.0 { (1.0 - self.lower_bound / self.cost).max(0.0) } else { 0.0 }
     }
 }
 
-/// Memory that the solver uses again.
+/// Memory of the solver, reused between problems.
 #[derive(Debug, Default)]
 pub struct MakespanWorkspace {
     pub(super) bounds: Bounds,
@@ -72,7 +73,7 @@ pub fn solve<'a>(
 }
 
 impl MakespanWorkspace {
-    /// Makes plans from the best floor on, and keeps the best one. Answers its T and X.
+    /// Makes plans from the best floor on, and keeps the best one. Returns its T and X.
     fn search(&mut self, problem: &MakespanProblem) -> (f64, f64) {
         let floors = &self.bounds.floors;
         let best_floor = (0..floors.len()).min_by(|&a, &b| floors[a].bound.total_cmp(&floors[b].bound));
@@ -98,7 +99,7 @@ impl MakespanWorkspace {
         (self.state.last(problem).0, self.state.added_load(problem))
     }
 
-    /// Makes what was kept the plan.
+    /// Restores the kept plan.
     fn take_kept(&mut self, problem: &MakespanProblem) {
         self.state.reset(problem);
         let mut start = 0;
@@ -108,7 +109,7 @@ impl MakespanWorkspace {
         }
     }
 
-    /// Gives every piece its best response to those before it, ends up to `floor` being free.
+    /// Gives every piece its best response to those before it; ends up to `floor` are free.
     fn construct(&mut self, problem: &MakespanProblem, floor: f64) {
         self.state.reset(problem);
         let mut free = floor;

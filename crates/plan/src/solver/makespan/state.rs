@@ -1,26 +1,26 @@
-//! A plan while it is made: what it takes of every piece, and what that asks of the sites.
+//! A plan under construction: the slots taken of every piece, and the resulting loads of the sites.
 
 use super::problem::MakespanProblem;
 
-/// What is taken, and the loads that follow.
+/// The slots taken, and the resulting loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Of each site: the transfers that it is asked for,
+    /// Transfers requested from each site.
     load: Vec<f64>,
-    /// and how many slots they are of.
+    /// Number of slots requested from each site.
     count: Vec<u32>,
-    /// Sites that are used.
+    /// Number of sites in use.
     used: usize,
-    /// Transfers and decoding of all that is taken.
+    /// Transfers and decoding of all slots taken.
     work: f64,
-    /// The slots that are taken of piece i: `lens[i]` of them from `starts[i]` on.
+    /// The slots taken of piece i: `lens[i]` of them from `starts[i]` on.
     picks: Vec<u32>,
     starts: Vec<usize>,
     lens: Vec<usize>,
 }
 
 impl State {
-    /// Nothing taken.
+    /// Removes all slots.
     pub(super) fn reset(&mut self, problem: &MakespanProblem) {
         self.load.clear();
         self.load.resize(problem.queues.len(), 0.0);
@@ -43,27 +43,27 @@ impl State {
         self.picks.resize(start, 0);
     }
 
-    /// The slots that are taken of a piece.
+    /// Returns the slots taken of a piece.
     pub(super) fn picks(&self, piece: usize) -> &[u32] {
         &self.picks[self.starts[piece]..self.starts[piece] + self.lens[piece]]
     }
 
-    /// Whether a site is asked for anything.
+    /// Returns whether a site is asked for any slot.
     pub(super) fn is_used(&self, site: usize) -> bool {
         self.count[site] > 0
     }
 
-    /// How many slots a site is asked for.
+    /// Returns the number of slots requested from a site.
     pub(super) fn count(&self, site: usize) -> u32 {
         self.count[site]
     }
 
-    /// When a site would end if it were asked for these transfers too.
+    /// Returns when a site would end if it were asked for these transfers too.
     pub(super) fn end_with(&self, problem: &MakespanProblem, site: usize, transfer: f64) -> f64 {
         problem.queues[site] + problem.request + self.load[site] + transfer
     }
 
-    /// Takes these slots of a piece of which nothing is taken.
+    /// Takes these slots of a piece that has none.
     pub(super) fn take(&mut self, problem: &MakespanProblem, piece: usize, picks: &[u32]) {
         let start = self.starts[piece];
         self.picks[start..start + picks.len()].copy_from_slice(picks);
@@ -77,14 +77,14 @@ impl State {
         }
     }
 
-    /// Gives back what is taken of a piece.
+    /// Removes the slots of a piece.
     pub(super) fn give_back(&mut self, problem: &MakespanProblem, piece: usize) {
         let start = self.starts[piece];
         for at in start..start + self.lens[piece] {
             let slot = problem.pieces.slots[self.picks[at] as usize];
             self.work -= slot.load();
             self.count[slot.site] -= 1;
-            // A site that is not used has no load, whatever rounding left.
+            // An unused site has no load, whatever rounding errors remain.
             self.load[slot.site] =
                 if self.count[slot.site] == 0 { 0.0 } else { self.load[slot.site] - slot.transfer };
             self.used -= usize::from(self.count[slot.site] == 0);
@@ -92,7 +92,7 @@ impl State {
         self.lens[piece] = 0;
     }
 
-    /// T, and the site that ends last.
+    /// Returns T and the site that ends last.
     pub(super) fn last(&self, problem: &MakespanProblem) -> (f64, usize) {
         let mut last = (0.0, usize::MAX);
         for (site, (&count, &load)) in self.count.iter().zip(&self.load).enumerate() {
@@ -104,12 +104,12 @@ impl State {
         last
     }
 
-    /// T + w X.
+    /// Returns T + w X.
     pub(super) fn cost(&self, problem: &MakespanProblem) -> f64 {
         self.last(problem).0 + problem.weight * self.added_load(problem)
     }
 
-    /// X.
+    /// Returns X.
     pub(super) fn added_load(&self, problem: &MakespanProblem) -> f64 {
         self.work + problem.request * self.used as f64
     }

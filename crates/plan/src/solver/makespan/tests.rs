@@ -1,4 +1,4 @@
-//! The solver against brute force, and in corners.
+//! The solver against brute force, and in corner cases.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn solved(problem: &MakespanProblem) -> (f64, f64, Vec<Vec<usize>>) {
     (plan.cost, plan.lower_bound, (0..problem.pieces.piece_count()).map(sites).collect())
 }
 
-/// The least T + w X of all plans, by trying all.
+/// Returns the least T + w X over all plans, by brute force.
 fn least_cost_by_trying_all(problem: &MakespanProblem) -> f64 {
     let choices: Vec<Vec<Vec<Slot>>> =
         (0..problem.pieces.piece_count()).map(|piece| choices_of(&problem.pieces, piece)).collect();
@@ -67,7 +67,7 @@ fn small_problem() -> impl Strategy<Value = MakespanProblem> {
 }
 
 proptest! {
-    /// No bound is above the optimum, no plan below it.
+    /// No bound is above the optimum, and no plan below it.
     #[test]
     fn the_optimum_lies_between_the_bound_and_the_plan(problem in small_problem()) {
         let least = least_cost_by_trying_all(&problem);
@@ -76,8 +76,8 @@ proptest! {
         prop_assert!(cost >= least * (1.0 - 1e-9), "cost {cost} below {least}");
     }
 
-    /// One piece: its own latency plus w times the load that it adds. The plan is optimal and the bound proves it, but for c: that
-    /// of the sites which an option of less load would use.
+    /// The cost of one piece is its latency plus w times the load it adds. The plan is optimal, and the bound proves
+    /// it, except for the c of sites that an option of less load would use.
     #[test]
     fn one_piece_is_read_at_its_best(problem in small_problem()) {
         let mut single = MakespanProblem::default();
@@ -95,7 +95,7 @@ proptest! {
     }
 }
 
-/// In the mean over many small problems the plan is the optimum but for a thousandth.
+/// Over many small problems, the mean plan is within 0.2% of the optimum.
 #[test]
 fn plans_are_near_the_optimum_in_the_mean() {
     use proptest::strategy::ValueTree;
@@ -114,14 +114,14 @@ fn plans_are_near_the_optimum_in_the_mean() {
     assert!(mean <= 0.002, "{:.3}% in the mean, {:.1}% at worst", 100.0 * mean, 100.0 * worst);
 }
 
-/// A chunk behind a queue is read around when its local group is sooner by more than w times the load that this adds.
+/// A chunk behind a queue is read around if its local group is sooner by more than w times the load that this adds.
 #[test]
 fn a_degraded_read_must_be_worth_the_load_that_it_adds() {
     let around = |queue: f64| {
         let piece = vec![(1, 0, vec![one(0)]), (3, 0, vec![one(1), one(2), one(3)])];
         solved(&problem(0.06, 1.0, &[queue, 0.0, 0.0, 0.0], &[piece])).2[0].len()
     };
-    // 2 + q + 0.06 · 2 against 2 + 0.06 · 6.
+    // Compares 2 + q + 0.06 · 2 with 2 + 0.06 · 6.
     assert_eq!((around(0.23), around(0.25)), (1, 3));
 }
 
@@ -136,7 +136,7 @@ fn pieces_of_one_chunk_go_different_ways() {
     assert!((cost - (1.0 + 0.06 * 3.0)).abs() < 1e-12, "{cost}");
 }
 
-/// What ends last anyway hides what ends before: the second piece is not read around its short queue.
+/// The site that ends last anyway hides those that end earlier: the second piece is not read around its short queue.
 #[test]
 fn only_the_last_site_counts() {
     let far = vec![(1, 0, vec![one(0)])];
@@ -152,7 +152,7 @@ fn the_copy_behind_the_shorter_queue_is_read() {
     assert_eq!(solved(&problem(0.06, 1.0, &[5.0, 0.0, 0.0, 0.0], &[piece])).2, [vec![1]]);
 }
 
-/// At most three of a group: the fourth cheap one does not help.
+/// At most three slots of a group are taken: the fourth cheap one does not help.
 #[test]
 fn no_more_of_a_group_than_its_cap_are_read() {
     let slots: Vec<_> = (0..6).map(|site| (site, 1.0, 0.0, if site < 4 { 0 } else { UNGROUPED })).collect();
@@ -160,7 +160,7 @@ fn no_more_of_a_group_than_its_cap_are_read() {
     assert!(sites[0].contains(&4) || sites[0].contains(&5), "{sites:?}");
 }
 
-/// With a dear request chunks are read where something is read anyway.
+/// If requests are expensive, chunks are read from sites that are asked anyway.
 #[test]
 fn a_site_that_is_asked_anyway_costs_no_further_request() {
     let fixed = || vec![(1, 0, vec![one(0)])];
@@ -188,7 +188,7 @@ fn a_piece_without_an_option_has_no_plan() {
     assert_eq!((plan.picks.len(), plan.cost, plan.gap()), (0, 0.0, 0.0));
 }
 
-/// Legal plans of all shapes, the same ones again, and bounds that prove something where queues decide.
+/// Plans of all shapes are legal and repeatable, and the bounds are tight where queues decide.
 #[test]
 fn instances_have_legal_plans_that_do_not_depend_on_what_came_before() {
     let (mut problem, mut workspace) = (MakespanProblem::default(), MakespanWorkspace::default());

@@ -1,9 +1,10 @@
-//! Whether what is read of a piece is one of its options, decided apart from the solvers.
+//! Checks whether the slots read of a piece are one of its options, independently of the solvers.
 
 use super::{PieceOption, PieceOptions, Slot, UNGROUPED};
 
 impl PieceOptions {
-    /// Whether these slots, as positions in [`PieceOptions::slots`], are an option of the piece, each slot once.
+    /// Returns whether these slots, as positions in [`PieceOptions::slots`], are an option of the piece, with each slot
+    /// once.
     pub fn is_read(&self, piece: usize, picks: &[u32]) -> bool {
         self.options(piece).any(|option| self.is_option(&option, picks))
     }

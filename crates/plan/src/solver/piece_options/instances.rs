@@ -1,33 +1,33 @@
-//! Pieces to test and to measure with, the same for a seed wherever they are drawn.
+//! Random pieces for tests and benchmarks, the same for the same seed everywhere.
 //!
 //! Bytes are in transfers of 50 KB.
 
 use super::{PieceOptions, Slot, UNGROUPED};
 use crate::solver::drawing::Drawing;
 
-/// What pieces are.
+/// Kinds of pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pieces {
     /// One data chunk of `rs(6,3)`: itself, or six of the others.
     Rs,
-    /// One data chunk of `lrc(6,2,2)`: itself, the rest of its local group, or six others, three of a group at most.
+    /// One data chunk of `lrc(6,2,2)`: itself, the rest of its local group, or six others, at most three of a group.
     Lrc,
-    /// The same, of which three in ten have one or two copies.
+    /// As [`Pieces::Lrc`], but three in ten have one or two copies.
     LrcWithCopies,
-    /// Every second one a whole block of `rs(4,2)`, the others as [`Pieces::Rs`].
+    /// Every second piece is a whole block of `rs(4,2)`, the others are as [`Pieces::Rs`].
     HalfSplit,
-    /// Neighbours: as [`Pieces::Lrc`]; the next one is in the same chunk at three in four, in half of the other cases in the
-    /// same stripe.
+    /// Neighbours: as [`Pieces::Lrc`], but the next piece is in the same chunk in three of four cases, and in half of
+    /// the other cases in the same stripe.
     Local,
 }
 
-/// What decoding costs for each chunk read instead of the wanted one, as a share of its transfer.
+/// Cost of decoding for each chunk read instead of the wanted one, as a share of its transfer.
 const DECODING: f64 = 0.05;
-/// Bytes of the unit.
+/// Bytes of the unit of transfers.
 const UNIT: f64 = 50_000.0;
 
 impl Pieces {
-    /// Draws `count` pieces over so many sites: 1 to 64 KiB of a chunk, any size as likely as another by its logarithm.
+    /// Draws `count` pieces over `sites` sites; each reads 1 to 64 KiB of a chunk, log-uniformly distributed.
     pub(crate) fn draw(self, count: usize, sites: usize, random: &mut Drawing, to: &mut PieceOptions) {
         let mut stripe = Stripe { sites: (0..sites).collect(), index: 0 };
         for number in 0..count {
@@ -71,7 +71,7 @@ impl Pieces {
     }
 }
 
-/// One data chunk of `lrc(6,2,2)`.
+/// Adds the options of one data chunk of `lrc(6,2,2)`.
 fn push_lrc(copies: usize, stripe: &Stripe, size: f64, to: &mut PieceOptions) {
     let own = std::iter::once(stripe.index).chain(10..10 + copies);
     to.push_option(1, 0, own.map(|chunk| stripe.slot(chunk, size, 0.0, UNGROUPED)));
@@ -86,7 +86,7 @@ fn push_lrc(copies: usize, stripe: &Stripe, size: f64, to: &mut PieceOptions) {
     to.push_option(6, 3, others().map(|chunk| stripe.slot(chunk, size, 1.0, group_of(chunk))));
 }
 
-/// Where a stripe's chunks are, copies of the wanted one behind them, and which chunk is wanted.
+/// The sites of a stripe's chunks, followed by those of copies of the wanted one, and the index of the wanted chunk.
 struct Stripe {
     sites: Vec<usize>,
     index: usize,

@@ -1,8 +1,9 @@
-//! The ways to read the pieces of a query, as the solvers of [`crate::solver::makespan`] and [`crate::solver::alternatives`] take them.
+//! The ways to read the pieces of a query, as input of the solvers in [`crate::solver::makespan`] and
+//! [`crate::solver::alternatives`].
 //!
-//! A piece has *options*: the chunk itself or a copy of it, the rest of its local group, any k others. An option takes `need` of its
-//! slots, at most `cap` of each local group. So every option is a matroid, and its cheapest choice takes slots in the order of
-//! their costs and skips those over the cap.
+//! A piece has *options*: the chunk itself or a copy of it, the rest of its local group, or any k others. An option
+//! takes `need` of its slots, at most `cap` of each local group. So every option is a matroid, and its cheapest choice
+//! takes the cheapest slots and skips those over the cap.
 
 mod check;
 pub mod instances;
@@ -18,18 +19,18 @@ pub const UNGROUPED: usize = usize::MAX;
 /// Columns of one chunk at one site, as a part of an option.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slot {
-    /// Position of its site in the problem's sites.
+    /// Position of the site in the problem's sites.
     pub site: usize,
-    /// z m_j: what its bytes cost the site. Finite and not negative.
+    /// z m_j: what the bytes cost the site. Finite and not negative.
     pub transfer: f64,
-    /// What else it costs: computing with it, and waiting for its site where that counts. Finite and not negative.
+    /// Further costs: decoding, and waiting for the site where that counts. Finite and not negative.
     pub extra: f64,
-    /// Its local group, or [`UNGROUPED`].
+    /// The local group of the chunk, or [`UNGROUPED`].
     pub group: usize,
 }
 
 impl Slot {
-    /// What it costs in all, its site asked.
+    /// Returns the total cost, beyond asking the site.
     pub fn load(&self) -> f64 {
         self.transfer + self.extra
     }
@@ -38,9 +39,9 @@ impl Slot {
 /// One way to read a piece: any `need` of its slots, at most `cap` of a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PieceOption<'a> {
-    /// How many slots are taken.
+    /// Number of slots taken.
     pub need: usize,
-    /// How many of one group are at most.
+    /// Maximum number of slots of one group.
     pub cap: usize,
     /// The slots.
     pub slots: &'a [Slot],
@@ -59,7 +60,7 @@ pub struct NoOption {
 pub(crate) struct Ranges {
     pub(crate) need: usize,
     pub(crate) cap: usize,
-    /// Its slots, in `slots`.
+    /// Range of its slots in `slots`.
     pub(crate) first: usize,
     pub(crate) end: usize,
     /// `need` times the least load of a slot.
@@ -72,19 +73,19 @@ impl Ranges {
     }
 }
 
-/// The pieces of a query with their options. Memory is kept by [`PieceOptions::clear`].
+/// The pieces of a query with their options. [`PieceOptions::clear`] keeps the memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PieceOptions {
     pub(crate) slots: Vec<Slot>,
     pub(crate) options: Vec<Ranges>,
-    /// Where each piece's options end.
+    /// The end of each piece's options.
     ends: Vec<usize>,
-    /// Groups are below this.
+    /// Upper limit (exclusive) of group numbers.
     pub(crate) groups: usize,
 }
 
 impl PieceOptions {
-    /// Forgets all pieces.
+    /// Drops all pieces.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.options.clear();
@@ -92,15 +93,15 @@ impl PieceOptions {
         self.groups = 0;
     }
 
-    /// Adds a piece, without options as yet.
+    /// Adds a piece without options.
     pub(crate) fn push_piece(&mut self) {
         self.ends.push(self.options.len());
     }
 
-    /// Adds an option to the last piece. Answers whether it is one: there are enough slots.
+    /// Adds an option to the last piece. Returns whether there are enough slots for it.
     ///
     /// # Panics
-    /// Without a piece.
+    /// If no piece was added.
     pub(crate) fn push_option(
         &mut self,
         need: usize,
@@ -123,17 +124,17 @@ impl PieceOptions {
         true
     }
 
-    /// How many pieces there are.
+    /// Returns the number of pieces.
     pub fn piece_count(&self) -> usize {
         self.ends.len()
     }
 
-    /// The slots of all options, in the order in which they were added: what plans name.
+    /// Returns the slots of all options, in the order in which they were added. Plans refer to them by position.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// The options of a piece, which must exist.
+    /// Returns the options of a piece, which must exist.
     pub fn options(&self, piece: usize) -> impl Iterator<Item = PieceOption<'_>> {
         self.options[self.options_of(piece)].iter().map(|of| PieceOption {
             need: of.need,
@@ -154,7 +155,7 @@ impl PieceOptions {
     }
 }
 
-/// How many slots an option can take at most.
+/// Returns the maximum number of slots that an option can take.
 fn most_taken(slots: &[Slot], cap: usize) -> usize {
     let fits = |(at, slot): (usize, &Slot)| {
         slot.group == UNGROUPED || slots[..at].iter().filter(|other| other.group == slot.group).count() < cap

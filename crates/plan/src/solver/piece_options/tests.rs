@@ -1,4 +1,4 @@
-//! Pieces to test solvers with.
+//! Pieces for the tests of solvers.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ pub(crate) fn one(site: usize) -> (usize, f64, f64, usize) {
     (site, 1.0, 0.0, UNGROUPED)
 }
 
-/// All sets of slots that read a piece.
+/// Returns all sets of slots that read a piece.
 pub(crate) fn choices_of(pieces: &PieceOptions, piece: usize) -> Vec<Vec<Slot>> {
     let mut choices = Vec::new();
     for option in pieces.options(piece) {

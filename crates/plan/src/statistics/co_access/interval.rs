@@ -1,4 +1,4 @@
-//! The requests of a sliding interval, and for each block the requests that it is in.
+//! The requests of a sliding interval, and for each block the requests that include it.
 //!
 //! ```text
 //! requests   | r0       | r1    | r2          |      oldest first; each has the next `len` accesses
@@ -8,31 +8,31 @@
 //! blocks     A: first access, last access, how many
 //! ```
 //!
-//! An access leaves at the front of `accesses`, and is then the first of its block's list, so that removing it costs
-//! O(1). Requests and accesses are numbered modulo 2³², of which fewer than 2³⁰ exist at a time.
+//! Accesses leave at the front of `accesses`. The leaving access is the first in its block's list, so removing it costs
+//! O(1). Requests and accesses are numbered modulo 2³², and fewer than 2³⁰ of each exist at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use striate_core::StripeId;
 
-/// One request.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// The number of its first access.
+    /// Number of its first access.
     first: u32,
-    /// Different blocks in it.
+    /// Number of different blocks in it.
     len: u32,
 }
 
-/// One block in one request.
+/// A block in a request.
 #[derive(Clone, Copy, Debug)]
 struct Access {
-    /// The block's place in `blocks`.
+    /// Position of the block in `blocks`.
     slot: u32,
-    /// The number of its request.
+    /// Number of its request.
     request: u32,
-    /// The number of the block's next access, if this is not its last.
+    /// Number of the block's next access, unless this is its last.
     next: u32,
 }
 
@@ -40,23 +40,23 @@ struct Access {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     id: StripeId,
-    /// The numbers of its oldest and its newest access.
+    /// Numbers of its oldest and its newest access.
     first: u32,
     last: u32,
-    /// How many there are; a place with none is free.
+    /// Number of its accesses; an entry with none is free.
     count: u32,
 }
 
-/// Hashed alike in every run, so that the memory is the same too: when a table that entries leave doubles depends on where they
-/// lie in it. Nobody but the store chooses stripes' numbers.
+/// Uses the same hash in every run, so that memory use is reproducible too: when a table with removals grows depends on
+/// where its entries lie. A fixed hash is safe, because only the store chooses stripe numbers.
 type Slots = HashMap<StripeId, u32, BuildHasherDefault<DefaultHasher>>;
 
-/// The interval. Its owner limits what is in it.
+/// The interval. Its owner limits its contents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interval {
     requests: VecDeque<Request>,
     accesses: VecDeque<Access>,
-    /// The numbers of the front elements.
+    /// Numbers of the front elements.
     oldest_request: u32,
     oldest_access: u32,
     slots: Slots,
@@ -77,13 +77,13 @@ impl Interval {
         self.slots.len()
     }
 
-    /// The blocks, each with the number of requests that ask for it, in no order.
+    /// Returns the blocks, each with the number of requests for it, in no order.
     pub(super) fn counts(&self) -> impl Iterator<Item = (StripeId, usize)> {
         self.blocks.iter().filter(|seen| seen.count > 0).map(|seen| (seen.id, seen.count as usize))
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        // A hash table keeps a byte for each place beside the entry, and fills seven of eight.
+        // A hash table keeps one byte per slot beside the entry, and fills seven of eight slots.
         let table = self.slots.capacity() * 8 / 7 * (size_of::<(StripeId, u32)>() + 1);
         self.requests.capacity() * size_of::<Request>()
             + self.accesses.capacity() * size_of::<Access>()
@@ -92,13 +92,13 @@ impl Interval {
             + table
     }
 
-    /// Begins a request, the newest.
+    /// Begins a new request, the newest.
     pub(super) fn begin(&mut self) {
         let first = self.oldest_access.wrapping_add(self.accesses.len() as u32);
         self.requests.push_back(Request { first, len: 0 });
     }
 
-    /// Adds a block to the newest request, which does not have it yet.
+    /// Adds a block to the newest request, which does not contain it yet.
     pub(super) fn add(&mut self, block: StripeId) {
         let number = self.oldest_access.wrapping_add(self.accesses.len() as u32);
         let request = self.newest();
@@ -114,7 +114,7 @@ impl Interval {
         }
     }
 
-    /// The place of a block, which has its first access at `number` if it is new.
+    /// Returns the slot of a block; a new block has its first access at `number`.
     fn slot_of(&mut self, block: StripeId, number: u32) -> u32 {
         if let Some(&slot) = self.slots.get(&block) {
             return slot;
@@ -134,7 +134,7 @@ impl Interval {
         slot
     }
 
-    /// Whether the newest request has this block.
+    /// Returns whether the newest request contains this block.
     pub(super) fn is_in_newest(&self, block: StripeId) -> bool {
         let Some(seen) = self.seen(block) else { return false };
         self.accesses[self.place(seen.last)].request == self.newest()
@@ -156,12 +156,12 @@ impl Interval {
         self.oldest_access = self.oldest_access.wrapping_add(request.len);
     }
 
-    /// Requests that ask for a block.
+    /// Returns the number of requests for a block.
     pub(super) fn count(&self, block: StripeId) -> usize {
         self.seen(block).map_or(0, |seen| seen.count as usize)
     }
 
-    /// Requests that ask for both: both lists are in the order of requests, and walked side by side.
+    /// Returns the number of requests for both blocks, by a merge of the two ordered lists.
     pub(super) fn count_together(&self, one: StripeId, other: StripeId) -> usize {
         let (mut a, mut b) = (self.requests_of(one).peekable(), self.requests_of(other).peekable());
         let mut together = 0;
@@ -179,7 +179,7 @@ impl Interval {
         together
     }
 
-    /// Every other block that a request for `block` asks for, with how many do.
+    /// Returns every other block in the requests for `block`, with the number of these requests.
     pub(super) fn partners(&self, block: StripeId) -> Vec<(StripeId, u32)> {
         let mut times = vec![0_u32; self.blocks.len()];
         let mut met = Vec::new();
@@ -195,12 +195,12 @@ impl Interval {
         met.into_iter().map(|slot| (self.blocks[slot].id, times[slot])).collect()
     }
 
-    /// The block of an access, counted from the oldest.
+    /// Returns the block of an access, counted from the oldest.
     pub(super) fn access(&self, index: usize) -> StripeId {
         self.blocks[self.accesses[index].slot as usize].id
     }
 
-    /// The blocks of a request, counted from the oldest.
+    /// Returns the blocks of a request, counted from the oldest.
     pub(super) fn blocks_of(&self, request: usize) -> impl Iterator<Item = StripeId> + '_ {
         self.accesses_of(request).map(|access| self.blocks[access.slot as usize].id)
     }
@@ -213,12 +213,12 @@ impl Interval {
         self.slots.get(&block).map(|&slot| &self.blocks[slot as usize])
     }
 
-    /// Where an access is in `accesses`.
+    /// Returns the position of an access in `accesses`.
     fn place(&self, number: u32) -> usize {
         number.wrapping_sub(self.oldest_access) as usize
     }
 
-    /// The requests that ask for a block, counted from the oldest, ascending.
+    /// Returns the requests for a block, counted from the oldest, ascending.
     pub(super) fn requests_of(&self, block: StripeId) -> impl Iterator<Item = usize> + '_ {
         let (mut number, count) = self.seen(block).map_or((0, 0), |seen| (seen.first, seen.count));
         (0..count).map(move |_| {
@@ -237,7 +237,7 @@ impl Interval {
 
 #[cfg(test)]
 impl Interval {
-    /// Numbers requests and accesses from here on; nothing may have been added.
+    /// Numbers requests and accesses from here on; the interval must be empty.
     pub(super) fn start_at(&mut self, number: u32) {
         (self.oldest_request, self.oldest_access) = (number, number);
     }

@@ -1,24 +1,24 @@
-//! Which blocks are asked for together: λ_{b,i} over a sliding interval of sampled requests (EC-Store §IV-C, §V-A).
+//! Which blocks are requested together: λ_{b,i} over a sliding interval of sampled requests (EC-Store §IV-C, §V-A).
 //!
-//! λ_{b,i} = P({b, i} ⊆ Q | b ∈ Q) is the share, among the sampled requests that ask for b, of those that ask for i as
-//! well. The paper counts every pair of every request and takes the pairs out again when the request leaves the
-//! interval of the last 5,000. Pairs are many (4,950 in a request of 100 blocks), so this keeps none: it keeps the
-//! requests, and for each block the list of the requests it is in ([`interval`]). Then
+//! λ_{b,i} = P({b, i} ⊆ Q | b ∈ Q) is the share of the sampled requests for b that also request i. The paper counts
+//! every pair of every request and subtracts the pairs when the request leaves the interval of the last 5,000. Pairs
+//! are many (4,950 in a request of 100 blocks), so this module stores none: it keeps the requests, and for each block
+//! the list of requests that include it ([`interval`]). Then
 //!
-//! - what is answered for the interval is *exact* for every block, popular or not, and a request that leaves is gone
-//!   without a rest;
-//! - memory is bounded by the block ids in the interval, whatever the requests look like: 100,000 ids at most, about 15 MB
-//!   when all are different, 5 MB with the ten blocks a request that the paper's workloads have;
-//! - observing costs the request's blocks, not their square; asking for b's partners costs the sizes of the requests that
-//!   asked for b, which is paid by the mover, a few times in a second.
+//! - The counts over the interval are *exact* for every block, popular or not, and a request that leaves has no further
+//!   effect.
+//! - Memory is bounded by the block ids in the interval, whatever the requests look like: at most 100,000 ids, about 15
+//!   MB if all are different, and 5 MB with ten blocks per request as in the paper's workloads.
+//! - Observing a request costs the number of its blocks, not its square. Listing b's partners costs the sizes of the
+//!   requests for b; the mover does so a few times per second.
 //!
-//! Where requests are long the interval is shorter than 5,000 of them, because its ids are what is bounded; of a request
-//! of more than 1,024 blocks the first 1,024 count.
+//! If requests are long, the interval is shorter than 5,000 requests, because the bound is on ids. Of a request of more
+//! than 1,024 blocks, the first 1,024 count.
 //!
-//! Nothing is remembered of requests that left the interval: no decision needs popularity that is older.
+//! Requests that left the interval are forgotten: no decision needs older popularity.
 //!
-//! Statistics are hints: losing them, or a gateway that had some, does no harm. [`CoAccess::snapshot`] and
-//! [`CoAccess::merged`] bring together what several gateways saw; likelihoods of the merged interval are those of all
+//! Statistics are hints: losing them, or a gateway that held some, does no harm. [`CoAccess::snapshot`] and
+//! [`CoAccess::merged`] combine what several gateways observed; likelihoods in the merged interval are those over all
 //! its requests.
 
 mod interval;
@@ -33,18 +33,18 @@ use striate_core::StripeId;
 use interval::Interval;
 pub use snapshot::{CoAccessSnapshot, SnapshotError};
 
-/// How much is kept.
+/// Limits of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoAccessLimits {
-    /// Requests in the interval.
+    /// Maximum number of requests in the interval.
     pub requests: usize,
-    /// Block ids in the interval, counted in each request they are in.
+    /// Maximum number of block ids in the interval, counted in each request that includes them.
     pub blocks: usize,
-    /// Blocks of one request that count.
+    /// Maximum number of blocks counted in one request.
     pub request_blocks: usize,
 }
 
-/// A block that is asked for together with another.
+/// A block that is requested together with another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Partner {
     /// The block i.
@@ -53,20 +53,20 @@ pub struct Partner {
     pub likelihood: f64,
 }
 
-/// What was observed, as a whole.
+/// Totals of the observed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoAccessTotals {
     /// Requests in the interval.
     pub requests: usize,
-    /// Their blocks, each counted in every request it is in.
+    /// Blocks of these requests, counted in each request that includes them.
     pub accesses: usize,
     /// Different blocks in the interval.
     pub blocks: usize,
-    /// Requests observed since the beginning.
+    /// Requests observed since the start.
     pub observed: u64,
-    /// Blocks of over-long requests that were not counted, since the beginning.
+    /// Blocks of over-long requests that were not counted, since the start.
     pub left_out: u64,
-    /// Bytes that the statistics take, as far as their tables have grown.
+    /// Memory of the statistics in bytes, at the current capacity of the tables.
     pub memory_bytes: usize,
 }
 
@@ -87,7 +87,7 @@ impl Default for CoAccessLimits {
 }
 
 impl CoAccessLimits {
-    /// So many requests, of up to 20 blocks on average; 100,000 blocks at least.
+    /// Returns the limits for this many requests, of up to 20 blocks on average; at least 100,000 blocks.
     pub const fn of_requests(requests: usize) -> Self {
         let blocks = if requests > 5_000 { 20 * requests } else { 100_000 };
         Self { requests, blocks, request_blocks: 1_024 }
@@ -101,8 +101,8 @@ impl Default for CoAccess {
 }
 
 impl CoAccess {
-    /// Nothing observed yet. Limits are taken as 1 at least, and at most 2³⁰; a request never counts more blocks than the
-    /// interval holds.
+    /// Creates empty statistics. Limits are clamped to 1 to 2³⁰; a request never counts more blocks than the interval
+    /// holds.
     pub fn new(limits: CoAccessLimits) -> Self {
         let within = |limit: usize| limit.clamp(1, 1 << 30);
         let blocks = within(limits.blocks);
@@ -115,8 +115,8 @@ impl CoAccess {
         }
     }
 
-    /// Takes note of a sampled request: the blocks it asks for, in any order. A block counts once in a request. The
-    /// oldest requests leave when there are too many, or too many blocks.
+    /// Records a sampled request: the blocks it requests, in any order. A block counts once per request. The oldest
+    /// requests leave the interval when it has too many requests or blocks.
     pub fn observe(&mut self, request: impl IntoIterator<Item = StripeId>) {
         let mut request = request.into_iter().peekable();
         if request.peek().is_none() {
@@ -144,17 +144,18 @@ impl CoAccess {
         }
     }
 
-    /// Requests in the interval that ask for `block`.
+    /// Returns the number of requests in the interval for `block`.
     pub fn count(&self, block: StripeId) -> usize {
         self.interval.count(block)
     }
 
-    /// Requests in the interval that ask for both.
+    /// Returns the number of requests in the interval for both blocks.
     pub fn count_together(&self, one: StripeId, other: StripeId) -> usize {
         self.interval.count_together(one, other)
     }
 
-    /// λ_{b,i}: how likely a request for `b` asks for `i` too, in the interval; 0 where nobody asked for `b`.
+    /// Returns λ_{b,i}: the likelihood that a request for `b` in the interval also requests `i`; 0 if there is no
+    /// request for `b`.
     pub fn likelihood(&self, b: StripeId, i: StripeId) -> f64 {
         match self.count(b) {
             0 => 0.0,
@@ -162,8 +163,8 @@ impl CoAccess {
         }
     }
 
-    /// The blocks that are asked for together with `b`, most likely first, at most `most` of them; equals in the order of
-    /// their ids. Costs the sizes of the requests that asked for `b`.
+    /// Returns the blocks that are requested together with `b`, most likely first, at most `most` of them; ties in the
+    /// order of their ids. Costs the sizes of the requests for `b`.
     pub fn partners(&self, b: StripeId, most: usize) -> Vec<Partner> {
         let count = self.count(b) as f64;
         let mut together = self.interval.partners(b);
@@ -173,14 +174,15 @@ impl CoAccess {
         together.into_iter().map(partner).collect()
     }
 
-    /// Requests of the interval that ask for `b`, at most the `most` newest of them, by their places, with which
-    /// [`Self::request`] tells their blocks. Costs the number of requests that asked for `b`.
+    /// Returns the positions of the newest requests in the interval for `b`, at most `most` of them; [`Self::request`]
+    /// returns their blocks. Costs the number of requests for `b`.
     pub(crate) fn requests_of(&self, b: StripeId, most: usize) -> Vec<usize> {
         let all: Vec<usize> = self.interval.requests_of(b).collect();
         all.into_iter().rev().take(most).collect()
     }
 
-    /// The blocks of the request at a place of the interval, counted from the oldest; nothing beyond the newest.
+    /// Returns the blocks of the request at a position in the interval, counted from the oldest; empty beyond the
+    /// newest.
     pub fn request(&self, place: usize) -> Vec<StripeId> {
         match place < self.interval.requests() {
             true => self.interval.blocks_of(place).collect(),
@@ -188,14 +190,14 @@ impl CoAccess {
         }
     }
 
-    /// The share of the interval's requests that ask for `block`: the access likelihood by which load is shifted with a
-    /// chunk (EC-Store §IV-C).
+    /// Returns the share of the interval's requests that include `block`: the access likelihood by which load moves
+    /// with a chunk (EC-Store §IV-C).
     pub fn popularity(&self, block: StripeId) -> f64 {
         self.count(block) as f64 / self.interval.requests().max(1) as f64
     }
 
-    /// A block, drawn with a probability in proportion to the requests that ask for it: how the mover finds candidates
-    /// (Algorithm 1, line 1). `None` when nothing was observed.
+    /// Draws a block with a probability in proportion to the requests for it, as the mover does to find candidates
+    /// (Algorithm 1, line 1). `None` if nothing was observed.
     pub fn draw(&self, rng: &mut impl Rng) -> Option<StripeId> {
         match self.interval.accesses() {
             0 => None,
@@ -203,8 +205,8 @@ impl CoAccess {
         }
     }
 
-    /// The blocks that most requests of the interval ask for, at most `most` of them; equals in the order of their ids.
-    /// O(blocks of the interval).
+    /// Returns the blocks with the most requests in the interval, at most `most` of them; ties in the order of their
+    /// ids. O(blocks of the interval).
     pub fn hottest(&self, most: usize) -> Vec<StripeId> {
         let mut counts: Vec<(StripeId, usize)> = self.interval.counts().collect();
         let order = |a: &(StripeId, usize), b: &(StripeId, usize)| b.1.cmp(&a.1).then(a.0.cmp(&b.0));
@@ -216,7 +218,7 @@ impl CoAccess {
         counts.into_iter().map(|(block, _)| block).collect()
     }
 
-    /// What was observed, as a whole.
+    /// Returns the totals of the observed requests.
     pub fn totals(&self) -> CoAccessTotals {
         CoAccessTotals {
             requests: self.interval.requests(),

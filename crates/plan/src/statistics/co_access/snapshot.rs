@@ -1,4 +1,4 @@
-//! Statistics on their way to where those of several gateways are brought together.
+//! Snapshots of statistics, for combining those of several gateways.
 
 use std::collections::HashMap;
 
@@ -7,33 +7,33 @@ use striate_core::StripeId;
 
 use super::{CoAccess, CoAccessLimits};
 
-/// The state of co-access statistics, to be written in any format that serde knows: every block's id once, and 4 bytes
-/// for each access.
+/// The state of co-access statistics, to be written in any format that serde supports: every block's id once, and 4
+/// bytes per access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoAccessSnapshot {
     /// The interval's blocks, each as writer and sequence.
     pub blocks: Vec<(u64, u64)>,
-    /// Its requests, oldest first; positions in `blocks`.
+    /// The interval's requests, oldest first, as positions in `blocks`.
     pub requests: Vec<Vec<u32>>,
 }
 
-/// Why a snapshot cannot be taken over.
+/// Why a snapshot cannot be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// A request names a block that is not listed.
+    /// A request refers to a block that is not listed.
     #[error(
         "a request of the snapshot names block {position}, of which there are {blocks}; take a new snapshot"
     )]
     Block {
-        /// What it names.
+        /// The position without a block.
         position: u32,
-        /// Blocks in the snapshot.
+        /// Number of blocks in the snapshot.
         blocks: usize,
     },
 }
 
 impl CoAccess {
-    /// The state now.
+    /// Returns the current state.
     pub fn snapshot(&self) -> CoAccessSnapshot {
         let mut positions = HashMap::with_capacity(self.interval.blocks());
         let mut blocks = Vec::with_capacity(self.interval.blocks());
@@ -49,8 +49,8 @@ impl CoAccess {
         CoAccessSnapshot { blocks, requests }
     }
 
-    /// The statistics of all snapshots together. Requests are ordered by how old they are within their own interval;
-    /// where the limits do not hold all, the oldest are forgotten.
+    /// Combines the statistics of all snapshots. Requests are ordered by their age relative to their own interval; if
+    /// the limits do not admit all, the oldest are dropped.
     ///
     /// # Errors
     /// [`SnapshotError`] for a snapshot that this version did not write.
@@ -66,7 +66,7 @@ impl CoAccess {
             let of_it = snapshot.requests.iter().enumerate();
             requests.extend(of_it.map(|(index, request)| (age(index), snapshot, request.as_slice())));
         }
-        // Stable: requests of one age stay in the order of the snapshots.
+        // The sort is stable: requests of equal age stay in the order of the snapshots.
         requests.sort_by(|a, b| b.0.total_cmp(&a.0));
         for (_, snapshot, request) in requests {
             merged.observe(request.iter().map(|&position| snapshot.block(position)));
@@ -81,6 +81,8 @@ impl CoAccessSnapshot {
         StripeId::new(writer, sequence)
     }
 
+    /// Checks that the requests refer only to listed blocks.
+    ///
     /// # Errors
     /// [`SnapshotError`] if this version did not write it.
     pub fn check(&self) -> Result<(), SnapshotError> {

@@ -1,4 +1,4 @@
-//! Against a model that keeps whole requests and counts by going through them.
+//! Compares the statistics with a model that keeps whole requests and counts by scanning them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -53,7 +53,7 @@ fn limits() -> impl Strategy<Value = CoAccessLimits> {
     })
 }
 
-/// Zipf(1) starts over `blocks` keys, scans of 1 to 20 in key order: the lab's YCSB-E.
+/// Scans of 1 to 20 keys in key order, with Zipf(1) starts over `blocks` keys: the lab's YCSB-E.
 fn zipf_scans(seed: u64, blocks: u64, count: usize) -> Vec<Vec<StripeId>> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let scan = |_| {
