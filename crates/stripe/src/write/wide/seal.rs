@@ -3,11 +3,11 @@
 //!
 //! The next step follows from the record alone, so that any service can resume where another has ended ([`advance`]):
 //!
-//! | state | what is done | until |
-//! |--|--|--|
-//! | building | members are *claimed*: their own stripes say which wide stripe they belong to; then the parities are made by trees, verified on their media against predicted checksums, and named | sealed |
-//! | sealed | own stripes of which all data chunks are in sealed wide stripes drop their parities, while the sites of all these answer | complete |
-//! | aborting | claims are taken back, then the record goes | gone |
+//! - *building*: members are *claimed*: their own stripes record which wide stripe they belong to. Then the parities are
+//!   made by trees, verified on their media against predicted checksums, and named: the wide stripe is sealed.
+//! - *sealed*: own stripes whose data chunks are all in sealed wide stripes drop their parities, while the sites of all
+//!   these answer. Then the wide stripe is *complete*.
+//! - *aborting*: the claims are removed, then the record.
 //!
 //! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
 //!
