@@ -11,7 +11,7 @@ use crate::{Client, ClientError, WriteCondition};
 const CONCURRENT_DELETES: usize = 16;
 
 impl Client {
-    /// Deletes an object. Returns `false` if there was none, which is an error only with `If-Match`, as in S3.
+    /// Deletes an object. Returns `false` if there was none; as in S3, that is no error even with `If-Match`.
     ///
     /// # Errors
     /// [`ClientError::PreconditionFailed`], [`ClientError::NoSuchBucket`].

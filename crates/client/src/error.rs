@@ -1,4 +1,4 @@
-//! Errors of operations on buckets and objects, each with one S3 error code.
+//! Errors of operations on buckets and objects. Each maps to an S3 error code.
 
 use striate_core::StripeId;
 use striate_meta::MetaError;

@@ -70,8 +70,8 @@ enum Blocks {
 impl Client {
     /// Receives a body and stores its blocks.
     ///
+    /// # Errors
     /// Errors of the body, of its digests and of the sites. Written chunks are removed.
-    /// Those of the body, of its digests and of the sites. Chunks that were written are removed.
     pub(crate) async fn ingest(
         &self,
         mut body: Box<dyn PutBody>,

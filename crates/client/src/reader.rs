@@ -67,7 +67,7 @@ pub(crate) struct Reader {
     /// Pieces left of the current read.
     pieces: std::vec::IntoIter<Bytes>,
     share: Option<Share>,
-    /// Memory of the piece handed out last, since the receiver was found idle.
+    /// Memory of the last piece handed out, set when the receiver is found idle.
     pinned: Option<Pinned>,
     last_piece: usize,
     narrow: Option<Narrow>,

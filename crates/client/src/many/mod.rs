@@ -207,7 +207,7 @@ struct Many {
     ready: VecDeque<(usize, Result<ObjectPart, ClientError>)>,
     /// Group whose parts are in `ready`; it holds their share of the budget.
     read: Option<BlocksRead>,
-    /// Memory of the part handed out last, since the receiver was found idle.
+    /// Memory of the last part handed out, set when the receiver is found idle.
     pinned: Option<Pinned>,
     last_len: usize,
     /// Bytes handed out under narrow limits.
