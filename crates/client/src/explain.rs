@@ -13,7 +13,7 @@ use crate::{Client, ClientError};
 /// Maximum number of blocks in one explanation: 40 GiB of objects in blocks of 4 MiB.
 pub const MAX_EXPLAINED_BLOCKS: usize = 10_000;
 
-/// The plan of reading some objects in one query.
+/// Plan of a query that reads some objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadExplained {
     /// Objects in the order in which they were named.

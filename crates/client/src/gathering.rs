@@ -158,7 +158,7 @@ impl<'a> Gathering<'a> {
     /// frame is a slice of it; others are copied together once.
     ///
     /// # Errors
-    /// Those of the body; [`ClientError::Overloaded`] when there is no memory in time.
+    /// Errors of the body; [`ClientError::Overloaded`] when no memory becomes free in time.
     pub(crate) async fn next_block(
         &mut self,
         frames: &mut Frames<'_>,

@@ -47,7 +47,7 @@ impl Client {
     /// Stores an object. It returns once the object is durable and visible.
     ///
     /// # Errors
-    /// Those of the conditions, the body, its digests, the sites and the metadata store. A failed put leaves
+    /// Errors of the conditions, the body, its digests, the sites and the metadata store. A failed put leaves
     /// nothing visible (I5), except after [`striate_meta::MetaError::UnknownOutcome`], where it may have
     /// happened.
     pub async fn put(&self, request: PutRequest) -> Result<ObjectInfo, ClientError> {

@@ -87,7 +87,7 @@ impl Stripes {
     /// has left the cluster. Nothing is read or counted as a read, so the question keeps nothing in memory.
     ///
     /// # Errors
-    /// When the metadata store fails, and for blocks without a name.
+    /// When the metadata store fails, and for blocks with malformed names.
     pub async fn are_gone_from_memory(
         &self,
         lists: &[Vec<MemoryBlock>],

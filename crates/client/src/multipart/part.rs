@@ -60,7 +60,7 @@ impl Client {
     /// Stores a part copied from an object.
     ///
     /// # Errors
-    /// Those of [`Client::upload_part`] and of a read of the source.
+    /// Errors of [`Client::upload_part`] and of a read of the source.
     pub async fn copy_part(&self, request: CopyPartRequest) -> Result<PartInfo, ClientError> {
         for _ in 0..MAX_RESTARTS {
             let failure = match self.copy_part_once(&request).await {

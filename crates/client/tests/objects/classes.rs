@@ -169,7 +169,7 @@ fn a_copy_onto_itself_re_encodes_only_where_the_code_differs() {
             assert_profile(&cluster, "key", expected).await;
             assert_eq!(cluster.read("key").await.unwrap(), bytes);
         }
-        // New metadata name the class too.
+        // New metadata names the class too.
         let mut replacing = copy("key", "key", None);
         let mut attributes = cluster.client.head(get(BUCKET, "key")).await.unwrap().0.attributes;
         attributes.storage_class = RRS.to_owned();

@@ -87,8 +87,7 @@ pub enum ServedFrom {
         /// Data splits that their sites reported missing.
         missing: ChunkSet,
     },
-    /// Some bytes from its cached form and the rest from its durable copy, since splits were missing; or all from the
-    /// latter.
+    /// Part of the bytes from its cached form, which lacked some or all splits; the rest from the durable copy.
     Both {
         /// Bytes from the cached form.
         cached: u64,

@@ -20,7 +20,7 @@ use super::span::{Span, Stored};
 use crate::error::StripeError;
 use crate::sites::{CostPart, SitesSnapshot};
 
-/// The plan of reading some blocks in one query.
+/// Plan of a query that reads some blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryExplained {
     /// Policy that chose the plan, in the notation of [`ReadPolicy`].

@@ -44,7 +44,7 @@ enum PartBytes {
 /// Usually one.
 type Parts = SmallVec<[Part; 1]>;
 
-/// What a stripe is read for.
+/// Pieces and spans that a stripe is read for.
 #[derive(Default)]
 struct Members {
     pieces: Positions,

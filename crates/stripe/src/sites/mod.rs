@@ -283,7 +283,7 @@ impl Sites {
     /// Reads one range of a chunk from a site, within `deadline`.
     ///
     /// # Errors
-    /// Those of the site; [`SiteError::Unavailable`] if it is not known.
+    /// Errors of the site; [`SiteError::Unavailable`] if it is not known.
     pub(crate) async fn read_range(
         &self,
         site: SiteId,
