@@ -1,8 +1,8 @@
-//! The blocks that hold a range of an object, in order, page by page.
+//! Walks the blocks that hold a range of an object, in order, page by page.
 //!
-//! Small objects list their blocks in their own record. Larger ones keep them in rows: a segment's block rows,
-//! or the part rows of a multipart object, each of which lists blocks or names a segment. However large the
-//! object, one page of rows is in memory.
+//! Small objects list their blocks in their own record. Larger ones keep them in rows: a segment's block rows, or the
+//! part rows of a multipart object, each of which lists blocks or names a segment. However large the object, only one
+//! page of rows is in memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,12 +16,12 @@ use striate_stripe::{Span, Stored, StripeError, id16};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
 
-/// Block rows read at once.
+/// Number of block rows read at once.
 const BLOCK_PAGE: u32 = 64;
-/// Part rows read at once.
+/// Number of part rows read at once.
 const PART_PAGE: usize = 32;
 
-/// What is still to be turned into spans.
+/// Work left to be turned into spans.
 #[derive(Debug)]
 enum Work {
     Span(Span),
@@ -29,7 +29,7 @@ enum Work {
         segment: ManifestSegment,
         range: Range<u64>,
     },
-    /// Parts from the first of `runs` on; `range` is relative to its start.
+    /// Parts from the first of `runs` on; `range` is relative to the start of `runs`.
     Parts {
         upload: [u8; 16],
         runs: VecDeque<PartRun>,
@@ -40,11 +40,11 @@ enum Work {
 /// Walks over the blocks of a range.
 pub(crate) struct BlockWalk {
     client: Client,
-    /// In order.
+    /// Remaining work, in order.
     work: VecDeque<Work>,
 }
 
-/// The error for a row that a record names and that is gone.
+/// Returns the error for a row that a record names and that is gone.
 pub(crate) fn gone(what: String) -> ClientError {
     ClientError::Inconsistent {
         what,
@@ -52,15 +52,15 @@ pub(crate) fn gone(what: String) -> ClientError {
     }
 }
 
-/// The blocks among `blocks` that overlap `range`.
+/// Returns the blocks among `blocks` that overlap `range`, as spans.
 pub(crate) fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
     overlapping(blocks.into_iter().map(Stored::from), range)
 }
 
-/// The same of blocks that are in memory only.
+/// Returns the blocks in memory that overlap `range`, as spans.
 ///
 /// # Errors
-/// [`ClientError::Inconsistent`] for names that cannot be.
+/// [`ClientError::Inconsistent`] for malformed names.
 pub(crate) fn memory_spans(
     list: &MemoryBlocks,
     range: Range<u64>,
@@ -80,8 +80,8 @@ fn overlapping(blocks: impl Iterator<Item = Stored>, range: Range<u64>) -> impl 
 }
 
 impl Client {
-    /// The blocks of an object in order, or its extent, as [`Client::read_blocks`] takes them; all of them are in memory.
-    /// Empty if the object is kept inline in its record.
+    /// Returns the blocks of an object in order, or its extent, as [`Client::read_blocks`] takes them; all of them
+    /// are in memory. Empty if the object is kept inline in its record.
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], or when the metadata cannot be read.
@@ -99,10 +99,10 @@ impl Client {
 }
 
 impl BlockWalk {
-    /// Over `range` of an object's body, which is not inline.
+    /// Walks over `range` of an object's body, which is not inline.
     ///
     /// # Errors
-    /// [`ClientError::Inconsistent`] for ids that cannot be.
+    /// [`ClientError::Inconsistent`] for malformed ids.
     pub(crate) fn new(client: Client, body: Body, range: Range<u64>) -> Result<Self, ClientError> {
         let mut walk = Self { client, work: VecDeque::new() };
         match body {
@@ -134,7 +134,7 @@ impl BlockWalk {
         }
     }
 
-    /// The next block; `None` after the last.
+    /// Returns the next block; `None` after the last.
     ///
     /// # Errors
     /// [`ClientError::Inconsistent`] when rows are gone because the object was replaced.

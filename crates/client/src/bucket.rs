@@ -1,11 +1,11 @@
 //! Buckets.
 //!
-//! A bucket is deleted in these steps: a mark that makes every put and every new upload fail from then on
-//! (their commits require the bucket's row unchanged); a look for objects, which takes the mark away where
-//! there are some; the abort of the uploads, which are no reason to keep a bucket; and the row's removal
-//! (design.md §10.7). Whoever finds the mark finishes the work, so that a deleter that died leaves no bucket
-//! locked. A bucket that was seen empty behind its mark can only be deleted: every step requires the marked
-//! row, so that a deleter that was overtaken aborts no upload of a bucket that lives on.
+//! Deleting a bucket takes these steps (design.md §10.7). A mark makes every put and every new upload fail from then
+//! on (their commits require the bucket's row unchanged). A scan looks for objects, and removes the mark if there are
+//! any. The uploads, which do not keep a bucket alive, are aborted. Then the row is removed. Any process that finds
+//! the mark finishes the work, so that a deleter that died leaves no bucket locked. A bucket seen empty behind its
+//! mark can only be deleted: every step requires the marked row, so that a deleter that was overtaken aborts no
+//! upload of a bucket that lives on.
 
 use std::net::Ipv4Addr;
 
@@ -23,13 +23,13 @@ use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
 const MAX_ATTEMPTS: u32 = 64;
-/// Uploads that one transaction aborts: three operations for each.
+/// Number of uploads that one transaction aborts, with three operations each.
 const UPLOADS_AT_ONCE: usize = 30;
 
-/// Checks S3's rules for the names of buckets.
+/// Checks a bucket name against S3's rules.
 ///
 /// # Errors
-/// [`ClientError::InvalidBucketName`] with the rule that is broken.
+/// [`ClientError::InvalidBucketName`] with the broken rule.
 pub fn check_bucket_name(name: &str) -> Result<(), ClientError> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let reason = if !(3..=63).contains(&name.len()) {
@@ -59,9 +59,10 @@ impl Client {
     /// Creates a bucket.
     ///
     /// # Errors
-    /// [`ClientError::BucketAlreadyOwned`] for the owner of an existing one,
-    /// [`ClientError::BucketAlreadyExists`] for anybody else, [`ClientError::InvalidBucketName`];
-    /// [`ClientError::InvalidArgument`] for lengths out of range and for a profile that this program does not store.
+    /// [`ClientError::BucketAlreadyOwned`] if the bucket exists and is the caller's,
+    /// [`ClientError::BucketAlreadyExists`] if it is another account's, [`ClientError::InvalidBucketName`];
+    /// [`ClientError::InvalidArgument`] for lengths out of range and for a profile that this program does not
+    /// support.
     pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
         check_bucket_name(&request.name)?;
         if let Some(profile) = &request.profile {
@@ -111,7 +112,7 @@ impl Client {
         for attempt in 0..MAX_ATTEMPTS {
             match self.bucket(&request.name).await {
                 Ok(existing) if existing.owner == bucket.owner => {
-                    // A creation whose first answer was lost finds its own bucket.
+                    // A creation whose first reply was lost finds its own bucket.
                     return Err(ClientError::BucketAlreadyOwned(request.name));
                 }
                 Ok(_) => return Err(ClientError::BucketAlreadyExists(request.name)),
@@ -129,7 +130,7 @@ impl Client {
         Err(ClientError::Conflict)
     }
 
-    /// Checks that a bucket of this profile may have such a setting.
+    /// Checks that a bucket of this profile may have such a packing setting.
     fn check_packing(&self, packing: Packing, profile: &Profile) -> Result<(), ClientError> {
         let reason = if self.inner.stripes.formats().records < PACKED {
             "older programs would lose the bucket's setting of packing; run `striate admin upgrade finalize` first"
@@ -143,11 +144,11 @@ impl Client {
         Err(ClientError::InvalidArgument(reason.to_owned()))
     }
 
-    /// Says of a bucket whether its small objects are packed; `None`: as its profile says, or else the store. Answers what it
-    /// said before.
+    /// Sets whether a bucket's small objects are packed; `None` follows its profile, or else the store. Returns the
+    /// previous setting.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] where it cannot be packed.
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] when the bucket cannot be packed.
     pub async fn set_packing(&self, name: &str, packing: Option<Packing>) -> Result<String, ClientError> {
         let bucket = self.bucket(name).await?;
         if let Some(packing) = packing {
@@ -160,7 +161,7 @@ impl Client {
         Ok(bucket.packing)
     }
 
-    /// The bucket's record.
+    /// Returns the bucket's record.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`].
@@ -168,7 +169,7 @@ impl Client {
         Ok(self.bucket_row(name).await?.1)
     }
 
-    /// The record of a bucket whose objects are here.
+    /// Returns the record of a bucket without an origin.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Elsewhere`].
@@ -177,7 +178,7 @@ impl Client {
         if bucket.origin.is_some() { Err(ClientError::Elsewhere(name.to_owned())) } else { Ok(bucket) }
     }
 
-    /// The bucket's row and record. Finishes a deletion that somebody left behind.
+    /// Returns the bucket's row and record. Finishes a deletion that another process left behind.
     async fn bucket_row(&self, name: &str) -> Result<(Row, Bucket), ClientError> {
         loop {
             let row = self.inner.meta.get(&keys::bucket(name)).await?;
@@ -190,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Buckets in order of their names: at most `limit`, after `after`.
+    /// Lists at most `limit` buckets in the order of their names, after `after`.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -222,11 +223,11 @@ impl Client {
     /// (design.md §10.7).
     ///
     /// # Errors
-    /// [`ClientError::BucketNotEmpty`] when it has objects. Its uploads stay as they were then.
+    /// [`ClientError::BucketNotEmpty`] when it has objects. Its uploads then stay as they were.
     pub async fn delete_bucket(&self, name: &str) -> Result<(), ClientError> {
         for attempt in 0..MAX_ATTEMPTS {
             let (row, mut bucket) = self.bucket_row(name).await?;
-            // A look before the mark, so that a bucket in use is not disturbed.
+            // Scan before setting the mark, so that a bucket in use is not disturbed.
             if self.has_objects(name).await? {
                 return Err(ClientError::BucketNotEmpty(name.to_owned()));
             }
@@ -235,8 +236,8 @@ impl Client {
             tx.require_unchanged(row.key.clone(), Some(&row));
             tx.put(row.key.clone(), encode(&bucket));
             if self.commit_rows(tx).await.map_err(CommitFailure::into_error)? {
-                // It is there when an object was faster than the mark, or when others deleted the bucket and
-                // made it again: look once more.
+                // The bucket still exists if an object was committed before the mark, or if other callers deleted and
+                // recreated it: retry.
                 match self.bucket_row(name).await {
                     Err(ClientError::NoSuchBucket(_)) => return Ok(()),
                     Ok(_) => {}
@@ -248,8 +249,8 @@ impl Client {
         Err(ClientError::Conflict)
     }
 
-    /// Ends a deletion whose mark is in `row`: removes the bucket if it has no objects, else the mark. A
-    /// conflict means that somebody else works on it: look again.
+    /// Completes a deletion whose mark is in `row`: removes the bucket if it has no objects, otherwise the mark.
+    /// After a conflict, another process is working on it and the caller looks again.
     pub(crate) async fn settle_deletion(
         &self,
         name: &str,
@@ -270,7 +271,7 @@ impl Client {
         Ok(())
     }
 
-    /// Aborts all uploads of a bucket whose mark is in `marked`. `false`: the bucket or an upload changed
+    /// Aborts all uploads of a bucket whose mark is in `marked`. Returns `false` if the bucket or an upload changed
     /// meanwhile.
     async fn abort_uploads(&self, name: &str, marked: &Row) -> Result<bool, ClientError> {
         let range = ScanRange::prefix(&keys::uploads(name));
@@ -297,11 +298,10 @@ impl Client {
         Ok(!self.inner.meta.scan(ScanRange::prefix(&keys::objects(bucket)), 1).await?.is_empty())
     }
 
-    /// Changes a bucket's sub-resources (tags, CORS, documents) atomically. `change` may be called several
-    /// times.
+    /// Changes a bucket's sub-resources (tags, CORS, documents) atomically. `change` may be called several times.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::Conflict`] when others change it all the time.
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::Conflict`] when concurrent changes keep winning.
     pub async fn update_bucket<F>(&self, name: &str, change: F) -> Result<(), ClientError>
     where
         F: Fn(&mut Bucket) + Send + Sync,
@@ -321,11 +321,11 @@ impl Client {
     }
 }
 
-/// The largest block that a bucket may ask for, in bytes.
+/// Maximum block length of a bucket, in bytes.
 pub const MAX_BLOCK_LEN: u32 = 64 << 20;
 
-/// The most neighbouring blocks that go to the same sites: beyond some 8, the sites of the most popular group are the
-/// hottest by far.
+/// Maximum number of neighbouring blocks on the same sites: beyond some 8, the sites of the most popular group are
+/// the hottest by far.
 pub const MAX_GROUP_LEN: u32 = 64;
 
 #[cfg(test)]

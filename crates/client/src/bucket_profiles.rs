@@ -1,7 +1,7 @@
-//! Profiles of a bucket besides its own: the cold profile, and those of storage classes.
+//! A bucket's profiles besides its own: the cold profile, and those of storage classes.
 //!
-//! A class's profile is one that objects are written under, or a wide one. Objects of a class with a wide profile are written under the
-//! bucket's, and sealed into wide stripes of that profile (`striate_control::seal_bucket`).
+//! A class's profile is one that objects are written under, or a wide one. Objects of a class with a wide profile are
+//! written under the bucket's profile, and sealed into wide stripes of the class's (`striate_control::seal_bucket`).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) fn cold_record(cold: &ColdSetting) -> Cold {
     Cold { profile: cold.profile.to_string(), after_s: cold.after.as_secs() }
 }
 
-/// Makes a bucket's classes what `settings` say of them; in the order of the classes.
+/// Applies `settings` to a bucket's classes, and keeps these in the order of the classes.
 pub(crate) fn change_classes(classes: &mut Vec<ClassProfile>, settings: &[ClassSetting]) {
     for &ClassSetting { class, profile, .. } in settings {
         classes.retain(|of| of.class != class.name());
@@ -33,10 +33,10 @@ pub(crate) fn change_classes(classes: &mut Vec<ClassProfile>, settings: &[ClassS
 }
 
 impl Client {
-    /// Says of a bucket what becomes of what is cold; `None`: nothing more is sealed. What is sealed stays so.
+    /// Sets how a bucket's cold data is sealed; `None` stops sealing. Data that is already sealed stays so.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] where wide stripes of that profile do not fit.
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] when wide stripes of that profile do not fit.
     pub async fn set_cold(&self, name: &str, cold: Option<ColdSetting>) -> Result<(), ClientError> {
         if let Some(cold) = &cold {
             self.check_cold(cold)?;
@@ -45,12 +45,12 @@ impl Client {
         self.update_bucket(name, |bucket| bucket.cold.clone_from(&record)).await.map(drop)
     }
 
-    /// Says of a bucket what profiles storage classes have; other classes stay as they are. Objects that are there keep their profiles
-    /// until they are copied.
+    /// Sets the profiles of storage classes in a bucket; classes not named stay as they are. Existing objects keep
+    /// their profiles until they are copied.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for a profile that does not fit the store, and for a
-    /// bucket whose objects are not on the store's disks.
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for a profile that does not fit the store, and
+    /// for a bucket whose objects are not on the store's disks.
     pub async fn set_classes(&self, name: &str, settings: &[ClassSetting]) -> Result<(), ClientError> {
         let bucket = self.bucket(name).await?;
         let is_here = bucket.origin.is_none() && self.profile_of_bucket(&bucket)?.tier == Tier::Disk;
@@ -58,7 +58,7 @@ impl Client {
         self.update_bucket(name, |bucket| change_classes(&mut bucket.classes, settings)).await.map(drop)
     }
 
-    /// Checks that what is cold may be sealed so on the racks that there are.
+    /// Checks that cold data can be sealed this way on the present racks.
     pub(crate) fn check_cold(&self, cold: &ColdSetting) -> Result<(), ClientError> {
         self.check_formats()?;
         if cold.profile.layout != Layout::Wide {
@@ -70,7 +70,8 @@ impl Client {
         self.check_wide(&cold.profile, cold.without_spare_rack)
     }
 
-    /// Checks that classes may have such profiles in a bucket whose objects are on the store's disks, or not.
+    /// Checks that classes may have such profiles. `is_here` says whether the bucket's objects are on the store's
+    /// disks.
     pub(crate) fn check_classes(&self, settings: &[ClassSetting], is_here: bool) -> Result<(), ClientError> {
         if settings.is_empty() {
             return Ok(());
@@ -126,7 +127,7 @@ impl Client {
         }
     }
 
-    /// Checks that wide stripes of a profile fit the racks that there are.
+    /// Checks that wide stripes of a profile fit the present racks.
     fn check_wide(&self, profile: &Profile, without_spare_rack: bool) -> Result<(), ClientError> {
         if profile.tier != Tier::Disk {
             return invalid(format!("{profile} is not a wide profile; write, for example, wide(128,27,4)"));
@@ -145,10 +146,11 @@ impl Client {
         }
     }
 
-    /// The profile of a new object: the request's, that of its storage class unless it is wide, the bucket's, or the cluster's.
+    /// Returns the profile of a new object: the request's, that of its storage class unless wide, the bucket's, or
+    /// the cluster's.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`] for a text that is no profile, or one that this program does not store.
+    /// [`ClientError::InvalidArgument`] for a malformed or unsupported profile.
     pub(crate) fn profile_for(
         &self,
         wish: Option<Profile>,
@@ -170,10 +172,10 @@ impl Client {
         Ok(profile)
     }
 
-    /// The bucket's own profile, or the cluster's.
+    /// Returns the bucket's own profile, or the cluster's.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`] for a text that is no profile.
+    /// [`ClientError::InvalidArgument`] for a malformed profile.
     pub(crate) fn profile_of_bucket(&self, bucket: &Bucket) -> Result<Profile, ClientError> {
         match bucket.profile.as_str() {
             "" => Ok(self.default_profile()),
@@ -181,7 +183,7 @@ impl Client {
         }
     }
 
-    /// The profile under which objects of a class are written, where the class has one of its own that is not wide.
+    /// Returns the profile under which objects of a class are written, if the class has its own and it is not wide.
     pub(crate) fn profile_of_class(
         &self,
         class: StorageClass,

@@ -13,7 +13,7 @@ use tracing::Instrument;
 use crate::error::ClientError;
 use crate::object::ClientOptions;
 
-/// The client service: a cheap handle.
+/// The client service. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -31,7 +31,7 @@ impl Client {
     /// Opens a client over a metadata store and the sites known now.
     ///
     /// # Errors
-    /// When the metadata store does not take the client's registration.
+    /// When the metadata store refuses the client's registration.
     pub async fn open(
         runtime: Runtime,
         meta: Arc<dyn MetaStore>,
@@ -45,17 +45,17 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The runtime that it was given.
+    /// Runtime of the service.
     pub fn runtime(&self) -> &Runtime {
         &self.inner.runtime
     }
 
-    /// The metadata store that it was given.
+    /// Metadata store of the service.
     pub fn meta(&self) -> &Arc<dyn MetaStore> {
         &self.inner.meta
     }
 
-    /// Its options.
+    /// Options of the service.
     pub fn options(&self) -> &ClientOptions {
         &self.inner.options
     }
@@ -65,22 +65,22 @@ impl Client {
         &self.inner.stripes
     }
 
-    /// The profile of objects for which neither the request nor the bucket has one.
+    /// Profile of objects for which neither the request nor the bucket has one.
     pub fn default_profile(&self) -> Profile {
         *self.inner.default_profile.read()
     }
 
-    /// Changes the default profile for new objects, at first that of [`ClientOptions::profile`].
+    /// Changes the default profile of new objects, which is at first that of [`ClientOptions::profile`].
     pub fn set_default_profile(&self, profile: Profile) {
         *self.inner.default_profile.write() = profile;
     }
 
-    /// Reads blocks and parts of blocks, all at once: one look-up of their stripes, one request for each site, by
-    /// [`StripeOptions::read_policy`](striate_stripe::StripeOptions::read_policy). It takes its share of the byte budget,
-    /// and keeps it until the answer is dropped.
+    /// Reads blocks and parts of blocks together: one look-up of their stripes and one request to each site, by
+    /// [`StripeOptions::read_policy`](striate_stripe::StripeOptions::read_policy). Takes its share of the byte budget
+    /// and holds it until the result is dropped.
     ///
     /// # Errors
-    /// That of the first span that cannot be read.
+    /// The error of the first span that cannot be read.
     pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, ClientError> {
         if let Some(sample) = self.inner.stripes.sampler().begin() {
             spans.iter().for_each(|span| sample.add(&span.of));
@@ -88,10 +88,10 @@ impl Client {
         self.read_noted_spans(spans).await
     }
 
-    /// As [`Client::read_spans`], of whole blocks and extents.
+    /// As [`Client::read_spans`], for whole blocks and extents.
     ///
     /// # Errors
-    /// That of the first one that cannot be read.
+    /// The error of the first one that cannot be read.
     pub async fn read_blocks<S: Clone + Into<Stored>>(
         &self,
         blocks: &[S],
@@ -100,13 +100,13 @@ impl Client {
         self.read_spans(&spans).await
     }
 
-    /// As [`Client::read_spans`], for a request that knows whether it is sampled.
+    /// As [`Client::read_spans`], for a request whose sampling is already decided.
     pub(crate) async fn read_noted_spans(&self, spans: &[Span]) -> Result<BlocksRead, ClientError> {
         let span = tracing::debug_span!("read_blocks", blocks = spans.len() as i64);
         Ok(self.inner.stripes.read_spans(spans).instrument(span).await?)
     }
 
-    /// An empty transaction with an id of its own.
+    /// Creates an empty transaction with a new id.
     pub(crate) fn transaction(&self) -> Transaction {
         self.inner.stripes.transaction()
     }

@@ -1,14 +1,13 @@
 //! Commits of object rows: optimistic, with conditions evaluated inside (design.md §10.2, §10.7).
 //!
-//! Every change of an object's current version goes through [`Client::commit_object`]. It requires the
-//! bucket's row and the object's row as they were read, so that a bucket that is being deleted takes no more
-//! objects and two writers never both replace the same version. The version that goes is released in the
-//! same transaction. A conflict reads both rows again and evaluates the conditions anew; the body that was
-//! already stored is not touched.
+//! Every change of an object's current version goes through [`Client::commit_object`]. It requires the bucket's row
+//! and the object's row as they were read. So a bucket that is being deleted takes no more objects, and two writers
+//! never both replace the same version. The replaced version is released in the same transaction. After a conflict,
+//! both rows are read and the conditions evaluated again; the stored body is kept.
 //!
-//! A commit whose outcome is unknown is submitted again under the same id. Where the engine has forgotten
-//! the id meanwhile, the writer looks for its own version: found, it had won; otherwise the outcome stays
-//! unknown, the caller gets an error, and nobody deletes what the transaction named.
+//! A commit whose outcome is unknown is submitted again under the same id. If the engine has forgotten the id
+//! meanwhile, the writer looks for its own version. If it finds it, it has won. Otherwise the outcome stays unknown,
+//! the caller gets an error, and no process deletes what the transaction named.
 
 use std::time::Duration;
 
@@ -20,48 +19,48 @@ use striate_stripe::{Invalidation, id16};
 
 use crate::{Client, ClientError, WriteCondition};
 
-/// How often a transaction is submitted until its outcome is known.
+/// Maximum number of submissions of a transaction.
 const MAX_SUBMISSIONS: u32 = 8;
-/// How often a change is tried against a key that others change at the same time.
+/// Maximum number of attempts to change a key that others change at the same time.
 const MAX_ATTEMPTS: u32 = 64;
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts, in milliseconds.
 const MAX_BACKOFF_MS: u64 = 100;
 
-/// A key's current state: bucket and object from one committed state.
+/// Current state of a key: bucket and object from one committed state.
 pub(crate) struct Current {
     pub(crate) bucket: Bucket,
     pub(crate) bucket_row: Row,
     pub(crate) row: Option<Row>,
     pub(crate) object: Option<Object>,
-    /// The object was in memory only and is not there any more. Its row is still to be replaced or removed.
+    /// The object was in memory only and is gone. Its row still exists, to be replaced or removed.
     pub(crate) is_gone: bool,
 }
 
-/// What becomes of an object's row.
+/// Change of an object's row.
 pub(crate) enum Change {
-    /// A new version with a body of its own; the old version's body is released.
+    /// A new version with its own body; the old version's body is released.
     Replace(NewVersion),
-    /// The same body under a changed description: the row's new value.
+    /// The same body with a changed description: the row's new value.
     Describe(Bytes),
-    /// The object goes; its body is released.
+    /// Removes the object and releases its body.
     Remove,
-    /// Nothing is to be done.
+    /// No change.
     Keep,
 }
 
-/// A new version's id, and the value of its row.
+/// Id of a new version, and the value of its row.
 #[derive(Clone)]
 pub(crate) struct NewVersion {
     pub(crate) id: Bytes,
     pub(crate) row: Bytes,
 }
 
-/// How a change of an object ended.
+/// Outcome of a change of an object.
 #[derive(Debug)]
 pub(crate) enum Committed {
-    /// Durable and visible.
+    /// The change is durable and visible.
     Done,
-    /// A precondition that the caller added does not hold; nothing was written.
+    /// A precondition added by the caller does not hold; nothing was written.
     Fenced,
 }
 
@@ -69,17 +68,17 @@ pub(crate) enum Committed {
 #[derive(Debug)]
 pub(crate) struct CommitFailure {
     pub(crate) error: ClientError,
-    /// It may have happened all the same: what it names must not be deleted.
+    /// The commit may still have happened: what it names must not be deleted.
     pub(crate) unknown: bool,
 }
 
-/// What became of a submitted transaction.
+/// Outcome of a submitted transaction.
 pub(crate) enum Submitted {
     Done,
     Conflict {
         failed: usize,
     },
-    /// Its preconditions do not hold any more, perhaps because an earlier submission was committed.
+    /// Its preconditions no longer hold, perhaps because an earlier submission was committed.
     Unsure,
 }
 
@@ -90,8 +89,8 @@ impl<E: Into<ClientError>> From<E> for CommitFailure {
 }
 
 impl CommitFailure {
-    /// What the last submission says holds for that one only: if an earlier one may have been committed, the caller
-    /// must hear that.
+    /// Wraps the error of the last submission, which speaks for that one only. If an earlier one may have been
+    /// committed, the caller must be told so.
     fn after_submissions(last: MetaError, unknown: bool) -> Self {
         let error = match last {
             MetaError::UnknownOutcome(_) => last,
@@ -115,22 +114,22 @@ impl NewVersion {
     }
 }
 
-/// The answer to a put whose stripe names were taken away by a collector, or whose sites by an operator.
+/// Returns the error of a put whose stripe names a collector took away, or whose site an operator is retiring.
 pub(crate) fn fenced() -> CommitFailure {
     let reason = "the put took longer than its writer's lease, or a site that it wrote to is being retired; send it again";
     MetaError::Unavailable(reason.to_owned()).into()
 }
 
 impl Current {
-    /// The current object's ETag; none of one that is gone.
+    /// ETag of the current object; `None` for one that is gone.
     pub(crate) fn etag(&self) -> Option<&str> {
         self.object.as_ref().filter(|_| !self.is_gone).map(|object| object.etag.as_str())
     }
 }
 
 impl Client {
-    /// Reads a key's current state in one request. Where `condition` depends on whether there is an object, memory sites are asked for
-    /// one that is in memory only.
+    /// Reads a key's current state in one request. If `condition` depends on an object that is in memory only, asks
+    /// the memory sites whether it still exists.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`].
@@ -162,9 +161,9 @@ impl Client {
         }
     }
 
-    /// Changes the object under `key`. `change` sees the current state, evaluates the request's conditions
-    /// against it, may add preconditions and writes of its own, and says what to do. It is asked again after
-    /// a conflict. `current` is what the caller has read already under `condition`, if it has.
+    /// Changes the object under `key`. `change` sees the current state, evaluates the request's conditions against
+    /// it, may add preconditions and writes of its own, and returns the change. It is called again after a conflict.
+    /// `current` is the state that the caller has already read under `condition`, if any.
     pub(crate) async fn commit_object<F>(
         &self,
         bucket: &str,
@@ -248,10 +247,10 @@ impl Client {
         }
     }
 
-    /// Adds to `tx` what makes the bytes of a body garbage.
+    /// Adds to `tx` the rows that make the bytes of a body garbage.
     async fn release_body(&self, tx: &mut Transaction, body: &Body) -> Result<(), ClientError> {
         match body {
-            // What is in memory only goes after the commit, or is evicted in time.
+            // Blocks in memory are dropped after the commit, or evicted in time.
             Body::Inline(_) | Body::Memory(_) => {}
             Body::Blocks(list) => self.inner.stripes.release_blocks(tx, &list.blocks).await?,
             Body::Manifest(manifest) => {
@@ -262,7 +261,7 @@ impl Client {
             Body::Uploaded(uploaded) => {
                 abandon_parts(tx, &id16(&uploaded.upload, "an upload")?, Vec::new());
             }
-            // Its stripe holds other objects too: the repacker finds out what still lives in it.
+            // Its stripe holds other objects too: the repacker determines which of them still live.
             Body::Extent(extent) => {
                 let stripe = StripeId::from_bytes(id16(&extent.stripe, "an extent's stripe")?);
                 tx.put(keys::mark(stripe), Bytes::new());
@@ -271,14 +270,14 @@ impl Client {
         Ok(())
     }
 
-    /// The memory of an object that was replaced or removed is free for others.
+    /// Frees the memory of an object that was replaced or removed.
     fn forget_in_memory(&self, object: Option<&Object>, cause: Invalidation) {
         let Some(Object { body: Some(Body::Memory(list)), .. }) = object else { return };
         let blocks = list.blocks.iter().filter_map(|block| block.try_into().ok());
         blocks.for_each(|block| self.inner.stripes.forget_in_memory(block, cause));
     }
 
-    /// After a commit of `version` that may have happened: whether it is there.
+    /// Checks whether `version` exists after a commit that may have happened.
     async fn look_for(&self, bucket: &str, key: &str, version: &Bytes) -> Result<Committed, CommitFailure> {
         let unknown = |error| CommitFailure { error, unknown: true };
         let now = self.read_current(bucket, key, &WriteCondition::default()).await.map_err(unknown)?;
@@ -289,7 +288,7 @@ impl Client {
         Err(unknown(MetaError::UnknownOutcome(reason).into()))
     }
 
-    /// Submits a transaction until its outcome is known.
+    /// Submits a transaction, retrying until its outcome is known.
     pub(crate) async fn submit(&self, tx: Transaction) -> Result<Submitted, CommitFailure> {
         let mut unknown = false;
         let mut last = MetaError::Unavailable("it did not answer".to_owned());
@@ -310,7 +309,7 @@ impl Client {
         Err(CommitFailure::after_submissions(last, unknown))
     }
 
-    /// Submits a transaction that names no chunks. `false`: a precondition does not hold.
+    /// Submits a transaction that names no chunks. Returns `false` if a precondition does not hold.
     ///
     /// # Errors
     /// When the metadata store fails, or the outcome stays unknown.
@@ -321,7 +320,7 @@ impl Client {
         }
     }
 
-    /// Waits before the next attempt: not at all at first, then longer and longer, by random amounts.
+    /// Waits before the next attempt: not at all at first, then for random and growing times.
     pub(crate) async fn back_off(&self, attempt: u32) {
         if attempt < 2 {
             return;
@@ -332,7 +331,7 @@ impl Client {
     }
 }
 
-/// Adds to `tx` the row that makes parts of an upload garbage; no numbers stand for all of them.
+/// Adds to `tx` the row that makes parts of an upload garbage; an empty `numbers` means all of them.
 pub(crate) fn abandon_parts(tx: &mut Transaction, upload: &[u8; 16], numbers: Vec<u32>) {
     let record = AbandonedParts { upload: Bytes::copy_from_slice(upload), numbers };
     tx.put(keys::abandoned(upload, tx.id.0), encode(&record));

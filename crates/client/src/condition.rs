@@ -5,16 +5,16 @@ use std::ops::Range;
 use crate::error::ClientError;
 use crate::object::{ObjectInfo, ReadCondition, ReadRange, WriteCondition};
 
-/// Whether an ETag is one of `etags`; `*` stands for any.
+/// Whether an ETag is one of `etags`; `*` matches any.
 fn names(etags: &[String], etag: &str) -> bool {
     etags.iter().any(|candidate| candidate == "*" || candidate == etag)
 }
 
-/// Checks a write's conditions against the current object's ETag. To be called with the row that the commit
-/// requires unchanged, so that the answer is part of the transaction (design.md §10.7).
+/// Checks a write's conditions against the current object's ETag. Call it with the row that the commit requires
+/// unchanged, so that the result is part of the transaction (design.md §10.7).
 ///
 /// # Errors
-/// [`ClientError::PreconditionFailed`]; [`ClientError::NoSuchKey`] for an `If-Match` where there is no object.
+/// [`ClientError::PreconditionFailed`]; [`ClientError::NoSuchKey`] for an `If-Match` without an object.
 pub(crate) fn check_write(
     condition: &WriteCondition,
     key: &str,
@@ -55,7 +55,7 @@ pub fn check_read(condition: &ReadCondition, info: &ObjectInfo) -> Result<(), Cl
     if unchanged { Err(ClientError::NotModified(Box::new(info.clone()))) } else { Ok(()) }
 }
 
-/// Checks the conditions on a copy's source: where a read would answer 304, a copy answers 412.
+/// Checks the conditions on a copy's source: where a read returns 304, a copy returns 412.
 ///
 /// # Errors
 /// [`ClientError::PreconditionFailed`].
@@ -69,10 +69,10 @@ pub(crate) fn check_source(condition: &ReadCondition, info: &ObjectInfo) -> Resu
     })
 }
 
-/// The bytes that a read of `range` answers.
+/// Resolves the range of a read to byte offsets.
 ///
 /// # Errors
-/// [`ClientError::InvalidRange`] when no byte of the object is asked for, except by a read of the whole.
+/// [`ClientError::InvalidRange`] when the range contains no byte of the object, except for a read of the whole.
 pub fn resolve_range(range: ReadRange, info: &ObjectInfo) -> Result<Range<u64>, ClientError> {
     let size = info.size;
     let invalid = Err(ClientError::InvalidRange { size });

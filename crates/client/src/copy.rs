@@ -1,5 +1,5 @@
-//! Copies (design.md §10.13): bytes are copied, except by a self-copy that changes metadata only. One that changes the storage class
-//! re-encodes the bytes where the bucket gives the new class another profile.
+//! Copies (design.md §10.13). A copy copies the bytes, except for a self-copy that changes metadata only. A self-copy
+//! that changes the storage class re-encodes the bytes if the bucket gives the new class another profile.
 
 use futures::StreamExt;
 use striate_core::StorageClass;
@@ -14,13 +14,13 @@ use crate::put::Replaced;
 use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, CopyRequest, GetRequest, ObjectInfo, PutRequest};
 
-/// How often a copy begins anew because its source was replaced while it was read.
+/// Maximum number of restarts of a copy because its source was replaced while it was read.
 pub(crate) const MAX_RESTARTS: usize = 4;
 
-/// Why a copy failed, and the revision of the row whose bytes were being read, if they were.
+/// Error of a copy, with the revision of the row whose bytes were being read, if any.
 pub(crate) type CopyFailure = (Option<Revision>, ClientError);
 
-/// An object's bytes as the body of a put.
+/// Bytes of an object as the body of a put.
 pub(crate) struct StoredBody(pub(crate) ObjectStream);
 
 #[async_trait::async_trait]
@@ -31,11 +31,11 @@ impl PutBody for StoredBody {
 }
 
 impl Client {
-    /// Copies an object inside the store. A self-copy with new attributes changes metadata only, unless its new storage class has
-    /// another profile. New attributes leave the tags alone, and new tags the attributes: each is replaced where the request has its
-    /// own.
+    /// Copies an object inside the store. A self-copy with new attributes changes metadata only, unless its new
+    /// storage class has another profile. New attributes leave the tags alone, and new tags the attributes: the
+    /// request replaces only those it has.
     ///
-    /// A copy is a single put: its ETag is the MD5 of the bytes, also when the source was uploaded in parts.
+    /// A copy is a single put: its ETag is the MD5 of the bytes, even if the source was uploaded in parts.
     ///
     /// # Errors
     /// [`ClientError::InvalidRequest`] for a self-copy that changes nothing and for sources over 5 GiB;
@@ -60,8 +60,8 @@ impl Client {
         Err(ClientError::Busy)
     }
 
-    /// After a copy that failed: `Ok` when that was because its source was replaced while it was read, so that
-    /// it may begin anew; else the copy's error.
+    /// Returns `Ok` if a copy failed because its source was replaced while it was read, so that it may start again;
+    /// otherwise the copy's error.
     pub(crate) async fn check_replaced(
         &self,
         bucket: &str,
@@ -95,7 +95,7 @@ impl Client {
         let source = self.get_with(source, Budget::Readers, None, check_source).await;
         let source = source.map_err(|error| (None, error))?;
         let revision = source.revision;
-        // A copy onto itself never takes the place of what was written meanwhile.
+        // A copy onto itself never replaces an object written meanwhile.
         let same = request.source_bucket == request.bucket && request.source_key == request.key;
         let keeps_tags = request.tags.is_none();
         let replaces = same.then_some(Replaced { version: source.info.version, keeps_tags });
@@ -125,8 +125,8 @@ impl Client {
         self.put_replacing(replaces, current, put, 2).await.map_err(|error| (Some(revision), error))
     }
 
-    /// A self-copy: the object's description is replaced, its bytes stay where they are. `None`: nothing was changed, since its bytes
-    /// must be re-encoded.
+    /// Replaces the description of an object by a self-copy; the bytes stay where they are. Returns `None`, with
+    /// nothing changed, if the bytes must be re-encoded.
     async fn replace_description(&self, request: &CopyRequest) -> Result<Option<ObjectInfo>, ClientError> {
         let copied =
             request.tags.is_none() && request.storage_class.is_none() && request.website_redirect.is_none();
@@ -190,7 +190,7 @@ impl Client {
     }
 }
 
-/// The storage class that a copy asks for.
+/// Returns the storage class that a copy asks for.
 fn class_of_copy(request: &CopyRequest) -> &str {
     match &request.attributes {
         Some(attributes) => &attributes.storage_class,
@@ -198,8 +198,8 @@ fn class_of_copy(request: &CopyRequest) -> &str {
     }
 }
 
-/// What to verify and keep of a copy: the checksum that was asked for, else those of the source. A checksum
-/// of part checksums becomes one of the whole, since the copy has no parts.
+/// Returns the digests to verify and keep of a copy: the requested checksum, otherwise those of the source. A
+/// checksum of part checksums becomes one of the whole, since the copy has no parts.
 fn digests_of_copy(source: &ObjectInfo, wish: Option<Algorithm>) -> ExpectedDigests {
     let full = source.checksums.iter().filter(|checksum| !checksum.composite);
     let compute = match wish {

@@ -7,11 +7,11 @@ use crate::condition::check_write;
 use crate::record::check_key;
 use crate::{Client, ClientError, WriteCondition};
 
-/// Deletes of one [`Client::delete_many`] at the same time.
+/// Maximum number of concurrent deletes in [`Client::delete_many`].
 const CONCURRENT_DELETES: usize = 16;
 
 impl Client {
-    /// Deletes an object. `false`: there was none, which no `If-Match` makes an error, as in S3.
+    /// Deletes an object. Returns `false` if there was none; as in S3, that is no error even with `If-Match`.
     ///
     /// # Errors
     /// [`ClientError::PreconditionFailed`], [`ClientError::NoSuchBucket`].
@@ -23,7 +23,7 @@ impl Client {
     ) -> Result<bool, ClientError> {
         check_key(key)?;
         let mut existed = false;
-        // A row that is left of an object that is gone from memory is removed like any other.
+        // The leftover row of an object that is gone from memory is removed like any other.
         let unconditional = WriteCondition::default();
         let commit = self.commit_object(bucket, key, &unconditional, None, |_, now| {
             existed = now.object.is_some();
@@ -37,7 +37,7 @@ impl Client {
         Ok(existed)
     }
 
-    /// Deletes many objects, a few at the same time; answers in the order of the keys.
+    /// Deletes many objects, a few at a time. Returns the results in the order of the keys.
     pub async fn delete_many(
         &self,
         bucket: &str,

@@ -1,8 +1,8 @@
-//! Digests of a body: the MD5 that becomes the ETag, and S3's additional checksums, computed as the bytes
-//! arrive and compared with what the sender announced in headers or trailers.
+//! Digests of a body: the MD5 that becomes the ETag, and S3's additional checksums. They are computed as the bytes
+//! arrive and compared with those that the sender announced in headers or trailers.
 //!
-//! Also what multipart objects need: checksums of checksums (COMPOSITE) and CRCs of a whole from the CRCs of
-//! its parts (FULL_OBJECT). SHA-1 and SHA-256 cannot be combined and CRC-64/NVME is never composite, as in S3.
+//! Also digests of multipart objects: checksums of checksums (COMPOSITE), and CRCs of a whole from the CRCs of its
+//! parts (FULL_OBJECT). SHA-1 and SHA-256 cannot be combined and CRC-64/NVME is never composite, as in S3.
 
 use crc_fast::CrcAlgorithm;
 use md5::{Digest as _, Md5};
@@ -13,14 +13,14 @@ use striate_meta::records::{Checksum, checksum::Algorithm};
 use crate::error::ClientError;
 use crate::object::{EtagSource, ExpectedDigests};
 
-/// An algorithm's running state.
+/// Running state of an algorithm.
 enum State {
     Crc(crc_fast::Digest),
     Sha1(Sha1),
     Sha256(Sha256),
 }
 
-/// One checksum of bytes as they come.
+/// One checksum of bytes as they arrive.
 pub struct Running {
     algorithm: Algorithm,
     state: State,
@@ -28,21 +28,21 @@ pub struct Running {
 
 /// Digests of a body that is still arriving.
 pub(crate) struct Digests {
-    /// `None` where nobody wants it.
+    /// `None` if no MD5 is needed.
     md5: Option<Md5>,
     running: Vec<Running>,
     expected: ExpectedDigests,
 }
 
-/// Digests of a whole body, verified against what was announced.
+/// Digests of a whole body, verified against the announced ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BodyDigests {
-    /// `None` where the ETag is not made from it.
+    /// `None` if the ETag is not made from it.
     pub(crate) md5: Option<[u8; 16]>,
     pub(crate) checksums: Vec<Checksum>,
 }
 
-/// The name of an algorithm, as S3 writes it.
+/// Returns the name of an algorithm, as S3 writes it.
 pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::None => "no algorithm",
@@ -54,7 +54,7 @@ pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// The CRC and its width in bytes; `None` for hashes.
+/// Returns the CRC and its width in bytes; `None` for hashes.
 fn crc_of(algorithm: Algorithm) -> Option<(CrcAlgorithm, usize)> {
     match algorithm {
         Algorithm::Crc32 => Some((CrcAlgorithm::Crc32IsoHdlc, 4)),
@@ -64,7 +64,7 @@ fn crc_of(algorithm: Algorithm) -> Option<(CrcAlgorithm, usize)> {
     }
 }
 
-/// Length of a checksum's value in bytes.
+/// Returns the length of a checksum's value in bytes.
 fn value_len(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::None => 0,
@@ -84,7 +84,7 @@ fn crc_number(value: &[u8]) -> u64 {
 }
 
 impl Running {
-    /// Of no bytes; `None` where there is no algorithm.
+    /// Starts a checksum of no bytes; `None` if there is no algorithm.
     pub fn new(algorithm: Algorithm) -> Option<Self> {
         let state = match (crc_of(algorithm), algorithm) {
             (Some((crc, _)), _) => State::Crc(crc_fast::Digest::new(crc)),
@@ -104,7 +104,7 @@ impl Running {
         }
     }
 
-    /// The checksum of all of them.
+    /// Returns the checksum of all bytes.
     pub fn finish(self) -> Checksum {
         let value = match self.state {
             State::Crc(digest) => crc_value(digest.finalize(), value_len(self.algorithm)),
@@ -116,7 +116,7 @@ impl Running {
 }
 
 impl Digests {
-    /// Digests of an empty body; `expected` says what to compute besides MD5 and what to compare with.
+    /// Starts the digests of an empty body. `expected` says what to compute besides MD5 and what to compare with.
     ///
     /// # Errors
     /// [`ClientError::InvalidRequest`] for a checksum whose length does not fit its algorithm.
@@ -143,11 +143,11 @@ impl Digests {
         self.running.iter_mut().for_each(|running| running.update(bytes));
     }
 
-    /// The digests of the whole, when they are what headers and `trailing` announced.
+    /// Returns the digests of the whole, if they match those announced in headers and `trailing`.
     ///
     /// # Errors
-    /// [`ClientError::BadDigest`] naming the digest that differs, [`ClientError::InvalidRequest`] for a
-    /// trailing checksum that cannot be one or was not announced.
+    /// [`ClientError::BadDigest`] naming the digest that differs, [`ClientError::InvalidRequest`] for a trailing
+    /// checksum that is malformed or was not announced.
     pub(crate) fn finish(self, trailing: &[Checksum]) -> Result<BodyDigests, ClientError> {
         let md5: Option<[u8; 16]> = self.md5.map(|md5| md5.finalize().into());
         if self.expected.md5.is_some() && self.expected.md5 != md5 {
@@ -177,7 +177,7 @@ fn check_form(checksum: &Checksum) -> Result<(), ClientError> {
 }
 
 impl BodyDigests {
-    /// The ETag of a new version.
+    /// Returns the ETag of a new version.
     pub(crate) fn etag(&self, version: &[u8]) -> String {
         match self.md5 {
             Some(md5) => hex::encode(md5),
@@ -186,7 +186,7 @@ impl BodyDigests {
     }
 }
 
-/// Compares `expected` with the computed one of its algorithm.
+/// Compares `expected` with the computed checksum of its algorithm.
 fn verify(expected: &Checksum, computed: &[Checksum]) -> Result<(), ClientError> {
     let name = algorithm_name(expected.algorithm());
     match computed.iter().find(|checksum| checksum.algorithm == expected.algorithm) {
@@ -196,21 +196,21 @@ fn verify(expected: &Checksum, computed: &[Checksum]) -> Result<(), ClientError>
     }
 }
 
-/// Digests of a multipart object, made from those of its parts as they go by in order.
+/// Digests of a multipart object, computed from those of its parts in order.
 pub(crate) struct WholeDigests {
     md5s: Md5,
     parts: usize,
     whole: Option<Whole>,
 }
 
-/// The additional checksum of a multipart object in the making.
+/// The additional checksum of a multipart object under construction.
 enum Whole {
     Composite(Box<Running>),
     Full { algorithm: Algorithm, crc: Option<u64> },
 }
 
 impl WholeDigests {
-    /// For an upload with `algorithm`; `full` for a FULL_OBJECT checksum.
+    /// Starts the digests of an upload with `algorithm`; `full` for a FULL_OBJECT checksum.
     pub(crate) fn new(algorithm: Algorithm, full: bool) -> Self {
         let whole = match full || algorithm == Algorithm::Crc64nvme {
             true => crc_of(algorithm).map(|_| Whole::Full { algorithm, crc: None }),
@@ -222,7 +222,7 @@ impl WholeDigests {
     /// Adds the next part: its ETag, length in bytes, and checksums.
     ///
     /// # Errors
-    /// A text that says what the part lacks.
+    /// A text that says what is wrong with the part.
     pub(crate) fn add(&mut self, etag: &str, len: u64, checksums: &[Checksum]) -> Result<(), String> {
         self.md5s.update(hex::decode(etag).map_err(|_| format!("its ETag {etag:?} is not an MD5"))?);
         self.parts += 1;
@@ -246,7 +246,7 @@ impl WholeDigests {
         Ok(())
     }
 
-    /// The ETag `md5(md5s)-N` and the checksum of the whole.
+    /// Returns the ETag `md5(md5s)-N` and the checksum of the whole.
     pub(crate) fn finish(self) -> (String, Option<Checksum>) {
         let etag = format!("{}-{}", hex::encode(self.md5s.finalize()), self.parts);
         let checksum = self.whole.and_then(|whole| match whole {
@@ -261,7 +261,7 @@ impl WholeDigests {
     }
 }
 
-/// Compares the checksum of a whole that a caller announced with the computed one.
+/// Compares the announced checksums of a whole with the computed one.
 ///
 /// # Errors
 /// [`ClientError::BadDigest`] when it differs, [`ClientError::InvalidRequest`] when the upload has another
@@ -290,7 +290,7 @@ mod tests {
         digests.finish(&[]).unwrap()
     }
 
-    /// The check values that the algorithms' standards and catalogues give.
+    /// Check values from the algorithms' standards and catalogues.
     #[test]
     fn digests_match_the_published_vectors() {
         let digests = digests_of(b"123456789", &ALL);

@@ -1,20 +1,20 @@
-//! Why an operation on buckets and objects failed. S3's error codes are in one-to-one reach of these.
+//! Errors of operations on buckets and objects. Each maps to an S3 error code.
 
 use striate_core::StripeId;
 use striate_meta::MetaError;
 use striate_site::SiteError;
 use striate_stripe::StripeError;
 
-/// The client service's error.
+/// Error of the client service.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error("there is no bucket {0:?}")]
     NoSuchBucket(String),
     /// The bucket exists already and belongs to the caller.
     #[error("you already own the bucket {0:?}")]
     BucketAlreadyOwned(String),
-    /// The bucket exists already and belongs to somebody else.
+    /// The bucket exists already and belongs to another account.
     #[error("the bucket {0:?} exists and belongs to another account")]
     BucketAlreadyExists(String),
     /// The bucket still has objects.
@@ -25,30 +25,30 @@ pub enum ClientError {
     InvalidBucketName {
         /// The name.
         name: String,
-        /// The rule.
+        /// The broken rule.
         reason: String,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("there is no object {0:?}")]
     NoSuchKey(String),
-    /// The object was in memory only, and is not there any more.
+    /// The object was in memory only, and was evicted.
     #[error("the object {0:?} was in memory only, and is not there any more: its bucket is volatile")]
     Evicted(String),
-    /// There is no such version.
+    /// The version does not exist.
     #[error("there is no version {0:?}")]
     NoSuchVersion(String),
     /// The key is longer than 1,024 bytes.
     #[error("the key has {0} bytes, 1024 are allowed")]
     KeyTooLong(usize),
-    /// There is no such upload; it may have been completed or aborted.
+    /// The upload does not exist; it may have been completed or aborted.
     #[error("there is no upload {0:?}; it may have been completed or aborted")]
     NoSuchUpload(String),
     /// A part is missing or its ETag differs.
     #[error("part {number}: {reason}")]
     InvalidPart {
-        /// The part's number.
+        /// Number of the part.
         number: u32,
-        /// What is wrong.
+        /// Reason for the refusal.
         reason: String,
     },
     /// Part numbers do not ascend.
@@ -57,9 +57,9 @@ pub enum ClientError {
     /// A part other than the last is under 5 MiB.
     #[error("part {number} has {size} bytes; all but the last need 5 MiB")]
     EntityTooSmall {
-        /// The part's number.
+        /// Number of the part.
         number: u32,
-        /// Its size in bytes.
+        /// Size of the part in bytes.
         size: u64,
     },
     /// The body is larger than allowed.
@@ -82,16 +82,16 @@ pub enum ClientError {
     /// A checksum's text or combination is not valid.
     #[error("{0}")]
     InvalidRequest(String),
-    /// A request's document is not what the operation takes.
+    /// A document in a request does not fit the operation.
     #[error("{0}")]
     MalformedDocument(String),
-    /// An argument is out of its domain.
+    /// An argument is out of range.
     #[error("{0}")]
     InvalidArgument(String),
     /// The range lies outside the object.
     #[error("the range is outside the object's {size} bytes")]
     InvalidRange {
-        /// The object's size in bytes.
+        /// Size of the object in bytes.
         size: u64,
     },
     /// A condition of the request does not hold (412).
@@ -103,26 +103,26 @@ pub enum ClientError {
     /// A concurrent operation on the same key got in between (409).
     #[error("a concurrent operation on the same key won; try again")]
     Conflict,
-    /// A sub-resource is not set; the S3 error code that says so.
+    /// A sub-resource is not set. Carries its S3 error code.
     #[error("the configuration is not set ({0})")]
     NotSet(&'static str),
-    /// The request's body broke: the sender's fault or its signature's. Nothing was stored.
+    /// Receiving the request's body failed, through the sender or a wrong signature. Nothing was stored.
     #[error("the request body failed: {0}")]
     Body(String),
-    /// Fewer sites than needed can take the write. Worth a retry.
+    /// Too few sites can take the write. Worth a retry.
     #[error("{available} sites can take a chunk of a write that needs at least {needed}: {reason}")]
     TooFewSites {
-        /// Sites that can take it.
+        /// Sites that can take a chunk.
         available: usize,
         /// Sites needed.
         needed: usize,
-        /// What is wrong with the others.
+        /// Why the other sites cannot.
         reason: String,
     },
-    /// Too few chunks of a stripe can be read now. Names what is missing.
+    /// Too few chunks of a stripe can be read now. The message names the missing ones.
     #[error("stripe {stripe} cannot be read: {needed} chunks needed, {available} available; {reason}")]
     Unreadable {
-        /// The stripe.
+        /// The unreadable stripe.
         stripe: StripeId,
         /// Chunks needed.
         needed: usize,
@@ -131,38 +131,38 @@ pub enum ClientError {
         /// Which chunks and sites are missing, and why.
         reason: String,
     },
-    /// The bucket's objects are in another store, which this process has not known.
+    /// The bucket's objects are at an origin, which this process did not know.
     #[error("the objects of {0:?} are in another store; try again")]
     Elsewhere(String),
-    /// The store that has a bucket's objects failed, or cannot be reached. Worth a retry.
+    /// The origin of a bucket failed, or cannot be reached. Worth a retry.
     #[error("the origin {endpoint} failed: {reason}")]
     Origin {
-        /// The store.
+        /// Endpoint of the origin.
         endpoint: String,
-        /// What it said, or why there was no answer.
+        /// The origin's reply, or why there was none.
         reason: String,
     },
-    /// The store that has a bucket's objects does not let one be read or written with the bucket's key.
+    /// The origin of a bucket denies the bucket's key a read or write.
     #[error("the origin {endpoint} does not allow it: {reason}")]
     OriginDenied {
-        /// The store.
+        /// Endpoint of the origin.
         endpoint: String,
-        /// What it said.
+        /// The origin's reply.
         reason: String,
     },
-    /// What cannot be asked of another store.
+    /// The operation is not supported for a bucket with an origin.
     #[error("{0}")]
     NotForwarded(String),
-    /// A block is not in memory.
+    /// A block is not in the memory tier.
     #[error("a block is not in the memory tier")]
     NotInMemory,
     /// Disks are full.
     #[error("the store is full: {0}")]
     NoSpace(String),
-    /// There was no memory for the request in time (503 SlowDown). Worth a retry, a little later.
+    /// No memory became free for the request in time (503 SlowDown). Worth a retry, a little later.
     #[error("too many bytes are under way; try again later")]
     Overloaded,
-    /// Queue bounds are reached (503 SlowDown).
+    /// A queue is full (503 SlowDown).
     #[error("too many requests at once; try again")]
     Busy,
     /// The metadata store failed.
@@ -171,12 +171,12 @@ pub enum ClientError {
     /// A site failed in a way that the operation could not work around.
     #[error(transparent)]
     Site(#[from] SiteError),
-    /// Metadata is inconsistent; a defect or damage.
+    /// Metadata is inconsistent: a defect or damage.
     #[error("the metadata of {what} is inconsistent: {reason}")]
     Inconsistent {
-        /// The row or object.
+        /// The row or object concerned.
         what: String,
-        /// What does not fit.
+        /// The inconsistency found.
         reason: String,
     },
 }

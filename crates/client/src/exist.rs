@@ -1,4 +1,4 @@
-//! Which of many keys have objects.
+//! Looks up which of many keys have objects.
 
 use bytes::Bytes;
 use striate_meta::keys;
@@ -7,12 +7,12 @@ use striate_meta::records::Object;
 use crate::record::check_key;
 use crate::{Client, ClientError};
 
-/// Keys whose rows are looked up together.
+/// Number of keys whose rows are looked up together.
 const LOOKED_UP_AT_ONCE: usize = 512;
 
 impl Client {
-    /// The size in bytes of the object of each key, `None` where there is none, or none any more in memory. With `until_gap` the
-    /// answer ends before the first key without an object, and so do the look-ups, up to a window of them.
+    /// Returns the size in bytes of each key's object, or `None` if there is none or it is gone from memory. With
+    /// `until_gap` the result ends before the first key without an object, and the look-ups end with its window.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`], and when the metadata store fails.
@@ -47,7 +47,7 @@ impl Client {
         self.checked(bucket, sizes).await
     }
 
-    /// Only a bucket that exists has objects; where none was found it may not exist.
+    /// Returns the sizes. If no object was found, checks that the bucket exists.
     async fn checked(&self, bucket: &str, sizes: Vec<Option<u64>>) -> Result<Vec<Option<u64>>, ClientError> {
         if !sizes.iter().any(Option::is_some) {
             self.bucket_here(bucket).await?;

@@ -1,4 +1,4 @@
-//! The plan of reading objects, explained.
+//! Explains the plan of reading objects.
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -10,42 +10,43 @@ use crate::blocks::BlockWalk;
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
 
-/// The most blocks that one explanation takes: 40 GiB of objects in blocks of 4 MiB.
+/// Maximum number of blocks in one explanation: 40 GiB of objects in blocks of 4 MiB.
 pub const MAX_EXPLAINED_BLOCKS: usize = 10_000;
 
-/// The plan of reading some objects in one query.
+/// Plan of a query that reads some objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadExplained {
-    /// The objects, in the order in which they were named.
+    /// Objects in the order in which they were named.
     pub objects: Vec<ObjectExplained>,
-    /// The plan of all their blocks together.
+    /// Plan of all their blocks together.
     pub query: QueryExplained,
 }
 
 /// An object of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectExplained {
-    /// Its bucket.
+    /// Bucket of the object.
     pub bucket: String,
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// It is kept in the metadata, so that no site is asked for it.
+    /// True if the object is kept in the metadata, so that no site is asked for it.
     pub is_inline: bool,
-    /// Its first block in the query.
+    /// Position of the object's first block in the query.
     pub first_block: usize,
-    /// How many follow.
+    /// Number of blocks.
     pub block_count: usize,
 }
 
 impl Client {
-    /// How these objects, each a bucket and a key, would be read now in one query by a policy, the client's own where
-    /// none is given: which chunks of which sites, at what cost, and why. Reads metadata only.
+    /// Explains how these objects, each a bucket and a key, would be read now in one query: which chunks of which
+    /// sites, at what cost, and why. Uses `policy`, or the client's own. Reads metadata only.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for objects of more
-    /// than [`MAX_EXPLAINED_BLOCKS`]; [`ClientError::Unreadable`] when too few chunks of a block can be had.
+    /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for objects of
+    /// more than [`MAX_EXPLAINED_BLOCKS`] blocks; [`ClientError::Unreadable`] when too few chunks of a block are
+    /// available.
     pub fn explain<'a>(
         &'a self,
         objects: &'a [(String, String)],

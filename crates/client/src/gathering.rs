@@ -1,8 +1,9 @@
-//! The block of a put that is being gathered, and the memory that it holds.
+//! Gathers the blocks of a put, and accounts for the memory that they hold.
 //!
-//! A put holds what has come. Its first frames, up to [`UNCOUNTED`], are left to the connection's buffers; when more
-//! comes it takes memory for the whole block, so that those who send are never in each other's way half way. A sender
-//! that then stops is taken back the memory for what it has not sent ([`Holder`]), and takes it anew when it goes on.
+//! A put holds what it has received. Its first frames, up to [`UNCOUNTED`], are left to the connection's buffers.
+//! When more arrives, the put takes memory for the whole block, so that two senders never block each other while
+//! holding partial memory. If a sender then stalls, the memory for the part it has not sent is reclaimed
+//! ([`Holder`]), and taken again when it resumes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,35 +23,35 @@ use crate::{Client, ClientError};
 /// Bytes that a put gathers before it takes memory from the budget.
 const UNCOUNTED: usize = 64 << 10;
 
-/// A body's frames.
+/// Frames of a body.
 pub(crate) struct Frames<'a> {
     body: &'a mut dyn PutBody,
     content_len: Option<u64>,
     received: u64,
-    /// What is left of the last frame.
+    /// Rest of the last frame.
     rest: Bytes,
     ended: bool,
 }
 
-/// Gathers a put's blocks, one after the other.
+/// Gathers the blocks of a put, one after the other.
 pub(crate) struct Gathering<'a> {
     budget: &'a ByteBudget,
     runtime: &'a Runtime,
-    /// Shares of the budget for each byte: 2 when the body itself is read from the store.
+    /// Shares of the budget for each byte: 2 if the body itself is read from the store.
     shares: usize,
     sender: Arc<Sender>,
-    /// Once it holds memory.
+    /// Set once the put holds memory.
     registered: Option<Registered>,
     block: Gathered,
     share: Option<Share>,
 }
 
-/// A put's sender, as others see it.
+/// Sender of a put, as the budget sees it.
 #[derive(Default)]
 struct Sender {
-    /// Since when it is waited for, while its put holds memory for what has not come.
+    /// When the wait for the sender began, while its put holds memory for bytes that have not arrived.
     awaited: Mutex<Option<Instant>>,
-    /// The put is to give that memory back.
+    /// Asks the put to give that memory back.
     is_asked: AtomicBool,
     waker: AtomicWaker,
 }
@@ -77,22 +78,23 @@ impl<'a> Frames<'a> {
         Self { body, content_len, received: 0, rest: Bytes::new(), ended: false }
     }
 
-    /// Bytes that came until now.
+    /// Bytes received so far.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Whether the body's end has come.
+    /// Whether the body's end was received.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Bytes that are still to be put into blocks, if the length was announced.
+    /// Bytes not yet in blocks, if the length was announced.
     pub(crate) fn announced(&self) -> Option<u64> {
         Some(self.content_len?.saturating_sub(self.received) + self.rest.len() as u64)
     }
 
-    /// The next frame, counted and digested; `None` at the body's end. `while_waiting` is called when it has not come.
+    /// Returns the next frame, counted and digested; `None` at the body's end. `while_waiting` is called while the
+    /// frame has not arrived.
     async fn next(
         &mut self,
         digests: &mut Digests,
@@ -152,18 +154,18 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The next block with its memory: `room` bytes, fewer at the end, `None` after it. A block that one frame holds is
-    /// a slice of it; others are copied together once.
+    /// Returns the next block with its memory: `room` bytes, fewer at the end, `None` after it. A block within one
+    /// frame is a slice of it; others are copied together once.
     ///
     /// # Errors
-    /// Those of the body; [`ClientError::Overloaded`] when there is no memory in time.
+    /// Errors of the body; [`ClientError::Overloaded`] when no memory becomes free in time.
     pub(crate) async fn next_block(
         &mut self,
         frames: &mut Frames<'_>,
         room: usize,
         digests: &mut Digests,
     ) -> Result<Option<(Bytes, Share)>, ClientError> {
-        // A body that is read from the store takes its memory before the store's.
+        // A body read from the store takes its own memory before the store's.
         if self.shares > 1 {
             self.take(room).await?;
         }
@@ -189,14 +191,14 @@ impl<'a> Gathering<'a> {
         Ok(self.share.take().map(|share| (block, share)))
     }
 
-    /// The next frame. While it is waited for, memory for what has not come can be taken back.
+    /// Returns the next frame. While it is awaited, the memory for missing bytes can be reclaimed.
     async fn next_frame(
         &mut self,
         frames: &mut Frames<'_>,
         digests: &mut Digests,
     ) -> Result<Option<Bytes>, ClientError> {
         let Self { sender, block, share, shares, runtime, .. } = self;
-        // A body from the store does not stop by itself.
+        // A body read from the store does not stall.
         let surplus = share.as_ref().is_some_and(|share| share.len() > block.len()) && *shares == 1;
         if !surplus {
             return frames.next(digests, |_| ()).await;
@@ -222,10 +224,10 @@ impl<'a> Gathering<'a> {
         frame
     }
 
-    /// Makes the share one for a block of `len` bytes.
+    /// Adjusts the share to a block of `len` bytes.
     async fn take(&mut self, len: usize) -> Result<(), ClientError> {
         let (len, held) = (len * self.shares, self.share.as_ref().map_or(0, Share::len));
-        // More than the whole budget is the whole budget.
+        // More than the whole budget counts as the whole budget.
         let len = len.min(self.budget.total());
         match &mut self.share {
             Some(share) if held >= len => share.shrink_to(len),
@@ -239,7 +241,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// The block that is being gathered.
+/// The block being gathered.
 enum Gathered {
     Nothing,
     OneFrame(Bytes),
@@ -255,7 +257,7 @@ impl Gathered {
         }
     }
 
-    /// Adds a frame to a block of at most `room` bytes. The buffer is small while little has come.
+    /// Adds a frame to a block of at most `room` bytes. The buffer is small while few bytes have arrived.
     fn append(self, bytes: Bytes, room: usize, buffers: &BufferPool) -> Self {
         let (len, end) = (self.len(), self.len() + bytes.len());
         let larger = |gathered: &[u8]| {
@@ -274,7 +276,7 @@ impl Gathered {
         Self::Copied { buffer, len: end }
     }
 
-    /// Gives up the buffer's room for what has not come.
+    /// Frees the buffer's room for bytes that have not arrived.
     fn compact(&mut self) {
         if let Self::Copied { buffer, len } = self {
             *self = Self::OneFrame(Bytes::copy_from_slice(&buffer[..*len]));

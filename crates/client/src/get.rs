@@ -1,5 +1,5 @@
-//! Opening an object: one read of its row, conditions, range, and its first block ([`crate::reader`]), so that an
-//! object that cannot be read is an error and not an answer that breaks off.
+//! Opens an object: reads its row, checks conditions and range, and reads its first block ([`crate::reader`]), so
+//! that an unreadable object is an error and not a response that breaks off.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::reader::Reader;
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
 
-/// How often a get begins anew because the object was replaced under it.
+/// Maximum number of restarts of a get because the object was replaced.
 const MAX_RESTARTS: usize = 8;
 
-/// Whose memory the blocks of a read count against.
+/// Budget that the blocks of a read count against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budget {
-    /// The client's byte budget, for a receiver whose connection has taken so many bytes before.
+    /// The client's byte budget, for a receiver with a connection of its own.
     Own {
-        /// Bytes.
+        /// Bytes that the receiver's connection has taken before.
         taken: u64,
     },
-    /// The client's byte budget; nothing is read ahead.
+    /// The client's byte budget, without reading ahead.
     BlockByBlock,
-    /// As `BlockByBlock`, for a receiver that is slow: parts of blocks at first.
+    /// As `BlockByBlock`, for a slow receiver: parts of blocks at first.
     Narrow,
-    /// The reader has taken a share already (a copy); nothing is read ahead.
+    /// A share that the reader has already taken (a copy), without reading ahead.
     Readers,
 }
 
 impl Budget {
-    /// Bytes that the receiver's connection has taken before, as far as is known.
+    /// Bytes that the receiver's connection has taken before, as far as known.
     pub fn taken(self) -> u64 {
         match self {
             Self::Own { taken } => taken,
@@ -48,8 +48,8 @@ impl Budget {
 }
 
 impl Client {
-    /// The object's state, under the same conditions and range checks as a get. The range is the one that
-    /// a get would answer. Of an object that is in memory only, the memory sites are asked whether they have it.
+    /// Returns the object's state and the range that a get would return, under the same checks of conditions and
+    /// range. For an object in memory only, asks the memory sites whether they have it.
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], and those of conditions and range.
@@ -70,15 +70,15 @@ impl Client {
     /// Opens an object.
     ///
     /// # Errors
-    /// As [`Client::head`]; and when the first block cannot be read, why.
+    /// As [`Client::head`]; also when the first block cannot be read.
     pub async fn get(&self, request: GetRequest) -> Result<GetObject, ClientError> {
         let (span, sample) = (span_of(&request), self.inner.stripes.sampler().begin());
         let budget = Budget::Own { taken: request.taken };
         self.get_with(request, budget, sample, check_read).instrument(span).await
     }
 
-    /// As [`Client::get`], with another check of the conditions and another budget; where it is a part of a sampled
-    /// request, its blocks are noted there.
+    /// As [`Client::get`], with another check of the conditions and another budget. Records the blocks in `sample`,
+    /// if given.
     pub(crate) async fn get_with(
         &self,
         request: GetRequest,
@@ -121,8 +121,8 @@ impl Client {
                 Ok(body) => return Ok(GetObject { info, range, body, revision: row.version }),
                 Err(error) => error,
             };
-            // Rows and chunks that the row named may be gone if it was replaced since. Its revision tells, and not the
-            // object's version, which stays when the same bytes get another place.
+            // Rows and chunks that the row named may be gone if it was replaced since. The row's revision shows that;
+            // the object's version stays when the same bytes move.
             let now = self.current_row(&request.bucket, &request.key).await?;
             if now.version == row.version {
                 return Err(self.explained(&request.key, row, error).await);
@@ -132,7 +132,8 @@ impl Client {
         Err(ClientError::Busy)
     }
 
-    /// Why an object whose row is `row` cannot be read. Where it was in memory only and is gone, so is its row, in a moment.
+    /// Returns why an object with this row cannot be read. If it was in memory only and is gone, its row is removed
+    /// in the background.
     async fn explained(&self, key: &str, row: Row, error: ClientError) -> ClientError {
         match error {
             ClientError::NotInMemory => {}
@@ -152,12 +153,12 @@ impl Client {
         list.blocks.iter().any(|block| is_gone_from_memory(block, |_, site| left.contains(&site)))
     }
 
-    /// The record of a key's current object.
+    /// Returns the record of a key's current object.
     pub(crate) async fn current_object(&self, bucket: &str, key: &str) -> Result<Object, ClientError> {
         Ok(self.current_row(bucket, key).await?.record()?)
     }
 
-    /// The row of a key's current object, in one read when there is one.
+    /// Returns the row of a key's current object, in one read if it exists.
     pub(crate) async fn current_row(&self, bucket: &str, key: &str) -> Result<Row, ClientError> {
         record::check_key(key)?;
         match self.inner.meta.get(&keys::object(bucket, key)).await? {
@@ -169,7 +170,7 @@ impl Client {
         }
     }
 
-    /// Where one part is read: its ETag and checksums, which its own row keeps.
+    /// For a read of one part, fills in its ETag and checksums from the part's own row.
     async fn describe_part(
         &self,
         info: &mut ObjectInfo,
@@ -187,7 +188,7 @@ impl Client {
         Ok(())
     }
 
-    /// A stream of the bytes `range` of a body, with its first block at hand.
+    /// Opens a stream of the bytes `range` of a body, with its first block already read.
     async fn open_body(
         &self,
         body: Body,
@@ -206,7 +207,7 @@ impl Client {
     }
 }
 
-/// The bytes `range` of an object that is kept inline.
+/// Returns the bytes `range` of an inline object.
 ///
 /// # Errors
 /// [`ClientError::Inconsistent`] when there are fewer bytes.
@@ -219,17 +220,17 @@ pub(crate) fn inline(bytes: &Bytes, range: Range<u64>) -> Result<Bytes, ClientEr
     Ok(bytes.slice(range.start as usize..end))
 }
 
-/// What an object is called in the statistics of sampled requests.
+/// Returns an object's name in the statistics of sampled requests.
 pub(crate) fn sampled_name(request: &GetRequest) -> Arc<str> {
     format!("{}/{}", request.bucket, request.key).into()
 }
 
-/// The span of an object's read.
+/// Creates the tracing span of an object's read.
 pub(crate) fn span_of(request: &GetRequest) -> tracing::Span {
     debug_span!("get", bucket = request.bucket, key = request.key)
 }
 
-/// The error of a body that has `left` bytes fewer than its object's record says.
+/// Returns the error of a body that is `left` bytes shorter than its object's record says.
 pub(crate) fn ends_early(left: u64) -> ClientError {
     let reason = format!("its blocks end {left} bytes early");
     ClientError::Inconsistent { what: "an object".to_owned(), reason }

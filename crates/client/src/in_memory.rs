@@ -1,7 +1,8 @@
-//! Whether objects that are in memory only are still there.
+//! Checks whether objects that are in memory only still exist.
 //!
-//! An object's row stays after its bytes were evicted. So before the gateway answers that such an object exists, or refuses a write because
-//! it does, it asks the memory sites, with one question to each for all objects of the request. Evicted objects count as absent.
+//! An object's row stays after its bytes were evicted. So before the gateway reports that such an object exists, or
+//! refuses a write because of it, it asks the memory sites, with one request to each for all objects. Evicted objects
+//! count as absent.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use striate_stripe::remove_gone_from_memory;
 
 use crate::{Client, ClientError};
 
-/// A memory site that has not answered by then may have what it should.
+/// Timeout for a memory site. One that misses it counts as still having its splits.
 const ASK_WITHIN: Duration = Duration::from_millis(500);
 
 impl Client {
-    /// Of each object whether it was in memory only and is gone.
+    /// Returns for each object whether it was in memory only and is gone.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -33,7 +34,7 @@ impl Client {
         }
     }
 
-    /// The error of an object that is gone from memory. Its row goes too, in a moment.
+    /// Returns the error of an object that is gone from memory, and removes its row in the background.
     pub(crate) fn evicted(&self, key: &str, row: &Row, object: &Object) -> ClientError {
         let mut tx = self.transaction();
         if let Err(error) = remove_gone_from_memory(&mut tx, row, object) {
@@ -41,14 +42,14 @@ impl Client {
         }
         let client = self.clone();
         self.inner.runtime.spawn(async move {
-            // Who fails here leaves it to the next reader.
+            // A failure here is retried by the next reader.
             let _ = client.commit_rows(tx).await;
         });
         ClientError::Evicted(key.to_owned())
     }
 }
 
-/// Whether an object's bytes may be in memory only. Of one made of parts its profile says so.
+/// Whether an object's bytes may be in memory only. For a multipart object, its profile decides.
 fn may_be_in_memory(object: &Object) -> bool {
     let is_of_memory = || object.profile.parse::<Profile>().is_ok_and(|profile| profile.tier == Tier::Memory);
     match &object.body {

@@ -1,8 +1,8 @@
-//! A body becomes blocks on sites, streaming and in bounded memory.
+//! Turns a body into blocks on sites, streaming and in bounded memory.
 //!
-//! One block is gathered ([`crate::gathering`]) while up to [`crate::ClientOptions::blocks_in_flight`] are encoded and
-//! written. The bytes are digested as they arrive. Nothing is named yet when [`Client::ingest`] answers: the caller's
-//! commit does that, after the body's end was confirmed and its digests were verified.
+//! One block is gathered ([`crate::gathering`]) while up to [`crate::ClientOptions::blocks_in_flight`] are encoded
+//! and written. The bytes are digested as they arrive. When [`Client::ingest`] returns, nothing is named yet: the
+//! caller's commit does that, after the body's end was confirmed and its digests were verified.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,38 +25,38 @@ use crate::{Client, ClientError};
 /// replaces one such object by another then stays under the limits of design.md §10.8.
 const MAX_LISTED_BLOCKS: usize = 6;
 
-/// How a body is to be stored.
+/// Parameters of storing a body.
 pub(crate) struct Ingest {
     pub(crate) profile: Profile,
     pub(crate) block_len: u32,
-    /// Whose neighbours its blocks are.
+    /// Identifies the neighbours of the blocks.
     pub(crate) neighbours: Neighbours,
-    /// Bodies of at most this many bytes are not striped but handed back.
+    /// Maximum length in bytes of a body that is returned inline instead of striped.
     pub(crate) inline_limit: usize,
     pub(crate) content_len: Option<u64>,
     pub(crate) digests: ExpectedDigests,
-    /// Shares of the byte budget for each block: 2 when the body itself is read from the store.
+    /// Shares of the byte budget for each block: 2 if the body itself is read from the store.
     pub(crate) shares: usize,
 }
 
-/// A body that arrived whole and is stored.
+/// A complete and stored body.
 pub(crate) struct Ingested {
     pub(crate) size: u64,
     pub(crate) digests: BodyDigests,
     pub(crate) stored: Stored,
 }
 
-/// Where a body's bytes are.
+/// Location of a body's bytes.
 pub(crate) enum Stored {
-    /// Here.
+    /// In this value.
     Inline(Bytes),
     /// On sites; nothing names them yet.
     Striped(Striped),
-    /// In memory, and nowhere else.
+    /// In memory only.
     InMemory(Vec<MemoryBlock>),
 }
 
-/// Blocks that are durable and wait for the commit that names them.
+/// Durable blocks that wait for the commit that names them.
 pub(crate) struct Striped {
     session: PutSession,
     blocks: Blocks,
@@ -71,7 +71,7 @@ impl Client {
     /// Receives a body and stores its blocks.
     ///
     /// # Errors
-    /// Those of the body, of its digests and of the sites. Chunks that were written are removed.
+    /// Errors of the body, of its digests and of the sites. Written chunks are removed.
     pub(crate) async fn ingest(
         &self,
         mut body: Box<dyn PutBody>,
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Receives the whole body. Answers its bytes when they are few enough to be kept inline.
+    /// Receives the whole body. Returns its bytes if they are few enough to be kept inline.
     async fn receive(
         &self,
         body: &mut dyn PutBody,
@@ -148,7 +148,7 @@ struct BlockWriter {
     in_memory: Vec<MemoryBlock>,
 }
 
-/// A block that was written.
+/// A written block.
 enum Written {
     OnSites(StoredBlock),
     InMemory(MemoryBlock),
@@ -169,7 +169,7 @@ impl BlockWriter {
         }
     }
 
-    /// No block was given to it yet.
+    /// Whether no block was given to it yet.
     fn is_untouched(&self) -> bool {
         self.session.is_none()
     }
@@ -206,7 +206,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Starts to write the next block; waits while too many are being written.
+    /// Starts to write the next block, after waiting while too many are being written.
     async fn start(&mut self, data: Bytes, share: Share) -> Result<(), ClientError> {
         while self.in_flight.len() >= self.client.inner.options.blocks_in_flight.max(1) {
             self.settle_oldest().await?;
@@ -220,7 +220,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Waits for the oldest block that is being written.
+    /// Waits for the oldest block being written.
     async fn settle_oldest(&mut self) -> Result<(), ClientError> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
         let stored = match joined(oldest.await)? {
@@ -244,7 +244,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Waits for all blocks. With an error the writer comes back, to be abandoned.
+    /// Waits for all blocks. On an error returns the writer with it, to be abandoned.
     async fn finish(mut self) -> Result<Stored, (Self, ClientError)> {
         while !self.in_flight.is_empty() {
             if let Err(error) = self.settle_oldest().await {
@@ -268,7 +268,7 @@ impl BlockWriter {
         Ok(Stored::Striped(Striped { session, blocks }))
     }
 
-    /// Gives up what was written, because of `cause`.
+    /// Gives up the written blocks, because of `cause`.
     async fn abandon(mut self, cause: &ClientError) {
         let unknown = is_unknown(cause);
         let (session, segment) = (self.session.take(), self.segment.take());
@@ -277,7 +277,7 @@ impl BlockWriter {
 }
 
 impl Drop for BlockWriter {
-    /// The put's caller went away: its blocks are given up in the background.
+    /// Gives the blocks up in the background: the put's caller went away.
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         let (in_flight, segment) = (std::mem::take(&mut self.in_flight), self.segment.take());
@@ -285,7 +285,7 @@ impl Drop for BlockWriter {
     }
 }
 
-/// Gives blocks up after those that are being written have ended.
+/// Gives blocks up once the writes in flight have ended.
 async fn give_up_when_idle(
     in_flight: VecDeque<JoinHandle<Result<Written, ClientError>>>,
     session: Option<Arc<PutSession>>,
@@ -300,7 +300,7 @@ async fn give_up_when_idle(
     }
 }
 
-/// An error after which nobody may delete chunks (design.md §10.2).
+/// Whether, after this error, chunks must not be deleted (design.md §10.2).
 fn is_unknown(error: &ClientError) -> bool {
     matches!(error, ClientError::Meta(MetaError::UnknownOutcome(_)))
 }
@@ -312,7 +312,7 @@ async fn give_up(mut session: PutSession, segment: Option<SegmentWriter>, unknow
         return;
     }
     if let Some(segment) = segment {
-        // What fails here is left to the collector of pending segments.
+        // After a failure here, the collector of pending segments takes over.
         if let Err(error) = segment.abandon(&session).await {
             tracing::debug!(%error, "a segment that was given up is left to the collector");
         }
@@ -321,7 +321,7 @@ async fn give_up(mut session: PutSession, segment: Option<SegmentWriter>, unknow
 }
 
 impl Striped {
-    /// Adds to `tx` what makes the blocks belong to what `tx` writes.
+    /// Adds to `tx` the rows and preconditions that make the blocks part of what `tx` writes.
     pub(crate) fn name(&self, tx: &mut Transaction) {
         match &self.blocks {
             Blocks::Listed(blocks) => self.session.name_blocks(tx, blocks),
@@ -333,10 +333,10 @@ impl Striped {
         BlockList { blocks: blocks.iter().map(|stored| stored.block.clone()).collect() }
     }
 
-    /// To be called before the commit.
+    /// Prepares for the commit; call it before submitting.
     ///
     /// # Errors
-    /// When the metadata store fails: then nothing may be committed.
+    /// When the metadata store fails; nothing may be committed then.
     pub(crate) async fn committing(&mut self) -> Result<(), StripeError> {
         if let Blocks::Listed(blocks) = &self.blocks {
             self.session.ensure_placed(blocks).await?;
@@ -345,17 +345,17 @@ impl Striped {
         Ok(())
     }
 
-    /// A precondition of [`Striped::name`] does not hold.
+    /// Records that a precondition of [`Striped::name`] does not hold.
     fn note_fenced(&self) {
         if let Blocks::Listed(blocks) = &self.blocks {
             self.session.forget_placed(blocks);
         }
     }
 
-    /// After the commit: keeps the blocks, gives them up, or leaves them to the collector.
+    /// Ends the session after the commit: keeps the blocks, gives them up, or leaves them to the collector.
     ///
     /// # Errors
-    /// That of the commit.
+    /// The error of the commit.
     pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
         match outcome {
             Ok(value) => {
@@ -379,7 +379,7 @@ fn memory_list(blocks: &[MemoryBlock]) -> MemoryBlocks {
 }
 
 impl Stored {
-    /// As the body of an object's record.
+    /// Returns the body of an object's record.
     pub(crate) fn object_body(&self) -> object::Body {
         match self {
             Self::Inline(bytes) => object::Body::Inline(bytes.clone()),
@@ -393,7 +393,7 @@ impl Stored {
         }
     }
 
-    /// As the body of a part's record. Parts are never inline; an empty one has no blocks.
+    /// Returns the body of a part's record. Parts are never inline; an empty one has no blocks.
     pub(crate) fn part_body(&self) -> upload_part::Body {
         match self {
             Self::Inline(_) => upload_part::Body::Blocks(BlockList::default()),
@@ -414,7 +414,7 @@ impl Stored {
         }
     }
 
-    /// The answer to a commit of which a precondition that [`Stored::name`] added does not hold.
+    /// Returns the error of a commit that failed on a precondition of [`Stored::name`].
     pub(crate) fn fenced(&self) -> CommitFailure {
         if let Self::Striped(striped) = self {
             striped.note_fenced();
@@ -436,7 +436,7 @@ impl Stored {
     /// See [`Striped::settle`].
     ///
     /// # Errors
-    /// That of the commit.
+    /// The error of the commit.
     pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
         match self {
             Self::Striped(striped) => striped.settle(outcome).await,

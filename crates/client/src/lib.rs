@@ -1,11 +1,11 @@
 //! The client service (EC-Store, Figure 3): what every gateway and tool uses.
 //!
-//! Above, objects with S3's semantics: conditions, multipart uploads, listings, copies. Below, stripes: a
-//! block is encoded, its chunks are written to sites, and the metadata that names them commits last
-//! (design.md §10). Reads take systematic chunks where they can, work around missing, slow or corrupt ones,
-//! and never return bytes that were not verified.
+//! Above it are objects with S3's semantics: conditions, multipart uploads, listings, copies. Below it are stripes: a
+//! block is encoded, its chunks are written to sites, and the metadata that names them commits last (design.md §10).
+//! Reads take systematic chunks where they can, work around missing, slow or corrupt ones, and never return
+//! unverified bytes.
 //!
-//! What this crate does not do: HTTP (the `s3` crate translates), background work (the `control` crate).
+//! This crate does no HTTP (the `s3` crate translates) and no background work (the `control` crate).
 
 pub mod error;
 pub mod object;

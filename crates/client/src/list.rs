@@ -6,7 +6,7 @@ use crate::{Client, ClientError, ListPage, ListRequest};
 use striate_meta::keys;
 
 impl Client {
-    /// One page of a bucket's objects. It costs a page of metadata whatever the bucket's size, the page's
+    /// Lists one page of a bucket's objects. It costs one page of metadata, whatever the bucket's size, the page's
     /// depth, or the number of objects under a common prefix.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Objects as callers see them: requests, answers, conditions.
+//! Objects as callers see them: requests, results, conditions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use striate_stripe::StripeOptions;
 
 use crate::error::ClientError;
 
-/// The largest object, in bytes (S3's 5 TiB).
+/// Maximum size of an object, in bytes (S3's 5 TiB).
 pub const MAX_OBJECT_LEN: u64 = 5 << 40;
-/// The largest single put or part, in bytes (S3's 5 GiB).
+/// Maximum size of a single put or part, in bytes (S3's 5 GiB).
 pub const MAX_PUT_LEN: u64 = 5 << 30;
-/// The largest part number.
+/// Maximum part number.
 pub const MAX_PART_NUMBER: u32 = 10_000;
-/// All parts but the last have at least this many bytes.
+/// Minimum size of a part, in bytes, except for the last one.
 pub const MIN_PART_LEN: u64 = 5 << 20;
-/// The longest key in bytes.
+/// Maximum length of a key in bytes.
 pub const MAX_KEY_LEN: usize = 1_024;
 
-/// What a caller says of an object when it writes it.
+/// Attributes of an object, as its writer set them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectAttributes {
     /// Content-Type; empty means `binary/octet-stream`.
@@ -51,28 +51,28 @@ pub struct ObjectAttributes {
     pub owner: String,
 }
 
-/// An object's current state.
+/// Current state of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectInfo {
-    /// The key.
+    /// Key of the object.
     pub key: String,
-    /// This version's id.
+    /// Id of the version.
     pub version: [u8; 16],
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last modification, since the Unix epoch, in milliseconds.
+    /// Time of the last modification, in milliseconds since the Unix epoch.
     pub modified_unix_ms: u64,
-    /// Without quotes.
+    /// ETag, without quotes.
     pub etag: String,
-    /// What its writer said of it.
+    /// Attributes that the writer set.
     pub attributes: ObjectAttributes,
     /// Verified checksums.
     pub checksums: Vec<Checksum>,
-    /// Numbers and sizes of a multipart object's parts, in order; empty for a single put and in listings. A
-    /// read of [`ReadRange::Part`] tells that part's ETag and checksums too; for those of many parts there is
+    /// Numbers and sizes of a multipart object's parts, in order; empty for a single put and in listings. A read of
+    /// [`ReadRange::Part`] also fills in that part's ETag and checksums; for those of many parts use
     /// [`crate::Client::object_parts`].
     pub parts: Vec<records::Part>,
-    /// The profile it is stored in; for an inline object the one its size would have had.
+    /// Profile of the stored object; for an inline object the one its size would otherwise have had.
     pub profile: Option<Profile>,
 }
 
@@ -86,7 +86,7 @@ pub struct WriteCondition {
 }
 
 impl WriteCondition {
-    /// Whether there is one.
+    /// Whether any condition is set.
     pub fn is_any(&self) -> bool {
         self.if_absent || self.if_match.is_some()
     }
@@ -105,13 +105,13 @@ pub struct ReadCondition {
     pub if_unmodified_since: Option<u64>,
 }
 
-/// Which part of an object to read.
+/// Range of an object to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadRange {
-    /// All of it.
+    /// The whole object.
     #[default]
     Whole,
-    /// From `first` to `last`, both included; cut at the object's end.
+    /// From `first` to `last`, both included; clipped to the object's end.
     Bytes {
         /// First byte.
         first: u64,
@@ -127,90 +127,90 @@ pub enum ReadRange {
     Part(u32),
 }
 
-/// The bytes of an upload as they arrive, and what is known only after them.
+/// Bytes of an upload as they arrive, followed by its trailers.
 #[async_trait::async_trait]
 pub trait PutBody: Send {
-    /// The next bytes; `None` at the end. An error means that the body must not be stored.
+    /// Returns the next bytes; `None` at the end. An error means that the body must not be stored.
     async fn next(&mut self) -> Option<Result<Bytes, ClientError>>;
 
-    /// Checksums that the sender announced for after the body (trailers). Called once, after the end.
+    /// Returns the checksums that the sender announced in trailers. Called once, after the end.
     async fn trailing_checksums(&mut self) -> Result<Vec<Checksum>, ClientError> {
         Ok(Vec::new())
     }
 }
 
-/// What to verify of a body, and what to keep.
+/// Digests to verify and keep of a body.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExpectedDigests {
     /// Content-MD5.
     pub md5: Option<[u8; 16]>,
     /// Checksums sent in headers.
     pub checksums: Vec<Checksum>,
-    /// An algorithm to compute and keep, because a trailer with it follows or the upload asked for it.
+    /// Algorithms to compute and keep, because a trailer follows or the upload asked for them.
     pub compute: Vec<Algorithm>,
-    /// What the ETag is made from.
+    /// Source of the ETag.
     pub etag: EtagSource,
 }
 
-/// What an object's ETag is made from.
+/// Source of an object's ETag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EtagSource {
-    /// The bytes' MD5, as S3 clients expect it of a put.
+    /// MD5 of the bytes, as S3 clients expect it of a put.
     #[default]
     Md5,
-    /// The version's random id, followed by `-0` so that nobody takes it for an MD5. Saves the time of the MD5, which is
-    /// longer than that of everything else that is done with the bytes.
+    /// Random id of the version, followed by `-0` so that it is not mistaken for an MD5. Saves the MD5, which takes
+    /// longer than all other processing of the bytes.
     Version,
 }
 
 /// A put.
 pub struct PutRequest {
-    /// The bucket.
+    /// Bucket to write to.
     pub bucket: String,
-    /// The key.
+    /// Key to write.
     pub key: String,
-    /// What is said of the object.
+    /// Attributes of the object.
     pub attributes: ObjectAttributes,
-    /// Conditions.
+    /// Conditions of the write.
     pub condition: WriteCondition,
-    /// Another profile than that of its storage class, or of the bucket.
+    /// Profile that overrides those of the storage class and of the bucket.
     pub profile: Option<Profile>,
-    /// The body's length in bytes, if it was announced; verified.
+    /// Announced length of the body in bytes, if any; verified.
     pub content_len: Option<u64>,
-    /// What to verify and keep.
+    /// Digests to verify and keep.
     pub digests: ExpectedDigests,
-    /// The bytes.
+    /// Bytes of the body.
     pub body: Box<dyn PutBody>,
 }
 
 /// A get.
 #[derive(Clone, Debug, Default)]
 pub struct GetRequest {
-    /// The bucket.
+    /// Bucket to read from.
     pub bucket: String,
-    /// The key.
+    /// Key to read.
     pub key: String,
-    /// Conditions.
+    /// Conditions of the read.
     pub condition: ReadCondition,
-    /// Which part.
+    /// Range to read.
     pub range: ReadRange,
-    /// Bytes that the receiver's connection has taken until now. The more, the larger the parts that it is given while
-    /// memory is short.
+    /// Bytes that the receiver's connection has taken so far. The more, the larger the parts it is given while memory
+    /// is short.
     pub taken: u64,
 }
 
-/// An object's bytes: ready pieces in order. Ends with an error, never short, when they cannot be had.
+/// An object's bytes, in order, in pieces. Ends with an error, never short, when they are unavailable.
 pub type ObjectStream = BoxStream<'static, Result<Bytes, ClientError>>;
 
 /// An opened object.
 pub struct GetObject {
-    /// The object.
+    /// State of the object.
     pub info: ObjectInfo,
-    /// The bytes that follow.
+    /// Range of the bytes in `body`.
     pub range: Range<u64>,
-    /// The bytes.
+    /// Bytes of the object.
     pub body: ObjectStream,
-    /// The revision of the row that they were found by.
+    /// Revision of the row that led to the bytes.
     pub(crate) revision: Revision,
 }
 
@@ -227,36 +227,36 @@ pub struct CopyRequest {
     pub bucket: String,
     /// Destination key.
     pub key: String,
-    /// `Some`: REPLACE the attributes with these; `None`: copy them.
+    /// New attributes (REPLACE); `None` copies them.
     pub attributes: Option<ObjectAttributes>,
-    /// `Some`: replace the tags with these.
+    /// New tags; `None` copies them.
     pub tags: Option<BTreeMap<String, String>>,
-    /// The copy's storage class where attributes are copied: never the source's. `None` for the default one.
+    /// Storage class of the copy when attributes are copied; never the source's. `None` for the default one.
     pub storage_class: Option<String>,
-    /// The copy's website redirect where attributes are copied: never the source's.
+    /// Website redirect of the copy when attributes are copied; never the source's.
     pub website_redirect: Option<String>,
     /// Conditions on the destination.
     pub condition: WriteCondition,
-    /// A checksum to compute and keep; otherwise the source's full-object checksums are kept.
+    /// Checksum to compute and keep; otherwise the source's full-object checksums are kept.
     pub checksum: Option<Algorithm>,
-    /// Another profile than that of its storage class, or of the destination bucket.
+    /// Profile that overrides those of the storage class and of the destination bucket.
     pub profile: Option<Profile>,
-    /// Access key of the owner of the copy.
+    /// Access key of the copy's owner.
     pub owner: String,
 }
 
-/// A listing of current objects, S3's semantics.
+/// A listing of current objects, with S3's semantics.
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
-    /// The bucket.
+    /// Bucket to list.
     pub bucket: String,
-    /// Only keys that start with this.
+    /// Prefix of the keys to list.
     pub prefix: String,
-    /// Roll up keys that contain this after the prefix; empty for none.
+    /// Delimiter at which keys are rolled up after the prefix; empty for none.
     pub delimiter: String,
-    /// Only keys (and common prefixes) after this.
+    /// Key (or common prefix) after which the listing starts.
     pub after: String,
-    /// At most so many objects and common prefixes together.
+    /// Maximum number of objects and common prefixes together.
     pub max_keys: usize,
 }
 
@@ -267,22 +267,22 @@ pub struct ListPage {
     pub objects: Vec<ObjectInfo>,
     /// Common prefixes in order.
     pub common_prefixes: Vec<String>,
-    /// `Some`: there is more; pass it as [`ListRequest::after`].
+    /// Position to pass as [`ListRequest::after`]; `None` after the last page.
     pub next: Option<String>,
 }
 
-/// The beginning of a multipart upload.
+/// Request to begin a multipart upload.
 #[derive(Clone, Debug, Default)]
 pub struct CreateUpload {
-    /// The bucket.
+    /// Bucket to upload to.
     pub bucket: String,
-    /// The key.
+    /// Key of the object.
     pub key: String,
-    /// What is said of the object to be.
+    /// Attributes of the future object.
     pub attributes: ObjectAttributes,
-    /// Another profile than that of its storage class, or of the bucket.
+    /// Profile that overrides those of the storage class and of the bucket.
     pub profile: Option<Profile>,
-    /// The checksum algorithm, if one was named.
+    /// Checksum algorithm, if one was named.
     pub checksum: Option<Algorithm>,
     /// True for a FULL_OBJECT checksum, false for COMPOSITE.
     pub full_object_checksum: bool,
@@ -290,18 +290,18 @@ pub struct CreateUpload {
     pub initiator: String,
 }
 
-/// A multipart upload.
+/// State of a multipart upload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UploadInfo {
-    /// The id, as users see it (hexadecimal).
+    /// Id of the upload, as users see it (hexadecimal).
     pub id: String,
-    /// The key.
+    /// Key of the object.
     pub key: String,
-    /// Since the Unix epoch, in milliseconds.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// What is said of the object to be.
+    /// Attributes of the future object.
     pub attributes: ObjectAttributes,
-    /// The checksum algorithm, if one was named.
+    /// Checksum algorithm, if one was named.
     pub checksum: Option<Algorithm>,
     /// True for a FULL_OBJECT checksum.
     pub full_object_checksum: bool,
@@ -309,40 +309,40 @@ pub struct UploadInfo {
     pub initiator: String,
 }
 
-/// A part to be uploaded.
+/// Request to upload a part.
 pub struct UploadPartRequest {
-    /// The bucket.
+    /// Bucket of the upload.
     pub bucket: String,
-    /// The key.
+    /// Key of the upload.
     pub key: String,
-    /// The upload's id.
+    /// Id of the upload.
     pub upload: String,
-    /// From 1 to 10,000.
+    /// Number of the part, from 1 to 10,000.
     pub number: u32,
-    /// The body's length in bytes, if it was announced; verified.
+    /// Announced length of the body in bytes, if any; verified.
     pub content_len: Option<u64>,
-    /// What to verify and keep.
+    /// Digests to verify and keep.
     pub digests: ExpectedDigests,
-    /// The bytes.
+    /// Bytes of the part.
     pub body: Box<dyn PutBody>,
 }
 
-/// A part that is copied from an object.
+/// Request to copy a part from an object.
 #[derive(Clone, Debug, Default)]
 pub struct CopyPartRequest {
-    /// The bucket.
+    /// Bucket of the upload.
     pub bucket: String,
-    /// The key.
+    /// Key of the upload.
     pub key: String,
-    /// The upload's id.
+    /// Id of the upload.
     pub upload: String,
-    /// From 1 to 10,000.
+    /// Number of the part, from 1 to 10,000.
     pub number: u32,
     /// Source bucket.
     pub source_bucket: String,
     /// Source key.
     pub source_key: String,
-    /// Which part of the source.
+    /// Range of the source to copy.
     pub source_range: ReadRange,
     /// `x-amz-copy-source-if-*`.
     pub source_condition: ReadCondition,
@@ -351,147 +351,148 @@ pub struct CopyPartRequest {
 /// An uploaded part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartInfo {
-    /// Its number.
+    /// Number of the part.
     pub number: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Without quotes.
+    /// ETag, without quotes.
     pub etag: String,
-    /// Since the Unix epoch, in milliseconds.
+    /// Time of the upload, in milliseconds since the Unix epoch.
     pub modified_unix_ms: u64,
     /// Verified checksums.
     pub checksums: Vec<Checksum>,
 }
 
-/// A part as the completing caller names it.
+/// A part as named by the caller that completes the upload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletedPart {
-    /// Its number.
+    /// Number of the part.
     pub number: u32,
-    /// Without quotes; empty if the caller named none.
+    /// ETag, without quotes; empty if the caller named none.
     pub etag: String,
     /// Checksums that must match the part's.
     pub checksums: Vec<Checksum>,
 }
 
-/// The end of a multipart upload.
+/// Request to complete a multipart upload.
 #[derive(Clone, Debug, Default)]
 pub struct CompleteUpload {
-    /// The bucket.
+    /// Bucket of the upload.
     pub bucket: String,
-    /// The key.
+    /// Key of the upload.
     pub key: String,
-    /// The upload's id.
+    /// Id of the upload.
     pub upload: String,
-    /// The parts, in ascending order.
+    /// Parts in ascending order.
     pub parts: Vec<CompletedPart>,
-    /// Conditions.
+    /// Conditions of the write.
     pub condition: WriteCondition,
-    /// The checksum of the whole, if the caller named it.
+    /// Checksums of the whole object, if the caller named any.
     pub checksums: Vec<Checksum>,
-    /// Whether the caller believes the upload's checksum to be FULL_OBJECT, if it said so.
+    /// Whether the caller expects the upload's checksum to be FULL_OBJECT, if it said so.
     pub full_object_checksum: Option<bool>,
-    /// The size of the whole, if the caller named it.
+    /// Size of the whole object in bytes, if the caller named it.
     pub size: Option<u64>,
 }
 
 /// One page of uploads or parts.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// The items.
+    /// Items of the page.
     pub items: Vec<T>,
     /// Common prefixes, for uploads listed with a delimiter.
     pub common_prefixes: Vec<String>,
-    /// True when there is more after the last item.
+    /// True if more items follow the last one.
     pub truncated: bool,
 }
 
 /// A listing of uploads.
 #[derive(Clone, Debug, Default)]
 pub struct ListUploads {
-    /// The bucket.
+    /// Bucket to list.
     pub bucket: String,
-    /// Only keys that start with this.
+    /// Prefix of the keys to list.
     pub prefix: String,
-    /// Roll up keys; empty for none.
+    /// Delimiter at which keys are rolled up; empty for none.
     pub delimiter: String,
-    /// Only keys after this, or of this key uploads after `after_upload`.
+    /// Key after which the listing starts; uploads of this key are included from after `after_upload` on.
     pub after_key: String,
-    /// See `after_key`.
+    /// Upload id after which the listing starts within `after_key`.
     pub after_upload: String,
-    /// At most so many.
+    /// Maximum number of uploads.
     pub max: usize,
 }
 
-/// A bucket to be created.
+/// Request to create a bucket.
 #[derive(Clone, Debug, Default)]
 pub struct CreateBucket {
-    /// The name.
+    /// Name of the bucket.
     pub name: String,
     /// Access key of the owner.
     pub owner: String,
-    /// Another profile than the cluster's default.
+    /// Profile that overrides the cluster's default.
     pub profile: Option<Profile>,
-    /// The region.
+    /// Region of the bucket.
     pub region: String,
-    /// The largest block in bytes; `None` for the default.
+    /// Maximum block length in bytes; `None` for the default.
     pub block_len: Option<u32>,
-    /// Neighbouring blocks that go to the same sites, at most [`crate::MAX_GROUP_LEN`]; `None` for the default.
+    /// Number of neighbouring blocks that go to the same sites, at most [`crate::MAX_GROUP_LEN`]; `None` for the
+    /// default.
     pub group_len: Option<u32>,
-    /// Whether its small objects are packed; `None`: as its profile says, or else the store.
+    /// Whether small objects are packed; `None` follows the profile, or else the store.
     pub packing: Option<Packing>,
-    /// Its objects are in this store, and not here.
+    /// Store that holds the bucket's objects, if they are not here.
     pub origin: Option<records::Origin>,
-    /// What becomes of what is cold; `None`: nothing.
+    /// Sealing of cold data; `None` for none.
     pub cold: Option<ColdSetting>,
-    /// Storage classes that have profiles of their own.
+    /// Storage classes with profiles of their own.
     pub classes: Vec<ClassSetting>,
 }
 
-/// Into which wide stripes a bucket's cold partitions are sealed.
+/// Wide stripes into which a bucket's cold partitions are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColdSetting {
-    /// A wide profile.
+    /// Wide profile of cold data.
     pub profile: Profile,
-    /// What was not changed for so long is cold.
+    /// Time without changes after which data is cold.
     pub after: Duration,
-    /// It may ask for all racks that there are: then a lost one cannot be rebuilt before it is back.
+    /// True if the profile may use every rack: a lost rack then cannot be rebuilt until it is back.
     pub without_spare_rack: bool,
 }
 
-/// What profile a storage class has in a bucket.
+/// Profile of a storage class in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSetting {
-    /// The class.
+    /// Storage class concerned.
     pub class: StorageClass,
-    /// Its profile, wide or not; `None`: it has none of its own.
+    /// Profile of the class, wide or not; `None` for none of its own.
     pub profile: Option<Profile>,
-    /// A wide one may ask for all racks that there are, as in [`ColdSetting`].
+    /// True if a wide profile may use every rack, as in [`ColdSetting`].
     pub without_spare_rack: bool,
 }
 
 /// Limits and defaults of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Profile where a bucket has none.
+    /// Profile of buckets without one.
     pub profile: Profile,
-    /// Largest block, in bytes.
+    /// Maximum block length in bytes.
     pub block_len: u32,
-    /// Neighbouring blocks (of one object, and of keys in one folder that are written one after the other) that go to
-    /// the same sites where a bucket does not say; 1: each goes to sites of its own.
+    /// Number of neighbouring blocks (of one object, and of keys in one folder that are written one after the other)
+    /// that go to the same sites, unless the bucket overrides it. 1 gives each block sites of its own.
     pub group_len: u32,
-    /// Blocks of one put that are encoded and written at the same time.
+    /// Maximum number of blocks of one put that are encoded and written at the same time.
     pub blocks_in_flight: usize,
-    /// Least length of all parts of an upload but the last; S3's is [`MIN_PART_LEN`].
+    /// Minimum size in bytes of all parts of an upload but the last; S3's is [`MIN_PART_LEN`].
     pub min_part_len: u64,
-    /// Copies of the metadata that are kept; decides up to which size an object is kept inline in it.
+    /// Number of metadata copies, which decides up to which size objects are kept inline.
     pub mirrors: usize,
-    /// Those of the stripes below.
+    /// Options of the stripe service.
     pub stripes: StripeOptions,
 }
 
 impl Default for ClientOptions {
-    /// `rs(4,2)`, blocks of 4 MiB in groups of 8.
+    /// Returns `rs(4,2)`, blocks of 4 MiB in groups of 8.
     fn default() -> Self {
         Self {
             profile: Profile::from(striate_core::CodeSpec::Rs { data: 4, parity: 2 }),

@@ -1,7 +1,7 @@
 //! Puts.
 //!
-//! One read of the bucket's and the object's rows, the chunks, one commit. Very small objects live in the
-//! metadata itself, where that takes less space ([`inline_limit`]).
+//! A put takes one read of the bucket's and the object's rows, the writes of the chunks, and one commit. Very small
+//! objects live in the metadata itself if that takes less space ([`inline_limit`]).
 
 use striate_core::{Profile, StorageClass, Tier};
 use striate_meta::records::{Bucket, Object};
@@ -13,17 +13,17 @@ use crate::ingest::{Ingest, Ingested};
 use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
 
-/// The most that is ever kept inline, in bytes: LIST reads inline bodies along with the rows.
+/// Maximum size of an inline object in bytes: LIST reads inline bodies along with the rows.
 pub const MAX_INLINE_LEN: usize = 4 << 10;
-/// A chunk's record around its payload in a site's segment, in bytes: header, granule checksum, padding.
+/// Overhead of a chunk in a site's segment, in bytes: header, granule checksum, padding.
 const CHUNK_OVERHEAD: usize = 64;
-/// The rows of a stripe in the metadata, in bytes: keys and fixed fields …
+/// Size of a stripe's rows in the metadata, in bytes, without the locations: keys and fixed fields.
 const STRIPE_ROWS_OVERHEAD: usize = 96;
-/// … and each chunk's location.
+/// Size of each chunk's location in a stripe's row, in bytes.
 const LOCATION_LEN: usize = 13;
 
-/// The largest object, in bytes, that is kept inline in metadata with `mirrors` copies: the largest size up
-/// to [`MAX_INLINE_LEN`] at which `mirrors × size` is below what a stripe of the profile takes.
+/// Returns the maximum size of an object, in bytes, that is kept inline in metadata with `mirrors` copies: the
+/// largest size up to [`MAX_INLINE_LEN`] at which `mirrors × size` is less than the size of a stripe of the profile.
 ///
 /// A stripe of n chunks takes `n × (⌈size/k⌉ + 64)` bytes on the sites, and its rows `mirrors × (96 + 13 n)`.
 /// So with three mirrors `rs(4,2)` keeps some 600 bytes inline, and profiles that store a byte at least as
@@ -44,10 +44,10 @@ pub fn inline_limit(profile: &Profile, mirrors: usize) -> usize {
 }
 
 impl Client {
-    /// Stores an object. An answer means durable and visible.
+    /// Stores an object. It returns once the object is durable and visible.
     ///
     /// # Errors
-    /// Those of the conditions, the body, its digests, the sites and the metadata store. A failed put leaves
+    /// Errors of the conditions, the body, its digests, the sites and the metadata store. A failed put leaves
     /// nothing visible (I5), except after [`striate_meta::MetaError::UnknownOutcome`], where it may have
     /// happened.
     pub async fn put(&self, request: PutRequest) -> Result<ObjectInfo, ClientError> {
@@ -66,10 +66,10 @@ impl Client {
         self.put_replacing(None, current, request, shares).await
     }
 
-    /// As [`Client::put_over`]; where `replaces` is said, only that object is replaced.
+    /// As [`Client::put_over`]; with `replaces`, only that object may be replaced.
     ///
     /// # Errors
-    /// [`ClientError::Inconsistent`] when another version is there.
+    /// [`ClientError::Inconsistent`] when another version is current.
     pub(crate) async fn put_replacing(
         &self,
         replaces: Option<Replaced>,
@@ -77,7 +77,7 @@ impl Client {
         request: PutRequest,
         shares: usize,
     ) -> Result<ObjectInfo, ClientError> {
-        // A condition that fails already spares the body; those that hold are evaluated again by the commit.
+        // A condition that fails here saves the transfer of the body; the commit evaluates all conditions again.
         check_write(&request.condition, &request.key, current.etag())?;
         let class = StorageClass::of_row(&request.attributes.storage_class);
         let profile = self.profile_for(request.profile, class, &current.bucket)?;
@@ -104,7 +104,7 @@ impl Client {
         self.finish_regardless(commit.run(current, ingested)).await
     }
 
-    /// The block length of a new object.
+    /// Returns the block length of a new object.
     pub(crate) fn block_len_for(&self, bucket: &Bucket) -> u32 {
         match bucket.block_len {
             0 => self.inner.options.block_len.max(1),
@@ -112,7 +112,7 @@ impl Client {
         }
     }
 
-    /// The number of neighbouring blocks that go to the same sites.
+    /// Returns the number of neighbouring blocks that go to the same sites.
     pub(crate) fn group_len_for(&self, bucket: &Bucket) -> u32 {
         match bucket.group_len {
             0 => self.inner.options.group_len,
@@ -124,13 +124,13 @@ impl Client {
         inline_limit(profile, self.inner.options.mirrors)
     }
 
-    /// A fresh version id.
+    /// Draws a version id.
     pub(crate) fn new_version(&self) -> [u8; 16] {
         let (high, low) = (self.inner.runtime.random_u64(), self.inner.runtime.random_u64());
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
     }
 
-    /// The wall clock, for `Last-Modified`. Nothing is ordered by it.
+    /// Returns the wall-clock time for `Last-Modified`. Nothing is ordered by it.
     pub(crate) fn now_unix_ms(&self) -> u64 {
         self.inner.runtime.wall_time().as_millis() as u64
     }
@@ -139,13 +139,14 @@ impl Client {
 /// The only object that a put may replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replaced {
-    /// Its version.
+    /// Version of the object.
     pub(crate) version: [u8; 16],
-    /// Whether the new object has the tags that this one has then: they may change while its bytes are copied.
+    /// Whether the new object takes over the tags that this one has at the commit: they may change while its bytes
+    /// are copied.
     pub(crate) keeps_tags: bool,
 }
 
-/// Checks that the object is there that a put may replace.
+/// Checks that the current object is the one that the put may replace.
 fn check_replaced(replaces: Option<Replaced>, key: &str, now: &Current) -> Result<(), ClientError> {
     let Some(Replaced { version, .. }) = replaces else { return Ok(()) };
     match &now.object {
@@ -163,9 +164,9 @@ struct PutCommit {
     bucket: String,
     key: String,
     condition: WriteCondition,
-    /// The only object that it may replace, if there is one.
+    /// The only object that it may replace, if limited.
     replaces: Option<Replaced>,
-    /// What is said of the object.
+    /// Record with the object's attributes.
     object: Object,
 }
 

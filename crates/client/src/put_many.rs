@@ -1,11 +1,11 @@
 //! Many puts in one call.
 //!
-//! The rows of all keys are looked up together, in windows. Then each put is as [`Client::put`] does it: up to
-//! [`PUTS_AT_ONCE`] at the same time, every block with its own share of the byte budget. Commits that wait at the same
-//! time become one write of the metadata engine where it groups them.
+//! The rows of all keys are looked up together, in windows. Then each put runs as [`Client::put`] does: up to
+//! [`PUTS_AT_ONCE`] at the same time, every block with its own share of the byte budget. The metadata engine may
+//! group commits that wait at the same time into one write.
 //!
-//! Puts begin in the order of the requests, so that their bodies may come one after the other from one connection: a
-//! body that waits for those before it holds no memory, and those before it have begun.
+//! Puts begin in the order of the requests, so that their bodies may arrive one after the other from one connection:
+//! a body that waits for those before it holds no memory, and those before it have begun.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::record::check_key;
 use crate::task::Task;
 use crate::{Client, ClientError, ObjectInfo, PutRequest};
 
-/// Keys whose rows are looked up together.
+/// Number of keys whose rows are looked up together.
 const LOOKED_UP_AT_ONCE: usize = 128;
-/// Puts of one call that are under way at the same time.
+/// Maximum number of concurrent puts of one call.
 const PUTS_AT_ONCE: usize = 64;
 
 impl Client {
-    /// Stores many objects, each as [`Client::put`] does; one that fails does not fail the others. Answers in the order of
-    /// the requests when all have ended.
+    /// Stores many objects, each as [`Client::put`] does; one that fails does not fail the others. Returns the
+    /// results in the order of the requests when all have ended.
     ///
-    /// Bodies are asked for in the order of the requests, several at a time.
+    /// Bodies are requested in the order of the requests, several at a time.
     pub async fn put_many(&self, requests: Vec<PutRequest>) -> Vec<Result<ObjectInfo, ClientError>> {
         let span = debug_span!("put_many", requests = requests.len() as i64);
         let mut requests = requests.into_iter();
@@ -42,7 +42,7 @@ impl Client {
             }
             let wanted = rows_of(&window);
             let rows = self.inner.meta.get_many(&wanted).instrument(span.clone()).await;
-            // Without rows each put asks for itself, and says what is wrong.
+            // Without rows each put looks them up itself, and reports the error.
             let mut states = states_of(&window, rows.unwrap_or_default());
             let depends = window.iter().map(|request| request.condition.is_any()).collect();
             self.mark_gone(depends, &mut states).await;
@@ -67,8 +67,8 @@ impl Client {
         outcomes
     }
 
-    /// Asks the memory sites for all objects that are in memory only and on which a put `depends`. Where that fails each put asks for
-    /// itself.
+    /// Asks the memory sites for all objects in memory only on which a put `depends`. If that fails, each put asks
+    /// for itself.
     async fn mark_gone(&self, depends: Vec<bool>, states: &mut [Option<Current>]) {
         let depending = states.iter_mut().zip(depends).filter(|(_, depends)| *depends);
         let there = |state: &Option<Current>| state.as_ref().is_some_and(|current| current.object.is_some());
@@ -85,21 +85,21 @@ impl Client {
     }
 }
 
-/// The rows of the requests' buckets, then those of their keys.
+/// Returns the keys of the requests' bucket rows, then those of their object rows.
 fn rows_of(requests: &[PutRequest]) -> Vec<Bytes> {
     let objects = requests.iter().filter(|request| check_key(&request.key).is_ok());
     let objects = objects.map(|request| keys::object(&request.bucket, &request.key));
     buckets_of(requests).into_iter().map(keys::bucket).chain(objects).collect()
 }
 
-/// Each bucket once, in the order of the requests.
+/// Returns the buckets of the requests in order, without consecutive repetitions.
 fn buckets_of(requests: &[PutRequest]) -> Vec<&str> {
     let mut buckets: Vec<&str> = requests.iter().map(|request| &*request.bucket).collect();
     buckets.dedup();
     buckets
 }
 
-/// The state of each request's key by the rows of [`rows_of`]; `None` where a put has to look for itself.
+/// Returns the state of each request's key from the rows of [`rows_of`]; `None` if the put must look it up itself.
 fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Current>> {
     let mut rows = rows.into_iter();
     let buckets: HashMap<&str, Option<Row>> =
@@ -108,7 +108,7 @@ fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Curr
         check_key(&request.key).ok()?;
         let row = rows.next()?;
         let bucket_row = buckets.get(&*request.bucket)?.clone()?;
-        // A bucket that is elsewhere by now is refused by the put that looks for itself.
+        // If the bucket has got an origin meanwhile, the put that looks it up refuses it.
         let is_here = |bucket: &Bucket| !bucket.deleting && bucket.origin.is_none();
         let bucket: Bucket = bucket_row.record().ok().filter(is_here)?;
         let object = row.as_ref().map(Row::record).transpose().ok()?;

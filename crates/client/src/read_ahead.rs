@@ -1,5 +1,5 @@
-//! What is read ahead of a receiver: spans together, each *window* of them as one query. Handed on in order; given up when
-//! dropped.
+//! Reads ahead of a receiver: each *window* of spans is one query. The blocks are handed on in order. Dropping a read
+//! cancels it.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use tracing::{Instrument, debug_span};
 use crate::task::Task;
 use crate::{Client, ClientError};
 
-/// A block's bytes with the memory that they count against.
+/// Bytes of a block with the memory that they count against.
 pub(crate) type Read = (Vec<Bytes>, Share);
 
-/// Reads that have begun, or begin when they are awaited, in the order of their bytes.
+/// Reads in the order of their bytes. Each has begun, or begins when it is awaited.
 pub(crate) enum Ahead {
-    /// One span.
+    /// A single span.
     Alone { len: u64, read: BoxFuture<'static, Result<Read, ClientError>> },
-    /// Several.
+    /// Several spans.
     Window(Window),
 }
 
-/// Spans that are read as one query.
+/// Spans read as one query.
 pub(crate) struct Window {
     task: Task<()>,
     blocks: VecDeque<Expected>,
@@ -38,7 +38,7 @@ struct Expected {
 }
 
 impl Ahead {
-    /// A read that begins when it is awaited.
+    /// Creates a read that begins when it is awaited.
     pub(crate) fn when_awaited(client: &Client, span: Span, share: Share) -> Self {
         let (len, client) = (span.range.len() as u64, client.clone());
         let read = async move {
@@ -50,7 +50,7 @@ impl Ahead {
         Self::Alone { len, read: read.boxed() }
     }
 
-    /// A read that begins now, as a part of the current span.
+    /// Starts a read now, as a part of the current tracing span.
     pub(crate) fn now(client: &Client, span: Span, share: Share) -> Self {
         match Self::when_awaited(client, span, share) {
             Self::Alone { len, read } => {
@@ -61,7 +61,7 @@ impl Ahead {
         }
     }
 
-    /// Reads spans as one query, as a part of the current span of the trace.
+    /// Reads spans as one query, as a part of the current tracing span.
     pub(crate) fn window(client: &Client, spans: Vec<(Span, Share)>) -> Self {
         let (mut senders, mut expected) = (Vec::with_capacity(spans.len()), VecDeque::new());
         let mut wanted = Vec::with_capacity(spans.len());
@@ -75,7 +75,7 @@ impl Ahead {
         let read = async move {
             let hand_on = |block: usize, pieces| {
                 if let Some(sender) = senders[block].take() {
-                    // An error means that nobody wants it any more.
+                    // An error means that the block is no longer wanted.
                     let _ = sender.send(pieces);
                 }
             };
@@ -87,7 +87,7 @@ impl Ahead {
         Self::Window(Window { task, blocks: expected })
     }
 
-    /// Bytes that it has still to hand on.
+    /// Bytes not handed on yet.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Alone { len, .. } => *len,
@@ -95,7 +95,7 @@ impl Ahead {
         }
     }
 
-    /// The next block of it. Not to be called again after an error, or when nothing is left.
+    /// Returns the next block. Must not be called after an error, or when nothing is left.
     pub(crate) async fn next(&mut self) -> Result<Read, ClientError> {
         match self {
             Self::Alone { len, read } => {
@@ -114,7 +114,7 @@ impl Window {
         };
         match pieces.await {
             Ok(pieces) => Ok((pieces, share)),
-            // The query has ended without it, and says why.
+            // The query has ended without the block, and its error says why.
             Err(_) => (&mut self.task).await.and(Err(ClientError::Busy)),
         }
     }

@@ -1,14 +1,14 @@
-//! An object's bytes on their way to a receiver.
+//! Streams an object's bytes to a receiver.
 //!
-//! Its blocks are read some ahead of the receiver, within the byte budget: several at a time, as one query
+//! Its blocks are read ahead of the receiver, within the byte budget: several at a time, as one query
 //! ([`crate::Client::read_spans`] plans in the same way). Failures end the stream with an error, never short
 //! (design.md §10.6).
 //!
-//! What is held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it in
-//! *narrow* reads when it goes on: parts of blocks, the next one larger while they are taken quickly. While idle receivers
-//! pin much of the memory all reads are narrow, and while anybody waits for memory they are fair shares of it ([`Limit`]). A
-//! receiver whose buffers hold some MiB seems quick until they are full: the next read is at most half of what was taken
-//! quickly before ([`STAKE`]).
+//! The memory held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it
+//! in *narrow* reads when it resumes: parts of blocks, each larger than the one before while they are taken quickly.
+//! While idle receivers pin much of the memory, all reads are narrow; while any request waits for memory, they are
+//! fair shares of it ([`Limit`]). A receiver with large buffers looks fast until they fill, so each read is at most
+//! half of what it took quickly before ([`STAKE`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,63 +25,65 @@ use crate::object::ObjectStream;
 use crate::read_ahead::Ahead;
 use crate::{Client, ClientError};
 
-/// Bytes under way of one get, the block that is to be sent next included, where the client's budget is large.
+/// Maximum bytes in flight of one get, including the block to be sent next, when the client's budget is large.
 const MOST_AHEAD: u64 = 16 << 20;
-/// And as a share of the budget, so that a few receivers that pause do not hold up others.
+/// Maximum bytes in flight of one get as a part of the budget, one in this many, so that a few receivers that pause
+/// do not hold up others.
 const MOST_OF_BUDGET: u64 = 5;
-/// Blocks of one query.
+/// Maximum number of blocks of one query.
 const MOST_BLOCKS: usize = 64;
-/// The narrowest read: a granule. Whole answers up to this length are left to the connection's buffers.
+/// Length of the narrowest read in bytes: a granule. Whole bodies up to this length are left to the connection's
+/// buffers.
 const NARROWEST: u32 = 64 << 10;
-/// The next read is so many times larger when a narrow one was taken quickly, and smaller when it was taken slowly.
+/// Factor by which the next read grows when a narrow one was taken quickly, and shrinks when it was taken slowly.
 const GROWTH: u32 = 4;
-/// A narrow read is at most such a part of what the receiver took quickly before it: what may be in vain.
+/// A narrow read is at most one part in this many of what the receiver took quickly before: it may be wasted.
 pub(crate) const STAKE: u64 = 2;
-/// While memory is short a read is at most such a part of all that the receiver's connection has taken: buffers of some MiB
-/// earn little.
+/// While memory is short, a read is at most one part in this many of all that the receiver's connection has taken:
+/// buffers of some MiB earn little.
 const EARNED: u64 = 32;
-/// From here on whole blocks are read, and ahead.
+/// Length in bytes from which whole blocks are read, and ahead.
 const WIDE: u32 = 4 << 20;
-/// A narrow read was taken quickly within this time, and slowly after four times as long.
+/// Time within which a narrow read counts as taken quickly; after four times as long it counts as slow.
 const QUICK: Duration = Duration::from_secs(1);
 
 /// An object on its way to a receiver.
 pub(crate) struct Reader {
     client: Client,
     budget: Budget,
-    /// Where the blocks that are asked for are noted, if they are.
+    /// Sample that records the blocks read, if the request is sampled.
     sampled: Option<SampledObject>,
-    /// What the reads of its blocks belong to.
+    /// Tracing span of the reads.
     span: tracing::Span,
     walk: BlockWalk,
-    /// Bytes that may be under way.
+    /// Maximum bytes in flight.
     most_ahead: u64,
-    /// Taken from the walk, to be read next.
+    /// Spans taken from the walk, to be read next.
     pending: VecDeque<Span>,
-    /// Begun and not handed out, in order.
+    /// Spans begun and not handed out, in order.
     begun: VecDeque<Span>,
-    /// The reads of these.
+    /// Reads of the spans in `begun`.
     ahead: VecDeque<Ahead>,
-    /// What is left of the current read.
+    /// Pieces left of the current read.
     pieces: std::vec::IntoIter<Bytes>,
     share: Option<Share>,
-    /// Of the piece that was handed out last, when the receiver was found idle.
+    /// Memory of the last piece handed out, set when the receiver is found idle.
     pinned: Option<Pinned>,
     last_piece: usize,
     narrow: Option<Narrow>,
-    /// The first read has come: the receiver has its answer's head.
+    /// True once the first read has completed: the receiver has the response's head.
     is_open: bool,
-    /// Bytes that the receiver has not got yet.
+    /// Bytes that the receiver has not received yet.
     left: u64,
     has_failed: bool,
 }
 
-/// How much is read for a receiver at once, when it is slow or not known yet.
+/// Size of the reads for a receiver that is slow or not known yet.
 struct Narrow {
     len: u32,
-    /// When the last read was ready; unknown where the receiver was idle since.
+    /// When the last read was ready; `None` if the receiver was idle since.
     ready: Option<Instant>,
-    /// Bytes that the receiver was given so, and before.
+    /// Bytes given to the receiver in narrow reads, and before.
     given: u64,
 }
 
@@ -91,17 +93,17 @@ impl Narrow {
     }
 }
 
-/// How much is read at once while memory is short.
+/// Size of reads while memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// At first.
+    /// Length of the first read in bytes.
     begin: u32,
-    /// At most.
+    /// Maximum length of a read in bytes.
     pub(crate) most: u32,
 }
 
 impl Limit {
-    /// That of the moment, for a receiver whose connection has taken `taken` bytes before.
+    /// Returns the present limit, for a receiver whose connection has taken `taken` bytes before.
     pub(crate) fn now(budget: &ByteBudget, taken: u64) -> Option<Self> {
         let between = |len: u64| len.clamp(NARROWEST.into(), WIDE.into()) as u32;
         let earned = between(taken / EARNED);
@@ -111,14 +113,14 @@ impl Limit {
         if budget.is_tight() {
             return Some(Self { begin: NARROWEST, most: NARROWEST * GROWTH });
         }
-        // Receivers that take what they get: the fewer they are, the less there is to share.
+        // These receivers take what they get: the fewer they are, the less there is to share.
         let share = between(budget.fair_share()? as u64).max(earned);
         (share < WIDE).then_some(Self { begin: share, most: share })
     }
 }
 
 impl Reader {
-    /// A reader of the `left` bytes over which `walk` goes.
+    /// Creates a reader of the `left` bytes that `walk` covers.
     pub(crate) fn new(
         client: &Client,
         budget: Budget,
@@ -153,12 +155,12 @@ impl Reader {
         }
     }
 
-    /// The stream of its bytes, with the first ones at hand.
+    /// Opens the stream of the bytes, with the first ones already read.
     ///
     /// # Errors
-    /// When these cannot be read.
+    /// When the first bytes cannot be read.
     pub(crate) async fn open(mut self) -> Result<ObjectStream, ClientError> {
-        // Who reads on a share of their own has not taken it yet.
+        // A reader with a share of its own has not taken it yet.
         if self.budget != Budget::Readers {
             self.open_next().await?;
         }
@@ -187,7 +189,7 @@ impl Reader {
         }
     }
 
-    /// The next `len` bytes are the receiver's.
+    /// Records that the next `len` bytes were handed to the receiver.
     fn hand_out(&mut self, len: usize) {
         self.left = self.left.saturating_sub(len as u64);
         self.last_piece = len;
@@ -202,7 +204,7 @@ impl Reader {
         }
     }
 
-    /// Makes the next read the current one. `false` after the last.
+    /// Makes the next read the current one. Returns `false` after the last.
     async fn open_next(&mut self) -> Result<bool, ClientError> {
         (self.share, self.pinned) = (None, None);
         self.widen();
@@ -227,7 +229,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// As [`Reader::open_next`], with nothing read ahead.
+    /// As [`Reader::open_next`], without reading ahead.
     async fn open_alone(&mut self) -> Result<bool, ClientError> {
         let Some(span) = self.next_span().await? else { return Ok(false) };
         let len = span.range.len() as u64;
@@ -243,7 +245,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Waits for `len` bytes of the budget. Whoever has no answer yet is refused when there are none in time.
+    /// Waits for `len` bytes of the budget. A request without a response yet is refused when there are none in time.
     fn memory(&self, len: usize) -> impl Future<Output = Result<Share, ClientError>> + Send + use<> {
         let (budget, is_open) = (self.client.inner.stripes.budget().clone(), self.is_open);
         async move {
@@ -254,7 +256,7 @@ impl Reader {
         }
     }
 
-    /// The next narrow read is as large as the pace of the last one says, and as memory allows.
+    /// Sizes the next narrow read by the pace of the last one and the memory available.
     fn widen(&mut self) {
         let limit = match self.budget {
             Budget::Own { taken } => Limit::now(self.client.inner.stripes.budget(), taken),
@@ -302,7 +304,8 @@ impl Reader {
         Ok(Some(span))
     }
 
-    /// Begins the reads of the next blocks when half of what may be is under way, so that several are planned together, as far as nobody waits for their memory.
+    /// Starts the next reads once at most half of the allowed bytes are in flight, so that several blocks are planned
+    /// together. Takes memory only if no request waits for it.
     async fn read_ahead(&mut self) -> Result<(), ClientError> {
         while self.ahead_len() <= self.most_ahead / 2 {
             let Some(span) = self.next_span().await? else { break };
@@ -315,7 +318,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Begins the read of a span, together with those behind it as far as nobody waits for their memory.
+    /// Starts the read of a span, together with the following ones as far as no request waits for their memory.
     async fn begin(&mut self, first: Span, share: Share) -> Result<(), ClientError> {
         let mut len = self.ahead_len() + first.range.len() as u64;
         let mut window = vec![(first, share)];
@@ -343,12 +346,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Bytes that are under way.
+    /// Bytes in flight.
     fn ahead_len(&self) -> u64 {
         self.ahead.iter().map(Ahead::len).sum()
     }
 
-    /// What a block's read counts in the byte budget: chunks that are asked for beyond the needed ones included.
+    /// Bytes that a block's read counts in the byte budget, including chunks beyond the needed ones.
     fn memory_of(&self, span: &Span) -> usize {
         let extra = self.client.inner.stripes.options().read_policy.extra_reads();
         span.range.len() * if span.is_whole() { 1 + extra } else { 1 }
@@ -367,8 +370,8 @@ impl Shrink for Reader {
         piece.transpose()
     }
 
-    /// What was read and not handed out is read again, when it is wanted. The piece that was handed out last still
-    /// counts, unless it is as small as what is left to the connection's buffers.
+    /// Drops what was read and not handed out; it is read again on demand. The piece handed out last still counts,
+    /// unless it is small enough to be left to the connection's buffers.
     fn shrink(&mut self) {
         let budget = self.client.inner.stripes.budget();
         let share = self.share.take().filter(|_| self.last_piece > NARROWEST as usize);
@@ -390,7 +393,7 @@ mod tests {
 
     const MIB: u32 = 1 << 20;
 
-    /// What is read at once while `waiting` requests wait for all of 32 MiB.
+    /// Returns the limit while `waiting` requests wait for all of 32 MiB.
     async fn limit_beside(waiting: usize, taken: u64) -> Option<Limit> {
         let budget = ByteBudget::new(Runtime::real(), 32 << 20, Duration::from_secs(5));
         let _all = budget.acquire(32 << 20).await.unwrap();

@@ -1,4 +1,5 @@
-//! Whether a copy of an object onto itself re-encodes its bytes: where its new storage class has another code than they are stored under.
+//! Decides whether a copy of an object onto itself re-encodes its bytes, because its new storage class has another
+//! code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +11,19 @@ use striate_stripe::wide_of;
 use crate::blocks::BlockWalk;
 use crate::{Client, ClientError};
 
-/// Records of stripes read together.
+/// Number of stripe records read together.
 const PAGE: usize = 300;
-/// So many stripes of an object are looked at: those of the largest object that is copied at once, in parts of 5 MiB.
+/// Maximum number of stripes of an object examined: those of the largest object that is copied at once, in parts of 5
+/// MiB.
 const MOST_STRIPES: usize = 2_048;
 
 impl Client {
-    /// Whether the code that an object is written under changes: the class that it enters, or the one that it leaves, has a profile
-    /// of its own to write under, and objects of the one that it enters are written under another profile than it is.
+    /// Whether the code under which an object is written changes: the class that it enters, or the one that it
+    /// leaves, has a profile of its own to write under, and objects of the new class are written under another
+    /// profile than the object's.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`] for a text that is no profile.
+    /// [`ClientError::InvalidArgument`] for a malformed profile.
     pub(crate) fn is_recoded(
         &self,
         bucket: &Bucket,
@@ -35,17 +38,17 @@ impl Client {
         }
         let to_be = self.profile_for(None, class, bucket)?;
         let is = self.inner.stripes.profiles().parse(&old.profile)?;
-        // An object that was packed has the profile that it would be packed under again.
+        // A packed object keeps the profile under which it would be packed again.
         let split = |profile| Profile { layout: Layout::Split, ..profile };
         Ok(split(is) != split(to_be))
     }
 
-    /// Whether an object's bytes are in wide stripes of another profile than its new class's. A sealed stripe stays where it is, so that
-    /// only bytes that are written anew come under the new one. Where neither class has a wide profile, both follow the bucket's cold
-    /// profile, and nothing is looked at.
+    /// Whether an object's bytes are in wide stripes of another profile than its new class's. A sealed stripe keeps
+    /// its profile, so only newly written bytes come under the new one. If neither class has a wide profile, both
+    /// follow the bucket's cold profile, and nothing is examined.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`] for a text that is no profile; when the metadata cannot be read.
+    /// [`ClientError::InvalidArgument`] for a malformed profile; also when the metadata cannot be read.
     pub(crate) async fn is_sealed_otherwise(
         &self,
         bucket: &Bucket,
@@ -61,7 +64,7 @@ impl Client {
         let to_be = after.or(cold.transpose()?);
         match self.sealed_profiles(object).await {
             Ok(sealed) => Ok(sealed.into_iter().any(|profile| Some(profile) != to_be)),
-            // The object was replaced meanwhile: what has come in its place is not sealed yet.
+            // The object was replaced meanwhile: its replacement is not sealed yet.
             Err(ClientError::Inconsistent { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -76,7 +79,7 @@ impl Client {
         Ok(own.transpose()?.filter(|profile| profile.layout == Layout::Wide))
     }
 
-    /// The profiles of the wide stripes that an object's data chunks are in.
+    /// Returns the profiles of the wide stripes that contain an object's data chunks.
     async fn sealed_profiles(&self, object: &Object) -> Result<Vec<Profile>, ClientError> {
         let Some(body) = object.body.clone() else { return Ok(Vec::new()) };
         let mut walk = BlockWalk::new(self.clone(), body, 0..object.size)?;
@@ -96,7 +99,7 @@ impl Client {
         Ok(texts.iter().map(|text| self.inner.stripes.profiles().parse(text)).collect::<Result<_, _>>()?)
     }
 
-    /// The records of those stripes that are there.
+    /// Returns the records of those stripes that exist.
     async fn records_of(&self, ids: BTreeSet<StripeId>) -> Result<BTreeMap<StripeId, Stripe>, ClientError> {
         let ids: Vec<StripeId> = ids.into_iter().collect();
         let mut records = BTreeMap::new();

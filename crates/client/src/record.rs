@@ -1,4 +1,4 @@
-//! Object records, and what callers see of them.
+//! Object records, and how callers see them.
 
 use striate_core::{Formats, Profile};
 use striate_meta::records::{Object, Part, UploadedParts, object::Body};
@@ -7,10 +7,10 @@ use striate_stripe::ProfileTexts;
 use crate::error::ClientError;
 use crate::object::{MAX_KEY_LEN, ObjectAttributes, ObjectInfo};
 
-/// Refuses a profile that this program does not store objects with while `formats` are in force.
+/// Refuses a profile under which this program cannot store objects while `formats` are in force.
 ///
 /// # Errors
-/// [`ClientError::InvalidArgument`], which says what it does not do.
+/// [`ClientError::InvalidArgument`]; the message says what is not supported.
 pub(crate) fn check_supported(profile: &Profile, formats: Formats) -> Result<(), ClientError> {
     profile.check_supported(formats).map_err(|error| ClientError::InvalidArgument(error.to_string()))
 }
@@ -29,7 +29,7 @@ pub fn check_key(key: &str) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// A record with what its writer said of the object, and nothing else.
+/// Creates a record with only the attributes that the writer set.
 pub(crate) fn described(attributes: ObjectAttributes) -> Object {
     Object {
         content_type: attributes.content_type,
@@ -47,7 +47,7 @@ pub(crate) fn described(attributes: ObjectAttributes) -> Object {
     }
 }
 
-/// The inverse of [`described`].
+/// Returns the attributes in a record: the inverse of [`described`].
 pub(crate) fn attributes(object: Object) -> ObjectAttributes {
     ObjectAttributes {
         content_type: object.content_type,
@@ -71,7 +71,7 @@ pub(crate) enum ShowParts {
     No,
 }
 
-/// What callers see of an object, and where its bytes are.
+/// Returns an object's state for callers, and its body.
 ///
 /// # Errors
 /// [`ClientError::Inconsistent`] for a record that no version of this program writes.
@@ -110,7 +110,7 @@ pub(crate) fn open(
     Ok((info, body))
 }
 
-/// Numbers and sizes of a multipart object's parts.
+/// Returns the numbers and sizes of a multipart object's parts.
 fn parts_of(uploaded: &UploadedParts) -> Vec<Part> {
     let numbered =
         uploaded.runs.iter().flat_map(|run| (0..run.count).map(move |i| (run.first_number + i, run.size)));

@@ -9,7 +9,7 @@ use crate::record::check_key;
 use crate::{Client, ClientError, WriteCondition};
 
 impl Client {
-    /// The object's tags.
+    /// Returns the object's tags.
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`].

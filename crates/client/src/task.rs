@@ -1,4 +1,4 @@
-//! Work in tasks of its own.
+//! Tasks that are cancelled on drop, or that run regardless.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,8 +8,8 @@ use tokio::task::JoinError;
 
 use crate::{Client, ClientError};
 
-/// What a task answered. A panic of the task goes on here; a task that was stopped because the runtime shuts
-/// down answers [`ClientError::Busy`].
+/// Returns the result of a task. Resumes a panic of the task; a task that was stopped because the runtime shuts down
+/// yields [`ClientError::Busy`].
 pub(crate) fn joined<T>(result: Result<Result<T, ClientError>, JoinError>) -> Result<T, ClientError> {
     result.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
@@ -17,7 +17,7 @@ pub(crate) fn joined<T>(result: Result<Result<T, ClientError>, JoinError>) -> Re
     })
 }
 
-/// Work in a task of its own, given up when this is dropped.
+/// A task that is cancelled when this is dropped.
 pub(crate) struct Task<T>(JoinHandle<Result<T, ClientError>>);
 
 impl<T: Send + 'static> Task<T> {
@@ -44,8 +44,8 @@ impl<T> Drop for Task<T> {
 }
 
 impl Client {
-    /// Runs `work` to its end, also when the caller goes away meanwhile. For commits: one that is dropped
-    /// half-way has an unknown outcome, and what it names would be left to the collector.
+    /// Runs `work` to its end, even if the caller goes away. For commits: one that is dropped halfway has an unknown
+    /// outcome, and what it names would be left to the collector.
     pub(crate) async fn finish_regardless<T, F>(&self, work: F) -> Result<T, ClientError>
     where
         T: Send + 'static,

@@ -1,8 +1,8 @@
-//! One page of names under a prefix, with common prefixes rolled up.
+//! Reads one page of names under a prefix, with common prefixes rolled up.
 //!
-//! A page costs a page: the walk starts right after the last page's end, and past every common prefix it
-//! seeks to the first key behind it instead of reading through it. Names sort by their UTF-8 bytes, as S3
-//! lists them. Used for objects and for multipart uploads, whose rows carry their id behind the name.
+//! A page costs one page of metadata: the walk starts right after the end of the last page, and seeks past every
+//! common prefix instead of reading through it. Names sort by their UTF-8 bytes, as S3 lists them. Used for objects
+//! and for multipart uploads, whose rows carry their id after the name.
 
 use bytes::Bytes;
 use striate_meta::store::prefix_end;
@@ -10,24 +10,24 @@ use striate_meta::{Row, ScanRange};
 
 use crate::{Client, ClientError};
 
-/// Rows of the first scan where names are rolled up, and of the first one after a seek. Doubled as long as
-/// nothing was to be skipped.
+/// Number of rows of the first scan when names are rolled up, and of the first one after a seek. Doubled while
+/// nothing is skipped.
 const SEEK_BATCH: usize = 8;
-/// The most rows of one scan.
+/// Maximum number of rows of one scan.
 const MAX_BATCH: usize = 1_001;
 
-/// What to walk over.
+/// Parameters of a walk.
 pub(crate) struct Walk<'a> {
-    /// Prefix of the rows' keys; the name follows.
+    /// Prefix of the rows' keys, before the name.
     pub(crate) space: Bytes,
-    /// Bytes of a row's key behind the name.
+    /// Length of a row's key after the name, in bytes.
     pub(crate) tail_len: usize,
     pub(crate) prefix: &'a str,
-    /// Empty: nothing is rolled up.
+    /// Delimiter at which names are rolled up; empty for none.
     pub(crate) delimiter: &'a str,
-    /// Only items after this name; empty for all.
+    /// Name after which the walk starts; empty for all.
     pub(crate) after: &'a str,
-    /// The key, behind `space`, at which to start instead of right after all rows of the name `after`.
+    /// Key, after `space`, at which to start instead of right after all rows of the name `after`.
     pub(crate) after_row: Option<Vec<u8>>,
     pub(crate) max: usize,
 }
@@ -41,15 +41,15 @@ pub(crate) enum Item {
     Prefix(String),
 }
 
-/// A page.
+/// A page of items.
 pub(crate) struct Walked {
     pub(crate) items: Vec<Item>,
-    /// There are items after the last one.
+    /// True if items follow the last one.
     pub(crate) more: bool,
 }
 
 impl Walk<'_> {
-    /// The common prefix that `name` is rolled up into.
+    /// Returns the common prefix that `name` is rolled up into.
     fn common_prefix<'n>(&self, name: &'n str) -> Option<&'n str> {
         if self.delimiter.is_empty() {
             return None;
@@ -59,7 +59,7 @@ impl Walk<'_> {
         Some(&name[..self.prefix.len() + at + self.delimiter.len()])
     }
 
-    /// Where the first row may be, behind `space`.
+    /// Returns the key, after `space`, at which the first row may be.
     fn start(&self) -> Vec<u8> {
         if self.after.is_empty() || self.after < self.prefix {
             return self.prefix.as_bytes().to_vec();
@@ -69,7 +69,7 @@ impl Walk<'_> {
         }
         match &self.after_row {
             Some(row) => row.clone(),
-            // Names hold no NUL: behind all rows of this name, before any longer one.
+            // Names contain no NUL: start after all rows of this name, before any longer one.
             None if self.tail_len > 0 => [self.after.as_bytes(), b"\x01"].concat(),
             None => [self.after.as_bytes(), b"\0"].concat(),
         }

@@ -1,14 +1,14 @@
-//! The bytes of bodies in memory at once, over all requests of a process (I12).
+//! Budget for the bytes of bodies in memory, over all requests of a process (I12).
 //!
-//! A put takes its share for the block that is being gathered once more than a frame of it has come, and each block
-//! that is being written holds its own until its chunks are durable. A get holds its share for the block that is
-//! being sent, and takes more for reading ahead only where nobody waits.
+//! A put takes a share for the block being gathered once more than a frame of it has arrived. Each block being
+//! written holds its own share until its chunks are durable. A get holds a share for the block being sent, and
+//! takes more for reading ahead only while no request waits.
 //!
-//! Who holds memory for a peer that does nothing gives it back ([`crate::holders`]): when somebody has to wait, and
-//! when the gateway looks. So a share follows what the peer takes, and whoever waits does so for work that ends by
-//! itself. A circle of puts that wait for what they gave back is possible, and broken by the deadline:
+//! A holder whose peer is idle gives its memory back ([`crate::holders`]): when a request has to wait, and when
+//! the gateway sweeps. So a share follows what the peer takes, and a waiter waits for work that finishes
+//! without it. A cycle of puts that wait for what they gave back is possible; the deadline breaks it:
 //! [`ByteBudget::acquire`] waits for [`StripeOptions::memory_wait`](crate::StripeOptions::memory_wait) at most.
-//! Upkeep, and answers whose head has gone out, wait patiently ([`ByteBudget::wait`]).
+//! Upkeep, and responses whose head is already sent, wait without a deadline ([`ByteBudget::wait`]).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::error::StripeError;
 use crate::holders::{Holder, Holders, Registered};
 
-/// How often those who wait look for memory that peers do not use.
+/// Interval at which waiters reclaim memory from idle peers.
 const RELIEF_EVERY: Duration = Duration::from_millis(100);
-/// For how long a peer has done nothing whose memory is then given back.
+/// Idle time of a peer after which waiters reclaim its memory.
 const IDLE: Duration = Duration::from_millis(100);
-/// The part of the budget that idle peers may pin before reads begin small.
+/// Idle peers may pin one part in this many of the budget before new reads start small.
 const PINNED_SHARE: usize = 8;
 
 /// A bounded number of bytes. Cheap to clone.
@@ -40,7 +40,7 @@ struct Inner {
     total: usize,
     patience: Duration,
     holders: Holders,
-    /// Bytes that were handed on for peers that then took nothing.
+    /// Bytes handed on to peers that then took nothing.
     pinned: AtomicUsize,
     waiting: AtomicUsize,
     waited: AtomicU64,
@@ -48,52 +48,52 @@ struct Inner {
     released: AtomicU64,
 }
 
-/// A budget's state, for metrics.
+/// Snapshot of a budget, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetView {
-    /// Bytes in all.
+    /// Size of the budget in bytes.
     pub total: usize,
-    /// Bytes that are taken.
+    /// Bytes in use.
     pub taken: usize,
-    /// Of these, handed on for peers that then took nothing.
+    /// Bytes in use that were handed on to peers that then took nothing.
     pub pinned: usize,
-    /// How many wait for their share now.
+    /// Requests that wait for a share now.
     pub waiting: usize,
-    /// How many have had to wait.
+    /// Requests that have had to wait, since the start.
     pub waited: u64,
-    /// How many waited in vain.
+    /// Requests that timed out while they waited.
     pub refused: u64,
-    /// How often memory was taken back from a peer that did nothing.
+    /// Times that memory was reclaimed from an idle peer.
     pub released: u64,
 }
 
-/// Bytes taken from the budget; given back when dropped.
+/// Bytes taken from the budget; returned on drop.
 #[derive(Debug)]
 pub struct Share {
     permit: OwnedSemaphorePermit,
 }
 
-/// A share that counts as pinned: its bytes were handed on, for a peer that does not take them.
+/// A share that counts as pinned: its bytes were handed on to a peer that does not take them.
 pub struct Pinned {
     share: Share,
     budget: Arc<Inner>,
 }
 
-/// Counts somebody who waits.
+/// Counts one waiter until dropped.
 struct Waiting<'a>(&'a Inner);
 
 impl Share {
-    /// Bytes of it.
+    /// Size of the share in bytes.
     pub fn len(&self) -> usize {
         self.permit.num_permits()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true for a share of no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives back what it has beyond `len` bytes.
+    /// Returns everything beyond `len` bytes to the budget.
     pub fn shrink_to(&mut self, len: usize) {
         let more = self.len().saturating_sub(len);
         drop(self.permit.split(more));
@@ -106,7 +106,7 @@ impl Share {
 }
 
 impl ByteBudget {
-    /// A budget of `total` bytes, at least one, for which [`ByteBudget::acquire`] waits for `patience` at most.
+    /// Creates a budget of `total` bytes, at least one. [`ByteBudget::acquire`] waits for `patience` at most.
     pub fn new(runtime: Runtime, total: usize, patience: Duration) -> Self {
         let total = total.clamp(1, u32::MAX as usize);
         let inner = Inner {
@@ -124,10 +124,10 @@ impl ByteBudget {
         Self { inner: Arc::new(inner) }
     }
 
-    /// `len` bytes, when they are there in time. More than the whole budget counts as the whole budget.
+    /// Takes `len` bytes, waiting for a limited time. More than the whole budget counts as the whole budget.
     ///
     /// # Errors
-    /// [`StripeError::Overloaded`] when they are not.
+    /// [`StripeError::Overloaded`] when they are not free in time.
     pub async fn acquire(&self, len: usize) -> Result<Share, StripeError> {
         if let Some(share) = self.try_acquire(len) {
             return Ok(share);
@@ -141,7 +141,7 @@ impl ByteBudget {
         }
     }
 
-    /// Waits for `len` bytes, however long that takes. More than the whole budget counts as the whole budget.
+    /// Takes `len` bytes, waiting as long as necessary. More than the whole budget counts as the whole budget.
     pub async fn wait(&self, len: usize) -> Share {
         let mut acquiring = pin!(Arc::clone(&self.inner.bytes).acquire_many_owned(self.clamped(len)));
         if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
@@ -149,7 +149,7 @@ impl ByteBudget {
         }
         let _waiting = Waiting::new(&self.inner);
         loop {
-            // The longest idle give back first, and no more than is needed.
+            // The longest idle give back first, and only until the request is satisfied.
             for holder in self.idle(IDLE) {
                 self.release(&*holder, IDLE);
                 if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
@@ -162,18 +162,18 @@ impl ByteBudget {
         }
     }
 
-    /// `len` bytes, if they can be had at once.
+    /// Takes `len` bytes if they are free now.
     pub fn try_acquire(&self, len: usize) -> Option<Share> {
         let permit = Arc::clone(&self.inner.bytes).try_acquire_many_owned(self.clamped(len)).ok()?;
         Some(Share { permit })
     }
 
-    /// Makes somebody known who holds memory for a peer, until the answer is dropped.
+    /// Registers a holder of memory for a peer until the returned guard is dropped.
     pub fn register(&self, holder: Arc<dyn Holder>) -> Registered {
         self.inner.holders.register(holder)
     }
 
-    /// Takes memory back from those whose peers have done nothing for `idle`.
+    /// Reclaims memory from holders whose peers have been idle for `idle`.
     pub fn release_idle(&self, idle: Duration) {
         for holder in self.idle(idle) {
             self.release(&*holder, idle);
@@ -191,38 +191,38 @@ impl ByteBudget {
         }
     }
 
-    /// Keeps `len` bytes of a share for what was handed on to a peer that does not take it.
+    /// Shrinks a share to `len` bytes and pins it: the bytes were handed on to a peer that does not take them.
     pub fn pin(&self, mut share: Share, len: usize) -> Pinned {
         share.shrink_to(len);
         self.inner.pinned.fetch_add(share.len(), Ordering::Relaxed);
         Pinned { share, budget: Arc::clone(&self.inner) }
     }
 
-    /// Whether a read whose receiver is not known yet should begin small: idle peers pin much.
+    /// Whether a read should start small while its receiver is still unknown: idle peers pin much.
     pub fn is_tight(&self) -> bool {
         self.inner.pinned.load(Ordering::Relaxed) > self.inner.total / PINNED_SHARE
     }
 
-    /// Whether all reads should be small: idle peers pin half of all, or much while somebody waits. Who waits for peers
-    /// that take what they get waits for work that ends by itself, and small reads would only make it longer.
+    /// Whether all reads should be small: idle peers pin half of the budget, or much of it while a request
+    /// waits. If peers take their data, the wait ends without help, and small reads would only prolong it.
     pub fn is_pressed(&self) -> bool {
         let pinned = self.inner.pinned.load(Ordering::Relaxed);
         pinned > self.inner.total / 2 || (self.is_tight() && self.inner.waiting.load(Ordering::Relaxed) > 0)
     }
 
-    /// While somebody waits, the part of the budget for each of those who hold memory for a peer, or who wait, whichever are
-    /// more.
+    /// While requests wait, returns the budget divided by the number of holders or of waiters, whichever is
+    /// larger.
     pub fn fair_share(&self) -> Option<usize> {
         let waiting = self.inner.waiting.load(Ordering::Relaxed);
         (waiting > 0).then(|| self.inner.total / waiting.max(self.inner.holders.len()))
     }
 
-    /// Bytes in all.
+    /// Size of the budget in bytes.
     pub fn total(&self) -> usize {
         self.inner.total
     }
 
-    /// Its state.
+    /// Returns a snapshot, for metrics.
     pub fn view(&self) -> BudgetView {
         let inner = &self.inner;
         BudgetView {
@@ -338,7 +338,7 @@ mod tests {
         });
     }
 
-    /// Holds a share for a peer that does nothing.
+    /// Holds a share for an idle peer.
     struct Idle(parking_lot::Mutex<Option<Share>>, striate_runtime::Instant);
 
     impl Holder for Idle {

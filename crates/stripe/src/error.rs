@@ -1,29 +1,29 @@
-//! Why an operation on stripes failed.
+//! Errors of operations on stripes.
 
 use striate_core::StripeId;
 use striate_meta::MetaError;
 use striate_site::SiteError;
 
-/// The stripe service's error.
+/// Error of the stripe service.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StripeError {
-    /// An argument is out of its domain.
+    /// An argument is out of range.
     #[error("{0}")]
     InvalidArgument(String),
-    /// Fewer sites than needed can take the write. Worth a retry.
+    /// Too few sites can take the write. Worth a retry.
     #[error("{available} sites can take a chunk of a write that needs at least {needed}: {reason}")]
     TooFewSites {
-        /// Sites that can take it.
+        /// Sites that can take a chunk.
         available: usize,
         /// Sites needed.
         needed: usize,
-        /// What is wrong with the others.
+        /// Why the other sites cannot.
         reason: String,
     },
-    /// Too few chunks of a stripe can be read now. Names what is missing.
+    /// Too few chunks of a stripe can be read now. The message names the missing ones.
     #[error("stripe {stripe} cannot be read: {needed} chunks needed, {available} available; {reason}")]
     Unreadable {
-        /// The stripe.
+        /// The unreadable stripe.
         stripe: StripeId,
         /// Chunks needed.
         needed: usize,
@@ -32,16 +32,17 @@ pub enum StripeError {
         /// Which chunks and sites are missing, and why.
         reason: String,
     },
-    /// The block was in memory only, or is kept elsewhere, and is not in memory now.
+    /// The block is not in the memory tier now. It was kept only there, or its durable copy is at another
+    /// store.
     #[error("the block is not in the memory tier")]
     NotInMemory,
     /// Disks are full.
     #[error("the store is full: {0}")]
     NoSpace(String),
-    /// There was no memory for the request in time. Worth a retry, a little later.
+    /// No memory became free for the request in time. Worth a retry, a little later.
     #[error("too many bytes are under way; try again later")]
     Overloaded,
-    /// Queue bounds are reached, or others kept changing the stripe.
+    /// A queue is full, or concurrent changes of the stripe kept winning.
     #[error("too many requests at once; try again")]
     Busy,
     /// The metadata store failed.
@@ -50,12 +51,12 @@ pub enum StripeError {
     /// A site failed in a way that the operation could not work around.
     #[error(transparent)]
     Site(#[from] SiteError),
-    /// Metadata is inconsistent; a defect or damage.
+    /// Metadata is inconsistent: a defect or damage.
     #[error("the metadata of {what} is inconsistent: {reason}")]
     Inconsistent {
-        /// The row or object.
+        /// The row or object concerned.
         what: String,
-        /// What does not fit.
+        /// The inconsistency found.
         reason: String,
     },
 }

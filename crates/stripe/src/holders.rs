@@ -1,9 +1,10 @@
-//! Who holds memory for a peer, and gives it back when the peer does nothing.
+//! Holders of memory for peers. A holder gives its memory back when its peer is idle.
 //!
-//! An answer is a stream that its receiver polls. Between two polls its state is *parked* ([`Parked`]), in a cell that
-//! others can reach: what was read and not taken is dropped there, and read again when the receiver goes on. So
-//! memory goes to those who move, at the price of a second read for those who stopped. A put cannot drop what has
-//! come; it gives back the memory for what has not ([`Holder`] is told, and the put's own task does it).
+//! A response is a stream that its receiver polls. Between two polls its state is *parked* ([`Parked`]) in a
+//! cell that others can reach. Bytes that were read but not taken can be dropped there, and are read again when
+//! the receiver resumes. Memory thus goes to active peers, at the price of a second read for those that
+//! stalled. A put cannot drop the bytes it has received; it gives back the memory reserved for the rest
+//! ([`Holder`] signals it, and the put's own task does it).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use striate_runtime::{Instant, Runtime};
 
 use crate::budget::ByteBudget;
 
-/// Those who wait ask often; looking again so soon finds nothing.
+/// Minimum interval between two scans for idle holders. Waiters ask often, and scanning sooner finds nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Somebody who holds memory for a peer.
+/// Holds memory for a peer.
 pub trait Holder: Send + Sync {
-    /// Since when the peer has done nothing; `None` while it does something, or nothing can be given back.
+    /// Returns when the peer became idle; `None` while it is active or nothing can be given back.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// Gives back what it can if the peer has done nothing since `since`. True when there was something.
+    /// Gives back what it can if the peer has been idle since `since`. Returns true if it gave back anything.
     fn release_if_idle(&self, since: Instant) -> bool;
 }
 
-/// All who hold memory for peers.
+/// All holders of memory for peers.
 #[derive(Default)]
 pub(crate) struct Holders {
     known: Arc<Mutex<Known>>,
@@ -39,7 +40,7 @@ struct Known {
     looked: Option<Instant>,
 }
 
-/// A holder is known until this is dropped.
+/// Keeps a holder registered until dropped.
 pub struct Registered {
     known: Arc<Mutex<Known>>,
     number: u64,
@@ -55,13 +56,14 @@ impl Holders {
         Registered { known: Arc::clone(&self.known), number }
     }
 
-    /// How many they are.
+    /// Number of holders.
     pub(crate) fn len(&self) -> usize {
         self.known.lock().holders.len()
     }
 
-    /// Those whose peers have done nothing for `idle`, the longest idle first; nobody when somebody has just looked.
-    /// They are released without the lock: what is dropped may hold others, which are then forgotten.
+    /// Returns the holders whose peers have been idle for `idle`, the longest idle first. Empty when another
+    /// caller has just scanned. The caller releases them without the lock, because what a holder drops may
+    /// unregister other holders.
     pub(crate) fn idle(&self, now: Instant, idle: Duration) -> Vec<Arc<dyn Holder>> {
         let Some(since) = now.checked_sub(idle) else { return Vec::new() };
         let mut known = self.known.lock();
@@ -70,7 +72,7 @@ impl Holders {
         }
         known.looked = Some(now);
         let holders: Vec<Arc<dyn Holder>> = known.holders.values().cloned().collect();
-        // They are asked without the lock: a holder may ask the budget while it holds a lock of its own.
+        // Ask without the lock: a holder may call the budget while it holds a lock of its own.
         drop(known);
         let idle = holders.into_iter().filter_map(|holder| Some((holder.idle_since()?, holder)));
         let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= since).collect();
@@ -82,24 +84,24 @@ impl Holders {
 impl Drop for Registered {
     fn drop(&mut self) {
         let holder = self.known.lock().holders.remove(&self.number);
-        // Without the lock, as above.
+        // Drop it without the lock, as above.
         drop(holder);
     }
 }
 
-/// A stream's state that can do without what it holds.
+/// State of a stream that can drop what it holds and rebuild it.
 pub trait Shrink: Send + 'static {
-    /// What the stream gives.
+    /// Item of the stream.
     type Item: Send;
 
-    /// The next item; `None` at the end.
+    /// Returns the next item; `None` at the end.
     fn next(&mut self) -> impl Future<Output = Option<Self::Item>> + Send;
 
-    /// Drops what was not taken yet. It is made again when [`Shrink::next`] is called.
+    /// Drops what was not taken yet. The next call of [`Shrink::next`] rebuilds it.
     fn shrink(&mut self);
 }
 
-/// A stream's state between two polls.
+/// State of a stream between two polls.
 pub struct Parked<T> {
     cell: Arc<Cell<T>>,
     runtime: Runtime,
@@ -109,14 +111,14 @@ pub struct Parked<T> {
 struct Cell<T>(Mutex<Slot<T>>);
 
 struct Slot<T> {
-    /// Absent while the stream is polled.
+    /// `None` while the stream is polled.
     state: Option<T>,
     since: Instant,
     is_small: bool,
 }
 
 impl<T: Shrink> Parked<T> {
-    /// Parks `state`, whose receiver is about to take from it.
+    /// Parks `state`; its receiver is about to take from it.
     pub fn new(runtime: Runtime, budget: &ByteBudget, state: T) -> Self {
         let slot = Slot { state: Some(state), since: runtime.now(), is_small: false };
         let cell = Arc::new(Cell(Mutex::new(slot)));
@@ -124,7 +126,7 @@ impl<T: Shrink> Parked<T> {
         Self { cell, runtime, _registered }
     }
 
-    /// The next item, and the state for the one after it.
+    /// Returns the next item and the parked state for the one after it.
     pub async fn step(self) -> Option<(T::Item, Self)> {
         let mut state = self.cell.0.lock().state.take()?;
         let item = state.next().await?;
@@ -156,7 +158,7 @@ impl<T: Shrink> Holder for Cell<T> {
 mod tests {
     use super::*;
 
-    /// Counts on, and forgets what it has not given when it is shrunk.
+    /// Counts up. When shrunk, it forgets the numbers it has not handed out.
     struct Counter {
         next: u32,
         held: Vec<u32>,
@@ -178,7 +180,7 @@ mod tests {
         }
     }
 
-    /// One that asks for the holders while it is asked itself.
+    /// Takes the lock of the holders while it is asked itself.
     struct Asking(Arc<Mutex<Known>>);
 
     impl Holder for Asking {

@@ -1,11 +1,14 @@
 //! The stripe service: blocks in, chunks on sites out, by the rules of design.md §10.
 //!
-//! Three trades over one table of stripes ([`table`]):
-//! - [`sites`]: the sites as this process knows them, their queues (o_j) and what a byte costs there (m_j);
-//! - [`read`]: blocks of many stripes as one query, by a policy, around what is missing, late or corrupt;
-//! - [`write`](mod@write): blocks encoded and written, the writer's intents, changes of where chunks are, release.
+//! The crate has three parts over one table of stripes ([`table`]):
+//! - [`sites`]: the sites as this process knows them, their queues (o_j) and the cost of a byte there (m_j);
+//! - [`read`]: reads blocks of many stripes as one query, by a policy, around chunks that are missing, late or
+//!   corrupt;
+//! - [`write`](mod@write): encodes and writes blocks, keeps the writer's intents, changes where chunks are,
+//!   releases stripes.
 //!
-//! What this crate does not know: objects, keys, S3's semantics (the `client` crate), and when to repair or move (`control`).
+//! This crate knows nothing of objects, keys or S3's semantics (the `client` crate), nor of when to repair or
+//! move (`control`).
 
 pub mod error;
 pub mod partition;

@@ -1,12 +1,13 @@
-//! Where stripes' chunks are, as this process last read it.
+//! Cache of stripe records, as this process last read them.
 //!
-//! A record may be out of date. Chunks are named by stripe, index and generation, so a stale location can miss but never lie
-//! (design.md §10.5). Of a chunk that was updated in place extents say which content version has them. Whoever finds a chunk
-//! missing looks the stripe up again before it counts as lost. A stripe of which a site is away is looked up anyway: its chunk
-//! may have been rebuilt elsewhere. What this process changes itself it forgets here.
+//! A record may be out of date. Chunks are named by stripe, index and generation, so a stale location can miss
+//! but never return wrong bytes (design.md §10.5). For a chunk that was updated in place, extents say which
+//! content version they need. A reader that finds a chunk missing looks the stripe up again before it counts
+//! the chunk as lost. A stripe with an unavailable site is always looked up again, because its chunk may have
+//! been rebuilt elsewhere. A process forgets the records that it changes itself.
 //!
-//! Evicted by CLOCK-Pro (the `quick_cache` crate), with a hash that is the same in every run: what is evicted decides which
-//! rows are read.
+//! CLOCK-Pro evicts (the `quick_cache` crate), with a hash that is the same in every run: evictions decide
+//! which rows are read.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::table::OpenedStripe;
 
 type Known = Cache<StripeId, Arc<OpenedStripe>, UnitWeighter, BuildHasherDefault<NameHasher>>;
 
-/// Of names, which nobody chooses: their numbers are a counter's.
+/// A fixed hash is safe here: stripe names come from a counter, not from users.
 #[derive(Default)]
 struct NameHasher(u64);
 
@@ -42,11 +43,11 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Records of stripes, at most as many as it was made for.
+/// A bounded number of stripe records.
 pub(crate) struct Locations(Option<Mutex<Known>>);
 
 impl Locations {
-    /// Keeps so many records; with 0 none.
+    /// Creates a cache of at most `most` records; 0 disables it.
     pub(crate) fn new(most: usize) -> Self {
         let known = || {
             let (hash, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
@@ -55,12 +56,12 @@ impl Locations {
         Self((most > 0).then(known))
     }
 
-    /// The record of a stripe, if it is known.
+    /// Returns the record of a stripe, if cached.
     pub(crate) fn get(&self, id: StripeId) -> Option<Arc<OpenedStripe>> {
         self.0.as_ref()?.lock().get(&id).cloned()
     }
 
-    /// Keeps a record that was just read. One that lacks a chunk is not kept: it is being repaired.
+    /// Caches a record that was just read, unless it lacks a chunk: such a stripe is being repaired.
     pub(crate) fn insert(&self, stripe: &Arc<OpenedStripe>) {
         if let Some(known) = &self.0
             && (0..stripe.record.locations.len())
@@ -70,7 +71,7 @@ impl Locations {
         }
     }
 
-    /// Forgets a stripe: its record has changed, or may have.
+    /// Drops the record of a stripe that has changed, or may have.
     pub(crate) fn forget(&self, id: StripeId) {
         if let Some(known) = &self.0 {
             known.lock().remove(&id);

@@ -1,8 +1,9 @@
-//! When an object that is in memory only is gone for certain.
+//! Decides when an object that is in memory only is certainly gone.
 //!
-//! Its row says where the splits of its blocks are. One is lost where its site says so, or has left the cluster. Of a site that is a member
-//! and does not answer nobody knows; it may come back with all that it had. An object is gone when too few splits of one of its blocks can
-//! be left. Then its row is worth nothing, and whoever finds that out removes it.
+//! Its row says where the splits of its blocks are. A split is lost if its site says so, or has left the
+//! cluster. A member site that does not answer may come back with its contents, so its splits are not known to
+//! be lost. An object is gone when too few splits of one of its blocks can be left. Its row is then worthless,
+//! and the process that finds out removes it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -18,17 +19,17 @@ use striate_site::Site;
 
 use crate::{StripeError, Stripes, id16};
 
-/// Rows of parts that are read together.
+/// Number of part rows read together.
 const PARTS_PAGE: usize = 500;
 
-/// The number of a memory site in the process of its gateway, which nobody else sees and no row names.
+/// Number of the memory site inside a gateway's process. No other process sees it and no row names it.
 pub const OWN_MEMORY: SiteId = SiteId(u32::MAX);
 
 impl Stripes {
-    /// The sites that blocks name and that have left the cluster.
+    /// Returns the sites that `blocks` name and that have left the cluster.
     ///
     /// # Errors
-    /// When the metadata store fails: then nobody knows.
+    /// When the metadata store fails; the answer is then unknown.
     pub async fn memory_sites_that_left(
         &self,
         blocks: &[MemoryBlock],
@@ -37,10 +38,10 @@ impl Stripes {
         self.sites_that_left(named.filter(|site| *site != SiteId(0)).collect()).await
     }
 
-    /// Of sites that had splits those that have left the cluster.
+    /// Returns those of the `named` sites that have left the cluster.
     async fn sites_that_left(&self, mut named: BTreeSet<SiteId>) -> Result<BTreeSet<SiteId>, MetaError> {
         let mut left = BTreeSet::new();
-        // It ends with its process.
+        // This site ends with its process.
         if named.remove(&OWN_MEMORY) && !self.memory_sites().iter().any(|site| site.id() == OWN_MEMORY) {
             left.insert(OWN_MEMORY);
         }
@@ -53,7 +54,7 @@ impl Stripes {
         Ok(left)
     }
 
-    /// The blocks of an object that are in memory only, its parts' included.
+    /// Returns the blocks of an object that is in memory only, including those of its parts.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -81,12 +82,12 @@ impl Stripes {
         }
     }
 
-    /// Of each list of blocks whether any of them is gone from memory. Each site is asked once, for all splits that it should have; one
-    /// that does not answer `within` this time may have them, unless it has left the cluster. Nothing is read and nothing counts as
-    /// read, so that nothing stays in memory because somebody asked for it.
+    /// For each list of blocks, returns whether any of them is gone from memory. Each site is asked once, for
+    /// all splits that it should have. A site that does not answer `within` this time may have them, unless it
+    /// has left the cluster. Nothing is read or counted as a read, so the question keeps nothing in memory.
     ///
     /// # Errors
-    /// When the metadata store fails, and for blocks without a name.
+    /// When the metadata store fails, and for blocks with malformed names.
     pub async fn are_gone_from_memory(
         &self,
         lists: &[Vec<MemoryBlock>],
@@ -123,7 +124,7 @@ impl Stripes {
         lists.iter().map(is_any_gone).collect()
     }
 
-    /// The splits that a site says it does not have; `None` if it does not say in time.
+    /// Returns the splits that a site reports missing; `None` if it does not answer in time.
     async fn missing_of(
         &self,
         site: Option<Arc<dyn Site>>,
@@ -143,18 +144,18 @@ fn split(name: StripeId, index: usize) -> ChunkId {
     ChunkId { stripe: name, index: index as u8, generation: Generation(0) }
 }
 
-/// Whether too few splits of a block are left, where those are lost of which `is_lost` says so, by their numbers and sites, and those
-/// that no site has taken.
+/// Whether too few splits of a block are left. A split is lost if no site took it, or if `is_lost` says so of
+/// its number and site.
 pub fn is_gone_from_memory(block: &MemoryBlock, is_lost: impl Fn(usize, SiteId) -> bool) -> bool {
     let sites = block.sites.iter().map(|site| SiteId(*site)).enumerate();
     let left = sites.filter(|&(index, site)| site != SiteId(0) && !is_lost(index, site)).count();
     left < block.splits as usize
 }
 
-/// Adds to `tx` that the row of an object that is gone from memory goes, if it is as it was; and the parts of which it is made.
+/// Adds to `tx` the removal of an object that is gone from memory, with its parts, if its row is unchanged.
 ///
 /// # Errors
-/// When the record's ids are none.
+/// [`StripeError::Inconsistent`] for a malformed id in the record.
 pub fn remove_gone_from_memory(tx: &mut Transaction, row: &Row, object: &Object) -> Result<(), StripeError> {
     tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
     if let Some(Body::Uploaded(uploaded)) = &object.body {

@@ -1,4 +1,4 @@
-//! Limits and times of the stripe service.
+//! Limits and timeouts of the stripe service.
 
 use std::time::Duration;
 
@@ -8,46 +8,45 @@ use striate_plan::{CoAccessLimits, DurabilityRule, ReadPolicy, is_durable};
 /// Limits and defaults of reads and writes of stripes.
 #[derive(Clone, Debug)]
 pub struct StripeOptions {
-    /// Bytes of bodies in memory at once, over all requests; more wait.
+    /// Maximum bytes of bodies in memory, over all requests. Requests beyond it wait.
     pub in_flight_bytes: usize,
-    /// For how long a request waits for its part of them.
+    /// Timeout for a request that waits for its part of `in_flight_bytes`.
     pub memory_wait: Duration,
-    /// A write that has left chunks out is acknowledged if its stripe decodes after any so many further losses.
+    /// Number of further losses a stripe must survive before a write that left chunks out is acknowledged.
     pub write_surplus: usize,
-    /// What that means: [`is_durable`], except where the laboratory plants a defect.
+    /// Decides whether a stripe survives them: [`is_durable`], except where the laboratory plants a defect.
     pub durability_rule: DurabilityRule,
-    /// A site that has not answered a write by then is left out (debt).
+    /// Timeout for a site's reply to a write. A site that misses it is left out and its chunk becomes debt.
     pub write_deadline: Duration,
-    /// A read asks other chunks when a site has not answered by then, or, when most reads take long, by twice
-    /// what three of four of them take; a read of many blocks when no site has answered for so long.
+    /// Timeout after which a read asks for other chunks. When most reads are slow, it is twice the time that
+    /// three of four reads take. For a read of many blocks, it is the time without a reply from any site.
     pub hedge_after: Duration,
-    /// A site that has not answered a read by then counts as failed for it.
+    /// Timeout for a site's reply to a read. A site that misses it counts as failed for that read.
     pub read_deadline: Duration,
-    /// Which chunks a read of many blocks asks for.
+    /// Policy that chooses the chunks that a read of many blocks asks for.
     pub read_policy: ReadPolicy,
-    /// How often sites are probed where the policy probes them, in place of its own interval: for experiments that run on
-    /// another scale of time.
+    /// Probe interval that replaces the policy's own, for experiments on another scale of time.
     pub probe_interval: Option<Duration>,
-    /// Records of stripes that are kept in memory, so that reads need not look them up: about 1 KiB each. 0: none.
+    /// Maximum number of stripe records kept in memory to save look-ups, about 1 KiB each. 0: none.
     pub known_stripes: usize,
-    /// The share of read requests that go into the statistics of blocks that are asked for together; see
-    /// [`crate::Sampler`]. Each costs some 0.3 µs for a block.
+    /// Fraction of read requests, from 0 to 1, that are sampled for the statistics of co-accessed blocks; see
+    /// [`crate::Sampler`]. A sample costs some 0.3 µs per block.
     pub sampling: f64,
-    /// How much of what is sampled is kept.
+    /// Limits of the co-access statistics.
     pub co_access: CoAccessLimits,
-    /// How long chunks stay after nothing names them: longer than the longest read of one block.
+    /// How long chunks stay on disk after no metadata names them. It must exceed the longest read of one block.
     pub garbage_grace: Duration,
-    /// For how long this process relies on rows of a set of sites that it has written. They are removed when nobody has written them for
-    /// several times as long, and no stripe is on these sites.
+    /// How long this process relies on the rows of a set of sites after writing them. The rows are removed when
+    /// no process has written them for several times as long and no stripe is on these sites.
     pub placement_known_for: Duration,
-    /// The formats in force: what may be written. Whoever opens the service keeps them up to date.
+    /// Formats in force, which limit what may be written. The opener of the service keeps them up to date.
     pub formats: InForce,
 }
 
 impl Default for StripeOptions {
-    /// 64 MiB of bodies in memory, 5 s for a request's share of them, a surplus of one loss, 10 s for a write or read of one
-    /// site, hedging after 250 ms, one read request in eight sampled, a minute of grace for garbage, 16,384
-    /// records of stripes, ten minutes for sets of sites, the oldest formats.
+    /// Returns 64 MiB of bodies in memory, 5 s to wait for a share of them, a surplus of one loss, 10 s for a
+    /// write or read of one site, hedging after 250 ms, one read request in eight sampled, a minute of garbage
+    /// grace, 16,384 stripe records, ten minutes for sets of sites, and the oldest formats.
     fn default() -> Self {
         Self {
             in_flight_bytes: 64 << 20,

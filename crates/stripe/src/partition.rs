@@ -1,4 +1,4 @@
-//! The payload of a packed data chunk: objects in key order, then a directory of them.
+//! The payload of a packed data chunk: objects in key order, then their directory.
 //!
 //! ```text
 //! 0           entries in key order, each at a multiple of 8
@@ -7,67 +7,68 @@
 //! end − 32    magic "STRIPACK" | format u16 | 0 u16 | entries u32 | dir_offset u32 | dir_len u32 | dir_crc32c u32 | footer_crc32c u32
 //! ```
 //!
-//! Objects that were put into the places of dead ones lie anywhere before the directory, which then ends at the footer.
+//! Objects that replaced dead ones lie anywhere before the directory, which then ends at the footer.
 //!
-//! Numbers are big-endian. `shared` counts the leading bytes that a key has in common with the one before it. A key is that of
-//! a metadata row: the rows decide what lives, the directory only says which to ask. It does not name its stripe.
+//! Numbers are big-endian. `shared` is the length of the prefix that a key has in common with the one before
+//! it. A key is that of a metadata row: the rows decide which objects are live, and the directory only says
+//! which rows to read. It does not name its stripe.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use striate_codec::crc32c;
 
-/// Bytes of the footer.
+/// Length of the footer in bytes.
 pub const FOOTER_LEN: u32 = 32;
 const MAGIC: &[u8; 8] = b"STRIPACK";
 const FORMAT: u16 = 1;
-/// Objects begin at multiples of this.
+/// Alignment of objects in bytes.
 const ALIGNMENT: usize = 8;
-/// Bytes of a directory's entry besides its key.
+/// Bytes of a directory entry besides its key.
 const ENTRY_LEN: usize = 16;
-/// No row's key is longer.
+/// Maximum length of a row's key in bytes.
 const MAX_KEY_LEN: usize = u16::MAX as usize;
 
 /// An object in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionEntry {
-    /// The key of its row.
+    /// Key of the object's row.
     pub key: Bytes,
-    /// Where it begins in the payload, in bytes.
+    /// Offset in the payload in bytes.
     pub offset: u32,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// CRC-32C of its bytes.
+    /// CRC-32C of the object's bytes.
     pub crc32c: u32,
 }
 
-/// Where a partition's directory is.
+/// Location of a partition's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionFooter {
-    /// How many objects it has.
+    /// Number of objects in the partition.
     pub entries: u32,
-    /// Where the directory begins, in bytes of the payload.
+    /// Offset of the directory in the payload in bytes.
     pub dir_offset: u32,
-    /// Its length in bytes.
+    /// Length of the directory in bytes.
     pub dir_len: u32,
     dir_crc32c: u32,
 }
 
-/// Why a payload is no partition.
+/// Why a payload is not a partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no partition: {0}")]
 pub struct NoPartition(&'static str);
 
-/// A partition that is being filled.
+/// A partition being filled.
 #[derive(Debug)]
 pub struct PartitionBuilder {
     payload: BytesMut,
-    /// Where the next object begins.
+    /// Offset of the next object.
     end: usize,
     directory: Directory,
-    /// Bytes of the objects alone.
+    /// Bytes of the objects, without padding.
     object_bytes: u64,
 }
 
-/// A directory as it grows.
+/// A directory under construction.
 #[derive(Debug, Default)]
 struct Directory {
     bytes: BytesMut,
@@ -90,7 +91,7 @@ impl Directory {
         self.last_key = entry.key.clone();
     }
 
-    /// The footer of a partition whose directory it is, from `dir_offset` on.
+    /// Returns the footer for this directory at `dir_offset`.
     fn footer(&self, dir_offset: usize) -> BytesMut {
         let mut footer = BytesMut::with_capacity(FOOTER_LEN as usize);
         footer.put_slice(MAGIC);
@@ -105,18 +106,18 @@ impl Directory {
     }
 }
 
-/// Bytes of a partition that an object's entry takes in its directory at most.
+/// Returns the maximum size of an object's directory entry in bytes.
 pub fn entry_room(key: &[u8]) -> usize {
     ENTRY_LEN + key.len()
 }
 
-/// Where an object may begin that lies behind `end`.
+/// Returns the offset of an object placed after `end`.
 pub fn object_start(end: u32) -> u32 {
     end.next_multiple_of(ALIGNMENT as u32)
 }
 
-/// The end of a partition of `len` bytes in which objects lie anywhere: where it begins, and its bytes, which are the directory and the
-/// footer. `None` where an object is in its way.
+/// Builds the tail of a partition of `len` bytes in which objects lie anywhere: the directory and the footer.
+/// Returns the offset of the tail and its bytes, or `None` when an object is in its way.
 pub fn partition_tail(len: u32, entries: &[PartitionEntry]) -> Option<(u32, Bytes)> {
     let mut directory = Directory::default();
     entries.iter().for_each(|entry| directory.list(entry));
@@ -128,35 +129,35 @@ pub fn partition_tail(len: u32, entries: &[PartitionEntry]) -> Option<(u32, Byte
 }
 
 impl PartitionBuilder {
-    /// An empty partition of `len` bytes, at least [`FOOTER_LEN`].
+    /// Creates an empty partition of `len` bytes, at least [`FOOTER_LEN`].
     pub fn new(len: u32) -> Self {
         let payload = BytesMut::zeroed(len.max(FOOTER_LEN) as usize);
         Self { payload, end: 0, directory: Directory::default(), object_bytes: 0 }
     }
 
-    /// Whether it has no object.
+    /// Whether it has no objects.
     pub fn is_empty(&self) -> bool {
         self.directory.entries == 0
     }
 
-    /// How many objects it has, and their bytes.
+    /// Number of objects, and their bytes.
     pub fn objects(&self) -> (u64, u64) {
         (self.directory.entries.into(), self.object_bytes)
     }
 
-    /// Bytes of the objects and their padding.
+    /// Bytes of the objects with their padding.
     pub fn filled(&self) -> usize {
         self.end
     }
 
-    /// Whether an object of `len` bytes still fits.
+    /// Whether another object of `len` bytes fits.
     pub fn fits(&self, key: &[u8], len: usize) -> bool {
         let directory = self.directory.bytes.len() + entry_room(key);
         key.len() <= MAX_KEY_LEN
             && aligned(self.end + len) + directory + FOOTER_LEN as usize <= self.payload.len()
     }
 
-    /// Adds an object, if it fits. Keys come in ascending order.
+    /// Adds an object, if it fits. Keys must be in ascending order.
     pub fn push(&mut self, key: Bytes, pieces: &[Bytes]) -> Option<PartitionEntry> {
         let len: usize = pieces.iter().map(Bytes::len).sum();
         if !self.fits(&key, len) {
@@ -175,7 +176,7 @@ impl PartitionBuilder {
         Some(entry)
     }
 
-    /// The chunk's payload.
+    /// Returns the payload of the chunk.
     pub fn finish(self) -> Bytes {
         let Self { mut payload, end, directory, .. } = self;
         payload[end..end + directory.bytes.len()].copy_from_slice(&directory.bytes);
@@ -187,10 +188,10 @@ impl PartitionBuilder {
 }
 
 impl PartitionFooter {
-    /// The footer of a partition of `payload_len` bytes, from the last [`FOOTER_LEN`] of them.
+    /// Parses the footer of a partition of `payload_len` bytes from its last [`FOOTER_LEN`] bytes.
     ///
     /// # Errors
-    /// [`NoPartition`].
+    /// [`NoPartition`] when the bytes are not a valid footer.
     pub fn parse(mut bytes: &[u8], payload_len: u32) -> Result<Self, NoPartition> {
         if bytes.len() != FOOTER_LEN as usize || payload_len < FOOTER_LEN {
             return Err(NoPartition("it is too short"));
@@ -217,10 +218,10 @@ impl PartitionFooter {
         Ok(footer)
     }
 
-    /// The objects, from the directory's bytes.
+    /// Parses the objects from the directory's bytes.
     ///
     /// # Errors
-    /// [`NoPartition`].
+    /// [`NoPartition`] when the directory is damaged.
     pub fn entries(&self, directory: &[u8]) -> Result<Vec<PartitionEntry>, NoPartition> {
         if directory.len() != self.dir_len as usize || crc32c(directory) != self.dir_crc32c {
             return Err(NoPartition("its directory does not match its checksum"));
@@ -241,7 +242,7 @@ impl PartitionFooter {
     }
 }
 
-/// The next entry of a directory; `last` is the key before it.
+/// Parses the next entry of a directory; `last` is the key before it.
 fn next_entry(rest: &mut &[u8], last: &mut Vec<u8>) -> Option<PartitionEntry> {
     let shared = rest.try_get_u16().ok()? as usize;
     let len = rest.try_get_u16().ok()? as usize;

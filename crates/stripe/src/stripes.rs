@@ -25,19 +25,19 @@ use crate::write::{
     Exchange, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes,
 };
 
-/// Reads and writes stripes, and changes where their chunks are. One for each process; a cheap handle.
+/// Reads and writes stripes, and changes where their chunks are. One per process. Cheap to clone.
 #[derive(Clone)]
 pub struct Stripes {
     inner: Arc<Inner>,
     source: Source,
 }
 
-/// A handle of the stripe service for those whom it holds itself.
+/// A weak handle of the stripe service, for objects that the service itself holds.
 #[derive(Clone)]
 pub struct WeakStripes(Weak<Inner>);
 
 impl WeakStripes {
-    /// The service, as long as somebody else holds it.
+    /// Returns the service while another handle keeps it alive.
     pub fn upgrade(&self) -> Option<Stripes> {
         Some(Stripes { inner: self.0.upgrade()?, source: Source::Nearest })
     }
@@ -56,10 +56,10 @@ struct Inner {
 }
 
 impl Stripes {
-    /// Registers a writer and its epoch with the metadata store.
+    /// Opens the service: registers a writer and its epoch with the metadata store.
     ///
     /// # Errors
-    /// When the metadata store does not take the registration.
+    /// When the metadata store refuses the registration.
     pub async fn open(
         runtime: Runtime,
         meta: Arc<dyn MetaStore>,
@@ -80,47 +80,47 @@ impl Stripes {
         Ok(Self { inner: Arc::new(inner), source: Source::Nearest })
     }
 
-    /// The runtime that it was given.
+    /// Runtime of the service.
     pub fn runtime(&self) -> &Runtime {
         &self.inner.runtime
     }
 
-    /// The metadata store that it was given.
+    /// Metadata store of the service.
     pub fn meta(&self) -> &Arc<dyn MetaStore> {
         &self.inner.meta
     }
 
-    /// Its options.
+    /// Options of the service.
     pub fn options(&self) -> &StripeOptions {
         &self.inner.options
     }
 
-    /// Bytes of bodies in memory, within [`StripeOptions::in_flight_bytes`].
+    /// Budget of the bytes of bodies in memory, [`StripeOptions::in_flight_bytes`] in all.
     pub fn budget(&self) -> &ByteBudget {
         &self.inner.budget
     }
 
-    /// The statistics of sampled requests.
+    /// Statistics of sampled requests.
     pub fn sampler(&self) -> &Arc<Sampler> {
         &self.inner.sampler
     }
 
-    /// What reads took until now.
+    /// Durations and counts of reads so far.
     pub fn read_measures(&self) -> &ReadMeasures {
         self.inner.reads.measures()
     }
 
-    /// All sites with what is known of them.
+    /// Returns all sites that keep durable chunks, with their state.
     pub fn sites(&self) -> Vec<SiteView> {
         self.inner.sites.views()
     }
 
-    /// One site.
+    /// Returns a site, if it is known.
     pub fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         self.inner.sites.get(site)
     }
 
-    /// One site, which something is to be done with.
+    /// Returns a site that the caller needs.
     ///
     /// # Errors
     /// [`SiteError::Unavailable`] if it is not known.
@@ -128,43 +128,44 @@ impl Stripes {
         self.inner.sites.required(site)
     }
 
-    /// Replaces the set of sites: after a disk was replaced or added.
+    /// Replaces the set of sites, after a disk was replaced or added.
     pub fn set_sites(&self, sites: Vec<Arc<dyn Site>>) {
         self.inner.sites.replace(Tier::Disk, sites);
     }
 
-    /// Replaces the set of sites of the memory tier. They keep no durable chunks, and none of the other methods knows them.
+    /// Replaces the sites of the memory tier. They keep no durable chunks, and the methods for durable sites ignore
+    /// them.
     pub fn set_memory_sites(&self, sites: Vec<Arc<dyn Site>>) {
         self.inner.sites.replace(Tier::Memory, sites);
     }
 
-    /// The sites of the memory tier that answer, in the order of their numbers.
+    /// Returns the sites of the memory tier that answer, in the order of their numbers.
     pub fn memory_sites(&self) -> Vec<Arc<dyn Site>> {
         self.inner.sites.memory_sites()
     }
 
-    /// A handle whose reads are from where things are kept, and leave no trace in the cache: for services that read what nobody asks
-    /// for.
+    /// Returns a handle whose reads bypass the cache and leave no trace in it, for services that read data no client
+    /// asked for.
     pub fn past_cache(&self) -> Self {
         Self { inner: self.inner.clone(), source: Source::Kept }
     }
 
-    /// A handle that does not keep the service alive.
+    /// Returns a handle that does not keep the service alive.
     pub fn downgrade(&self) -> WeakStripes {
         WeakStripes(Arc::downgrade(&self.inner))
     }
 
-    /// What sites push of their queues.
+    /// Load reports that sites push.
     pub fn pushes(&self) -> PushView {
         self.inner.sites.pushes()
     }
 
-    /// Keeps new chunks off a site, or lets them come again.
+    /// Keeps new chunks off a site, or admits them again.
     pub fn set_draining(&self, site: SiteId, draining: bool) {
         self.inner.sites.set_draining(site, draining);
     }
 
-    /// Sites that take new chunks.
+    /// Returns the sites that take new chunks.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.inner.sites.candidates()
     }
@@ -174,34 +175,35 @@ impl Stripes {
         self.inner.sites.rack_count()
     }
 
-    /// How many sites each rack has, whether they answer or not.
+    /// Number of sites in each rack, whether they answer or not.
     pub fn rack_sizes(&self) -> Vec<usize> {
         self.inner.sites.rack_sizes()
     }
 
-    /// What reading from each site costs now, of those that answer (o_j and m_j of EC-Store Eq. 1), in their order.
+    /// Returns the current cost of reading from each site that answers (o_j and m_j of EC-Store Eq. 1), in the order
+    /// of sites.
     pub fn site_costs(&self) -> Vec<(SiteId, SiteCost)> {
         let sites = self.inner.sites.snapshot();
         let ids = self.sites().into_iter().map(|view| view.site.id());
         ids.filter_map(|site| Some((site, sites.cost(site)?))).collect()
     }
 
-    /// The formats in force, as far as this process was told: what it may write.
+    /// Formats in force, as last reported to this process. They limit what it may write.
     pub fn formats(&self) -> Formats {
         self.inner.options.formats.get()
     }
 
-    /// The lease under which the intents of this process stand now.
+    /// Lease that covers the intents of this process now.
     pub fn writer_lease(&self) -> LeaseId {
         self.inner.writes.writer_lease()
     }
 
-    /// The epoch that this process's deletes carry.
+    /// Fencing epoch that the deletes of this process carry.
     pub fn epoch(&self) -> FencingEpoch {
         self.inner.writes.epoch()
     }
 
-    /// The code of a profile; built once.
+    /// Returns the code of a profile; built once.
     ///
     /// # Errors
     /// [`StripeError::InvalidArgument`] for parameters that describe no code.
@@ -209,7 +211,7 @@ impl Stripes {
         self.inner.table.code(profile)
     }
 
-    /// The code of a stripe's profile; built once.
+    /// Returns the code of a stripe's profile; built once.
     ///
     /// # Errors
     /// As [`Stripes::code`].
@@ -217,7 +219,7 @@ impl Stripes {
         self.inner.table.code_of(stripe)
     }
 
-    /// With how few sites that take chunks a write of this profile can be acknowledged
+    /// Minimum number of sites that must take chunks before a write of this profile is acknowledged
     /// ([`StripeOptions::write_surplus`]).
     ///
     /// # Errors
@@ -226,7 +228,7 @@ impl Stripes {
         Ok(self.inner.writes.sites_needed(&self.code(profile)?))
     }
 
-    /// The rule for the places of a profile's chunks on the racks that there are.
+    /// Returns the placement rule of a profile for the present number of racks.
     ///
     /// # Errors
     /// As [`Stripes::code`].
@@ -234,17 +236,17 @@ impl Stripes {
         Ok(PlacementRule::new(profile, &self.code(profile)?, self.inner.sites.rack_count()))
     }
 
-    /// Profiles by their texts.
+    /// Cache of profiles by their texts.
     pub fn profiles(&self) -> &ProfileTexts {
         self.inner.table.profiles()
     }
 
-    /// An empty transaction with an id of its own.
+    /// Creates an empty transaction with a new id.
     pub fn transaction(&self) -> Transaction {
         self.inner.table.transaction()
     }
 
-    /// Looks a stripe up. `None` when it has no row.
+    /// Looks a stripe up. Returns `None` when it has no row.
     ///
     /// # Errors
     /// When the metadata store fails, or the record is one that no version of this program writes.
@@ -252,7 +254,8 @@ impl Stripes {
         self.inner.table.find(id).await
     }
 
-    /// Puts the stripe of a chunk in debt that was found missing or damaged where its record has it, so that repair looks at it.
+    /// Puts a stripe in debt, so that repair examines it, when `found` says that one of its chunks is missing or
+    /// damaged.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -260,8 +263,8 @@ impl Stripes {
         self.inner.table.report_damage(found).await
     }
 
-    /// Makes sure that a set of sites leads to its stripes; answers the set's number. To be called before a
-    /// commit that puts a stripe on these sites.
+    /// Makes sure that the rows exist that lead from a set of sites to its stripes. Returns the number of the set.
+    /// Call it before a commit that puts a stripe on these sites.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -269,16 +272,16 @@ impl Stripes {
         self.inner.writes.ensure_placement(sites).await
     }
 
-    /// For whoever packs objects: with its first group it registers under a lease of its own.
+    /// Creates a writer for packed objects. It registers under a lease of its own with its first group.
     pub fn packer(&self) -> Packer {
         Packer::new(self.inner.writes.clone())
     }
 
-    /// The sealed wide stripe of a stripe's chunk, and the chunk's position in it, from records that agree. `None` where it is in
-    /// none.
+    /// Returns the sealed wide stripe that protects a stripe's chunk, and the chunk's position there, from records
+    /// that agree. `None` if no sealed wide stripe has it.
     ///
     /// # Errors
-    /// When the metadata store fails; [`StripeError::Busy`] when their records keep changing.
+    /// When the metadata store fails; [`StripeError::Busy`] when the records keep changing.
     pub async fn wide_stripe_of(
         &self,
         stripe: StripeId,
@@ -287,7 +290,7 @@ impl Stripes {
         self.inner.table.wide_stripe_of(stripe, index).await
     }
 
-    /// Goes on with a wide stripe until nothing is left to be done, or nothing can be now.
+    /// Advances a wide stripe until nothing is left to do, or nothing can be done now.
     ///
     /// # Errors
     /// When the metadata store fails, or its parities cannot be made now.
@@ -295,7 +298,7 @@ impl Stripes {
         crate::write::advance(&self.inner.writes, id).await
     }
 
-    /// A stripe that is sealed is to have parities of its own again. `false` where it has them, or has changed meanwhile.
+    /// Gives a sealed stripe parities of its own again. Returns `false` if it has them, or has changed meanwhile.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -303,7 +306,8 @@ impl Stripes {
         crate::write::narrow_again(&self.inner.writes, id).await
     }
 
-    /// A stripe drops its own parities, if all its data chunks are in sealed wide stripes and nothing is in debt. `false` where they stay.
+    /// Drops a stripe's own parities if all its data chunks are in sealed wide stripes and nothing is in debt.
+    /// Returns `false` if they stay.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -311,7 +315,7 @@ impl Stripes {
         crate::write::drop_parities(&self.inner.writes, id).await
     }
 
-    /// Has the dead members of a wide stripe leave it, together. One of which no member lives goes.
+    /// Removes all dead members of a wide stripe together. A wide stripe without live members is removed.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -319,7 +323,8 @@ impl Stripes {
         crate::write::leave(&self.inner.writes, wide).await
     }
 
-    /// Gives up a sealed wide stripe of which no member lives. `false`: one does, or others change it now.
+    /// Dissolves a sealed wide stripe without live members. Returns `false` if a member lives, or if another process
+    /// is changing it.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -327,7 +332,7 @@ impl Stripes {
         crate::write::dissolve(&self.inner.writes, wide).await
     }
 
-    /// Takes a dead stripe down. `false` while a wide stripe has chunks of it as members.
+    /// Removes a dead stripe. Returns `false` while chunks of it are members of a wide stripe.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -335,12 +340,12 @@ impl Stripes {
         crate::write::release_dead(&self.inner.writes, id).await
     }
 
-    /// Whether a chunk at `site` may be the member at a position of a wide stripe, by the rule for places.
+    /// Whether the placement rule admits a chunk at `site` as the member at a position of a wide stripe.
     pub fn admits_in_wide(&self, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
         crate::write::admits_member(&self.inner.writes, wide, position, site)
     }
 
-    /// Puts the data chunk `new` at a position of a sealed wide stripe, where there is a hole or a dead member.
+    /// Puts the data chunk `new` at a position of a sealed wide stripe that has a hole or a dead member.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -353,7 +358,8 @@ impl Stripes {
         crate::write::exchange(&self.inner.writes, wide, position, new).await
     }
 
-    /// Has the local parity of a position's group change places with the member there, which is in another rack of the group.
+    /// Swaps the places of a group's local parity and the member at `position`, which is in another rack of the
+    /// group.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -361,16 +367,17 @@ impl Stripes {
         crate::write::swap_local_parity(&self.inner.writes, wide, position).await
     }
 
-    /// Changes ranges of a sealed member in place. [`Exchange::NotNow`]: nothing has changed; so it is where the stripe has parities of its
-    /// own, the chunk has another content version, or a site that is to take part does not.
+    /// Changes ranges of a sealed member in place. [`Exchange::NotNow`] means that nothing has changed: the stripe
+    /// has parities of its own, the chunk has another content version, or a site that must take part is unavailable.
     ///
     /// # Errors
-    /// When the metadata store fails; it may have changed then or not.
+    /// When the metadata store fails; the update may or may not have happened then.
     pub async fn update_in_wide(&self, update: &MemberUpdate<'_>) -> Result<Exchange, StripeError> {
         crate::write::update(&self.inner.writes, update).await
     }
 
-    /// Gives a wide stripe up that is being built; [`Stripes::advance_wide`] then takes it down. `false` when it is sealed, or gone.
+    /// Aborts a wide stripe that is being built; [`Stripes::advance_wide`] then removes it. Returns `false` if it is
+    /// sealed or gone.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -378,7 +385,7 @@ impl Stripes {
         crate::write::abort(&self.inner.writes, id).await
     }
 
-    /// Submits a transaction until its outcome is known.
+    /// Submits a transaction, retrying until its outcome is known.
     ///
     /// # Errors
     /// [`MetaError::UnknownOutcome`] when it stays unknown.
@@ -391,31 +398,33 @@ impl Stripes {
         PutSession::new(self.inner.writes.clone())
     }
 
-    /// For a service that writes stripes and is not to leave anything behind while the process lives on.
+    /// Creates a separate writer, for a service that writes stripes and must leave nothing behind while the process
+    /// lives on.
     ///
     /// # Errors
-    /// When the metadata store does not take the registration.
+    /// When the metadata store refuses the registration.
     pub async fn separate_writer(&self) -> Result<SeparateWriter, StripeError> {
         self.inner.writes.separate().await
     }
 
-    /// Reads spans, all at once: one look-up of their stripes, one request for each site, by
-    /// [`StripeOptions::read_policy`], around what is missing, damaged or late. Waits for its share of
-    /// [`StripeOptions::in_flight_bytes`], and keeps it until the answer is dropped.
+    /// Reads spans together: one look-up of their stripes and one request to each site, by
+    /// [`StripeOptions::read_policy`], around chunks that are missing, damaged or late. Waits for its share of
+    /// [`StripeOptions::in_flight_bytes`] and holds it until the result is dropped.
     ///
     /// # Errors
-    /// That of the first span that cannot be read: [`StripeError::Unreadable`] names what is missing when fewer chunks than
-    /// needed can be had.
+    /// The error of the first span that cannot be read. [`StripeError::Unreadable`] names the missing chunks when
+    /// fewer than needed are available.
     pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, StripeError> {
         self.inner.reads.read_spans(spans, &self.inner.budget, self.source).await
     }
 
-    /// Reads spans as one query and hands out each as soon as it is complete, in any order. For what is read ahead of a
-    /// receiver: δ is that of the policy where it says a number, and none of the adaptive one, for which bytes count more
-    /// here than the last chunk's time. Memory is the caller's business: the spans, and their δ.
+    /// Reads spans as one query and hands out each as soon as it is complete, in any order. Meant for reading ahead
+    /// of a receiver: δ is the policy's where that fixes a number, and 0 under the adaptive policy, because here
+    /// bytes matter more than the last chunk's latency. The caller accounts for the memory of the spans and of their
+    /// δ.
     ///
     /// # Errors
-    /// That of the first span that cannot be read; all others were handed out that can.
+    /// The error of the first span that cannot be read. All readable spans were handed out.
     pub async fn read_ahead(
         &self,
         spans: &[Span],
@@ -424,7 +433,7 @@ impl Stripes {
         self.inner.reads.read_ahead(spans, &self.inner.budget, self.source, hand_out).await
     }
 
-    /// As [`Stripes::read_ahead`], of one span: its bytes, verified, in order, as ready pieces.
+    /// Reads one span as [`Stripes::read_ahead`] does. Returns its verified bytes in order, as one or more pieces.
     ///
     /// # Errors
     /// As [`Stripes::read_ahead`].
@@ -434,25 +443,26 @@ impl Stripes {
         Ok(read)
     }
 
-    /// How blocks and extents, all of each, would be read now in one query by a policy, and why. Asks nothing of a site.
+    /// Explains how whole blocks and extents would be read now in one query by a policy. Sends no request to any
+    /// site.
     ///
     /// # Errors
-    /// [`StripeError::Unreadable`] when too few chunks of a block can be had.
+    /// [`StripeError::Unreadable`] when too few chunks of a block are available.
     pub async fn explain(&self, spans: &[Span], policy: &ReadPolicy) -> Result<QueryExplained, StripeError> {
         self.inner.reads.explain(spans, policy).await
     }
 
-    /// Waits for a share of [`StripeOptions::in_flight_bytes`], for somebody who has whole chunks in memory. It is to have no
-    /// other share.
+    /// Waits for a share of [`StripeOptions::in_flight_bytes`], for a caller that holds whole chunks in memory. The
+    /// caller must hold no other share.
     pub async fn memory_for(&self, bytes: usize) -> Share {
         self.inner.budget.wait(bytes).await
     }
 
-    /// Puts a block into the memory tier, and nowhere else: split into as many as `most_splits`, with so many parities. It is gone when
-    /// sites lose too many of its splits, or evict them.
+    /// Puts a block into the memory tier, and nowhere else, in at most `most_splits` splits with `parities` parities.
+    /// The block is gone once sites lose or evict too many of its splits.
     ///
     /// # Errors
-    /// [`StripeError::TooFewSites`] where no memory sites take it.
+    /// [`StripeError::TooFewSites`] when too few memory sites take it.
     pub async fn keep_in_memory(
         &self,
         bytes: Bytes,
@@ -462,32 +472,33 @@ impl Stripes {
         self.inner.reads.keep(bytes, most_splits, parities).await
     }
 
-    /// Tells that nothing names a block any more that was in memory only.
+    /// Drops a block that was in memory only and that no metadata names any more.
     pub fn forget_in_memory(&self, block: MemoryBlock, cause: Invalidation) {
         self.inner.reads.forget_in_memory(block, cause);
     }
 
-    /// Reads look for cached blocks from now on. Later calls change nothing.
+    /// Makes reads look for cached blocks. Later calls have no effect.
     pub fn set_cache(&self, cache: Arc<dyn BlockCache>) {
         self.inner.reads.set_cache(cache);
     }
 
-    /// Tells the cache of a block that was written: readers may come soon. Nothing need name it yet, since its name is never used again.
+    /// Offers a written block to the cache, since reads may follow soon. Metadata need not name it yet: its name is
+    /// never reused.
     pub fn written(&self, block: &Block, bytes: &Bytes) {
         self.inner.reads.written(block, bytes);
     }
 
-    /// Tells that a stripe's record has changed: the next read looks it up.
+    /// Forgets the cached record of a changed stripe: the next read looks it up.
     pub fn stripe_changed(&self, stripe: StripeId) {
         self.inner.table.forget(stripe);
     }
 
-    /// Tells that a stripe was repaired, so that new damage is reported again.
+    /// Records that a stripe was repaired, so that new damage is reported again.
     pub fn stripe_repaired(&self, stripe: StripeId) {
         self.inner.reads.forget_report(stripe);
     }
 
-    /// A change of where a stripe's chunks are. `None` when it has no row.
+    /// Begins a change of where a stripe's chunks are. Returns `None` when the stripe has no row.
     ///
     /// # Errors
     /// When the metadata store fails, or the record is one that no version of this program writes.
@@ -498,14 +509,14 @@ impl Stripes {
     ) -> Result<Option<StripeChange<'_>>, StripeError> {
         let Some(stripe) = self.find(id).await? else { return Ok(None) };
         match StripeChange::new(&self.inner.writes, stripe, priority).await {
-            // It has gone while its wide stripes were looked up.
+            // The stripe went away while its wide stripes were looked up.
             Err(StripeError::Inconsistent { .. }) if self.find(id).await?.is_none() => Ok(None),
             change => change.map(Some),
         }
     }
 
-    /// Cancels the changes of a stripe whose owners' leases have ended: their files become garbage, and owners that live
-    /// on all the same are fenced. Answers how many.
+    /// Cancels the changes of a stripe whose owners' leases have ended. Their files become garbage, and owners that
+    /// are still alive are fenced. Returns the number of cancelled changes.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -513,8 +524,8 @@ impl Stripes {
         crate::write::cancel_dead(&self.inner.writes, id).await
     }
 
-    /// Adds to `tx` what takes the stripes of some blocks down. Reads the stripe rows and requires them unchanged, so a
-    /// conflict means: read again. A row that is gone already is required to stay absent.
+    /// Adds to `tx` the removal of the stripes of some blocks. It reads the stripe rows and requires them unchanged;
+    /// after a conflict, the caller reads again. A row that is already gone is required to stay absent.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -522,12 +533,12 @@ impl Stripes {
         crate::write::release_blocks(&self.inner.table, tx, blocks).await
     }
 
-    /// Adds to `tx` a garbage row for a whole segment; the deleter takes its rows down in batches.
+    /// Adds to `tx` a garbage row for a whole segment; the deleter removes its rows in batches.
     pub fn release_segment(&self, tx: &mut Transaction, segment: &ManifestSegment) {
         crate::write::release_segment(tx, segment);
     }
 
-    /// Adds to `tx` what makes the chunks of a part of a multipart upload garbage.
+    /// Adds to `tx` the rows that make the chunks of a part of a multipart upload garbage.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -535,7 +546,7 @@ impl Stripes {
         crate::write::release_part(&self.inner.table, tx, part).await
     }
 
-    /// Requests until now, sampled or not, as those that were sampled tell.
+    /// Estimated number of requests so far, sampled or not, extrapolated from the samples.
     pub fn requests(&self) -> u64 {
         let sampling = self.inner.options.sampling.clamp(f64::MIN_POSITIVE, 1.0);
         (self.inner.sampler.totals().observed as f64 / sampling) as u64

@@ -1,4 +1,4 @@
-//! Stripes' records as reads, writes and changes find them: looked up, parsed, with their code.
+//! Stripe records as reads, writes and changes use them: looked up, parsed, with their code.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,12 +16,12 @@ use striate_site::SiteError;
 use crate::error::StripeError;
 use crate::locations::Locations;
 
-/// So often two records are looked up until they agree.
+/// Attempts to read two records that agree.
 const LOOKED_UP: usize = 8;
-/// Codes, and texts of profiles, that are remembered.
+/// Maximum number of codes, and of profile texts, cached.
 const MOST_KNOWN: usize = 256;
 
-/// The stripes that the metadata store names, and the codes of their profiles.
+/// The stripes of the metadata store, and the codes of their profiles.
 pub struct StripeTable {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
@@ -30,7 +30,7 @@ pub struct StripeTable {
     locations: Locations,
 }
 
-/// Remembers what follows from a text or a code. Requests may bring ever new ones: where there are many, all are learnt anew.
+/// Caches what a text or a code parses to. Requests may bring ever new ones, so a full cache is cleared.
 fn remember<K: Eq + Hash, V>(known: &mut HashMap<K, V>, key: K, value: V) {
     if known.len() >= MOST_KNOWN {
         known.clear();
@@ -38,32 +38,32 @@ fn remember<K: Eq + Hash, V>(known: &mut HashMap<K, V>, key: K, value: V) {
     known.insert(key, value);
 }
 
-/// A stripe's record with what follows from it.
+/// A stripe's record with everything derived from it.
 #[derive(Clone)]
 pub struct OpenedStripe {
-    /// Its name.
+    /// Name of the stripe.
     pub id: StripeId,
-    /// The row that it was read from.
+    /// Row that the record was read from.
     pub row: Row,
-    /// Its record.
+    /// The stripe's record.
     pub record: Stripe,
-    /// Its profile.
+    /// Profile of the stripe.
     pub profile: Profile,
-    /// The code of its profile.
+    /// Code of the profile.
     pub code: Code,
 }
 
-/// Profiles by their texts.
+/// Cache of profiles by their texts.
 #[derive(Debug, Default)]
 pub struct ProfileTexts {
     known: RwLock<HashMap<String, Profile>>,
 }
 
 impl ProfileTexts {
-    /// The profile that `text` stands for.
+    /// Parses a profile, or returns the cached one.
     ///
     /// # Errors
-    /// [`StripeError::InvalidArgument`] with what is wrong with the text.
+    /// [`StripeError::InvalidArgument`]; the message says what is wrong with the text.
     pub fn parse(&self, text: &str) -> Result<Profile, StripeError> {
         if let Some(profile) = self.known.read().get(text) {
             return Ok(*profile);
@@ -89,7 +89,7 @@ impl StripeTable {
         &self.profiles
     }
 
-    /// The code of a profile; built once.
+    /// Returns the code of a profile; built once.
     ///
     /// # Errors
     /// [`StripeError::InvalidArgument`] for parameters that describe no code.
@@ -102,7 +102,7 @@ impl StripeTable {
         Ok(code)
     }
 
-    /// The code of a stripe's profile; built once.
+    /// Returns the code of a stripe's profile; built once.
     ///
     /// # Errors
     /// [`StripeError::InvalidArgument`] for a profile that describes no code.
@@ -110,12 +110,13 @@ impl StripeTable {
         self.code(&self.profiles.parse(&stripe.profile)?)
     }
 
-    /// An empty transaction with an id of its own.
+    /// Creates an empty transaction with a new id.
     pub fn transaction(&self) -> Transaction {
         Transaction::new(random_tx(&self.runtime))
     }
 
-    /// Puts the stripe of a chunk in debt that was found missing or damaged where its record has it, so that repair looks at it.
+    /// Puts a stripe in debt, so that repair examines it, when `found` says that one of its chunks is missing
+    /// or damaged.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -126,12 +127,12 @@ impl StripeTable {
         let Some(row) = self.meta.get(&keys::stripe(chunk.stripe)).await? else { return Ok(()) };
         let mut tx = self.transaction();
         tx.require_unchanged(row.key.clone(), Some(&row)).put(keys::debt(chunk.stripe), Bytes::new());
-        // Who has changed it meanwhile may have mended it.
+        // If the commit conflicts, the stripe was changed meanwhile and may be repaired already.
         self.meta.commit(tx).await?;
         Ok(())
     }
 
-    /// Looks a stripe up in the metadata store. `None` when it has no row.
+    /// Looks a stripe up in the metadata store. Returns `None` when it has no row.
     ///
     /// # Errors
     /// When the metadata store fails, or the record is one that no version of this program writes.
@@ -140,7 +141,7 @@ impl StripeTable {
         row.map(|row| self.opened(id, row)).transpose()
     }
 
-    /// As [`StripeTable::find`], for a read: what was found is known from then on.
+    /// As [`StripeTable::find`], for a read: replaces the cached record.
     pub(crate) async fn find_again(&self, id: StripeId) -> Result<Option<Arc<OpenedStripe>>, StripeError> {
         self.locations.forget(id);
         let found = self.find(id).await?.map(Arc::new);
@@ -148,20 +149,20 @@ impl StripeTable {
         Ok(found)
     }
 
-    /// The record of a stripe as this process last read it, if that is known. It may be out of date.
+    /// Returns the cached record of a stripe, if any. It may be out of date.
     pub(crate) fn known(&self, id: StripeId) -> Option<Arc<OpenedStripe>> {
         self.locations.get(id)
     }
 
-    /// The record of a stripe has changed, or may have.
+    /// Forgets a record that has changed, or may have.
     pub(crate) fn forget(&self, id: StripeId) {
         self.locations.forget(id);
     }
 
-    /// Stripes that something names, in this order, looked up together.
+    /// Looks up stripes that metadata names, all together, and returns them in the order of `ids`.
     ///
     /// # Errors
-    /// Also [`StripeError::Inconsistent`] where one has no row.
+    /// Also [`StripeError::Inconsistent`] when a stripe has no row.
     pub(crate) async fn open_many(&self, ids: &[StripeId]) -> Result<Vec<Arc<OpenedStripe>>, StripeError> {
         let rows = match ids {
             [] => return Ok(Vec::new()),
@@ -225,20 +226,20 @@ pub(crate) fn gone(id: StripeId) -> StripeError {
     inconsistent(id, "its record is gone; the object was replaced meanwhile".to_owned())
 }
 
-/// A transaction id.
+/// Draws a transaction id.
 pub(crate) fn random_tx(runtime: &Runtime) -> TxId {
     TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64()))
 }
 
-/// The stripe id in a block record.
+/// Parses the stripe id in a block record.
 ///
 /// # Errors
-/// [`StripeError::Inconsistent`] where it has not 16 bytes.
+/// [`StripeError::Inconsistent`] when it does not have 16 bytes.
 pub fn stripe_id(bytes: &Bytes) -> Result<StripeId, StripeError> {
     id16(bytes, "a block").map(StripeId::from_bytes)
 }
 
-/// The 16 bytes of the id of a stripe, an upload or a segment.
+/// Parses the 16-byte id of a stripe, an upload or a segment.
 ///
 /// # Errors
 /// [`StripeError::Inconsistent`] for any other length.
@@ -250,7 +251,7 @@ pub fn id16(bytes: &Bytes, what: &str) -> Result<[u8; 16], StripeError> {
 }
 
 impl OpenedStripe {
-    /// The file of a chunk, as its record has it.
+    /// Returns the file of a chunk, as the record has it.
     pub fn file(&self, index: usize) -> ChunkId {
         file_of(self.id, &self.record, index)
     }
@@ -265,14 +266,15 @@ impl OpenedStripe {
         len_of(&self.record, index)
     }
 
-    /// The wide stripe that protects a chunk, and its position there.
+    /// Returns the wide stripe that protects a chunk, and the chunk's position there.
     pub fn wide_of(&self, index: usize) -> Option<(StripeId, usize)> {
         wide_of(self.record.locations.get(index)?)
     }
 }
 
-/// Whether a chunk should be somewhere: not so the parities that a stripe of `k` data chunks has dropped, or that a wide one does not
-/// have yet, the holes of a wide one, and what no wide stripe needs of a dead one.
+/// Whether a chunk should be stored somewhere. False for parities that a stripe of `k` data chunks has dropped,
+/// parities that a wide stripe does not have yet, holes of a wide stripe, and chunks of a dead stripe that no
+/// wide stripe needs.
 pub fn has_place(stripe: &Stripe, k: usize, index: usize) -> bool {
     let is_unsealed = matches!(stripe.wide_state(), WideState::Building | WideState::Aborting);
     let is_dropped = (stripe.dropped || is_unsealed) && index >= k;
@@ -280,7 +282,7 @@ pub fn has_place(stripe: &Stripe, k: usize, index: usize) -> bool {
     !is_dropped && !is_unneeded && !is_hole(stripe, index)
 }
 
-/// Length of a stripe's chunk in bytes. A member of a wide stripe may be shorter than its parities.
+/// Returns the length of a stripe's chunk in bytes. A member of a wide stripe may be shorter than its parities.
 pub fn len_of(stripe: &Stripe, index: usize) -> u32 {
     match stripe.members.get(index) {
         Some(member) if member.len != 0 => member.len,
@@ -288,12 +290,12 @@ pub fn len_of(stripe: &Stripe, index: usize) -> u32 {
     }
 }
 
-/// The wide stripe of which a chunk is a member, and its position there.
+/// Returns the wide stripe of which a chunk is a member, and the chunk's position there.
 pub fn wide_of(location: &Location) -> Option<(StripeId, usize)> {
     Some((location.wide_stripe()?, location.position as usize))
 }
 
-/// The file of a chunk of a stripe. A data chunk of a wide stripe keeps the name that it has in the stripe it was written in.
+/// Returns the file of a chunk. A data chunk of a wide stripe keeps its name in the stripe it was written in.
 pub fn file_of(id: StripeId, stripe: &Stripe, index: usize) -> ChunkId {
     let generation = Generation(stripe.locations[index].generation);
     let member =
@@ -302,17 +304,18 @@ pub fn file_of(id: StripeId, stripe: &Stripe, index: usize) -> ChunkId {
     ChunkId { stripe, index: index as u8, generation }
 }
 
-/// Whether a position of a wide stripe has no member: it counts as zeros.
+/// Whether a position of a wide stripe has no member. A hole counts as zeros.
 pub fn is_hole(stripe: &Stripe, index: usize) -> bool {
     stripe.members.get(index).is_some_and(|member| member.stripe.is_empty())
 }
 
-/// The chunks that are files of the stripe itself, with their indices: all, but for the members of a wide stripe.
+/// Returns the chunks whose files belong to the stripe itself, with their indices: all but the members of a
+/// wide stripe.
 pub fn own_locations(stripe: &Stripe) -> impl Iterator<Item = (usize, &Location)> + Clone {
     stripe.locations.iter().enumerate().skip(stripe.members.len())
 }
 
-/// The sites that hold a file of the stripe itself.
+/// Returns the sites that hold a file of the stripe itself.
 pub fn holders(stripe: &Stripe) -> Vec<SiteId> {
     let own = own_locations(stripe).filter(|(_, location)| location.site != 0);
     own.map(|(_, location)| SiteId(location.site)).collect()

@@ -1,5 +1,5 @@
-//! Combine trees over a stripe's files: which sum a chunk of a wide stripe is, who adds up what (ECWide §4.1), and what the site at the root
-//! is asked.
+//! Combine trees over a stripe's files: which sum yields a chunk of a wide stripe, which site adds up which
+//! terms (ECWide §4.1), and the request to the site at the root.
 
 use std::ops::Range;
 
@@ -11,11 +11,12 @@ use striate_site::{CombineRequest, CombineSource, LocalTerm, Priority};
 
 use crate::table::{OpenedStripe, file_of, len_of};
 
-/// Bytes of the slices that sites send each other.
+/// Size of the slices that sites send each other, in bytes.
 pub const SLICE_LEN: u32 = 256 << 10;
 
-/// The terms of a sum over a stripe's chunks, each with its site: (coefficient, chunk). `cost` says what asking the site of each
-/// chunk costs, `rack_of` where a site is; one that is not known has nobody to add up with.
+/// Returns the terms of a sum over a stripe's chunks, each with its site. `of` lists (coefficient, chunk),
+/// `cost` gives the cost of asking a chunk's site, and `rack_of` a site's rack. A site whose rack is unknown
+/// gets a rack of its own and shares no sums.
 pub(crate) fn terms(
     record: &Stripe,
     of: &[(u8, usize)],
@@ -30,8 +31,9 @@ pub(crate) fn terms(
     of.iter().map(term).collect()
 }
 
-/// What reading each chunk of a wide stripe costs, where the one at `position` is to be computed. `None` where a chunk cannot be had, as
-/// that one cannot. `cost` says it of the other chunks that are files; a hole is known without being read.
+/// Returns the cost of reading each chunk of a wide stripe while the one at `position` is computed. `None` for
+/// that chunk and for every chunk that is unavailable. `cost` gives the costs of the chunks that are files; a
+/// hole costs nothing, since its zeros are known.
 pub fn costs_around(
     wide: &OpenedStripe,
     position: usize,
@@ -45,11 +47,12 @@ pub fn costs_around(
     (0..wide.code.n()).map(of).collect()
 }
 
-/// The chunk at a position of a wide stripe as a sum of others that can be had, by their `costs`: (coefficient, position). Of such sums
-/// that of the fewest sums across racks where it is made in the rack `home`; a hole is everywhere.
+/// Expresses the chunk at `position` of a wide stripe as a sum of available chunks, as (coefficient, position).
+/// `costs` says which are available. Chooses the sum that sends the fewest partial sums across racks when it is
+/// computed in the rack `home`; a hole counts as being in every rack.
 ///
 /// # Errors
-/// [`CodecError`] where the chunks that can be had do not determine it.
+/// [`CodecError`] when the available chunks do not determine it.
 pub fn equation_around(
     wide: &OpenedStripe,
     position: usize,
@@ -68,16 +71,16 @@ pub fn equation_around(
     Ok(files.map(|(at, by)| (by, at)).collect())
 }
 
-/// Files with their lengths in bytes, by the numbers that a tree has for them.
+/// Maps the numbers that a tree uses to files and their lengths in bytes.
 pub type Files<'a> = &'a (dyn Fn(usize) -> (ChunkId, u32) + Sync);
 
-/// The files of a stripe's chunks, with their lengths in bytes, by index.
+/// Returns a map from chunk index to file and length in bytes.
 pub(crate) fn files_of(id: StripeId, record: &Stripe) -> impl Fn(usize) -> (ChunkId, u32) {
     move |index| (file_of(id, record, index), len_of(record, index))
 }
 
-/// What the site at the root of a tree is asked for these columns of the sum; `files` has the files of the tree's chunks, and their
-/// lengths in bytes.
+/// Builds the request to the site at the root of `tree` for these columns of the sum. `files` maps the tree's
+/// chunks to files and their lengths in bytes.
 pub fn combination(
     tree: &CombineTree,
     files: Files<'_>,

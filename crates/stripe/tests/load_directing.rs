@@ -1,4 +1,5 @@
-//! The policies of Hu et al. (SoCC'17) on the engine: what they probe, what they ask for, and that the bytes are right.
+//! The policies of Hu et al. (SoCC'17) on the engine: what they probe, what they request, and that the bytes are
+//! right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,10 +20,10 @@ use striate_site::{
 use striate_stripe::{Neighbours, ReadStats, Span, StripeOptions, Stripes};
 
 const CHUNK_LEN: usize = 10_000;
-/// D.
+/// Bytes of a read (D).
 const LEN: u32 = 2_000;
 
-/// A site that counts its probes, tells of the queue that it is given, and may hang.
+/// A site that counts its probes, reports a queue set by the test, and may hang.
 #[derive(Debug)]
 struct ProbedSite {
     site: LocalSite,
@@ -33,7 +34,7 @@ struct ProbedSite {
 }
 
 impl ProbedSite {
-    /// With a queue its workers are busy.
+    /// Reports busy workers when a queue is set.
     fn load(&self, load: LoadReport) -> LoadReport {
         let queue_bytes = self.queue_bytes.load(Ordering::Relaxed);
         let queue_requests = if queue_bytes > 0 { load.workers } else { load.queue_requests };
@@ -158,7 +159,7 @@ impl Cluster {
         self.sites.iter().find(|site| site.id() == self.placed[chunk]).expect("it is one of them")
     }
 
-    /// Probes that sites have received since the last look.
+    /// Returns the probes that sites have received since the last call.
     fn probes(&self) -> u64 {
         self.sites.iter().map(|site| site.probes.swap(0, Ordering::Relaxed)).sum()
     }
@@ -174,7 +175,7 @@ where
     });
 }
 
-/// §2.5: 9 and 7 probes a request of the (6,3) RS code; 10 and 4 of the (6,2,2) LRC.
+/// Hu et al. §2.5: 9 and 7 probes per request with the (6,3) RS code; 10 and 4 with the (6,2,2) LRC.
 #[test]
 fn probes_before_a_read_are_messages_to_sites_and_are_counted() {
     for (policy, profile, each) in [
@@ -216,7 +217,7 @@ fn what_sites_tell_decides_which_chunks_are_asked_for() {
     }
 }
 
-/// 12 sites are probed at 0 s, 1 s, … by LMLF Lazy and at 0 s, 4 s, … by Opt Lazy, however many reads there are.
+/// LMLF Lazy probes the 12 sites at 0 s, 1 s, … and Opt Lazy at 0 s, 4 s, …, however many reads there are.
 #[test]
 fn lazy_policies_probe_all_sites_at_their_times_only() {
     for (policy, refreshes) in [("lmlf-lazy", 10), ("opt-lazy", 3)] {
@@ -252,7 +253,7 @@ fn lazy_policies_read_around_what_was_loaded_at_the_last_refresh() {
     }
 }
 
-/// Neither sooner nor, as product policies do, after what reads usually take.
+/// Other sites are asked neither sooner nor, as product policies do, after the usual duration of reads.
 #[test]
 fn normal_asks_others_at_its_time_out() {
     for (policy, time_out) in [("normal(2s)", 2_000), ("normal(300ms)", 300)] {
@@ -270,7 +271,7 @@ fn normal_asks_others_at_its_time_out() {
     }
 }
 
-/// A site that does not answer its probe holds the read up for the hedge time, and is read around if that is possible.
+/// A site that does not answer its probe delays the read by the hedge time, and is read around if possible.
 #[test]
 fn an_unanswered_probe_delays_a_read_and_does_not_stop_it() {
     for profile in ["rs(6,3)", "lrc(6,2,2)"] {
@@ -286,8 +287,8 @@ fn an_unanswered_probe_delays_a_read_and_does_not_stop_it() {
     }
 }
 
-/// The same columns of others count while they are read in the place of a chunk that can be had. Where there is no memory for them
-/// it is read normally.
+/// Columns of other chunks that replace an available one count against the budget while they are read. Without memory
+/// for them the read is a normal one.
 #[test]
 fn what_is_read_around_counts_against_the_byte_budget_or_is_read_normally() {
     for policy in ["lmlf", "adaptive"] {
@@ -311,7 +312,8 @@ fn what_is_read_around_counts_against_the_byte_budget_or_is_read_normally() {
     }
 }
 
-/// The default follows what sites report: a chunk behind a queue is read around, in a batch and alone, and no other is.
+/// The default follows the sites' reports: a chunk behind a queue is read around, in a batch and alone, and no other
+/// chunk is.
 #[test]
 fn the_default_reads_around_a_queue() {
     for (profile, others) in [("rs(6,3)", 6), ("lrc(6,2,2)", 3)] {

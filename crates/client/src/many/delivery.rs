@@ -1,21 +1,21 @@
-//! What of a read of many objects was handed out, so that the rest can be begun again.
+//! Tracks what a read of many objects has handed out, so that the rest can be begun again.
 
 use bytes::Bytes;
 
 use super::{ObjectHead, ObjectPart};
 use crate::{ClientError, GetRequest, ReadCondition, ReadRange};
 
-/// Requests that are not answered yet.
+/// Unanswered requests.
 pub(super) struct Delivery {
-    /// By position; `None` when it is answered.
+    /// Requests by position; `None` once answered.
     open: Vec<Option<Open>>,
 }
 
-/// A request that is not answered yet.
+/// An unanswered request.
 struct Open {
-    /// For what is left.
+    /// Request for the rest.
     request: GetRequest,
-    /// The version of which the first parts were handed out.
+    /// Version whose first parts were handed out.
     begun: Option<[u8; 16]>,
 }
 
@@ -25,17 +25,17 @@ impl Delivery {
         Self { open: requests.into_iter().map(open).collect() }
     }
 
-    /// The positions of what is left to be read.
+    /// Returns the positions of the unanswered requests.
     pub(super) fn left(&self) -> Vec<usize> {
         (0..self.open.len()).filter(|&position| self.open[position].is_some()).collect()
     }
 
-    /// What is left of a request, with its position.
+    /// Returns the rest of a request, with its position.
     pub(super) fn request(&self, position: usize) -> Option<(usize, GetRequest)> {
         Some((position, self.open[position].as_ref()?.request.clone()))
     }
 
-    /// A part as it is handed out; `None` when its request was answered with an error meanwhile.
+    /// Returns a part as it is handed out; `None` if its request already ended in an error.
     pub(super) fn hand_out(
         &mut self,
         position: usize,
@@ -52,7 +52,7 @@ impl Delivery {
 }
 
 impl Open {
-    /// Notes a part. One that begins the rest of an answer has no head again, and must be of the same version.
+    /// Records a part. The first part of a continuation loses its head, and must be of the same version.
     fn continued(&mut self, mut part: ObjectPart) -> Result<ObjectPart, ClientError> {
         match (self.begun, &part.head) {
             (Some(version), Some(head)) if head.info.version != version => return Err(ClientError::Conflict),
@@ -69,7 +69,7 @@ impl Open {
 
     fn begin(&mut self, head: &ObjectHead) {
         self.begun = Some(head.info.version);
-        // They held, and hold for this version.
+        // The conditions held, and hold for this version.
         self.request.condition = ReadCondition::default();
         let last = Some(head.range.end.saturating_sub(1));
         self.request.range = ReadRange::Bytes { first: head.range.start, last };

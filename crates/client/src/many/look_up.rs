@@ -1,4 +1,4 @@
-//! From requests to what is to be read: one look-up of many rows, and the groups that follow from them.
+//! Turns requests into reads: one look-up of many rows, and the groups that follow from them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use crate::get::{inline, sampled_name};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetRequest, ReadRange};
 
-/// Objects and parts of objects up to this many bytes are read in groups, and handed out at once, if a group may have as many.
+/// Maximum bytes of an object, or part of one, that is read in a group and handed out at once, if a group may have as
+/// many.
 const LARGE_LEN: u64 = 1 << 20;
-/// Blocks of one group.
+/// Maximum number of blocks of one group.
 const GROUP_BLOCKS: usize = 64;
 
-/// What is read in one go.
+/// Requests that are read in one go.
 pub(super) enum Step {
-    /// Small objects, together. May hold answers that are known already.
+    /// Small objects, together. May include results that are known already.
     Group(Vec<Entry>),
     /// A large object, or a large part of one.
     Alone(Box<Alone>),
@@ -36,7 +37,7 @@ pub(super) struct Entry {
     pub(super) found: Found,
 }
 
-/// What is known of a request without reading a block.
+/// Result of a look-up, before any block is read.
 pub(super) enum Found {
     Answer(Result<ObjectPart, ClientError>),
     /// A small object, or a small part of one.
@@ -46,13 +47,13 @@ pub(super) enum Found {
     },
 }
 
-/// A request that is read as a get does.
+/// A request read as a get does.
 pub(super) struct Alone {
     pub(super) position: usize,
     pub(super) request: GetRequest,
     /// The object's row, if it is fresh.
     pub(super) row: Option<Row>,
-    /// Its part of [`Limits::alone_bytes`].
+    /// Weight of the read within [`Limits::alone_bytes`].
     pub(super) weight: u64,
 }
 
@@ -65,7 +66,7 @@ impl Step {
         }
     }
 
-    /// For requests that could not be looked up.
+    /// Creates the results of requests that could not be looked up.
     pub(super) fn failed(positions: &[usize], error: &ClientError) -> Self {
         let entry = |&position: &usize| {
             let found = Found::Answer(Err(error.clone()));
@@ -87,14 +88,14 @@ impl Entry {
         }
     }
 
-    /// Notes what is asked for in a sampled request.
+    /// Records the request's blocks in the sample.
     pub(super) fn note(&self, sample: &Arc<Sample>) {
         let sampled = SampledObject::new(Arc::clone(sample), sampled_name(&self.request));
         self.spans().iter().for_each(|span| sampled.add(&span.of));
     }
 
-    /// What is to be done for this request after its group failed: everything anew, because the failure may
-    /// come from an object that was replaced meanwhile.
+    /// Returns the step for this request after its group failed. The request starts from scratch, because the failure
+    /// may come from an object that was replaced meanwhile.
     pub(super) fn by_itself(self, limits: Limits) -> Step {
         match self.found {
             Found::Answer(_) => Step::Group(vec![self]),
@@ -107,7 +108,7 @@ impl Entry {
     }
 }
 
-/// Bytes that a read of `range` answers at most.
+/// Returns the maximum number of bytes that a read of `range` yields.
 fn most_wanted(range: ReadRange, size: u64) -> u64 {
     match range {
         ReadRange::Whole | ReadRange::Part(_) => size,
@@ -119,7 +120,7 @@ fn most_wanted(range: ReadRange, size: u64) -> u64 {
 }
 
 impl Client {
-    /// Looks up the objects of a window of requests and says how they are read.
+    /// Looks up the objects of a window of requests and decides how they are read.
     pub(super) async fn look_up(
         &self,
         requests: Vec<(usize, GetRequest)>,
@@ -161,7 +162,7 @@ impl Client {
         grouping.finish()
     }
 
-    /// No row: no such bucket, or no such key in it. Each bucket is asked for once.
+    /// Returns the error of a request without a row: no such bucket, or no such key in it. Looks each bucket up once.
     async fn why_missing(
         &self,
         request: &GetRequest,
@@ -175,7 +176,7 @@ impl Client {
         of_bucket.unwrap_or_else(|| ClientError::NoSuchKey(request.key.clone()))
     }
 
-    /// How the object of a row is read.
+    /// Decides how the object of a row is read.
     fn find(&self, request: &GetRequest, row: Row, limits: Limits) -> Result<Way, ClientError> {
         let object: Object = row.record()?;
         let weight = limits.weight(most_wanted(request.range, object.size));
@@ -216,22 +217,22 @@ impl Client {
     }
 }
 
-/// Where a request goes.
+/// How a request is read.
 enum Way {
     Group(Found),
     Alone { row: Row, weight: u64 },
 }
 
-/// Makes steps of requests.
+/// Groups requests into steps.
 struct Grouping {
     order: ReadOrder,
     group_bytes: u64,
     steps: Vec<Step>,
-    /// The group that is being gathered, its bytes and blocks.
+    /// Entries of the group being gathered; its bytes and blocks are counted below.
     group: Vec<Entry>,
     bytes: u64,
     blocks: usize,
-    /// Answers that need not wait for a group.
+    /// Results that need not wait for a group.
     answers: Vec<Entry>,
 }
 
@@ -313,7 +314,7 @@ mod tests {
         Alone { position, request: GetRequest::default(), row: None, weight: 1 }
     }
 
-    /// The positions of each step.
+    /// Returns the positions of each step.
     fn steps(grouping: Grouping) -> Vec<Vec<usize>> {
         let positions = |step: &Step| match step {
             Step::Group(entries) => entries.iter().map(|entry| entry.position).collect(),

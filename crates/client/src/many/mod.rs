@@ -1,20 +1,20 @@
-//! Reading many objects or ranges in one call (EC-Store §IV-B: a query asks for many blocks).
+//! Reads many objects or ranges in one call (EC-Store §IV-B: a query asks for many blocks).
 //!
-//! The rows of all objects are looked up together, in windows. What they hold inline is answered at once. The
-//! blocks of small objects are read together in *groups*, each a query of its own with one request for each
-//! site; ranges of a block and large objects are read *alone*, as a get does, and come in parts.
+//! The rows of all objects are looked up together, in windows. Inline objects are returned at once. The blocks of
+//! small objects are read together in *groups*, each a query of its own with one request to each site. Ranges of a
+//! block and large objects are read *alone*, as a get does, and arrive in parts.
 //!
-//! The answer is a stream, and whoever takes it sets the pace: nothing is looked up or begun but while it is
-//! polled, and what is under way is bounded, whatever the number of requests. What waits for memory or for a
-//! site runs in tasks of its own, so that a receiver that pauses does not make sites look late.
+//! The result is a stream, and its receiver sets the pace: nothing is looked up or begun except while it is polled,
+//! and the work in flight is bounded, whatever the number of requests. Waits for memory or for a site run in separate
+//! tasks, so that a receiver that pauses does not make sites look late.
 //!
-//! Memory counts against the client's byte budget until it is handed out. Nobody waits in a circle: a task
-//! that waits for its share holds none; and what holds one is handed out without waiting for another task's,
-//! because everything that was read is handed out first, and nothing is begun that has to be handed out
-//! before it. In the order of the requests, therefore, a read begins when all before it are in memory.
+//! Memory counts against the client's byte budget until it is handed out. Waits never form a cycle. A task that waits
+//! for its share holds none. A share that is held is handed out without waiting for another task's, because
+//! everything that was read is handed out first, and nothing is begun that must be handed out before it. In the order
+//! of the requests, therefore, a read begins when all before it are in memory.
 //!
-//! A receiver that takes nothing loses what was read for it ([`Parked`]): the requests that are not answered are begun
-//! again when it goes on, with a *narrow* window that opens as it takes. While memory is tight reads begin narrow.
+//! A receiver that takes nothing loses what was read for it ([`Parked`]). When it resumes, the unanswered requests
+//! are begun again, with a *narrow* window that opens as it takes. While memory is tight, reads begin narrow.
 
 mod delivery;
 mod look_up;
@@ -38,29 +38,29 @@ use delivery::Delivery;
 use look_up::{Entry, Found, Step};
 use running::Event;
 
-/// Requests whose rows are looked up together.
+/// Number of requests whose rows are looked up together.
 const LOOKED_UP_AT_ONCE: usize = 128;
-/// Groups that are read at the same time.
+/// Maximum number of groups read at the same time.
 const GROUPS_AT_ONCE: usize = 2;
-/// Bytes of one group, where the client's budget is large.
+/// Maximum bytes of one group, when the client's budget is large.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Bytes of what is read alone at the same time, where the client's budget is large.
+/// Maximum bytes read alone at the same time, when the client's budget is large.
 const ALONE_BYTES: u64 = 16 << 20;
-/// Bytes of a group, and of what is read alone, for a receiver that is slow or not known yet while memory is tight.
+/// Maximum bytes of a group, and of reads alone, for a receiver that is slow, or not known yet while memory is tight.
 const NARROWEST: u64 = 64 << 10;
-/// What is read for it next is so many times larger when it took the last within [`QUICK`].
+/// Factor by which the next read grows if the receiver took the last one within [`QUICK`].
 const GROWTH: u64 = 4;
 const QUICK: Duration = Duration::from_secs(1);
 
-/// How much may be in memory. Together less than half of the client's budget, so that a receiver that pauses
-/// does not hold up others: at most three groups (one is being handed out), and what is read alone.
+/// Limits on the bytes in memory. Together they are less than half of the client's budget, so that a receiver that
+/// pauses does not hold up others: at most three groups (one is being handed out), plus the reads alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
-    /// Bytes of one group.
+    /// Maximum bytes of one group.
     group_bytes: u64,
-    /// Bytes of what is read alone at the same time.
+    /// Maximum bytes read alone at the same time.
     alone_bytes: u64,
-    /// One read at a time, and these begin small too.
+    /// Whether there is one read at a time, which also starts small.
     is_narrow: bool,
 }
 
@@ -71,13 +71,13 @@ impl Limits {
         Self { group_bytes, alone_bytes, is_narrow: false }
     }
 
-    /// For a receiver that is slow, or not known yet while memory is tight.
+    /// Returns the limits of a receiver that is slow, or not known yet while memory is tight.
     fn narrowest(self) -> Self {
         let (group_bytes, alone_bytes) = (self.group_bytes.min(NARROWEST), self.alone_bytes.min(NARROWEST));
         Self { group_bytes, alone_bytes, is_narrow: true }
     }
 
-    /// For one that took the last read quickly; `most` when it is as good as any.
+    /// Returns the limits of a receiver that took the last read quickly; `most` at the end.
     fn wider(self, most: Self) -> Self {
         let group_bytes = self.group_bytes * GROWTH;
         match group_bytes < most.group_bytes {
@@ -86,52 +86,52 @@ impl Limits {
         }
     }
 
-    /// What a read of `len` bytes counts: four large objects, of which a block each is in memory, or sixteen
+    /// Returns the weight of a read of `len` bytes: four large objects, with one block of each in memory, or sixteen
     /// small ranges are read at the same time.
     fn weight(&self, len: u64) -> u64 {
         len.clamp(self.alone_bytes / 16, self.alone_bytes / 4)
     }
 }
 
-/// In which order [`Client::read_many`] answers.
+/// Order of the results of [`Client::read_many`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOrder {
-    /// What is read first comes first; parts of different objects may alternate.
+    /// In the order in which reads complete; parts of different objects may alternate.
     Completion,
-    /// That of the requests, each object whole before the next one.
+    /// In the order of the requests, each object whole before the next one.
     Requests,
 }
 
-/// What a get tells before the bytes.
+/// Description of an object that precedes its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectHead {
-    /// The object.
+    /// State of the object.
     pub info: ObjectInfo,
-    /// The bytes that are answered.
+    /// Range of the bytes that follow.
     pub range: Range<u64>,
 }
 
-/// A part of the answer to one request.
+/// A part of the result of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectPart {
-    /// With the first part.
+    /// Description of the object, with the first part only.
     pub head: Option<Box<ObjectHead>>,
-    /// The next bytes, as ready pieces: at most a block, or a whole object of 1 MiB or less.
+    /// Next bytes, in pieces: at most a block, or a whole object of 1 MiB or less.
     pub pieces: Vec<Bytes>,
-    /// Whether the answer to this request is complete.
+    /// True if the result of this request is complete.
     pub is_last: bool,
 }
 
-/// Parts, each with the position of its request. Every request has parts in order up to one that is the last
-/// or is an error, which also ends an answer whose first parts came: they are to be discarded then.
+/// Parts, each with the position of its request. The parts of a request come in order, up to one that is the last or
+/// is an error. An error after the first parts means that they must be discarded.
 pub type PartStream = BoxStream<'static, (usize, Result<ObjectPart, ClientError>)>;
 
 impl Client {
     /// Reads many objects or ranges, each as [`Client::get`] does; one that fails does not fail the others.
     ///
-    /// What was handed out is the receiver's, and does not count against
-    /// [`StripeOptions::in_flight_bytes`](striate_stripe::StripeOptions::in_flight_bytes) any more when the stream is
-    /// polled again.
+    /// What was handed out belongs to the receiver, and no longer counts against
+    /// [`StripeOptions::in_flight_bytes`](striate_stripe::StripeOptions::in_flight_bytes) once the stream is polled
+    /// again.
     pub fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
         let span = debug_span!("read_many", requests = requests.len() as i64);
         let most = Limits::of(self.inner.options.stripes.in_flight_bytes);
@@ -162,17 +162,17 @@ impl Client {
     }
 }
 
-/// What all that is under way of a read of many objects belongs to.
+/// Context shared by all work of a read of many objects.
 #[derive(Clone)]
 struct Query {
     client: Client,
-    /// Where the blocks that are asked for are noted, if they are: one request, however many objects.
+    /// Sample that records the blocks read, if the request is sampled: one request, however many objects.
     sample: Option<Arc<Sample>>,
     span: Span,
 }
 
 impl Query {
-    /// Work for it in a task of its own.
+    /// Spawns work for the query in a task of its own.
     fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
@@ -185,32 +185,32 @@ impl Query {
 struct Many {
     query: Query,
     order: ReadOrder,
-    /// How much may be in memory for a receiver that takes it.
+    /// Limits for a receiver that takes everything.
     most: Limits,
     limits: Limits,
-    /// When something was read last, for a receiver with narrow limits.
+    /// Time of the last read, for a receiver with narrow limits.
     taken: Option<Instant>,
-    /// The positions of what is not looked up yet.
+    /// Positions of the requests not looked up yet.
     requests: std::vec::IntoIter<usize>,
     delivery: Delivery,
     looking_up: bool,
-    /// Looked up and not begun.
+    /// Steps looked up and not begun.
     steps: VecDeque<Step>,
-    /// When the first of these was.
+    /// When the first of `steps` was looked up.
     looked_up: Instant,
     running: SelectAll<BoxStream<'static, Event>>,
-    /// Groups among what is running.
+    /// Number of groups among the running work.
     groups: usize,
-    /// The weight of what is read alone.
+    /// Weight of the running reads alone.
     weight: u64,
-    /// To be handed out.
+    /// Parts to be handed out.
     ready: VecDeque<(usize, Result<ObjectPart, ClientError>)>,
-    /// The group whose parts are in `ready`; it holds their share of the budget.
+    /// Group whose parts are in `ready`; it holds their share of the budget.
     read: Option<BlocksRead>,
-    /// Of the part that was handed out last, when the receiver was found idle.
+    /// Memory of the last part handed out, set when the receiver is found idle.
     pinned: Option<Pinned>,
     last_len: usize,
-    /// Bytes that were handed out with narrow limits.
+    /// Bytes handed out under narrow limits.
     given: u64,
 }
 
@@ -230,15 +230,15 @@ impl Shrink for Many {
                 }
             }
             self.read = None;
-            // Where nothing is running, nothing is left: all that could be begun was begun.
+            // If nothing is running, nothing is left: everything that could be begun was begun.
             let event = self.running.next().await?;
             self.widen();
             self.take(event);
         }
     }
 
-    /// Gives up what is read and not handed out, and begins it again when it is wanted. The part that was handed out
-    /// last still counts, as with a get.
+    /// Drops what was read and not handed out; it is begun again on demand. The part handed out last still counts, as
+    /// in a get.
     fn shrink(&mut self) {
         let budget = self.query.client.inner.stripes.budget();
         let read = self.read.take().filter(|_| self.last_len > NARROWEST as usize);
@@ -254,7 +254,7 @@ impl Shrink for Many {
 }
 
 impl Many {
-    /// The next read is as large as the receiver's pace says.
+    /// Sizes the next read by the receiver's pace.
     fn widen(&mut self) {
         let limit =
             Limit::now(self.query.client.inner.stripes.budget(), 0).map(|limit| u64::from(limit.most));
@@ -274,15 +274,15 @@ impl Many {
         }
     }
 
-    /// Whether rows were looked up too long ago to be used. What they name may be overwritten when it has been dead for the grace, and the
-    /// read itself needs part of that time. Rows wait when the receiver is slow.
+    /// Whether rows were looked up too long ago to be used, because the receiver is slow. What they name may be
+    /// overwritten once it has been dead for the grace, and the read itself needs part of that time.
     fn is_stale(&self) -> bool {
         let stripes = &self.query.client.inner.stripes;
         let age = stripes.runtime().now().saturating_duration_since(self.looked_up);
         !self.steps.is_empty() && age > stripes.options().garbage_grace / 2
     }
 
-    /// Begins what may be under way at the same time.
+    /// Begins as much work as may run at the same time.
     fn begin(&mut self) {
         if self.is_stale() {
             if self.looking_up || self.groups > 0 || self.weight > 0 || !self.ready.is_empty() {
@@ -316,7 +316,7 @@ impl Many {
         }
     }
 
-    /// The next step that may begin now.
+    /// Returns the next step that may begin now.
     fn next_step(&mut self) -> Option<Step> {
         let (groups, weight, most) = (self.groups, self.weight, self.limits.alone_bytes);
         let may_begin = |step: &Step| match step {
@@ -360,7 +360,7 @@ impl Many {
         }
     }
 
-    /// Puts the answers of a group into `ready`, with the blocks that were read for it.
+    /// Puts the results of a group into `ready`, with the blocks that were read for it.
     fn hand_out(&mut self, entries: Vec<Entry>, mut read: Option<BlocksRead>) {
         let blocks = read.as_mut().map(|read| std::mem::take(&mut read.blocks)).unwrap_or_default();
         let mut blocks = blocks.into_iter();

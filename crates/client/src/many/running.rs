@@ -1,4 +1,4 @@
-//! What is under way of a read of many objects: each in a task of its own, given up when it is dropped.
+//! Running work of a read of many objects: one task each, cancelled on drop.
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -13,11 +13,11 @@ use crate::get::{Budget, ends_early, span_of};
 use crate::task::Task;
 use crate::{ClientError, GetObject, GetRequest};
 
-/// What became of something that was under way.
+/// Result of a piece of running work.
 pub(super) enum Event {
-    /// Rows came.
+    /// Rows were looked up.
     LookedUp(Vec<Step>),
-    /// The blocks of a group came, or one of them cannot be read.
+    /// The blocks of a group were read, or one of them cannot be.
     Group(Vec<Entry>, Result<BlocksRead, ClientError>),
     /// The next part of an object that is read alone.
     Part { position: usize, weight: u64, result: Result<ObjectPart, ClientError> },
@@ -35,7 +35,7 @@ pub(super) fn look_up(
     let task = query.spawn(async move { Ok(client.look_up(requests, order, limits).await) });
     let looked_up = async move {
         let steps = task.await;
-        // A task that was stopped has not answered anybody.
+        // A task that was stopped has answered no request.
         let steps = steps.unwrap_or_else(|error| vec![Step::failed(&positions, &error)]);
         Event::LookedUp(steps)
     };
@@ -67,7 +67,7 @@ pub(super) fn alone(query: &Query, alone: Alone, limits: Limits) -> BoxStream<'s
         let (mut parts, task) = state?;
         let result: Result<ObjectPart, ClientError> = match parts.recv().await {
             Some(result) => result,
-            // It ended before its last part: it panicked, or was stopped.
+            // The task ended before its last part: it panicked, or was stopped.
             None => return Some((Err(task.await.err().unwrap_or(ClientError::Busy)), None)),
         };
         let goes_on = result.as_ref().is_ok_and(|part| !part.is_last);
@@ -77,7 +77,7 @@ pub(super) fn alone(query: &Query, alone: Alone, limits: Limits) -> BoxStream<'s
     parts.map(move |result| Event::Part { position, weight, result }).boxed()
 }
 
-/// Sends an object's parts, each when the one before it was taken: what is read and not yet taken then counts
+/// Sends an object's parts, each once the one before it was taken, so that what is read and not yet taken counts
 /// against the byte budget.
 async fn send_parts(
     query: Query,
@@ -87,7 +87,7 @@ async fn send_parts(
 ) {
     let GetObject { info, range, mut body, .. } = match query.open_alone(alone, budget).await {
         Ok(object) => object,
-        // An error means that nobody receives any more, here and below.
+        // A send error means that there is no receiver any more, here and below.
         Err(error) => return parts.send(Err(error)).await.unwrap_or_default(),
     };
     let mut left = range.end - range.start;
@@ -113,7 +113,7 @@ async fn send_parts(
 }
 
 impl Query {
-    /// As a get, without reading ahead: others of the same receiver are read meanwhile.
+    /// Opens an object as a get does, without reading ahead: others of the same receiver are read meanwhile.
     async fn open_alone(&self, alone: Alone, budget: Budget) -> Result<GetObject, ClientError> {
         let Alone { request, row, .. } = alone;
         let Self { client, sample, .. } = self;

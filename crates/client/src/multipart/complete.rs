@@ -1,14 +1,14 @@
-//! The end of a multipart upload: its parts become an object.
+//! Completes a multipart upload: its parts become an object.
 //!
-//! 1. The upload's row is *marked*. A part that is stored later takes the mark away in its own commit.
-//! 2. The part rows are read page by page, checked against what the caller names, and digested into the
-//!    ETag, the checksum and the runs of [`UploadedParts`].
-//! 3. One commit removes the upload's row, which it requires as it was marked, and writes the object's row.
-//!    So the parts are exactly those that were checked. Parts that the caller left out are abandoned.
+//! 1. The upload's row is *marked*. A part stored later removes the mark in its own commit.
+//! 2. The part rows are read page by page, checked against the caller's list, and digested into the ETag, the
+//!    checksum and the runs of [`UploadedParts`].
+//! 3. One commit removes the upload's row, which it requires as it was marked, and writes the object's row. So the
+//!    parts are exactly those that were checked. Parts that the caller left out are abandoned.
 //!
-//! The mark excludes nobody: two completions, a completion and an abort, or a part may race, and the upload's
-//! row decides who won. A mark that a dead completer leaves has no effect. A completion that is repeated
-//! after its success finds the object that names its upload, and answers success again.
+//! The mark excludes no other operation: two completions, a completion and an abort, or a part may race, and the
+//! upload's row decides which wins. A mark left by a dead completer has no effect. A completion repeated after its
+//! success finds the object that names its upload, and succeeds again.
 
 use striate_meta::records::{
     Checksum, Object, PartRun, UploadPart, UploadedParts, checksum::Algorithm, encode, object::Body,
@@ -23,10 +23,10 @@ use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, CompleteUpload, CompletedPart, ObjectInfo};
 
-/// Part rows read at once.
+/// Number of part rows read at once.
 const PAGE: usize = 500;
 
-/// The parts of an upload, checked and added up.
+/// Parts of an upload, checked and combined.
 struct CheckedParts {
     size: u64,
     runs: Vec<PartRun>,
@@ -37,7 +37,7 @@ struct CheckedParts {
 }
 
 impl Client {
-    /// Makes the parts an object. Answers success again when it is repeated.
+    /// Makes the parts an object. Succeeds again when repeated.
     ///
     /// # Errors
     /// [`ClientError::InvalidPart`], [`ClientError::InvalidPartOrder`], [`ClientError::EntityTooSmall`],
@@ -65,7 +65,7 @@ impl Client {
         Err(ClientError::Conflict)
     }
 
-    /// The object that an earlier, successful call with the same parts has made, if it is still current.
+    /// Returns the object made by an earlier, successful call with the same parts, if it is still current.
     async fn completed_before(&self, request: &CompleteUpload) -> Result<Option<ObjectInfo>, ClientError> {
         let object = match self.current_object(&request.bucket, &request.key).await {
             Ok(object) => object,
@@ -81,7 +81,7 @@ impl Client {
         Ok(Some(record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?.0))
     }
 
-    /// Marks the upload. `None`: it changed meanwhile, or ended.
+    /// Marks the upload. Returns `None` if it changed or ended meanwhile.
     async fn mark(&self, mut upload: OpenUpload) -> Result<Option<OpenUpload>, ClientError> {
         if upload.record.completing {
             return Ok(Some(upload));
@@ -133,7 +133,7 @@ impl Client {
         Ok(checked)
     }
 
-    /// Commits. `None`: the upload changed or ended meanwhile.
+    /// Commits the object. Returns `None` if the upload changed or ended meanwhile.
     async fn flip(
         &self,
         upload: &OpenUpload,
@@ -168,8 +168,8 @@ impl Client {
     }
 }
 
-/// The algorithm of the whole's checksum, and whether it is FULL_OBJECT: the upload's; for an upload without
-/// one that which the caller announces, if all parts came with it.
+/// Returns the algorithm of the whole's checksum, and whether it is FULL_OBJECT. Takes the upload's; for an upload
+/// without one, the caller's, if all parts came with it.
 fn checksum_of(upload: &OpenUpload, request: &CompleteUpload) -> Result<(Algorithm, bool), ClientError> {
     let chosen = match (upload.record.checksum_algorithm(), request.checksums.first()) {
         (Algorithm::None, Some(announced)) => (announced.algorithm(), !announced.composite),
@@ -184,7 +184,7 @@ fn checksum_of(upload: &OpenUpload, request: &CompleteUpload) -> Result<(Algorit
     }
 }
 
-/// Checks what can be checked without the parts.
+/// Checks the list of parts without reading them.
 fn check_order(parts: &[CompletedPart]) -> Result<(), ClientError> {
     if parts.is_empty() || parts.len() > MAX_PART_NUMBER as usize {
         let reason = format!("an upload is completed from 1 to {MAX_PART_NUMBER} parts, not {}", parts.len());
@@ -196,9 +196,9 @@ fn check_order(parts: &[CompletedPart]) -> Result<(), ClientError> {
     }
 }
 
-/// Compares the part rows, which come in order, with the parts that the caller names.
+/// Compares the part rows, in order, with the parts that the caller named.
 struct Checker<'a> {
-    /// Not seen yet.
+    /// Named parts not seen yet.
     wanted: &'a [CompletedPart],
     min_part_len: u64,
     digests: WholeDigests,

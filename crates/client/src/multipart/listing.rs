@@ -10,11 +10,11 @@ use crate::blocks::gone;
 use crate::walk::{Item, Walk};
 use crate::{Client, ClientError, ListUploads, Page, PartInfo, UploadInfo};
 
-/// NUL and id, behind the object's key in the key of an upload's row.
+/// Length of the NUL and id that follow the object's key in the key of an upload's row.
 const UPLOAD_TAIL: usize = 17;
 
 impl Client {
-    /// Parts of an upload with numbers above `after`, at most `max`.
+    /// Lists at most `max` parts of an upload with numbers above `after`.
     ///
     /// # Errors
     /// [`ClientError::NoSuchUpload`].
@@ -40,8 +40,8 @@ impl Client {
         })
     }
 
-    /// Parts of a multipart object with numbers above `after`, at most `max`, with their ETags and checksums.
-    /// Empty for an object that was put at once.
+    /// Lists at most `max` parts of a multipart object with numbers above `after`, with their ETags and checksums.
+    /// Empty for an object of a single put.
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`].
@@ -69,7 +69,7 @@ impl Client {
         Ok(page)
     }
 
-    /// Uploads of a bucket, in order of their keys and, for one key, of their ids.
+    /// Lists the uploads of a bucket, ordered by key and then by id.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`].

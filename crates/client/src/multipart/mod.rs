@@ -1,8 +1,8 @@
 //! Multipart uploads.
 //!
-//! An upload is a row; every part is a row with its blocks. A part's commit requires the upload's row, so
-//! that none comes after the upload's end. Completing names the part rows from the object's row and removes
-//! the upload's row ([`complete`]); aborting leaves the part rows to a collector.
+//! An upload is a row, and every part is a row with its blocks. A part's commit requires the upload's row, so no part
+//! is added after the upload's end. Completing names the part rows from the object's row and removes the upload's row
+//! ([`complete`]); aborting leaves the part rows to a collector.
 
 mod complete;
 mod listing;
@@ -18,21 +18,21 @@ use crate::{Client, ClientError, CreateUpload, UploadInfo, WriteCondition};
 /// Attempts of an optimistic change of an upload's row.
 const MAX_ATTEMPTS: u32 = 64;
 
-/// An upload's row as it was read.
+/// Row of an upload as it was read.
 struct OpenUpload {
     id: [u8; 16],
     row: Row,
     record: Upload,
 }
 
-/// The bytes of an upload's id; `None` for a text that cannot be one.
+/// Parses an upload's id; `None` for a malformed one.
 fn parse_id(text: &str) -> Option<[u8; 16]> {
     let mut id = [0; 16];
     hex::decode_to_slice(text, &mut id).ok()?;
     Some(id)
 }
 
-/// What callers see of an upload.
+/// Returns an upload's state for callers.
 fn info(key: String, upload: Upload) -> UploadInfo {
     let checksum = match upload.checksum_algorithm() {
         Algorithm::None => None,
@@ -93,7 +93,7 @@ impl Client {
         Err(ClientError::Conflict)
     }
 
-    /// The upload's state.
+    /// Returns the upload's state.
     ///
     /// # Errors
     /// [`ClientError::NoSuchUpload`].
@@ -114,8 +114,8 @@ impl Client {
         }
     }
 
-    /// Gives up an upload and its parts. From its answer on no part of it is visible; the parts' chunks
-    /// become garbage when a collector comes by.
+    /// Aborts an upload and its parts. Once it returns, no part is visible; a collector later makes the parts' chunks
+    /// garbage.
     ///
     /// # Errors
     /// [`ClientError::NoSuchUpload`], also when it was completed meanwhile.

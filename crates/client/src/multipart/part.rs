@@ -13,7 +13,7 @@ use crate::ingest::{Ingest, Stored};
 use crate::object::{EtagSource, ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
 use crate::{Client, ClientError, CopyPartRequest, GetRequest, PartInfo, UploadPartRequest};
 
-/// Where a part goes.
+/// Destination of a part.
 struct Target {
     bucket: String,
     key: String,
@@ -21,7 +21,7 @@ struct Target {
     number: u32,
 }
 
-/// A body that is to become a part.
+/// A body that becomes a part.
 struct Source {
     content_len: Option<u64>,
     digests: ExpectedDigests,
@@ -30,7 +30,7 @@ struct Source {
     shares: usize,
 }
 
-/// What callers see of a part.
+/// Returns a part's state for callers.
 pub(super) fn info(part: UploadPart) -> PartInfo {
     PartInfo {
         number: part.number,
@@ -57,10 +57,10 @@ impl Client {
         self.store_part(target, Source { content_len, digests, body, shares: 1 }).await
     }
 
-    /// Stores a part that is copied from an object.
+    /// Stores a part copied from an object.
     ///
     /// # Errors
-    /// Those of [`Client::upload_part`] and of a read of the source.
+    /// Errors of [`Client::upload_part`] and of a read of the source.
     pub async fn copy_part(&self, request: CopyPartRequest) -> Result<PartInfo, ClientError> {
         for _ in 0..MAX_RESTARTS {
             let failure = match self.copy_part_once(&request).await {
@@ -181,7 +181,7 @@ impl Client {
         Err(ClientError::Conflict.into())
     }
 
-    /// After a commit of a part that may have happened: whether it is there.
+    /// Checks whether a part exists after a commit that may have happened.
     async fn look_for_part(&self, key: &bytes::Bytes, value: &bytes::Bytes) -> Result<(), CommitFailure> {
         let unknown = |error: MetaError| CommitFailure { error: error.into(), unknown: true };
         match self.inner.meta.get(key).await.map_err(unknown)? {
@@ -193,7 +193,7 @@ impl Client {
     }
 }
 
-/// Takes the mark of a completion away, so that it looks at the parts again.
+/// Removes the mark of a completion, so that it examines the parts again.
 fn unmark(tx: &mut Transaction, row: &Row) -> Result<(), MetaError> {
     let mut upload: striate_meta::records::Upload = row.record()?;
     if upload.completing {

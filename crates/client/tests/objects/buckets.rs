@@ -68,7 +68,7 @@ async fn upload_part(cluster: &Cluster, key: &str, upload: &str) -> Result<PartI
     cluster.client.upload_part(request).await
 }
 
-/// More uploads than one transaction aborts.
+/// There are more uploads than one transaction aborts.
 #[test]
 fn a_bucket_with_nothing_but_uploads_is_deleted_with_them_and_leaks_nothing() {
     in_virtual_time(4, async |runtime| {
@@ -107,7 +107,7 @@ fn a_bucket_with_nothing_but_uploads_is_deleted_with_them_and_leaks_nothing() {
     });
 }
 
-/// A deleter that died after its mark.
+/// The first deleter died after setting its mark.
 #[test]
 fn a_deletion_that_was_left_behind_is_finished_by_whoever_comes_next() {
     in_virtual_time(2, async |runtime| {
@@ -148,7 +148,7 @@ fn sub_resources_change_atomically() {
     });
 }
 
-/// They have a text, so that nobody may take them for what today's blocks are.
+/// Such profiles can be parsed, and must not be mistaken for supported ones.
 #[test]
 fn profiles_that_are_not_stored_are_refused_for_buckets_and_objects() {
     in_virtual_time(5, async |runtime| {

@@ -1,4 +1,4 @@
-//! Storage classes with profiles of their own: what is written, and what copies do.
+//! Storage classes with profiles of their own: how objects are written, and what copies do.
 
 use striate_client::{
     ClassSetting, ClientError, ClientOptions, CompleteUpload, CompletedPart, CopyRequest, CreateBucket,
@@ -22,7 +22,8 @@ fn setting(class: StorageClass, profile: &str) -> ClassSetting {
     ClassSetting { class, profile, without_spare_rack: true }
 }
 
-/// A bucket of rs(4,2) whose reduced redundancy is rs(3,1), and whose infrequent access is sealed as wide(42,15,4).
+/// Opens a store with a bucket of rs(4,2), whose reduced redundancy is rs(3,1) and whose infrequent access is sealed
+/// as wide(42,15,4).
 async fn open(runtime: Runtime) -> Cluster {
     let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
     let formats = InForce::new(Formats::NEWEST);
@@ -31,7 +32,7 @@ async fn open(runtime: Runtime) -> Cluster {
     let cluster = Cluster::open_with(runtime, meta, ClientOptions { stripes, ..options }).await;
     let reduced = setting(StorageClass::ReducedRedundancy, "rs(3,1)");
     cluster.client.set_classes(BUCKET, &[reduced]).await.unwrap();
-    // The racks of this cluster would have no room for it.
+    // Set directly, since the racks of this cluster have no room for it.
     let wide = ClassProfile { class: IA.to_owned(), profile: "wide(42,15,4)".to_owned() };
     cluster.client.update_bucket(BUCKET, |bucket| bucket.classes.push(wide.clone())).await.unwrap();
     cluster
@@ -46,7 +47,7 @@ async fn write(cluster: &Cluster, key: &str, class: &str, profile: Option<&str>)
     bytes
 }
 
-/// What the object's row says, and the profiles of its stripes' records.
+/// Returns the object's record, and the profiles of its stripes' records.
 async fn profiles(cluster: &Cluster, key: &str) -> (Object, Vec<String>) {
     let row = cluster.meta.get(&keys::object(BUCKET, key)).await.unwrap().unwrap();
     let object: Object = row.record().unwrap();
@@ -97,7 +98,7 @@ fn an_object_is_written_under_the_requests_profile_or_the_classs_or_the_buckets(
             let info = cluster.client.head(get(BUCKET, key)).await.unwrap().0;
             assert_eq!(info.attributes.storage_class, class);
         }
-        // A class without a profile any more is written as the others.
+        // A class without a profile is written like the others.
         cluster.client.set_classes(BUCKET, &[setting(StorageClass::ReducedRedundancy, "")]).await.unwrap();
         write(&cluster, "later", RRS, None).await;
         assert_profile(&cluster, "later", "rs(4,2)").await;
@@ -147,7 +148,8 @@ fn a_copy_onto_itself_re_encodes_only_where_the_code_differs() {
     in_virtual_time(33, async |runtime| {
         let cluster = open(runtime).await;
         let bytes = write(&cluster, "key", "", None).await;
-        // To and from a class of its own code; to a wide one and to one without a profile only the row changes.
+        // Entering or leaving a class with its own code recodes. For a wide class or one without a profile, only the
+        // row changes.
         for (class, expected, is_recoded) in [
             (Some(IA), "rs(4,2)", false),
             (Some("ONEZONE_IA"), "rs(4,2)", false),
@@ -167,7 +169,7 @@ fn a_copy_onto_itself_re_encodes_only_where_the_code_differs() {
             assert_profile(&cluster, "key", expected).await;
             assert_eq!(cluster.read("key").await.unwrap(), bytes);
         }
-        // New metadata name the class too.
+        // New metadata names the class too.
         let mut replacing = copy("key", "key", None);
         let mut attributes = cluster.client.head(get(BUCKET, "key")).await.unwrap().0.attributes;
         attributes.storage_class = RRS.to_owned();
@@ -176,7 +178,7 @@ fn a_copy_onto_itself_re_encodes_only_where_the_code_differs() {
         let info = cluster.client.copy(replacing).await.unwrap();
         assert_eq!(info.attributes.content_type, "text/x");
         assert_profile(&cluster, "key", "rs(3,1)").await;
-        // Elsewhere a copy has the code of its own class.
+        // A copy to another key has the code of its own class.
         cluster.client.copy(copy("key", "other", None)).await.unwrap();
         assert_profile(&cluster, "other", "rs(4,2)").await;
         cluster.client.copy(copy("other", "third", Some(RRS))).await.unwrap();
@@ -185,7 +187,7 @@ fn a_copy_onto_itself_re_encodes_only_where_the_code_differs() {
     });
 }
 
-/// The copy has read the old bytes when others come: it must not bring these back.
+/// The copy has read the old bytes when newer ones are written: it must not bring the old ones back.
 #[test]
 fn a_copy_that_re_encodes_never_overwrites_a_newer_version() {
     in_virtual_time(34, async |runtime| {
@@ -208,7 +210,7 @@ fn a_copy_that_re_encodes_never_overwrites_a_newer_version() {
     });
 }
 
-/// Tags that are acknowledged while the bytes are copied stay.
+/// Tags acknowledged while the bytes are copied are kept.
 #[test]
 fn a_copy_that_re_encodes_keeps_newer_tags() {
     in_virtual_time(36, async |runtime| {

@@ -18,17 +18,17 @@ use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use striate_stripe::StripeOptions;
 
 pub const BUCKET: &str = "bucket";
-/// Small enough that small bodies have many blocks.
+/// Short enough that small bodies have many blocks.
 pub const BLOCK_LEN: u32 = 1_000;
 
-/// Everything that a test looks at.
+/// The store under test: its client, metadata and chunk stores.
 pub struct Cluster {
     pub client: Client,
     pub meta: Arc<dyn MetaStore>,
     pub stores: Vec<Arc<striate_site::MemoryStore>>,
 }
 
-/// Options of most tests: a small budget, so that waiting for it happens.
+/// Options of most tests: the byte budget is small, so that requests wait for it.
 pub fn options() -> ClientOptions {
     ClientOptions {
         profile: "rs(4,2)".parse().unwrap(),
@@ -47,7 +47,7 @@ pub fn with_policy(policy: &str) -> ClientOptions {
 }
 
 impl Cluster {
-    /// Six sites and a bucket.
+    /// Opens a store with six sites and a bucket.
     pub async fn open(runtime: Runtime) -> Self {
         let meta = Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
         Self::open_with(runtime, meta, options()).await
@@ -59,7 +59,7 @@ impl Cluster {
         Self { stores, ..Self::open_on(runtime, meta, options, sites).await }
     }
 
-    /// Sites on these stores, which [`Cluster::stores`] does not show.
+    /// Opens a store with sites on these chunk stores, which [`Cluster::stores`] does not include.
     pub async fn open_on(
         runtime: Runtime,
         meta: Arc<dyn MetaStore>,
@@ -118,21 +118,21 @@ impl Cluster {
         Ok(bytes.into())
     }
 
-    /// Reads many, and puts together what came. Answers in the order of the requests.
+    /// Reads many objects and assembles the parts. Returns the results in the order of the requests.
     pub async fn read_many(&self, requests: Vec<GetRequest>, order: ReadOrder) -> Vec<Whole> {
         whole(requests.len(), self.client.read_many(requests, order)).await
     }
 
-    /// Chunks on all sites.
+    /// Number of chunks on all sites.
     pub fn chunk_count(&self) -> u64 {
         self.stores.iter().map(|store| store.status().chunks).sum()
     }
 }
 
-/// The answer to one request among many.
+/// Result of one request among many.
 pub type Whole = Result<(ObjectInfo, Bytes), ClientError>;
 
-/// What became of `count` requests; each was answered as it must be.
+/// Collects the results of `count` requests, and asserts that the parts of each are well-formed.
 pub async fn whole(count: usize, mut parts: PartStream) -> Vec<Whole> {
     let mut answers: Vec<Option<Whole>> = (0..count).map(|_| None).collect();
     let mut open: Vec<Option<(ObjectHead, Vec<u8>)>> = (0..count).map(|_| None).collect();
@@ -156,7 +156,7 @@ pub async fn whole(count: usize, mut parts: PartStream) -> Vec<Whole> {
     answers.into_iter().map(|answer| answer.expect("every request is answered")).collect()
 }
 
-/// A deterministic store in virtual time, for the length of a test.
+/// Runs a test on a deterministic runtime in virtual time.
 pub fn in_virtual_time<F: Future>(seed: u64, test: impl FnOnce(Runtime) -> F) -> F::Output {
     let executor =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -188,7 +188,7 @@ pub fn if_match(etag: &str) -> WriteCondition {
     WriteCondition { if_absent: false, if_match: Some(vec![etag.to_owned()]) }
 }
 
-/// Bytes that no neighbouring seed shares.
+/// Returns bytes that differ from those of neighbouring seeds.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {
@@ -220,7 +220,7 @@ impl Frames {
         Self { frames, trailers: Vec::new() }
     }
 
-    /// Fails where the body should end: the signature of the last chunk was wrong, say.
+    /// A body that fails at its end, as when the signature of its last chunk is wrong.
     pub fn failing(bytes: &[u8], frame_len: usize) -> Box<dyn PutBody> {
         let mut frames = Self::of(bytes, frame_len);
         frames.frames.push_back(Err(ClientError::Body("the last chunk's signature is wrong".to_owned())));
@@ -236,7 +236,7 @@ impl Frames {
 #[async_trait::async_trait]
 impl PutBody for Frames {
     async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
-        // Others get a turn between frames, as they do when frames come from a network.
+        // Other tasks get a turn between frames, as they do when frames come from a network.
         tokio::task::yield_now().await;
         self.frames.pop_front()
     }

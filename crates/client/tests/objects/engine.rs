@@ -1,4 +1,4 @@
-//! A metadata engine that is slow, forgets, and loses answers.
+//! A metadata engine that is slow, forgets transactions, and loses replies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use striate_meta::{
 };
 use striate_runtime::Runtime;
 
-/// What becomes of the answer to a commit.
+/// Fault of a commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     None,
-    /// Committed, and the answer is lost.
+    /// The transaction is committed, and the reply is lost.
     AnswerLost,
-    /// The request is lost.
+    /// The request is lost before it is committed.
     RequestLost,
-    /// Nothing was written, and that is known.
+    /// Nothing is written, and the caller is told so.
     Unavailable,
-    /// The first hit is committed and its answer lost; from then on the engine is unavailable, as after a crash.
+    /// The first commit hit succeeds and its reply is lost; from then on the engine is unavailable, as after a crash.
     LostThenUnavailable,
 }
 
@@ -36,7 +36,7 @@ pub struct Unreliable {
     slow: bool,
     commits: AtomicU64,
     ids: AtomicU64,
-    /// What is committed right after the next read of a row.
+    /// Transaction to commit right after the next read of a row.
     overtaking: Mutex<Option<(Bytes, Transaction)>>,
 }
 
@@ -55,25 +55,25 @@ impl Unreliable {
         }
     }
 
-    /// Hits every n-th commit of an object's row with `fault`; `forgetful`: it does not remember
-    /// transactions that were committed.
+    /// Creates an engine that hits every n-th commit of an object's row with `fault`. A `forgetful` one does not
+    /// remember committed transactions.
     pub fn with_faults(runtime: Runtime, fault: Fault, every: u64, forgetful: bool) -> Self {
         Self { fault, every, forgetful, ..Self::new(runtime) }
     }
 
-    /// Without faults; see [`Unreliable::overtake`].
+    /// Creates an engine without faults; see [`Unreliable::overtake`].
     pub fn punctual(runtime: Runtime) -> Self {
         Self::new(runtime)
     }
 
-    /// Commits `transaction` as soon as the row `key` was read once more: whoever has read it goes on with what is not
-    /// so any more.
+    /// Commits `transaction` right after the next read of the row `key`: the reader then continues with an outdated
+    /// row.
     pub fn overtake(&self, key: Bytes, transaction: Transaction) {
         *self.overtaking.lock() = Some((key, transaction));
     }
 
-    /// Every request and every answer takes a random time, some a long one, so that operations interleave and
-    /// are overtaken.
+    /// Creates an engine whose requests and replies take random times, some of them long, so that operations
+    /// interleave and overtake each other.
     pub fn slow(runtime: Runtime) -> Self {
         Self { slow: true, ..Self::new(runtime) }
     }

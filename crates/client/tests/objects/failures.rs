@@ -1,4 +1,4 @@
-//! Failed bodies, unknown outcomes, and what they leave behind.
+//! Failed bodies and unknown outcomes, and what they leave behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn a_creation_whose_answer_was_lost_recognises_that_it_had_won() {
     }
 }
 
-/// Every answer is lost. The put fails; what it wrote stays, since it may be named, and it is.
+/// Every reply is lost. The put fails; its chunks stay, since metadata may name them, and here it does.
 #[test]
 fn after_an_unknown_outcome_nothing_is_deleted() {
     with_faults(Fault::AnswerLost, 1, false, async |cluster| {
@@ -49,8 +49,8 @@ fn after_an_unknown_outcome_nothing_is_deleted() {
     });
 }
 
-/// The engine crashes during the commit and stays away for longer than the writer tries: that the last try certainly
-/// failed says nothing of the first one.
+/// The engine crashes during the commit and stays away for longer than the writer retries. That the last attempt
+/// certainly failed says nothing about the first one.
 #[test]
 fn a_commit_that_may_have_happened_is_not_answered_as_failed_because_its_retries_did() {
     with_faults(Fault::LostThenUnavailable, 1, false, async |cluster| {
@@ -100,7 +100,7 @@ fn a_body_that_fails_at_its_end_stores_nothing_and_leaves_no_chunks() {
                 let error = cluster.client.put(request).await.unwrap_err();
                 assert!(error.to_string().contains(expected), "{error}");
             }
-            // Of a large body, blocks are named by a segment that was given up, and wait for the deleter.
+            // The blocks of a large body are named by an abandoned segment, and wait for the deleter.
             if len < 7_000 {
                 assert_eq!(cluster.chunk_count(), 0);
             }
@@ -148,7 +148,7 @@ fn a_put_whose_caller_goes_away_leaves_no_chunks() {
             }
             drop(doomed);
         }
-        // Virtual time passes only when all tasks are at rest.
+        // Virtual time advances only when all tasks are idle.
         runtime.sleep(Duration::from_secs(1)).await;
         invariants::check(&cluster).await;
     });

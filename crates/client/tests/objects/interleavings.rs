@@ -1,4 +1,4 @@
-//! Operations that race, in virtual time over a slow metadata engine: every seed is another order of events.
+//! Operations that race, in virtual time over a slow metadata engine: each seed gives another order of events.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ proptest! {
         });
     }
 
-    /// The ends of an upload race with the end of its bucket, and with others who begin anew.
+    /// The ends of an upload race with the end of its bucket, and with clients that start again.
     #[test]
     fn a_bucket_goes_with_its_uploads_or_stays_with_the_object_that_one_became(seed: u64) {
         in_virtual_time(seed, async |runtime| {
@@ -113,7 +113,7 @@ proptest! {
             if complete.is_ok() {
                 assert!(cluster.read(KEY).await.is_ok(), "{story}");
             }
-            // What was begun in the bucket as it is now is still there, and nothing else.
+            // Only uploads begun in the present bucket still exist.
             let exists = client.bucket(BUCKET).await.is_ok();
             let list = ListUploads { bucket: BUCKET.to_owned(), max: 10, ..ListUploads::default() };
             let left = client.list_uploads(list).await.map(|page| page.items).unwrap_or_default();
@@ -123,7 +123,7 @@ proptest! {
         });
     }
 
-    /// A source that is replaced while it is read takes the rest of its bytes along.
+    /// Replacing a source while it is read makes the rest of its old bytes unavailable.
     #[test]
     fn a_part_is_copied_from_one_version_of_its_source(seed: u64) {
         in_virtual_time(seed, async |runtime| {
@@ -165,7 +165,7 @@ proptest! {
                 bucket: BUCKET.to_owned(),
                 key: KEY.to_owned(),
                 upload: upload.clone(),
-                // Any ETag will do: a replacement of the part may come before or after.
+                // An empty ETag matches any: the part may be replaced before or after.
                 parts: vec![CompletedPart { number: 1, etag: String::new(), checksums: Vec::new() }],
                 ..CompleteUpload::default()
             };

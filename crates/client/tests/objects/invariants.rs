@@ -1,6 +1,6 @@
-//! What must hold of the whole store at any moment of rest, checked by reading all of it:
+//! Invariants of the whole store while it is idle, checked by reading all of it:
 //!
-//! - every stripe row is named by exactly one object, part or segment, or by garbage that waits (I7, I8);
+//! - every stripe row is named by exactly one object, part or segment, or by garbage awaiting deletion (I7, I8);
 //! - every chunk is named by a stripe's row or by a garbage row: nothing leaks;
 //! - every chunk that a stripe's row names is stored (I7);
 //! - part rows belong to an upload, an object or abandoned work; no segment is pending.
@@ -16,7 +16,7 @@ use striate_site::ChunkStore;
 use crate::cluster::Cluster;
 
 struct Contents {
-    /// Stripes and how often they are named.
+    /// Stripes, and how often each is named.
     named: BTreeMap<StripeId, usize>,
     uploads: BTreeSet<Bytes>,
     garbage_chunks: BTreeSet<(u32, ChunkId)>,
@@ -41,7 +41,7 @@ impl Contents {
         }
     }
 
-    /// Answers how many bytes its blocks have.
+    /// Names the blocks of a segment. Returns their total length in bytes.
     async fn name_segment(&mut self, cluster: &Cluster, segment: &ManifestSegment) -> u64 {
         let id: [u8; 16] = segment.id.as_ref().try_into().unwrap();
         let blocks: Vec<Block> = rows(cluster, &keys::blocks(&id)).await.iter().map(record).collect();
@@ -98,7 +98,7 @@ async fn read_contents(cluster: &Cluster) -> Contents {
     contents
 }
 
-/// Checks everything above. Nothing may be under way.
+/// Checks the invariants above. No operation may be in progress.
 pub async fn check(cluster: &Cluster) {
     let contents = read_contents(cluster).await;
     assert!(rows(cluster, keys::PENDING).await.is_empty(), "no segment is pending");

@@ -1,4 +1,4 @@
-//! Listings against the naive computation, and what they cost.
+//! Compares listings with a naive computation.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub struct Expected {
     pub more: bool,
 }
 
-/// Filter, roll up, sort, cut.
+/// Filters, rolls up, sorts and cuts.
 pub fn naive<'a>(
     keys: impl Iterator<Item = &'a String>,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Many objects in one call: each is answered as a get would, whatever becomes of the others.
+//! Many objects in one call: each result is that of a get, whatever happens to the others.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn if_match(key: &str, etag: &str) -> GetRequest {
     GetRequest { condition, ..get(BUCKET, key) }
 }
 
-/// More than fits into the memory there is and than is looked up at once, missing ones among them.
+/// The objects exceed the memory and one look-up window, and some are missing.
 #[test]
 fn hundreds_of_objects_of_all_sizes_are_read_within_a_small_budget() {
     for order in ORDERS {
@@ -59,7 +59,7 @@ fn hundreds_of_objects_of_all_sizes_are_read_within_a_small_budget() {
                     Err(error) => panic!("{number}: {error}"),
                 }
             }
-            // Everything was given back.
+            // All memory was returned.
             cluster.put("last", &noise(40_000, 9)).await.unwrap();
             invariants::check(&cluster).await;
         });
@@ -128,7 +128,7 @@ fn every_failure_is_its_own_requests() {
     }
 }
 
-/// What is at hand comes first, and in the order of the requests it waits for those before it.
+/// Completion order returns ready results first; request order makes them wait for the requests before.
 #[test]
 fn the_order_is_that_of_completion_or_that_of_the_requests() {
     in_virtual_time(3, async |runtime| {
@@ -145,7 +145,8 @@ fn the_order_is_that_of_completion_or_that_of_the_requests() {
     });
 }
 
-/// The receiver takes one part and pauses: what is under way is bounded, others go on, and so does it later.
+/// The receiver takes one part and pauses: the work in flight is bounded, other requests continue, and so does the
+/// receiver later.
 #[test]
 fn a_receiver_that_pauses_stops_the_reading_and_holds_up_nobody() {
     for order in ORDERS {
@@ -159,7 +160,7 @@ fn a_receiver_that_pauses_stops_the_reading_and_holds_up_nobody() {
                 parts.next().await.unwrap().1.unwrap();
                 paused.push(parts);
             }
-            // Longer than any deadline: nobody takes the sites for late because of it.
+            // Longer than any deadline: the sites must not be counted as late because of it.
             runtime.sleep(HOUR).await;
             let other = noise(40_000, 1);
             let put = cluster.put("other", &other);
@@ -179,7 +180,7 @@ fn a_receiver_that_pauses_stops_the_reading_and_holds_up_nobody() {
     }
 }
 
-/// Two receivers that take turns with a put and a get over one budget of 16 blocks.
+/// Two receivers alternate with a put and a get over one budget of 16 blocks.
 #[test]
 fn many_reads_puts_and_gets_share_a_small_budget() {
     in_virtual_time(5, async |runtime| {
@@ -207,7 +208,7 @@ fn many_reads_puts_and_gets_share_a_small_budget() {
     });
 }
 
-/// Objects are replaced and deleted between the look-up and the reading of their blocks.
+/// Objects are replaced and deleted between their look-up and the reads of their blocks.
 #[test]
 fn objects_that_are_replaced_or_deleted_meanwhile_are_read_whole_old_or_new_or_are_gone() {
     for (seed, order) in (0..8).flat_map(|seed| ORDERS.map(|order| (seed, order))) {
@@ -238,7 +239,7 @@ fn objects_that_are_replaced_or_deleted_meanwhile_are_read_whole_old_or_new_or_a
                     }
                     (Ok((_, bytes)), _) => assert_eq!(bytes, bytes_of(number), "{number}"),
                     (Err(ClientError::NoSuchKey(_)), 1) => {}
-                    // Broken off, as a get is whose object vanishes under it.
+                    // Ends early, like a get whose object vanishes during the read.
                     (Err(ClientError::Inconsistent { .. } | ClientError::Unreadable { .. }), 0 | 1) => {}
                     (Err(error), _) => panic!("{number}: {error}"),
                 }
@@ -247,7 +248,8 @@ fn objects_that_are_replaced_or_deleted_meanwhile_are_read_whole_old_or_new_or_a
     }
 }
 
-/// Two sites fail: all is read around them. A third one: what has lost chunks fails, what is inline does not.
+/// With two sites lost, all objects are read around them. With a third, objects with lost chunks fail and inline ones
+/// do not.
 #[test]
 fn lost_sites_are_read_around_and_too_many_fail_what_needs_them() {
     for order in ORDERS {
@@ -274,7 +276,7 @@ fn lost_sites_are_read_around_and_too_many_fail_what_needs_them() {
     }
 }
 
-/// One object that cannot be read does not fail those that were read together with it.
+/// An unreadable object does not fail those that were read together with it.
 #[test]
 fn an_unreadable_object_fails_alone() {
     for order in ORDERS {

@@ -1,5 +1,5 @@
-//! Many puts in one call, and which of many keys exist: each is answered as a put and a head would, whatever becomes of
-//! the others.
+//! Many puts in one call, and look-ups of which keys exist: each result is that of a put or a head, whatever happens
+//! to the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,13 +30,13 @@ fn create(number: usize) -> PutRequest {
     PutRequest { condition: if_absent(), digests, ..put(&key(number), &bytes_of(number)) }
 }
 
-/// Bodies that come one after the other, as from one connection.
+/// Bodies that arrive one after the other, as from one connection.
 struct Turns {
     next: AtomicUsize,
     passed: Vec<Notify>,
 }
 
-/// A body that has nothing before its turn.
+/// A body that yields nothing before its turn.
 struct InTurn {
     turns: Arc<Turns>,
     position: usize,
@@ -60,7 +60,7 @@ impl PutBody for InTurn {
     }
 }
 
-/// More than fits into the memory there is, more than are begun at once, and all by one connection.
+/// The objects exceed the memory and the number of concurrent puts, and all arrive on one connection.
 #[test]
 fn hundreds_of_objects_of_all_sizes_are_created_within_a_small_budget() {
     in_virtual_time(1, async |runtime| {
@@ -80,7 +80,7 @@ fn hundreds_of_objects_of_all_sizes_are_created_within_a_small_budget() {
             assert_eq!((of, etag.ends_with("-0")), (key(number), true));
             assert_eq!(cluster.read(&key(number)).await.unwrap(), bytes_of(number), "{number}");
         }
-        // Everything was given back.
+        // All memory was returned.
         cluster.put("last", &noise(40_000, 9)).await.unwrap();
         invariants::check(&cluster).await;
     });
@@ -98,7 +98,7 @@ fn what_exists_stays_as_it_is_and_every_failure_is_its_own() {
         let requests = vec![create(2), create(3), broken, nowhere, nameless, create(4), create(4)];
         let outcomes = cluster.client.put_many(requests).await;
         let is_new = outcomes.iter().map(Result::is_ok).collect::<Vec<_>>();
-        // Of the two that create the same key either may win.
+        // Either of the two puts that create the same key may win.
         assert_eq!(is_new[..5], [true, false, false, false, false]);
         assert!(is_new[5] != is_new[6]);
         assert!(matches!(outcomes[1], Err(ClientError::PreconditionFailed(_))));

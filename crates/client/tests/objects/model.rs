@@ -1,4 +1,4 @@
-//! The object API against a map from keys to bytes.
+//! The object API compared with a map from keys to bytes.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ enum End {
     Leave,
 }
 
-/// Keys that look like paths, sort oddly and stand for each other's prefixes.
+/// Keys that look like paths, sort in unexpected ways and are prefixes of each other.
 const KEYS: [&str; 8] = ["a", "a/b", "a/b/c", "a//", "a0", "ä/ö", "..", "z/"];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ fn range() -> impl Strategy<Value = ReadRange> {
     ]
 }
 
-/// Inline, one block, a few, a segment of one batch, a segment of many rows.
+/// Lengths of inline objects, of one block, a few blocks, a segment of one batch, and a segment of many rows.
 fn len() -> impl Strategy<Value = usize> {
     prop_oneof![
         1 => Just(0usize),
@@ -122,7 +122,7 @@ impl Run {
         }
     }
 
-    /// What the condition makes of a write, by the model.
+    /// Returns whether the condition allows a write, by the model.
     fn allowed(&self, key: &str, condition: Condition) -> Result<(), &'static str> {
         match (condition, self.model.contains_key(key)) {
             (Condition::None, _) | (Condition::IfAbsent, false) | (Condition::IfMatchCurrent, true) => Ok(()),
@@ -182,7 +182,7 @@ impl Run {
             ReadRange::Suffix { len } => {
                 (len > 0 && size > 0).then_some(size.saturating_sub(len as usize)..size)
             }
-            // Every multipart object of this test has the parts 1 and, copied, 2: see `Run::upload`.
+            // Multipart objects of this test have part 1 and, if copied, part 2: see `Run::upload`.
             ReadRange::Part(_) => return self.get_part(key, range, result).await,
         };
         match expected {
@@ -214,7 +214,7 @@ impl Run {
 
     async fn delete(&mut self, key: &str, condition: Condition) {
         let result = self.cluster.client.delete(BUCKET, key, self.write_condition(key, condition)).await;
-        // A delete's If-Match has nothing to say where there is no object.
+        // A delete's If-Match is ignored when there is no object.
         let existed = self.model.contains_key(key);
         match self.allowed(key, condition) {
             Err("412") => assert_status(result, "412"),
@@ -277,7 +277,7 @@ impl Run {
         }
     }
 
-    /// An upload whose only part is put, replaced, or copied from another object.
+    /// Creates an upload whose only part is put, replaced, or copied from another object.
     async fn upload(&mut self, key: &str, len: usize, copied_from: &str, end: End) {
         let client = &self.cluster.client;
         let create =

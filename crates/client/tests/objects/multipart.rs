@@ -16,7 +16,7 @@ use crate::invariants;
 const KEY: &str = "key";
 const PART_LEN: usize = MIN_PART_LEN as usize;
 
-/// Blocks large enough for parts of 5 MiB.
+/// Opens a store with blocks large enough for parts of 5 MiB.
 async fn open(runtime: Runtime) -> Cluster {
     let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
     let options = {
@@ -187,7 +187,7 @@ fn checksums_of_the_whole_are_made_from_those_of_the_parts() {
                 assert_eq!(client.put(put).await.unwrap().checksums, info.checksums);
             }
         }
-        // The parts' checksums stand for an upload that was begun without an algorithm, where they have it.
+        // An upload begun without an algorithm uses the parts' checksums, if all have one.
         let id = create(client, None, false).await.unwrap();
         let digests = ExpectedDigests { compute: vec![Algorithm::Crc32c], ..ExpectedDigests::default() };
         let request = |number, bytes: &[u8], digests: ExpectedDigests| UploadPartRequest {
@@ -222,8 +222,8 @@ fn checksums_of_the_whole_are_made_from_those_of_the_parts() {
     });
 }
 
-/// 10,000 parts of 5 MiB: one is stored, and its row is repeated under the other numbers. Every transaction
-/// stays under the limits, which the engine enforces.
+/// 10,000 parts of 5 MiB: one is stored, and its row is repeated under the other numbers. The engine enforces the
+/// limits of every transaction.
 #[test]
 fn ten_thousand_parts_complete_and_read_back() {
     in_virtual_time(4, async |runtime| {
@@ -266,7 +266,7 @@ fn ten_thousand_parts_complete_and_read_back() {
     });
 }
 
-/// The worst record: no two neighbouring parts have one size.
+/// The worst record: no two neighbouring parts have the same size.
 #[test]
 fn ten_thousand_parts_of_different_sizes_fit_into_one_record() {
     in_virtual_time(5, async |runtime| {
@@ -320,7 +320,7 @@ async fn completions_aborts_and_parts_that_race_leave_one_consistent_end() {
                 assert_eq!(cluster.read(KEY).await.unwrap(), bytes);
             }
             Err(ClientError::NoSuchKey(_)) => {
-                // Aborted, or the part was replaced first, so that its old ETag fitted no more.
+                // Aborted, or the part was replaced first, so that its old ETag no longer matched.
                 assert!(a.is_err() && b.is_err() && (abort.is_ok() || late.is_ok()));
             }
             Err(other) => panic!("{other}"),

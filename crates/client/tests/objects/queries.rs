@@ -1,4 +1,4 @@
-//! Reads of many blocks at once: every policy delivers the right bytes, or the reason why not.
+//! Reads of many blocks at once: every policy returns the right bytes, or the reason for the failure.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const POLICIES: [&str; 9] = [
 ];
 const LEN: usize = 20_500;
 
-/// A store of which each read is by `policy`, with one object of 21 blocks, the last one short.
+/// Opens a store with this read policy and one object of 21 blocks, of which the last is short.
 async fn store(runtime: striate_runtime::Runtime, policy: &str) -> (Cluster, Vec<Block>) {
     let options = with_policy(policy);
     let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
@@ -59,8 +59,8 @@ fn every_policy_reads_the_right_bytes_with_one_request_for_each_site() {
     }
 }
 
-/// A query may name a block twice; the published policy keeps its plan, and reads the block by it later. No chunk may then
-/// count twice.
+/// A query may name a block twice. The published policy keeps its plan and later reads the block by it. No chunk may
+/// then count twice.
 #[test]
 fn a_block_that_is_asked_for_twice_is_right_each_time() {
     for (seed, policy) in (0..).zip(POLICIES) {
@@ -95,14 +95,14 @@ fn lost_chunks_are_read_around_and_too_many_are_an_error() {
             cluster.stores[1].wipe();
             let read = cluster.client.read_blocks(&blocks).await.unwrap();
             assert_eq!(bytes_of(&read), noise(LEN, 7), "{policy}");
-            // With both extra chunks asked for, two losses cost nothing; nor when neither of the sites is asked, as the
-            // cost model may choose.
+            // With both extra chunks requested, two losses cost nothing. Nor do they when neither site is asked, as
+            // the cost model may choose.
             let is_cheap = read.stats.planned_again == 0;
             let may_be = ["cost-model", "cost-model(1)", "published", "adaptive"].contains(&policy)
                 || policy == "late-binding(2,keep)";
             assert!(!is_cheap || may_be, "{policy}: {:?}", read.stats);
             assert!(is_cheap || policy != "late-binding(2,keep)", "{policy}: {:?}", read.stats);
-            // What is kept counts against the budget, which the next read needs.
+            // The result counts against the budget, which the next read needs.
             drop(read);
             cluster.stores[2].wipe();
             let error = cluster.client.read_blocks(&blocks).await.unwrap_err();
@@ -111,7 +111,7 @@ fn lost_chunks_are_read_around_and_too_many_are_an_error() {
     }
 }
 
-/// Any copy is the block; none of them is computed from another.
+/// Any copy is the block; no copy is computed from another.
 #[test]
 fn replicas_are_read_without_decoding() {
     in_virtual_time(9, async |runtime| {
@@ -130,8 +130,8 @@ fn replicas_are_read_without_decoding() {
     });
 }
 
-/// I12: what is read counts against the budget of 16 blocks until it is dropped, and others wait for it, until they are
-/// refused.
+/// I12: a result counts against the budget of 16 blocks until it is dropped. Other requests wait for memory, until
+/// they are refused.
 #[test]
 fn blocks_in_memory_count_against_the_byte_budget() {
     in_virtual_time(11, async |runtime| {
@@ -151,7 +151,7 @@ fn blocks_in_memory_count_against_the_byte_budget() {
         );
         drop(first);
         assert_eq!(bytes_of(&client.read_blocks(&blocks[..8]).await.unwrap()), noise(LEN, 7)[..8_000]);
-        // More than there is counts as all there is.
+        // A query larger than the budget takes all of it.
         let all = client.read_blocks(&blocks).await;
         assert!(all.is_err(), "8 blocks are held, and still all of the budget is taken");
         drop(second);
@@ -159,7 +159,7 @@ fn blocks_in_memory_count_against_the_byte_budget() {
     });
 }
 
-/// A policy's extra chunks are in memory too.
+/// Extra chunks of a policy are in memory too.
 #[test]
 fn extra_chunks_count_against_the_byte_budget() {
     in_virtual_time(12, async |runtime| {
@@ -173,8 +173,8 @@ fn extra_chunks_count_against_the_byte_budget() {
     });
 }
 
-/// A large object is read as queries of several blocks; whatever the policy, the receiver gets the right bytes, or those
-/// before the first block that cannot be read and an error.
+/// A large object is read as queries of several blocks. Whatever the policy, the receiver gets the right bytes, or
+/// those before the first unreadable block and then an error.
 #[test]
 fn a_get_of_many_blocks_is_a_few_queries() {
     for (seed, policy) in (0..).zip(POLICIES) {
@@ -205,7 +205,7 @@ fn a_get_of_many_blocks_is_a_few_queries() {
     }
 }
 
-/// What a read took is counted by phase, and what hedging and planning did.
+/// Durations of reads are measured by phase, along with the effects of hedging and planning.
 #[test]
 fn reads_are_measured_by_phase() {
     use std::sync::atomic::Ordering::Relaxed;
@@ -238,7 +238,7 @@ fn reads_are_measured_by_phase() {
         assert_eq!(cluster.read_range(BUCKET, "object", range).await.unwrap(), noise(LEN, 7)[1_100..1_200]);
         assert_eq!(all(), [2, 12, 12, 12, after_get[4]], "a part of a block is planned, and not decoded");
 
-        // Without the first site blocks are decoded.
+        // Without the first site, blocks are decoded.
         cluster.stores[0].wipe();
         cluster.read("object").await.unwrap();
         assert!(counted(Phase::Decode) > after_get[4]);
@@ -247,7 +247,7 @@ fn reads_are_measured_by_phase() {
     });
 }
 
-/// The published policy draws where it has no plan, and reads by the one that it then finds.
+/// The published policy draws at random while it has no plan, and reads by the plan that it then finds.
 #[test]
 fn chunks_are_explained_by_what_chose_them() {
     use striate_stripe::ChunkChoice::{self, Drawn, LeastCost, SharedSite};

@@ -1,4 +1,4 @@
-//! Concurrent writers: exactly one winner where there may be one, and buckets that go under them.
+//! Concurrent writers: exactly one wins where only one may, and buckets may be deleted under them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Ranges around losses: the same columns of other chunks are fetched, and no more of them than the code needs.
+//! Ranges around losses: reads fetch the same columns of other chunks, and no more of them than the code needs.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use striate_site::{ChunkInfo, ChunkPage, ChunkStore, MemoryStore, SiteError, Sto
 use crate::cluster::{BUCKET, Cluster, in_virtual_time, noise, with_policy};
 
 const MIB: usize = 1 << 20;
-/// What a site reads and verifies at once.
+/// Bytes that a site reads and verifies at once.
 const GRANULE: usize = GRANULE_LEN;
 
-/// A store that records what is read of it.
+/// A store that records its reads.
 #[derive(Debug)]
 struct RecordingStore {
     inner: MemoryStore,
@@ -59,7 +59,7 @@ impl ChunkStore for RecordingStore {
     }
 }
 
-/// A store of which each read is by `policy`, with one object of one block.
+/// A store with this read policy and one object of one block.
 struct OneBlock {
     cluster: Cluster,
     stores: Vec<Arc<RecordingStore>>,
@@ -83,7 +83,7 @@ impl OneBlock {
         Self { cluster, stores, bytes }
     }
 
-    /// The store that holds a chunk of the block, and the chunk's name.
+    /// Returns the store that holds a chunk of the block, and the chunk's name.
     async fn holder(&self, index: usize) -> (&RecordingStore, ChunkId) {
         for store in &self.stores {
             let page = store.inner.list(None, 10).await.unwrap();
@@ -99,7 +99,7 @@ impl OneBlock {
         assert!(store.inner.lose(chunk));
     }
 
-    /// Reads a range, which must be right, and answers what the sites read for it.
+    /// Reads a range, checks its bytes, and returns the sites' reads for it.
     async fn read(&self, range: std::ops::Range<usize>) -> Vec<ChunkRange> {
         self.stores.iter().for_each(|store| store.reads.lock().clear());
         let wanted = ReadRange::Bytes { first: range.start as u64, last: Some(range.end as u64 - 1) };
@@ -109,7 +109,7 @@ impl OneBlock {
     }
 }
 
-/// Bytes that sites move for some reads: whole granules.
+/// Returns the bytes that sites move for some reads: whole granules.
 fn moved(reads: &[ChunkRange]) -> usize {
     let granules = |range: &ChunkRange| {
         let (start, end) = (range.offset as usize, (range.offset + range.len) as usize);
@@ -118,8 +118,8 @@ fn moved(reads: &[ChunkRange]) -> usize {
     reads.iter().map(granules).sum::<usize>() * GRANULE
 }
 
-/// 4 KiB of a block of 4 MiB of which the site of their chunk is away: at most k granules are moved, also by policies that
-/// plan, and one where nothing is lost.
+/// Reads 4 KiB of a block of 4 MiB while the site of their chunk is away: at most k granules are moved, also by
+/// policies that plan, and one granule without a loss.
 #[test]
 fn a_small_range_around_a_lost_site_moves_one_granule_of_k_chunks() {
     for (seed, policy) in (0..).zip([
@@ -150,7 +150,7 @@ fn a_small_range_around_a_lost_site_moves_one_granule_of_k_chunks() {
     }
 }
 
-/// An LRC reads a lost chunk's columns from its local group.
+/// An LRC computes a lost chunk's columns from its local group.
 #[test]
 fn a_range_of_a_local_code_is_read_from_its_group() {
     in_virtual_time(21, async |runtime| {
@@ -161,13 +161,13 @@ fn a_range_of_a_local_code_is_read_from_its_group() {
             reads.iter().map(|read| read.chunk.index).filter(|&index| index != 5).collect();
         around.sort_unstable();
         assert_eq!(around, [4, 6, 7, 13], "the group of chunks 4 to 7, and its parity");
-        // Two of a group: its equation and one of the global ones are needed.
+        // Two losses in a group need its equation and a global one.
         block.lose(6).await;
         block.read(5 * MIB + 10..6 * MIB + 110).await;
     });
 }
 
-/// Codes with three global parities, and losses in the order that hurts most.
+/// Includes a code with three global parities. The losses come in the order that hurts most.
 #[test]
 fn ranges_of_all_codes_are_read_around_as_many_losses_as_they_survive() {
     for (seed, profile) in (0..).zip(["rs(4,2)", "rs(2,1)", "lrc(12,3,2)", "lrc(4,2,3)", "replica(3)"]) {
@@ -184,8 +184,8 @@ fn ranges_of_all_codes_are_read_around_as_many_losses_as_they_survive() {
     }
 }
 
-/// A range from the middle of the first chunk to the middle of the last, with the first one lost: what the pieces of the
-/// stripe ask for is shared, so that no byte of a chunk is asked for twice.
+/// A range from the middle of the first chunk to the middle of the last, with the first one lost. The pieces of the
+/// stripe share their requests, so that no byte of a chunk is requested twice.
 #[test]
 fn pieces_of_a_stripe_share_what_arrives() {
     in_virtual_time(22, async |runtime| {
@@ -200,13 +200,14 @@ fn pieces_of_a_stripe_share_what_arrives() {
             }
         }
         let bytes: usize = reads.iter().map(|read| read.len as usize).sum();
-        // Half of the first in vain, two whole ones, half of the fourth; its other half and half of a parity beside them.
+        // Wasted: half of the first. Read: two whole ones, half of the fourth, its other half, and half of a parity.
         assert_eq!(bytes, 4 * MIB, "{reads:?}");
     });
 }
 
-/// A parity that passes its own checksums and is none of this block: what is decoded from it does not match the block's
-/// checksum, and the block is read from its data chunks. Where these are lost too the read fails, and never tells wrong bytes.
+/// A parity that passes its own checksums but belongs to another block: the bytes decoded from it do not match the
+/// block's checksum, and the block is read from its data chunks. If these are lost too, the read fails and never
+/// returns wrong bytes.
 #[test]
 fn a_block_that_decodes_to_wrong_bytes_is_read_from_its_data_chunks() {
     for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! Reads: the byte budget, overwritten objects, many reads at once.
+//! Reads: the byte budget, overwritten objects, concurrent reads.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use striate_client::{ClientError, CopyRequest, ObjectInfo, ReadCondition, ReadRa
 use crate::cluster::{BUCKET, Cluster, get, in_virtual_time, noise, put};
 use crate::invariants;
 
-/// Puts, gets and copies of bodies larger than the whole budget, all at once, over one budget.
+/// Puts, gets and copies of bodies larger than the whole budget run concurrently over one budget.
 #[test]
 fn a_small_budget_never_stops_anybody() {
     in_virtual_time(1, async |runtime| {
@@ -42,7 +42,7 @@ fn a_small_budget_never_stops_anybody() {
     });
 }
 
-/// Receivers that stop reading keep one block each; others go on with what is left of the budget.
+/// Receivers that stall keep one block each; other requests continue with the rest of the budget.
 #[test]
 fn receivers_that_stall_or_go_away_hold_up_nobody() {
     in_virtual_time(2, async |runtime| {
@@ -129,7 +129,7 @@ fn conditions_of_reads_and_copies_are_answered_as_s3_does() {
     });
 }
 
-/// S3 copies a source's description, but never its storage class and website redirect.
+/// S3 copies a source's metadata, but never its storage class and website redirect.
 #[test]
 fn a_copy_has_the_storage_class_that_it_asks_for() {
     in_virtual_time(7, async |runtime| {

@@ -1,4 +1,4 @@
-//! Which requests the co-access statistics see.
+//! Requests that the co-access statistics see.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn the_blocks_of_a_get_a_query_and_a_read_of_many_are_one_request_each() {
             assert_eq!(statistics.likelihood(one[0], two[0]), 0.0, "single gets are not merged");
         });
 
-        // Two objects that are read together, and a range that is read by itself and repeats five blocks.
+        // Two objects read together, and a range that is read alone and repeats five blocks.
         let range = ReadRange::Bytes { first: 0, last: Some(4_999) };
         let mut gets = ["one", "two", "one"].map(|key| get(BUCKET, key));
         gets[2].range = range;

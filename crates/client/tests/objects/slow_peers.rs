@@ -1,4 +1,4 @@
-//! Peers that stop: what is held for them goes to those who move, and they are served when they go on. Time is virtual.
+//! Peers that stall: their memory goes to active peers, and they are served when they resume. Time is virtual.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn taken(cluster: &Cluster) -> usize {
     cluster.client.stripes().budget().view().taken
 }
 
-/// Takes the first piece of an object, and no more.
+/// Takes only the first piece of an object.
 async fn begun(cluster: &Cluster) -> (ObjectStream, Vec<u8>) {
     let GetObject { mut body, .. } = cluster.client.get(get(BUCKET, "object")).await.unwrap();
     let first = body.next().await.unwrap().unwrap();
@@ -58,12 +58,12 @@ fn receivers_that_stop_hold_a_piece_at_most_and_go_on_where_they_stopped() {
             cluster.client.stripes().budget().release_idle(IDLE);
         }
         let view = cluster.client.stripes().budget().view();
-        // Pieces of 128 KiB count, until they are much together; then pieces are small, and left to buffers.
+        // Pieces of 128 KiB count until they pin much of the budget; later pieces are small, and left to buffers.
         let large = stopped.iter().map(|(_, first)| first.len()).filter(|&len| len > 64 * KIB);
         let pinned: usize = large.sum();
         assert_eq!((view.taken, view.pinned, view.waiting), (pinned, pinned, 0));
         assert!(pinned <= BUDGET / 8 + 128 * KIB, "{pinned}");
-        // Those who come now begin small, and are through as fast as ever.
+        // New receivers start small, and are served as fast as ever.
         assert_eq!(cluster.read("object").await.unwrap(), noise(OBJECT, 1));
         for (body, first) in stopped {
             assert!(rest(body, first).await == noise(OBJECT, 1));
@@ -72,7 +72,7 @@ fn receivers_that_stop_hold_a_piece_at_most_and_go_on_where_they_stopped() {
     });
 }
 
-/// Half of the memory is pinned by others.
+/// Other requests pin half of the memory.
 #[test]
 fn while_memory_is_short_parts_grow_with_what_the_connection_has_taken() {
     for (taken, largest) in [(0, 64 * KIB), (2 << 20, 64 * KIB), (64 << 20, 128 * KIB)] {
@@ -95,7 +95,7 @@ fn while_memory_is_short_parts_grow_with_what_the_connection_has_taken() {
     }
 }
 
-/// Nobody looks every second here: those who wait take what they need themselves.
+/// No sweeper runs here: waiters reclaim the memory that they need themselves.
 #[test]
 fn who_waits_is_given_what_stopped_receivers_hold() {
     in_virtual_time(2, async |runtime| {
@@ -115,7 +115,7 @@ fn who_waits_is_given_what_stopped_receivers_hold() {
     });
 }
 
-/// Whenever memory is taken back, and whatever is read, the bytes are right.
+/// Whenever memory is reclaimed, and whatever is read, the bytes are right.
 #[test]
 fn memory_may_be_taken_back_between_any_two_pieces() {
     for seed in 0..20 {
@@ -154,7 +154,7 @@ fn a_batch_read_whose_receiver_stops_gives_way_and_goes_on() {
                     cluster.put(&format!("k{number}"), &noise(len, number as u64)).await.unwrap();
                 }
                 let keys: Vec<usize> = (0..60).map(|position| position * 5 % 7).collect();
-                // The seventh is missing.
+                // The seventh key is missing.
                 let requests = keys.iter().map(|key| get(BUCKET, &format!("k{key}"))).collect();
                 let budget = cluster.client.stripes().budget().clone();
                 let others = (runtime.clone(), budget.clone());
@@ -178,7 +178,7 @@ fn a_batch_read_whose_receiver_stops_gives_way_and_goes_on() {
                     }
                 }
                 assert!(budget.view().released > 0);
-                // What was given up ends when its tasks do.
+                // Cancelled reads hold their memory until their tasks end.
                 runtime.sleep(IDLE).await;
                 assert_eq!(taken(&cluster), 0);
             });
@@ -186,7 +186,7 @@ fn a_batch_read_whose_receiver_stops_gives_way_and_goes_on() {
     }
 }
 
-/// Ten batch reads that stop would hold almost five times the budget.
+/// Ten stalled batch reads would otherwise hold almost five times the budget.
 #[test]
 fn batch_reads_that_stop_hold_little() {
     in_virtual_time(3, async |runtime| {
@@ -205,7 +205,7 @@ fn batch_reads_that_stop_hold_little() {
     });
 }
 
-/// A body whose bytes come when the test sends them.
+/// A body whose bytes arrive when the test sends them.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
 #[async_trait::async_trait]
@@ -215,7 +215,7 @@ impl PutBody for Sent {
     }
 }
 
-/// A put under way: its sender, and its task.
+/// Starts a put. Returns its sender and its task.
 fn begun_put(
     runtime: &Runtime,
     cluster: &Cluster,
@@ -268,7 +268,7 @@ fn a_put_holds_what_has_come() {
     });
 }
 
-/// Senders that stopped with most of a block are not given up, and who finds no memory is told in time.
+/// Senders that stall with most of a block sent are not cut off, and a put that finds no memory is refused in time.
 #[test]
 fn who_finds_no_memory_in_time_is_refused_and_the_others_end() {
     in_virtual_time(5, async |runtime| {

@@ -1,4 +1,4 @@
-//! Objects whose bytes get another place while they are read: their rows keep the version, and name another body.
+//! Objects whose bytes move while they are read: their rows keep the version, and name another body.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::engine::Unreliable;
 
 const LEN: usize = 3_000;
 
-/// A cluster with an object `key`, whose bytes are moved to other stripes right after its row was read once more.
+/// Runs a test on a cluster with an object `key`. A prepared switch moves its bytes to other stripes right after the
+/// next read of its row.
 fn with_a_switch(test: impl AsyncFnOnce(Cluster, Switch)) {
     in_virtual_time(1, async |runtime| {
         let engine = Arc::new(Unreliable::punctual(runtime.clone()));
@@ -96,7 +97,7 @@ fn a_copy_begins_anew_with_the_bytes_in_their_new_place() {
     });
 }
 
-/// Bytes that are gone although the row is the same are an error, at once.
+/// If bytes are gone while the row is unchanged, the read fails at once.
 #[test]
 fn a_read_of_a_row_that_names_nothing_fails() {
     with_a_switch(async |cluster, _| {

@@ -1,4 +1,4 @@
-//! Reads from media that take their time. Times are virtual.
+//! Reads from slow media. Times are virtual.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::cluster::{BLOCK_LEN, Cluster, in_virtual_time, noise, options, with_p
 
 const QUICK: Duration = Duration::from_millis(1);
 
-/// A store whose reads take as long as is set.
+/// A store with a configurable read time.
 #[derive(Debug)]
 struct TimedStore {
     inner: MemoryStore,
@@ -63,7 +63,7 @@ impl ChunkStore for TimedStore {
     }
 }
 
-/// Six sites, one object of `blocks` blocks, and its bytes.
+/// Runs a test with six sites, one object of `blocks` blocks, and its bytes.
 fn with_object(blocks: usize, test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<u8>)) {
     with_object_of(options(), blocks, test);
 }
@@ -133,8 +133,8 @@ fn a_silent_site_is_read_around_after_the_least_time() {
     });
 }
 
-/// Two chunks are found missing at once, when another one has just been given up as late: it counts again, beside the last
-/// one that was not asked for yet.
+/// Two chunks are found missing just after another one was given up as late: the late one counts again, beside the
+/// last chunk not yet requested.
 #[test]
 fn a_late_chunk_counts_again_where_the_others_are_too_few() {
     with_object(1, async |runtime, cluster, stores, bytes| {
@@ -158,7 +158,8 @@ fn a_late_chunk_counts_again_where_the_others_are_too_few() {
     });
 }
 
-/// Six sites that take a while, a client that reads by the adaptive policy and knows them, and an object of six blocks.
+/// Runs a test with six slow sites, a client that reads by the adaptive policy and has measured them, and an object
+/// of six blocks.
 fn with_known_sites(
     test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<striate_stripe::Stored>),
 ) {
@@ -177,7 +178,7 @@ fn with_known_sites(
 #[test]
 fn a_site_that_takes_longer_than_its_queue_tells_is_read_around() {
     with_known_sites(async |runtime, cluster, stores, blocks| {
-        // With one, the extra chunk would do.
+        // For a single slow site, the extra chunk would suffice.
         set(&stores[2..4], QUICK * 3_000);
         let (mut hedged, mut cancelled) = (0, 0);
         for _ in 0..10 {
@@ -204,7 +205,7 @@ fn when_all_sites_become_slow_the_hedges_stay_within_their_budget() {
             let stats = cluster.client.read_blocks(&blocks).await.unwrap().stats;
             (asked, hedged) = (asked + stats.chunks, hedged + stats.hedged_chunks);
         }
-        // A tenth of what is asked, and what was saved up before.
+        // A tenth of the requested chunks, plus those saved up before.
         assert!(hedged <= asked / 10 + 64, "{hedged} of {asked} chunks");
     });
 }
@@ -217,7 +218,7 @@ fn an_extra_chunk_is_asked_for_only_while_nobody_waits() {
         drop(read);
         set(&stores, QUICK * 50);
         let client = &cluster.client;
-        // Each of these asks every site, so that the queues grow longer than the sites have workers.
+        // Each of these asks every site, so that the queues exceed the sites' workers.
         let many = futures::future::join_all((0..40).map(|_| async {
             runtime.sleep(QUICK).await;
             client.read_blocks(&blocks[..1]).await.map(|read| read.stats)

@@ -1,8 +1,9 @@
-//! Columns of a data chunk that its own stripe cannot give: the sum that the code of its wide stripe makes of others.
+//! Reads columns of a data chunk that its own stripe cannot provide, as a sum of other chunks of its wide stripe.
 //!
-//! All terms come from one version of one row, the wide stripe's, whose copy of the chunk's location must say what the chunk's own
-//! stripe says: two versions are never mixed. The sum is added up in the racks (the trees of a repair), so that one slice a rack crosses,
-//! and this process gets the sum alone. What is missing under way is left out of another tree, after both rows were read again.
+//! All terms come from one version of one row, the wide stripe's, whose copy of the chunk's location must match the
+//! chunk's own stripe: two versions are never mixed. The sum is added up in the racks (by the trees of a repair), so
+//! that one slice per rack crosses, and this process receives only the sum. If a chunk turns out to be missing, both
+//! rows are read again and another tree leaves it out.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,23 +20,24 @@ use crate::error::StripeError;
 use crate::table::OpenedStripe;
 use crate::trees::{SLICE_LEN, combination, costs_around, equation_around, files_of, terms};
 
-/// So many trees are drawn. Each learns of at least one more chunk that cannot be had, or sees a newer record.
+/// Maximum number of trees tried. Each failure reveals at least one more unavailable chunk, or a newer record.
 const ATTEMPTS: usize = 6;
 
-/// Chunks that cannot be had, as trees that failed have told.
+/// Unavailable chunks, as learned from failed trees.
 #[derive(Default)]
 struct Learned {
     missing: BTreeSet<ChunkId>,
-    /// Sites that did not answer.
+    /// Sites that failed to answer.
     silent: BTreeSet<SiteId>,
     last: Option<String>,
 }
 
 impl Reads {
-    /// Columns of a data chunk, from the wide stripe that it is a member of.
+    /// Reads columns of a data chunk from the wide stripe that it is a member of.
     ///
     /// # Errors
-    /// [`StripeError::Unreadable`] where too few of the other chunks can be had; when the metadata store fails.
+    /// [`StripeError::Unreadable`] when too few of the other chunks are available; also when the metadata store
+    /// fails.
     pub(super) async fn read_around(
         &self,
         stripe: StripeId,
@@ -53,7 +55,8 @@ impl Reads {
             })?;
             let equation = self.equation(&wide, position, &learned)?;
             let summed = match attempt {
-                // A tree does not always say whose fault it was: asked one by one, each chunk answers for itself.
+                // The error of a tree does not always name the culprit. Read one by one, each chunk answers for
+                // itself.
                 1 => self.sum_here(&wide, &equation, &columns, &mut learned).await,
                 _ => self.sum_by_tree(&wide, position, &equation, &columns, &mut learned).await,
             };
@@ -72,7 +75,7 @@ impl Reads {
         })
     }
 
-    /// The chunk at a position as a sum of others that can be had: (coefficient, position).
+    /// Expresses the chunk at a position as a sum of available chunks: (coefficient, position).
     fn equation(
         &self,
         wide: &OpenedStripe,
@@ -98,7 +101,7 @@ impl Reads {
         })
     }
 
-    /// Has a site near the lost chunk add up the sum. `None` where it failed; `learned` then says more.
+    /// Lets a site near the lost chunk add up the sum. Returns `None` on failure, with the reason in `learned`.
     async fn sum_by_tree(
         &self,
         wide: &OpenedStripe,
@@ -139,7 +142,7 @@ impl Reads {
         None
     }
 
-    /// Adds up the sum here, chunk after chunk.
+    /// Adds up the sum in this process, chunk by chunk. Returns `None` on failure, with the reasons in `learned`.
     async fn sum_here(
         &self,
         wide: &OpenedStripe,
@@ -151,7 +154,7 @@ impl Reads {
         let mut is_whole = true;
         for &(coefficient, at) in equation {
             let site = SiteId(wide.record.locations[at].site);
-            // Behind its end a member counts as zeros.
+            // Past its end a member counts as zeros.
             let columns = columns.start..columns.end.min(wide.len_of(at));
             if columns.is_empty() {
                 continue;
@@ -172,7 +175,7 @@ impl Reads {
 }
 
 impl Learned {
-    /// Takes note of an error: of a chunk that it names, or of the site that was asked for one alone.
+    /// Records an error: of the chunk that it names, or of the site that was `asked` alone.
     fn note(&mut self, error: &SiteError, asked: Option<SiteId>) {
         self.last = Some(error.to_string());
         match (error, asked) {

@@ -1,35 +1,35 @@
-//! When a chunk that is asked of a site should have come, by what chunks took that were asked under the same
-//! conditions.
+//! Predicts when a chunk counts as late, from earlier chunks that were requested under the same conditions.
 //!
-//! The conditions are the site's estimated queue, in quarters of powers of two, and the bytes that the site sends up to
-//! this chunk, in powers of two. A chunk is *late* when it takes longer than 95 of 100 of the recent ones did: a slow
-//! request, or a site that is slower than its queue tells. Asking others then costs little, as long as few are late;
-//! [`HedgeBudget`] keeps it so. Dean and Barroso defer a second request to the 95th percentile for all requests together
-//! ("The Tail at Scale", CACM 2013); with the conditions, what merely waits in a queue is not late.
+//! The conditions are the site's estimated queue, in quarters of powers of two, and the bytes that the site sends up
+//! to this chunk, in powers of two. A chunk is *late* when it takes longer than 95 of 100 recent ones did: either the
+//! request is slow, or the site is slower than its queue suggests. Asking other sites then costs little, as long as
+//! few chunks are late; [`HedgeBudget`] ensures that. Dean and Barroso defer a second request to the 95th percentile
+//! of all requests together ("The Tail at Scale", CACM 2013). With the conditions, a chunk that merely waits in a
+//! queue is not late.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Quarters of powers of two of requests in the queue.
+/// Classes of queue lengths: quarters of powers of two of requests.
 const QUEUES: usize = 4 * 12;
-/// Powers of two of bytes, from [`LEAST_BYTES`] on.
+/// Classes of sizes: powers of two of bytes, from [`LEAST_BYTES`] on.
 const SIZES: usize = 14;
 const LEAST_BYTES: u64 = 4_096;
-/// How many recent arrivals count under the same conditions.
+/// Number of recent arrivals kept per class of conditions.
 const WINDOW: usize = 64;
-/// Fewer tell nothing.
+/// Minimum number of arrivals for a prediction.
 const LEAST: usize = 16;
-/// After how many more the percentile is computed anew.
+/// New arrivals before the percentile is recomputed.
 const REFRESH: usize = 8;
 
-/// What chunks took under all conditions.
+/// Arrival times of chunks under all conditions.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     cells: Mutex<Vec<Cell>>,
 }
 
-/// Arrivals under the same conditions.
+/// Arrival times under the same conditions.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     recent: Vec<Duration>,
@@ -37,12 +37,12 @@ struct Cell {
     late_after: Option<Duration>,
 }
 
-/// Under which a chunk is asked for.
+/// Conditions under which a chunk is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Conditions(usize);
 
 impl Conditions {
-    /// A queue of so many requests, and so many bytes up to the chunk's last.
+    /// Creates the conditions of a queue of `queue` requests and of `bytes` bytes up to the chunk's last.
     pub(super) fn new(queue: f64, bytes: u64) -> Self {
         let queue = ((4.0 * (1.0 + queue.max(0.0)).log2()) as usize).min(QUEUES - 1);
         let size = ((bytes / LEAST_BYTES).max(1).ilog2() as usize).min(SIZES - 1);
@@ -55,7 +55,7 @@ impl Arrivals {
         Self { cells: Mutex::new(vec![Cell::default(); QUEUES * SIZES]) }
     }
 
-    /// A chunk arrived after this time.
+    /// Records the arrival of a chunk after `took`.
     pub(super) fn record(&self, under: Conditions, took: Duration) {
         let cell = &mut self.cells.lock()[under.0];
         let slot = cell.next % WINDOW;
@@ -71,29 +71,29 @@ impl Arrivals {
         }
     }
 
-    /// After what time a chunk is late; `None` where too little is known.
+    /// Returns the time after which a chunk is late; `None` while too few have arrived.
     pub(super) fn late_after(&self, under: Conditions) -> Option<Duration> {
         self.cells.lock()[under.0].late_after
     }
 }
 
-/// Bounds the chunks that are asked for because others are late, as a share of all.
+/// Bounds the chunks that are requested because others are late, as a fraction of all chunks.
 #[derive(Debug, Default)]
 pub(super) struct HedgeBudget(Mutex<f64>);
 
 impl HedgeBudget {
-    /// Chunks asked for because others are late, for each that a plan asks for.
+    /// Chunks that may be requested because others are late, per chunk that a plan requests.
     const SHARE: f64 = 0.1;
-    /// So many may be saved up.
+    /// Maximum number of chunks saved up.
     const MOST: f64 = 64.0;
 
-    /// A plan asks for so many chunks.
+    /// Records that a plan requests `chunks` chunks.
     pub(super) fn earn(&self, chunks: usize) {
         let mut saved = self.0.lock();
         *saved = (*saved + chunks as f64 * Self::SHARE).min(Self::MOST);
     }
 
-    /// Whether so many more may be asked for, and if so takes them.
+    /// Takes `chunks` chunks from the budget; returns false if it has fewer.
     pub(super) fn spend(&self, chunks: usize) -> bool {
         let mut saved = self.0.lock();
         let is_enough = *saved >= chunks as f64;

@@ -1,8 +1,9 @@
-//! Blocks that are cached: what a query knows of them, and what it tells.
+//! Cached blocks: how a query finds them, and what it reports to the cache.
 //!
-//! A cached block is read as a stripe of its own, of the memory tier: its data splits are the block, its parities serve as any
-//! parities do. Nothing names it but its content ([`striate_core::cached`]), so it has no row, and what is missing of it is no
-//! damage. Where too few of its splits can be had, what did not come is read from where the block is kept, in the same query.
+//! A cached block is read as a stripe of its own in the memory tier: its data splits make up the block, and its
+//! parities serve as any parities do. Its name is derived from its content ([`striate_core::cached`]), so it has no
+//! row, and a missing split is not damage. When too few of its splits are available, the rest is read from the
+//! durable copy, in the same query.
 
 use std::sync::Arc;
 
@@ -16,31 +17,33 @@ use super::span::{MemoryBlock, Span};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
-/// What a query finds cached.
+/// Cached forms that a query found.
 #[derive(Default)]
 pub struct FoundCached {
-    /// The cached form of each span's block or extent; `None` where it is read from where it is kept. Empty if that is everywhere.
+    /// Cached form of each span's block or extent; `None` where the span is read from its durable copy. Empty if no
+    /// span is cached.
     pub forms: Vec<Option<Arc<OpenedStripe>>>,
-    /// Dropped when the query has ended, however it ends: what was expected of it and has not come by then is given up.
+    /// Dropped when the query ends, however it ends: the cache then gives up what it expected of the query.
     pub expected: Option<Box<dyn Send>>,
 }
 
-/// What knows which blocks are cached.
+/// Knows which blocks are cached.
 pub trait BlockCache: Send + Sync {
-    /// What of the spans is cached. Called once for a query, before anything else is looked up.
+    /// Finds the cached forms of the spans. Called once per query, before any other look-up.
     fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, FoundCached>;
 
-    /// What a read of each block or extent would find cached, in words, and why not where it would not. Asks memory sites whether they still
-    /// have the blocks that this process knows, as far as there are not too many.
+    /// Explains, as text, what a read of each block or extent would find cached, and otherwise why it would find
+    /// nothing. Asks memory sites whether they still have the blocks that this process knows, unless there are too
+    /// many.
     fn explain<'a>(&'a self, of: &'a [Span]) -> BoxFuture<'a, Vec<String>>;
 
-    /// A block was written, with these bytes. Nothing may name it yet.
+    /// Offers a block that was written with these bytes. Metadata need not name it yet.
     fn written(&self, block: &Block, bytes: &Bytes);
 
-    /// Puts a block into memory, where it is the only one, with so many parities; it may be split into as many as `most_splits`.
+    /// Puts a block into memory, as its only copy, in at most `most_splits` splits with `parities` parities.
     ///
     /// # Errors
-    /// [`StripeError::TooFewSites`] where no memory sites take it.
+    /// [`StripeError::TooFewSites`] when too few memory sites take it.
     fn keep(
         &self,
         bytes: Bytes,
@@ -48,53 +51,53 @@ pub trait BlockCache: Send + Sync {
         parities: usize,
     ) -> BoxFuture<'_, Result<MemoryBlock, StripeError>>;
 
-    /// Nothing names a block any more that was in memory only.
+    /// Drops a block that was in memory only and that no metadata names any more.
     fn forget(&self, block: MemoryBlock, cause: Invalidation);
 
-    /// A span was read, with these bytes.
+    /// Reports that a span was read, with these bytes.
     fn served(&self, span: &Span, bytes: &[Bytes], from: ServedFrom);
 
-    /// A span could not be read.
+    /// Reports that a span could not be read.
     fn failed(&self, span: &Span, error: &StripeError);
 }
 
-/// Why what is in memory is of no use any more.
+/// Why a block in memory is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// Its object was deleted.
     Deleted,
-    /// Another object has taken its object's place.
+    /// Another object has replaced its object.
     Overwritten,
 }
 
-/// Where reads look.
+/// Where a read looks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// For cached forms first.
+    /// Cached forms, then durable copies.
     Nearest,
-    /// Where things are kept.
+    /// Durable copies only.
     Kept,
 }
 
 /// Where a span's bytes came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedFrom {
-    /// All of them from its cached form.
+    /// All bytes from its cached form.
     Cache {
-        /// Data splits that their sites said they do not have.
+        /// Data splits that their sites reported missing.
         missing: ChunkSet,
     },
-    /// So many of them from its cached form, of which splits were missing, or all.
+    /// Part of the bytes from its cached form, which lacked some or all splits; the rest from the durable copy.
     Both {
-        /// Bytes.
+        /// Bytes from the cached form.
         cached: u64,
     },
-    /// From where it is kept: no cached form is known.
+    /// All bytes from the durable copy: no cached form is known.
     Store,
 }
 
 impl OpenedStripe {
-    /// Whether it is the cached form of a block.
+    /// Whether this is the cached form of a block.
     pub(crate) fn is_cached(&self) -> bool {
         self.profile.tier == Tier::Memory
     }

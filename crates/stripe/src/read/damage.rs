@@ -1,8 +1,9 @@
-//! Read-repair: what a read finds missing or damaged becomes debt, which the repair service pays (design.md §8).
+//! Read-repair: chunks that a read finds missing or damaged become debt, which the repair service pays (design.md
+//! §8).
 //!
-//! A read never waits for it: a task of its own writes the debt's row. There are few of them at a time, and what is
-//! left out because of that is reported by the next read that finds it. One version of a stripe is reported once, so
-//! that a bad chunk of a popular object costs one transaction; after its repair the stripe has another version.
+//! A separate task writes the debt's row, so a read never waits for it. Only a few such tasks run at a time; damage
+//! left out because of that is reported by the next read that finds it. Each version of a stripe is reported once, so
+//! that a bad chunk of a popular object costs one transaction. After its repair the stripe has another version.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use striate_site::SiteError;
 
 use crate::table::{OpenedStripe, StripeTable};
 
-/// Reports that are remembered. When there are more all are forgotten: telling a thing twice does no harm.
+/// Maximum number of reports remembered. When full, all are forgotten: a repeated report does no harm.
 const REMEMBERED: usize = 4_096;
-/// Reports that are written at the same time.
+/// Maximum number of reports being written at a time.
 const UNDER_WAY: usize = 32;
 
-/// Damage that this client has reported.
+/// Damage that this client has found and reported.
 pub(super) struct DamageReports {
     runtime: Runtime,
     table: Arc<StripeTable>,
@@ -35,7 +36,7 @@ struct State {
 }
 
 impl State {
-    /// False where this version was reported already, or too many reports are under way.
+    /// Claims a report. Returns false if this version was already reported, or too many reports are being written.
     fn begin(&mut self, stripe: StripeId, version: Revision) -> bool {
         if self.under_way == UNDER_WAY || self.reported.get(&stripe) == Some(&version) {
             return false;
@@ -57,13 +58,13 @@ impl State {
 }
 
 impl DamageReports {
-    /// Nothing was reported yet.
+    /// Creates an empty set of reports.
     pub(super) fn new(runtime: Runtime, table: Arc<StripeTable>) -> Self {
         Self { runtime, table, state: Arc::default() }
     }
 
-    /// Marks a stripe as in debt when one of its chunks is missing or damaged where the record has it. The record must
-    /// be unchanged: a chunk that was moved meanwhile is not lost (design.md §10.5).
+    /// Puts a stripe in debt when one of its chunks is missing or damaged where the record has it. The record must be
+    /// unchanged: a chunk that has moved meanwhile is not lost (design.md §10.5).
     pub(super) fn report(&self, stripe: &OpenedStripe, index: usize, error: &SiteError) {
         if !matches!(error, SiteError::Missing(_) | SiteError::Corrupt { .. })
             || !self.state.lock().begin(stripe.id, stripe.row.version)

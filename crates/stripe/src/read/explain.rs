@@ -1,7 +1,7 @@
-//! Why a read would ask what it would ask: the plan of a query, with everything that it was made from.
+//! Explains the plan of a query, with everything that it was made from.
 //!
-//! Blocks are looked up and planned as [`super::query`] does, against the sites' state of this moment. Nothing is asked
-//! of a site.
+//! Blocks are looked up and planned as in [`super::query`], against the current state of the sites. No request is
+//! sent to a site.
 
 use std::collections::BTreeMap;
 
@@ -20,96 +20,97 @@ use super::span::{Span, Stored};
 use crate::error::StripeError;
 use crate::sites::{CostPart, SitesSnapshot};
 
-/// The plan of reading some blocks in one query.
+/// Plan of a query that reads some blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryExplained {
-    /// The policy that chose, as [`ReadPolicy`] is written.
+    /// Policy that chose the plan, in the notation of [`ReadPolicy`].
     pub policy: String,
-    /// The blocks, in the order of the query.
+    /// Blocks in the order of the query.
     pub blocks: Vec<BlockExplained>,
-    /// The sites of their chunks, in the order of their numbers.
+    /// Sites of the blocks' chunks, in the order of their numbers.
     pub sites: Vec<SiteExplained>,
-    /// Eq. 1 of what is read, where asking an idle site costs 1, whatever the policy minimises. Chunks that are computed from wide
-    /// stripes are not counted.
+    /// Cost of the plan by Eq. 1, where asking an idle site costs 1, whatever the policy minimises. Chunks that are
+    /// computed from wide stripes are not counted.
     pub cost: f64,
-    /// No plan that reads as many chunks of each block costs less, whichever of its options each packed object is read by.
+    /// Lower bound on the cost of any plan that reads as many chunks of each block, whichever option reads each
+    /// packed object.
     pub lower_bound: f64,
-    /// What part of its cost another plan may save at most.
+    /// Maximum fraction of its cost that another plan could save.
     pub gap: f64,
-    /// Time to look up the stripes, in microseconds.
+    /// Duration of the look-up of the stripes, in microseconds.
     pub metadata_us: f64,
-    /// Time to plan, in microseconds.
+    /// Duration of the planning, in microseconds.
     pub planning_us: f64,
 }
 
 /// A block and the choice among its chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BlockExplained {
-    /// Its stripe.
+    /// Stripe that holds the block.
     pub stripe: String,
-    /// Its length in bytes.
+    /// Length of the block in bytes.
     pub len: u32,
-    /// Its code, as a profile.
+    /// Code of the stripe, as a profile.
     pub profile: String,
-    /// The length of a chunk in bytes (z_i).
+    /// Length of a chunk in bytes (z_i).
     pub chunk_len: u32,
-    /// k: chunks that are data.
+    /// Number of data chunks, k.
     pub data_chunks: usize,
-    /// Its n chunks.
+    /// All n chunks of the stripe.
     pub chunks: Vec<ChunkExplained>,
-    /// What of it is cached in memory, which is read first; none where there is no memory tier.
+    /// Description of the block's cached form, which is read first; `None` without a memory tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<String>,
-    /// Where a packed object is in its stripe; none of a block with a stripe of its own.
+    /// Location of a packed object in its stripe; `None` for a block with a stripe of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<ExtentExplained>,
-    /// What a packed object can be read from.
+    /// Options for reading a packed object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<OptionExplained>,
 }
 
-/// Where a packed object is.
+/// Location of a packed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentExplained {
-    /// The chunk that has it.
+    /// Index of the chunk that holds it.
     pub chunk: usize,
-    /// Where it begins there, in bytes.
+    /// Offset in the chunk in bytes.
     pub offset: u32,
 }
 
-/// A chunk.
+/// A chunk and whether it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkExplained {
-    /// Its index in the stripe; from k on it is a parity.
+    /// Index in the stripe; parities start at k.
     pub index: usize,
-    /// The site that holds it; 0 for a chunk that was never written.
+    /// Site that holds the chunk; 0 for a chunk that was never written.
     pub site: u32,
-    /// Whether it is read, and why.
+    /// Whether the chunk is read, and why.
     pub choice: ChunkChoice,
 }
 
-/// A site and what asking it costs.
+/// A site and the cost of asking it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteExplained {
-    /// Its number.
+    /// Number of the site.
     pub site: u32,
-    /// Its failure domain.
+    /// Failure domain of the site.
     pub rack: String,
-    /// o_j; none when it cannot be asked.
+    /// o_j; `None` when the site cannot be asked.
     pub cost: Option<f64>,
-    /// m_j, of 64 KiB; none when it cannot be asked.
+    /// m_j for 64 KiB; `None` when the site cannot be asked.
     pub transfer: Option<f64>,
-    /// What o_j is the sum of.
+    /// Addends of o_j.
     pub parts: Vec<CostPart>,
-    /// Bytes that it is to read or send before this query's; 0 when it cannot be asked.
+    /// Bytes that the site reads or sends before those of this query; 0 when it cannot be asked.
     #[serde(default)]
     pub queue_bytes: u64,
-    /// Chunks of this query that it would be asked for.
+    /// Number of chunks that this query would ask the site for.
     pub chunks_read: usize,
 }
 
 impl Reads {
-    /// The stripes in which spans are kept; of what is in memory only, its form there.
+    /// Looks up the stripes that hold the spans; for spans that are in memory only, their form there.
     async fn kept_forms(&self, spans: &[Span]) -> Result<Vec<StripeRead>, StripeError> {
         let is_in_memory = |span: &&Span| matches!(span.of, Stored::Memory(_));
         let in_memory: Vec<Span> = spans.iter().filter(is_in_memory).cloned().collect();
@@ -181,8 +182,8 @@ impl Reads {
     }
 }
 
-/// The wanted chunks that a read computes from wide stripes ([`super::around`]): their sites do not answer, and the stripe, whose own
-/// parities were dropped, does not determine them.
+/// Returns the wanted chunks that a read computes from wide stripes ([`super::around`]): their sites do not answer,
+/// and the stripe, which has dropped its own parities, does not determine them.
 fn computed(of: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> ChunkSet {
     let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
     let lost = piece.wanted.difference(&available);
@@ -194,13 +195,13 @@ fn computed(of: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> C
     }
 }
 
-/// What sites are asked for of a piece, if anything.
+/// Returns the part of a piece that sites are asked for, if any.
 fn without<'a>((piece, computed): (&QueryPiece<'a>, &ChunkSet)) -> Option<QueryPiece<'a>> {
     let wanted = piece.wanted.difference(computed);
     (!wanted.is_empty()).then_some(QueryPiece { wanted, ..*piece })
 }
 
-/// The error for a query without a plan: that of the first block that has none.
+/// Returns the error for a query without a plan: that of the first block that cannot be planned.
 fn unplannable(pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError {
     for piece in pieces {
         let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
@@ -214,11 +215,11 @@ fn unplannable(pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError 
             };
         }
     }
-    // Sites changed between the two looks at them.
+    // Sites changed between the two snapshots.
     StripeError::Busy
 }
 
-/// What chooses the chunks of a query.
+/// The plan of a query and the policy and sites that led to it.
 struct Choices<'a> {
     policy: &'a ReadPolicy,
     plan: &'a QueryPlan,
@@ -226,7 +227,7 @@ struct Choices<'a> {
 }
 
 impl Choices<'_> {
-    /// `position` is the block's in the query, if sites are asked for any of it.
+    /// Explains one block. `position` is its place among the planned pieces, if sites are asked for any of it.
     fn of_block(
         &self,
         position: Option<usize>,
@@ -263,7 +264,7 @@ impl Choices<'_> {
         }
     }
 
-    /// The chunks that are read of a piece.
+    /// Returns the chunks of a piece that the plan reads.
     fn read_of(&self, position: Option<usize>) -> ChunkSet {
         let chunks = self.plan.reads.iter().flat_map(|read| &read.chunks);
         chunks.filter(|chunk| Some(chunk.piece) == position).map(|chunk| chunk.index).collect()

@@ -1,5 +1,5 @@
-//! The options of reading a packed object: the normal read, the local group of its chunk, and chunks of the whole stripe
-//! (Hu et al., SoCC'17, §2), each with what it costs now.
+//! Options for reading a packed object: the normal read, the local group of its chunk, and chunks of the whole stripe
+//! (Hu et al., SoCC'17, §2), each with its present cost.
 
 use serde::{Deserialize, Serialize};
 use striate_codec::{ChunkSet, Code};
@@ -9,41 +9,41 @@ use striate_plan::{NodeState, OptionMetric, QueryPiece, WantedChunk};
 
 use crate::sites::SitesSnapshot;
 
-/// How a packed object may be read.
+/// Kind of an option for reading a packed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptionKind {
-    /// From the chunk that has it.
+    /// Reads the chunk that holds the object.
     Normal,
-    /// From a whole copy of that chunk.
+    /// Reads a whole copy of that chunk.
     Copy,
-    /// From the rest of the chunk's local group.
+    /// Reads the rest of the chunk's local group.
     Local,
-    /// From chunks of the whole stripe.
+    /// Reads chunks of the whole stripe.
     Global,
 }
 
-/// A way of reading a packed object.
+/// One option for reading a packed object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptionExplained {
-    /// Which one.
+    /// Kind of the option.
     pub kind: OptionKind,
-    /// The chunks that are asked for, each for as many bytes as the object has; from n on copies.
+    /// Chunks to ask for, each for as many bytes as the object has. Numbers from n on are copies.
     pub chunks: Vec<usize>,
-    /// Their sites.
+    /// Sites of the chunks.
     pub sites: Vec<u32>,
-    /// Bytes that all of them send.
+    /// Bytes that the sites send in total.
     pub bytes: u64,
-    /// Eq. 1, where asking an idle site costs 1; none when a site cannot be asked.
+    /// Cost by Eq. 1, where asking an idle site costs 1; `None` when a site cannot be asked.
     pub cost: Option<f64>,
-    /// When the last of them would have come, in milliseconds: none when a site cannot be asked, and as long as too few reads
-    /// have told what asking takes.
+    /// Predicted time until the last chunk arrives, in milliseconds. `None` when a site cannot be asked, or while too
+    /// few reads have been measured.
     pub predicted_ms: Option<f64>,
-    /// It is what the plan reads.
+    /// True if the plan uses this option.
     pub is_chosen: bool,
 }
 
-/// The options of a piece that wants one chunk, of which `chosen` are read.
+/// Returns the options of a piece that wants one chunk; the plan reads the chunks `chosen`.
 pub(super) fn options_of(
     piece: &QueryPiece<'_>,
     chosen: &ChunkSet,
@@ -71,12 +71,12 @@ struct Options<'a> {
 }
 
 impl Options<'_> {
-    /// The degraded read of least marginal load that is not the local group.
+    /// Returns the degraded read of least marginal load that is not the local group.
     fn least_global(&self, local: Option<&ChunkSet>) -> Option<ChunkSet> {
         let state = |site: &SiteId| Some(NodeState::of_queue(self.sites.queue(*site)?.bytes));
         let mut nodes: Vec<Option<NodeState>> = self.piece.sites.iter().map(state).collect();
         let Some(local) = local else { return self.least(&nodes) };
-        // Whatever is no local read does without one of the group.
+        // Every read but the local one omits a member of the group.
         let mut without = |member: usize| {
             let node = nodes[member].take();
             let least = self.least(&nodes);
@@ -114,7 +114,7 @@ impl Options<'_> {
             Some(cost.asking + cost.transfer(self.piece.len))
         };
         let costs: Option<Vec<f64>> = sites().map(cost).collect();
-        // What is computed is computed when all have come.
+        // Decoding starts when all chunks have arrived.
         let decoding =
             sites().next().and_then(|site| self.sites.cost(site)).map_or(0.0, |cost| cost.decode_per_byte)
                 * decoded as f64;

@@ -1,7 +1,7 @@
 //! The stripes of a query while their chunks arrive.
 //!
-//! What is asked of a stripe and what arrived of it is kept by chunk and columns, so that its pieces share it: a chunk that
-//! was asked for as a whole serves every piece that needs columns of it.
+//! Requests to a stripe, and the bytes that arrived, are kept by chunk and columns, so that its pieces share them: a
+//! chunk that was requested whole serves every piece that needs columns of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,43 +21,43 @@ use crate::table::OpenedStripe;
 /// A stripe of a query.
 pub(super) struct StripeRead {
     pub(super) stripe: Arc<OpenedStripe>,
-    /// The record was not read for this query: it may be out of date.
+    /// True if the record was not read for this query: it may be out of date.
     pub(super) is_remembered: bool,
     sites: Vec<SiteId>,
-    /// The copies of its chunks, in the order of these,
+    /// Copies of the chunks, ordered by chunk.
     copies: Vec<Copy>,
-    /// and their sites; 0 for a copy that is not to be asked for again.
+    /// Sites of `copies`; 0 for a copy that must not be requested again.
     copy_sites: Vec<SiteId>,
-    /// Requests of an earlier turn are for another record of the stripe: their answers count for nothing.
+    /// Counts restarts with a new record. Replies to requests of an earlier turn are ignored.
     pub(super) turn: u32,
     pub(super) asked: Vec<Asked>,
-    /// The record is looked up again.
+    /// True while the record is looked up again.
     pub(super) is_looked_up: bool,
 }
 
-/// Columns of a chunk that a site was asked for.
+/// A request for columns of a chunk.
 pub(super) struct Asked {
     index: usize,
-    /// Its place among the stripe's copies, if it was one that was asked for.
+    /// Position of the requested copy among the stripe's copies; `None` for the chunk itself.
     copy: Option<usize>,
-    /// It is no site that was asked: the columns are computed from the chunk's wide stripe.
+    /// True if no site was asked: the columns are computed from the chunk's wide stripe.
     is_computed: bool,
     columns: Range<u32>,
     state: State,
 }
 
-/// How chunks are had that a stripe does not determine; each with its position in `asked`.
+/// How to obtain chunks that their stripe does not determine; each with its position in `asked`.
 pub(super) struct Around {
-    /// What sites are asked for.
+    /// Requests to sites.
     pub(super) asked: Vec<(SiteId, usize, ChunkRange)>,
-    /// The chunks that are computed from wide stripes.
+    /// Chunks to compute from wide stripes.
     pub(super) computed: Vec<(usize, usize)>,
 }
 
 enum State {
-    /// Under way.
+    /// In flight.
     Awaited,
-    /// Under way, and others were asked in its place.
+    /// In flight; replacement requests were already sent.
     Late,
     Arrived(Bytes),
     Failed(SiteError),
@@ -65,21 +65,21 @@ enum State {
 
 /// A piece of a query.
 pub(super) struct Piece {
-    /// Its stripe's position in the query.
+    /// Position of the piece's stripe in the query.
     pub(super) stripe: usize,
     pub(super) shape: PieceShape,
-    /// The wanted chunks' columns, in order, once they are determined.
+    /// Columns of the wanted chunks, in order, once determined.
     pub(super) chunks: Option<Vec<Bytes>>,
-    /// The block or extent that it is all of, as a position among the query's spans.
+    /// Position of the span whose whole block or extent this piece is.
     pub(super) whole_of: Option<usize>,
-    /// Why it cannot be had.
+    /// Why the piece is unavailable.
     pub(super) error: Option<StripeError>,
-    /// It is of a cached form, and others are read in its place.
+    /// True for a piece of a cached form that other pieces have replaced.
     pub(super) is_replaced: bool,
 }
 
 impl StripeRead {
-    /// Nothing was asked for yet.
+    /// Creates the state of a stripe without any requests.
     pub(super) fn new(stripe: Arc<OpenedStripe>, is_remembered: bool) -> Self {
         let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
         let copies = true_copies(&stripe);
@@ -88,12 +88,12 @@ impl StripeRead {
         Self { stripe, is_remembered, sites, copies, copy_sites, turn: 0, asked, is_looked_up: false }
     }
 
-    /// Begins anew with another record.
+    /// Starts again with another record.
     pub(super) fn restart(&mut self, stripe: Arc<OpenedStripe>) {
         *self = Self { turn: self.turn + 1, ..Self::new(stripe, false) };
     }
 
-    /// What a plan for the rest of a piece starts from.
+    /// Returns the state of a piece, as the input of a plan for the rest of it.
     pub(super) fn for_plan(&self, shape: &PieceShape) -> QueryPiece<'_> {
         let (mut asked, mut awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
         for request in self.covering(&shape.columns) {
@@ -101,7 +101,7 @@ impl StripeRead {
             if counts {
                 awaited.insert(request.index);
             }
-            // When a copy does not come, the chunk itself may still be asked for.
+            // When a copy does not arrive, the chunk itself may still be requested.
             if counts || request.copy.is_none() {
                 asked.insert(request.index);
             }
@@ -127,7 +127,7 @@ impl StripeRead {
         self.sites[index].0 != 0 && can_be_asked(self.sites[index])
     }
 
-    /// The places of a chunk's copies.
+    /// Returns the positions of a chunk's copies.
     fn copies_of(&self, index: usize) -> Range<usize> {
         let of = |copy: &Copy| copy.index as usize;
         self.copies.partition_point(|copy| of(copy) < index)
@@ -139,8 +139,8 @@ impl StripeRead {
         self.asked.iter().filter(move |request| request.covers(&columns))
     }
 
-    /// What a site is to be asked for a piece's columns of a chunk, from n on of a copy of the wanted one, and the position of its
-    /// answer in `asked`. `None` where they are under way, or there, already.
+    /// Registers a request for a piece's columns of a chunk; from n on, of a copy of the wanted chunk. Returns the
+    /// request's position in `asked` and the range, or `None` if the columns are already in flight or present.
     pub(super) fn ask(&mut self, index: usize, shape: &PieceShape) -> Option<(usize, ChunkRange)> {
         let (index, copy) = match index.checked_sub(self.sites.len()) {
             None => (index, None),
@@ -163,8 +163,9 @@ impl StripeRead {
         Some((self.asked.len() - 1, range))
     }
 
-    /// How the wanted chunks of a piece that its own stripe does not determine are to be had, one by one. `None` where nothing is left
-    /// to do, or one is in no wide stripe, or was computed in vain.
+    /// Plans how to obtain each wanted chunk of a piece that its own stripe does not determine. Returns `None` if
+    /// nothing is left to try: all chunks have arrived or are in flight, one is in no wide stripe, or computing one
+    /// has already failed.
     pub(super) fn around(
         &mut self,
         shape: &PieceShape,
@@ -176,7 +177,7 @@ impl StripeRead {
             self.covering(&shape.columns).any(|request| request.index == index && request.copy.is_none())
         };
         let missing = shape.wanted.difference(&given);
-        // What its site can give is not computed: from the lost chunk's own wide stripe it could not be.
+        // A chunk that its site can provide is requested there: the lost chunk's wide stripe does not yield it.
         let (to_ask, to_compute): (Vec<usize>, Vec<usize>) =
             missing.iter().partition(|&index| self.has(index, can_be_asked) && !was_asked(index));
         let is_in_vain = |request: &Asked| request.is_computed && to_compute.contains(&request.index);
@@ -201,7 +202,7 @@ impl StripeRead {
         Some(Around { asked, computed: to_compute.into_iter().zip(from..).collect() })
     }
 
-    /// What came, or why it does not. Bytes of another length are none.
+    /// Records a reply, and returns its error. Bytes of the wrong length count as an error.
     pub(super) fn answer(&mut self, position: usize, result: Result<Bytes, SiteError>) -> Option<&SiteError> {
         let request = &mut self.asked[position];
         request.state = match result {
@@ -221,14 +222,14 @@ impl StripeRead {
         }
     }
 
-    /// Others are to be asked in the place of what has not come.
+    /// Marks a request as late, so that replacements are planned.
     pub(super) fn give_up(&mut self, position: usize) {
         if let State::Awaited = self.asked[position].state {
             self.asked[position].state = State::Late;
         }
     }
 
-    /// What is late counts again: without it a piece cannot be had.
+    /// Counts late requests as awaited again, because a piece is unavailable without them.
     pub(super) fn await_late(&mut self, shape: &PieceShape) {
         for request in self.asked.iter_mut().filter(|request| request.covers(&shape.columns)) {
             if let State::Late = request.state {
@@ -237,13 +238,13 @@ impl StripeRead {
         }
     }
 
-    /// What came of some chunks led to wrong bytes, or what was computed is wrong: it counts as failed.
+    /// Marks arrived bytes of suspect chunks, and all computed ones, as failed: they led to wrong bytes.
     pub(super) fn distrust(&mut self, is_suspect: impl Fn(usize) -> bool) {
         let is_suspect = |request: &&mut Asked| request.is_computed || is_suspect(request.index);
         for request in self.asked.iter_mut().filter(is_suspect) {
             if let State::Arrived(_) = request.state {
                 if let Some(copy) = request.copy {
-                    // It would be asked again.
+                    // Otherwise the copy would be requested again.
                     self.copy_sites[copy] = SiteId(0);
                 }
                 let reason = "the bytes that it led to do not match their checksum".to_owned();
@@ -252,7 +253,7 @@ impl StripeRead {
         }
     }
 
-    /// Whether it was a copy that was asked for.
+    /// Whether a request was for a copy.
     pub(super) fn is_of_copy(&self, position: usize) -> bool {
         self.asked[position].copy.is_some()
     }
@@ -261,19 +262,19 @@ impl StripeRead {
         matches!(self.asked[position].state, State::Awaited)
     }
 
-    /// Whether requests that are under way, late ones too, may still complete a piece.
+    /// Whether requests in flight, including late ones, may still complete a piece.
     pub(super) fn may_complete(&self, shape: &PieceShape) -> bool {
         let pending = self.covering(&shape.columns).filter(|request| !request.has_failed());
         let pending: ChunkSet = pending.map(|request| request.index).collect();
         self.stripe.code.determines(&pending, &shape.wanted)
     }
 
-    /// Whether a piece can use an answer.
+    /// Whether a piece can use the reply to a request.
     pub(super) fn serves(&self, position: usize, shape: &PieceShape) -> bool {
         self.asked[position].covers(&shape.columns)
     }
 
-    /// The chunks that failed, with the reasons. A copy that fails is no damage, nor is what could not be computed.
+    /// Returns the failed chunks and their errors. A failed copy or computation is not damage.
     pub(super) fn failures(&self) -> impl Iterator<Item = (usize, &SiteError)> {
         let is_chunk = |request: &&Asked| request.copy.is_none() && !request.is_computed;
         self.asked.iter().filter(is_chunk).filter_map(|request| match &request.state {
@@ -282,7 +283,7 @@ impl StripeRead {
         })
     }
 
-    /// Whether so many chunks are known to be missing, by their sites' own words, that the others cannot determine the data.
+    /// Whether so many chunks are missing or damaged, as their sites report, that the rest cannot determine the data.
     pub(super) fn is_gone(&self) -> bool {
         let is_unwritten = |index: &usize| self.sites[*index] == SiteId(0);
         let missing = self
@@ -293,36 +294,36 @@ impl StripeRead {
         n - missing.len() < self.stripe.code.k()
     }
 
-    /// The data chunks that their sites do not have, by their own words.
+    /// Returns the data chunks that their sites report missing.
     pub(super) fn missing_data(&self) -> ChunkSet {
         let missing = self.failures().filter(|(_, error)| matches!(error, SiteError::Missing(_)));
         missing.map(|(index, _)| index).filter(|index| *index < self.stripe.code.k()).collect()
     }
 
-    /// The chunks whose columns came.
+    /// Returns the chunks whose columns have arrived.
     fn came(&self, shape: &PieceShape) -> ChunkSet {
         let came = self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));
         came.map(|request| request.index).collect()
     }
 
-    /// Whether what came determines the wanted chunks.
+    /// Whether the arrived chunks determine the wanted ones.
     pub(super) fn is_determined(&self, shape: &PieceShape) -> bool {
         self.stripe.code.determines(&self.came(shape), &shape.wanted)
     }
 
-    /// Whether wanted chunks that did not come are to be computed from others. With k = 1 every chunk is the block.
+    /// Whether wanted chunks that did not arrive must be computed from others. With k = 1 every chunk is the block.
     pub(super) fn must_decode(&self, shape: &PieceShape) -> bool {
         self.stripe.code.k() > 1 && !shape.wanted.difference(&self.came(shape)).is_empty()
     }
 
-    /// Whether some of what a piece needs was computed from wide stripes.
+    /// Whether a piece uses columns computed from wide stripes.
     pub(super) fn has_computed(&self, shape: &PieceShape) -> bool {
         let is_there = |request: &Asked| request.is_computed && matches!(request.state, State::Arrived(_));
         self.covering(&shape.columns).any(is_there)
     }
 
-    /// What came of the bytes `range` of the data, and what did not, in order: parts inside one chunk that came, and longer ones that
-    /// did not.
+    /// Splits the bytes `range` of the data into parts that arrived and parts that did not, in order. An arrived part
+    /// lies inside one chunk; missing parts are merged.
     pub(super) fn had_of(&self, range: &Range<u32>) -> Vec<(Range<u32>, Option<Bytes>)> {
         let len = self.stripe.record.chunk_len;
         let mut parts: Vec<(Range<u32>, Option<Bytes>)> = Vec::new();
@@ -346,7 +347,7 @@ impl StripeRead {
         parts
     }
 
-    /// The wanted columns of a piece that is determined, in the order of the chunks.
+    /// Returns the wanted columns of a determined piece, in the order of the chunks.
     pub(super) fn complete(&self, shape: &PieceShape, buffers: &BufferPool) -> Option<Vec<Bytes>> {
         let mut came: Vec<(usize, Bytes)> = Vec::with_capacity(self.asked.len());
         for request in self.covering(&shape.columns) {
@@ -371,7 +372,7 @@ impl StripeRead {
         Some(came.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
-    /// The chunks `missing`, computed from those that came.
+    /// Computes the chunks `missing` from those that arrived.
     fn decode(&self, came: &[(usize, Bytes)], missing: &[usize], buffers: &BufferPool) -> Option<Vec<Bytes>> {
         let available: Vec<usize> = came.iter().map(|(index, _)| *index).collect();
         let plan = self.stripe.code.decode_plan(&available, missing).ok()?;
@@ -384,7 +385,7 @@ impl StripeRead {
         Some(outputs.into_iter().map(Buffer::freeze).collect())
     }
 
-    /// Why a piece cannot be had: the chunks that are missing, and the reasons.
+    /// Returns the error of an unavailable piece: the missing chunks, and the reasons.
     pub(super) fn unreadable(&self, shape: &PieceShape) -> StripeError {
         let mut had = ChunkSet::EMPTY;
         let mut reasons = vec![None; self.stripe.code.n()];
@@ -418,7 +419,7 @@ impl Asked {
         self.columns.start <= columns.start && columns.end <= self.columns.end
     }
 
-    /// Whether it is as good as having asked for the chunk.
+    /// Whether the request makes another one for the chunk unnecessary.
     fn stands_for_chunk(&self) -> bool {
         match self.state {
             State::Failed(_) => false,
@@ -436,7 +437,7 @@ impl Asked {
     }
 }
 
-/// The copies of a stripe's chunks that have what the chunks have, in the order of these.
+/// Returns the copies of a stripe's chunks that have the chunks' current content, ordered by chunk.
 fn true_copies(stripe: &OpenedStripe) -> Vec<Copy> {
     let location = |copy: &Copy| stripe.record.locations.get(copy.index as usize);
     let is_true = |copy: &&Copy| location(copy).is_some_and(|at| at.content_version == copy.content_version);
@@ -450,13 +451,13 @@ impl Piece {
         Self { stripe, shape, whole_of, chunks: None, error: None, is_replaced: false }
     }
 
-    /// It was neither completed nor given up.
+    /// Whether the piece is neither complete nor given up.
     pub(super) fn is_open(&self) -> bool {
         self.chunks.is_none() && self.error.is_none() && !self.is_replaced
     }
 }
 
-/// The bytes of a block or an extent from its chunks, without the padding.
+/// Cuts the padding off the chunks of a block or an extent.
 pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
     let mut left = len as usize;
     let mut pieces = Vec::with_capacity(chunks.len());
@@ -470,7 +471,7 @@ pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
     pieces
 }
 
-/// Whether bytes have the checksum that their row names.
+/// Whether bytes match the checksum in their row.
 pub(super) fn matches_checksum(of: &Stored, pieces: &[Bytes]) -> bool {
     let crc = || pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
     of.crc32c().is_none_or(|expected| crc() == expected)

@@ -1,4 +1,4 @@
-//! A query's spans, with their stripes and the pieces that they are made of.
+//! A query's spans, with their stripes and the pieces that they consist of.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::error::StripeError;
 use crate::sites::Sites;
 use crate::table::{OpenedStripe, StripeTable};
 
-/// What a query reads.
+/// Stripes, pieces and spans of a query.
 pub(super) struct Located {
     pub(super) stripes: Vec<StripeRead>,
     pub(super) pieces: Vec<Piece>,
-    /// Of each stripe.
+    /// Pieces and spans of each stripe.
     members: Vec<Members>,
-    /// Of each span, in the order of its bytes.
+    /// Parts of each span, in the order of its bytes.
     parts_of: Vec<Parts>,
     is_handed_out: Vec<bool>,
 }
@@ -29,36 +29,36 @@ pub(super) struct Located {
 /// A part of a span.
 struct Part {
     bytes: PartBytes,
-    /// How many there are.
+    /// Length in bytes.
     len: u32,
 }
 
-/// Where a part's bytes come from.
+/// Source of a part's bytes.
 enum PartBytes {
-    /// From the wanted chunks of these pieces, in order; padding follows.
+    /// The wanted chunks of these pieces, in order, followed by padding.
     Pieces(Positions),
-    /// They came from a cached form that others are missing of.
+    /// Bytes that arrived from a cached form of which others are missing.
     Had(Bytes),
 }
 
-/// Mostly one.
+/// Usually one.
 type Parts = SmallVec<[Part; 1]>;
 
-/// What a stripe is read for.
+/// Pieces and spans that a stripe is read for.
 #[derive(Default)]
 struct Members {
     pieces: Positions,
     spans: Positions,
-    /// Whether it gives what cached forms of its spans lack.
+    /// True if the stripe provides what cached forms of its spans lack.
     is_fallback: bool,
 }
 
-/// Mostly one, and rarely more than three.
+/// Usually one, and rarely more than three.
 type Positions = SmallVec<[usize; 3]>;
 
 impl Located {
-    /// The stripes of all spans: cached forms, those that are known and whose sites all answer as they are known, the others
-    /// looked up together.
+    /// Finds the stripes of all spans. Uses cached forms first, then remembered records whose sites all answer; the
+    /// others are looked up together.
     ///
     /// # Errors
     /// When the metadata store fails, or has no stripe for a block.
@@ -76,7 +76,8 @@ impl Located {
         };
         let known = |&id: &StripeId| Some(StripeRead::new(table.known(id).filter(answers)?, true));
         let mut at_hand: Vec<Option<StripeRead>> = ids.iter().map(known).collect();
-        // A chunk that was updated in place keeps its old file for the grace: a record of before leads to it.
+        // A chunk that was updated in place keeps its old file for the grace period: an older record leads to that
+        // file.
         for (span, &stripe) in spans.iter().zip(&of_span) {
             at_hand[stripe].take_if(|read| !span.of.is_in(&read.stripe.record));
         }
@@ -110,7 +111,7 @@ impl Located {
         Ok(this)
     }
 
-    /// A span, or a part of the `number`-th, as pieces of a stripe. A piece that is there already serves both.
+    /// Adds a span, or a part of the span `number`, as pieces of a stripe. Shares pieces that already exist.
     fn add_part(&mut self, number: usize, span: &Span, stripe: usize) -> Result<Part, StripeError> {
         let shapes = span.pieces(&self.stripes[stripe].stripe)?;
         let whole_of = span.is_whole().then_some(number);
@@ -127,7 +128,7 @@ impl Located {
         Ok(Part { bytes: PartBytes::Pieces(positions), len: span.range.len() as u32 })
     }
 
-    /// The stripe that keeps what a stripe of the query is the cached form of; itself, where it is none.
+    /// Returns the stripe that durably holds what a stripe of the query is the cached form of; otherwise its own id.
     pub(super) fn kept_in(&self, stripe: usize, spans: &[Span]) -> Result<StripeId, StripeError> {
         let read = &self.stripes[stripe];
         match self.members[stripe].spans.first() {
@@ -136,7 +137,7 @@ impl Located {
         }
     }
 
-    /// Whether all of a span came from its cached form, or how much of it.
+    /// Returns whether a span came from its cached form, from its durable copy, or partly from each.
     pub(super) fn served_from(&self, span: usize, stripe: usize) -> ServedFrom {
         let had = |part: &Part| match &part.bytes {
             PartBytes::Had(bytes) => Some(bytes.len() as u64),
@@ -151,11 +152,11 @@ impl Located {
         }
     }
 
-    /// What has not come of a cached form is read from `kept`, where it is kept, from now on. Answers by how many open pieces there
-    /// are more, and less.
+    /// Replaces the missing parts of a cached form by pieces of `kept`, which has the durable copy. Returns the
+    /// number of pieces added and of open pieces replaced.
     ///
     /// # Errors
-    /// [`StripeError::Inconsistent`] where `kept` does not hold it.
+    /// [`StripeError::Inconsistent`] if `kept` does not hold them.
     pub(super) fn fall_back(
         &mut self,
         stripe: usize,
@@ -184,29 +185,29 @@ impl Located {
         Ok((self.pieces.len() - first, open.len()))
     }
 
-    /// What a plan for the rest of a piece starts from.
+    /// Returns the state of a piece, as the input of a plan for the rest of it.
     pub(super) fn for_plan(&self, piece: usize) -> QueryPiece<'_> {
         let piece = &self.pieces[piece];
         self.stripes[piece.stripe].for_plan(&piece.shape)
     }
 
-    /// Pieces that are neither complete nor given up.
+    /// Returns the pieces that are neither complete nor given up.
     pub(super) fn open_pieces(&self) -> impl Iterator<Item = usize> {
         (0..self.pieces.len()).filter(|&piece| self.pieces[piece].is_open())
     }
 
-    /// The open pieces of a stripe.
+    /// Returns the open pieces of a stripe.
     pub(super) fn open_pieces_of(&self, stripe: usize) -> impl Iterator<Item = usize> {
         self.members[stripe].pieces.iter().copied().filter(|&piece| self.pieces[piece].is_open())
     }
 
-    /// Whether an open piece can use the answer to a request.
+    /// Whether an open piece can use the reply to a request.
     pub(super) fn needs(&self, stripe: usize, position: usize) -> bool {
         let serves = |piece: usize| self.stripes[stripe].serves(position, &self.pieces[piece].shape);
         self.open_pieces_of(stripe).any(serves)
     }
 
-    /// Chunks that are asked for in the place of the answer to a request: as many as chunks determine a part of another.
+    /// Returns the number of chunks that replace a request: one if a whole block needs it, otherwise k.
     pub(super) fn price_of_hedge(&self, stripe: usize, position: usize) -> usize {
         let k = self.stripes[stripe].stripe.code.k();
         let is_block = |piece: usize| {
@@ -217,7 +218,7 @@ impl Located {
         if serves_block { 1 } else { k }
     }
 
-    /// The spans of a stripe that are complete since the last look, each with its bytes.
+    /// Returns the spans of a stripe completed since the last call, each with its bytes.
     pub(super) fn take_complete(&mut self, stripe: usize) -> Vec<(usize, Vec<Bytes>)> {
         let mut complete = Vec::new();
         for &span in &self.members[stripe].spans {
@@ -252,7 +253,7 @@ impl Located {
         }
     }
 
-    /// The error of the first span that cannot be had.
+    /// Returns the error of the first unavailable span.
     pub(super) fn first_error(&self) -> Option<StripeError> {
         let pieces = |part: &Part| match &part.bytes {
             PartBytes::Pieces(pieces) => pieces.clone(),
@@ -262,7 +263,8 @@ impl Located {
         pieces.into_iter().find_map(|piece| self.pieces[piece].error.clone())
     }
 
-    /// Bytes that count for all pieces: of a part whose chunks cannot all be had, the same columns of k others too.
+    /// Returns the bytes to reserve for all pieces. A part whose chunks are not all available also needs the same
+    /// columns of k others.
     pub(super) fn bytes_in_memory(
         &self,
         policy: &dyn Policy,
@@ -273,7 +275,8 @@ impl Located {
         self.pieces.iter().map(of_piece).sum()
     }
 
-    /// Bytes that a plan of the pieces `of` asks for beyond those that count for them: it reads around chunks that can be had.
+    /// Returns the bytes that a plan of the pieces `of` requests beyond the reserved ones, because it reads around
+    /// available chunks.
     pub(super) fn bytes_beyond(
         &self,
         plan: &QueryPlan,
@@ -294,7 +297,7 @@ impl Located {
         of.iter().zip(&asked).map(beyond).sum()
     }
 
-    /// How many chunks of a piece count.
+    /// Returns the number of chunks of a piece that are reserved for.
     fn chunks_counted(
         &self,
         piece: &Piece,
@@ -313,7 +316,8 @@ impl Located {
     }
 }
 
-/// A block whose row says where in memory it is, and of which nobody can be asked: it is not known to be gone.
+/// Returns the error of a block whose row names its splits, while no memory site can be asked: it is not known to be
+/// gone.
 fn out_of_reach(of: &Stored) -> Option<StripeError> {
     let Stored::Memory(MemoryBlock { content, placed: Some(placed), .. }) = of else { return None };
     let (stripe, needed) = (StripeId(*content), placed.splits);
@@ -321,7 +325,8 @@ fn out_of_reach(of: &Stored) -> Option<StripeError> {
     Some(StripeError::Unreadable { stripe, needed, available: 0, reason })
 }
 
-/// The stripes of spans, each once, and of every span which it is: its cached form where there is one.
+/// Returns the distinct stripes of the spans, cached forms where they exist, and for each span the position of its
+/// stripe.
 fn stripes_of(
     spans: &[Span],
     cached: &[Option<Arc<OpenedStripe>>],

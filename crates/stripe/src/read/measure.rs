@@ -1,6 +1,6 @@
-//! What reads took, counted for whoever shows it: the breakdown of EC-Store's Figure 1, and what hedging and planning did.
+//! Measurements of reads, for metrics: the breakdown of EC-Store's Figure 1, and the effects of hedging and planning.
 //!
-//! Counters only grow; they cost a few atomic additions for each read. A *read* is a query of many blocks or one block of
+//! Counters only grow; they cost a few atomic additions per read. A *read* is a query of many blocks or one block of
 //! a get.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,77 +10,77 @@ use striate_plan::PlanCost;
 
 use super::query::ReadStats;
 
-/// A part of a request's time.
+/// Phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The look-up of an object's row.
+    /// Look-up of an object's row.
     Object,
-    /// The look-up of the stripes: where the chunks are.
+    /// Look-up of the stripes, for the locations of chunks.
     Metadata,
-    /// Choosing the chunks of a query, probes for it included.
+    /// Choice of the chunks of a query, including probes for it.
     Plan,
-    /// From asking the sites to the last chunk that was needed.
+    /// From the requests to the sites to the last chunk needed.
     Retrieve,
-    /// Computing data from other chunks; reads that decode nothing do not count.
+    /// Computation of data from other chunks. Reads that decode nothing are not counted.
     Decode,
 }
 
-/// Upper bounds of the buckets of times, in seconds.
+/// Upper bounds of the duration buckets, in seconds.
 const SECONDS: [f64; 16] = [
     0.000_01, 0.000_025, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
     0.5, 1.0, 5.0,
 ];
-/// Upper bounds of the buckets of plans' costs, where asking an idle site costs 1.
+/// Upper bounds of the buckets of plan costs, where asking an idle site costs 1.
 const COSTS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
-/// Upper bounds of the buckets of what part of its cost a better plan could save.
+/// Upper bounds of the buckets of the fraction of its cost that a better plan could save.
 const GAPS: [f64; 9] = [0.0, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25];
 
-/// Values by size.
+/// Distribution of values.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One more than there are bounds.
+    /// Values in each bucket; one more bucket than bounds.
     counts: Vec<AtomicU64>,
-    /// In 10⁻⁹ of the unit.
+    /// Sum of all values in 10⁻⁹ of the unit.
     sum: AtomicU64,
 }
 
-/// A histogram at one moment.
+/// Snapshot of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistogramView {
     /// Upper bounds of the buckets, ascending; one more bucket follows.
     pub bounds: &'static [f64],
     /// Values in each bucket.
     pub counts: Vec<u64>,
-    /// The sum of all values.
+    /// Sum of all values.
     pub sum: f64,
 }
 
-/// What the reads of one client took.
+/// Measurements of the reads of one client.
 #[derive(Debug)]
 pub struct ReadMeasures {
     phases: [Histogram; 5],
-    /// Chunks beyond a sufficient set that queries asked for at once (δ).
+    /// Chunks beyond a sufficient set that queries requested at once (δ).
     pub extra_chunks: AtomicU64,
-    /// Chunks that were asked for because others were late.
+    /// Chunks requested because others were late.
     pub hedged_chunks: AtomicU64,
-    /// Requests to sites that were taken back because their answer was no longer needed.
+    /// Requests to sites cancelled because their replies were no longer needed.
     pub cancelled_requests: AtomicU64,
-    /// Pieces that were planned again because a chunk was missing, damaged or lost with its site.
+    /// Pieces planned again because a chunk was missing, damaged or lost with its site.
     pub planned_again: AtomicU64,
-    /// Messages that asked a site for its queue, for a policy that wants it.
+    /// Messages that asked a site for its queue, for policies that probe.
     pub probes: AtomicU64,
-    /// What the plans of policies that minimise the cost cost.
+    /// Costs of the plans of policies that minimise the cost.
     pub plan_costs: Histogram,
-    /// What part of its cost another plan could have saved at most.
+    /// Maximum fraction of its cost that another plan could have saved, by plan.
     pub plan_gaps: Histogram,
 }
 
 impl Phase {
-    /// All phases, in the order of a request.
+    /// All phases, in their order in a request.
     pub const ALL: [Self; 5] = [Self::Object, Self::Metadata, Self::Plan, Self::Retrieve, Self::Decode];
 
-    /// Its name.
+    /// Name of the phase.
     pub fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
@@ -104,7 +104,7 @@ impl Histogram {
         self.sum.fetch_add((value * 1e9) as u64, Ordering::Relaxed);
     }
 
-    /// Its state now.
+    /// Returns a snapshot.
     pub fn view(&self) -> HistogramView {
         HistogramView {
             bounds: self.bounds,
@@ -130,12 +130,12 @@ impl Default for ReadMeasures {
 }
 
 impl ReadMeasures {
-    /// How long this phase took, over all reads.
+    /// Durations of a phase, over all reads.
     pub fn phase(&self, phase: Phase) -> &Histogram {
         &self.phases[phase as usize]
     }
 
-    /// A read took so long in this phase.
+    /// Records the duration of a phase of a read.
     pub fn took(&self, phase: Phase, time: Duration) {
         self.phase(phase).observe(time.as_secs_f64());
     }
@@ -145,7 +145,7 @@ impl ReadMeasures {
         self.plan_gaps.observe(plan.gap());
     }
 
-    /// What a query asked beyond its plan, or in vain.
+    /// Records what a query requested beyond its plan, or without using it.
     pub(crate) fn queried(&self, stats: &ReadStats) {
         Self::count(&self.extra_chunks, stats.extra_chunks);
         Self::count(&self.hedged_chunks, stats.hedged_chunks);

@@ -1,17 +1,18 @@
 //! Reading pieces of stripes.
 //!
-//! - [`query`]: reads any number of pieces by a policy, with one request for each site.
-//! - [`span`]: blocks and parts of blocks, and the pieces that they are made of.
+//! - [`query`]: reads any number of pieces by a policy, with one request to each site.
+//! - [`span`]: blocks and parts of blocks, and the pieces that they consist of.
 //! - [`located`]: a query's spans with their stripes and pieces.
-//! - [`cached`]: blocks that are in the memory tier too.
+//! - [`cached`]: blocks that are also in the memory tier.
 //! - [`gathering`]: the stripes of a query while their chunks arrive.
 //! - [`planning`]: the plan of a query.
-//! - [`requests`]: the requests of a query that are under way, and which of them are late.
-//! - [`arrival`], [`patience`]: when a chunk should have come, as predicted, or where nothing is.
-//! - [`explain`]: the plan of a query, and why it is so; [`explain_options`]: what else a packed object could be read from.
-//! - [`probes`]: what policies learn in the background.
-//! - [`damage`]: what reads find missing or damaged becomes debt.
-//! - [`measure`], [`sampling`]: what reads took, and what was asked for together.
+//! - [`requests`]: the requests of a query in flight, and which of them are late.
+//! - [`arrival`], [`patience`]: when a chunk counts as late, by prediction or without one.
+//! - [`explain`]: the plan of a query and its reasons; [`explain_options`]: the alternatives for reading a packed
+//!   object.
+//! - [`probes`]: what policies learn by probing sites.
+//! - [`damage`]: missing and damaged chunks that reads find become debt.
+//! - [`measure`], [`sampling`]: the durations of reads, and which blocks are read together.
 
 mod around;
 mod arrival;

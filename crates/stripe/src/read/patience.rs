@@ -1,23 +1,23 @@
-//! How long a read waits for a chunk before it asks others.
+//! Decides how long a read waits for a chunk before it asks other sites.
 //!
 //! A fixed time is wrong on busy media: when every chunk takes that long, every read asks for more, and the media
-//! become busier still. So a chunk is late when it takes twice what three of four recent chunk reads took, and
-//! never before the time that is set. One slow or silent site in six hardly moves that quartile; all of them
-//! being busy does. Dean and Barroso hedge by the 95th percentile ("The Tail at Scale", CACM 2013): with a site of
-//! six gone slow, that percentile would be the slow site's own.
+//! become busier still. So a chunk is late when it takes twice as long as three of four recent chunk reads did, and
+//! never before the configured time. One slow or silent site in six hardly moves that quartile; load on all of them
+//! does. Dean and Barroso hedge at the 95th percentile ("The Tail at Scale", CACM 2013): with one site of six gone
+//! slow, that percentile would be the slow site's own.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// How many recent chunk reads count.
+/// Number of recent chunk reads kept.
 const WINDOW: usize = 64;
-/// After how many more the quartile is computed anew.
+/// New chunk reads before the quartile is recomputed.
 const REFRESH: usize = 8;
-/// What is late, in multiples of the quartile.
+/// Multiple of the quartile after which a chunk is late.
 const FACTOR: u32 = 2;
 
-/// The waiting time of one client's reads.
+/// Hedge time of one client's reads.
 #[derive(Debug)]
 pub(super) struct Patience {
     least: Duration,
@@ -33,13 +33,13 @@ struct Recent {
 }
 
 impl Patience {
-    /// Never waits less than `least` nor longer than `most`.
+    /// Creates a hedge time that stays between `least` and `most`.
     pub(super) fn new(least: Duration, most: Duration) -> Self {
         let recent = Recent { times: Vec::with_capacity(WINDOW), next: 0, hedge_after: least };
         Self { least, most: most.max(least), recent: Mutex::new(recent) }
     }
 
-    /// A chunk arrived after this time.
+    /// Records the arrival of a chunk after `took`.
     pub(super) fn record(&self, took: Duration) {
         let mut recent = self.recent.lock();
         let slot = recent.next % WINDOW;
@@ -56,7 +56,7 @@ impl Patience {
         }
     }
 
-    /// After what time a chunk is late.
+    /// Returns the time after which a chunk is late.
     pub(super) fn hedge_after(&self) -> Duration {
         self.recent.lock().hedge_after
     }

@@ -1,4 +1,4 @@
-//! The plan of a query, from the sites' state of the moment.
+//! Plans a query from the current state of the sites.
 
 use std::cell::OnceCell;
 
@@ -11,10 +11,10 @@ use super::probes::ProbedQueues;
 use super::reads::Reads;
 use crate::budget::{ByteBudget, Share};
 
-/// What comes of a query at first.
+/// First step of a query.
 enum Planned {
     Plan(Option<QueryPlan>),
-    /// These sites are to be asked for their queues before.
+    /// Sites to probe for their queues before the query is planned.
     Probe(Vec<SiteId>),
 }
 
@@ -25,8 +25,8 @@ impl Reads {
         move |site| sites.is_readable(site)
     }
 
-    /// The plan for a query that takes place, by the policy of this process; sites are probed first where the policy wants
-    /// it. Answers how many were.
+    /// Plans a query that will run, by the policy of this process, after probing sites if the policy wants it.
+    /// Returns the plan and the number of sites probed.
     pub(super) async fn plan_measured(
         &self,
         purpose: Purpose,
@@ -57,8 +57,8 @@ impl Reads {
         (Some(plan), probes)
     }
 
-    /// A plan that asks for more bytes than count for its pieces, with their memory; in its place the plan of the normal read where
-    /// there is none.
+    /// Reserves memory for the bytes that a plan requests beyond those reserved for its pieces. If there is none,
+    /// replaces the plan by that of the normal read.
     pub(super) fn within_budget(
         &self,
         plan: Option<QueryPlan>,
@@ -82,7 +82,7 @@ impl Reads {
         }
     }
 
-    /// The plan, unless sites are to be probed first.
+    /// Returns the plan, or the sites to probe first.
     fn plan_or_probe(&self, purpose: Purpose, pieces: &[QueryPiece<'_>]) -> Planned {
         self.with_query(pieces, purpose, None, |query| {
             let policy = &self.shared.options.read_policy;
@@ -94,14 +94,14 @@ impl Reads {
         })
     }
 
-    /// The plan for the rest of some pieces of a query, by the policy of this process; `None` when there is none.
+    /// Plans the rest of some pieces of a query by the policy of this process; `None` if there is no plan.
     pub(super) fn plan_rest(&self, located: &Located, pieces: &[usize]) -> Option<QueryPlan> {
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
         self.plan_by(&self.shared.options.read_policy, Purpose::Rest, &pieces)
     }
 
-    /// The plan for pieces by a policy, by what is known of the sites without asking them. Of another policy than this
-    /// process's own nothing is kept.
+    /// Plans pieces by a policy, from what is known of the sites without asking them. The planner keeps no state for
+    /// a policy other than this process's own.
     pub(super) fn plan_by(
         &self,
         policy: &ReadPolicy,
@@ -119,7 +119,7 @@ impl Reads {
         })
     }
 
-    /// The plan of this process's planner.
+    /// Plans with the planner of this process.
     fn plan_here(&self, query: &ReadQuery<'_>) -> Option<QueryPlan> {
         let mut planner = self.shared.planner.lock();
         let plan = planner.plan(query, &mut *self.shared.rng.lock());
@@ -129,8 +129,8 @@ impl Reads {
         plan.ok()
     }
 
-    /// A query of these pieces with the sites' state of this moment, and their queues as they were `probed`, if they were.
-    /// Most small reads ask nobody what sites cost.
+    /// Builds the query of these pieces from the current state of the sites, with the `probed` queues if given. Costs
+    /// are computed on demand, since most small reads do not need them.
     fn with_query<R>(
         &self,
         pieces: &[QueryPiece<'_>],

@@ -1,11 +1,11 @@
-//! What policies learn by asking sites for their queues: in the background, and before a query is planned.
+//! Probes sites for their queues, for policies that need it: in the background, and before a query is planned.
 //!
-//! Every [`Policy::probe_every`](striate_plan::Policy::probe_every) all sites are asked, decoupled from reads (EC-Store §V-A;
-//! Hu et al. §3.1). What a policy makes of a probe takes its [`Policy::solve_time`](striate_plan::Policy::solve_time), and so does
-//! finding plans for the queries that have come without one: until then what was found before serves.
+//! Every [`Policy::probe_every`](striate_plan::Policy::probe_every), all sites are probed, decoupled from reads
+//! (EC-Store §V-A; Hu et al. §3.1). A policy takes its [`Policy::solve_time`](striate_plan::Policy::solve_time) to
+//! evaluate a probe, and to find plans for queries that arrived without one. Until then the earlier results are used.
 //!
-//! [`Policy::sites_to_probe`](striate_plan::Policy::sites_to_probe) are asked at once, before the query is planned (Hu et al.
-//! §2.4). Every probe is a message to its site, and counts, whether it is answered or not.
+//! The [`Policy::sites_to_probe`](striate_plan::Policy::sites_to_probe) are probed at once, before the query is
+//! planned (Hu et al. §2.4). Every probe is a message to its site, and counts whether it is answered or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,19 +18,19 @@ use striate_site::{Site, SiteStatus};
 use super::measure::ReadMeasures;
 use super::reads::{Reads, Shared};
 
-/// What the sites of one query have told.
+/// Queues reported by the probed sites of one query.
 #[derive(Debug)]
 pub(super) struct ProbedQueues(BTreeMap<SiteId, SiteQueue>);
 
 impl ProbedQueues {
-    /// What waits at a site; `None` of one that was not asked or did not answer.
+    /// Returns the queue of a site; `None` if it was not probed or did not answer.
     pub(super) fn of(&self, site: SiteId) -> Option<SiteQueue> {
         self.0.get(&site).copied()
     }
 }
 
 impl Reads {
-    /// Probes until nobody reads any more, where the policy wants it.
+    /// Starts background probes if the policy wants them. They run until the last reader is dropped.
     pub(crate) fn probe_in_background(&self) {
         let options = &self.shared.options;
         let Some(interval) = options.read_policy.probe_every() else { return };
@@ -53,7 +53,7 @@ impl Reads {
         });
     }
 
-    /// Has the planner work after a while.
+    /// Starts the planner's background work after its solve time.
     pub(super) fn work_in_background(&self) {
         let (runtime, shared) = (self.shared.runtime.clone(), Arc::downgrade(&self.shared));
         let solve_time = self.shared.options.read_policy.solve_time();
@@ -65,7 +65,7 @@ impl Reads {
         });
     }
 
-    /// Asks sites for their queues, all at once. One that is silent for the hedge time has told nothing.
+    /// Probes sites for their queues, all at once. A site that is silent for the hedge time is left out.
     pub(super) async fn probe(&self, sites: &[SiteId]) -> ProbedQueues {
         let shared = &self.shared;
         ReadMeasures::count(&shared.measures.probes, sites.len());
@@ -79,12 +79,13 @@ impl Reads {
     }
 }
 
-/// What a site tells, if it answers within the hedge time.
+/// Returns the status of a site, if it answers within the hedge time.
 async fn ask(shared: &Shared, site: &dyn Site) -> Option<SiteStatus> {
     shared.runtime.timeout(shared.patience.hedge_after(), site.status()).await.ok()?.ok()
 }
 
-/// What each site tells that answers, in their order. `None` when nobody reads any more.
+/// Probes all sites and returns the reports of those that answer, ordered by site. `None` once the last reader is
+/// dropped.
 async fn probe_all(shared: &Weak<Shared>) -> Option<Vec<ProbedSite>> {
     let shared = shared.upgrade()?;
     let views = shared.sites.views();

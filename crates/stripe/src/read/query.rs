@@ -1,25 +1,26 @@
-//! Reading any number of pieces, by a [`ReadPolicy`](striate_plan::ReadPolicy) (EC-Store §IV-B; design.md §5).
+//! Reads any number of pieces by a [`ReadPolicy`](striate_plan::ReadPolicy) (EC-Store §IV-B; design.md §5).
 //!
-//! The stripes of all spans are looked up together, `plan` chooses the chunks, and each site gets one request. A piece is
-//! complete as soon as the chunks that came determine it (*late binding*, when more were asked than are needed); a site's
-//! request is dropped once no piece needs anything of it any more, which takes what is still queued there out of its queue.
+//! The stripes of all spans are looked up together, `plan` chooses the chunks, and each site gets one request. A
+//! piece is complete as soon as the arrived chunks determine it (*late binding*, when more were requested than are
+//! needed). A site's request is dropped once no piece needs anything of it, which removes what is still queued there.
 //!
-//! A chunk that is missing, damaged or late is planned around: the incomplete pieces are planned again without it, with what
-//! came and is still expected in time. A range is read around a loss from the same columns of other chunks. With a policy
-//! that predicts, a site is late when it takes longer than its queue lets expect ([`super::arrival`]), within a budget;
-//! with any policy it is when it has been silent for the hedge time. Whoever is first is used.
+//! A chunk that is missing, damaged or late is planned around: the incomplete pieces are planned again without it,
+//! using what has arrived and what is still expected in time. A range is read around a loss from the same columns of
+//! other chunks. With a policy that predicts, a site is late when it takes longer than its queue suggests
+//! ([`super::arrival`]), within a budget; with any policy, it is late when it has been silent for the hedge time. The
+//! first reply wins.
 //!
-//! A piece that can no longer be completed has its stripe looked up again: where its record has changed, the stripe's
-//! pieces begin anew; otherwise they are lost, and the error says which chunks are missing.
+//! When a piece can no longer be completed, its stripe is looked up again. If the record has changed, the stripe's
+//! pieces start again; otherwise they are lost, and the error says which chunks are missing.
 //!
-//! A block that is cached is read as a stripe of the memory tier ([`super::cached`]); what is missing there is read from where it is
-//! kept.
+//! A cached block is read as a stripe of the memory tier ([`super::cached`]); missing parts are read from the durable
+//! copy.
 //!
-//! All of a query is in memory at the end. Its bytes count against the byte budget, chunks beyond the needed ones
-//! included, from before the sites are asked until the caller drops [`BlocksRead`]. What a plan asks for to read around chunks
-//! that can be had counts while the query is read, if nobody waits for memory; otherwise it is read normally: who has a
-//! share does not wait for another. A query that is larger than the budget
-//! takes all of it and so runs alone; what it then holds is the caller's choice.
+//! A query ends with all of its bytes in memory. They count against the byte budget, including chunks beyond the
+//! needed ones, from before the sites are asked until the caller drops [`BlocksRead`]. Extra chunks that a plan
+//! requests to read around available ones count while the query runs, and are requested only if their memory is free
+//! at once. Otherwise the query reads normally, because a query that holds memory must not wait for more. A query
+//! larger than the budget takes all of it and so runs alone; what it then holds is the caller's choice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,55 +46,55 @@ use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
-/// How often the pieces of a stripe begin anew because its record changed under them.
+/// Maximum number of restarts of a stripe's pieces because its record changed.
 const MAX_RESTARTS: u32 = 5;
 
-/// The spans of a query, in its order. They count against the byte budget until this is dropped: whoever keeps one while it
-/// waits for another query, get or put may wait for itself.
+/// Spans of a query, in its order. Holds its share of the byte budget until dropped: holding one while waiting for
+/// another query, get or put can deadlock.
 #[derive(Debug)]
 pub struct BlocksRead {
-    /// Each span's bytes, verified, as ready pieces.
+    /// Verified bytes of each span, as one or more pieces.
     pub blocks: Vec<Vec<Bytes>>,
-    /// What it took.
+    /// Measurements of the query.
     pub stats: ReadStats,
     share: Share,
 }
 
 impl BlocksRead {
-    /// Gives the blocks up and keeps their share of the budget.
+    /// Drops the blocks and returns their share of the budget.
     pub fn into_share(self) -> Share {
         self.share
     }
 }
 
-/// What a query took.
+/// Measurements of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadStats {
-    /// Time to look up the stripes.
+    /// Duration of the look-up of the stripes.
     pub metadata: Duration,
-    /// Time from the look-up to the last chunk that was needed.
+    /// Time from the look-up to the last chunk needed.
     pub retrieve: Duration,
-    /// Of that, time to decode.
+    /// Time spent decoding, as part of `retrieve`.
     pub decode: Duration,
-    /// Sites that were asked for their queues before the first plan.
+    /// Sites probed for their queues before the first plan.
     pub probes: usize,
-    /// Sites that were asked by the first plan.
+    /// Sites that the first plan asked.
     pub sites: usize,
-    /// Chunks, or columns of them, that were asked for.
+    /// Chunks requested, whole or in part.
     pub chunks: usize,
     /// Bytes of pieces that had to be decoded.
     pub decoded_bytes: u64,
-    /// Pieces that were planned again because a chunk was missing, damaged or lost with its site.
+    /// Pieces planned again because a chunk was missing, damaged or lost with its site.
     pub planned_again: usize,
-    /// Of the chunks that were asked for, those beyond a determining set at once (δ).
+    /// Chunks requested at once beyond a sufficient set (δ).
     pub extra_chunks: usize,
-    /// Of the chunks that were asked for, those asked because others were late.
+    /// Chunks requested because others were late.
     pub hedged_chunks: usize,
-    /// Requests to sites that were taken back before they had ended.
+    /// Requests to sites cancelled before they had ended.
     pub cancelled: usize,
-    /// A cached plan served.
+    /// True if a cached plan was used.
     pub cached_plan: bool,
-    /// What the plan costs, if the policy minimises that.
+    /// Cost of the plan, if the policy minimises it.
     pub plan: Option<PlanCost>,
 }
 
@@ -101,30 +102,30 @@ pub struct ReadStats {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shortage {
     None,
-    /// Something is late.
+    /// A chunk is late.
     Late,
-    /// Something failed, or a stripe's record is a new one.
+    /// A chunk failed, or a stripe has a new record.
     Failed,
 }
 
 type Around<'a> = BoxFuture<'a, (Wanted, Result<Bytes, StripeError>)>;
 type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, StripeError>)>;
 
-/// A query while it is read.
+/// A query in progress.
 struct Query<'a, HandOut> {
     reads: &'a Reads,
     spans: &'a [Span],
     located: Located,
     requests: SiteRequests,
     look_ups: FuturesUnordered<LookUp<'a>>,
-    /// Chunks whose columns are computed from wide stripes.
+    /// Chunks being computed from wide stripes.
     arounds: FuturesUnordered<Around<'a>>,
-    /// Pieces that are neither complete nor given up.
+    /// Number of pieces neither complete nor given up.
     open: usize,
     shortage: Shortage,
     is_more_asked_than_needed: bool,
     stats: ReadStats,
-    /// Takes a span's position, its bytes and where they came from, once for each.
+    /// Takes a span's position, its bytes and their source, once per span.
     hand_out: HandOut,
 }
 
@@ -185,7 +186,7 @@ impl Reads {
         read
     }
 
-    /// Tells the cache of the spans of a query that failed.
+    /// Reports the failed spans of a query to the cache.
     fn tell_failed(&self, spans: &[Span], source: Source, served: &[bool], error: Option<&StripeError>) {
         let cache = self.shared.cache().filter(|_| source == Source::Nearest);
         if let (Some(cache), Some(error)) = (cache, error) {
@@ -194,7 +195,7 @@ impl Reads {
         }
     }
 
-    /// Hands out a span's bytes, and tells the cache where they came from. Marks it in `served`.
+    /// Wraps `hand_out` so that it reports the source of each span to the cache and marks the span in `served`.
     fn telling_cache<'a>(
         &'a self,
         spans: &'a [Span],
@@ -212,7 +213,8 @@ impl Reads {
         }
     }
 
-    /// The stripes of spans, looked up together; and what the cache expects of the query, to be kept until its end.
+    /// Looks up the stripes of spans together. The second value is what the cache expects of the query; keep it until
+    /// the end.
     async fn located(
         &self,
         spans: &[Span],
@@ -274,7 +276,7 @@ impl Reads {
 }
 
 impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
-    /// Asks by the first plan. Where there is none for all pieces, what can be had is asked for by itself.
+    /// Sends the requests of the first plan. Without a plan for all pieces, requests what is available for each.
     fn begin(&mut self, plan: Option<QueryPlan>, open: &[usize]) {
         let Some(plan) = plan else {
             self.shortage = Shortage::Failed;
@@ -288,7 +290,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         self.stats.chunks = self.ask(plan, open);
     }
 
-    /// Asks the sites for a plan's chunks; answers how many. The plan is of the pieces `of`.
+    /// Sends the requests of a plan for the pieces `of`. Returns the number of chunks requested.
     fn ask(&mut self, plan: QueryPlan, of: &[usize]) -> usize {
         let mut count = 0;
         let mut asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
@@ -310,7 +312,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         count
     }
 
-    /// Takes what is there without waiting: most small reads need no clock.
+    /// Takes replies that are ready, without waiting: most small reads need no clock.
     fn take_ready(&mut self) {
         while self.open > 0
             && self.shortage == Shortage::None
@@ -323,7 +325,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Takes what comes, and plans around what is missing or late, until every piece is complete or given up.
+    /// Takes replies, and plans around missing and late chunks, until every piece is complete or given up.
     async fn take_arrivals(&mut self) {
         self.take_ready();
         if self.open == 0 {
@@ -335,7 +337,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let mut timer = std::pin::pin!(runtime.sleep_until(wake_at));
         let mut chunks = self.stats.chunks;
         while self.open > 0 && !self.is_stuck() {
-            // Of what is asked now, something may be late earlier.
+            // A request sent just now may be late earlier than the timer fires.
             if std::mem::replace(&mut chunks, self.stats.chunks) < self.stats.chunks
                 && let Some(earlier) = self.requests.wake_at().filter(|earlier| *earlier < wake_at)
             {
@@ -365,8 +367,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Whether nothing is under way and nothing more can be asked for. What is still open is then given up: no read waits
-    /// for what nobody was asked for.
+    /// Whether nothing is in flight and nothing more can be requested. Open pieces are then given up: no read waits
+    /// for a reply that no request will bring.
     fn is_stuck(&mut self) -> bool {
         let is_idle =
             |query: &Self| query.requests.is_idle() && query.look_ups.is_empty() && query.arounds.is_empty();
@@ -387,7 +389,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         true
     }
 
-    /// Takes an answer; one to a question of an earlier turn counts for nothing.
+    /// Takes a reply; ignores one to a request of an earlier turn.
     fn take(&mut self, answer: Answer) {
         let Answer { site, wanted: Wanted { stripe: number, position, turn }, result } = answer;
         if let Err(error) = &result {
@@ -399,12 +401,12 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
         match stripe.answer(position, result).cloned() {
             None => self.complete_pieces_of(number),
-            // The record may be out of date; the chunk itself will do.
+            // The record may be out of date; the chunk itself can be read instead.
             Some(_) if stripe.is_of_copy(position) => {
                 self.reads.shared.table.forget(stripe.stripe.id);
                 self.shortage = Shortage::Failed;
             }
-            // What is missing of a cached form is no damage.
+            // A split missing from a cached form is not damage.
             Some(_) if stripe.stripe.is_cached() => self.shortage = Shortage::Failed,
             // Only a miss at the current location is a lost chunk.
             Some(SiteError::Missing(_) | SiteError::Corrupt { .. }) if stripe.is_remembered => {
@@ -417,7 +419,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Completes what the chunks that came determine, and hands out the spans that are complete by it.
+    /// Completes the pieces that the arrived chunks determine, and hands out the spans completed by it.
     fn complete_pieces_of(&mut self, stripe: usize) {
         let open: SmallVec<[usize; 3]> = self.located.open_pieces_of(stripe).collect();
         let completed = open.into_iter().filter(|&piece| self.complete(piece)).count();
@@ -433,8 +435,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Whether a piece is determined; its chunks are then at hand. A block of which something was decoded or computed must match its
-    /// checksum, and a whole extent in any case: if it does not, other chunks are asked for than those that led to it.
+    /// Completes a piece if it is determined. A block must match its checksum if any of it was decoded or computed,
+    /// and a whole extent always. On a mismatch, other chunks are requested instead of those that led to it.
     fn complete(&mut self, number: usize) -> bool {
         let (runtime, measures) = (&self.reads.shared.runtime, &self.reads.shared.measures);
         let piece = &self.located.pieces[number];
@@ -463,7 +465,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         if !is_right {
             tracing::warn!(stripe = %stripe.stripe.id, is_decoded, "bytes do not match the checksum in their row");
             let (k, wanted) = (stripe.stripe.code.k(), piece.shape.wanted);
-            // What was computed is suspect in any case, and alone.
+            // Computed columns are suspect in any case, and they alone.
             let is_suspect = |index| match is_decoded {
                 _ if has_computed => false,
                 true => index >= k,
@@ -481,7 +483,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         true
     }
 
-    /// Asks for chunks in the place of those that are missing or late, as far as there are others.
+    /// Requests replacements for missing and late chunks, as far as there are any.
     fn ask_for_the_rest(&mut self) {
         let why = std::mem::replace(&mut self.shortage, Shortage::None);
         let open: Vec<usize> = self.located.open_pieces().collect();
@@ -492,10 +494,10 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             if !self.can_be_had(piece) {
                 let of = &self.located.stripes[self.located.pieces[piece].stripe].stripe;
                 if why == Shortage::Late && of.record.dropped && self.read_around(piece) {
-                    // Whichever comes first is used.
+                    // The first reply wins.
                     continue;
                 }
-                // Late chunks count only where the others are too few.
+                // Late chunks count again only if the others are too few.
                 let Piece { stripe, shape, .. } = &self.located.pieces[piece];
                 self.located.stripes[*stripe].await_late(shape);
             }
@@ -518,7 +520,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         hopeless.into_iter().for_each(|piece| self.look_up_again(piece));
     }
 
-    /// Whether what came, what is awaited and what can still be asked for determines a piece.
+    /// Whether the arrived, awaited and available chunks determine a piece.
     fn can_be_had(&self, piece: usize) -> bool {
         let of = self.located.for_plan(piece);
         let mut all = of.awaited;
@@ -528,8 +530,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         of.code.determines(&all, &of.wanted)
     }
 
-    /// A piece cannot be completed by anything that could be asked for now: where nothing under way may do it either, its
-    /// stripe is looked up again.
+    /// Looks up the stripe of a piece that no further request can complete, unless a request in flight still may.
     fn look_up_again(&mut self, piece: usize) {
         let number = self.located.pieces[piece].stripe;
         let stripe = &mut self.located.stripes[number];
@@ -538,7 +539,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Looks a stripe up again, or that of which it is the cached form.
+    /// Looks a stripe up again, or for a cached form the stripe of its durable copy.
     fn look_up(&mut self, number: usize) {
         let id = self.located.kept_in(number, self.spans);
         let stripe = &mut self.located.stripes[number];
@@ -555,7 +556,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// What failed of a stripe whose record is current is damage.
+    /// Reports the failed chunks of a stripe as damage, if its record is current.
     fn report_damage(&self, number: usize) {
         let stripe = &self.located.stripes[number];
         if !stripe.is_remembered {
@@ -565,7 +566,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Begins a stripe's pieces anew where its record has changed; gives up those that cannot be completed where not.
+    /// Restarts a stripe's pieces if its record has changed; otherwise gives up those that cannot be completed.
     fn take_look_up(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
         let stripe = &mut self.located.stripes[number];
         stripe.is_looked_up = false;
@@ -581,7 +582,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 return;
             }
             Err(_) if stripe.is_remembered => {
-                // Others may do: what is known of the stripe still leads to its chunks, or to none.
+                // Other chunks may do: the known record still leads to them, or to none.
                 stripe.is_remembered = false;
                 self.shortage = Shortage::Failed;
                 return;
@@ -589,7 +590,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             Ok(Some(now)) if now.row.version == of.row.version => None,
             Ok(Some(_)) if stripe.turn == MAX_RESTARTS => Some(StripeError::Busy),
             Ok(Some(now)) if (now.code.k(), now.record.chunk_len) != (of.code.k(), of.record.chunk_len) => {
-                // Nothing re-encodes a stripe under its name.
+                // No change re-encodes a stripe under its name.
                 Some(crate::table::inconsistent(of.id, "its shape has changed under a read".to_owned()))
             }
             Ok(Some(now)) => {
@@ -617,8 +618,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Asks for the chunks that a piece wants, and has those that their sites do not give computed from their wide stripes. `false`
-    /// where that cannot be, or was in vain.
+    /// Requests the chunks that a piece wants, and computes those that their sites cannot provide from their wide
+    /// stripes. Returns `false` if that is impossible or has already failed.
     fn read_around(&mut self, number: usize) -> bool {
         let piece = &self.located.pieces[number];
         let (of, columns) = (piece.stripe, piece.shape.columns.clone());
@@ -638,7 +639,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         true
     }
 
-    /// Takes columns that were computed.
+    /// Takes computed columns.
     fn take_around(&mut self, wanted: Wanted, read: Result<Bytes, StripeError>) {
         let Wanted { stripe: number, position, turn } = wanted;
         let stripe = &mut self.located.stripes[number];
@@ -653,7 +654,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Reads from where it is kept what did not come of a cached form.
+    /// Reads the missing parts of a cached form from the durable copy.
     fn fall_back(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
         let fallen_back = found.and_then(|kept| {
             let kept = kept.ok_or_else(|| crate::table::gone(self.located.stripes[number].stripe.id))?;
@@ -678,11 +679,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// What the query took, or the error of the first span that cannot be had.
+    /// Returns the measurements of the query, or the error of the first unavailable span.
     fn finish(mut self) -> Result<ReadStats, StripeError> {
         let error = self.located.first_error();
         if self.requests.under_way() > 0 && !self.reads.shared.options.read_policy.cancels() {
-            // The sites serve what they were asked, wanted or not.
+            // The sites serve the requests they received, whether still wanted or not.
             let requests =
                 std::mem::replace(&mut self.requests, SiteRequests::new(self.reads.clone(), false));
             self.reads.shared.runtime.spawn(requests.drain());

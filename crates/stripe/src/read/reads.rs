@@ -1,4 +1,4 @@
-//! What all reads of one process share: plans, what they have learnt of sites, and what they took.
+//! State shared by all reads of one process: plans, knowledge of the sites, and measurements.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::options::StripeOptions;
 use crate::sites::Sites;
 use crate::table::StripeTable;
 
-/// Reads stripes; a cheap handle.
+/// Reads stripes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Reads {
     pub(super) shared: Arc<Shared>,
@@ -38,19 +38,20 @@ pub(super) struct Shared {
     pub(super) hedge_budget: HedgeBudget,
     pub(super) measures: ReadMeasures,
     pub(super) rng: Arc<Mutex<SmallRng>>,
-    /// Of the policy.
+    /// Planner of the policy.
     pub(super) planner: Mutex<Box<dyn ReadPlanner>>,
     pub(super) damage: DamageReports,
     cache: OnceLock<Arc<dyn BlockCache>>,
 }
 
 impl Shared {
-    /// What knows of cached blocks, if anything does.
+    /// Returns the block cache, if one was set.
     pub(super) fn cache(&self) -> Option<&dyn BlockCache> {
         self.cache.get().map(|cache| &**cache)
     }
 
-    /// For how long a site may be silent before others are asked: the policy's time-out, or what reads usually take.
+    /// How long a site may be silent before other sites are asked: the policy's time-out, or the hedge time of recent
+    /// reads.
     pub(super) fn hedge_after(&self) -> Duration {
         self.options.read_policy.time_out().unwrap_or_else(|| self.patience.hedge_after())
     }
@@ -81,12 +82,12 @@ impl Reads {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Reads look for cached blocks from now on. Later calls change nothing.
+    /// Makes reads look for cached blocks. Later calls have no effect.
     pub(crate) fn set_cache(&self, cache: Arc<dyn BlockCache>) {
         let _ = self.shared.cache.set(cache);
     }
 
-    /// A block was written.
+    /// Offers a written block to the cache.
     pub(crate) fn written(&self, block: &Block, bytes: &Bytes) {
         if let Some(cache) = self.shared.cache() {
             cache.written(block, bytes);
@@ -117,7 +118,7 @@ impl Reads {
         }
     }
 
-    /// What reads took until now.
+    /// Measurements of the reads so far.
     pub(crate) fn measures(&self) -> &ReadMeasures {
         &self.shared.measures
     }

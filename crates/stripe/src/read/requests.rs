@@ -1,7 +1,7 @@
-//! The requests of a query that are under way, one for each site and plan, and which of them are late.
+//! The requests of a query in flight, one per site and plan, and which of them are late.
 //!
-//! A site that has been silent for the read deadline has failed for what it still had to answer, and so has one whose answer
-//! ends early or that cannot be asked at all: every chunk that was asked for is answered once.
+//! A site fails the unanswered rest of its request when it has been silent for the read deadline, when its reply ends
+//! early, or when it cannot be asked at all. So every requested chunk is answered once.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,24 +21,24 @@ use super::located::Located;
 use super::reads::Reads;
 use crate::sites::InFlight;
 
-/// Which request of which stripe a chunk answers.
+/// Identifies the request of a stripe that a chunk answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) stripe: usize,
-    /// Its position among what the stripe was asked for.
+    /// Position among the requests of the stripe.
     pub(super) position: usize,
-    /// The stripe's turn when it was asked.
+    /// Turn of the stripe when the request was sent.
     pub(super) turn: u32,
 }
 
-/// A chunk's columns, or why they do not come.
+/// Columns of a chunk, or the error.
 pub(super) struct Answer {
     pub(super) site: SiteId,
     pub(super) wanted: Wanted,
     pub(super) result: Result<Bytes, SiteError>,
 }
 
-/// The requests of a query that are under way.
+/// Requests of a query in flight.
 pub(super) struct SiteRequests {
     reads: Reads,
     /// Whether sites are late when they take longer than predicted.
@@ -46,7 +46,7 @@ pub(super) struct SiteRequests {
     under_way: FuturesUnordered<NextReply>,
     /// Sites whose requests have neither ended nor been dropped.
     active: usize,
-    /// Answers that need not be waited for.
+    /// Answers that are ready.
     ready: VecDeque<Answer>,
 }
 
@@ -57,35 +57,35 @@ struct Item {
     is_answered: bool,
 }
 
-/// What one site still has to answer.
+/// The request to one site.
 struct SiteRequest {
     site: SiteId,
     items: Vec<Item>,
-    /// `None` once it has ended or nobody needs it.
+    /// Replies of the site; `None` once they have ended or no piece needs them.
     stream: Option<(ReadStream, InFlight)>,
     unanswered: usize,
-    /// Bytes that came so far, and of the next chunk.
+    /// Bytes received so far.
     bytes: u64,
     next_bytes: u64,
     asked_at: Instant,
-    /// When it answered last, or was asked.
+    /// Time of the last reply, or of the request.
     heard_at: Instant,
-    /// The site's estimated queue when it was asked.
+    /// Estimated queue of the site when the request was sent.
     queue: f64,
-    /// Later than predicted: others were asked, or the budget did not allow it.
+    /// True once the site is later than predicted: replacements were sent, or the budget did not allow them.
     is_late: bool,
-    /// Silent for the hedge time: others were asked.
+    /// True once the site was silent for the hedge time: replacements were sent.
     is_silent: bool,
 }
 
 impl SiteRequests {
-    /// None yet. With `predicts`, sites count as late by prediction.
+    /// Creates an empty set. With `predicts`, sites count as late by prediction.
     pub(super) fn new(reads: Reads, predicts: bool) -> Self {
         let (under_way, ready) = (FuturesUnordered::new(), VecDeque::new());
         Self { reads, predicts, under_way, active: 0, ready }
     }
 
-    /// Asks sites, each for some chunks.
+    /// Sends requests to sites, each for some chunks.
     pub(super) fn ask(&mut self, asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)>) {
         let sites = self.reads.shared.sites.snapshot();
         let now = self.reads.shared.runtime.now();
@@ -124,24 +124,24 @@ impl SiteRequests {
         }
     }
 
-    /// Whether nothing more will come.
+    /// Whether no further answer will come.
     pub(super) fn is_idle(&self) -> bool {
         self.active == 0 && self.ready.is_empty()
     }
 
-    /// When [`SiteRequests::look_at_clock`] is to be called: when the first of the sites will be late.
+    /// Returns when to call [`SiteRequests::look_at_clock`] next: when the first of the sites will be late.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let requests = self.under_way.iter().filter_map(|next| next.0.as_ref());
         let active = requests.filter(|request| request.stream.is_some());
         active.map(|request| request.due(&self.reads, self.predicts)).min()
     }
 
-    /// The next answer, if it is there.
+    /// Returns the next answer if it is ready.
     pub(super) fn next_ready(&mut self) -> Option<Answer> {
         if self.is_idle() { None } else { self.next().now_or_never() }
     }
 
-    /// The next answer; waits for ever when nothing more will come.
+    /// Returns the next answer; never resolves when no further answer will come.
     pub(super) async fn next(&mut self) -> Answer {
         loop {
             if let Some(answer) = self.ready.pop_front() {
@@ -173,16 +173,16 @@ impl SiteRequests {
         }
     }
 
-    /// The rest of a request fails.
+    /// Fails the unanswered rest of a request.
     fn fail(&mut self, request: SiteRequest, error: &SiteError) {
         self.active -= 1;
         let answer = |wanted| Answer { site: request.site, wanted, result: Err(error.clone()) };
         self.ready.extend(request.outstanding().map(answer));
     }
 
-    /// Fails sites that were silent for the read deadline. What those that are late now still have to answer is given up:
-    /// others are to be asked for it; for those that are late only by prediction as far as the budget allows. Answers
-    /// whether anything was given up.
+    /// Fails sites that were silent for the read deadline, and gives up what sites that are late now have not
+    /// answered: replacements are then requested. For sites that are late only by prediction, the budget must allow
+    /// it. Returns whether anything was given up.
     pub(super) fn look_at_clock(&mut self, located: &mut Located) -> bool {
         let now = self.reads.shared.runtime.now();
         let deadline = self.reads.shared.options.read_deadline;
@@ -204,7 +204,7 @@ impl SiteRequests {
         given_up
     }
 
-    /// Drops the requests that no open piece needs; answers how many had not answered everything.
+    /// Drops the requests that no open piece needs. Returns how many had not answered everything.
     pub(super) fn drop_unneeded(&mut self, located: &Located) -> usize {
         let mut taken_back = 0;
         for next in self.under_way.iter_mut() {
@@ -223,12 +223,12 @@ impl SiteRequests {
         taken_back
     }
 
-    /// Requests that have not answered everything.
+    /// Number of requests that have not answered everything.
     pub(super) fn under_way(&self) -> usize {
         self.active
     }
 
-    /// Takes what still comes, until every site has answered or was silent for the read deadline.
+    /// Consumes the remaining replies until every site has answered or was silent for the read deadline.
     pub(super) async fn drain(mut self) {
         let runtime = self.reads.shared.runtime.clone();
         let deadline = self.reads.shared.options.read_deadline;
@@ -237,7 +237,7 @@ impl SiteRequests {
 }
 
 impl SiteRequest {
-    /// Records a reply, and what it tells of the site.
+    /// Records a reply and what it reveals of the site.
     fn record(&mut self, reads: &Reads, reply: &ReadReply, predicts: bool) {
         let now = reads.shared.runtime.now();
         let is_first = self.unanswered == self.items.len();
@@ -262,7 +262,8 @@ impl SiteRequest {
         }
     }
 
-    /// A late request that is given up would have taken longer still. Without it only the quick ones would be remembered.
+    /// Records the wait of a late request that is dropped: it would have taken even longer. Otherwise only quick ones
+    /// would be remembered.
     fn record_dropped(&self, reads: &Reads, predicts: bool) {
         if predicts && self.is_late {
             let waited = reads.shared.runtime.now() - self.asked_at;
@@ -270,7 +271,7 @@ impl SiteRequest {
         }
     }
 
-    /// Gives up what is awaited of a late site. Answers whether anything was.
+    /// Gives up what is awaited of a late site. Returns whether anything was.
     fn give_up(&mut self, reads: &Reads, located: &mut Located, now: Instant) -> bool {
         self.is_silent |= self.silent_at(reads) <= now;
         self.is_late = true;
@@ -281,7 +282,7 @@ impl SiteRequest {
                 && stripe.is_awaited(wanted.position)
                 && located.needs(wanted.stripe, wanted.position)
         });
-        // In the place of a chunk of a part, about k others are asked for.
+        // A chunk of a part is replaced by about k others.
         let price = |wanted: &Wanted| located.price_of_hedge(wanted.stripe, wanted.position);
         let chunks: usize = outstanding.iter().map(price).sum();
         if outstanding.is_empty() || !(self.is_silent || reads.shared.hedge_budget.spend(chunks)) {
@@ -291,18 +292,18 @@ impl SiteRequest {
         true
     }
 
-    /// Those of the next chunk.
+    /// Conditions of the next chunk.
     fn conditions(&self) -> Conditions {
         Conditions::new(self.queue, self.bytes + self.next_bytes)
     }
 
-    /// When it is to be looked at: when it will be late, or has failed.
+    /// Returns when to examine the request next: when it will be late, or has failed.
     fn due(&self, reads: &Reads, predicts: bool) -> Instant {
         let deadline = self.heard_at + reads.shared.options.read_deadline;
         self.late_at(reads, predicts).map_or(deadline, |late_at| late_at.min(deadline))
     }
 
-    /// When it will be late next; `None` if others were asked already, whatever it does.
+    /// Returns when the request will be late next; `None` if replacements were already sent for silence.
     fn late_at(&self, reads: &Reads, predicts: bool) -> Option<Instant> {
         if self.is_silent {
             return None;
@@ -316,21 +317,22 @@ impl SiteRequest {
         Some(predicted.map_or(silent_at, |late_at| late_at.min(silent_at)))
     }
 
-    /// When it will have been silent for the hedge time.
+    /// Returns when the site will have been silent for the hedge time.
     fn silent_at(&self, reads: &Reads) -> Instant {
         self.heard_at + reads.shared.hedge_after()
     }
 
-    /// What it has not answered.
+    /// Returns the unanswered chunks.
     fn outstanding(&self) -> impl Iterator<Item = Wanted> {
         self.items.iter().filter(|item| !item.is_answered).map(|item| item.wanted)
     }
 }
 
-/// What takes as long as predicted is not late.
+/// Margin of a prediction: a request that takes exactly as long as predicted is not late.
 const TICK: Duration = Duration::from_micros(1);
 
-/// Resolves to the site's request with its next reply, or `None` when it has no more. Never, once the request was dropped.
+/// Resolves to the site's request with its next reply, or with `None` at the end. Never resolves once the request was
+/// dropped.
 struct NextReply(Option<SiteRequest>);
 
 impl Future for NextReply {

@@ -1,9 +1,10 @@
-//! Sampled requests on their way into the co-access statistics (EC-Store §V-A).
+//! Samples requests for the co-access statistics (EC-Store §V-A).
 //!
-//! A request is what a caller asked for at once: a query of many blocks, a batch of objects, or one get.
-//! Blocks count as far as they were asked for. Packed objects are in partitions, of which only how often they are read counts
-//! ([`striate_plan::statistics::heat`]): what is asked for with one of a thousand objects says little of the others. Which requests are sampled is decided by a generator of its own, so
-//! that the runtime's draws, and with them a run in virtual time, are the same with and without sampling.
+//! A request is what a caller asked for at once: a query of many blocks, a batch of objects, or one get. It counts
+//! for the blocks that it asked for. Packed objects are in partitions, for which only reads are counted
+//! ([`striate_plan::statistics::heat`]): what is requested with one of a thousand objects says little about the
+//! others. A separate generator decides which requests are sampled, so that the runtime's draws, and with them a run
+//! in virtual time, are the same with and without sampling.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,59 +18,59 @@ use striate_plan::{
 
 use super::span::Stored;
 
-/// Objects of so many blocks are known by name. They are for people to read.
+/// Maximum number of blocks with a known object name. Names are only shown to people.
 const MOST_NAMED: usize = 16 << 10;
-/// Partitions of which reads are counted.
+/// Maximum number of partitions with a read count.
 const PARTITIONS: usize = 4_096;
-/// Counts are halved after so many reads of partitions.
+/// Reads of partitions after which counts are halved.
 const HALVED_AFTER: u64 = 1 << 17;
 
-/// A block that many requests ask for.
+/// A block that many requests read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotBlock {
-    /// Its stripe.
+    /// Stripe of the block.
     pub block: StripeId,
-    /// The share of the requests that ask for it.
+    /// Fraction of the requests that read it.
     pub popularity: f64,
-    /// An object that has it, as `bucket/key`, where that is known.
+    /// An object in the block, as `bucket/key`, if known.
     pub object: Option<Arc<str>>,
 }
 
-/// Chooses requests and keeps what they asked for.
+/// Samples requests and keeps statistics of them.
 #[derive(Debug)]
 pub struct Sampler {
-    /// Requests are sampled whose draw is below this: the rate times 2⁶⁴.
+    /// A request is sampled if its draw is below this: the rate times 2⁶⁴.
     below: u64,
     state: AtomicU64,
     kept: Mutex<Kept>,
 }
 
-/// What is known of sampled requests.
+/// Statistics of sampled requests.
 #[derive(Debug)]
 struct Kept {
     statistics: CoAccess,
-    /// The object that last asked for a block.
+    /// Object that last asked for each block.
     objects: HashMap<StripeId, Arc<str>>,
     heat: PartitionHeat,
-    /// Reads of partitions, since the beginning.
+    /// Reads of partitions since the start.
     partition_reads: u64,
 }
 
-/// One sampled request; observed when the last of its readers is done.
+/// One sampled request; counted when the last of its readers is done.
 #[derive(Debug)]
 pub struct Sample {
     sampler: Arc<Sampler>,
     asked: Mutex<Asked>,
 }
 
-/// What a request asks for.
+/// Blocks and partitions that a request reads.
 #[derive(Debug, Default)]
 struct Asked {
     blocks: Vec<(StripeId, Option<Arc<str>>)>,
     partitions: Vec<Partition>,
 }
 
-/// An object that is read in a sampled request.
+/// An object read in a sampled request.
 #[derive(Clone, Debug)]
 pub struct SampledObject {
     sample: Arc<Sample>,
@@ -77,9 +78,9 @@ pub struct SampledObject {
 }
 
 impl Sampler {
-    /// Samples this share of the requests, and keeps as much of them.
+    /// Creates a sampler of this fraction of the requests, with statistics within `limits`.
     pub fn new(rate: f64, limits: CoAccessLimits) -> Self {
-        // Saturates: a rate of 1 or more is below every draw but the last, one in 2⁶⁴.
+        // Saturating: a rate of 1 samples every request but one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
         let kept = Kept {
             statistics: CoAccess::new(limits),
@@ -90,7 +91,7 @@ impl Sampler {
         Self { below, state: AtomicU64::new(0), kept: Mutex::new(kept) }
     }
 
-    /// A request begins; `None` if it is not sampled.
+    /// Begins a request; `None` if it is not sampled.
     pub fn begin(self: &Arc<Self>) -> Option<Arc<Sample>> {
         if self.below == 0 {
             return None;
@@ -101,7 +102,7 @@ impl Sampler {
 }
 
 impl Sample {
-    /// The request asks for stored bytes.
+    /// Records that the request reads stored bytes.
     pub fn add(&self, stored: &Stored) {
         self.note(stored, None);
     }
@@ -109,7 +110,7 @@ impl Sample {
     fn note(&self, stored: &Stored, object: Option<&Arc<str>>) {
         let Ok(id) = stored.stripe() else { return };
         let asked = &mut *self.asked.lock();
-        // The statistics count no more of one request. They leave out repetitions.
+        // The statistics count at most this many per request, and ignore repetitions.
         let most = CoAccessLimits::default().request_blocks;
         match stored {
             Stored::Block(_) if asked.blocks.len() < most => asked.blocks.push((id, object.cloned())),
@@ -133,12 +134,12 @@ impl Drop for Sample {
 }
 
 impl SampledObject {
-    /// This request reads the object `name`: its bucket, a slash, and its key.
+    /// Records that this request reads the object `name`: its bucket, a slash, and its key.
     pub fn new(sample: Arc<Sample>, name: Arc<str>) -> Self {
         Self { sample, name }
     }
 
-    /// It asks for bytes of it.
+    /// Records that the request reads stored bytes of the object.
     pub fn add(&self, stored: &Stored) {
         self.sample.note(stored, Some(&self.name));
     }
@@ -158,7 +159,7 @@ impl Kept {
             self.objects.retain(|&block, _| self.statistics.count(block) > 0);
         }
         if self.objects.len() >= MOST_NAMED {
-            // What is asked for often has a name again soon.
+            // Frequently requested blocks soon get a name again.
             self.objects.clear();
         }
         self.objects.insert(block, object);
@@ -166,17 +167,17 @@ impl Kept {
 }
 
 impl Sampler {
-    /// The statistics of sampled requests: which blocks are asked for together.
+    /// Calls `look` with the statistics of blocks that are read together.
     pub fn with_co_access<R>(&self, look: impl FnOnce(&CoAccess) -> R) -> R {
         look(&self.kept.lock().statistics)
     }
 
-    /// The statistics as a whole.
+    /// Totals of the statistics.
     pub fn totals(&self) -> CoAccessTotals {
         self.with_co_access(CoAccess::totals)
     }
 
-    /// The blocks that most of the requests ask for, the hottest first, at most so many.
+    /// Returns at most `most` blocks, those that most requests read first.
     pub fn hottest(&self, most: usize) -> Vec<HotBlock> {
         let kept = self.kept.lock();
         let hot = |block| HotBlock {
@@ -187,7 +188,7 @@ impl Sampler {
         kept.statistics.hottest(most).into_iter().map(hot).collect()
     }
 
-    /// The most read partitions, the hottest first, at most so many.
+    /// Returns at most `most` partitions, the most read first.
     pub fn hottest_partitions(&self, most: usize) -> Vec<PartitionReads> {
         self.kept.lock().heat.hottest().take(most).collect()
     }
@@ -197,7 +198,7 @@ impl Sampler {
         self.kept.lock().partition_reads
     }
 
-    /// The statistics, to be merged with those of other processes.
+    /// Returns the statistics, to be merged with those of other processes.
     pub fn snapshot(&self) -> CoAccessSnapshot {
         self.with_co_access(CoAccess::snapshot)
     }

@@ -1,12 +1,14 @@
-//! What rows name, and the pieces that it is read as.
+//! The bytes that a row names, and the pieces they are read as.
 //!
-//! In the split layout the data chunks laid end to end are the *block*. A whole block is one piece of all data chunks. A part
-//! is at most three: the tail of its first chunk, the whole chunks between, and the head of its last one.
+//! In the split layout, the data chunks laid end to end are the *block*. A whole block is one piece of all data
+//! chunks. A part of a block is at most three pieces: the tail of its first chunk, the whole chunks between, and the
+//! head of its last chunk.
 //!
-//! A packed object is an *extent*: columns of one data chunk, and so is each part of it. One piece wants that chunk alone.
+//! A packed object is an *extent*: columns of one data chunk. So is each part of it. It is one piece that wants that
+//! chunk alone.
 //!
-//! A block that this store has in memory at most has no stripe of its own. It is read as cached blocks are ([`super::cached`]), with
-//! nothing to fall back to.
+//! A block that this store has at most in memory has no stripe of its own. It is read like a cached block
+//! ([`super::cached`]), without a durable copy to fall back to.
 
 use std::ops::Range;
 
@@ -19,36 +21,36 @@ use striate_meta::records::{self, Block, Extent, Stripe};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, id16, inconsistent, stripe_id};
 
-/// Bytes of a stripe, as a row names them.
+/// Stored bytes, as a row names them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
     /// All of a split stripe's data.
     Block(Block),
     /// Columns of one data chunk of a packed stripe.
     Extent(Extent),
-    /// A block that this store has in the memory tier at most.
+    /// A block that this store has at most in the memory tier.
     Memory(MemoryBlock),
 }
 
-/// A block without a stripe of its own: of an object that is kept elsewhere, or in memory only.
+/// A block without a stripe of its own, of an object at an origin or in memory only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryBlock {
-    /// A hash of what it holds, which names it.
+    /// Hash of the content, which is the block's name.
     pub content: u128,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Its CRC-32C, where its writer knew it.
+    /// CRC-32C of the block, if its writer knew it.
     pub crc32c: Option<u32>,
-    /// Where its splits were put; `None`: where cached blocks are.
+    /// Locations of its splits; `None` if they follow from the name, as for cached blocks.
     pub placed: Option<Placed>,
 }
 
-/// Where the splits of a block are.
+/// Locations of a block's splits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Data splits.
+    /// Number of data splits.
     pub splits: usize,
-    /// The site of each split, parities last.
+    /// Site of each split, parities last.
     pub sites: Vec<SiteId>,
 }
 
@@ -79,7 +81,7 @@ impl From<&MemoryBlock> for records::MemoryBlock {
 }
 
 impl Stored {
-    /// How many they are.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         match self {
             Self::Block(block) => block.len,
@@ -88,12 +90,12 @@ impl Stored {
         }
     }
 
-    /// Whether there are none, which no program writes.
+    /// Whether there are no bytes, which no program writes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their CRC-32C, where it is known.
+    /// CRC-32C of the bytes, if known.
     pub fn crc32c(&self) -> Option<u32> {
         match self {
             Self::Block(block) => Some(block.crc32c),
@@ -102,17 +104,17 @@ impl Stored {
         }
     }
 
-    /// Whether a stripe's record is new enough: it names chunks that have them, and not what these were before.
+    /// Whether a stripe's record is new enough: its chunks have these bytes, and not those before an update.
     pub(super) fn is_in(&self, stripe: &Stripe) -> bool {
         let Self::Extent(extent) = self else { return true };
         let location = stripe.locations.get(extent.index as usize);
         location.is_none_or(|location| location.content_version >= extent.content_version)
     }
 
-    /// The stripe that has them.
+    /// Returns the stripe that has the bytes.
     ///
     /// # Errors
-    /// [`StripeError::Inconsistent`] where the name is none; [`StripeError::NotInMemory`] where there is no stripe.
+    /// [`StripeError::Inconsistent`] for a malformed name; [`StripeError::NotInMemory`] if there is no stripe.
     pub fn stripe(&self) -> Result<StripeId, StripeError> {
         match self {
             Self::Block(block) => stripe_id(&block.stripe),
@@ -140,22 +142,22 @@ impl From<MemoryBlock> for Stored {
     }
 }
 
-/// Stored bytes, or a part of them, that are to be read.
+/// A range of stored bytes to read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The bytes that a row names.
+    /// Bytes that a row names.
     pub of: Stored,
-    /// Those of them that are wanted.
+    /// Range wanted of them.
     pub range: Range<u32>,
 }
 
 /// The pieces of a span.
 pub(super) type Pieces = SmallVec<[PieceShape; 3]>;
 
-/// What a piece is of its stripe.
+/// Shape of a piece of a stripe.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PieceShape {
-    /// The same bytes of every chunk.
+    /// Range of bytes, the same in every chunk.
     pub(super) columns: Range<u32>,
     /// The data chunks whose columns are wanted.
     pub(super) wanted: ChunkSet,
@@ -169,18 +171,18 @@ impl PieceShape {
 }
 
 impl Span {
-    /// All of what a row names.
+    /// Creates a span of all bytes that a row names.
     pub fn whole(of: impl Into<Stored>) -> Self {
         let of = of.into();
         Self { range: 0..of.len(), of }
     }
 
-    /// Whether all of it is wanted.
+    /// Whether the span covers all of the bytes.
     pub fn is_whole(&self) -> bool {
         self.range == (0..self.of.len())
     }
 
-    /// The pieces, in the order of their bytes.
+    /// Returns the pieces of the span, in the order of their bytes.
     ///
     /// # Errors
     /// [`StripeError::Inconsistent`] for an extent that is not inside its stripe.

@@ -1,15 +1,17 @@
-//! What is before a request at a site, estimated from what the site reported and what was asked since: in requests
-//! (o_j, EC-Store §IV-A, Eq. 1) and in bytes (the loads L of Hu et al., §3.2).
+//! Estimates the queue ahead of a request at a site, from the site's reports and this client's requests since: in
+//! requests (o_j, EC-Store §IV-A, Eq. 1) and in bytes (the loads L of Hu et al., §3.2).
 //!
-//! A report rides on every reply, and a site that is watched pushes one when its queue has changed. What this client has begun
-//! and ended at the site since then is added, so that a burst of its own is seen before the next reply; what the report has seen of
-//! this client is not counted twice.
+//! Every reply carries a report, and a watched site pushes one when its queue has changed. The reads that this client
+//! has begun and ended at the site since then are added, so that its own burst counts before the next reply. Reads of
+//! this client that the report already includes are not counted twice.
 //!
-//! *Pushed.* While a site pushes, its queue is what it pushed last, however long ago: it would have said so otherwise. A reply with a
-//! higher number is newer, but only for [`NEWER_FOR`]: had the queue stayed so, the site would have pushed that since.
+//! *Pushed.* While a site pushes, its queue is the last one it pushed, however long ago: it would have pushed a
+//! change. A reply with a higher number is newer, but only for [`NEWER_FOR`]: had the queue stayed so, the site would
+//! have pushed that since.
 //!
-//! *Not pushed.* A report grows old: with [`MEMORY`] the estimate returns to what sites usually have, or a client would stay
-//! away from a site that was busy once, or all clients would run to the one that was idle when they last heard of it.
+//! *Not pushed.* A report ages: over [`MEMORY`] the estimate returns to the sites' usual queue. Otherwise a client
+//! would avoid a site that was busy once, or all clients would rush to the one that was idle when they last heard of
+//! it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,74 +21,74 @@ use striate_core::LoadReport;
 use striate_runtime::Instant;
 use striate_site::PUSH_INTERVAL;
 
-/// After this time a report counts only 1/e against what is usual.
+/// Time constant after which a report counts only 1/e against the usual queue.
 const MEMORY: Duration = Duration::from_millis(500);
-/// For so long a reply is newer than what was pushed before it: the interval of pushes, and as long for one on its way. Reports that
-/// overtake each other do so by less.
+/// How long a reply stays newer than an earlier push: the push interval, and as long again for a push in flight.
+/// Reports overtake each other by less than this.
 const NEWER_FOR: Duration = PUSH_INTERVAL.saturating_mul(2);
-/// Weight of a report in what is usual.
+/// Weight of a report in the usual queue.
 const USUAL_WEIGHT: f64 = 1.0 / 64.0;
 
-/// What this client knows of one site's queue.
+/// State of one site's queue, as this client knows it.
 #[derive(Debug, Default)]
 pub(super) struct SiteLoad {
-    /// Reads of this client that are under way there,
+    /// Reads of this client in flight there.
     in_flight: AtomicU32,
-    /// and the bytes that have not come of them.
+    /// Bytes of those reads not received yet.
     in_flight_bytes: AtomicU64,
     told: Mutex<Told>,
 }
 
-/// What the site has told.
+/// Last reports of the site.
 #[derive(Debug, Default)]
 struct Told {
-    /// Last, by a reply.
+    /// Last report of a reply.
     by_reply: Option<Heard>,
-    /// Last, by a push; none while it does not push.
+    /// Last pushed report; `None` while the site does not push.
     by_push: Option<Heard>,
 }
 
-/// A report, and how things stood when it came.
+/// A report, and this client's reads when it came.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     at: Instant,
     sequence: u64,
     workers: u32,
-    /// What the site had before it, and what of this client was under way there.
+    /// Queue that the site reported.
     queue: Amount,
     in_flight: Amount,
 }
 
-/// Requests, and the bytes that they ask for.
+/// Requests and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amount {
     requests: f64,
     bytes: f64,
 }
 
-/// What the queues of all sites usually are.
+/// Usual queue, over all sites.
 #[derive(Debug, Default)]
 pub(super) struct UsualQueue(Mutex<Amount>);
 
-/// A site's queue, as estimated.
+/// Estimated queue of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Queue {
-    /// Requests before the next one: those of the last report, as far as it is fresh,
+    /// Part of the requests ahead that comes from the last report, as far as it is fresh.
     pub(crate) reported: f64,
-    /// what is usual in the place of the rest,
+    /// Part of the requests ahead that is the usual queue, in place of the stale part of the report.
     pub(crate) usual: f64,
-    /// and what this client has begun there since, less what has ended.
+    /// Part of the requests ahead that this client has begun since the report, less those that ended.
     pub(crate) own: f64,
-    /// Of these, for each of the site's workers, the ones that must wait.
+    /// Requests ahead that must wait, per worker of the site.
     pub(crate) waiting: f64,
-    /// Bytes that it has not sent yet, estimated in the same way.
+    /// Bytes that the site has not sent yet, estimated in the same way.
     pub(crate) bytes: f64,
-    /// Of these, for each of its workers, the ones before the next request: none while a worker has nothing to do.
+    /// Bytes ahead of the next request, per worker: 0 while a worker is idle.
     pub(crate) bytes_ahead: f64,
 }
 
 impl Queue {
-    /// Requests before the next one.
+    /// Requests ahead of the next one.
     pub(crate) fn requests(&self) -> f64 {
         self.reported + self.usual + self.own
     }
@@ -105,14 +107,14 @@ impl UsualQueue {
 }
 
 impl Heard {
-    /// Whether it is newer, now, than another report of `sequence`.
+    /// Whether this report is newer, at `now`, than another one of `sequence`.
     fn is_newer(&self, sequence: u64, now: Instant) -> bool {
         self.sequence > sequence && now.saturating_duration_since(self.at) < NEWER_FOR
     }
 }
 
 impl Told {
-    /// The report that counts now, and how much it does.
+    /// Returns the report that counts now, and its weight.
     fn newest(&self, now: Instant) -> Option<(Heard, f64)> {
         if let Some(pushed) = self.by_push {
             let reply = self.by_reply.filter(|reply| reply.is_newer(pushed.sequence, now));
@@ -124,18 +126,18 @@ impl Told {
 }
 
 impl SiteLoad {
-    /// A read of this client begins.
+    /// Records the start of a read of this client.
     pub(super) fn begin(&self, bytes: u64) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of a read have come, or are not awaited any more.
+    /// Records bytes of a read that arrived, or are no longer expected.
     pub(super) fn came(&self, bytes: u64) {
         self.in_flight_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A read has ended.
+    /// Records the end of a read.
     pub(super) fn end(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -145,8 +147,9 @@ impl SiteLoad {
         Amount { requests: f64::from(self.in_flight.load(Ordering::Relaxed)), bytes }
     }
 
-    /// Records the report of a reply, if it is a new one. Sites of this process make theirs when they are asked, under the number of
-    /// their last reply. The reports of a restarted site begin again at 1, so a lower number is older only right after a higher one.
+    /// Records the report of a reply, if it is new. Sites of this process make a report when asked, under the number
+    /// of their last reply. A restarted site numbers its reports from 1 again, so a lower number is older only right
+    /// after a higher one.
     pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
         let mut told = self.told.lock();
         let new = self.heard(report, now);
@@ -159,14 +162,14 @@ impl SiteLoad {
         }
     }
 
-    /// Records a report that the site pushed. They come in their order.
+    /// Records a report that the site pushed. Pushes arrive in order.
     pub(super) fn hear_push(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
         let pushed = self.heard(report, now);
         usual.note(pushed.queue);
         self.told.lock().by_push = Some(pushed);
     }
 
-    /// The site pushes no more: what it told grows old from now on.
+    /// Records that the site has stopped pushing: its last report ages from now on.
     pub(super) fn end_pushes(&self, now: Instant) {
         let mut told = self.told.lock();
         let newest = told.newest(now).filter(|_| told.by_push.is_some());
@@ -175,7 +178,7 @@ impl SiteLoad {
         }
     }
 
-    /// Whether the site pushes.
+    /// Whether the site pushes its reports.
     pub(super) fn is_pushed(&self) -> bool {
         self.told.lock().by_push.is_some()
     }
@@ -186,16 +189,16 @@ impl SiteLoad {
         Heard { at, sequence, workers, queue, in_flight }
     }
 
-    /// The estimate.
+    /// Estimates the queue.
     pub(super) fn queue(&self, now: Instant, usual: &UsualQueue) -> Queue {
         let (in_flight, usual) = (self.in_flight(), usual.get());
         let Some((heard, weight)) = self.told.lock().newest(now) else {
             let own = (in_flight.requests - usual.requests).max(0.0);
             let bytes = in_flight.bytes.max(usual.bytes);
-            // How many workers there are is not known either.
+            // The number of workers is unknown too.
             return Queue { usual: usual.requests, own, bytes, bytes_ahead: bytes, ..Queue::default() };
         };
-        // What was before it, and what is there of this client: no less than all of it.
+        // The queue before, plus this client's reads since: no less than all reads of this client.
         let estimate = |of: fn(&Amount) -> f64| {
             let (reported, usual) = (weight * of(&heard.queue), (1.0 - weight) * of(&usual));
             let in_flight_now = of(&in_flight);
@@ -250,7 +253,7 @@ mod tests {
         });
     }
 
-    /// One of two workers is free: a request that comes now waits for nobody's bytes.
+    /// With one of two workers idle, a new request waits for no bytes.
     #[test]
     fn nothing_is_ahead_of_a_request_while_a_worker_is_idle() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
@@ -297,7 +300,7 @@ mod tests {
             load.hear_push(&report(5, 6), runtime.now(), &usual);
             runtime.sleep(MEMORY * 100).await;
             assert_eq!(requests(), 6.0);
-            // The site was restarted: its numbers begin again at 1, on a new stream.
+            // The site was restarted: its numbers start at 1 again, on a new stream.
             load.hear_push(&report(1, 8), runtime.now(), &usual);
             assert_eq!(requests(), 8.0);
             load.end_pushes(runtime.now());
@@ -307,7 +310,7 @@ mod tests {
         });
     }
 
-    /// Had the queue stayed as the reply told it, the site would have pushed that.
+    /// Had the queue stayed as the reply reported it, the site would have pushed that.
     #[test]
     fn a_reply_is_newer_than_a_push_for_a_moment() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
@@ -336,7 +339,7 @@ mod tests {
             assert_eq!(estimate(), (3.0, 3_000.0), "the site has not told of it");
             load.hear_push(&report(6, 3), runtime.now(), &usual);
             assert_eq!(estimate(), (3.0, 3_000.0), "it has");
-            // It ends. A push from before that comes after its reply, and then one from after that.
+            // The read ends. A push from before its end arrives after its reply, followed by one from after its end.
             load.came(1_000);
             load.end();
             load.hear(&report(8, 2), runtime.now(), &usual);

@@ -1,10 +1,10 @@
-//! The sites known now, and which of them answer.
+//! The known sites, and which of them answer.
 //!
-//! A site that fails an operation as a whole (unreachable, suspect disk, deadline) is left out of plans until
-//! a probe finds it well again. Probes run only while something is wrong.
+//! A site that fails an operation as a whole (unreachable, suspect disk, deadline) is left out of plans until a probe
+//! succeeds. Probes run only while a site has failed.
 //!
-//! What is before a request at a site is known from its replies, and from what it pushes while this process reads
-//! ([`watching`]).
+//! The queue ahead of a request at a site is known from its replies, and from the reports it pushes while this
+//! process reads ([`watching`]).
 
 mod load;
 mod transfer;
@@ -30,14 +30,14 @@ use self::watching::{Watched, Watching};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the client knows of the sites.
+/// The sites as this process knows them.
 pub(crate) struct Sites {
     runtime: Runtime,
     table: RwLock<Arc<BTreeMap<SiteId, Entry>>>,
     usual: Arc<Usual>,
 }
 
-/// What is known of all sites together, and of the machine that asks them.
+/// State shared by all sites, and of the machine that asks them.
 struct Usual {
     queue: UsualQueue,
     asking: Asking,
@@ -54,9 +54,9 @@ struct Entry {
 
 #[derive(Default)]
 struct Health {
-    /// Takes no writes: its disk is suspect or it does not answer.
+    /// Takes no writes: the disk is suspect or the site does not answer.
     no_writes: AtomicBool,
-    /// Does not answer.
+    /// Does not answer reads.
     no_reads: AtomicBool,
     draining: AtomicBool,
     probing: AtomicBool,
@@ -68,43 +68,43 @@ struct Health {
 /// One addend of o_j.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostPart {
-    /// What it stands for.
+    /// Meaning of the addend.
     pub name: String,
-    /// How much it adds, where asking an idle site costs 1.
+    /// Value, where asking an idle site costs 1.
     pub value: f64,
 }
 
-/// The sites at one moment.
+/// Snapshot of the sites.
 pub(crate) struct SitesSnapshot {
     at: Instant,
     table: Arc<BTreeMap<SiteId, Entry>>,
     usual: Arc<Usual>,
 }
 
-/// What sites cost at one moment.
+/// Snapshot of site costs.
 #[derive(Debug)]
 pub(crate) struct Costs(Vec<(SiteId, SiteCost)>);
 
 impl Costs {
-    /// What a site costs. `None` if it does not answer, or was not asked about.
+    /// Returns the cost of a site. `None` if it does not answer, or was not included.
     pub(crate) fn of(&self, site: SiteId) -> Option<SiteCost> {
         let place = self.0.binary_search_by_key(&site, |(site, _)| *site).ok()?;
         Some(self.0[place].1)
     }
 }
 
-/// A read under way at a site, until dropped.
+/// A read in flight at a site, until dropped.
 pub(crate) struct InFlight {
     entry: Entry,
     usual: Arc<Usual>,
-    /// Nobody waited when it began.
+    /// No request waited there when it began.
     is_alone: bool,
-    /// Bytes that have not come.
+    /// Bytes not received yet.
     bytes: u64,
 }
 
 impl InFlight {
-    /// A reply to a range of `len` bytes came, and brought a report.
+    /// Records a reply to a range of `len` bytes, and its load report.
     pub(crate) fn hear(&mut self, len: u64, report: &LoadReport, now: Instant) {
         let came = len.min(self.bytes);
         self.bytes -= came;
@@ -112,14 +112,14 @@ impl InFlight {
         self.entry.health.load.hear(report, now, &self.usual.queue);
     }
 
-    /// The first chunk came, of `len` bytes, after `took`.
+    /// Records that the first chunk, of `len` bytes, arrived after `took`.
     pub(crate) fn note_first(&self, len: u64, took: Duration) {
         if self.is_alone {
             self.usual.asking.note_first(len, took, &self.entry.health.transfer);
         }
     }
 
-    /// A further chunk came, of `len` bytes, `after` the one before it.
+    /// Records that a further chunk, of `len` bytes, arrived `after` the one before it.
     pub(crate) fn note_next(&self, len: u64, after: Duration) {
         self.entry.health.transfer.note_next(len, after);
     }
@@ -142,19 +142,19 @@ impl SitesSnapshot {
         self.readable(site).is_some()
     }
 
-    /// The site's queue. `None` if it does not answer.
+    /// Estimates the queue of a site. `None` if it does not answer.
     pub(crate) fn queue(&self, site: SiteId) -> Option<Queue> {
         let entry = self.readable(site)?;
         let load = &entry.health.load;
-        // What a site pushes is newer than what some other reply of it told, and it is known when it came.
+        // A pushed report is newer than that of the last reply, and the time of its arrival is known.
         if !load.is_pushed() {
             load.hear(&entry.site.last_load(), self.at, &self.usual.queue);
         }
         Some(load.queue(self.at, &self.usual.queue))
     }
 
-    /// What a site costs: asking it 1 if it is idle, and 1 more for each request before this one. `None` if it does not
-    /// answer.
+    /// Returns the cost of a site: asking it costs 1 if it is idle, and 1 more for each request ahead of this one.
+    /// `None` if it does not answer.
     pub(crate) fn cost(&self, site: SiteId) -> Option<SiteCost> {
         let asking = 1.0 + self.queue(site)?.requests();
         let per_byte = self.readable(site)?.health.transfer.per_byte(&self.usual.asking);
@@ -162,12 +162,12 @@ impl SitesSnapshot {
         Some(SiteCost { asking, per_byte, decode_per_byte })
     }
 
-    /// Seconds that a cost of 1 stands for; `None` as long as too few reads have told.
+    /// Seconds that a cost of 1 stands for; `None` until enough reads were measured.
     pub(crate) fn unit_s(&self) -> Option<f64> {
         self.usual.asking.unit_s()
     }
 
-    /// What the sites cost now, of those that answer, in their order.
+    /// Returns the current costs of those of the sites that answer, in the order of sites.
     pub(crate) fn costs(&self, of: impl Iterator<Item = SiteId>) -> Costs {
         let mut sites: Vec<SiteId> = of.collect();
         sites.sort_unstable();
@@ -175,19 +175,20 @@ impl SitesSnapshot {
         Costs(sites.into_iter().filter_map(|site| Some((site, self.cost(site)?))).collect())
     }
 
-    /// What o_j is the sum of.
+    /// Returns the addends of o_j.
     pub(crate) fn cost_parts(&self, site: SiteId) -> Vec<CostPart> {
         let Some(Queue { reported, usual, own, .. }) = self.queue(site) else { return Vec::new() };
         let parts = [("request", 1.0), ("reported", reported), ("usual", usual), ("own", own)];
         parts.map(|(name, value)| CostPart { name: name.to_owned(), value }).into()
     }
 
-    /// The failure domain of a site.
+    /// Returns the failure domain of a site.
     pub(crate) fn rack(&self, site: SiteId) -> Option<RackId> {
         self.table.get(&site).map(|entry| entry.site.rack())
     }
 
-    /// The site, if it answers, for one read of `bytes`, with the requests before it by what it last told.
+    /// Begins one read of `bytes` at a site. Returns the site, the guard of the read, and the requests ahead of it by
+    /// the last report; `None` if the site does not answer.
     pub(crate) fn ask(&self, site: SiteId, bytes: u64) -> Option<(&dyn Site, InFlight, f64)> {
         let entry = self.readable(site)?;
         let queue = entry.health.load.queue(self.at, &self.usual.queue);
@@ -198,16 +199,16 @@ impl SitesSnapshot {
     }
 }
 
-/// A site as the client sees it.
+/// A site and its state, as this process sees it.
 #[derive(Clone, Debug)]
 pub struct SiteView {
-    /// The site.
+    /// Handle of the site.
     pub site: Arc<dyn Site>,
-    /// It answers reads.
+    /// True if the site answers reads.
     pub readable: bool,
-    /// It takes new chunks.
+    /// True if the site takes new chunks.
     pub writable: bool,
-    /// It takes none because it is being emptied.
+    /// True if the site takes no chunks because it is being drained.
     pub draining: bool,
 }
 
@@ -222,7 +223,7 @@ impl Sites {
         this
     }
 
-    /// Replaces the set of sites of a tier; what is known of sites that stay is kept.
+    /// Replaces the sites of a tier. Sites that stay keep their state.
     pub(crate) fn replace(&self, tier: Tier, sites: Vec<Arc<dyn Site>>) {
         let mut table = self.table.write();
         let entry = |site: Arc<dyn Site>| {
@@ -236,14 +237,14 @@ impl Sites {
         *table = Arc::new(new);
     }
 
-    /// The sites of the memory tier that answer, in the order of their numbers.
+    /// Returns the sites of the memory tier that answer, in the order of their numbers.
     pub(crate) fn memory_sites(&self) -> Vec<Arc<dyn Site>> {
         let table = self.table.read();
         let live = table.values().filter(|entry| entry.tier == Tier::Memory && entry.is_readable());
         live.map(|entry| entry.site.clone()).collect()
     }
 
-    /// The sites now.
+    /// Returns a snapshot of the sites.
     pub(crate) fn snapshot(&self) -> SitesSnapshot {
         SitesSnapshot {
             at: self.runtime.now(),
@@ -252,7 +253,7 @@ impl Sites {
         }
     }
 
-    /// A read is about to be planned: the queues of sites are of interest for a while.
+    /// Announces a read that is about to be planned, so that the sites' queues are watched for a while.
     pub(crate) fn watch(&self) {
         let now = self.runtime.now();
         if self.usual.watching.is_due(now) {
@@ -261,17 +262,17 @@ impl Sites {
         }
     }
 
-    /// What sites push.
+    /// Load reports that sites push.
     pub(crate) fn pushes(&self) -> PushView {
         self.usual.watching.view()
     }
 
-    /// The site, if it is known.
+    /// Returns a site, if it is known.
     pub(crate) fn get(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         self.table.read().get(&site).map(|entry| entry.site.clone())
     }
 
-    /// The site, which something is to be done with.
+    /// Returns a site that the caller needs.
     ///
     /// # Errors
     /// [`SiteError::Unavailable`] if it is not known.
@@ -279,10 +280,10 @@ impl Sites {
         self.get(site).ok_or_else(|| SiteError::Unavailable("it was removed".to_owned()))
     }
 
-    /// One range of a chunk from a site, within `deadline`.
+    /// Reads one range of a chunk from a site, within `deadline`.
     ///
     /// # Errors
-    /// Those of the site; [`SiteError::Unavailable`] if it is not known.
+    /// Errors of the site; [`SiteError::Unavailable`] if it is not known.
     pub(crate) async fn read_range(
         &self,
         site: SiteId,
@@ -295,7 +296,7 @@ impl Sites {
         read.unwrap_or(Err(SiteError::Deadline))
     }
 
-    /// All sites that keep durable chunks.
+    /// Returns all sites that keep durable chunks.
     pub(crate) fn views(&self) -> Vec<SiteView> {
         let view = |entry: &Entry| SiteView {
             site: entry.site.clone(),
@@ -306,7 +307,7 @@ impl Sites {
         self.table.read().values().filter(|entry| entry.tier == Tier::Disk).map(view).collect()
     }
 
-    /// Sites that take new chunks.
+    /// Returns the sites that take new chunks.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let candidate = |entry: &Entry| {
             let load = entry.site.last_load();
@@ -330,7 +331,7 @@ impl Sites {
         self.rack_sizes().len()
     }
 
-    /// The same racks, and how many sites each of them has.
+    /// Number of sites in each rack that has sites for durable chunks, whether they answer or not.
     pub(crate) fn rack_sizes(&self) -> Vec<usize> {
         let mut sizes: BTreeMap<RackId, usize> = BTreeMap::new();
         let table = self.table.read();
@@ -339,14 +340,14 @@ impl Sites {
         sizes.into_values().collect()
     }
 
-    /// Keeps new chunks off a site.
+    /// Keeps new chunks off a site, or admits them again.
     pub(crate) fn set_draining(&self, site: SiteId, draining: bool) {
         if let Some(entry) = self.table.read().get(&site) {
             entry.health.draining.store(draining, Ordering::Relaxed);
         }
     }
 
-    /// Takes note of a failed operation. Only failures of the site as a whole count.
+    /// Records a failed operation. Only failures of the site as a whole count.
     pub(crate) fn note_failure(&self, site: SiteId, error: &SiteError) {
         let Some(entry) = self.table.read().get(&site).cloned() else { return };
         match error {
@@ -376,8 +377,8 @@ impl Entry {
     }
 }
 
-/// Asks a site for its status until it answers and its store takes writes. Ends as well when the site was
-/// replaced: then only this task still holds it.
+/// Polls a site's status until it answers and its store takes writes. Ends too when the site was replaced: then only
+/// this task still holds its state.
 async fn probe_until_well(runtime: Runtime, entry: Entry) {
     while Arc::strong_count(&entry.health) > 1 {
         runtime.sleep(PROBE_INTERVAL).await;
@@ -385,7 +386,8 @@ async fn probe_until_well(runtime: Runtime, entry: Entry) {
         let Ok(Ok(status)) = status else { continue };
         entry.health.no_reads.store(false, Ordering::Relaxed);
         if status.store.suspect.is_none() {
-            // Before the flags: who notes a failure after them must find that nobody probes, or the site stays left out.
+            // Cleared before the other flags: a failure recorded after them must start a new probe, or the site would
+            // stay left out.
             entry.health.probing.store(false, Ordering::Release);
             entry.health.no_reads.store(false, Ordering::Release);
             entry.health.no_writes.store(false, Ordering::Release);

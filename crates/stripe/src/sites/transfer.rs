@@ -1,29 +1,31 @@
-//! m_j: what a byte costs at a site, calibrated from what reads take (EC-Store §V-B3, where it is measured once).
+//! m_j: the cost of a byte at a site, calibrated from the durations of reads (EC-Store §V-B3, where it is measured
+//! once).
 //!
-//! The chunks of one request arrive one after the other. What passes between two of them is the price of the later one,
-//! and does not depend on the site's queue, which the first one waited for. What the first one took at a site where
-//! nobody waited, less the price of its own bytes, is the price of asking: the unit of Eq. 1. Both are means that begin
-//! with the first reads of a client and follow slowly, so that what a single read took does not turn plans over.
+//! The chunks of one request arrive one after the other. The time between two of them is the cost of the later one,
+//! and does not depend on the site's queue, for which the first one waited. The time to the first chunk at a site
+//! without waiting requests, less the cost of its own bytes, is the cost of asking: the unit of Eq. 1. Both are
+//! running means that start with the first reads of a client and follow slowly, so that a single read does not
+//! overturn plans.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_plan::USUAL_PER_BYTE;
 
-/// Seconds to compute and check a data chunk, for each byte that it is computed from: about what one core does.
+/// Seconds to compute and check a data chunk, per byte that it is computed from: about the speed of one core.
 const DECODE_S_PER_BYTE: f64 = 2e-10;
-/// Busy processors make decoding dearer by no more than this factor.
+/// Maximum factor by which busy processors make decoding more expensive.
 const MOST_BUSY: f64 = 32.0;
-/// Fewer measurements tell nothing.
+/// Measurements needed before a mean counts.
 const LEAST: u32 = 16;
-/// So many recent ones count, about.
+/// Approximate number of recent measurements that a mean covers.
 const MEMORY: u32 = 256;
-/// Asking takes no less than this, in seconds.
+/// Minimum duration of asking a site, in seconds.
 const LEAST_UNIT_S: f64 = 1e-6;
-/// m_j is kept within this factor of the usual one: beyond it the measurement means something else.
+/// m_j stays within this factor of the usual one: beyond it, the measurement means something else.
 const MOST: f64 = 64.0;
 
-/// A mean that forgets slowly.
+/// A running mean that forgets slowly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     value: f64,
@@ -41,16 +43,16 @@ impl Mean {
     }
 }
 
-/// Seconds for each byte of one site.
+/// Seconds per byte at one site.
 #[derive(Debug, Default)]
 pub(super) struct SiteTransfer(Mutex<Mean>);
 
-/// Seconds for asking a site where nobody waits, over all sites.
+/// Seconds to ask a site without waiting requests, over all sites.
 #[derive(Debug, Default)]
 pub(super) struct Asking(Mutex<Mean>);
 
 impl SiteTransfer {
-    /// A chunk of `len` bytes came so long after the one before it in the same request.
+    /// Records that a chunk of `len` bytes arrived `after` the one before it in the same request.
     pub(super) fn note_next(&self, len: u64, after: Duration) {
         if len > 0 {
             self.0.lock().note(after.as_secs_f64() / len as f64);
@@ -70,21 +72,22 @@ impl SiteTransfer {
 }
 
 impl Asking {
-    /// The first chunk of a request, of `len` bytes, took so long at a site where nobody waited.
+    /// Records that the first chunk of a request, of `len` bytes, `took` this long at a site without waiting
+    /// requests.
     pub(super) fn note_first(&self, len: u64, took: Duration, of: &SiteTransfer) {
         let bytes = of.0.lock().known().unwrap_or(0.0) * len as f64;
         self.0.lock().note((took.as_secs_f64() - bytes).max(0.0));
     }
 
-    /// What asking an idle site takes, in seconds; `None` as long as that is not known.
+    /// Seconds to ask an idle site; `None` while unknown.
     pub(super) fn unit_s(&self) -> Option<f64> {
         self.0.lock().known().map(|unit| unit.max(LEAST_UNIT_S))
     }
 
-    /// What decoding costs for each byte, where asking an idle site costs 1; nothing as long as that is not known. Where
-    /// chunks come from memory it is dearer than asking one more site, and nothing beside a disk. Where processors are
-    /// `busy` for a share of their time it takes theirs from all other requests: as much longer as a queue would be that
-    /// is as busy.
+    /// Returns the cost of decoding per byte, where asking an idle site costs 1; 0 while that is unknown. If chunks
+    /// come from memory, decoding costs more than asking one more site; beside a disk it costs nothing. When
+    /// processors are `busy` for a fraction of their time, decoding takes theirs from all other requests: it counts
+    /// as much longer as a queue that is equally busy would make it.
     pub(super) fn decode_per_byte(&self, busy: f64) -> f64 {
         let others = (1.0 / (1.0 - busy)).clamp(1.0, MOST_BUSY);
         match self.0.lock().known() {
@@ -107,7 +110,7 @@ mod tests {
             fast.note_next(50_000, US * 500);
             slow.note_next(50_000, US * 2_000);
         }
-        // Asking takes 2.5 ms; what a chunk's own bytes take is not counted.
+        // Asking takes 2.5 ms, without the time for the chunk's own bytes.
         (0..LEAST).for_each(|_| asking.note_first(50_000, US * 3_000, &fast));
         let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 1e-9;
         assert!(near(fast.per_byte(&asking) * 50_000.0, 0.2));

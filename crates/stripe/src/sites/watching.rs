@@ -1,12 +1,14 @@
-//! Watches sites for their queues while this process reads.
+//! Watches the queues of sites while this process reads.
 //!
-//! A plan needs the queues of all sites, also of those that this process did not ask lately. Sites behind a network push theirs
-//! ([`striate_site::pushes`]) to those who watch. A process watches every such site that answers reads as long as it has planned a read
-//! within [`INTEREST`]: one that only writes, or does nothing, costs the sites nothing.
+//! A plan needs the queues of all sites, including those that this process has not asked recently. Sites behind a
+//! network push theirs ([`striate_site::pushes`]) to their watchers. A process watches every such site that answers
+//! reads while it has planned a read within the last [`INTEREST`]. A process that only writes, or is idle, costs the
+//! sites nothing.
 //!
-//! Each look, at most one in [`LOOK`] and only when a read is planned, begins what is missing: at first, when a site is new or well
-//! again, and when its stream has ended. A site whose streams end without a report (one of 0.1.0, which does not know the call) is
-//! asked after twice as long each time, up to [`MAX_PAUSE`]. Until then, what its replies tell is what is known of it.
+//! A scan runs at most once per [`LOOK`], and only when a read is planned. It starts the missing watches: at first,
+//! when a site is new or has recovered, and when a stream has ended. For a site whose streams end without a report
+//! (one of 0.1.0, which does not know the call) the pause between attempts doubles each time, up to [`MAX_PAUSE`].
+//! Until then, only its replies report its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +20,15 @@ use striate_runtime::{Instant, Runtime};
 
 use super::{Entry, Usual};
 
-/// Time between two looks for what is to be watched.
+/// Minimum interval between two scans for sites to watch.
 const LOOK: Duration = Duration::from_secs(1);
-/// For so long after a read sites are watched. Shorter, and each burst of reads would begin without knowing the queues.
+/// How long sites are watched after a read. If it were shorter, each burst of reads would begin without knowing the
+/// queues.
 const INTEREST: Duration = Duration::from_secs(60);
-/// Longest pause before a site is asked again whose streams end without a report.
+/// Maximum pause before another attempt at a site whose streams end without a report.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// The pushes received, for metrics.
+/// Counts of pushed reports, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushView {
     /// Load reports that sites pushed.
@@ -34,18 +37,18 @@ pub struct PushView {
     pub sites: u64,
 }
 
-/// Whether this process reads, and what sites push to it.
+/// When this process last planned a read, and what sites push to it.
 #[derive(Debug)]
 pub(super) struct Watching {
     since: Instant,
-    /// In milliseconds: when a read was planned last, and when to look next.
+    /// Times in milliseconds: when a read was last planned, and when the next scan is due.
     read_at: AtomicU64,
     look_at: AtomicU64,
     received: AtomicU64,
     sites: AtomicU64,
 }
 
-/// How a site is watched.
+/// Watch state of a site.
 #[derive(Debug, Default)]
 pub(super) struct Watched(Mutex<State>);
 
@@ -68,7 +71,7 @@ impl Watching {
         PushView { received: received.load(Ordering::Relaxed), sites: sites.load(Ordering::Relaxed) }
     }
 
-    /// A read is planned. True when it is time for a look.
+    /// Records that a read is planned. Returns true when a scan is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let now = self.milliseconds(now);
         self.read_at.fetch_max(now, Ordering::Relaxed);
@@ -88,7 +91,7 @@ impl Watching {
 }
 
 impl Watched {
-    /// Whether the caller is to begin now.
+    /// Claims the watch. Returns true if the caller must begin now.
     fn begins(&self, now: Instant) -> bool {
         let mut state = self.0.lock();
         let may = !state.is_under_way && state.not_before.is_none_or(|at| at <= now);
@@ -96,7 +99,7 @@ impl Watched {
         may
     }
 
-    /// The stream has ended.
+    /// Records the end of the stream.
     fn ended(&self, has_told: bool, now: Instant) {
         let mut state = self.0.lock();
         state.is_under_way = false;
@@ -106,7 +109,7 @@ impl Watched {
     }
 }
 
-/// Begins to watch a site, where that is to be.
+/// Begins to watch a site, if that is due.
 pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<Usual>, now: Instant) {
     if entry.site.knows_its_load() || !entry.is_readable() || !entry.health.watched.begins(now) {
         return;
@@ -118,12 +121,12 @@ pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<Usual>, now: I
     });
 }
 
-/// Hears what a site pushes until it ends or nobody wants it any more. Answers whether anything came.
+/// Records the reports that a site pushes until the stream ends or is no longer wanted. Returns whether any came.
 async fn watch(runtime: &Runtime, entry: &Entry, usual: &Usual) -> bool {
     let (load, watching) = (&entry.health.load, &usual.watching);
     let mut reports = entry.site.watch();
     let mut has_told = false;
-    // Of a site that was replaced, this task alone holds what is known.
+    // When a site was replaced, this task alone holds its state.
     let is_wanted = || {
         let is_known = Arc::strong_count(&entry.health) > 1;
         is_known && entry.is_readable() && watching.has_read_lately(runtime.now())

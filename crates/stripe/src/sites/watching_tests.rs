@@ -1,4 +1,4 @@
-//! Sites that are watched, over real site queues and in virtual time.
+//! Watching of sites, over real site queues and in virtual time.
 
 use std::future::Future;
 
@@ -16,16 +16,16 @@ use tokio::sync::watch;
 use super::super::Sites;
 use super::*;
 
-/// A site as if behind a network, whose process others use too.
+/// A site as if behind a network, whose process other clients use too.
 #[derive(Debug)]
 struct FarSite {
     runtime: Runtime,
     store: Arc<GatedStore>,
-    /// The process that answers; each starts with an empty queue.
+    /// Current process of the site; each starts with an empty queue.
     process: Mutex<LocalSite>,
-    /// How many processes there were: the streams of those before the last have ended.
+    /// Number of restarts: streams of earlier processes have ended.
     life: watch::Sender<u32>,
-    /// Whether it is too old to push.
+    /// Whether the site is too old to push.
     is_old: bool,
     watched: AtomicU64,
 }
@@ -54,7 +54,7 @@ impl FarSite {
         self.process.lock().clone()
     }
 
-    /// Reads of another client that do not end.
+    /// Starts reads of another client that do not end.
     fn load(&self, reads: usize) -> Vec<JoinHandle<Vec<ReadReply>>> {
         let read = |_| {
             let ranges = vec![ChunkRange { chunk: chunk(1), offset: 0, len: 10 }];
@@ -75,7 +75,7 @@ impl Site for FarSite {
         self.process().rack()
     }
 
-    /// Nothing was asked.
+    /// No request was sent.
     fn last_load(&self) -> LoadReport {
         LoadReport::default()
     }
@@ -123,7 +123,7 @@ impl Site for FarSite {
     }
 }
 
-/// A message's time, and more.
+/// Longer than a message takes.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn run<F>(is_old: bool, main: impl FnOnce(Runtime, Arc<FarSite>, Sites) -> F)

@@ -1,4 +1,5 @@
-//! Chunks that are sums of others: a site makes one and stores it, so that no bytes pass here (design.md §4.2), or it is made here.
+//! Makes chunks that are sums of others: at a site, so that no bytes pass through this process (design.md §4.2), or
+//! here.
 
 use std::time::Duration;
 
@@ -14,22 +15,22 @@ use super::writes::Writes;
 use crate::table::{file_of, len_of};
 use crate::trees::{self, Files, SLICE_LEN};
 
-/// Bytes a second that a site is sent at least while it makes a chunk.
+/// Minimum rate at which a site receives data while it makes a chunk, in bytes per second.
 const SLOWEST: u64 = 8 << 20;
 
-/// A stripe whose chunks are added up at sites.
+/// A stripe whose chunks are summed at sites.
 #[derive(Clone, Copy)]
 pub(super) struct Assembly<'a> {
     pub(super) writes: &'a Writes,
     pub(super) stripe: StripeId,
-    /// Where its chunks are, and under which names.
+    /// Record with the locations and names of its chunks.
     pub(super) record: &'a Stripe,
     pub(super) priority: Priority,
-    /// So many chunks are made at the same time.
+    /// Number of chunks made at the same time.
     pub(super) together: usize,
 }
 
-/// A file that a site is to make.
+/// A file for a site to make.
 #[derive(Clone, Copy)]
 pub(super) struct Made {
     pub(super) chunk: ChunkId,
@@ -38,7 +39,7 @@ pub(super) struct Made {
     pub(super) len: u32,
 }
 
-/// Bytes that come to one site for a window, of all sites that add up for it: to that where most come.
+/// Returns the bytes that a window sends to the site that receives most, among the sites that add it up.
 fn sent_for(window: &Window) -> u64 {
     fn most_sums(upstream: &[CombineSource]) -> u64 {
         let beyond = upstream.iter().map(|of| most_sums(&of.request.upstream)).max();
@@ -52,8 +53,8 @@ fn sent_for(window: &Window) -> u64 {
 }
 
 impl Assembly<'_> {
-    /// Who adds up what so that `site` gets the sum of these (coefficient, chunk index); `cost` says what asking the site
-    /// of each chunk costs.
+    /// Plans which site adds up what, so that `site` obtains the sum of these (coefficient, chunk index). `cost`
+    /// gives the cost of asking the site of each chunk.
     pub(super) fn tree(
         &self,
         site: SiteId,
@@ -65,13 +66,13 @@ impl Assembly<'_> {
         let rack = rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
         match self.record.members.is_empty() {
             true => CombineTree::new(&terms, site, &rack),
-            // All chunks of a local group are made in its racks: what comes down their links is what bounds a repair.
+            // All chunks of a local group are made in its racks, so the downlinks of those racks bound a repair.
             false => CombineTree::quickest(&terms, site, &rack, self.record.chunk_len, SLICE_LEN),
         }
     }
 
-    /// Has the site at the root of a tree make a chunk of this generation: the sum that the tree adds up. Its location says
-    /// already which checksum it has.
+    /// Lets the site at the root of a tree make a chunk of this generation, the sum that the tree adds up. The
+    /// chunk's location already has the expected checksum.
     pub(super) async fn make(
         &self,
         index: usize,
@@ -83,7 +84,8 @@ impl Assembly<'_> {
         self.make_as(file, tree, &trees::files_of(self.stripe, self.record)).await
     }
 
-    /// Has the site at the root of a tree make a file out of `files`, by their numbers in the tree, each with its length in bytes.
+    /// Lets the site at the root of a tree make a file out of `files`, which maps the tree's numbers to files with
+    /// their lengths in bytes.
     pub(super) async fn make_as(
         &self,
         file: Made,
@@ -92,13 +94,13 @@ impl Assembly<'_> {
     ) -> Result<(), SiteError> {
         let Made { chunk, crc32c, len } = file;
         let combination = trees::combination(tree, files, &(0..len), self.priority);
-        // Every sum that comes to one site takes its time.
+        // Every sum sent to the same site takes its time.
         let sums = tree.loads().into_iter().map(|(_, chunks)| chunks).max().unwrap_or(1);
         let request = AssembleRequest { chunk, crc32c, combination, windows: Vec::new() };
         self.ask(tree.site, request, u64::from(sums) * u64::from(len)).await
     }
 
-    /// Has the site of a file make another out of it: the same but for the windows.
+    /// Lets the site of a file make a new version of it that differs in the windows only.
     pub(super) async fn amend(&self, file: Made, old: FileAt, windows: Vec<Window>) -> Result<(), SiteError> {
         let Made { chunk, crc32c, len } = file;
         let combination = CombineRequest {
@@ -113,7 +115,7 @@ impl Assembly<'_> {
         self.ask(old.site, AssembleRequest { chunk, crc32c, combination, windows }, sent).await
     }
 
-    /// Asks a site for a chunk; so many bytes come to a site for it.
+    /// Asks a site to make a chunk, for which `sent` bytes arrive at one site.
     async fn ask(&self, site: SiteId, request: AssembleRequest, sent: u64) -> Result<(), SiteError> {
         let site = self.writes.shared.sites.required(site)?;
         let options = &self.writes.shared.options;
@@ -123,8 +125,8 @@ impl Assembly<'_> {
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
-    /// The sum of these (coefficient, chunk index), made here a slice after the other: for when sites cannot, because one has just
-    /// joined and others do not know it yet.
+    /// Adds up the sum of these (coefficient, chunk index) in this process, slice by slice. For when sites cannot,
+    /// because one has just joined and others do not know it yet.
     pub(super) async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
         let mut sum = BytesMut::zeroed(self.record.chunk_len as usize);
         for &(coefficient, index) in terms {
@@ -138,7 +140,7 @@ impl Assembly<'_> {
         Ok(sum.freeze())
     }
 
-    /// Some bytes of a chunk.
+    /// Reads a range of a chunk.
     pub(super) async fn read(&self, index: usize, offset: u32, len: u32) -> Result<Bytes, SiteError> {
         let site = SiteId(self.record.locations[index].site);
         let range = ChunkRange { chunk: file_of(self.stripe, self.record, index), offset, len };

@@ -1,11 +1,13 @@
-//! Entries: changes of a stripe that are under way, written down before their files exist.
+//! Entries: changes of a stripe in progress, recorded before their files exist.
 //!
-//! The commit that takes a generation says in the stripe's record where files of it will go. One compare-and-swap closes
-//! the entry: it names what was written and makes the rest garbage. Anybody may cancel an entry at any time, which fences
-//! its owner: a close requires the entry, and who finds it gone has nothing left to do, since whoever removed it wrote the
-//! garbage rows. So no file of a change is ever unknown: it is named, in an entry, or garbage.
+//! The commit that takes a generation records in the stripe where files of that generation will go. One
+//! compare-and-swap closes the entry: it names the files that are kept and makes the rest garbage. Any process may
+//! cancel an entry at any time, which fences its owner: a close requires the entry. An owner that finds it gone has
+//! nothing left to do, since whichever process removed it also wrote the garbage rows. So every file of a change is
+//! known: it is named, in an entry, or garbage.
 //!
-//! Entries need record format 2. Until it is in force a change takes a generation only, and loses to any other change.
+//! Entries need record format 2. Before that format is in force, a change takes a generation only, and loses to any
+//! other change.
 
 use std::time::Duration;
 
@@ -18,20 +20,20 @@ use super::writes::Writes;
 use crate::error::StripeError;
 use crate::table::own_locations;
 
-/// So often a cancellation is tried that loses against other changes of the record.
+/// Attempts to cancel an entry while other changes of the record win.
 const ATTEMPTS: usize = 16;
-/// Pause after a cancellation in the background that failed: at first, and at most.
+/// Initial pause after a failed cancellation in the background; it doubles up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Whether an open entry says that this chunk may be written to `site`.
+/// Whether an open entry announces this chunk at `site`.
 fn is_in_entry(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
     let of_generation = stripe.entries.iter().filter(|entry| entry.generation == chunk.generation.0);
     let mut places = of_generation.flat_map(|entry| &entry.places);
     places.any(|place| (place.index, place.site) == (u32::from(chunk.index), site.0))
 }
 
-/// The files that an entry speaks of and that the record does not name.
+/// Returns the files that an entry announces and that the record does not name.
 pub(super) fn unnamed_of(stripe: &Stripe, entry: &Entry) -> Vec<GarbageChunk> {
     let generation = entry.generation;
     let places =
@@ -46,31 +48,33 @@ fn names(stripe: &Stripe, chunk: &GarbageChunk) -> bool {
         || stripe.copies.iter().any(|copy| copy.to_garbage() == *chunk)
 }
 
-/// Whether the record names this chunk at `site`, as the chunk itself or as a copy, or a change that is under way may.
+/// Whether the record names this chunk at `site`, as the chunk itself or as a copy, or a change in progress may name
+/// it.
 pub fn is_named(stripe: &Stripe, site: SiteId, chunk: ChunkId) -> bool {
     names(stripe, &GarbageChunk::of(chunk, site)) || is_in_entry(stripe, site, chunk)
 }
 
-/// Whether the entry of a generation is there: it was neither closed nor cancelled.
+/// Whether the entry of a generation exists, neither closed nor cancelled.
 pub(super) fn has_entry(stripe: &Stripe, generation: Generation) -> bool {
     stripe.entries.iter().any(|entry| entry.generation == generation.0)
 }
 
-/// Takes the entry of a generation out of a record. `None` if it is not there: it was closed, or somebody cancelled it.
+/// Removes the entry of a generation from a record. Returns `None` if it was already closed or cancelled.
 pub(super) fn remove(stripe: &mut Stripe, generation: u32) -> Option<Entry> {
     let at = stripe.entries.iter().position(|entry| entry.generation == generation)?;
     Some(stripe.entries.remove(at))
 }
 
-/// Whether something of a stripe is still to be done: a change is under way, or a wide stripe is not all there, or not the only
-/// protection of its members yet, or a dead stripe is still in some.
+/// Whether a stripe has unfinished work: a change is in progress, a wide stripe is incomplete or not yet the only
+/// protection of its members, or a dead stripe is still a member of one.
 pub(super) fn is_in_work(stripe: &Stripe) -> bool {
     !stripe.entries.is_empty()
         || stripe.dead
         || !matches!(stripe.wide_state(), WideState::Narrow | WideState::Complete)
 }
 
-/// Adds the record to `tx`, and the rows by which stripes in work, and those with copies, are found. `before` is what it replaces.
+/// Adds to `tx` the record, and the rows that index stripes with unfinished work and stripes with copies. `before` is
+/// the record that it replaces.
 pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, before: &Stripe) {
     tx.put(keys::stripe(id), records::encode(record));
     match (is_in_work(record), is_in_work(before)) {
@@ -78,7 +82,7 @@ pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, be
         (false, true) => drop(tx.delete(keys::change(id))),
         (true, true) | (false, false) => {}
     }
-    // Also where there were others: the row's revision tells processes that remember the record.
+    // Written also if there were copies before: its revision notifies processes that remember the record.
     match record.copies.is_empty() {
         _ if record.copies == before.copies => {}
         true => drop(tx.delete(keys::copies(id))),
@@ -86,12 +90,12 @@ pub(super) fn put_record(tx: &mut Transaction, id: StripeId, record: &Stripe, be
     }
 }
 
-/// Cancels an entry: its files become garbage in the transaction that removes it. Answers the record's new row if this
-/// call did so; `None` if the entry was gone.
+/// Cancels an entry: its files become garbage in the transaction that removes it. Returns the record's new row if
+/// this call did so; `None` if the entry was already gone.
 ///
 /// # Errors
-/// When the metadata store fails, and [`StripeError::Busy`] when others keep changing the record. The entry may then be there
-/// or not.
+/// When the metadata store fails, and [`StripeError::Busy`] when others keep changing the record. The entry may then
+/// still exist.
 pub(super) async fn cancel(
     writes: &Writes,
     id: StripeId,
@@ -118,8 +122,8 @@ pub(super) async fn cancel(
     Err(StripeError::Busy)
 }
 
-/// Cancels an entry of this process in the background, however long the metadata store fails: nobody else does while the process
-/// lives.
+/// Cancels an entry of this process in the background, retrying while the metadata store fails. No other process does
+/// so while this one lives.
 pub(super) fn cancel_in_background(writes: &Writes, id: StripeId, generation: u32) {
     let writes = writes.clone();
     writes.shared.runtime.clone().spawn(async move {
@@ -132,14 +136,14 @@ pub(super) fn cancel_in_background(writes: &Writes, id: StripeId, generation: u3
     });
 }
 
-/// Cancels the entries of a stripe whose owners' leases have ended; answers how many.
+/// Cancels the entries of a stripe whose owners' leases have ended. Returns how many.
 ///
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn cancel_dead(writes: &Writes, id: StripeId) -> Result<u64, StripeError> {
     let meta = writes.shared.table.meta();
     let Some(row) = meta.get(&keys::stripe(id)).await? else {
-        // A release has removed the row with the stripe's own, unless it did not know of entries.
+        // A release has removed this row with the stripe's own, unless it was by a program that did not know entries.
         let mut tx = writes.shared.table.transaction();
         tx.require_unchanged(keys::stripe(id), None).delete(keys::change(id));
         meta.commit(tx).await?;

@@ -1,13 +1,14 @@
-//! Writing a coding group: k partitions and their parities, one stripe that many objects will share.
+//! Writes a coding group: k partitions and their parities, one stripe that many objects will share.
 //!
-//! A group has a reservation of its own (*intent*), under the lease of the packing service. While the reservation stands rows
-//! may be switched to the group and nobody releases it; once it is gone its live entries only get fewer. So the stripe's
-//! record is committed first, marked ([`keys::mark`]), and the reservation ends when the outcome of every switch is known
-//! ([`CodingGroup::settle`]), or when the group is given up ([`CodingGroup::give_up`]), which fences what is still under way.
+//! A group has a reservation of its own (*intent*), under the lease of the packing service. While the reservation
+//! exists, rows may be switched to the group and no process releases it; once it is gone, the number of live entries
+//! only falls. So the stripe's record is committed first, marked ([`keys::mark`]). The reservation ends when the
+//! outcome of every switch is known ([`CodingGroup::settle`]), or when the group is given up
+//! ([`CodingGroup::give_up`]), which fences the switches still in flight.
 //!
-//! Partitions come one by one, and each is written as it comes: one is in memory, not the group. A parity is made at its own
-//! site, out of the partitions at theirs; its checksum is known from those of its terms ([`SumChecksum`]), so that nothing
-//! else is stored.
+//! Partitions arrive one by one and are written as they arrive, so that one partition is in memory, not the group. A
+//! parity is made at its own site from the partitions at theirs. Its checksum follows from those of its terms
+//! ([`SumChecksum`]), so that no other bytes can be stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ use crate::error::StripeError;
 use crate::partition::PartitionBuilder;
 use crate::table::holders;
 
-/// Makes coding groups. One for each packing service: its lease is not that of the process's puts, and ends with it. It is
-/// granted with the first group.
+/// Makes coding groups. One per packing service: its lease is separate from that of the process's puts, and ends with
+/// the packer. The lease is granted with the first group.
 pub struct Packer {
     writes: Writes,
     names: OnceCell<Writer>,
@@ -48,19 +49,19 @@ pub struct GroupWriter<'a> {
     code: Code,
     partition_len: u32,
     sites: Vec<SiteId>,
-    /// Sites in the place of those that fail.
+    /// Replacements for sites that fail.
     spare: Vec<SiteId>,
     placed: Placed,
-    /// The checksum of each parity, as far as partitions have come.
+    /// Checksum of each parity over the partitions so far.
     parities: Vec<SumChecksum>,
     next: usize,
-    /// Bytes of the partitions, and what is in them.
+    /// Bytes of the partitions so far, and of the objects in them.
     data_len: u64,
     objects: u64,
     object_bytes: u64,
 }
 
-/// A chunk that is complete, with its checksums.
+/// A complete chunk with its checksums.
 struct Sealed {
     payload: Bytes,
     crc32c: u32,
@@ -80,16 +81,16 @@ pub struct CodingGroup<'a> {
     name: StripeName,
     stripe: Stripe,
     strays: Vec<GarbageChunk>,
-    /// When its record was committed, marked.
+    /// Revision at which the marked record was committed.
     marked: Option<Revision>,
 }
 
-/// What became of a transaction that switches rows.
+/// Outcome of a transaction that switches rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switched {
-    /// All of its rows name the group.
+    /// All rows name the group.
     Done,
-    /// None of them; some row was changed meanwhile.
+    /// No row was switched: some row had changed.
     Conflict,
 }
 
@@ -102,19 +103,19 @@ impl Packer {
         &self.writes
     }
 
-    /// Its registration under a lease of its own.
+    /// Returns the registration under the packer's own lease, opening it at first use.
     pub(super) async fn names(&self) -> Result<&Writer, StripeError> {
         let shared = &self.writes.shared;
         let open = || Writer::open_single(shared.runtime.clone(), shared.table.meta().clone());
         self.names.get_or_try_init(open).await
     }
 
-    /// Sealing has left so many partitions of a bucket waiting for others, by site: new groups go to other racks rather.
+    /// Records the partitions of a bucket that wait to be sealed, per site. New groups avoid their racks.
     pub fn partitions_wait(&self, bucket: &str, at: HashMap<SiteId, usize>) {
         self.waiting.were_left(bucket, at);
     }
 
-    /// Ends its lease: what it leaves is the collector's.
+    /// Ends the lease. The collector takes over what is left.
     pub async fn close(self) {
         let Some(names) = self.names.get() else { return };
         let meta = self.writes.shared.table.meta();
@@ -123,10 +124,10 @@ impl Packer {
         }
     }
 
-    /// Reserves the name of a group, and places for its chunks (P0).
+    /// Reserves the name of a group and places for its chunks (P0).
     ///
     /// # Errors
-    /// [`StripeError::TooFewSites`] where it cannot be stored; or when the metadata store fails.
+    /// [`StripeError::TooFewSites`] when not every chunk has a site; also when the metadata store fails.
     pub async fn begin(&self, profile: &Profile, partition_len: u32) -> Result<GroupWriter<'_>, StripeError> {
         let profile = Profile { layout: Layout::Packed, ..*profile };
         let code = self.writes.shared.table.code(&profile)?;
@@ -160,7 +161,7 @@ impl Packer {
         })
     }
 
-    /// Submits a transaction until its outcome is known.
+    /// Submits a transaction, retrying until its outcome is known.
     pub(super) async fn submit(&self, tx: &Transaction) -> Result<Commit, MetaError> {
         let shared = &self.writes.shared;
         submit(&shared.runtime, shared.table.meta().as_ref(), tx).await
@@ -168,35 +169,35 @@ impl Packer {
 }
 
 impl<'a> GroupWriter<'a> {
-    /// Its name.
+    /// Name of the group's stripe.
     pub fn id(&self) -> StripeId {
         self.name.id
     }
 
-    /// The text of its profile.
+    /// Profile of the group, as text.
     pub fn profile(&self) -> String {
         self.profile.to_string()
     }
 
-    /// Partitions that are still to come.
+    /// Number of partitions not yet added.
     pub fn partitions_left(&self) -> usize {
         self.code.k() - self.next
     }
 
-    /// The index of the partition that comes next.
+    /// Index of the next partition.
     pub fn index(&self) -> u32 {
         self.next as u32
     }
 
-    /// An empty partition.
+    /// Creates an empty partition.
     pub fn partition(&self) -> PartitionBuilder {
         PartitionBuilder::new(self.partition_len)
     }
 
-    /// Writes the next partition. Not to be called for more than k.
+    /// Writes the next partition. Must not be called more than k times.
     ///
     /// # Errors
-    /// When no site takes it; the group is then to be given up.
+    /// When no site takes the chunk; give the group up then.
     pub async fn add(&mut self, partition: PartitionBuilder) -> Result<(), StripeError> {
         let index = self.next;
         let (objects, bytes) = partition.objects();
@@ -207,7 +208,8 @@ impl<'a> GroupWriter<'a> {
         self.write(index, sealed).await
     }
 
-    /// A partition as it is written; its part in the parities' checksums is added. Off the event loop: partitions are long.
+    /// Seals a partition and adds it to the parities' checksums. Runs off the event loop, because partitions are
+    /// long.
     async fn seal(&mut self, index: usize, partition: PartitionBuilder) -> Sealed {
         let shared = &self.packer.writes.shared;
         let granule_len = shared.options.formats.get().granule_len();
@@ -224,10 +226,10 @@ impl<'a> GroupWriter<'a> {
         sealed
     }
 
-    /// Has the parities made (the end of P1).
+    /// Makes the parities, which ends P1.
     ///
     /// # Errors
-    /// With the group, which is to be given up, when the chunks that sites took do not make it durable.
+    /// Returns the group with the error when the chunks that sites took do not make it durable; give it up then.
     pub async fn finish(mut self) -> Result<CodingGroup<'a>, (CodingGroup<'a>, StripeError)> {
         while self.next < self.code.k() {
             let empty = self.partition();
@@ -247,7 +249,7 @@ impl<'a> GroupWriter<'a> {
         Ok(self.stop())
     }
 
-    /// The group as far as it was written.
+    /// Returns the group as far as it was written.
     pub fn stop(self) -> CodingGroup<'a> {
         let Self { packer, name, profile, partition_len, placed, data_len, objects, object_bytes, .. } = self;
         let stripe = Stripe {
@@ -263,7 +265,7 @@ impl<'a> GroupWriter<'a> {
         CodingGroup { packer, name, stripe, strays: placed.strays, marked: None }
     }
 
-    /// Writes a chunk to its site, or to a spare one.
+    /// Writes a chunk to its site, or to a spare one if that fails.
     async fn write(&mut self, index: usize, sealed: Sealed) -> Result<(), StripeError> {
         self.placed.locations[index].crc32c = sealed.crc32c;
         let chunk = ChunkId { stripe: self.name.id, index: index as u8, generation: FIRST };
@@ -281,7 +283,7 @@ impl<'a> GroupWriter<'a> {
         }
     }
 
-    /// Has a parity made at its site; makes it here if that fails.
+    /// Lets a parity be made at its site; makes it here if that fails.
     async fn make_parity(&mut self, index: usize) -> Result<(), StripeError> {
         let k = self.code.k();
         self.placed.locations[index].crc32c = self.parities[index - k].get();
@@ -332,20 +334,20 @@ impl<'a> GroupWriter<'a> {
 }
 
 impl CodingGroup<'_> {
-    /// Its name.
+    /// Name of the group's stripe.
     pub fn id(&self) -> StripeId {
         self.name.id
     }
 
-    /// Bytes of its partitions.
+    /// Bytes of the partitions.
     pub fn partition_bytes(&self) -> u64 {
         self.stripe.len
     }
 
-    /// Commits its record, marked: entries may be dead when they are born (P2).
+    /// Commits the marked record: some entries may already be dead (P2).
     ///
     /// # Errors
-    /// When the metadata store fails or the reservation was taken away; the group is then to be given up.
+    /// When the metadata store fails or the reservation is gone; give the group up then.
     pub async fn commit(&mut self) -> Result<(), StripeError> {
         let (id, stripe) = (self.name.id, &self.stripe);
         let placement = self.packer.writes.ensure_placement(&holders(stripe)).await?;
@@ -370,10 +372,10 @@ impl CodingGroup<'_> {
         }
     }
 
-    /// Submits a transaction that names extents of the group, under its reservation (P3).
+    /// Submits a transaction that names extents of the group, requiring its reservation (P3).
     ///
     /// # Errors
-    /// When its outcome stays unknown, or the reservation is gone: the group is then to be given up.
+    /// When the outcome stays unknown, or the reservation is gone; give the group up then.
     pub async fn switch(&self, mut tx: Transaction) -> Result<Switched, StripeError> {
         let of_reservation = tx.preconditions.len();
         tx.require(Precondition::Exists(self.name.range.key()));
@@ -384,8 +386,8 @@ impl CodingGroup<'_> {
         }
     }
 
-    /// Ends the reservation: every switch's outcome is known. Where all entries live the mark goes too, unless something has
-    /// died since (P4).
+    /// Ends the reservation once the outcome of every switch is known. If all entries live, the mark is removed too,
+    /// unless something has died since (P4).
     ///
     /// # Errors
     /// When the metadata store fails; the collector then ends the reservation.
@@ -405,11 +407,11 @@ impl CodingGroup<'_> {
         Ok(())
     }
 
-    /// Ends the reservation of a group that failed. Without a record its chunks become garbage; with one it is the
-    /// repacker's (P5).
+    /// Ends the reservation of a group that failed. Without a record its chunks become garbage; with one the repacker
+    /// takes over (P5).
     ///
     /// # Errors
-    /// When the metadata store fails; the collector then does it, when the lease has ended.
+    /// When the metadata store fails; the collector then does this once the lease has ended.
     pub async fn give_up(self) -> Result<(), StripeError> {
         let (id, intent) = (self.name.id, self.name.range.key());
         let named = self.stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);

@@ -1,15 +1,15 @@
 //! Intents: a writer's reservations of stripe names (design.md §10.3).
 //!
-//! A client registers as a *writer* under a lease and reserves stripe names in ranges, one row for each range.
-//! Every commit that names a stripe requires the row of its range. A collector that finds the lease gone
-//! deletes the row first, which fences every unfinished put of the range, and may then remove chunks that no
-//! stripe row names. So a put costs no transaction of its own for its intent.
+//! A client registers as a *writer* under a lease and reserves stripe names in ranges, one row per range. Every
+//! commit that names a stripe requires the row of its range. A collector that finds the lease ended deletes the row
+//! first, which fences every unfinished put of the range, and may then remove chunks that no stripe row names. So a
+//! put needs no transaction of its own for its intent.
 //!
-//! A range's row is removed by its writer when all its stripes were named or their chunks removed. If one
-//! put's outcome stayed unknown the row stays, and the collector decides after the writer's end.
+//! A writer removes the row of a range once all its stripes were named or their chunks removed. If the outcome of one
+//! put stays unknown, the row stays, and the collector decides after the writer's end.
 //!
-//! A lease that ended (the process was paused, or the metadata store was away for too long) ends the writer, not the
-//! client: what was under way under it fails at its commit, and the next put registers a new writer.
+//! A lease that ended (because the process was paused, or the metadata store was unreachable for too long) ends the
+//! writer, not the client: puts in progress fail at their commit, and the next put registers a new writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,21 +24,21 @@ use striate_runtime::Runtime;
 use crate::error::StripeError;
 use crate::table::random_tx;
 
-/// Stripe names in one reservation of a writer of split stripes.
+/// Stripe names per reservation of a writer of split stripes.
 const RANGE_LEN: u32 = 1_024;
 const LEASE_TTL: Duration = Duration::from_secs(30);
 
-/// This client's registration.
+/// Registration of this client as a writer.
 pub(crate) struct Writer {
     runtime: Runtime,
     meta: Arc<dyn MetaStore>,
-    /// Of the first registration, for good: an executor whose lease ended must stay fenced.
+    /// Epoch of the first registration, which never changes: an executor whose lease ended must stay fenced.
     epoch: FencingEpoch,
     registered: Arc<Mutex<Registered>>,
     current: Mutex<Option<Arc<IntentRange>>>,
-    /// Stripe names in one reservation.
+    /// Stripe names per reservation.
     range_len: u32,
-    /// The first stripe of the next reservation, and whose.
+    /// First sequence number of the next reservation, and its registration.
     next_sequence: tokio::sync::Mutex<(u64, Registered)>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Registered {
     pub(crate) lease: LeaseId,
 }
 
-/// One reservation.
+/// One reservation of stripe names.
 #[derive(Debug)]
 pub(crate) struct IntentRange {
     writer: u64,
@@ -57,11 +57,11 @@ pub(crate) struct IntentRange {
     taken: AtomicU32,
     len: u32,
     settled: Mutex<Settled>,
-    /// A put ended without a known outcome; the row must stay.
+    /// True once a put ended without a known outcome: the row must stay.
     unknown: AtomicBool,
 }
 
-/// The names of a reservation that are settled: a bit each, and how many there are.
+/// Settled names of a reservation: one bit each, and their count.
 #[derive(Debug, Default)]
 struct Settled {
     names: [u64; RANGE_LEN.div_ceil(u64::BITS) as usize],
@@ -69,7 +69,7 @@ struct Settled {
 }
 
 impl Settled {
-    /// Settles a name of `len`. True when it was the last one that was not: once.
+    /// Settles a name in a range of `len`. Returns true once, for the last name to be settled.
     fn insert(&mut self, name: u64, len: u32) -> bool {
         let (word, bit) = ((name / 64) as usize, 1 << (name % 64));
         let is_new = self.names[word] & bit == 0;
@@ -87,7 +87,7 @@ pub(crate) struct StripeName {
 }
 
 impl IntentRange {
-    /// The reservation's row.
+    /// Returns the key of the reservation's row.
     pub(crate) fn key(&self) -> Bytes {
         keys::intent(self.writer, self.first)
     }
@@ -102,12 +102,12 @@ impl IntentRange {
 }
 
 impl Writer {
-    /// Registers: takes a writer number and an epoch from the cluster's row, and a lease.
+    /// Registers a writer: takes a writer number and an epoch from the cluster's row, and a lease.
     pub(crate) async fn open(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, StripeError> {
         Self::with_ranges(runtime, meta, RANGE_LEN).await
     }
 
-    /// As [`Writer::open`]; each name is a reservation of its own, which ends when its owner says so.
+    /// As [`Writer::open`], but each name is a reservation of its own, which its owner ends.
     pub(crate) async fn open_single(runtime: Runtime, meta: Arc<dyn MetaStore>) -> Result<Self, StripeError> {
         Self::with_ranges(runtime, meta, 1).await
     }
@@ -129,12 +129,12 @@ impl Writer {
         self.epoch
     }
 
-    /// The registration that new reservations and segments are made under.
+    /// Registration under which new reservations and segments are made.
     pub(crate) fn registered(&self) -> Registered {
         *self.registered.lock()
     }
 
-    /// Registers a new writer in the place of one whose lease has ended.
+    /// Registers a new writer to replace one whose lease has ended.
     pub(crate) async fn register_again(&self, ended: Registered) -> Result<Registered, StripeError> {
         if self.registered() != ended {
             return Ok(self.registered());
@@ -143,7 +143,7 @@ impl Writer {
         Ok(replace(&self.registered, ended, registered))
     }
 
-    /// A fresh stripe name under a reservation that is durable.
+    /// Returns a fresh stripe name under a durable reservation.
     pub(crate) async fn name_stripe(&self) -> Result<StripeName, StripeError> {
         loop {
             let current = self.current.lock().clone();
@@ -192,8 +192,8 @@ impl Writer {
         }
     }
 
-    /// A name's stripe was named by a commit, or its chunks were removed. The last one of a range removes the
-    /// range's row in the background. Settling a name again does nothing: several objects may share a stripe.
+    /// Settles a name whose stripe a commit named, or whose chunks were removed. The last name of a range removes the
+    /// range's row in the background. Settling a name again has no effect: several objects may share a stripe.
     pub(crate) fn settle(&self, name: &StripeName) {
         let range = &name.range;
         let is_last = range.settled.lock().insert(name.id.sequence() - range.first, range.len);
@@ -209,13 +209,13 @@ impl Writer {
         }
     }
 
-    /// Nobody knows what became of the stripe: the reservation stays until the collector decides.
+    /// Records that the outcome of a stripe is unknown: the reservation stays until the collector decides.
     pub(crate) fn leave_unknown(&self, name: &StripeName) {
         name.range.unknown.store(true, Ordering::Release);
     }
 }
 
-/// Puts a new registration in the place of one that has ended, unless somebody was faster; answers the one in force.
+/// Replaces a registration that has ended, unless another task was faster. Returns the one in force.
 fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered) -> Registered {
     let mut registered = registered.lock();
     if *registered == ended {
@@ -229,7 +229,7 @@ fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered)
     *registered
 }
 
-/// A lease, the next writer number, and the next epoch.
+/// Takes a lease, the next writer number, and the next epoch.
 async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered, u64), StripeError> {
     let lease = meta.grant_lease(LEASE_TTL).await?.id;
     loop {
@@ -247,7 +247,7 @@ async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered
     }
 }
 
-/// Keeps the lease of the registration alive as long as its writer and the metadata store are in use.
+/// Keeps the lease of the registration alive while its writer and the metadata store are in use.
 fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, registered: &Arc<Mutex<Registered>>) {
     let (meta, clock, registered) = (Arc::downgrade(meta), runtime.clone(), Arc::downgrade(registered));
     runtime.spawn(async move {
@@ -282,7 +282,7 @@ mod tests {
             runtime.sleep(Duration::from_millis(1)).await;
             meta.get(&intent).await.unwrap().is_some()
         };
-        // The objects of one stripe, each as its commit is known.
+        // Objects of one stripe, each settled when its commit is known.
         (0..2 * RANGE_LEN).for_each(|_| writer.settle(&names[7]));
         assert!(stands().await, "1,023 names are open");
         names[1..].iter().for_each(|name| writer.settle(name));

@@ -1,17 +1,17 @@
-//! Writing stripes, changing where they are, un-naming them.
+//! Writing stripes, changing where their chunks are, and un-naming them.
 //!
-//! - [`put`]: encode a block, write its chunks, name it in a transaction.
+//! - [`put`]: encodes a block, writes its chunks, names it in a transaction.
 //! - [`segment`]: the block rows of large objects.
 //! - [`group`]: partitions that many objects share, and the switch of their rows.
-//! - `assembly`: chunks that sites make out of others.
+//! - `assembly`: chunks that sites compute from others.
 //! - [`intent`]: the writer's reservations of stripe names, which fence unfinished puts.
-//! - [`entry`]: changes under way, written down before their files exist.
-//! - [`change`]: other places for a stripe's chunks, for repairs and moves.
-//! - `placements`: the rows of sets of sites, and what keeps a retired site out of them.
-//! - `waiting`: partitions that wait for wide stripes, which new groups go by.
-//! - `wide`: wide stripes, whose data chunks are those of others.
-//! - [`release`]: un-name stripes, which makes their chunks garbage.
-//! - [`submit`](mod@submit): transactions whose outcome must be known.
+//! - [`entry`]: changes in progress, recorded before their files exist.
+//! - [`change`]: new places for a stripe's chunks, for repairs and moves.
+//! - `placements`: the rows of sets of sites, and how retired sites are kept out of them.
+//! - `waiting`: partitions that wait for wide stripes, which guide the placement of new groups.
+//! - `wide`: wide stripes, whose data chunks are those of other stripes.
+//! - [`release`]: un-names stripes, which makes their chunks garbage.
+//! - [`submit`](mod@submit): submits transactions until their outcome is known.
 
 mod assembly;
 mod change;

@@ -1,15 +1,17 @@
-//! Sets of sites: the rows that lead from a site to its stripes, and what keeps a site out of them that is about to be retired.
+//! Sets of sites: the rows that lead from a site to its stripes, and how a site about to be retired is kept out of
+//! them.
 //!
-//! A set has a row under each of its sites, and one of its own. They are written before a stripe is named there, in transactions of
-//! their own, and again when that was a while ago: rows that nobody has written for long, and that lead to no stripe, are removed. A
-//! process remembers what it has written. So a commit that names a stripe *requires* the set's own row ([`require_placement`]):
+//! A set has a row under each of its sites, and one of its own. Separate transactions write them before a stripe is
+//! named there, and again if the last write was long ago: rows that no process has written for long, and that lead to
+//! no stripe, are removed. A process remembers what it has written. So a commit that names a stripe *requires* the
+//! set's own row ([`require_placement`]):
 //!
-//! - Whoever retires a site closes it ([`keys::closed`]), which every write of a set requires to be as it was read. From then on
-//!   no row of a set with this site is written.
-//! - Then the own rows of all sets with this site are removed, which fences the commits that rely on having written them.
-//! - What names the site after that was committed before that, and the reverse index has it.
+//! - The process that retires a site closes it ([`keys::closed`]). Every write of a set requires the row of closed
+//!   sites unchanged, so from then on no row of a set with this site is written.
+//! - Then it removes the own rows of all sets with this site, which fences commits that rely on having written them.
+//! - Stripes that name the site afterwards were committed before, and the reverse index has them.
 //!
-//! A process that closed a site and died leaves a lease that ends: who finds it opens the site again.
+//! A process that closed a site and died leaves a lease that ends; the process that finds it reopens the site.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,22 +24,22 @@ use striate_runtime::Instant;
 use super::writes::Writes;
 use crate::error::StripeError;
 
-/// Most sets of sites that are remembered; one more, and all are forgotten.
+/// Maximum number of sets of sites remembered; beyond it, all are forgotten.
 const MOST_PLACEMENTS: usize = 1 << 16;
-/// Rows of a set that are written together.
+/// Number of rows of a set written together.
 const BATCH: usize = 64;
-/// So often a write is tried while the closed sites change.
+/// Attempts of a write while the closed sites keep changing.
 const ATTEMPTS: usize = 16;
 
-/// What a process knows of sets of sites.
+/// Sets of sites as this process knows them.
 #[derive(Default)]
 pub(super) struct Placements {
-    /// Those whose rows it has written, and when.
+    /// Sets whose rows this process has written, and when.
     written: RwLock<HashMap<u64, Instant>>,
     closed: Mutex<Option<Closed>>,
 }
 
-/// The row of the closed sites as it was read.
+/// Row of the closed sites as last read.
 #[derive(Clone)]
 struct Closed {
     row: Option<Row>,
@@ -45,26 +47,27 @@ struct Closed {
 }
 
 impl Closed {
-    /// The first of these sites that is closed, and under which lease.
+    /// Returns the first of these sites that is closed, with its lease.
     fn find(&self, sites: &BTreeSet<SiteId>) -> Option<records::ClosedSite> {
         self.record.sites.iter().find(|closed| sites.contains(&SiteId(closed.site))).copied()
     }
 
-    /// The record without one of its sites.
+    /// Returns the record without one of its sites.
     fn without(mut self, site: u32) -> ClosedSites {
         self.record.sites.retain(|closed| closed.site != site);
         self.record
     }
 }
 
-/// Adds to `tx`, which names a stripe under a set of sites, that nobody has given up one of them since the set's rows were written.
+/// Adds to `tx`, which names a stripe on a set of sites, the requirement that none of them was retired since the
+/// set's rows were written.
 pub(super) fn require_placement(tx: &mut Transaction, placement: u64) {
     tx.require(Precondition::Exists(keys::set(placement)));
 }
 
 impl Writes {
-    /// Makes sure that the rows of a set of sites exist, and answers the set's number. To be called shortly before the commit that puts a
-    /// stripe there, which is to require the set ([`require_placement`]).
+    /// Makes sure that the rows of a set of sites exist, and returns the set's number. Call it shortly before the
+    /// commit that puts a stripe there; that commit must require the set ([`require_placement`]).
     ///
     /// # Errors
     /// When the metadata store fails, and when one of the sites is closed.
@@ -96,12 +99,12 @@ impl Writes {
         Ok(placement)
     }
 
-    /// A commit that required the set did not happen: its rows may be gone.
+    /// Forgets a set after a commit that required it failed: its rows may be gone.
     pub(super) fn forget_placement(&self, placement: u64) {
         self.shared.placements.written.write().remove(&placement);
     }
 
-    /// Adds to `tx` that `site` is not closed: for what names it and is in no set.
+    /// Adds to `tx` the requirement that `site` is not closed, for a commit that names the site outside any set.
     ///
     /// # Errors
     /// When the metadata store fails, and when the site is closed.
@@ -130,12 +133,12 @@ impl Writes {
         Err(StripeError::Busy)
     }
 
-    /// The closed sites as they were read last have changed, or may have.
+    /// Forgets the closed sites: they have changed, or may have.
     pub(super) fn forget_closed(&self) {
         *self.shared.placements.closed.lock() = None;
     }
 
-    /// The closed sites as they were read last, none of `sites` among them.
+    /// Returns the closed sites as last read, provided that none of `sites` is among them.
     async fn open_sites(&self, sites: &BTreeSet<SiteId>) -> Result<Closed, StripeError> {
         let known = self.shared.placements.closed.lock().clone();
         if let Some(known) = known.filter(|known| known.find(sites).is_none()) {
@@ -147,7 +150,7 @@ impl Writes {
             if found.is_closed(&**self.shared.table.meta()).await? {
                 return Err(closed_site(SiteId(found.site)));
             }
-            // Whoever closed it has died.
+            // The process that closed it has died.
             let mut tx = self.shared.table.transaction();
             tx.require_unchanged(keys::closed(), closed.row.as_ref());
             tx.put(keys::closed(), records::encode(&closed.without(found.site)));
@@ -165,7 +168,7 @@ impl Writes {
     }
 }
 
-/// The answer to a write that has a chunk on a site that is retired, or about to be.
+/// Returns the error of a write with a chunk on a site that is retired, or about to be.
 fn closed_site(site: SiteId) -> StripeError {
     MetaError::Unavailable(format!(
         "site {site} is being retired: it takes no chunks any more; send it again"

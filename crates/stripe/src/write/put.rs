@@ -1,8 +1,8 @@
-//! Writing a block: encode it, write its chunks, name it in a transaction.
+//! Writes a block: encodes it, writes its chunks, names it in a transaction.
 //!
-//! An answer means that every site that was up holds its chunk durably: all n chunks, or enough that the stripe decodes
-//! after any [`crate::StripeOptions::write_surplus`] further losses ([`striate_plan::is_durable`]). The indices that are
-//! missing are named as debt in the stripe record (design.md §10.1).
+//! An acknowledgement means that every site that was up holds its chunk durably: all n chunks, or enough that the
+//! stripe decodes after any [`crate::StripeOptions::write_surplus`] further losses ([`striate_plan::is_durable`]).
+//! The stripe record names the missing indices as debt (design.md §10.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +26,11 @@ use super::writes::{Folder, Writes};
 use crate::error::StripeError;
 use crate::table::holders;
 
-/// The generation of a stripe's first placement.
+/// Generation of a stripe's first placement.
 pub(super) const FIRST: Generation = Generation(1);
 
-/// What a block's neighbours are, and how many of them go to the same sites ([`striate_plan::placement::grouping`]).
+/// Identifies a block's neighbours, and how many of them go to the same sites
+/// ([`striate_plan::placement::grouping`]).
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     folder: Folder,
@@ -37,32 +38,32 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Of the blocks of the object `key`.
+    /// Describes the neighbours of the object `key`.
     pub fn new(bucket: &str, key: &str, group_len: u32) -> Self {
         let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
         Self { folder: (bucket.to_owned(), folder.to_owned()), group_len }
     }
 }
 
-/// A block whose chunks are durable and that no metadata names yet.
+/// A block whose chunks are durable, but which no metadata names yet.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
-    /// The block's record, for the object or segment that will hold it.
+    /// Record of the block, for the object or segment that will hold it.
     pub block: Block,
     name: StripeName,
     stripe: Stripe,
-    /// Chunks that may have been written although the site did not say so.
+    /// Chunks that may have been written although the site did not confirm it.
     strays: Vec<GarbageChunk>,
 }
 
-/// A put's stripes between their first chunk and the commit that names them.
+/// Stripes of a put between their first chunk and the commit that names them.
 ///
-/// End a session by [`PutSession::committed`] or [`PutSession::discard`]; call [`PutSession::committing`]
-/// before the commit is submitted: a session dropped before that discards its chunks in the background, one
-/// dropped after it leaves them to the collector, since the outcome is unknown.
+/// End a session by [`PutSession::committed`] or [`PutSession::discard`], and call [`PutSession::committing`] before
+/// submitting the commit. A session dropped before that call discards its chunks in the background. One dropped after
+/// it leaves them to the collector, since the outcome is unknown.
 pub struct PutSession {
     writes: Writes,
-    /// Writes with chunks on sites that no committed row names.
+    /// Stripes with chunks on sites that no committed row names.
     open: Mutex<BTreeMap<StripeId, OpenStripe>>,
     committing: bool,
 }
@@ -72,7 +73,7 @@ struct OpenStripe {
     chunks: Vec<(SiteId, ChunkId)>,
 }
 
-/// The payloads of a stripe's n chunks, and their granules' checksums.
+/// Payloads of a stripe's n chunks, with the checksums of their granules.
 struct EncodedBlock {
     chunk_len: usize,
     chunks: Vec<Bytes>,
@@ -80,8 +81,8 @@ struct EncodedBlock {
     crcs: Vec<u32>,
 }
 
-/// The answer to a commit whose intent or pending row is gone, since a collector has fenced the put; or whose set of sites is, since one
-/// of these is being retired.
+/// Returns the error of a commit whose intent or pending row is gone, because a collector fenced the put, or whose
+/// set of sites is gone, because one of them is being retired.
 pub(super) fn fenced() -> StripeError {
     let reason = "the put took longer than its writer's lease, or a site that it wrote to is being retired; send it again";
     MetaError::Unavailable(reason.to_owned()).into()
@@ -110,7 +111,7 @@ impl PutSession {
         neighbours: &Neighbours,
     ) -> Result<StoredBlock, StripeError> {
         assert!(!data.is_empty(), "an empty block has no stripe");
-        // What is to be packed is split until it has settled.
+        // A block of a packed bucket is written split until it has settled.
         let layout = if profile.layout == Layout::Packed { Layout::Split } else { profile.layout };
         let profile = &Profile { layout, ..*profile };
         let len = u32::try_from(data.len()).expect("a block's length has 32 bits");
@@ -179,8 +180,8 @@ impl PutSession {
         (index, site_id, result)
     }
 
-    /// Adds to `tx` the rows of the blocks' stripes (2 to 4 writes each) and the preconditions of their intents and sets of sites (one
-    /// for each that they do not share).
+    /// Adds to `tx` the rows of the blocks' stripes (2 to 4 writes each) and the preconditions of their intents and
+    /// sets of sites (one for each distinct one).
     pub fn name_blocks(&self, tx: &mut Transaction, blocks: &[StoredBlock]) {
         let mut intents: Vec<Bytes> = blocks.iter().map(|stored| stored.name.range.key()).collect();
         intents.sort_unstable();
@@ -201,7 +202,7 @@ impl PutSession {
         }
     }
 
-    /// Blocks were named by a commit: they are no longer the session's to discard.
+    /// Settles blocks that a commit has named: the session no longer discards them.
     pub(super) fn settle(&self, blocks: &[StoredBlock]) {
         for stored in blocks {
             self.open.lock().remove(&stored.name.id);
@@ -209,8 +210,8 @@ impl PutSession {
         }
     }
 
-    /// Makes sure that the blocks' sites lead to their stripes. To be called before each commit that names them: some may have been written
-    /// long ago.
+    /// Makes sure that rows lead from the blocks' sites to their stripes. Call it before each commit that names them,
+    /// since some blocks may have been written long ago.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -221,23 +222,23 @@ impl PutSession {
         Ok(())
     }
 
-    /// A commit that names the blocks was fenced: their sets of sites are written again before they are used again.
+    /// Forgets the blocks' sets of sites after a commit was fenced: they are written again before their next use.
     pub fn forget_placed(&self, blocks: &[StoredBlock]) {
         placements_of(blocks).into_iter().for_each(|placement| self.writes.forget_placement(placement));
     }
 
-    /// To be called before a commit that names the session's stripes is submitted.
+    /// Call this before submitting a commit that names the session's stripes.
     pub fn committing(&mut self) {
         self.committing = true;
     }
 
-    /// The commit happened.
+    /// Ends the session after its commit has succeeded.
     pub fn committed(self) {
         let open = std::mem::take(&mut *self.open.lock());
         open.values().for_each(|stripe| self.writes.shared.writer.settle(&stripe.name));
     }
 
-    /// The commit certainly did not happen: removes the chunks.
+    /// Ends the session if its commit certainly did not happen: removes the chunks.
     pub async fn discard(self) {
         let open = std::mem::take(&mut *self.open.lock());
         discard(&self.writes, open).await;
@@ -259,7 +260,7 @@ impl Drop for PutSession {
     }
 }
 
-/// The sets of sites that the blocks are on.
+/// Returns the sets of sites that the blocks are on.
 fn placements_of(blocks: &[StoredBlock]) -> BTreeSet<u64> {
     blocks.iter().map(|stored| keys::placement_of(holders(&stored.stripe))).collect()
 }
@@ -272,7 +273,7 @@ async fn discard(writes: &Writes, open: BTreeMap<StripeId, OpenStripe>) {
     }
     let mut clean = true;
     for (site, chunks) in by_site {
-        // Nobody else ever touches chunks that this client wrote and that nothing names.
+        // No other process touches chunks that this client wrote and that nothing names.
         let request = DeleteRequest { chunks, epoch: FencingEpoch::NONE };
         let deleted = match writes.shared.sites.get(site) {
             Some(site) => site.delete(request).await.is_ok(),
@@ -289,7 +290,7 @@ async fn discard(writes: &Writes, open: BTreeMap<StripeId, OpenStripe>) {
 }
 
 impl Writes {
-    /// Sites for a stripe's chunks, and spare ones behind them.
+    /// Chooses sites for a stripe's chunks, followed by spare ones.
     pub(super) fn place(
         &self,
         profile: &Profile,
@@ -311,7 +312,8 @@ impl Writes {
         self.enough(code, sites)
     }
 
-    /// Sites for the chunks of a coding group, and spare ones behind them, in racks where few partitions wait for wide stripes.
+    /// Chooses sites for the chunks of a coding group, followed by spare ones, in racks where few partitions wait for
+    /// wide stripes.
     pub(super) fn place_group(
         &self,
         profile: &Profile,
@@ -337,7 +339,7 @@ impl Writes {
         Ok(sites)
     }
 
-    /// Writes a chunk to a site: its bytes, and the checksums of its granules.
+    /// Writes a chunk to a site: the bytes, and the checksums of the granules.
     pub(super) async fn write_chunk(
         &self,
         chunk: ChunkId,
@@ -362,7 +364,7 @@ impl Writes {
         (options.durability_rule)(code, held, options.write_surplus)
     }
 
-    /// With how few sites a write can be acknowledged.
+    /// Returns the minimum number of sites for a write to be acknowledged.
     pub(crate) fn sites_needed(&self, code: &Code) -> usize {
         let options = &self.shared.options;
         fewest_sites(code, options.write_surplus, options.durability_rule)
@@ -379,7 +381,7 @@ impl Writes {
     }
 }
 
-/// Where a stripe's chunks have arrived so far.
+/// Locations of a stripe's chunks written so far.
 pub(super) struct Placed {
     pub(super) locations: Vec<Location>,
     pub(super) strays: Vec<GarbageChunk>,
@@ -404,7 +406,7 @@ impl Placed {
     pub(super) fn hold(&mut self, index: usize, site: SiteId) {
         self.locations[index].site = site.0;
         self.held.insert(index);
-        // What it did not take at first, as far as was known, it has now.
+        // The site has the chunk now, even if an earlier attempt seemed to fail.
         self.strays.retain(|stray| (stray.index, stray.site) != (index as u32, site.0));
     }
 
@@ -434,8 +436,8 @@ impl Placed {
     }
 }
 
-/// Cuts a block into k chunks of equal length, the last padded with zeros, and computes the parities, and the checksums
-/// of granules of `granule_len` bytes.
+/// Cuts a block into k chunks of equal length, the last padded with zeros, and computes the parities and the
+/// checksums of granules of `granule_len` bytes.
 fn encode(code: &Code, data: &Bytes, buffers: &BufferPool, granule_len: usize) -> EncodedBlock {
     let (k, n) = (code.k(), code.n());
     let chunk_len = data.len().div_ceil(k);

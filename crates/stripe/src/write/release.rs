@@ -1,5 +1,5 @@
-//! Release: un-naming stripes. Their rows go and garbage rows come in the same transaction; a deleter removes
-//! the chunks after a grace that is longer than the longest read (design.md §10.3).
+//! Releases stripes. One transaction deletes their rows and adds garbage rows. A deleter removes the chunks after a
+//! grace that is longer than the longest read (design.md §10.3).
 
 use striate_core::StripeId;
 use striate_meta::records::{
@@ -36,9 +36,9 @@ pub(crate) fn release_segment(tx: &mut Transaction, segment: &ManifestSegment) {
     tx.put(keys::garbage(&id, tx.id.0), records::encode(&garbage));
 }
 
-/// Adds to `tx` what takes a stripe down: 4 writes, one more where its chunks are being changed, and one where they have
-/// copies. Such changes are fenced; their files, and the copies, are garbage too. One whose chunks are members of wide stripes is dead
-/// from then on, and goes when it has left these.
+/// Adds to `tx` the removal of a stripe: 4 writes, one more if its chunks are being changed, and one more if they
+/// have copies. Such changes are fenced; their files, and the copies, become garbage too. A stripe whose chunks are
+/// members of wide stripes becomes dead, and is removed once it has left them.
 pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     release_and_leave_debt(tx, id, stripe);
     if !is_claimed(stripe) {
@@ -46,12 +46,13 @@ pub fn release_stripe(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     }
 }
 
-/// Whether wide stripes have chunks of it as members.
+/// Whether wide stripes have chunks of this stripe as members.
 pub(super) fn is_claimed(stripe: &Stripe) -> bool {
     stripe.locations.iter().any(|at| wide_of(at).is_some())
 }
 
-/// The wide stripes need its bytes, and repair keeps them, until they are taken out of the sums.
+/// Marks a stripe dead. Its wide stripes need its bytes, and repair maintains them, until they are removed from the
+/// sums.
 fn mark_dead(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     let dead = Stripe { dead: true, copies: Vec::new(), ..stripe.clone() };
     put_record(tx, id, &dead, stripe);
@@ -60,8 +61,8 @@ fn mark_dead(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     }
 }
 
-/// As [`release_stripe`], a write less: debt of a stripe that is gone is dropped by who repairs. For many stripes in one
-/// transaction.
+/// As [`release_stripe`] with one write less, for many stripes in one transaction: repair drops the debt of a stripe
+/// that is gone.
 pub fn release_and_leave_debt(tx: &mut Transaction, id: StripeId, stripe: &Stripe) {
     if is_claimed(stripe) {
         return mark_dead(tx, id, stripe);
@@ -95,7 +96,7 @@ pub(crate) async fn release_part(
     part: &UploadPart,
 ) -> Result<(), StripeError> {
     match &part.body {
-        // Their sites evict them.
+        // Memory sites evict the splits.
         Some(upload_part::Body::Memory(_)) => Ok(()),
         Some(upload_part::Body::Blocks(list)) => release_blocks(table, tx, &list.blocks).await,
         Some(upload_part::Body::Segment(segment)) => {

@@ -1,9 +1,9 @@
 //! Segments: the block rows of large objects.
 //!
-//! A put of many blocks cannot name them all in one transaction (design.md §10.8). It opens a *pending
-//! segment*, commits stripe and block rows in batches while the put goes on, and the final commit only flips
-//! one row: it removes the pending row and writes the object that names the segment. Deleting the pending row
-//! fences the writer; whoever does so takes the segment's rows down as garbage.
+//! A put of many blocks cannot name them all in one transaction (design.md §10.8). It opens a *pending segment*, and
+//! commits stripe and block rows in batches while it runs. The final commit only flips one row: it removes the
+//! pending row and writes the object that names the segment. Deleting the pending row fences the writer; the process
+//! that does so makes the segment's rows garbage.
 
 use bytes::Bytes;
 use striate_meta::records::{self, ManifestSegment};
@@ -13,10 +13,11 @@ use super::put::{PutSession, StoredBlock, fenced};
 use super::release::release_segment;
 use crate::error::StripeError;
 
-/// Blocks whose rows are committed together: up to 6 operations each, and some for the segment and its intents.
+/// Number of blocks whose rows are committed together: up to 6 operations each, plus some for the segment and its
+/// intents.
 const BATCH: usize = 15;
 
-/// A run of blocks that is kept in rows of its own.
+/// A run of blocks with rows of their own.
 pub struct SegmentWriter {
     id: [u8; 16],
     block_len: u32,
@@ -52,7 +53,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Adds the next block; commits its rows with others when a batch is full.
+    /// Adds the next block, and commits a batch of rows when it is full.
     pub async fn append(&mut self, session: &PutSession, block: StoredBlock) -> Result<(), StripeError> {
         self.size += u64::from(block.block.len);
         self.waiting.push(block);
@@ -83,13 +84,13 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Commits the last batch. The segment still belongs to nobody.
+    /// Commits the last batch. No object or part names the segment yet.
     pub async fn finish(&mut self, session: &PutSession) -> Result<ManifestSegment, StripeError> {
         self.flush(session).await?;
         Ok(self.manifest())
     }
 
-    /// What has been committed so far.
+    /// Describes the blocks committed so far.
     fn manifest(&self) -> ManifestSegment {
         ManifestSegment {
             id: Bytes::copy_from_slice(&self.id),
@@ -99,13 +100,14 @@ impl SegmentWriter {
         }
     }
 
-    /// Adds to `tx` what makes the (finished) segment belong to the object or part that `tx` writes.
+    /// Adds to `tx` the removal of the pending row, so that the finished segment belongs to the object or part that
+    /// `tx` writes.
     pub fn name(&self, tx: &mut Transaction) {
         tx.require(Precondition::Exists(keys::pending(&self.id)));
         tx.delete(keys::pending(&self.id));
     }
 
-    /// Gives the segment up: its rows become garbage. The blocks that wait for a batch stay the session's.
+    /// Gives the segment up: its rows become garbage. Blocks that wait for a batch still belong to the session.
     pub async fn abandon(self, session: &PutSession) -> Result<(), StripeError> {
         let mut tx = session.writes().shared.table.transaction();
         self.name(&mut tx);

@@ -1,11 +1,11 @@
-//! Transactions that are submitted until their outcome is known.
+//! Submits transactions until their outcome is known.
 
 use std::time::Duration;
 
 use striate_meta::{Commit, MetaError, MetaStore, Transaction};
 use striate_runtime::Runtime;
 
-/// How often a transaction is submitted until its outcome is known.
+/// Maximum number of submissions of a transaction.
 const MAX_SUBMISSIONS: usize = 8;
 
 /// See [`crate::Stripes::submit`].

@@ -1,5 +1,6 @@
-//! Partitions that wait for wide stripes, by where they are. A wide stripe takes as many from each rack; where new coding groups go to the
-//! racks in which fewest wait, a third as many do (`striate_plan::PlacementRule::draw_sites_evenly`).
+//! Partitions that wait for wide stripes, by site. A wide stripe takes equally many from each rack. Placing new
+//! coding groups in the racks where fewest wait leaves a third as many waiting
+//! (`striate_plan::PlacementRule::draw_sites_evenly`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 use striate_core::{RackId, SiteId};
 use striate_plan::Candidate;
 
-/// Those of all buckets, as sealing left them, and of groups that were begun since.
+/// Waiting partitions of all buckets, as sealing left them, plus those of groups begun since.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<Counts>);
 
@@ -18,15 +19,15 @@ struct Counts {
 }
 
 impl Waiting {
-    /// Sealing has left so many partitions of a bucket, by site.
+    /// Records the partitions of a bucket that sealing left waiting, per site.
     pub(super) fn were_left(&self, bucket: &str, of_bucket: HashMap<SiteId, usize>) {
         let mut counts = self.0.lock();
-        // What was begun is among them, or is sealed, or is not cold.
+        // Partitions begun before are now included, sealed, or not cold.
         counts.begun.clear();
         counts.of_buckets.insert(bucket.to_owned(), of_bucket);
     }
 
-    /// The data chunks of a new group go to these sites.
+    /// Records the sites of the data chunks of a new group.
     pub(super) fn begin(&self, sites: &[SiteId]) {
         let mut counts = self.0.lock();
         if !counts.of_buckets.is_empty() {
@@ -34,7 +35,7 @@ impl Waiting {
         }
     }
 
-    /// How many wait in each candidate's rack and on its site. `None` where nothing is sealed.
+    /// Returns how many wait in each candidate's rack and on its site. `None` if nothing is ever sealed.
     pub(super) fn at(&self, candidates: &[Candidate]) -> Option<HashMap<SiteId, (usize, usize)>> {
         let counts = self.0.lock();
         if counts.of_buckets.is_empty() {

@@ -1,4 +1,5 @@
-//! What all writes of one process share: the writer's registration, where neighbours go, and known placements.
+//! State shared by all writes of one process: the writer's registration, the placement of neighbours, and known
+//! placements.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use crate::options::StripeOptions;
 use crate::sites::Sites;
 use crate::table::StripeTable;
 
-/// A bucket and the part of a key up to its last slash.
+/// A bucket, and a key up to its last slash.
 pub(super) type Folder = (String, String);
 
-/// Puts under a lease of their own, which ends with their work although the process lives on: what they leave without a known
-/// outcome is then the collector's.
+/// Puts under a lease of their own, which ends with their work while the process lives on. The collector then takes
+/// over what they leave without a known outcome.
 pub struct SeparateWriter(Writes);
 
 impl SeparateWriter {
@@ -30,7 +31,7 @@ impl SeparateWriter {
         PutSession::new(self.0.clone())
     }
 
-    /// Ends the lease. If that fails, or this is only dropped, it ends by itself.
+    /// Ends the lease. If that fails, or the value is only dropped, the lease expires.
     pub async fn close(self) {
         let shared = &self.0.shared;
         if let Err(error) = shared.table.meta().revoke_lease(self.0.writer_lease()).await {
@@ -39,7 +40,7 @@ impl SeparateWriter {
     }
 }
 
-/// Writes stripes; a cheap handle.
+/// Writes stripes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Writes {
     pub(super) shared: Arc<Shared>,
@@ -70,7 +71,7 @@ impl Writes {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The same under another lease.
+    /// Creates a writer with the same state under another lease.
     pub(crate) async fn separate(&self) -> Result<SeparateWriter, StripeError> {
         let of = &self.shared;
         let writer = Writer::open(of.runtime.clone(), of.table.meta().clone()).await?;
@@ -78,12 +79,12 @@ impl Writes {
         Ok(SeparateWriter(Self::new(runtime, table, sites, of.options.clone(), writer, of.rng.clone())))
     }
 
-    /// The lease of the writer that reserves names now.
+    /// Lease under which the writer reserves names now.
     pub(crate) fn writer_lease(&self) -> LeaseId {
         self.shared.writer.registered().lease
     }
 
-    /// The epoch that this process's deletes carry.
+    /// Fencing epoch that the deletes of this process carry.
     pub(crate) fn epoch(&self) -> FencingEpoch {
         self.shared.writer.epoch()
     }

@@ -1,4 +1,4 @@
-//! The chunks of a stripe that is being changed: reading, writing and making them.
+//! Reads, writes and makes the chunks of a stripe that is being changed.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::table::{OpenedStripe, len_of};
 use crate::trees::{SLICE_LEN, combination, files_of};
 use crate::write::assembly::{Assembly, Made};
 
-/// A file that takes part in a sum.
+/// A file in a sum.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::write) struct FileAt {
     pub(in crate::write) chunk: ChunkId,
@@ -22,7 +22,7 @@ pub(in crate::write) struct FileAt {
 }
 
 impl StripeChange<'_> {
-    /// Some bytes of a chunk from its site.
+    /// Reads a range of a chunk from its site.
     pub(in crate::write) async fn read(
         &self,
         index: usize,
@@ -32,15 +32,16 @@ impl StripeChange<'_> {
         self.assembly().read(index, offset, len).await
     }
 
-    /// The bytes of a whole chunk from its site.
+    /// Reads a whole chunk from its site.
     ///
     /// # Errors
-    /// Those of the site; [`SiteError::Unavailable`] if it is not known, [`SiteError::Deadline`] if it does not answer in time.
+    /// Errors of the site; [`SiteError::Unavailable`] if it is not known, [`SiteError::Deadline`] if it does not
+    /// answer in time.
     pub async fn read_chunk(&self, index: usize) -> Result<Bytes, SiteError> {
         self.assembly().read(index, 0, self.len_of(index)).await
     }
 
-    /// Length of a chunk in bytes.
+    /// Returns the length of a chunk in bytes.
     pub fn len_of(&self, index: usize) -> u32 {
         len_of(&self.record, index)
     }
@@ -48,7 +49,7 @@ impl StripeChange<'_> {
     /// Writes a chunk under a new generation.
     ///
     /// # Errors
-    /// As [`StripeChange::read_chunk`]. The site may have the chunk then all the same: [`StripeChange::note_refusal`].
+    /// As [`StripeChange::read_chunk`]. The site may still have stored the chunk: see [`StripeChange::note_refusal`].
     pub async fn write_chunk(
         &self,
         index: usize,
@@ -64,8 +65,8 @@ impl StripeChange<'_> {
         written.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
-    /// Who adds up what so that `site` gets the sum of these (coefficient, chunk index); `cost` says what asking the site
-    /// of each chunk costs.
+    /// Plans which site adds up what, so that `site` obtains the sum of these (coefficient, chunk index). `cost`
+    /// gives the cost of asking the site of each chunk.
     pub fn combine_tree(
         &self,
         site: SiteId,
@@ -75,11 +76,11 @@ impl StripeChange<'_> {
         self.assembly().tree(site, terms, cost)
     }
 
-    /// Has the site at the root of a tree make a chunk under a new generation: the sum that the tree adds up.
+    /// Lets the site at the root of a tree make a chunk under a new generation, the sum that the tree adds up.
     ///
     /// # Errors
-    /// As [`StripeChange::write_chunk`]. [`SiteError::Missing`] and [`SiteError::Corrupt`] name the chunk of the sum that is to blame;
-    /// [`SiteError::BadRequest`] where the sum has another checksum than the record says.
+    /// As [`StripeChange::write_chunk`]. [`SiteError::Missing`] and [`SiteError::Corrupt`] name the chunk of the sum
+    /// at fault; [`SiteError::BadRequest`] means that the sum does not match the checksum in the record.
     pub async fn assemble_chunk(
         &self,
         index: usize,
@@ -89,10 +90,11 @@ impl StripeChange<'_> {
         self.assembly().make(index, generation, tree).await
     }
 
-    /// The sum of these (coefficient, chunk index), made here a slice after the other, so that no more than it is in memory.
+    /// Adds up the sum of these (coefficient, chunk index) in this process, slice by slice, so that only the sum is
+    /// in memory.
     ///
     /// # Errors
-    /// As [`StripeChange::read_chunk`], of the first chunk that cannot be read.
+    /// As [`StripeChange::read_chunk`], for the first chunk that cannot be read.
     pub async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
         self.assembly().sum_here(terms).await
     }
@@ -108,7 +110,7 @@ impl StripeChange<'_> {
         Assembly { stripe: of.id, record: &of.record, ..self.assembly() }.tree(site, terms, cost)
     }
 
-    /// As [`StripeChange::assemble_chunk`], of chunks of another stripe.
+    /// As [`StripeChange::assemble_chunk`], from chunks of another stripe.
     ///
     /// # Errors
     /// As [`StripeChange::assemble_chunk`].
@@ -123,7 +125,8 @@ impl StripeChange<'_> {
         self.assembly().make_as(self.made(index, generation), tree, &files).await
     }
 
-    /// Has the site of a chunk make another generation of it: the same but for the windows. The record says what its checksum will be.
+    /// Lets the site of a chunk make a new generation of it that differs in the windows only. The record has the
+    /// expected checksum.
     pub(in crate::write) async fn amend(
         &self,
         index: usize,
@@ -134,7 +137,7 @@ impl StripeChange<'_> {
         self.assembly().amend(self.made(index, generation), old, windows).await
     }
 
-    /// A window that adds to a chunk at `site` the sum of these (coefficient, file) in these columns.
+    /// Creates a window that adds to a chunk at `site` the sum of these (coefficient, file) in these columns.
     pub(in crate::write) fn window(
         &self,
         site: SiteId,
@@ -156,7 +159,7 @@ impl StripeChange<'_> {
         Window::Sum(combination(&tree, &files, columns, self.priority))
     }
 
-    /// The file of a chunk as the record has it, and where it is.
+    /// Returns the file of a chunk and its site, as the record has them.
     pub(in crate::write) fn file_at(&self, index: usize) -> FileAt {
         let site = SiteId(self.record.locations[index].site);
         FileAt { chunk: self.chunk(index), len: self.len_of(index), site }

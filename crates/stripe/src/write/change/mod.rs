@@ -1,14 +1,15 @@
-//! Changing where a stripe's chunks are: what a repair and a move have in common (design.md §10.4).
+//! Changes where a stripe's chunks are: the common part of repairs and moves (design.md §10.4).
 //!
-//! A new generation is taken from the stripe record, durably, before chunks are written under it, together with an entry
-//! that says where they will be ([`crate::write::entry`]); then the whole record is compared and swapped, which closes the entry,
-//! together with the reverse index, the debt and garbage rows for what was replaced. A swap that loses reads the record
-//! again: while the entry is there the files stay good, and it goes on if the chunks are still where they were and the
-//! rule for their places still holds. Whoever gives up gives up only chunks of its own generation, so two executors cannot
-//! take a live chunk from each other. Every step may be the last one before a crash: the entry is then cancelled.
+//! First, a new generation is taken from the stripe record, durably, with an entry that says where chunks of that
+//! generation will be ([`crate::write::entry`]). Chunks are written only then. Finally the whole record is compared
+//! and swapped, which closes the entry, together with the reverse index, the debt, and garbage rows for the replaced
+//! chunks. A swap that loses reads the record again. While the entry exists the files stay good, and the change
+//! resumes if the chunks are still where they were and their placement rule still holds. A change that gives up
+//! removes only chunks of its own generation, so two executors cannot remove a live chunk from each other. If a crash
+//! follows any step, the entry is cancelled.
 //!
-//! Until record format 2 is in force there are no entries: any other change of the record makes a swap lose, and a crash
-//! leaves chunks that nothing names.
+//! Before record format 2 is in force there are no entries: any other change of the record makes a swap lose, and a
+//! crash leaves chunks that nothing names.
 
 mod chunks;
 mod rule;
@@ -33,41 +34,43 @@ use crate::write::writes::Writes;
 pub(in crate::write) use chunks::FileAt;
 pub use swap::{Debt, pay_debt};
 
-/// The record format that has entries.
+/// First record format with entries.
 const ENTRIES_SINCE: u32 = 2;
-/// So often a swap is tried that loses against other changes of the record.
+/// Attempts of a swap while other changes of the record win.
 const ATTEMPTS: usize = 8;
 
-/// One stripe whose record is being changed.
+/// A stripe whose record is being changed.
 pub struct StripeChange<'a> {
     writes: &'a Writes,
-    /// The stripe.
+    /// Name of the stripe.
     pub id: StripeId,
-    /// Its record as it will be.
+    /// Record as it will be after the change.
     pub record: Stripe,
-    /// Its code.
+    /// Code of the stripe.
     pub code: Code,
     profile: Profile,
     row: Row,
     priority: Priority,
-    /// The racks of sites of the record that this process does not know, or not yet.
+    /// Racks of sites in the record that this process does not know, or not yet.
     racks_elsewhere: BTreeMap<SiteId, RackId>,
-    /// Chunks that a site may have stored although it did not say so.
+    /// Chunks that a site may have stored although it did not confirm it.
     pub strays: Vec<GarbageChunk>,
-    /// The generation of the entry that is open, or may be.
+    /// Generation of the entry that is open, or may be.
     entry: Option<u32>,
-    /// An entry was opened: what this change wrote is in it, named, or garbage.
+    /// True once an entry was opened: files of this change are then in it, named, or garbage.
     is_entered: bool,
-    /// The wide stripes that its chunks are members of.
+    /// Wide stripes that its chunks are members of.
     links: Links,
-    /// Its wide stripe's record is changed in the same transaction, and says where its chunks are to be: no links are looked up.
+    /// True if the same transaction changes its wide stripe's record, which then governs the places: no links are
+    /// looked up.
     is_beside_wide: bool,
-    /// So many chunks are made at the same time.
+    /// Number of chunks made at the same time.
     together: usize,
 }
 
 impl Drop for StripeChange<'_> {
-    /// An entry that is still open, since its owner was cancelled or does not know what became of its commit, is cancelled.
+    /// Cancels an entry that is still open, because its owner was cancelled or does not know the outcome of its
+    /// commit.
     fn drop(&mut self) {
         if let Some(generation) = self.entry.take() {
             cancel_in_background(self.writes, self.id, generation);
@@ -76,7 +79,7 @@ impl Drop for StripeChange<'_> {
 }
 
 impl<'a> StripeChange<'a> {
-    /// Of a stripe whose record was just read.
+    /// Begins a change of a stripe whose record was just read.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -88,8 +91,8 @@ impl<'a> StripeChange<'a> {
         Self::linked(writes, stripe, priority, false).await
     }
 
-    /// Of the stripe of a member whose wide stripe has a change of its own, which closes together with this one
-    /// ([`StripeChange::add_swap`]): that one's record has the copies, and is judged by the wide stripe's rule.
+    /// Begins a change of a member's stripe whose wide stripe has a change of its own; both close together
+    /// ([`StripeChange::add_swap`]). The wide stripe's record has the copies, and its rule decides.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -129,7 +132,7 @@ impl<'a> StripeChange<'a> {
         Ok(this)
     }
 
-    /// Looks up the wide stripes of its chunks, until their records and this one's agree.
+    /// Looks up the wide stripes of the chunks, until their records agree with this one.
     async fn learn_links(&mut self) -> Result<(), StripeError> {
         let table = &self.writes.shared.table;
         if self.is_beside_wide {
@@ -141,7 +144,7 @@ impl<'a> StripeChange<'a> {
             if self.links.agree(self.id, &self.record) {
                 return Ok(());
             }
-            // A change of both came in between.
+            // Another change of both records came in between.
             let row = table.meta().get(&keys::stripe(self.id)).await?;
             let row = row.ok_or_else(|| gone(self.id))?;
             self.record = row.record()?;
@@ -150,8 +153,9 @@ impl<'a> StripeChange<'a> {
         Err(self.links.disagreement(self.id))
     }
 
-    /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know: one that has just joined
-    /// counts for the rule too. So does a retired one until its chunk has another place, or the chunk's group could leave its racks.
+    /// Looks up the racks of sites that have, or may have, a chunk and that this process does not know. A site that
+    /// has just joined counts for the rule too. So does a retired one until its chunk has a new place, or the chunk's
+    /// group could leave its racks.
     async fn learn_racks(&mut self) -> Result<(), StripeError> {
         let shared = &self.writes.shared;
         let locations = self.record.locations.iter().map(|at| at.site);
@@ -172,16 +176,16 @@ impl<'a> StripeChange<'a> {
         Ok(())
     }
 
-    /// The full name of a chunk as the record has it.
+    /// Returns the full name of a chunk as the record has it.
     pub fn chunk(&self, index: usize) -> ChunkId {
         file_of(self.id, &self.record, index)
     }
 
     /// Takes a new generation, durably, and opens an entry: chunks of this generation will be written to `places`, as
-    /// (chunk index, site), and nowhere else. `None` when somebody else changed the record.
+    /// (chunk index, site), and nowhere else. Returns `None` if the record was changed meanwhile.
     ///
     /// # Errors
-    /// When the metadata store fails. The entry may be there then; it is cancelled when this change is dropped.
+    /// When the metadata store fails. The entry may exist then; it is cancelled when this change is dropped.
     pub async fn open(&mut self, places: &[(usize, SiteId)]) -> Result<Option<Generation>, StripeError> {
         let generation = Generation(self.record.generation).next();
         let before = self.record.clone();
@@ -193,7 +197,7 @@ impl<'a> StripeChange<'a> {
                 places: places.iter().map(place).collect(),
                 lease: self.writes.writer_lease().0,
             });
-            // Before the commit, whose outcome may stay unknown.
+            // Set before the commit, whose outcome may stay unknown.
             self.entry = Some(generation.0);
             self.is_entered = true;
         }
@@ -212,37 +216,37 @@ impl<'a> StripeChange<'a> {
         }
     }
 
-    /// A transaction that requires the record as it was read, or as the new generation left it.
+    /// Creates a transaction that requires the record as it was read, or as the new generation left it.
     pub fn unchanged(&self) -> Transaction {
         let mut tx = self.writes.shared.table.transaction();
         tx.require_unchanged(keys::stripe(self.id), Some(&self.row));
         tx
     }
 
-    /// Takes note that so many chunks will be made at the same time: links that they share give each its part.
+    /// Records that `chunks` chunks will be made at the same time, and so share links.
     pub(in crate::write) fn make_together(&mut self, chunks: usize) {
         self.together = chunks;
     }
 
-    /// Takes note that the entry is closed, by a transaction that this change has not made.
+    /// Records that a transaction outside this change has closed the entry.
     pub(in crate::write) fn note_closed(&mut self) {
         self.entry = None;
     }
 
-    /// Takes note of a write that failed: the chunk may be there, unless the site said that it has not taken it.
+    /// Records a failed write: the chunk may exist, unless the site reported that it has not stored it.
     pub fn note_refusal(&mut self, index: usize, site: SiteId, generation: Generation, error: &SiteError) {
         tracing::warn!(stripe = %self.id, %site, %error, "a chunk could not be written to its new place");
         self.note_stray(index, site, generation, error);
     }
 
-    /// The same where it is tried in another way.
+    /// As [`StripeChange::note_refusal`] without a warning, for a write that is retried in another way.
     pub fn note_stray(&mut self, index: usize, site: SiteId, generation: Generation, error: &SiteError) {
         if !matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::BadRequest(_)) {
             self.strays.push(GarbageChunk::new(index, site, generation));
         }
     }
 
-    /// Names a written chunk in the record; answers what was named before.
+    /// Names a written chunk in the record. Returns the chunk named before.
     pub fn replace(&mut self, index: usize, site: SiteId, generation: Generation) -> Option<GarbageChunk> {
         let location = &mut self.record.locations[index];
         let replaced = location.to_garbage(index);
@@ -250,7 +254,8 @@ impl<'a> StripeChange<'a> {
         (replaced.site != 0).then_some(replaced)
     }
 
-    /// Has the stripe do without its own parities; answers the files of those that it had. Its wide stripes must protect all its data chunks.
+    /// Drops the stripe's own parities from the record. Returns their files. Its wide stripes must protect all its
+    /// data chunks.
     pub fn drop_parities(&mut self) -> Vec<GarbageChunk> {
         do_without_parities(&mut self.record, self.code.k())
     }
@@ -271,8 +276,8 @@ impl<'a> StripeChange<'a> {
         }
     }
 
-    /// Makes chunks of this change's own generation garbage: nobody else could name them, and it will not. Should that
-    /// fail, an entry is cancelled later; without one they are orphans.
+    /// Makes chunks of this change's own generation garbage: no other process can name them, and this one will not.
+    /// If that fails, an entry is cancelled later; without one the chunks are orphans.
     pub async fn give_up(&mut self, written: &[(usize, SiteId)], generation: Generation) {
         if self.is_entered {
             return self.cancel_entry().await;

@@ -1,4 +1,4 @@
-//! Which places the chunks of a stripe that is being changed may have.
+//! Legal places for the chunks of a stripe that is being changed.
 
 use striate_core::{RackId, SiteId};
 use striate_meta::records::Stripe;
@@ -9,26 +9,26 @@ use super::swap::changed_since;
 use crate::error::StripeError;
 
 impl StripeChange<'_> {
-    /// The rack of a site, as far as that is known.
+    /// Returns the rack of a site, if known.
     pub fn rack_of(&self, site: SiteId) -> Option<RackId> {
         let known = self.writes.shared.sites.get(site).map(|site| site.rack());
         known.or_else(|| self.racks_elsewhere.get(&site).cloned())
     }
 
-    /// Whether the rule for its chunks' places binds them. A stripe that has dropped its parities protects nothing, and no more does a dead
-    /// one: where its chunks may be their wide stripes say. So two may come to one site, where each rack has few; parities come back only
-    /// beside chunks that keep the rule.
+    /// Whether the placement rule binds the stripe's chunks. A stripe without own parities, or a dead one, has no
+    /// redundancy to protect, so the wide stripes of its chunks decide. Two of its chunks may then share a site when
+    /// racks are small. It gets parities back only once its chunks satisfy the rule again.
     pub fn is_bound_by_rule(&self) -> bool {
         is_bound_by_rule(&self.record)
     }
 
-    /// The rule for its chunks' places.
+    /// Returns the placement rule of the stripe's chunks.
     pub fn rule(&self) -> PlacementRule {
         PlacementRule::new(&self.profile, &self.code, self.writes.shared.sites.rack_count())
     }
 
-    /// The rack of each chunk, as far as its site is known: where it is, or was before it was lost. Behind these the racks
-    /// where other changes that are under way put chunks, but for those with an index in `own`.
+    /// Returns the rack of each chunk whose site is known: where it is, or was before it was lost. Then follow the
+    /// racks where other changes in progress put chunks, except those with an index in `own`.
     pub fn racks(&self, own: &[usize]) -> Vec<Option<RackId>> {
         self.racks_in(&self.record, &self.expected_sites(own))
     }
@@ -38,7 +38,7 @@ impl StripeChange<'_> {
         locations.chain(expected.iter().copied()).map(|site| self.rack_of(site)).collect()
     }
 
-    /// Sites where other changes that are under way put chunks, but for those with an index in `own`.
+    /// Returns the sites where other changes in progress put chunks, except those with an index in `own`.
     pub fn expected_sites(&self, own: &[usize]) -> Vec<SiteId> {
         let others = self.record.entries.iter().filter(|entry| Some(entry.generation) != self.entry);
         let places = others.flat_map(|entry| &entry.places);
@@ -48,20 +48,20 @@ impl StripeChange<'_> {
             .collect()
     }
 
-    /// The place of each chunk, as far as its site is known, lost or not. Behind these those of chunks that other changes are putting
-    /// somewhere.
+    /// Returns the place of each chunk whose site is known, lost or not. Then follow the places of chunks that other
+    /// changes in progress put somewhere.
     pub fn places(&self) -> Vec<Option<(SiteId, RackId)>> {
         let sites = self.record.locations.iter().map(|at| SiteId(at.site)).chain(self.expected_sites(&[]));
         sites.map(|site| Some((site, self.rack_of(site)?))).collect()
     }
 
-    /// Whether the places that it gives to chunks are legal by the stripe's own rule, also where that does not bind them, beside the
-    /// others' and those that other changes expect.
+    /// Whether the new places are legal by the stripe's own rule, even if that rule does not bind it, beside the
+    /// other chunks and those that other changes put somewhere.
     pub(in crate::write) fn obeys_own_rule(&self) -> Result<bool, StripeError> {
         self.is_legal_by(&self.record, true)
     }
 
-    /// Whether the places are legal that a record gives to chunks.
+    /// Whether the places in a record are legal.
     pub(super) fn is_legal_by(&self, record: &Stripe, own_rule: bool) -> Result<bool, StripeError> {
         let before: Stripe = self.row.record()?;
         let changed = changed_since(&before, record);
@@ -72,19 +72,20 @@ impl StripeChange<'_> {
             let mut locations = record.locations.iter().enumerate();
             let is_taken = locations.any(|(other, at)| other != index && at.site == site)
                 || expected.contains(&SiteId(site));
-            // A chunk comes from where it was: that a group is in a rack already is not to be said of the new place itself.
+            // Count the chunk in its old rack, so that the new place itself does not make the rack one of its
+            // group's.
             let from = self.rack_of(SiteId(before.locations[index].site));
             let beside = |(of, rack)| (of, if of == index { &from } else { rack });
             let places = racks.iter().enumerate().map(beside);
             let places = places.filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
-            // A site that is not known any more is repair's business.
+            // A site that is no longer known is left to repair.
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
             (!is_taken && is_admitted || !own_rule) && self.wide_admits(index, SiteId(site))
         };
         Ok(changed.iter().filter(|&&index| record.locations[index].site != 0).all(is_legal))
     }
 
-    /// Whether the wide stripe of a chunk, if it is a member of one, lets it go to a site.
+    /// Whether the wide stripe of a chunk, if it is a member of one, admits it at a site.
     pub fn wide_admits(&self, index: usize, site: SiteId) -> bool {
         let racks = self.writes.shared.sites.rack_count();
         let Some(rack) = self.rack_of(site) else { return true };

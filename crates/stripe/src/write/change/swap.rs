@@ -1,4 +1,4 @@
-//! The compare-and-swap that closes a change, and the change put on top of what others have done meanwhile.
+//! The compare-and-swap that closes a change, and the rebase of a change on those of others.
 
 use bytes::Bytes;
 use striate_core::{SiteId, StripeId};
@@ -14,18 +14,18 @@ use crate::write::placements::require_placement;
 use crate::write::release::add_garbage;
 use crate::write::wide::is_same_file;
 
-/// What a swap does to the stripe's debt.
+/// Effect of a swap on the stripe's debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debt {
-    /// It stays, or stays away.
+    /// No effect.
     AsItIs,
-    /// The stripe is whole, by a look that began when its debt had this revision, or when there was none: what was owed since is not paid.
+    /// The stripe is whole, as examined when its debt had this revision, or when it had none. Debt added since stays.
     Paid(Option<Revision>),
-    /// It is not.
+    /// The stripe is in debt.
     Owed,
 }
 
-/// Adds to `tx` what drops a stripe's debt, if that is as it was when somebody began to look at the stripe.
+/// Adds to `tx` the removal of a stripe's debt, if the debt is unchanged since the examination of the stripe began.
 pub fn pay_debt(tx: &mut Transaction, id: StripeId, owed: Option<Revision>) {
     let key = keys::debt(id);
     match owed {
@@ -35,13 +35,14 @@ pub fn pay_debt(tx: &mut Transaction, id: StripeId, owed: Option<Revision>) {
 }
 
 impl StripeChange<'_> {
-    /// Compare-and-swap of the record, with the reverse index, the debt, and garbage rows for what was `replaced` and what
-    /// sites may have stored without saying so; it closes the entry. `false` when somebody else changed the record, or
-    /// where there is an entry: when somebody removed it, or changed what this change replaces, or left no room for it.
+    /// Compares and swaps the record, with the reverse index, the debt, and garbage rows for the `replaced` chunks
+    /// and those that sites may have stored without confirming. This closes the entry. Returns `false` if the record
+    /// was changed meanwhile; with an entry, only if the entry was removed, the replaced chunks were changed, or the
+    /// new places became illegal.
     ///
     /// # Errors
-    /// When the metadata store fails: the record may have been swapped or not. [`StripeError::Busy`] when the records of its wide stripes
-    /// keep changing.
+    /// When the metadata store fails: the record may or may not have been swapped. [`StripeError::Busy`] when the
+    /// records of its wide stripes keep changing.
     pub async fn swap(&mut self, replaced: Vec<GarbageChunk>, mut debt: Debt) -> Result<bool, StripeError> {
         for _ in 0..ATTEMPTS {
             if self.try_swap(&replaced, debt).await? {
@@ -51,14 +52,14 @@ impl StripeChange<'_> {
             if self.entry.is_none() || !self.rebase().await? {
                 return Ok(false);
             }
-            // What the others have done to the stripe's debt is theirs: the next look at the stripe decides.
+            // Other changes may have added debt: the next examination of the stripe decides.
             debt = if let Debt::Paid(_) = debt { Debt::AsItIs } else { debt };
         }
         Ok(false)
     }
 
-    /// Adds to `tx`, which then requires the record as it was read last, what closes this change: the record, the reverse index, and
-    /// garbage rows for what was `replaced`. The debt and the links are left to the caller.
+    /// Adds to `tx` what closes this change: the record, the reverse index, and garbage rows for the `replaced`
+    /// chunks. `tx` then requires the record as last read. The debt and the links are left to the caller.
     pub(in crate::write) async fn add_swap(
         &self,
         tx: &mut Transaction,
@@ -89,12 +90,14 @@ impl StripeChange<'_> {
         Ok(())
     }
 
-    /// `false` when the record, or that of a wide stripe of what is moved, is not what it was when it was read last.
+    /// Swaps once. Returns `false` if the record, or that of a wide stripe of a moved chunk, has changed since it was
+    /// last read.
     async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
         let moved = changed_since(&self.row.record()?, &self.record);
         let mut tx = self.writes.shared.table.transaction();
         self.add_swap(&mut tx, replaced).await?;
-        // Their wide stripes must be as they were when the new places were found legal: the rules hold for the rows that are swapped.
+        // Their wide stripes must be unchanged since the new places were found legal: the rules hold for the rows
+        // that are swapped.
         self.links.carry(&mut tx, &self.record, &moved);
         match debt {
             Debt::AsItIs => {}
@@ -105,7 +108,7 @@ impl StripeChange<'_> {
         let forget = || changed.iter().for_each(|&id| self.writes.shared.table.forget(id));
         forget();
         let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
-        // Also what was read while it was committed.
+        // Also forget what was read during the commit.
         forget();
         if !done {
             self.forget_places();
@@ -113,14 +116,15 @@ impl StripeChange<'_> {
         Ok(done)
     }
 
-    /// A commit with [`StripeChange::add_swap`] did not happen: what is known of its sites may be out of date.
+    /// Forgets the sites' rows after a commit with [`StripeChange::add_swap`] failed: they may be out of date.
     pub(in crate::write) fn forget_places(&self) {
         self.writes.forget_placement(keys::placement_of(holders(&self.record)));
         self.writes.forget_closed();
     }
 
-    /// Puts this change on top of the record as it is now. `false` when it cannot be: its entry is gone, the chunks that it
-    /// replaces are not where they were, or their new places would break the rule. The entry is cancelled then.
+    /// Rebases this change on the current record. Returns `false` if that is impossible: its entry is gone, the
+    /// chunks that it replaces are not where they were, or their new places would break the rule. The entry is then
+    /// cancelled.
     pub(in crate::write) async fn rebase(&mut self) -> Result<bool, StripeError> {
         let row = self.writes.shared.table.meta().get(&keys::stripe(self.id)).await?;
         let Some(row) = row else {
@@ -130,11 +134,11 @@ impl StripeChange<'_> {
         let before: Stripe = self.row.record()?;
         let wanted = std::mem::replace(&mut self.record, row.record()?);
         self.row = row;
-        // These may read the record once more.
+        // These may read the record again.
         self.learn_links().await?;
         self.learn_racks().await?;
         if !self.record.entries.iter().any(|entry| Some(entry.generation) == self.entry) {
-            // Closed by a commit whose answer was lost, or cancelled: then what was written is garbage already.
+            // Closed by a commit whose reply was lost, or cancelled: the written files are then garbage already.
             self.entry = None;
             return Ok(false);
         }
@@ -149,20 +153,20 @@ impl StripeChange<'_> {
     }
 }
 
-/// The chunks that are other files than before, or are none any more.
+/// Returns the chunks whose files differ from those before, or no longer exist.
 pub(super) fn changed_since(before: &Stripe, now: &Stripe) -> Vec<usize> {
     let of = |index: &usize| !is_same_file(&now.locations[*index], &before.locations[*index]);
     (0..now.locations.len()).filter(of).collect()
 }
 
-/// The record as it is `now` with what a change has made of the one `before`, which is in `wanted`: other files of chunks, and copies. `None`
-/// where other changes have touched the same.
+/// Applies to the record `now` what a change made of `before` to get `wanted`: other files of chunks, and copies.
+/// Returns `None` if other changes have touched the same chunks.
 fn on_top_of(now: &Stripe, before: &Stripe, wanted: &Stripe) -> Option<Stripe> {
     let changed = changed_since(before, wanted);
     let is_as_before = |&index: &usize| is_same_file(&now.locations[index], &before.locations[index]);
     let added: Vec<Copy> =
         wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
-    // What was copied must be what the chunk is.
+    // A copy must have the chunk's present content.
     let is_true = |copy: &Copy| now.locations[copy.index as usize].content_version == copy.content_version;
     let is_same_state = (now.wide_state, now.dropped) == (before.wide_state, before.dropped);
     if !changed.iter().all(is_as_before) || !added.iter().all(is_true) || !is_same_state {

@@ -1,4 +1,4 @@
-//! Claims: members' own stripes say which wide stripe they belong to, until it is given up.
+//! Claims: the members' own stripes record which wide stripe they belong to, until it is given up.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,11 @@ use crate::table::{OpenedStripe, wide_of};
 use crate::write::entry::put_record;
 use crate::write::writes::Writes;
 
-/// Own stripes that one transaction changes: with the wide one, as many preconditions as a transaction may have.
+/// Maximum number of own stripes changed by one transaction: with the wide stripe, they use all preconditions of a
+/// transaction.
 pub(super) const CLAIMED_AT_ONCE: usize = 45;
 
-/// The own stripes of members, as they were read.
+/// Own stripes of members, as they were read.
 pub(super) struct Own(Vec<(StripeId, Row, Stripe)>);
 
 impl Own {
@@ -44,12 +45,12 @@ impl Own {
         Some((record, record.locations.get(index)?))
     }
 
-    /// Whether a stripe is there, and dead.
+    /// Whether a stripe exists and is dead.
     pub(super) fn is_dead(&self, stripe: StripeId) -> bool {
         self.0.binary_search_by_key(&stripe, |(id, ..)| *id).is_ok_and(|at| self.0[at].2.dead)
     }
 
-    /// Where a chunk is that may become a member.
+    /// Returns the location of a chunk that may become a member, with its record.
     pub(super) fn free_member(
         &self,
         stripe: StripeId,
@@ -67,21 +68,21 @@ pub(super) fn is_free(stripe: &Stripe, location: &Location, chunk_len: u32) -> b
     location.site != 0 && location.wide.is_empty() && is_narrow && stripe.chunk_len <= chunk_len
 }
 
-/// A chunk of `len` bytes as a member.
+/// Returns the member record of a chunk of `len` bytes.
 pub(super) fn member_of(stripe: StripeId, index: usize, len: u32) -> Member {
     Member { stripe: stripe.to_bytes().to_vec().into(), index: index as u32, len }
 }
 
-/// What claiming came to.
+/// Outcome of claiming.
 pub(super) enum Claimed {
     All,
-    /// Records have changed meanwhile.
+    /// Some are not claimed yet, or records have changed meanwhile.
     NotNow,
-    /// A member is lost or gone, or another's, or where the rule does not let it be.
+    /// A member is lost, gone or another stripe's, or its place breaks the rule.
     Never,
 }
 
-/// S2 and S2′: writes into the members' own stripes where they belong to. Copies that are out of date are mended first.
+/// S2 and S2′: records the wide stripe in the members' own stripes. Refreshes outdated copies of locations first.
 pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claimed, StripeError> {
     let all: Vec<(usize, StripeId, usize)> = wide.record.member_chunks().collect();
     let own = Own::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
@@ -120,7 +121,7 @@ pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claime
         }
         from = to;
     }
-    // What was read before the last claim may have changed since.
+    // Records read before the last claim may have changed since.
     Ok(Claimed::NotNow)
 }
 
@@ -146,7 +147,7 @@ async fn claim_some(
     commit(writes, tx, &ids).await
 }
 
-/// Whether the members are where the rule lets them be, as this process knows the sites.
+/// Checks that the members' places obey the rule, as this process knows the sites.
 pub(super) fn check_places(
     writes: &Writes,
     profile: &Profile,
@@ -162,11 +163,11 @@ pub(super) fn check_places(
     check_placement(&rule, &sites, |site| known.get(&site))
 }
 
-/// S2′: a member has moved before it was claimed.
+/// S2′: refreshes the copies of locations after a member has moved before it was claimed.
 async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<Claimed, StripeError> {
     match check_places(writes, &wide.profile, &wide.code, &record) {
         Ok(()) => {}
-        // It may be back soon.
+        // The site may be back soon.
         Err(PlacementFault::UnknownSite(_)) => return Ok(Claimed::NotNow),
         Err(_) => return Ok(Claimed::Never),
     }
@@ -177,7 +178,7 @@ async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result
     Ok(Claimed::NotNow)
 }
 
-/// A2: whether no own stripe names the wide one any more.
+/// A2: removes the claims of the own stripes. Returns whether none is left.
 pub(super) async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     let own = Own::read(writes, &ids).await?;

@@ -1,8 +1,8 @@
-//! Members of sealed wide stripes that change: dead ones leave holes or are replaced, and a hole is filled.
+//! Changes members of sealed wide stripes: dead ones leave holes or are replaced, and holes are filled.
 //!
 //! Each is a change of content. The local parities of the positions and all global ones are rewritten in place
-//! ([`super::parities`]), and one transaction names them together with the change of the members: before it the old files are named,
-//! after it the new ones.
+//! ([`super::parities`]), and one transaction names them together with the change of the members. Before it, the old
+//! files are named; after it, the new ones.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,25 +26,25 @@ use crate::write::entry::{has_entry, put_record, unnamed_of};
 use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
 
-/// So often a transaction is tried again that loses against other changes.
+/// Attempts of a transaction while other changes win.
 const ATTEMPTS: usize = 8;
 
-/// What became of a change of members, or of what one holds.
+/// Outcome of a change of members, or of the content of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// It is as was asked.
+    /// The change was made.
     Done,
-    /// It cannot be now: another change is under way, something is to be repaired first, or records have changed meanwhile.
+    /// Not possible now: another change is in progress, a repair must come first, or records have changed meanwhile.
     NotNow,
-    /// The member that was to come in cannot: it is lost, dead, another's, or the rule does not let it be there.
+    /// The new member is unfit: it is lost, dead or another stripe's, or the rule forbids its place.
     Unfit,
 }
 
-/// One chunk that goes out of a wide stripe or comes in.
+/// A chunk that leaves a wide stripe or joins it.
 pub(super) struct Moved {
     stripe: OpenedStripe,
     index: usize,
-    /// Its multiples' checksums, filled up with zeros to the length of the wide stripe's chunks.
+    /// Checksums of its multiples, padded with zeros to the length of the wide stripe's chunks.
     products: MultipleChecksums,
 }
 
@@ -55,7 +55,7 @@ impl Moved {
     }
 }
 
-/// What a position holds, and is to hold; `None`: a hole.
+/// Old and new member of a position; `None` is a hole.
 pub(super) struct Change {
     pub(super) position: usize,
     pub(super) old: Option<Moved>,
@@ -67,7 +67,7 @@ impl Change {
         self.old.iter().chain(&self.new)
     }
 
-    /// The difference of the old and the new member, in chunks of `len` bytes.
+    /// Returns the difference of the old and the new member, in chunks of `len` bytes.
     fn difference(&self, len: u32) -> Difference {
         let zeros = MultipleChecksums::of_zeros(len.into());
         let products = |of: &Option<Moved>| of.as_ref().map_or(zeros, |of| of.products);
@@ -77,7 +77,8 @@ impl Change {
     }
 }
 
-/// Puts `new`, a stripe and the index of its data chunk, at a position of a sealed wide stripe. What was there must be dead.
+/// Puts `new`, a stripe and the index of its data chunk, at a position of a sealed wide stripe. Its present member
+/// must be dead.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -102,14 +103,14 @@ pub(crate) async fn exchange(
     change_members(writes, wide, vec![Change { position, old, new: Some(new) }]).await
 }
 
-/// Whether members of a wide stripe can change, as far as is known before it is tried: it is sealed, neither it nor the stripes of
-/// those that are to come in lack anything, and the sites of its parities answer.
+/// Whether members of a wide stripe can change, as far as is known beforehand: it is sealed, neither it nor the
+/// stripes of the joining chunks are in debt, and the sites of its parities answer.
 pub(super) async fn is_changeable(
     writes: &Writes,
     wide: &OpenedStripe,
     coming: &[StripeId],
 ) -> Result<bool, StripeError> {
-    // To wait for changes that are under way is a courtesy: what is closed here cancels them.
+    // Waiting for changes in progress is a courtesy: closing this change cancels them.
     if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
         return Ok(false);
     }
@@ -118,7 +119,8 @@ pub(super) async fn is_changeable(
     Ok(is_whole && has_parities(writes, wide).await?)
 }
 
-/// Whether the sites of a wide stripe's parities answer and have them, by a byte of each: or the others would be made for nothing.
+/// Whether the sites of a wide stripe's parities answer and have them. Reads a byte of each: if one were missing, the
+/// others would be made for nothing.
 async fn has_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let (sites, deadline) = (&writes.shared.sites, writes.shared.options.read_deadline);
     let known = sites.snapshot();
@@ -139,7 +141,7 @@ async fn has_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, Stri
     Ok(true)
 }
 
-/// Rewrites the parities that cover these positions, and commits them with the change.
+/// Rewrites the parities that cover the changed positions, and commits them with the change.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -170,14 +172,14 @@ pub(super) async fn change_members(
     close(writes, &mut change, &before, &plan, generation).await
 }
 
-/// What changes together.
+/// Changes that are committed together.
 struct Plan {
     changes: Vec<Change>,
-    /// The parities that were rewritten.
+    /// Parities that were rewritten.
     parities: Vec<usize>,
 }
 
-/// The member at a position, if it is dead and its bytes are there.
+/// Returns the member at a position, if it is dead and its bytes exist.
 pub(super) async fn leaving(
     writes: &Writes,
     wide: &OpenedStripe,
@@ -192,7 +194,7 @@ pub(super) async fn leaving(
     }
 }
 
-/// A chunk that may take a position, if its bytes are there.
+/// Returns a chunk that may take a position, if its bytes exist.
 async fn coming(
     writes: &Writes,
     wide: &OpenedStripe,
@@ -215,8 +217,8 @@ fn is_dead_member(wide: &OpenedStripe, position: usize, stripe: &OpenedStripe, i
         && is_same_file(&wide.record.locations[position], &stripe.record.locations[index])
 }
 
-/// Whether a data chunk of `stripe` may be the member at a position: it is free, where one of the position's racks is, and by the rule for
-/// places.
+/// Whether a data chunk of `stripe` may be the member at a position: it is free, and the placement rule admits it
+/// there.
 fn may_come_in(writes: &Writes, wide: &OpenedStripe, position: usize, stripe: &Stripe, index: usize) -> bool {
     let is_admitted = |site: u32| admits_member(writes, wide, position, SiteId(site));
     stripe
@@ -225,8 +227,8 @@ fn may_come_in(writes: &Writes, wide: &OpenedStripe, position: usize, stripe: &S
         .is_some_and(|at| is_free(stripe, at, wide.record.chunk_len) && is_admitted(at.site))
 }
 
-/// Whether a chunk at `site` may be the member at a position, by the rule for places. Not where another chunk is on a site that this process
-/// does not know, one that has left or has just joined: its rack counts too.
+/// Whether the placement rule admits a chunk at `site` as the member at a position. False if another chunk is on a
+/// site that this process does not know, because it has left or just joined: its rack counts too.
 pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
     let sites = &writes.shared.sites;
     let rack_of = |site: SiteId| -> Option<RackId> { sites.get(site).map(|site| site.rack()) };
@@ -234,7 +236,7 @@ pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usiz
         && rack_of(site).is_some_and(|rack| admits(wide, position, site, &rack, &rack_of, sites.rack_count()))
 }
 
-/// `None` where its site does not have it, or does not answer.
+/// Returns `None` if the site does not have the chunk, or does not answer.
 async fn moved(
     writes: &Writes,
     stripe: OpenedStripe,
@@ -252,8 +254,8 @@ async fn moved(
     }
 }
 
-/// Names the new parities and the new members, in one transaction with the records of all members' own stripes. Every other change of
-/// the wide stripe that is under way is cancelled: its files are made from what was there before.
+/// Names the new parities and members, in one transaction with the records of all members' own stripes. Cancels every
+/// other change of the wide stripe in progress: its files were made from the old content.
 async fn close(
     writes: &Writes,
     change: &mut StripeChange<'_>,
@@ -265,7 +267,7 @@ async fn close(
     for _ in 0..ATTEMPTS {
         let now = writes.shared.table.find(change.id).await?;
         let Some(now) = now.filter(|now| has_entry(&now.record, generation)) else {
-            // Closed by a commit whose answer was lost, or cancelled: nothing is left to be done.
+            // Closed by a commit whose reply was lost, or cancelled: nothing is left to do.
             change.note_closed();
             return Ok(Exchange::NotNow);
         };
@@ -288,8 +290,8 @@ async fn close(
     Ok(Exchange::NotNow)
 }
 
-/// The transaction that closes a change on top of the records as they are now, and the members' own stripes that it changes. `None` where
-/// it cannot be closed any more.
+/// Builds the transaction that closes a change on top of the current records, with the own stripes that it changes.
+/// Returns `None` if it can no longer be closed.
 async fn closing(
     writes: &Writes,
     change: &StripeChange<'_>,
@@ -299,7 +301,7 @@ async fn closing(
 ) -> Result<Option<(Transaction, Vec<StripeId>)>, StripeError> {
     let mut tx = writes.shared.table.transaction();
     tx.require_unchanged(keys::stripe(now.id), Some(&now.row));
-    // This change's own entry is closed, and the others are cancelled.
+    // Closes this change's own entry and cancels the others.
     let mut wide = now.clone();
     let entries = std::mem::take(&mut wide.record.entries);
     let mut owners = Owners::default();
@@ -324,12 +326,12 @@ async fn closing(
     Ok(Some((tx, ids)))
 }
 
-/// The members' own stripes as they are now, and what a transaction makes of their records.
+/// Current records of the members' own stripes, and what a transaction makes of them.
 #[derive(Default)]
 struct Owners(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
 
 impl Owners {
-    /// The record of a chunk's own stripe, if it still has what was added up.
+    /// Returns the record of a chunk's own stripe, if it still has the content that was added up.
     async fn of(&mut self, writes: &Writes, of: &Moved) -> Result<Option<&mut Stripe>, StripeError> {
         let (now, record) = match self.0.entry(of.stripe.id) {
             Entry::Occupied(known) => known.into_mut(),
@@ -346,7 +348,7 @@ impl Owners {
         Ok((content(now) == content(&of.stripe)).then_some(record))
     }
 
-    /// The old member claims the place no more. `false` where it does not claim it now, or is not dead.
+    /// Removes the old member's claim to the position. Returns `false` if it does not claim it now, or is not dead.
     async fn take_out(
         &mut self,
         writes: &Writes,
@@ -360,8 +362,8 @@ impl Owners {
         Ok(is_there)
     }
 
-    /// The new member claims the vacant place, and its stripe may drop its parities from now on. `false` where the chunk may not be there
-    /// any more.
+    /// Claims the vacant position for the new member, whose stripe may drop its parities from now on. Returns `false`
+    /// if the chunk may no longer be there.
     async fn put_in(
         &mut self,
         writes: &Writes,
@@ -383,7 +385,7 @@ impl Owners {
         Ok(true)
     }
 
-    /// Adds the records to `tx`; answers whose they are.
+    /// Adds the records to `tx`; returns the names of their stripes.
     fn put(&self, tx: &mut Transaction) -> Vec<StripeId> {
         for (&id, (now, record)) in &self.0 {
             tx.require_unchanged(keys::stripe(id), Some(&now.row));

@@ -1,7 +1,8 @@
-//! Dead members leave their wide stripes, and their space comes back.
+//! Removes dead members from their wide stripes, which frees their space.
 //!
-//! The dead members of one wide stripe leave in one step, which rewrites its parities once. A wide stripe without live members protects
-//! nothing: it is given up without rewriting them. A dead stripe is deleted when it has left its last wide stripe.
+//! The dead members of one wide stripe leave in one step, which rewrites its parities once. A wide stripe without
+//! live members protects nothing: it is given up without rewriting them. A dead stripe is deleted once it has left
+//! its last wide stripe.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -21,13 +22,13 @@ use crate::write::entry::{cancel, put_record};
 use crate::write::release::{add_garbage, is_claimed, release_stripe};
 use crate::write::writes::Writes;
 
-/// So often a step is tried again that loses against other changes.
+/// Attempts of a step while other changes win.
 const ATTEMPTS: usize = 16;
 
 /// A data chunk of a wide stripe: its position, its own stripe, and its index there.
 type MemberChunk = (usize, StripeId, usize);
 
-/// Has the dead members of a sealed wide stripe leave it. One whose bytes are not there stays until it is repaired.
+/// Removes the dead members of a sealed wide stripe. A member whose bytes are missing stays until it is repaired.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -52,8 +53,8 @@ pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, Str
     Ok(Exchange::NotNow)
 }
 
-/// Gives up a sealed wide stripe without live members, or resumes giving it up. `false`: one lives, it is not sealed,
-/// or others change it now.
+/// Gives up a sealed wide stripe without live members, or resumes giving it up. Returns `false` if a member lives,
+/// the stripe is not sealed, or another process is changing it.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -72,14 +73,14 @@ pub(crate) async fn dissolve(writes: &Writes, id: StripeId) -> Result<bool, Stri
     Ok(false)
 }
 
-/// The members whose own stripes are dead.
+/// Returns the members whose own stripes are dead.
 async fn dead_of(writes: &Writes, wide: &OpenedStripe) -> Result<Vec<MemberChunk>, StripeError> {
     let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     let own = Own::read(writes, &ids).await?;
     Ok(wide.record.member_chunks().filter(|&(_, stripe, _)| own.is_dead(stripe)).collect())
 }
 
-/// Leaves holes where dead members are: of as many stripes as one transaction changes.
+/// Replaces dead members by holes, for as many stripes as one transaction can change.
 async fn take_out(
     writes: &Writes,
     wide: OpenedStripe,
@@ -106,7 +107,7 @@ async fn take_out(
     };
     let read = stream::iter(some).map(of_member).buffered(READ_AT_ONCE);
     let changes: Vec<Change> = read.try_filter_map(|change| ready(Ok(change))).try_collect().await?;
-    // Meanwhile others may have moved.
+    // Other members may have moved meanwhile.
     let Some(now) = writes.shared.table.find(wide.id).await? else { return Ok(Exchange::NotNow) };
     let is_as_before = |of: &Change| {
         let (before, now) = (&wide.record, &now.record);
@@ -119,7 +120,7 @@ async fn take_out(
     }
 }
 
-/// What is dead stays dead, so that nobody needs the parities from now on.
+/// Begins to dissolve: dead stripes stay dead, so the parities are no longer needed.
 async fn begin_to_dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     for entry in &wide.record.entries {
         cancel(writes, wide.id, entry.generation).await?;
@@ -131,7 +132,7 @@ async fn begin_to_dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), S
     record.locations[wide.code.k()..].iter_mut().for_each(|at| at.site = 0);
     record.set_wide_state(WideState::Aborting);
     let mut tx = writes.shared.table.transaction();
-    // Where an entry was cancelled the row is another: it is looked at again.
+    // If an entry was cancelled, the row has changed and the caller examines it again.
     tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
     tx.delete(keys::reverse(keys::placement_of(holders(before)), wide.id));
     put_record(&mut tx, wide.id, &record, before);
@@ -139,7 +140,7 @@ async fn begin_to_dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), S
     commit(writes, tx, &[wide.id]).await.map(drop)
 }
 
-/// Takes a dead stripe down that has left its wide stripes. `false` while it is in one.
+/// Removes a dead stripe that has left its wide stripes. Returns `false` while it is a member of one.
 ///
 /// # Errors
 /// When the metadata store fails.

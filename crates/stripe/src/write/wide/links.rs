@@ -1,7 +1,7 @@
-//! What a change of a stripe's chunks means for the wide stripes that they are members of.
+//! Keeps wide stripes in step with changes of their members' stripes.
 //!
-//! A wide stripe's record has a copy of each member's location, so that its trees and degraded reads need one row. Whoever changes
-//! where a member is writes both records in one transaction, and the rules of both hold for the new place.
+//! A wide stripe's record has a copy of each member's location, so that its trees and degraded reads need one row. A
+//! change of a member's place writes both records in one transaction, and the new place obeys the rules of both.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,17 +14,18 @@ use crate::error::StripeError;
 use crate::table::{OpenedStripe, StripeTable, inconsistent, wide_of};
 use crate::write::entry::put_record;
 
-/// The wide stripes of some chunks of a stripe, as they were read.
+/// Wide stripes of some chunks of a stripe, as they were read.
 #[derive(Default)]
 pub(in crate::write) struct Links {
     of: BTreeMap<StripeId, Link>,
-    /// A chunk that says that it is a member of a wide stripe that is not there: one of both was read before the other went.
+    /// A chunk that claims to be a member of a missing wide stripe: one of the records was read before the other
+    /// went.
     missing: Option<(usize, StripeId)>,
 }
 
 struct Link {
     wide: OpenedStripe,
-    /// (chunk of the stripe, position in the wide one).
+    /// Members as (chunk of the stripe, position in the wide one).
     members: Vec<(usize, usize)>,
 }
 
@@ -56,8 +57,8 @@ impl Links {
         Ok(found)
     }
 
-    /// Whether every copy says of its member what the stripe says of the chunk. Where not, one of both records is newer than the
-    /// other: they are to be read again.
+    /// Whether every copy matches the stripe's own location. If not, one record is newer than the other, and both
+    /// must be read again.
     pub(in crate::write) fn agree(&self, id: StripeId, stripe: &Stripe) -> bool {
         self.missing.is_none()
             && self.of.values().all(|link| {
@@ -68,7 +69,7 @@ impl Links {
             })
     }
 
-    /// Why they do not agree, however often they are read.
+    /// Returns why the records still disagree after repeated reads.
     pub(in crate::write) fn disagreement(&self, id: StripeId) -> StripeError {
         match self.missing {
             Some((index, wide)) => {
@@ -78,7 +79,7 @@ impl Links {
         }
     }
 
-    /// Adds the copies of the `moved` chunks to `tx`, which requires their wide stripes as they were read.
+    /// Adds the copies of the `moved` chunks to `tx`, and requires their wide stripes as they were read.
     pub(in crate::write) fn carry(&self, tx: &mut Transaction, stripe: &Stripe, moved: &[usize]) {
         for link in self.of_chunks(moved) {
             let (id, before) = (link.wide.id, &link.wide.record);
@@ -96,13 +97,13 @@ impl Links {
         self.of.values().filter(has_some)
     }
 
-    /// The wide stripes of these chunks.
+    /// Returns the wide stripes of these chunks.
     pub(in crate::write) fn ids_of(&self, chunks: &[usize]) -> impl Iterator<Item = StripeId> {
         self.of_chunks(chunks).map(|link| link.wide.id)
     }
 
-    /// Whether a member may go to a site, by the rules of its wide stripe: no other chunk is there or on its way there, its rack has
-    /// room, and its group stays in its racks.
+    /// Whether a member may go to a site, by the rules of its wide stripe: no other chunk is there or on its way
+    /// there, its rack has room, and its group stays in its racks.
     pub(in crate::write) fn admit(
         &self,
         index: usize,
@@ -118,14 +119,14 @@ impl Links {
         })
     }
 
-    /// Sites that know themselves in one of the wide stripes: what their racks are must be known.
+    /// Sites in one of the wide stripes, whose racks must be known.
     pub(in crate::write) fn sites(&self) -> impl Iterator<Item = SiteId> {
         let records = self.of.values().map(|link| &link.wide.record);
         records.flat_map(sites_of).map(SiteId)
     }
 }
 
-/// Sites of a record: where chunks are, and where changes under way put some.
+/// Returns the sites of a record: where chunks are, and where changes in progress put some.
 pub(super) fn sites_of(record: &Stripe) -> impl Iterator<Item = u32> {
     let places = record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
     record.locations.iter().map(|at| at.site).chain(places).filter(|&site| site != 0)
@@ -143,8 +144,8 @@ pub(super) fn admits(
     let record = &wide.record;
     let others = record.locations.iter().enumerate().filter(|&(at, _)| at != position);
     let entries = record.entries.iter().flat_map(|entry| &entry.places);
-    // Chunks that are on their way count beside those that are there, for their racks and for their groups; not so those that are
-    // rewritten in place.
+    // Chunks on their way count as present, for their racks and for their groups; not so those that are rewritten in
+    // place.
     let is_there = |&(at, site): &(usize, u32)| record.locations.get(at).is_some_and(|of| of.site == site);
     let expected = entries
         .map(|place| (place.index as usize, place.site))
@@ -166,12 +167,12 @@ pub(super) fn admits(
     rule.admits(position, rack, places.iter().map(|(at, rack)| (*at, rack)))
 }
 
-/// Whether two locations are of the same file with the same content.
+/// Whether two locations are the same file with the same content.
 pub(in crate::write) fn is_same_file(a: &Location, b: &Location) -> bool {
     (a.site, a.generation, a.crc32c, a.content_version) == (b.site, b.generation, b.crc32c, b.content_version)
 }
 
-/// What a wide stripe's record says of a member.
+/// Returns the copy of a member's location for the wide stripe's record.
 pub(in crate::write) fn copy_of(location: &Location) -> Location {
     Location { wide: bytes::Bytes::new(), position: 0, ..location.clone() }
 }
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Sites stand in six racks in turn.
+    /// Assigns the sites to six racks in turn.
     fn rack_of(site: SiteId) -> Option<RackId> {
         Some(RackId(format!("rack {}", (site.0 - 1) % 6)))
     }
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Members 0 to 2 and the local parity at 6 may be in two racks.
+    /// Members 0 to 2 and the local parity at 6 may use two racks.
     #[test]
     fn a_parity_on_its_way_counts_for_its_group() {
         let sites = [21, 15, 6, 17, 23, 8, 0, 0, 0];

@@ -1,11 +1,13 @@
 //! Wide stripes: cold partitions of many stripes under one code (ECWide, FAST'21).
 //!
-//! - [`seal`]: partitions become members, step by step: they are claimed ([`claim`]), and their own parities go ([`narrow`]).
-//! - [`exchange`]: members change together: dead ones leave ([`leave`](mod@leave)) or are replaced, and a hole is filled.
-//! - [`swap`]: the local parity of a group goes to the rack that changes most.
-//! - [`update`](mod@update): ranges of a member change in place.
-//! - [`parities`]: the parities' new generations when members change.
-//! - [`links`]: what a change of a chunk's place means for the wide stripe that it is a member of.
+//! - [`seal`]: makes partitions members, step by step: they are claimed ([`claim`]), and their own parities go
+//!   ([`narrow`]).
+//! - [`exchange`]: changes members together: dead ones leave ([`leave`](mod@leave)) or are replaced, and holes are
+//!   filled.
+//! - [`swap`]: moves the local parity of a group to the rack that changes most.
+//! - [`update`](mod@update): changes ranges of a member in place.
+//! - [`parities`]: makes new generations of the parities when members change.
+//! - [`links`]: keeps the wide stripe's record in step with changes of its members' places.
 
 mod claim;
 mod exchange;

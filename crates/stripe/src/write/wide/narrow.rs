@@ -1,4 +1,5 @@
-//! The parities of members' own stripes: they go when wide stripes protect all that they protect, and come back when it is read often.
+//! Parities of the members' own stripes: dropped when wide stripes protect all their data, and restored when a stripe
+//! is read often.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +17,13 @@ use crate::write::placements::require_placement;
 use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
 
-/// So often dropping is tried again that loses against other changes.
+/// Attempts to drop parities while other changes win.
 const ATTEMPTS: usize = 16;
-/// So many debts are looked through as a whole.
+/// Number of debt rows up to which all of them are scanned.
 const FEW_DEBTS: usize = 256;
 
-/// S6: whether every own stripe has dropped its parities that may. Those that cannot yet are found again with another wide stripe, or
-/// when their debt is paid.
+/// S6: drops the parities of every own stripe that can spare them. Returns `false` if some must keep them for now;
+/// these are found again with another wide stripe, or when their debt is paid.
 pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let mut ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     ids.sort_unstable();
@@ -37,9 +38,10 @@ pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -
 #[derive(PartialEq, Eq)]
 enum Dropped {
     Done,
-    /// A data chunk is in no wide stripe, or in one that is not sealed yet: when that is sealed, the stripe is looked at again.
+    /// A data chunk is in no wide stripe, or in an unsealed one: the stripe is examined again when that one is
+    /// sealed.
     Later,
-    /// It, or a wide stripe of its, is in debt, or lacks a site, or it is being changed all the time.
+    /// The stripe, or a wide stripe of its chunks, is in debt or lacks a site, or the stripe keeps being changed.
     NotNow,
 }
 
@@ -66,7 +68,7 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
             let is_there = |(index, at): (usize, &Location)| {
                 is_hole(&record, index) || sites.is_readable(SiteId(at.site))
             };
-            // What it may lose is for losses to come.
+            // The redundancy must stay in reserve for future losses.
             if !record.locations.iter().enumerate().all(is_there) {
                 return Ok(Dropped::NotNow);
             }
@@ -86,10 +88,10 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
     Ok(Dropped::NotNow)
 }
 
-/// Whether one of these stripes is known to lack something.
+/// Whether one of these stripes is in debt.
 async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, StripeError> {
     let meta = writes.shared.table.meta();
-    // Mostly there are few: then one look at all of them serves.
+    // Usually there are few debts: one scan of all of them suffices.
     let debts = meta.scan(ScanRange::prefix(keys::DEBTS), FEW_DEBTS).await?;
     if debts.len() < FEW_DEBTS {
         return Ok(debts.iter().filter_map(|row| keys::stripe_of(&row.key)).any(|id| ids.contains(&id)));
@@ -98,7 +100,7 @@ async fn any_in_debt(writes: &Writes, ids: &BTreeSet<StripeId>) -> Result<bool, 
     Ok(meta.get_many(&keys).await?.iter().any(Option::is_some))
 }
 
-/// Has a stripe do without its parities; answers the files of those that it had.
+/// Drops the parities from a record. Returns their files.
 pub(in crate::write) fn do_without_parities(record: &mut Stripe, k: usize) -> Vec<GarbageChunk> {
     let named = record.locations.iter().enumerate().skip(k).filter(|(_, at)| at.site != 0);
     let garbage = named.map(|(index, at)| at.to_garbage(index)).collect();
@@ -111,7 +113,7 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     let (id, before, k) = (stripe.id, &stripe.record, stripe.code.k());
     let mut record = before.clone();
     let mut garbage = do_without_parities(&mut record, k);
-    // A repair of a parity that closes later would name what nobody keeps.
+    // A repair of a parity that closed later would name a file that is no longer kept.
     let entries = std::mem::take(&mut record.entries);
     garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
     let old = keys::placement_of(holders(before));
@@ -136,8 +138,8 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     Ok(is_done)
 }
 
-/// S6 for one stripe that has cooled. `false` where it must keep its parities: one of its chunks is in no sealed wide stripe, or something
-/// is in debt.
+/// S6 for one stripe that has cooled. Returns `false` if it must keep its parities: one of its chunks is in no sealed
+/// wide stripe, or something is in debt.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -145,14 +147,14 @@ pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool,
     Ok(drop_parities_of(writes, id).await? == Dropped::Done)
 }
 
-/// N: a stripe gets its own parities back because it is read often. They are debt until repair makes them; its wide stripes keep
-/// protecting it. `false` where it has not dropped them, or has changed meanwhile.
+/// N: restores a stripe's own parities because it is read often. They are debt until repair makes them; its wide
+/// stripes keep protecting it. Returns `false` if the stripe has not dropped them, or has changed meanwhile.
 ///
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
     let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(false) };
-    // While it had no parities only its wide stripes' rules said where its data chunks may be.
+    // Without own parities, only the rules of its wide stripes decided the places of its data chunks.
     let keeps_rule = || check_places(writes, &stripe.profile, &stripe.code, &stripe.record).is_ok();
     if !stripe.record.dropped || stripe.record.dead || !keeps_rule() {
         return Ok(false);

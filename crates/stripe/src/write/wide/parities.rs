@@ -1,9 +1,10 @@
-//! New generations of a wide stripe's parities when some of its data chunks change.
+//! Makes new generations of a wide stripe's parities when some of its data chunks change.
 //!
-//! They are made where the old ones are. The difference of one chunk crosses racks once for the global parities, and once more for the
-//! local one unless that is in the chunk's rack: the first global parity is made by the difference, the others by what has changed in the
-//! first, in their rack (ECWide §4.3). Of several chunks each rack sends the sum that a parity needs, once for each parity: more than
-//! their differences one after the other, but each parity is read and written once. Only ranges that differ are sent.
+//! They are made where the old ones are. The difference of one chunk crosses racks once for the global parities, and
+//! once more for the local one unless that is in the chunk's rack: the difference makes the first global parity, and
+//! what has changed in that makes the others, in their rack (ECWide §4.3). For several chunks, each rack sends each
+//! parity the sum it needs. That is more than sending their differences one after the other, but each parity is read
+//! and written once. Only ranges that differ are sent.
 
 use std::ops::Range;
 
@@ -19,16 +20,16 @@ use crate::table::OpenedStripe;
 use crate::write::change::{FileAt, StripeChange};
 use crate::write::writes::Writes;
 
-/// What a data chunk of a wide stripe was, compared with what it is to be.
+/// Difference of a data chunk of a wide stripe before and after a change.
 pub(super) struct Difference {
     pub(super) position: usize,
-    /// The files whose sum it is: those that there are of the old and the new one.
+    /// Files whose sum the difference is: those of the old and the new chunk that exist.
     pub(super) files: Vec<FileAt>,
-    /// What it does to checksums of chunks as long as the parities.
+    /// Effect of the difference on checksums of chunks as long as the parities.
     pub(super) checksums: ChecksumChange,
 }
 
-/// The parities that have a part of the chunks at these positions. `None` where one of them is lost.
+/// Returns the parities that depend on the chunks at these positions. `None` if one of them is lost.
 pub(super) fn parities_of(wide: &OpenedStripe, positions: &[usize]) -> Option<Vec<usize>> {
     let has_part = |index: &usize| {
         let row = wide.code.row(*index);
@@ -39,19 +40,19 @@ pub(super) fn parities_of(wide: &OpenedStripe, positions: &[usize]) -> Option<Ve
     parities.iter().all(is_there).then_some(parities)
 }
 
-/// Where new generations of parities go: they stay where they are.
+/// Returns the places of new generations of parities: those of the old ones.
 pub(super) fn places_of(record: &Stripe, parities: &[usize]) -> Vec<(usize, SiteId)> {
     parities.iter().map(|&index| (index, SiteId(record.locations[index].site))).collect()
 }
 
-/// What data chunks that change together do to a parity: each difference with the chunk's coefficient.
+/// Returns the effect on a parity of data chunks that change together: each difference with the chunk's coefficient.
 fn parts<'a>(code: &Code, index: usize, of: &'a [Difference]) -> Vec<(u8, &'a Difference)> {
     let row = code.row(index);
     of.iter().map(|of| (row[of.position], of)).filter(|&(factor, _)| factor != 0).collect()
 }
 
-/// Makes the new generation of each parity that changes, and reads it back from its medium. The record then says what they are. The data
-/// chunks change in these ranges alone.
+/// Makes the new generation of each parity that changes, and reads it back from its medium. The record then describes
+/// the new ones. The data chunks change only in `ranges`.
 pub(super) async fn make_parities(
     writes: &Writes,
     change: &mut StripeChange<'_>,
@@ -84,7 +85,7 @@ pub(super) async fn make_parities(
         parts(index).into_iter().flat_map(of).collect()
     };
     let first_global = parities.iter().copied().find(|&index| index >= locals);
-    // What several chunks do to one parity is no multiple of what they do to another.
+    // The effect of several chunks on one parity is no multiple of their effect on another.
     let follows =
         |index: &&usize| differences.len() == 1 && **index >= locals && Some(**index) != first_global;
     let (following, direct): (Vec<usize>, Vec<usize>) = parities.iter().partition(follows);
@@ -100,7 +101,7 @@ pub(super) async fn make_parities(
     Ok(())
 }
 
-/// Has a site make another generation of a chunk, whose checksum the record says, and reads it back from its medium.
+/// Lets a site make a new generation of a chunk, whose checksum is in the record, and reads it back from its medium.
 pub(super) async fn amend(
     writes: &Writes,
     change: &StripeChange<'_>,
@@ -113,7 +114,7 @@ pub(super) async fn amend(
     verify_made(writes, change, index, old.site, generation).await
 }
 
-/// Names the parities that were made; answers the files that were named before.
+/// Names the new parities. Returns the files named before.
 pub(super) fn name_parities(
     change: &StripeChange<'_>,
     record: &mut Stripe,
@@ -127,7 +128,7 @@ pub(super) fn name_parities(
     parities.iter().map(name).collect()
 }
 
-/// Names another file with another content as a chunk, where the old one is; answers that.
+/// Names a new file with other content for a chunk, at the same site. Returns the old file.
 pub(super) fn name_content(
     record: &mut Stripe,
     index: usize,

@@ -1,19 +1,18 @@
-//! Sealing: partitions that stay where they are become members of a wide stripe, which gets parities; then the parities of their own
-//! stripes go.
+//! Sealing: partitions become members of a wide stripe without moving. The wide stripe gets parities; then the
+//! parities of the members' own stripes go.
 //!
-//! What is to be done next follows from the record alone, so that any service goes on where another has ended
-//! ([`advance`]):
+//! The next step follows from the record alone, so that any service can resume where another has ended ([`advance`]):
 //!
-//! | state | what is done | until |
-//! |--|--|--|
-//! | building | members are *claimed*: their own stripes say which wide stripe they belong to; then the parities are made by trees, verified on their media against predicted checksums, and named | sealed |
-//! | sealed | own stripes of which all data chunks are in sealed wide stripes drop their parities, while the sites of all these answer | complete |
-//! | aborting | claims are taken back, then the record goes | gone |
+//! - *building*: members are *claimed*: their own stripes record which wide stripe they belong to. Then the parities are
+//!   made by trees, verified on their media against predicted checksums, and named: the wide stripe is sealed.
+//! - *sealed*: own stripes whose data chunks are all in sealed wide stripes drop their parities, while the sites of all
+//!   these answer. Then the wide stripe is *complete*.
+//! - *aborting*: the claims are removed, then the record.
 //!
 //! At every step each data chunk is protected in full by its own stripe, by the wide one, or by both.
 //!
-//! Parities are made by one process at a time: the entry that it opens before it makes them tells others, who leave the wide stripe alone
-//! while it is there.
+//! One process at a time makes the parities. The entry that it opens first makes other processes leave the wide
+//! stripe alone.
 
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -33,41 +32,42 @@ use crate::write::entry::{cancel, put_record};
 use crate::write::group::Packer;
 use crate::write::writes::Writes;
 
-/// Data chunks that are read at the same time for their checksums.
+/// Number of data chunks read at the same time for their checksums.
 pub(super) const READ_AT_ONCE: usize = 16;
-/// So often a step is tried again that loses against other changes.
+/// Attempts of a step while other changes win.
 const ATTEMPTS: usize = 16;
 
-/// What a wide stripe is to be made of.
+/// Plan of a new wide stripe.
 #[derive(Clone, Debug)]
 pub struct WidePlan {
-    /// Its profile, of the wide layout.
+    /// Profile, of the wide layout.
     pub profile: Profile,
-    /// Bytes of each chunk.
+    /// Length of a chunk in bytes.
     pub chunk_len: u32,
-    /// The k members, by position: a stripe and the index of its data chunk. `None` is a hole.
+    /// The k members by position: a stripe and the index of its data chunk. `None` is a hole.
     pub members: Vec<Option<(StripeId, usize)>>,
 }
 
-/// What became of a wide stripe.
+/// State in which an advance left a wide stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WideStep {
-    /// It is complete, and nothing is left to be done.
+    /// Complete: nothing is left to do.
     Complete,
-    /// Some own stripes keep their parities for now: they are in debt, or others of their data chunks are in no sealed stripe.
+    /// Sealed, but some own stripes keep their parities for now: they are in debt, or have other data chunks in no
+    /// sealed stripe.
     Sealed,
-    /// It was given up, and is gone.
+    /// Given up and removed.
     Aborted,
-    /// There is no such stripe.
+    /// No such stripe exists.
     Gone,
-    /// It is being built, and nothing can be done now: another process makes its parities, or has died in doing so. Then its entry goes when
-    /// its lease has ended.
+    /// Being built, and nothing can be done now: another process is making the parities, or has died while doing so.
+    /// Its entry is then cancelled once its lease has ended.
     Postponed,
 }
 
 impl Packer {
-    /// Names a wide stripe (S1): from now on it is found, and any service goes on with it. `None` where a member cannot be one: it
-    /// is lost or gone, or is a member of another, or has moved to where the rule does not let it be.
+    /// Names a wide stripe (S1): from now on any service can find it and resume it. Returns `None` if a member is
+    /// unfit: it is lost or gone, is a member of another stripe, or has moved to a place that the rule forbids.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -96,7 +96,7 @@ impl Packer {
             record.locations[position] = copy_of(location);
             record.members.push(member_of(stripe, index, of.chunk_len));
         }
-        // Claims require what is read here, or what is checked again.
+        // Claims require the rows read here, or check them again.
         if check_places(self.writes(), &plan.profile, &code, &record).is_err() {
             return Ok(None);
         }
@@ -112,11 +112,11 @@ impl Packer {
     }
 }
 
-/// Goes on with a wide stripe until nothing is left to be done, or nothing can be now.
+/// Advances a wide stripe until nothing is left to do, or nothing can be done now.
 ///
 /// # Errors
-/// When the metadata store fails, or parities cannot be made now: [`StripeError::Unreadable`] or [`StripeError::TooFewSites`] say
-/// why.
+/// When the metadata store fails, or the parities cannot be made now; [`StripeError::Unreadable`] and
+/// [`StripeError::TooFewSites`] say why.
 pub(crate) async fn advance(writes: &Writes, id: StripeId) -> Result<WideStep, StripeError> {
     for _ in 0..ATTEMPTS {
         let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(WideStep::Gone) };
@@ -145,7 +145,7 @@ pub(crate) async fn advance(writes: &Writes, id: StripeId) -> Result<WideStep, S
     Err(StripeError::Busy)
 }
 
-/// Gives a wide stripe up that is being built (A1). `false` when it is not, or not any more.
+/// Aborts a wide stripe that is being built (A1). Returns `false` if it is not, or no longer.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -161,7 +161,7 @@ pub(crate) async fn abort(writes: &Writes, id: StripeId) -> Result<bool, StripeE
     Err(StripeError::Busy)
 }
 
-/// S3 to S5: the parities are made where they will be, verified and named.
+/// S3 to S5: makes the parities at their sites, verifies them and names them.
 async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> {
     let (id, k) = (stripe.id, stripe.code.k());
     let products = products_of_members(writes, &stripe).await?;
@@ -191,7 +191,7 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
         });
     }
     let Some(generation) = change.open(&places).await? else { return Ok(()) };
-    // Together: the trees fill each other's pauses, and read a member while the system's cache still has it.
+    // Together: the trees fill each other's pauses, and read a member while the page cache still has it.
     change.make_together(places.len());
     let making = places.iter().map(|&(index, site)| make_parity(writes, &change, index, site, generation));
     if let Err(error) = try_join_all(making).await {
@@ -209,7 +209,7 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
     Ok(())
 }
 
-/// One parity: made by its tree, and read back from its medium.
+/// Makes one parity by its tree, and reads it back from its medium.
 async fn make_parity(
     writes: &Writes,
     change: &StripeChange<'_>,
@@ -227,7 +227,7 @@ async fn make_parity(
     verify_made(writes, change, index, site, generation).await
 }
 
-/// A chunk that was made is read back from its medium.
+/// Reads a new chunk back from its medium and compares its checksum.
 pub(super) async fn verify_made(
     writes: &Writes,
     change: &StripeChange<'_>,
@@ -243,7 +243,7 @@ pub(super) async fn verify_made(
     }
 }
 
-/// The checksums of all multiples of each member, as their sites compute them.
+/// Returns the checksums of all multiples of each member, as their sites compute them.
 async fn products_of_members(
     writes: &Writes,
     stripe: &OpenedStripe,
@@ -261,8 +261,8 @@ async fn products_of_members(
     stream::iter(0..stripe.code.k()).map(of_position).buffered(READ_AT_ONCE).try_collect().await
 }
 
-/// The checksums of all multiples of a chunk, as its site computes them; `len` is its length in bytes and that to which it is filled up
-/// with zeros.
+/// Returns the checksums of all multiples of a chunk, as its site computes them. `len` is the chunk's length in
+/// bytes, and `to` the length to which zeros extend it.
 pub(super) async fn products_of(
     writes: &Writes,
     file: ChunkId,
@@ -276,7 +276,7 @@ pub(super) async fn products_of(
     }
 }
 
-/// S7: nothing is left to be done.
+/// S7: marks the wide stripe complete.
 async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     let mut record = wide.record.clone();
     record.set_wide_state(WideState::Complete);
@@ -286,7 +286,7 @@ async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError>
     commit(writes, tx, &[wide.id]).await.map(drop)
 }
 
-/// A1: no further claim is made; entries are cancelled.
+/// A1: begins to abort. Entries are cancelled, and no further claim is made.
 async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     for entry in &wide.record.entries {
         cancel(writes, wide.id, entry.generation).await?;
@@ -303,7 +303,7 @@ async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), Stri
     commit(writes, tx, &[wide.id]).await.map(drop)
 }
 
-/// A3.
+/// A3: removes the record.
 async fn remove(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let mut tx = writes.shared.table.transaction();
     tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
@@ -311,7 +311,7 @@ async fn remove(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeErro
     commit(writes, tx, &[wide.id]).await
 }
 
-/// Commits a change of these stripes' records; `false` when one was changed meanwhile.
+/// Commits a change of these stripes' records. Returns `false` if one was changed meanwhile.
 pub(super) async fn commit(
     writes: &Writes,
     tx: striate_meta::Transaction,

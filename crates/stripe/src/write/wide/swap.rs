@@ -1,9 +1,10 @@
-//! The local parity of a group changes places with a member in another rack of the group.
+//! Swaps the local parity of a group with a member in another rack of the group.
 //!
-//! What changes in a member is sent to the rack of its local parity, unless it is there. So the local parity belongs into the rack that
-//! changes most ([`striate_plan::swap_due`]; ECWide §4.3). Both chunks are copied, each into the other's rack, under entries in the
-//! records of both stripes, and one transaction names both copies: of two, the first would leave a rack with one chunk more than may be
-//! lost. No content changes, so that changes of other places go on beside it.
+//! The changes of a member are sent to the rack of its local parity, unless it is in that rack. So the local parity
+//! belongs in the rack that changes most ([`striate_plan::swap_due`]; ECWide §4.3). Both chunks are copied, each into
+//! the other's rack, under entries in the records of both stripes, and one transaction names both copies. With two
+//! transactions, the first would leave a rack with one chunk more than may be lost. No content changes, so changes of
+//! other places continue beside it.
 
 use std::cmp::Reverse;
 
@@ -17,10 +18,10 @@ use crate::error::StripeError;
 use crate::write::change::StripeChange;
 use crate::write::writes::Writes;
 
-/// So often a transaction is tried again that loses against other changes.
+/// Attempts of a transaction while other changes win.
 const ATTEMPTS: usize = 8;
 
-/// A chunk that is to go to another place.
+/// A chunk that moves.
 struct Side<'a> {
     change: StripeChange<'a>,
     index: usize,
@@ -36,8 +37,8 @@ impl Side<'_> {
     }
 }
 
-/// Has the local parity of a position's group change places with the member there. [`Exchange::Unfit`] where there is none, both are
-/// in one rack, or no sites of the two racks suit.
+/// Swaps the local parity of a position's group with the member there. [`Exchange::Unfit`] if there is no member or
+/// no local parity, both are in one rack, or no sites of the two racks suit.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -53,7 +54,7 @@ pub(crate) async fn swap_local_parity(
     let (Some((_, own, index)), Some(group)) = (member, group) else { return Ok(Exchange::Unfit) };
     let Some(own) = table.find(own).await? else { return Ok(Exchange::NotNow) };
     let is_claimed = own.wide_of(index) == Some((id, position));
-    // To wait for changes that are under way is a courtesy: this one would be cancelled, or go on beside them.
+    // Waiting for changes in progress is a courtesy: this change would cancel them, or run beside them.
     let is_quiet = wide.record.entries.is_empty() && own.record.entries.is_empty();
     if !wide.record.is_sealed() || !is_quiet || !is_claimed {
         return Ok(Exchange::NotNow);
@@ -73,8 +74,8 @@ pub(crate) async fn swap_local_parity(
     }
 }
 
-/// Where the local parity and the member may go: sites of each other's racks, the very places of each other where that may be, and
-/// else the emptiest.
+/// Chooses the new sites of the local parity and of the member, each in the other's rack: each other's own sites if
+/// possible, otherwise the emptiest.
 fn places(writes: &Writes, local: &Side<'_>, member: &Side<'_>, position: usize) -> Option<[SiteId; 2]> {
     let (parity, index) = (local.index, member.index);
     let racks = (local.rack()?, member.rack()?);
@@ -124,7 +125,7 @@ async fn swap_to(
     Ok(done)
 }
 
-/// Copies both and names the copies. Unless that is done, the entries are the caller's to give up.
+/// Copies both chunks and names the copies. If the outcome is not `Done`, the caller gives up the entries.
 async fn copy_and_close(
     writes: &Writes,
     local: &mut Side<'_>,
@@ -158,7 +159,7 @@ async fn copy_and_close(
         }
         local.change.forget_places();
         member.change.forget_places();
-        // The wide stripe's record says where both are to be, and is judged as a whole.
+        // The wide stripe's record has both new places, and is judged as a whole.
         if !local.change.rebase().await? || !member.change.rebase().await? {
             break;
         }
@@ -166,7 +167,7 @@ async fn copy_and_close(
     Ok(Exchange::NotNow)
 }
 
-/// A chunk as it is, at another place, and read back from its medium there.
+/// Copies a chunk to another place, and reads it back from its medium there.
 async fn copy(
     writes: &Writes,
     side: &Side<'_>,

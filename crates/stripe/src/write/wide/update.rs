@@ -1,13 +1,14 @@
-//! Ranges of a sealed member that change in place (ECWide §4.3).
+//! Changes ranges of a sealed member in place (ECWide §4.3).
 //!
 //! The chunk gets a new generation where it is, and so do the local parity of its group and the global ones
-//! ([`super::parities`]): what is sent is the ranges, not chunks. One transaction names all of them, in the record of the chunk's own
-//! stripe and in that of its wide stripe, and counts the chunk's content version up. Until then the old files are named; afterwards they
-//! stay for the grace, for reads that are under way.
+//! ([`super::parities`]): only the ranges are sent, not chunks. One transaction names all of them, in the record of
+//! the chunk's own stripe and in that of its wide stripe, and increments the chunk's content version. Until then the
+//! old files are named; afterwards they stay for the grace period, for reads in progress.
 //!
-//! Entries are opened in both records first, since files of both stripes are made, and the old bytes are read only then: an update that
-//! closes in between takes these entries away. Where the stripe's own parities are alive, too, or the wide stripe is not sealed, nothing is
-//! done: what is read often is not worth it, and what is being sealed soon is.
+//! Entries are opened in both records first, since files of both stripes are made, and the old bytes are read only
+//! then: an update that closes in between cancels these entries. If the stripe still has its own parities, or the
+//! wide stripe is not sealed, nothing is done: updating in place is not worth it for data that is read often, and a
+//! wide stripe being sealed is soon ready.
 
 use std::ops::Range;
 
@@ -32,60 +33,59 @@ use crate::write::release::add_garbage;
 use crate::write::submit::submit;
 use crate::write::writes::Writes;
 
-/// So often the closing transaction is tried that loses against other changes of the records.
+/// Attempts of the closing transaction while other changes of the records win.
 const ATTEMPTS: usize = 8;
-/// What the closing transaction requires itself: both records.
+/// Preconditions of the closing transaction itself: both records.
 const OWN_REQUIREMENTS: usize = 2;
 
-/// Other bytes for a range of a chunk.
+/// New bytes for a range of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBytes {
-    /// Of the first one in the chunk.
+    /// Offset of the range in the chunk.
     pub offset: u32,
-    /// At least one.
+    /// New bytes, at least one.
     pub bytes: Bytes,
 }
 
-/// What changes together with a chunk: in its stripe's record, and in the same transaction.
+/// Further changes made together with a chunk: in its stripe's record, and in the same transaction.
 pub type Besides<'a> = &'a (dyn Fn(&mut Stripe, &mut Transaction) + Sync);
 
-/// A change of ranges of a sealed member.
+/// An update of ranges of a sealed member.
 pub struct MemberUpdate<'a> {
-    /// The member's own stripe.
+    /// Own stripe of the member.
     pub stripe: StripeId,
-    /// Its index there.
+    /// Index of the chunk in its own stripe.
     pub index: usize,
-    /// The content version in which the ranges are as the caller knows them: a chunk with another is left alone. With the change it gets
-    /// the next one.
+    /// Content version for which the caller made the update; a chunk with another is left alone. The update gives it
+    /// the next version.
     pub content_version: u32,
-    /// What changes, in order, in ranges that do not overlap.
+    /// New bytes, in order, in ranges that do not overlap.
     pub new: Vec<NewBytes>,
-    /// May be asked for several times: each transaction that is tried has it. The first of them that fails for what it requires is the
-    /// last.
+    /// Called once per attempted transaction. The first attempt whose preconditions from here fail is the last.
     pub besides: Besides<'a>,
 }
 
-/// The changes of both records, under way.
+/// The changes of both records in progress.
 struct Update<'a, 'w> {
     of: &'a MemberUpdate<'a>,
     writes: &'w Writes,
     position: usize,
-    /// Those that have a part of it.
+    /// Parities that depend on the chunk.
     parities: Vec<usize>,
     own: StripeChange<'w>,
     wide: StripeChange<'w>,
-    /// The records with their entries.
+    /// Records with the entries of this change.
     own_before: Stripe,
     wide_before: Stripe,
-    /// The generations of the chunk and of the parities.
+    /// New generations of the chunk and of the parities.
     of_chunk: Generation,
     of_parities: Generation,
 }
 
-/// Changes ranges of a member of a sealed wide stripe. [`Exchange::NotNow`]: nothing has changed.
+/// Changes ranges of a member of a sealed wide stripe. [`Exchange::NotNow`] means that nothing has changed.
 ///
 /// # Errors
-/// When the metadata store fails. It may have changed then or not; the stripe's record tells.
+/// When the metadata store fails. The change may or may not have happened then; the stripe's record shows it.
 pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<Exchange, StripeError> {
     let Some(mut update) = Update::open(writes, of).await? else { return Ok(Exchange::NotNow) };
     if let Err(error) = update.make().await {
@@ -101,8 +101,8 @@ pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<Exc
     Ok(closed)
 }
 
-/// Whether the records say that the chunk can be changed: it is as the caller knows it, no other code protects it than that of the wide
-/// stripe, and this is sealed.
+/// Whether the records allow the change: the chunk is as the caller knows it, only the code of the wide stripe
+/// protects it, and that stripe is sealed.
 fn is_changeable(of: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: usize) -> bool {
     let Some(location) = own.locations.get(of.index) else { return false };
     let is_ours = own.dropped && !own.dead && location.site != 0;
@@ -113,7 +113,8 @@ fn is_changeable(of: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: u
         && is_same_file(location, &wide.locations[position])
 }
 
-/// The chunk's own stripe, its wide stripe, and its position there.
+/// Finds the chunk's own stripe, its wide stripe, and its position there. Returns `None` if the chunk cannot be
+/// changed.
 async fn find(
     writes: &Writes,
     of: &MemberUpdate<'_>,
@@ -126,11 +127,11 @@ async fn find(
 }
 
 impl<'a, 'w> Update<'a, 'w> {
-    /// Opens an entry in both records. `None` where the chunk cannot be changed now.
+    /// Opens an entry in both records. Returns `None` if the chunk cannot be changed now.
     async fn open(writes: &'w Writes, of: &'a MemberUpdate<'a>) -> Result<Option<Self>, StripeError> {
         let Some((own, wide, position)) = find(writes, of).await? else { return Ok(None) };
         let Some(parities) = parities_of(&wide, &[position]) else { return Ok(None) };
-        // To wait for changes that are under way is a courtesy: what is closed here cancels them.
+        // Waiting for changes in progress is a courtesy: closing this change cancels them.
         if !own.record.entries.is_empty() || !wide.record.entries.is_empty() {
             return Ok(None);
         }
@@ -184,15 +185,15 @@ impl<'a, 'w> Update<'a, 'w> {
         make_parities(self.writes, &mut self.wide, before, of, &ranges, self.of_parities).await
     }
 
-    /// The chunk, and the parities of its own stripe with its coefficients in them. These are nowhere now, but will be made again when what
-    /// they protect is read often, and must be what they are then.
+    /// Returns the chunk, and the parities of its own stripe with its coefficients in them. Those parities do not
+    /// exist now, but are made again when the stripe is read often, and must then match.
     fn summands(&self) -> impl Iterator<Item = (usize, u8)> + use<> {
         let (code, index) = (&self.own.code, self.of.index);
         let parities: Vec<(usize, u8)> = (code.k()..code.n()).map(|at| (at, code.row(at)[index])).collect();
         std::iter::once((index, 1)).chain(parities).filter(|&(_, factor)| factor != 0)
     }
 
-    /// What the change does to checksums. The old bytes are read a slice after the other.
+    /// Computes the effect of the change on checksums. Reads the old bytes slice by slice.
     async fn checksums(&self) -> Result<ChecksumChange, StripeError> {
         let mut change = ChecksumChange::default();
         for NewBytes { offset, bytes } in &self.of.new {
@@ -209,7 +210,7 @@ impl<'a, 'w> Update<'a, 'w> {
         Ok(change)
     }
 
-    /// Names all that was made, in one transaction with what is to change besides.
+    /// Names the new files, in one transaction with the further changes.
     async fn close(&mut self) -> Result<Exchange, StripeError> {
         let shared = &self.writes.shared;
         for _ in 0..ATTEMPTS {
@@ -222,7 +223,7 @@ impl<'a, 'w> Update<'a, 'w> {
             let forget = || [own.id, wide.id].into_iter().for_each(|id| shared.table.forget(id));
             forget();
             let committed = submit(&shared.runtime, shared.table.meta().as_ref(), &tx).await;
-            // Also what was read while it was committed.
+            // Also forget what was read during the commit.
             forget();
             match committed? {
                 Commit::Done(_) => {
@@ -237,7 +238,7 @@ impl<'a, 'w> Update<'a, 'w> {
         Ok(Exchange::NotNow)
     }
 
-    /// Whether nobody has cancelled this change, and what was rewritten is all that must be: by the records as they are now.
+    /// Whether, by the current records, this change was not cancelled and every file to be rewritten has been.
     fn can_close(&self, own: &Stripe, wide: &Stripe) -> bool {
         let is_open = has_entry(own, self.of_chunk) && has_entry(wide, self.of_parities);
         let is_as_before =
@@ -248,7 +249,8 @@ impl<'a, 'w> Update<'a, 'w> {
             && self.parities.iter().all(is_as_before)
     }
 
-    /// The transaction that closes both entries, and cancels all others of both records: their files are made from what was there before.
+    /// Builds the transaction that closes both entries and cancels all others of both records: their files were made
+    /// from the old content.
     fn closing(&self, own: &OpenedStripe, wide: &OpenedStripe) -> Transaction {
         let mut tx = self.writes.shared.table.transaction();
         tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
@@ -262,7 +264,7 @@ impl<'a, 'w> Update<'a, 'w> {
             location.crc32c = self.own.record.locations[parity].crc32c;
             location.content_version += 1;
         }
-        // They have what the chunk was.
+        // The copies have the old content.
         garbage.extend(of_own.drop_copies(|copy| copy.index as usize == index));
         of_wide.locations[self.position] = copy_of(&of_own.locations[index]);
         let replaced = name_parities(&self.wide, &mut of_wide, &self.parities, self.of_parities);
