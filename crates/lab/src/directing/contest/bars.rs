@@ -9,7 +9,7 @@ use super::{Case, Entrant};
 /// Load factor at which the mean equals that of LMLF-PW2 at the table's load, reached with more sessions at the same
 /// gaps.
 pub(super) const SESSIONS: &str = "load at LMLF PW2's mean, more sessions";
-/// The same load factor, reached by sending the same requests in less time.
+/// Load factor at which the mean equals that of LMLF-PW2 at the table's load, reached by sending requests faster.
 pub(super) const SPEED: &str = "load at LMLF PW2's mean, sped up";
 /// Mean at the bar's load over that of LMLF-PW2, with more sessions.
 pub(super) const SESSIONS_AT_THE_BAR: &str = "mean over LMLF PW2's at the bar's load, more sessions";
