@@ -5,7 +5,7 @@
 //! |--|--|
 //! | the client reads the parities' ranges too, and writes all | 2, and 2 for each parity |
 //! | each parity is sent the difference | 2, and 1 for each parity |
-//! | the first global parity is, and the others follow it in their rack | 2, 1, and 1 for the local parity |
+//! | the first global parity is sent it, and the others follow in their rack | 2, 1, and 1 for the local parity |
 //! | the local parity is in the rack of its group that is updated most | none for it in that rack |
 //!
 //! The local parity costs nothing if it is in the rack of the updated chunk. Sites make the new chunks: new
