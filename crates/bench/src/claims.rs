@@ -1,16 +1,16 @@
-//! Claims: one line each, `claim | bar | measured | spread | verdict`, and the same as JSON.
+//! Claims: one line each, `claim | bar | measured | spread | verdict`, and the same fields as JSON.
 
 use std::io::{self, Write};
 
 use serde_json::json;
 
-/// The claims that were judged so far.
+/// Judges claims, prints them and writes them as JSON.
 pub struct Claims {
     json: Box<dyn Write>,
     all_hold: bool,
 }
 
-/// What a figure must be.
+/// Required value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bar {
     #[cfg_attr(
@@ -19,7 +19,7 @@ pub enum Bar {
     )]
     AtMost(f64),
     AtLeast(f64),
-    /// Nothing: it is only stated.
+    /// No requirement: the figure is only reported.
     Stated,
 }
 
@@ -29,7 +29,7 @@ impl Claims {
         Claims { json, all_hold: true }
     }
 
-    /// Judges one figure. `is_sound` says whether what it was measured on was as claimed.
+    /// Judges one figure. `is_sound` says whether the measurement itself was valid; without it no bar holds.
     pub fn judge(
         &mut self,
         claim: &str,
@@ -57,13 +57,13 @@ impl Claims {
         self.json.flush()
     }
 
-    /// Whether none failed.
+    /// Returns true if no claim failed.
     pub fn all_hold(&self) -> bool {
         self.all_hold
     }
 }
 
-/// The figure below which this part of a sample lies, between neighbours in proportion.
+/// Returns the quantile `part` (0 to 1) of a sorted sample, interpolated linearly.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let position = part * (sorted.len() - 1) as f64;
     let below = position.floor() as usize;
@@ -71,7 +71,7 @@ pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * position.fract()
 }
 
-/// Sorts a sample.
+/// Sorts a sample in ascending order.
 pub fn sorted(mut sample: Vec<f64>) -> Vec<f64> {
     sample.sort_by(f64::total_cmp);
     sample

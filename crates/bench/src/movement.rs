@@ -1,5 +1,5 @@
-//! How many candidate moves (b, s, d) Algorithm 1 evaluates in a second of processor time, with 24 partners for each block.
-//! Destinations that the improved objective rules out for the balance's sake do not count.
+//! Candidate moves (b, s, d) that Algorithm 1 evaluates per second of processor time, with 24 partners for each
+//! block. Destinations that the improved objective excludes for balance do not count.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,13 +10,13 @@ use striate_plan::movement::{MovementBudget, Objective, select_movement};
 use crate::claims::{Bar, Claims, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
-/// States that are searched.
+/// Number of states that are searched.
 const STATES: u64 = 20;
-/// Moves that each search evaluates at most.
+/// Maximum number of moves that each search evaluates.
 const MOVES: u64 = 40_000;
 const LEAST_PER_SECOND: f64 = 100_000.0;
 
-/// Measures, and prints the claims; fails if one does not hold.
+/// Runs the measurements and prints the claims; fails if one does not hold.
 pub fn run() -> ExitCode {
     match measure() {
         Ok(true) => ExitCode::SUCCESS,
@@ -61,9 +61,9 @@ fn measure() -> io::Result<bool> {
     Ok(claims.all_hold())
 }
 
-/// Moves evaluated in a second of processor time, in one search.
+/// Returns the moves evaluated per second of processor time in one search.
 fn rate(shape: MovementShape, objective: Objective, seed: u64) -> f64 {
-    // The improved objective goes by reads that ask for one chunk more.
+    // The improved objective assumes reads that ask for one extra chunk.
     let extra_reads = usize::from(objective.counts_requests());
     let instance = MovementShape { extra_reads, ..shape }.draw(seed);
     let all: Vec<_> = instance.blocks.iter().map(|block| block.id).collect();

@@ -1,10 +1,10 @@
-//! Processor time, which does not run on while something else has the processor.
+//! Processor time, which stops while another task has the processor.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The processor time of this thread since a start.
+/// Processor time of this thread since it was started.
 pub struct Stopwatch(Duration);
 
 impl Stopwatch {

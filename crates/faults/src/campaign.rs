@@ -1,4 +1,4 @@
-//! Many seeds, some at the same time, and what they have shown so far, in a file from which the next call goes on.
+//! Runs many seeds, several at a time. The results so far are kept in a file, from which the next call resumes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,30 +16,30 @@ use super::run::{Report, RunOptions, run};
 use super::shape::{Family, Shape};
 use super::wide::Sealing;
 
-/// Which seeds, and of what.
+/// The seeds of a campaign, and the parameters of each run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Campaign {
-    /// The first seed.
+    /// First seed.
     pub from: u64,
-    /// How many.
+    /// Number of seeds.
     pub seeds: u64,
-    /// Only those of them whose clusters have such profiles; `None`: all.
+    /// Runs only the seeds whose clusters have such profiles; `None` runs all.
     pub family: Option<Family>,
-    /// Operations of each, at least.
+    /// Minimum number of operations per seed.
     pub operations: u64,
-    /// Faults of each.
+    /// Number of faults per seed.
     pub faults: u64,
-    /// What is planted. A campaign with a mutation ends with the first seed that finds it.
+    /// Planted defect. A campaign with a mutation ends with the first seed that finds it.
     pub mutation: Mutation,
-    /// Seeds at the same time, each on a core of its own. What is found does not depend on it.
+    /// Number of seeds that run in parallel, each on its own core. Results do not depend on it.
     pub jobs: usize,
-    /// Where the state is kept; `None`: nowhere.
+    /// Directory of the state file; `None` keeps no state.
     pub out: Option<PathBuf>,
-    /// What tells this program from others, whose results do not count as its own: a hash.
+    /// Hash of the program. Results of other programs are discarded.
     pub program: String,
 }
 
-/// A seed and what became of it; the text of a panic where it has panicked. `None`: its cluster is none of those wanted.
+/// A seed and its report, or the text of its panic. `None`: the seed's cluster is not of the wanted family.
 type Ran = (u64, Option<Result<Report, String>>);
 
 /// A seed that broke an invariant.
@@ -47,34 +47,34 @@ type Ran = (u64, Option<Result<Report, String>>);
 pub struct Failed {
     /// The seed.
     pub seed: u64,
-    /// The invariant's name, or `panic`.
+    /// Name of the invariant, or `panic`.
     pub invariant: String,
-    /// How it was broken.
+    /// How the invariant was broken.
     pub what: String,
 }
 
-/// What a campaign has shown so far.
+/// Results of a campaign so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Of what: the program, and what was asked of it.
+    /// The program and the campaign's parameters. Only results with the same code are resumed.
     code: String,
-    /// The seed to go on with.
+    /// Next seed to run.
     pub next: u64,
-    /// Seeds that broke nothing.
+    /// Number of seeds that broke no invariant.
     pub clean: u64,
-    /// Those that did.
+    /// Seeds that broke an invariant.
     pub failed: Vec<Failed>,
-    /// Operations and faults of all of them.
+    /// Operations of all seeds.
     pub operations: u64,
-    /// Faults injected.
+    /// Faults injected in all seeds.
     pub faults: u64,
-    /// What has become of wide stripes.
+    /// Counts of what happened to wide stripes.
     pub sealing: Sealing,
     table: String,
 }
 
 impl Shown {
-    /// Which operation met which fault.
+    /// Returns the table of operations and faults that met.
     pub fn table(&self) -> Table {
         Table::from_text(&self.table)
     }
@@ -114,7 +114,7 @@ impl Campaign {
         Some(self.out.as_ref()?.join(format!("faults-{}.json", self.mutation)))
     }
 
-    /// What an earlier call with the same code has shown.
+    /// Loads the results of an earlier call with the same code.
     fn resume(&self) -> io::Result<Shown> {
         let new = Shown { code: self.code(), next: self.from, ..Shown::default() };
         let Some(path) = self.file() else { return Ok(new) };
@@ -135,10 +135,10 @@ impl Campaign {
         fs::rename(unfinished, path)
     }
 
-    /// Runs all seeds that are left; tells after each, in their order.
+    /// Runs the remaining seeds. Calls `tell` after each one, in seed order.
     ///
     /// # Errors
-    /// When the state cannot be read or written.
+    /// If the state file cannot be read or written.
     pub fn run(&self, mut tell: impl FnMut(&Shown)) -> io::Result<Shown> {
         let mut shown = self.resume()?;
         let (next, is_over) = (AtomicU64::new(shown.next), AtomicBool::new(self.is_over(&shown)));
@@ -163,13 +163,13 @@ impl Campaign {
         })
     }
 
-    /// Whether no seed is left, or the planted defect was found.
+    /// Returns true if no seed is left or the planted defect was found.
     fn is_over(&self, shown: &Shown) -> bool {
         let is_found = self.mutation != Mutation::None && !shown.failed.is_empty();
         is_found || shown.next >= self.from + self.seeds
     }
 
-    /// Runs seeds until there are no more.
+    /// Runs seeds until none is left.
     fn work(&self, next: &AtomicU64, is_over: &AtomicBool, sender: Sender<Ran>) {
         while !is_over.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Campaign {
     }
 }
 
-/// Runs a seed; a panic is as good as a broken invariant.
+/// Runs a seed and catches its panic, which counts as a broken invariant.
 fn run_caught(options: RunOptions) -> Result<Report, String> {
     catch_unwind(AssertUnwindSafe(|| run(options))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -1,4 +1,4 @@
-//! All machines on one network.
+//! A cluster under test: all machines on one network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,42 +39,42 @@ use super::site::{CAPACITY, SMALL_CAPACITY, SiteMachine};
 pub struct Cluster {
     /// Clock and randomness.
     pub runtime: Runtime,
-    /// Its event log.
+    /// Event log of the run.
     pub trace: Trace,
-    /// Its network.
+    /// Network between the machines.
     pub network: Network,
-    /// Its metadata.
+    /// Machine of the metadata engine.
     pub engine: Arc<EngineMachine>,
-    /// Its gateways.
+    /// Gateways.
     pub gateways: Vec<Arc<Gateway>>,
-    /// Its control processes, of which one leads.
+    /// Control processes, of which one leads.
     pub controls: Vec<Arc<ControlProcess>>,
-    /// What was tried.
+    /// Combinations of operations and faults that occurred.
     pub coverage: Coverage,
-    /// What was taken from it.
+    /// Chunks that the injector destroyed.
     pub ledger: Arc<Ledger>,
-    /// Invariants that were found broken.
+    /// Broken invariants found so far.
     pub broken: Arc<Broken>,
-    /// What packing has put where.
+    /// Places of packed objects.
     pub packed: Packed,
-    /// What is planted in it.
+    /// Planted defect.
     pub mutation: Mutation,
-    /// Its memory sites, if it has any.
+    /// Memory sites, if the cluster has any.
     pub memory: Option<MemoryTier>,
     shape: Shape,
     code: Code,
-    /// Profiles and codes by the texts in records.
+    /// Profiles and codes, by their texts in records.
     profiles: Mutex<BTreeMap<String, (Profile, Code)>>,
     read_policy: ReadPolicy,
     sites: RwLock<Vec<Arc<SiteMachine>>>,
     rng: Mutex<SmallRng>,
     next_machine: Mutex<u32>,
     moves_chunks: AtomicBool,
-    /// The machine with a small disk, if there is one; machines count from 1.
+    /// Number of the machine with a small disk, if there is one; machines count from 1.
     small_disk: u32,
 }
 
-/// The sites as one of them sees the others.
+/// The other sites, as seen from one site's machine.
 #[derive(Debug)]
 struct Neighbours {
     cluster: Weak<Cluster>,
@@ -88,22 +88,22 @@ impl SiteDirectory for Neighbours {
     }
 }
 
-/// The cluster's number.
+/// Cluster id.
 const CLUSTER: ClusterId = ClusterId(1);
-/// The machine of the metadata; sites and gateways count from 1.
+/// Machine of the metadata. Machines of sites count from 1.
 const ENGINE: Machine = Machine { number: 0, rack: 0 };
-/// Machines of gateways count from here.
+/// Number of the first gateway's machine.
 const FIRST_GATEWAY: u32 = 1_000;
-/// Control processes count from here.
+/// Number of the first control process's machine.
 const FIRST_CONTROL: u32 = 2_000;
-/// How many there are.
+/// Number of control processes.
 const CONTROLS: u32 = 2;
 
 impl Cluster {
-    /// A running cluster with an empty bucket.
+    /// Starts a cluster with an empty bucket.
     ///
     /// # Errors
-    /// When a machine cannot be started.
+    /// If a machine cannot be started.
     pub async fn start(
         runtime: Runtime,
         shape: Shape,
@@ -176,10 +176,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// A new site on a machine of its own joins, in a rack of the shape's.
+    /// Adds a new site on its own machine, in a rack given by the shape.
     ///
     /// # Errors
-    /// When the metadata could not be told, or the site does not start.
+    /// If the metadata cannot be written or the site does not start.
     pub async fn join_site(self: &Arc<Self>) -> Result<Arc<SiteMachine>, String> {
         let number = {
             let mut next = self.next_machine.lock();
@@ -217,7 +217,7 @@ impl Cluster {
         Ok(new)
     }
 
-    /// Gives a site up for good, as a server does whose disk was replaced.
+    /// Retires a site for good, as a server does when its disk was replaced.
     async fn retire(&self, site: SiteId) -> Result<(), String> {
         let record = records::Site { id: site.0, state: State::Retired.into(), ..records::Site::default() };
         let mut tx = Transaction::new(TxId(u128::from(self.runtime.random_u64())));
@@ -228,17 +228,17 @@ impl Cluster {
         }
     }
 
-    /// The profile.
+    /// Returns the cluster's profile.
     pub fn profile(&self) -> Profile {
         self.shape.profile.parse().expect("shapes have profiles that exist")
     }
 
-    /// What cold partitions are sealed into, if they are.
+    /// Returns the wide profile that cold partitions are sealed into, if any.
     pub fn wide_profile(&self) -> Option<Profile> {
         self.shape.wide.map(|text| text.parse().expect("shapes have profiles that exist"))
     }
 
-    /// The profile of a stripe, and its code.
+    /// Returns a stripe's profile and code.
     pub fn profile_of(&self, record: &records::Stripe) -> (Profile, Code) {
         let parse = || {
             let profile: Profile = record.profile.parse().expect("records have profiles that exist");
@@ -247,13 +247,13 @@ impl Cluster {
         self.profiles.lock().entry(record.profile.clone()).or_insert_with(parse).clone()
     }
 
-    /// The rule for the places of a stripe's chunks.
+    /// Returns the placement rule of a stripe's chunks.
     pub fn rule_of(&self, record: &records::Stripe) -> PlacementRule {
         let (profile, code) = self.profile_of(record);
         PlacementRule::new(&profile, &code, self.racks())
     }
 
-    /// How gateways are set up.
+    /// Returns the options of gateways.
     pub fn client_options(&self) -> ClientOptions {
         ClientOptions {
             profile: self.profile(),
@@ -276,13 +276,13 @@ impl Cluster {
         }
     }
 
-    /// Sites that it began with.
+    /// Returns the number of sites at the start.
     pub fn first_sites(&self) -> usize {
         self.shape.sites as usize
     }
 
-    /// Whether a site that drains can be emptied: all chunks of a stripe have a place on the others, within the limit of
-    /// each rack. While the metadata cannot be read, whether any one site could.
+    /// Returns true if a draining site can be emptied: the other sites have a place for all chunks of a stripe,
+    /// within the limit of each rack. While the metadata cannot be read, assumes that one site drains.
     pub fn can_empty(&self) -> bool {
         let sites = self.sites();
         let draining =
@@ -296,82 +296,84 @@ impl Cluster {
         has_room && in_racks.values().all(|&sites| sites > self.taken_in_rack())
     }
 
-    /// Where there are wide stripes a chunk stays in its rack: so many sites of it may have others of the chunk's two stripes.
+    /// With wide stripes a chunk stays in its rack. Returns the number of the rack's sites that may hold other chunks
+    /// of its two stripes.
     fn taken_in_rack(&self) -> usize {
         let Some(wide) = self.wide_profile() else { return 0 };
         (wide.code.tolerance() - 1) + (self.rack_limit() - 1)
     }
 
-    /// The profile's code.
+    /// Returns the profile's code.
     pub fn code(&self) -> &Code {
         &self.code
     }
 
-    /// Racks that have sites.
+    /// Returns the number of racks that have sites.
     fn racks(&self) -> usize {
         self.sites().iter().map(|site| site.machine.rack).collect::<BTreeSet<u32>>().len()
     }
 
-    /// Chunks of a narrow stripe that one rack may hold.
+    /// Returns the maximum number of chunks of a narrow stripe in one rack.
     pub fn rack_limit(&self) -> usize {
         PlacementRule::new(&self.profile(), &self.code, self.racks()).rack_limit()
     }
 
-    /// Disks that may lose chunks at a time, whatever writes under way leave out: what is acknowledged decodes after any
-    /// so many further losses.
+    /// Returns how many disks may lose chunks at the same time, whatever running writes leave out: acknowledged data
+    /// decodes after this many further losses.
     pub fn bearable(&self) -> usize {
         StripeOptions::default().write_surplus.min(self.code.tolerance())
     }
 
-    /// The metadata store as a machine sees it.
+    /// Returns the metadata store as seen from a machine.
     pub fn metadata_from(&self, here: Machine) -> Arc<dyn MetaStore> {
         let engine: Arc<dyn MetaStore> = self.engine.clone();
         Arc::new(striate_virtual_network::DistantMeta::new(self.network.clone(), here, ENGINE, engine))
     }
 
-    /// A site as a machine sees it; `None` if there is none with this number now.
+    /// Returns a site as seen from a machine; `None` if there is currently no site with this number.
     pub fn site_from(&self, here: Machine, site: SiteId) -> Option<DistantSite> {
         let site = self.site(site)?;
         Some(DistantSite::new(self.network.clone(), here, site.machine, site))
     }
 
-    /// What the metadata say of a site, past the network; `None` when they cannot be read now or do not know it.
+    /// Reads a site's state from the metadata, bypassing the network. `None` if the metadata cannot be read now or
+    /// does not know the site.
     pub fn member_state(&self, site: SiteId) -> Option<State> {
         let row = self.engine.peek(&keys::site(site))??;
         Some(row.record::<records::Site>().ok()?.state())
     }
 
-    /// Sites that are being emptied; `None` when the metadata cannot be read now.
+    /// Returns the draining sites; `None` if the metadata cannot be read now.
     pub fn draining(&self) -> Option<Vec<SiteId>> {
         let rows = self.engine.peek_all(keys::SITES)?;
         let rows = rows.iter().filter_map(|row: &Row| row.record::<records::Site>().ok());
         Some(rows.filter(|row| row.state() == State::Draining).map(|row| SiteId(row.id)).collect())
     }
 
-    /// Sets a site to be emptied, or to take chunks again.
+    /// Starts or stops draining a site.
     ///
     /// # Errors
-    /// When the metadata could not be told.
+    /// If the metadata cannot be written.
     pub async fn set_draining(&self, site: SiteId, draining: bool) -> Result<(), MembersError> {
         Members::new(&self.runtime, &*self.engine).set_draining(site, draining).await
     }
 
-    /// The members' machines.
+    /// Returns the machines of all member sites.
     pub fn sites(&self) -> Vec<Arc<SiteMachine>> {
         self.sites.read().clone()
     }
 
-    /// The member with this number.
+    /// Returns the machine of a member site.
     pub fn site(&self, site: SiteId) -> Option<Arc<SiteMachine>> {
         self.sites.read().iter().find(|machine| machine.id() == site).cloned()
     }
 
-    /// The place of the metadata's machine.
+    /// Returns the metadata's machine.
     pub fn engine_machine(&self) -> Machine {
         ENGINE
     }
 
-    /// Every machine's place in the network.
+    /// Returns all machines on the network.
     pub fn machines(&self) -> Vec<Machine> {
         let sites = self.sites.read();
         let gateways = self.gateways.iter().map(|gateway| gateway.machine);
@@ -381,23 +383,23 @@ impl Cluster {
         [ENGINE].into_iter().chain(sites).chain(gateways).chain(controls).chain(memory).collect()
     }
 
-    /// Whether chunks are moved for the readers' sake, and at random: until the faults end.
+    /// Returns true while chunks are moved for faster reads and at random, which is until the faults end.
     pub fn moves_chunks(&self) -> bool {
         self.moves_chunks.load(Ordering::Relaxed)
     }
 
-    /// Ends these moves: nothing moves any more but what has to.
+    /// Ends these moves. From now on chunks move only where they must.
     pub fn end_moves(&self) {
         self.moves_chunks.store(false, Ordering::Relaxed);
     }
 
-    /// The process that leads, or one of those that believe to.
+    /// Returns the leading process, or one of those that believe they lead.
     pub fn leader(&self) -> Option<Arc<ControlProcess>> {
         self.controls.iter().find(|control| control.leads()).cloned()
     }
 
-    /// Fault: the disk of a site is gone, and a blank one takes its place: another site, by the rules of
-    /// `striate disk replace`. False if the metadata could not be told.
+    /// Fault: a site's disk is lost and replaced by a blank one, which becomes another site by the rules of `striate
+    /// disk replace`. Returns false if the new site cannot be admitted.
     pub async fn replace_site(self: &Arc<Self>, old: &Arc<SiteMachine>) -> bool {
         let Ok(new) = self.admit(old.machine, CAPACITY).await else { return false };
         self.sites.write().push(new);
@@ -405,27 +407,27 @@ impl Cluster {
         true
     }
 
-    /// A site is taken away for good.
+    /// Removes a site for good.
     pub async fn remove_site(&self, old: &SiteMachine) {
         old.crash(super::site::Crash::PowerCut);
         self.sites.write().retain(|site| site.id() != old.id());
-        // The engine may be down now; whoever repairs needs the row.
+        // The engine may be down now, but repair needs the row.
         while self.retire(old.id()).await.is_err() {
             self.runtime.sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// A random number below `end`.
+    /// Draws a number below `end`.
     pub fn draw(&self, end: u64) -> u64 {
         self.rng.lock().random_range(0..end)
     }
 
-    /// A time between the two.
+    /// Draws a duration between `from` and `to`.
     pub fn draw_time(&self, from: Duration, to: Duration) -> Duration {
         from + (to - from).mul_f64(self.rng.lock().random())
     }
 
-    /// One of several; `None` of none.
+    /// Draws an element; `None` if there is none.
     pub fn choose<T: Clone>(&self, from: &[T]) -> Option<T> {
         if from.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! Copies of partitions that are drawn, made and dropped on sites that are drawn, until the faults end: what the service of hot copies
-//! orders whose statistics are stale or wrong.
+//! Makes and drops random copies of partitions on random sites until the faults end, like a hot-copy service whose
+//! statistics are stale or wrong.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use striate_control::{drop_copies, make_copy};
 use super::cluster::Cluster;
 use super::invariants;
 
-/// Longest pause between two.
+/// Maximum pause between two changes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
-/// One in so many is dropped.
+/// One change in this many drops an existing copy.
 const DROPPED: u64 = 4;
-/// So many times as long, and as many dropped as made, where there are wide stripes: what has copies is not sealed.
+/// Pause factor with wide stripes, where as many copies are dropped as made: what has copies is not sealed.
 const SELDOM: u32 = 6;
 const SELDOM_DROPPED: u64 = 2;
 
@@ -30,7 +30,7 @@ pub async fn keep_copying(cluster: &Cluster, client: &Client) {
         let packed: Vec<_> = packed.into_iter().filter(|(_, record)| record.packed_objects > 0).collect();
         let Some((id, record)) = cluster.choose(&packed).filter(|_| cluster.moves_chunks()) else { continue };
         let copied = cluster.choose(&record.copies).filter(|_| cluster.draw(dropped) == 0);
-        // Refused or out of date as often as not, and a failing store fails it.
+        // It is often refused or out of date, and fails when the store does.
         if let Some(copy) = copied {
             let _ = drop_copies(stripes, id, copy.index as u8).await;
             continue;

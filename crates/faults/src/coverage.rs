@@ -1,4 +1,4 @@
-//! Which operations were under way during which faults, and which profiles met them.
+//! Which operations ran during which faults, and which profiles met them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,45 +23,45 @@ pub enum FaultKind {
     HungDisk,
     /// A disk takes a hundred times as long.
     SlowDisk,
-    /// A disk takes no more bytes.
+    /// A disk is full.
     FullDisk,
     /// Reads of a disk fail with EIO.
     ReadError,
-    /// Writes of a disk fail with EIO, in part.
+    /// Writes to a disk fail with EIO after a part of the data.
     WriteError,
-    /// Syncs of a disk fail with EIO and lose what they had to write.
+    /// Syncs of a disk fail with EIO and lose the data that they had to write.
     SyncError,
     /// Bits of a segment flip.
     BitFlip,
-    /// A disk writes what belongs to one place of its segments to another too.
+    /// A disk writes data to a wrong place of its segments, in addition to the right one.
     Misdirected,
     /// A disk is replaced by a blank one.
     BlankDisk,
-    /// Messages get lost and are sent again.
+    /// Messages are lost and sent again.
     Loss,
-    /// Some machines cannot reach some others, in both directions.
+    /// Some machines cannot reach some others, in either direction.
     Partition,
-    /// What one machine sends does not arrive at another.
+    /// Messages from one machine do not reach another.
     OneWayCut,
     /// Writes and deletes reach a site a second time, seconds later and in another order.
     Replay,
-    /// A gateway's wall clock jumps, forth or back.
+    /// A gateway's wall clock jumps forwards or backwards.
     ClockJump,
     /// A disk with a metadata mirror fails.
     MirrorFault,
     /// A disk with a metadata mirror is replaced by a blank one.
     MirrorBlank,
-    /// A process stands still for a while, some longer than their leases.
+    /// A process is paused, sometimes for longer than its lease.
     Pause,
-    /// The process that leads is killed at some step of its services.
+    /// The leading process is killed at some step of its services.
     LeaderKill,
-    /// The process that leads reaches the sites, the metadata or nobody any more, for longer than its lease.
+    /// The leading process cannot reach the sites, the metadata or any machine, for longer than its lease.
     LeaderCut,
-    /// A site is away for longer than repair waits, and comes back with what it had.
+    /// A site is away for longer than repair waits, and comes back with its data.
     Absence,
-    /// While the chunks of a lost site are rebuilt, a site dies of which or to which repair copies.
+    /// While the chunks of a lost site are rebuilt, another site dies that repair copies from or to.
     SecondFailure,
-    /// A site is set to be emptied.
+    /// A site is drained.
     Drain,
     /// A new site joins.
     Join,
@@ -72,7 +72,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All, in the order of the table.
+    /// All kinds, in the order of the table.
     pub const ALL: [Self; 29] = [
         Self::SiteKill,
         Self::PowerCut,
@@ -105,7 +105,7 @@ impl FaultKind {
         Self::MemoryKill,
     ];
 
-    /// Its name in the table.
+    /// Returns the kind's name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::SiteKill => "kill",
@@ -144,19 +144,19 @@ impl FaultKind {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
-    /// Operations that were under way during a fault.
+    /// Operations that ran during a fault.
     Operation(Kind),
-    /// Faults of clusters with such a profile.
+    /// Faults of clusters with a profile of this family.
     Family(Family),
 }
 
 impl Row {
-    /// All, in the order of the table.
+    /// Iterates over all rows, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         Kind::ALL.map(Self::Operation).into_iter().chain(Family::ALL.map(Self::Family))
     }
 
-    /// Its name in the table.
+    /// Returns the row's name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Operation(kind) => kind.name(),
@@ -165,7 +165,7 @@ impl Row {
     }
 }
 
-/// How often each operation met each fault, and each family of profiles.
+/// Number of times that each operation, and each family of profiles, met each fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     cells: BTreeMap<(Row, FaultKind), u64>,
@@ -176,23 +176,23 @@ impl Table {
         *self.cells.entry((row, fault)).or_default() += 1;
     }
 
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         other.cells.iter().for_each(|(cell, count)| *self.cells.entry(*cell).or_default() += count);
     }
 
-    /// How often a cell was hit.
+    /// Returns the count of a cell.
     pub fn count(&self, row: Row, fault: FaultKind) -> u64 {
         self.cells.get(&(row, fault)).copied().unwrap_or(0)
     }
 
-    /// Cells that were never hit, of those that can be.
+    /// Returns the cells that were never hit, except those that cannot be.
     pub fn unhit(&self) -> Vec<(Row, FaultKind)> {
         let all = Row::all().flat_map(|row| FaultKind::ALL.map(|fault| (row, fault)));
         all.filter(|cell| !is_forbidden(cell) && !self.cells.contains_key(cell)).collect()
     }
 
-    /// Cells with their counts, to be kept in a file.
+    /// Returns the cells with their counts as text, for a file.
     pub fn to_text(&self) -> String {
         let cells = self.cells.iter();
         let texts: Vec<_> =
@@ -200,7 +200,7 @@ impl Table {
         texts.join(";")
     }
 
-    /// What [`Table::to_text`] wrote; cells that are not known any more are left out.
+    /// Parses the text of [`Table::to_text`]; unknown cells are left out.
     pub fn from_text(text: &str) -> Self {
         let mut table = Self::default();
         for cell in text.split(';') {
@@ -230,13 +230,13 @@ impl fmt::Display for Table {
     }
 }
 
-/// Where no loss is borne, the injector destroys nothing.
+/// The injector destroys nothing where no loss can be tolerated.
 fn is_forbidden((row, fault): &(Row, FaultKind)) -> bool {
     const DESTROY: [FaultKind; 3] = [FaultKind::BitFlip, FaultKind::Misdirected, FaultKind::BlankDisk];
     *row == Row::Family(Family::None) && DESTROY.contains(fault)
 }
 
-/// What is under way, and the table that follows.
+/// The running operations and faults, and the resulting table.
 #[derive(Debug)]
 pub struct Coverage {
     family: Family,
@@ -251,12 +251,12 @@ struct State {
 }
 
 impl Coverage {
-    /// Of a cluster with such a profile.
+    /// Creates the coverage of a cluster with a profile of this family.
     pub fn new(family: Family) -> Self {
         Self { family, state: Mutex::default() }
     }
 
-    /// An operation begins.
+    /// Records the start of an operation.
     pub fn begin(&self, kind: Kind) {
         let mut state = self.state.lock();
         *state.operations.entry(kind).or_default() += 1;
@@ -267,14 +267,14 @@ impl Coverage {
             .for_each(|(fault, _)| table.hit(Row::Operation(kind), *fault));
     }
 
-    /// An operation ends.
+    /// Records the end of an operation.
     pub fn end(&self, kind: Kind) {
         if let Some(count) = self.state.lock().operations.get_mut(&kind) {
             *count -= 1;
         }
     }
 
-    /// A fault begins.
+    /// Records the start of a fault.
     pub fn begin_fault(&self, fault: FaultKind) {
         let mut state = self.state.lock();
         *state.faults.entry(fault).or_default() += 1;
@@ -284,14 +284,14 @@ impl Coverage {
         table.hit(Row::Family(self.family), fault);
     }
 
-    /// A fault ends.
+    /// Records the end of a fault.
     pub fn end_fault(&self, fault: FaultKind) {
         if let Some(count) = self.state.lock().faults.get_mut(&fault) {
             *count -= 1;
         }
     }
 
-    /// The table so far.
+    /// Returns the table so far.
     pub fn table(&self) -> Table {
         self.state.lock().table.clone()
     }

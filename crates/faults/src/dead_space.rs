@@ -1,9 +1,9 @@
-//! Space that nothing lives in: once the services have rested, every stripe is named by a row, and a packed one that has no mark is
+//! Dead space: when the services have finished, every stripe is named by a row, and a packed stripe without a mark is
 //! dense (design.md §10.15).
 //!
-//! A mark that was lost, or a stripe that was forgotten when its object was packed, shows nowhere else: all chunks are there,
-//! and a record names them. That a mark goes too early is seen at once, by the rows of what was packed: by the end of a run
-//! another death would have put it back. A wide stripe is named by its members.
+//! No other check notices a lost mark, or a stripe that was forgotten when its object was packed: all chunks exist
+//! and a record names them. A mark that is removed too early is detected at once, by comparing the rows with what was
+//! packed; by the end of a run another death would have restored it. A wide stripe is named by its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use super::wide;
 
 const OBJECTS: &[u8] = b"o/";
 
-/// Stripes that hold space for nothing, in words; `None` when the metadata cannot be read now. To be asked when nothing else is
+/// Describes the stripes that waste space; `None` if the metadata cannot be read now. Call it when nothing else is
 /// left to collect.
 pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<String>> {
     let (named, packed) = named(cluster)?;
@@ -42,28 +42,28 @@ pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<Strin
     Some(left)
 }
 
-/// The places of objects in packed stripes, as the transactions tell that switched rows to them.
+/// Places of objects in packed stripes, recorded from the transactions that switched rows to them.
 #[derive(Debug, Default)]
 pub struct Packed(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
     places: BTreeMap<StripeId, BTreeMap<Place, Entry>>,
-    /// Stripes of which partitions were changed in place: their places are not what rows have named alone, and directories tell at the
-    /// end of the run.
+    /// Stripes whose partitions were changed in place. Rows do not name all of their places, so directories decide at
+    /// the end of the run.
     refilled: BTreeSet<StripeId>,
-    /// Of the transactions.
+    /// Revision of the latest transaction.
     newest: u64,
 }
 
 /// Chunk and offset.
 type Place = (u32, u32);
-/// The row's key, and bytes.
+/// Key of the object's row, and its length in bytes.
 type Entry = (Bytes, u32);
 
 impl Packed {
-    /// Remembers what a transaction has switched, and judges the marks that it took away. Of a commit that was answered once more, or
-    /// after a later one, there is nothing to say: rows have changed since.
+    /// Records what a transaction has switched, and checks the marks that it removed. Marks are not checked for a
+    /// commit that is answered again, or after a later one, because rows have changed since.
     pub fn observe(&self, cluster: &Cluster, transaction: &Transaction, revision: Revision) {
         for write in &transaction.writes {
             let Write::Put(key, value) = write else { continue };
@@ -106,7 +106,7 @@ impl Packed {
         is_news
     }
 
-    /// The dead share of a stripe that has no mark; `None` where it has one, or the rows cannot be read now.
+    /// Returns the dead share of a stripe without a mark; `None` if it has one, or the rows cannot be read now.
     fn unmarked_share(&self, cluster: &Cluster, id: StripeId) -> Option<f64> {
         let marks = cluster.engine.peek_all(keys::MARKS)?;
         if marks.iter().any(|row| keys::stripe_of(&row.key) == Some(id)) {
@@ -131,7 +131,7 @@ impl Packed {
     }
 }
 
-/// The stripe of a row of which partitions were changed in place.
+/// Returns the stripe of a row if some of its partitions were changed in place.
 fn refilled(row: &Row) -> Option<StripeId> {
     let id = row.key.starts_with(keys::STRIPES).then(|| keys::stripe_of(&row.key))??;
     let record: Stripe = row.record().ok()?;
@@ -139,7 +139,7 @@ fn refilled(row: &Row) -> Option<StripeId> {
     (is_refilled && record.members.is_empty()).then_some(id)
 }
 
-/// Where the object of a row is packed.
+/// Returns the place at which a row's object is packed.
 fn extent_of(row: &Row) -> Option<Extent> {
     if !row.key.starts_with(OBJECTS) {
         return None;
@@ -150,7 +150,7 @@ fn extent_of(row: &Row) -> Option<Extent> {
     }
 }
 
-/// The stripes that rows name, and those of them that are packed.
+/// Returns the stripes that rows name, and those of them that are packed.
 fn named(cluster: &Cluster) -> Option<(BTreeSet<StripeId>, BTreeSet<StripeId>)> {
     let (mut named, mut packed) = (BTreeSet::new(), BTreeSet::new());
     for row in cluster.engine.peek_all(OBJECTS)? {

@@ -1,8 +1,8 @@
-//! The machine with the metadata: the real embedded engine, its mirrors on simulated disks.
+//! The metadata machine: the real embedded engine with its mirrors on simulated disks.
 //!
-//! The machine loses its power at any operation of any of its disks, and comes back with what was durable. Single
-//! disks fail to write, are wiped and come back. Around the engine run the same two loops as in a server: new mirrors
-//! take the place of ejected ones, and an idle engine looks whether its mirrors are there.
+//! The machine can lose power at any operation of any of its disks, and comes back with what was durable. Single
+//! disks fail to write, are wiped and come back. Around the engine run the same two loops as in a server: one
+//! replaces ejected mirrors, the other checks the mirrors while the engine is idle.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -23,16 +23,16 @@ use striate_virtual_network::{Event, Trace};
 
 use super::mutation::{self, Mutation};
 
-/// The engine's disks.
+/// Number of the engine's disks.
 pub const DISKS: usize = 4;
-/// How many of them may be lost.
+/// Number of disks that may be lost.
 pub const TOLERANCE: usize = 1;
-/// Pause before mirrors are tried again after they could not be restored.
+/// Pause after a failed attempt to restore mirrors.
 const MIRROR_RETRY: Duration = Duration::from_secs(1);
-/// Pause between two looks at the mirrors of an idle engine.
+/// Interval between checks of the mirrors while the engine is idle.
 const CHECK_MIRRORS: Duration = Duration::from_secs(1);
 
-/// The machine with the metadata.
+/// The machine that runs the metadata engine.
 #[derive(Debug)]
 pub struct EngineMachine {
     runtime: Runtime,
@@ -43,8 +43,8 @@ pub struct EngineMachine {
     observer: OnceLock<Observer>,
 }
 
-/// Is told of every transaction whose commit was answered, with its revision; once more where it is answered once more, to a
-/// client that does not know the outcome.
+/// Callback for every transaction whose commit was answered, with its revision. It runs again for a commit that is
+/// answered again, to a client that does not know the outcome.
 pub struct Observer(Box<Tell>);
 
 type Tell = dyn Fn(&Transaction, Revision) + Send + Sync;
@@ -70,25 +70,25 @@ fn options() -> Options {
 }
 
 impl EngineMachine {
-    /// A machine with new, empty metadata; it is not started.
+    /// Creates a stopped machine with new, empty metadata.
     ///
     /// # Errors
-    /// When the engine cannot make its files.
+    /// If the engine cannot create its files.
     pub async fn create(runtime: Runtime, trace: Trace, mutation: Mutation) -> Result<Self, MetaError> {
         let disks = Machine::new(runtime.random_u64(), DISKS);
         EmbeddedStore::create(&runtime, options(), layout(), &disks.directories()).await?;
         Ok(Self { runtime, trace, mutation, disks, running: Mutex::new(None), observer: OnceLock::new() })
     }
 
-    /// Has `observer` told of every transaction from now on.
+    /// Reports every later transaction to `observer`.
     ///
     /// # Panics
-    /// When there is one already.
+    /// If there is an observer already.
     pub fn observe(&self, observer: impl Fn(&Transaction, Revision) + Send + Sync + 'static) {
         self.observer.set(Observer(Box::new(observer))).expect("there is one observer");
     }
 
-    /// Starts the engine on what the disks have.
+    /// Starts the engine from the contents of the disks.
     ///
     /// # Errors
     /// As [`EmbeddedStore::open`].
@@ -103,18 +103,18 @@ impl EngineMachine {
         Ok(())
     }
 
-    /// Fault: the power fails at the `operations`-th operation from now on, counted over all disks. To be followed by
-    /// [`EngineMachine::crash`].
+    /// Fault: the power fails at the `operations`-th operation from now on, counted over all disks. Must be followed
+    /// by [`EngineMachine::crash`].
     pub fn fail_power_soon(&self, operations: u64) {
         self.disks.fail_power_at(self.disks.operations() + operations);
     }
 
-    /// Whether the power has failed.
+    /// Returns true if the power has failed.
     pub fn is_off(&self) -> bool {
         self.disks.is_off()
     }
 
-    /// Fault: the machine dies now, if it has not, and of what was not synced a part is lost.
+    /// Fault: the machine dies now, if it has not already, and loses part of the unsynced data.
     pub fn crash(&self) {
         self.trace.record(Event::Fault, 0, 5 << 32);
         let running = self.running.lock().take();
@@ -125,45 +125,46 @@ impl EngineMachine {
         self.disks.restart();
     }
 
-    /// Whether the engine runs.
+    /// Returns true if the engine runs.
     pub fn is_up(&self) -> bool {
         self.running.lock().is_some() && !self.is_off()
     }
 
-    /// Fault: a disk fails every write or sync until it is mended.
+    /// Fault: a disk fails every write or sync until the fault is cleared.
     pub fn set_disk_fault(&self, disk: usize, fault: Option<Fault>) {
         self.disks.set_fault(disk, fault);
     }
 
-    /// Fault: a blank disk takes the place of one.
+    /// Fault: a disk is replaced by a blank one.
     pub async fn blank_disk(&self, disk: usize) {
         self.trace.record(Event::Fault, disk as u64, 6 << 32);
         self.disks.wipe(disk);
         self.present_disks().await;
     }
 
-    /// Tells the engine of all disks as they are now.
+    /// Passes the current disks to the engine.
     pub async fn present_disks(&self) {
         let Some(running) = self.running.lock().clone() else { return };
-        // A failure to record them is seen by the next one that asks.
+        // A failure to record them surfaces at the next request.
         let _ = running.store.set_directories(layout(), self.disks.directories()).await;
         let _ = running.store.restore_mirrors().await;
     }
 
-    /// How many mirrors are in sync; `None` when the engine does not run.
+    /// Returns the number of mirrors in sync; `None` if the engine does not run.
     pub async fn mirrors_in_sync(&self) -> Option<usize> {
         let running = self.running.lock().clone()?;
         let mirrors = running.store.mirrors().await.ok()?;
         Some(mirrors.iter().filter(|mirror| mirror.in_sync).count())
     }
 
-    /// The committed row of a key, past the network; `None` in the outer sense when the engine does not run.
+    /// Returns the committed row of a key, bypassing the network; the outer `None` means that the engine does not
+    /// run.
     pub fn peek(&self, key: &[u8]) -> Option<Option<Row>> {
         let running = self.running.lock().clone()?;
         running.store.get(key).now_or_never()?.ok()
     }
 
-    /// All committed rows with a prefix, past the network; `None` when the engine does not run.
+    /// Returns all committed rows with a prefix, bypassing the network; `None` if the engine does not run.
     pub fn peek_all(&self, prefix: &[u8]) -> Option<Vec<Row>> {
         let running = self.running.lock().clone()?;
         let limit = 100_000;
@@ -237,7 +238,7 @@ impl MetaStore for EngineMachine {
         self.ask(|store| async move { store.scan_back(range, limit).await }).await
     }
 
-    /// A connection that breaks leaves the outcome unknown.
+    /// A broken connection leaves the outcome unknown.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
         let Running { store, process } = self.running()?;
         let unknown = || MetaError::UnknownOutcome("the connection broke during a commit".to_owned());

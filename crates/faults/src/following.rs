@@ -1,4 +1,4 @@
-//! Which sites a process knows: it looks at their rows every now and then, as a gateway and a leader of a cluster do.
+//! The sites that a process knows. It polls their rows, as the gateways and the leader of a cluster do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::cluster::Cluster;
 use super::mutation;
 use super::steps::{SteppedSite, Steps};
 
-/// Pause between two looks.
+/// Poll interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The sites that a process knows.
@@ -29,15 +29,15 @@ pub struct KnownSites {
 }
 
 impl KnownSites {
-    /// Of a process on this machine; with `steps`, its services are watched.
+    /// Creates the known sites of a process on this machine. With `steps`, the requests of its services are observed.
     pub fn new(here: Machine, steps: Option<Steps>) -> Self {
         Self { here, steps, handles: Mutex::default() }
     }
 
-    /// Makes the client's sites those of the rows.
+    /// Sets the client's sites to those of the rows.
     ///
     /// # Errors
-    /// When the metadata store fails; the client then knows what it knew.
+    /// If the metadata store fails; the client then keeps the sites that it knew.
     pub async fn look(&self, cluster: &Cluster, client: &Client) -> Result<(), MetaError> {
         let mut rows = Members::new(client.runtime(), client.meta().as_ref()).sites().await?;
         rows.retain(|row| row.state() != State::Retired);
@@ -57,7 +57,7 @@ impl KnownSites {
         Ok(())
     }
 
-    /// `None`: it is not there any more, or not yet.
+    /// `None`: the site no longer exists, or not yet.
     fn handle(&self, cluster: &Cluster, site: SiteId) -> Option<Arc<dyn Site>> {
         let distant: Arc<dyn Site> = Arc::new(cluster.site_from(self.here, site)?);
         Some(match &self.steps {
@@ -70,11 +70,11 @@ impl KnownSites {
     }
 }
 
-/// Follows the rows for ever.
+/// Follows the rows until the task is dropped.
 pub async fn follow(cluster: &Cluster, client: &Client, known: KnownSites) {
     loop {
         cluster.runtime.sleep(LOOK_EVERY).await;
-        // Where they cannot be read those known stay in use.
+        // If the rows cannot be read, the known sites stay in use.
         let _ = known.look(cluster, client).await;
     }
 }

@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A gateway.
 #[derive(Debug)]
 pub struct Gateway {
-    /// Where it is.
+    /// The gateway's machine.
     pub machine: Machine,
     running: Mutex<Option<Running>>,
 }
@@ -26,20 +26,20 @@ pub struct Gateway {
 /// A gateway's process.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its client service.
+    /// Client service of the process.
     pub client: Client,
-    /// What its tasks are started by.
+    /// Runtime that spawns the tasks of the process.
     pub runtime: Runtime,
     process: Process,
 }
 
 impl Gateway {
-    /// A gateway that is not started.
+    /// Creates a stopped gateway.
     pub fn new(machine: Machine) -> Self {
         Self { machine, running: Mutex::new(None) }
     }
 
-    /// Starts it; goes on trying until the metadata answers.
+    /// Starts the process; retries until the metadata answers.
     pub async fn start(&self, cluster: &Arc<Cluster>) {
         loop {
             let (runtime, process) = cluster.runtime.process();
@@ -61,7 +61,7 @@ impl Gateway {
         let client = Client::open(runtime.clone(), metadata, Vec::new(), cluster.client_options()).await?;
         let known = KnownSites::new(here, None);
         known.look(cluster, &client).await?;
-        // The gateway of the checks at the end is none of these: what it reads is on the disks.
+        // The gateway of the final checks has no memory sites, so it reads from the disks.
         let is_first = cluster.gateways.iter().any(|gateway| gateway.machine == here);
         if let Some(tier) = cluster.memory.as_ref().filter(|_| is_first) {
             tier.serve(&cluster.network, here, &client);
@@ -76,33 +76,33 @@ impl Gateway {
         }
     }
 
-    /// Fault: the wall clock of its process jumps ahead by so many milliseconds, or back.
+    /// Fault: the wall clock of the process jumps ahead by `by_ms` milliseconds, or back.
     pub fn set_clock_ahead(&self, by_ms: i64) {
         if let Some(running) = self.running() {
             running.process.set_clock_ahead(by_ms);
         }
     }
 
-    /// Fault: the process stands still, or goes on.
+    /// Fault: the process is paused or resumed.
     pub fn set_paused(&self, is_paused: bool) {
         if let Some(running) = self.running() {
             running.process.set_paused(is_paused);
         }
     }
 
-    /// The process, if it runs.
+    /// Returns the process, if it runs.
     pub fn running(&self) -> Option<Running> {
         self.running.lock().clone()
     }
 
-    /// The client service, if it runs.
+    /// Returns the client service, if it runs.
     pub fn client(&self) -> Option<Client> {
         self.running().map(|running| running.client)
     }
 }
 
 impl Running {
-    /// Runs a task in the process; `None` when the process is killed meanwhile.
+    /// Runs a task in the process; returns `None` if the process is killed meanwhile.
     pub async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
         match self.runtime.spawn(task).await {
             Ok(output) => Some(output),
@@ -114,7 +114,7 @@ impl Running {
     }
 }
 
-/// A gateway for checks at the end, on a machine of its own.
+/// Starts a gateway for the final checks, on its own machine.
 pub async fn start_another(cluster: &Arc<Cluster>) -> Arc<Gateway> {
     let last = cluster.gateways.last().expect("there are gateways").machine;
     let gateway = Gateway::new(Machine { number: last.number + 1, rack: last.rack + 1 });

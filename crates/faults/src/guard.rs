@@ -1,5 +1,5 @@
-//! I8 at every delete that reaches a store, whoever sent it and however late it comes: no committed stripe names the chunk
-//! when the delete begins, and what a stripe names there is still there when it has ended.
+//! I8 at every delete that reaches a store, whoever sent it and however late: no committed stripe names the chunk
+//! when the delete begins, and what a stripe names there still exists when the delete has ended.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::engine::EngineMachine;
 use super::invariants::{Broken, Invariant};
 use super::ledger::Ledger;
 
-/// What knows which chunks a site must keep.
+/// Knows which chunks a site must keep.
 #[derive(Clone, Debug)]
 pub struct Guard {
     site: SiteId,
@@ -26,7 +26,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// For a site.
+    /// Creates the guard of a site.
     pub fn new(
         site: SiteId,
         engine: &Arc<EngineMachine>,
@@ -36,12 +36,13 @@ impl Guard {
         Self { site, engine: Arc::clone(engine), ledger: Arc::clone(ledger), broken: Arc::clone(broken) }
     }
 
-    /// The store as it is asked; `disk` is the same past its waiting times and planted defects.
+    /// Wraps a store in the guard. `disk` is the same store without its delays and planted defects.
     pub fn over(self, store: Arc<dyn ChunkStore>, disk: Arc<DiskStore>) -> Arc<dyn ChunkStore> {
         Arc::new(GuardedStore { guard: self, store, disk })
     }
 
-    /// The files of this stripe and index that the committed record names here: the chunk, and copies of it.
+    /// Returns the files with this stripe and index that the committed record names on this site: the chunk and its
+    /// copies.
     fn named(&self, chunk: ChunkId) -> Vec<ChunkId> {
         let row = self.engine.peek(&keys::stripe(chunk.stripe)).flatten();
         let record: Option<Stripe> = row.and_then(|row| row.record().ok());
@@ -74,7 +75,7 @@ impl Guard {
     }
 }
 
-/// A store that is watched.
+/// A store under guard.
 #[derive(Debug)]
 struct GuardedStore {
     guard: Guard,

@@ -1,21 +1,24 @@
 //! The invariants of reliability.md as code, under their names.
 //!
-//! I2 to I5 and I9 are decided by the [`history`](striate_history), but for bytes that belong to no value, which the
-//! reader of a range sees at once (I2). The others look past the network into what is committed and stored:
+//! I2 to I5 and I9 are decided by the [`history`](striate_history), except that the reader of a range detects bytes
+//! that belong to no value at once (I2). The other checks bypass the network and look at what is committed and stored.
+//! A *commit* here is one that writes a stripe's record; a *survey* reads all stripes:
 //!
-//! | | when | how |
+//! | | checked | what holds |
 //! |--|--|--|
 //! | I1 | at the end, and with exactly r chunks of each stripe lost | every object reads back |
-//! | I6 | at every commit of a stripe's record, and every survey | sites of a stripe, and racks |
-//! | I7 | at every commit that names a chunk, after every start of a site, and at the end | what is named is stored, but what the injector took; a put leaves out no more than its quorum allows |
+//! | I6 | at every commit and survey | sites of a stripe, and racks |
+//! | I7 | at every commit that names a chunk, after every start of a site, and at the end | what is named is stored, unless destroyed |
+//! | | at every commit of a put | it leaves out no more chunks than its quorum allows |
 //! | I8 | at every delete, before and after ([`super::guard`]) | no committed stripe names what it removes |
-//! | I10 | at every commit, and every survey | checksums and lengths are those of the stripe's first encoding, or of a later content version, and what is newly named has them |
-//! | I11 | at every commit, and every survey | generations grow, and a new place has the newest one |
+//! | I10 | at every commit and survey | checksums and lengths are those of the first encoding, or of a later content version |
+//! | I11 | at every commit and survey | generations grow, and a new place has the newest one |
 //! | I12 | always | an operation ends in time |
-//! | I13 | at the end | the services make everything whole, and empty the sites that drain, in time |
-//! | Orphans | at the end, and at every commit that ends a change | the collectors leave nothing that no stripe names ([`super::orphans`]); where a change wrote is named or garbage |
-//! | Members | at every commit of a stripe's record, and every survey | wide stripes and their members' own stripes agree ([`super::wide`]) |
-//! | Protected | the same | parities are dropped only where sealed wide stripes protect all that they protected |
+//! | I13 | at the end | the services restore full redundancy, and empty the draining sites, in time |
+//! | Orphans | at the end | the collectors leave nothing that no stripe names ([`super::orphans`]) |
+//! | | at every commit that ends a change | what the change wrote is named or garbage |
+//! | Members | at every commit and survey | wide stripes and their members' own stripes agree ([`super::wide`]) |
+//! | Protected | at every commit and survey | parities are dropped only where sealed wide stripes protect all that they protected |
 //! | I14 | two runs of one seed | the hash of all events |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,15 +65,15 @@ pub enum Invariant {
     I10,
     /// Generations never go back.
     I11,
-    /// Everything ends in time.
+    /// Every operation ends in time.
     I12,
     /// When faults stop, full redundancy returns within a bound.
     I13,
     /// The same seed gives the same trace.
     I14,
-    /// What nothing names any more is collected: no invariant of reliability.md, but the design's (§4.5).
+    /// What nothing names is collected: not an invariant of reliability.md, but of the design (§4.5).
     Orphans,
-    /// A wide stripe's record says of its members what their own stripes say, and these say that they are its members.
+    /// A wide stripe's record agrees with its members' own stripes, and these name it as their wide stripe.
     Members,
     /// No parity is dropped before a sealed wide stripe protects what it protected.
     Protected,
@@ -82,7 +85,7 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// Invariants that were found broken in a run, and what must be remembered to find it.
+/// Broken invariants found in a run, and the state needed to find them.
 #[derive(Debug, Default)]
 pub struct Broken {
     found: Mutex<Vec<(Invariant, String)>>,
@@ -90,21 +93,21 @@ pub struct Broken {
     sealing: Mutex<Sealing>,
 }
 
-/// A stripe's record as it was committed last.
+/// A stripe's record as last committed.
 #[derive(Debug)]
 struct Remembered {
     record: Stripe,
-    /// Of the row.
+    /// Revision of the row.
     revision: Revision,
 }
 
-/// Whether two records of a stripe are of one encoding. The parities of a wide stripe have none before they are made, and other
-/// members make another one.
+/// Returns true if two records of a stripe have the same encoding. The parities of a wide stripe have no checksums
+/// before they are computed, and other members are another encoding.
 fn is_same_encoding(before: &Stripe, now: &Stripe) -> bool {
     let k = before.members.len();
     let mut both = before.locations.iter().zip(&now.locations).enumerate();
     let is_same = |(index, (before, now)): (usize, (&Location, &Location))| {
-        // What is changed in place is another content of the same chunk.
+        // A change in place gives the chunk a new content version.
         before.content_version < now.content_version
             || (before.content_version == now.content_version
                 && (before.crc32c == now.crc32c || (k > 0 && index >= k && before.crc32c == 0)))
@@ -117,19 +120,19 @@ fn place(at: &Location) -> (u32, u32) {
 }
 
 impl Broken {
-    /// An invariant is broken.
+    /// Reports a broken invariant.
     pub fn report(&self, invariant: Invariant, what: impl Into<String>) {
         self.found.lock().push((invariant, what.into()));
     }
 
-    /// What was found first.
+    /// Returns the first report.
     pub fn first(&self) -> Option<(Invariant, String)> {
         self.found.lock().first().cloned()
     }
 
-    /// I10 and I11: compares a stripe's record with what it was before. Answers which chunks are in a new place, and
-    /// whether the stripe is new. Of a commit that was answered once more, or after a later one, there is nothing to say.
-    /// The members of a wide stripe are files of other stripes.
+    /// I10 and I11: compares a stripe's record with the previous one. Returns the chunks in a new place, and whether
+    /// the stripe is new. Skips a commit that is answered again, or after a later one. The members of a wide stripe
+    /// are files of other stripes and are not compared.
     fn compare(&self, id: StripeId, stripe: &Stripe, revision: Revision) -> (Vec<usize>, bool) {
         let own = || own_locations(stripe);
         let mut stripes = self.stripes.lock();
@@ -149,7 +152,7 @@ impl Broken {
             at.site != 0 && before.is_none_or(|before| place(&before.locations[index]) != place(at))
         };
         let anew = own().filter(is_anew).map(|(index, _)| index).collect();
-        // A put names all its chunks under the generation that it took.
+        // A put names all its chunks under its own generation.
         let is_put = stripe.members.is_empty() && own().all(|(_, at)| at.generation == stripe.generation);
         let is_new = before.is_none() && is_put;
         stripes.insert(id, Remembered { record: stripe.clone(), revision });
@@ -172,13 +175,14 @@ impl Broken {
         }
     }
 
-    /// What has become of wide stripes.
+    /// Returns what happened to wide stripes.
     pub fn sealing(&self) -> Sealing {
         *self.sealing.lock()
     }
 
-    /// Orphans: the places of entries that a commit removes are named, or garbage in the same commit, and so is what the record named before.
-    /// Of a commit whose answer was lost nothing is known here, so the record that is replaced must be the one that was seen.
+    /// Orphans: every place in an entry that a commit removes, and every chunk that the record named before, is named
+    /// by the new record or becomes garbage in the same commit. A commit whose answer was lost is not observed, so
+    /// the check requires that the replaced record is the one last seen.
     fn check_unnamed(&self, id: StripeId, stripe: &Stripe, transaction: &Transaction) {
         let stripes = self.stripes.lock();
         let key = keys::stripe(id);
@@ -213,7 +217,7 @@ impl Broken {
     }
 }
 
-/// Whether a record names a file of its stripe: as a chunk, or as a copy of one.
+/// Returns true if a record names a file of its stripe, as a chunk or as a copy of one.
 pub fn names(stripe: &Stripe, file: &GarbageChunk) -> bool {
     let at = own_locations(stripe).find(|(index, _)| *index == file.index as usize);
     let is_chunk = at.is_some_and(|(_, at)| (at.site, at.generation) == (file.site, file.generation));
@@ -221,7 +225,7 @@ pub fn names(stripe: &Stripe, file: &GarbageChunk) -> bool {
     is_chunk || stripe.copies.iter().any(|copy| of(copy) == (file.index, file.site, file.generation))
 }
 
-/// Has every record of a stripe checked when it is committed, and every mark that goes: I6, I7, I10 and I11.
+/// Checks every stripe record when it is committed, and every removal of a mark: I6, I7, I10 and I11.
 pub fn watch_commits(cluster: &Arc<Cluster>) {
     let weak = Arc::downgrade(cluster);
     cluster.engine.observe(move |transaction, revision| {
@@ -235,7 +239,7 @@ pub fn watch_commits(cluster: &Arc<Cluster>) {
     });
 }
 
-/// The records of stripes that a transaction writes.
+/// Returns the stripe records that a transaction writes.
 fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
     let record = |write: &Write| {
         let Write::Put(key, value) = write else { return None };
@@ -246,7 +250,7 @@ fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
     transaction.writes.iter().filter_map(record).collect()
 }
 
-/// What a transaction makes garbage of a stripe.
+/// Returns the chunks of a stripe that a transaction turns into garbage.
 fn garbage_of(transaction: &Transaction, id: StripeId) -> Vec<GarbageChunk> {
     let garbage = |write: &Write| {
         let Write::Put(key, value) = write else { return None };
@@ -275,7 +279,7 @@ fn check_commit(cluster: &Cluster, id: StripeId, record: &Stripe, revision: Revi
     }
 }
 
-/// I7 of one file that a record names.
+/// Checks I7 for one file that a record names.
 fn check_stored(cluster: &Cluster, chunk: ChunkId, at: &Location, chunk_len: u32) {
     let Some(site) = cluster.site(SiteId(at.site)) else { return };
     if cluster.ledger.is_hurt(site.id(), chunk) {
@@ -287,7 +291,8 @@ fn check_stored(cluster: &Cluster, chunk: ChunkId, at: &Location, chunk_len: u32
     }
 }
 
-/// How a site has not got a chunk, or other bytes, as far as that can be seen now.
+/// Describes why a site lacks a chunk or has other bytes; `None` if it has the chunk, or this cannot be determined
+/// now.
 fn lacks(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Option<String> {
     if site.is_failing() || site.fs().is_dead() {
         return None;
@@ -300,41 +305,41 @@ fn lacks(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32
     }
 }
 
-/// A chunk as it lies on its site's disk.
+/// State of a chunk on its site's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// There, and the bytes of the original encoding.
+    /// Present, with the bytes of the original encoding.
     Good,
-    /// The write left it out.
+    /// Left out by the write.
     Debt,
-    /// Its site is down, or no member any more.
+    /// Its site is down or no longer a member.
     Away,
-    /// It is to be nowhere: a parity that was dropped or is not made yet, and a hole.
+    /// Not stored anywhere by design: a dropped parity, a parity not computed yet, or a hole.
     NoPlace,
-    /// Missing or damaged, and how.
+    /// Missing or damaged; the text says how.
     Bad(String),
 }
 
-/// A committed stripe.
+/// A committed stripe with the condition of its chunks.
 #[derive(Clone, Debug)]
 pub struct Surveyed {
-    /// Its name.
+    /// Stripe id.
     pub id: StripeId,
-    /// Its record.
+    /// Committed record.
     pub record: Stripe,
-    /// Its code.
+    /// The stripe's code.
     pub code: Code,
-    /// Its chunks.
+    /// Condition of each chunk.
     pub chunks: Vec<Condition>,
 }
 
 impl Surveyed {
-    /// The file of one of its chunks.
+    /// Returns the file of a chunk.
     pub fn chunk(&self, index: usize) -> ChunkId {
         file_of(self.id, &self.record, index)
     }
 
-    /// The chunks that are good. A hole is as good as one.
+    /// Returns the good chunks. A hole counts as good.
     pub fn good(&self) -> ChunkSet {
         let is_good = |(index, chunk): &(usize, &Condition)| match chunk {
             Condition::Good => true,
@@ -344,12 +349,13 @@ impl Surveyed {
         self.chunks.iter().enumerate().filter(is_good).map(|(index, _)| index).collect()
     }
 
-    /// Whether all chunks are good.
+    /// Returns true if all chunks are good.
     pub fn is_whole(&self) -> bool {
         self.chunks.iter().all(|chunk| matches!(chunk, Condition::Good | Condition::NoPlace))
     }
 
-    /// Whether it protects its chunks: not so a stripe that has dropped its parities, and a wide one that is not sealed.
+    /// Returns true if the stripe protects its chunks. A stripe without its parities does not, nor does an unsealed
+    /// wide stripe.
     pub fn protects(&self) -> bool {
         match self.record.wide_state() {
             WideState::Narrow => !self.record.dropped && !self.record.dead,
@@ -358,20 +364,20 @@ impl Surveyed {
     }
 }
 
-/// All committed stripes at this instant; `None` when the metadata cannot be read now.
+/// Returns all committed stripes at this instant; `None` if the metadata cannot be read now.
 pub fn committed(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe)>> {
     Some(committed_rows(cluster)?.into_iter().map(|(id, record, _)| (id, record)).collect())
 }
 
-/// The same with the rows' revisions.
+/// Returns all committed stripes with the revisions of their rows; `None` if the metadata cannot be read now.
 fn committed_rows(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe, Revision)>> {
     let rows = cluster.engine.peek_all(keys::STRIPES)?;
     let stripe = |row: &Row| Some((keys::stripe_of(&row.key)?, row.record().ok()?, row.version));
     Some(rows.iter().filter_map(stripe).collect())
 }
 
-/// All committed stripes with the condition of their chunks at this instant, past network and queues. Checks I6, I10
-/// and I11 on the way. `None` when the metadata cannot be read now.
+/// Returns all committed stripes with the current condition of their chunks, bypassing network and queues. Checks I6,
+/// I10 and I11 on the way. `None` if the metadata cannot be read now.
 pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     let stripes = committed_rows(cluster)?;
     check_index(cluster, &stripes)?;
@@ -395,7 +401,7 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
     Some(surveyed)
 }
 
-/// I8 of the index: each site leads to the stripes that have chunks on it. `None` when the metadata cannot be read now.
+/// I8 of the index: each site leads to the stripes that have chunks on it. `None` if the metadata cannot be read now.
 fn check_index(cluster: &Cluster, stripes: &[(StripeId, Stripe, Revision)]) -> Option<()> {
     let keys_of = |prefix: &[u8]| -> Option<BTreeSet<Bytes>> {
         Some(cluster.engine.peek_all(prefix)?.into_iter().map(|row| row.key).collect())
@@ -404,7 +410,7 @@ fn check_index(cluster: &Cluster, stripes: &[(StripeId, Stripe, Revision)]) -> O
     for (id, record, _) in stripes {
         let sites = holders(record);
         let placement = keys::placement_of(sites.iter().copied());
-        // A wide stripe that has no parities yet has no chunks of its own.
+        // A wide stripe without parities has no chunks of its own.
         if !sites.is_empty() && !reverses.contains(&keys::reverse(placement, *id)) {
             cluster.broken.report(Invariant::I8, format!("stripe {id} is not in the index"));
         }
@@ -416,8 +422,8 @@ fn check_index(cluster: &Cluster, stripes: &[(StripeId, Stripe, Revision)]) -> O
     Some(())
 }
 
-/// Whether a chunk should be somewhere. Of a wide stripe that is not sealed only the members' own stripes say so, and of a dead one
-/// the wide ones.
+/// Returns true if the record requires a chunk to be stored. The members of an unsealed wide stripe are required only
+/// by their own stripes, those of a dead stripe only by their wide stripes.
 fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
     match record.wide_state() {
         WideState::Building | WideState::Aborting => false,
@@ -427,8 +433,8 @@ fn has_place(record: &Stripe, k: usize, index: usize) -> bool {
 
 /// I6.
 fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
-    // What a wide stripe that is not sealed says of its members may be out of date. A stripe without parities, or a
-    // dead one, protects nothing: where its chunks are its wide stripes say.
+    // An unsealed wide stripe may have stale locations of its members. A stripe without parities, or a dead one,
+    // protects nothing: the wide stripes of its chunks decide where they may be.
     let is_unsealed = matches!(record.wide_state(), WideState::Building | WideState::Aborting);
     if is_unsealed || record.dropped || record.dead {
         return;
@@ -451,7 +457,7 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     }
 }
 
-/// I7: what the write that made the stripe left out, it may leave out: the rest decodes after any further loss.
+/// I7: the write that made the stripe left out no more than it may: the rest decodes after any further loss.
 fn check_debt(cluster: &Cluster, id: StripeId, record: &Stripe) {
     let is_held = |(index, at): (usize, &Location)| (at.site != 0).then_some(index);
     let held: ChunkSet = record.locations.iter().enumerate().filter_map(is_held).collect();
@@ -466,7 +472,7 @@ fn check_debt(cluster: &Cluster, id: StripeId, record: &Stripe) {
 
 fn look(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Condition {
     let Some(store) = site.store() else { return Condition::Away };
-    // In virtual time the store answers at once.
+    // In virtual time the store returns at once.
     match store.verify(chunk).now_or_never() {
         Some(Ok(info)) if info.crc32c == location.crc32c && info.len == chunk_len => Condition::Good,
         Some(Ok(info)) => Condition::Bad(format!("{} bytes with checksum {:08x}", info.len, info.crc32c)),
@@ -475,13 +481,13 @@ fn look(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32)
     }
 }
 
-/// Whether no committed stripe names a site; `false` when the metadata cannot be read now.
+/// Returns true if no committed stripe names a site; false if the metadata cannot be read now.
 pub fn is_empty(cluster: &Cluster, site: SiteId) -> bool {
     let is_named = |(_, record): &(StripeId, Stripe)| own_locations(record).any(|(_, at)| at.site == site.0);
     committed(cluster).is_some_and(|stripes| !stripes.iter().any(is_named))
 }
 
-/// Whether every stripe is readable with one chunk less, and none can come to name a chunk that was taken.
+/// Returns true if every stripe tolerates the loss of one more chunk, and none can come to name a destroyed chunk.
 pub fn can_spare_one(cluster: &Cluster) -> bool {
     survey(cluster).is_some_and(|stripes| {
         let survives = |stripe: &Surveyed| stripe.code.survives(&stripe.good(), 1);
@@ -490,8 +496,8 @@ pub fn can_spare_one(cluster: &Cluster) -> bool {
     })
 }
 
-/// Whether a repair or a move under way may still name a chunk that the injector has taken: while the stripe's record has
-/// the chunk's generation nobody else has changed it.
+/// Returns true if a running repair or move may still name a chunk that the injector has destroyed. While the
+/// stripe's record has the chunk's generation, no other change has intervened.
 pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool {
     let taken = cluster.ledger.taken();
     stripes.iter().any(|stripe| {
@@ -511,7 +517,7 @@ pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool 
     })
 }
 
-/// I7 for one site that has just started: it has every chunk that metadata names there, but those that were taken.
+/// Checks I7 for a site that has just started: it has every chunk that metadata names there, except destroyed ones.
 pub fn check_site(cluster: &Cluster, site: &SiteMachine) {
     let Some(stripes) = committed(cluster) else { return };
     for (id, record) in stripes {

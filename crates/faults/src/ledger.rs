@@ -1,11 +1,11 @@
-//! What was taken from the cluster: how many chunks of each stripe the injector has destroyed, and may still destroy.
+//! The ledger: which chunks of each stripe the injector has destroyed, and how many more it may destroy.
 //!
-//! No more chunks of a stripe may be lost than its code bears, counting those that a write has left out (debt). Of a write
-//! that is under way it is only known that what it leaves decodes after any `write_surplus` further losses, so that many
-//! disks may lose chunks, and none where the code bears no loss, until the next repair is complete and every operation
-//! has ended that was under way at the loss. One disk more may lose chunks
-//! where every operation has ended that was under way at the last loss and every stripe that is committed has a chunk to
-//! spare: a second failure during repair. The injector asks here before it destroys anything.
+//! A stripe may lose no more chunks than its code tolerates, including those that its write left out (debt). All that
+//! is known of a running write is that its chunks decode after any `write_surplus` further losses. So at most that
+//! many disks may lose chunks, and none if the code tolerates no loss, until the next repair is complete and every
+//! operation has ended that was running at the loss. One more disk may lose chunks once every operation has ended
+//! that was running at the last loss and every committed stripe has a chunk to spare: a second failure during repair.
+//! The injector consults the ledger before it destroys anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use striate_core::{ChunkId, SiteId};
 use striate_runtime::{Instant, Runtime};
 
-/// Messages that were sent before a loss have arrived after this time.
+/// Messages sent before a loss have arrived after this time.
 pub const MESSAGES_ARRIVE: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Records the chunks that were destroyed since the last complete repair.
 #[derive(Debug)]
 pub struct Ledger {
     runtime: Runtime,
@@ -26,50 +26,50 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Chunks that were destroyed since the last complete repair, and where.
+    /// Chunks destroyed since the last complete repair, and their sites.
     hurt: BTreeSet<(ChunkId, SiteId)>,
-    /// Disks that have lost something since the last complete repair, and when they last did.
+    /// Disks that have lost chunks since the last complete repair, and the time of the latest loss.
     victims: BTreeMap<SiteId, Instant>,
-    /// Operations that may write, by number, and when they began.
+    /// Running operations that may write, by number, with their start times.
     under_way: BTreeMap<u64, Instant>,
     next: u64,
 }
 
 impl Ledger {
-    /// Nothing was taken.
+    /// Creates an empty ledger.
     pub fn new(runtime: Runtime) -> Self {
         Self { runtime, state: Mutex::default() }
     }
 
-    /// Whether a disk may lose anything, when so many disks may lose something at a time.
+    /// Returns true if a disk may lose chunks when at most `disks` disks may have losses at a time.
     pub fn may_hurt(&self, site: SiteId, disks: usize) -> bool {
         let state = self.state.lock();
         state.victims.contains_key(&site) || state.victims.len() < disks
     }
 
-    /// A disk loses something now.
+    /// Records that a disk loses these chunks now.
     pub fn hurt(&self, site: SiteId, chunks: impl IntoIterator<Item = ChunkId>) {
         let mut state = self.state.lock();
         state.victims.insert(site, self.runtime.now());
         state.hurt.extend(chunks.into_iter().map(|chunk| (chunk, site)));
     }
 
-    /// Chunks that were destroyed since the last complete repair, and where.
+    /// Returns the chunks destroyed since the last complete repair, and their sites.
     pub fn taken(&self) -> BTreeSet<(ChunkId, SiteId)> {
         self.state.lock().hurt.clone()
     }
 
-    /// Whether the injector has damaged this chunk.
+    /// Returns true if the injector has damaged this chunk.
     pub fn is_hurt(&self, site: SiteId, chunk: ChunkId) -> bool {
         self.state.lock().hurt.contains(&(chunk, site))
     }
 
-    /// Whether anything was taken and not yet made good.
+    /// Returns true if losses remain that are not repaired.
     pub fn has_victims(&self) -> bool {
         !self.state.lock().victims.is_empty()
     }
 
-    /// An operation begins that may write.
+    /// Records the start of an operation that may write; returns its number.
     pub fn begin(&self) -> u64 {
         let mut state = self.state.lock();
         state.next += 1;
@@ -78,12 +78,13 @@ impl Ledger {
         number
     }
 
-    /// It has ended, or its process has died.
+    /// Records the end of an operation, or the death of its process.
     pub fn end(&self, operation: u64) {
         self.state.lock().under_way.remove(&operation);
     }
 
-    /// Whether the losses so far concern only what was named before now: everything that was under way then has ended.
+    /// Returns true if the losses affect only stripes that were committed before now: every operation that was
+    /// running at a loss has ended.
     pub fn is_settled(&self) -> bool {
         let state = self.state.lock();
         let now = self.runtime.now();
@@ -92,7 +93,8 @@ impl Ledger {
         })
     }
 
-    /// All chunks of all stripes that protect something are good again. Of the others these are `damaged` still.
+    /// Records that all chunks of all protecting stripes are good again. Of the other stripes, the chunks in
+    /// `damaged` still are not.
     pub fn made_good(&self, damaged: &BTreeSet<(ChunkId, SiteId)>) {
         let mut state = self.state.lock();
         state.victims.clear();

@@ -1,7 +1,7 @@
-//! Memory sites, from which the gateways of some seeds read what they have read before.
+//! Memory sites, a cache from which the gateways of some seeds read.
 //!
-//! They are killed and come back empty, and messages to and from them get lost as all others do. The gateway of the checks at the end
-//! knows none: what it reads is on the disks.
+//! They are killed and come back empty, and messages to and from them are lost like all others. The gateway of the
+//! final checks knows none of them, so it reads from the disks.
 
 use std::sync::Arc;
 
@@ -22,26 +22,26 @@ use striate_virtual_network::{DistantSite, Machine, Network};
 
 use super::mutation::{self, Mutation};
 
-/// Memory sites count from here, as machines and as sites.
+/// Number of the first memory site, as a machine and as a site.
 const FIRST: u32 = 3_000;
-/// How many there are.
+/// Number of memory sites.
 const SITES: u32 = 4;
-/// What each may hold: less than all that is stored, so that something has to go.
+/// Capacity of each memory site in bytes: less than all stored data, so that it must evict.
 const HELD_BYTES: u64 = 1 << 20;
-/// Blocks of these runs are short; so are their splits.
+/// Blocks of these runs are short, and so are their splits.
 const SPLIT_BYTES: u64 = 4 << 10;
 
 /// The memory sites of a run.
 #[derive(Debug)]
 pub struct MemoryTier {
-    /// Their machines.
+    /// Machines of the memory sites.
     pub machines: Vec<Arc<MemoryMachine>>,
 }
 
 /// A machine with a memory site, which is empty after each start.
 #[derive(Debug)]
 pub struct MemoryMachine {
-    /// Where it is.
+    /// Place in the network.
     pub machine: Machine,
     runtime: Runtime,
     mutation: Mutation,
@@ -50,7 +50,7 @@ pub struct MemoryMachine {
 }
 
 impl MemoryTier {
-    /// Running memory sites.
+    /// Starts the memory sites.
     pub fn start(runtime: &Runtime, cluster: ClusterId, mutation: Mutation) -> Self {
         let machine = |number| {
             let number = FIRST + number;
@@ -68,7 +68,7 @@ impl MemoryTier {
         Self { machines: (0..SITES).map(machine).collect() }
     }
 
-    /// Makes a gateway on the machine `here` read from them.
+    /// Makes the gateway on the machine `here` read from the memory sites.
     pub fn serve(&self, network: &Network, here: Machine, client: &Client) {
         let settings = CacheSettings { split_bytes: SPLIT_BYTES, ..CacheSettings::default() };
         let site = |there: &Arc<MemoryMachine>| {
@@ -80,7 +80,7 @@ impl MemoryTier {
 }
 
 impl MemoryMachine {
-    /// Starts it, with nothing in memory.
+    /// Starts the memory site, empty.
     pub fn start(&self) {
         let options = CacheOptions {
             on_the_way_bytes: LEAST_CACHE_BYTES - HELD_BYTES,
@@ -94,7 +94,7 @@ impl MemoryMachine {
         *self.running.write() = Some(Arc::new(site));
     }
 
-    /// Fault: it dies, with all that it holds.
+    /// Fault: the memory site dies and loses its contents.
     pub fn kill(&self) {
         *self.running.write() = None;
     }

@@ -1,4 +1,4 @@
-//! What clients ask: operations, and how their answers are put into the history.
+//! The operations of clients, and how their results enter the history.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use striate_meta::MetaError;
 
 use super::reading::{Judged, get, read_many};
 
-/// The bucket of all objects.
+/// Bucket of all objects.
 pub const BUCKET: &str = "faults";
-/// Keys of one page of a listing.
+/// Keys per page of a listing.
 const PAGE: usize = 7;
 
-/// Kinds of operations, as rows of the table of what was tried.
+/// Kinds of operations, as rows of the coverage table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A put where the client knows of no object.
+    /// A put of a key at which the client knows of no object.
     Put,
-    /// A put over an object.
+    /// A put that replaces an object.
     Overwrite,
     /// A put with a condition.
     ConditionalPut,
@@ -38,13 +38,13 @@ pub enum Kind {
     Delete,
     /// One page of a listing.
     List,
-    /// The beginning of an upload.
+    /// Creation of an upload.
     CreateUpload,
-    /// A part.
+    /// Upload of a part.
     UploadPart,
-    /// The end of an upload.
+    /// Completion of an upload.
     CompleteUpload,
-    /// The other end of an upload.
+    /// Abortion of an upload.
     AbortUpload,
     /// A copy.
     Copy,
@@ -54,24 +54,24 @@ pub enum Kind {
     Repair,
     /// A step of the scrub.
     Scrub,
-    /// A step of a move, whatever it is for.
+    /// A step of a move, whatever its purpose.
     Move,
-    /// A chunk is taken off a site that is being emptied.
+    /// A chunk leaves a draining site.
     Drain,
-    /// A chunk is taken off a site that is fuller than others.
+    /// A chunk leaves a site that is fuller than others.
     Rebalance,
-    /// A chunk is taken to a site that is asked for its neighbours.
+    /// A chunk moves to a site that is asked for its neighbours.
     Optimise,
     /// A step of the collectors.
     Collect,
     /// A step of the packing service.
     Pack,
-    /// A step of sealing what is packed and cold.
+    /// A step of sealing cold packed data.
     Seal,
 }
 
 impl Kind {
-    /// All, in the order of the table.
+    /// All kinds, in the order of the table.
     pub const ALL: [Self; 23] = [
         Self::Put,
         Self::Overwrite,
@@ -98,7 +98,7 @@ impl Kind {
         Self::Seal,
     ];
 
-    /// Its name in the table.
+    /// Returns the kind's name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -128,115 +128,115 @@ impl Kind {
     }
 }
 
-/// One operation, with all that it needs.
+/// One operation with its arguments.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Puts a value.
     Put {
-        /// Where.
+        /// Key of the object.
         key: String,
-        /// What.
+        /// Value to write.
         value: Value,
-        /// On what condition.
+        /// Condition of the write.
         condition: Condition,
-        /// Its row of the table.
+        /// Kind in the coverage table.
         kind: Kind,
     },
     /// Reads an object or a range of it.
     Get {
-        /// Which.
+        /// Key of the object.
         key: String,
-        /// Which part.
+        /// Range to read.
         range: ReadRange,
     },
     /// Reads many objects and ranges in one request.
     ReadMany {
-        /// Which, and which parts; a key may come more than once.
+        /// Keys and ranges; a key may occur more than once.
         items: Vec<(String, ReadRange)>,
-        /// In which order they are answered.
+        /// Order of the results.
         order: ReadOrder,
     },
     /// Deletes an object.
     Delete {
-        /// Which.
+        /// Key of the object.
         key: String,
-        /// On what condition.
+        /// Condition of the delete.
         condition: Condition,
     },
     /// Lists a page.
     List {
-        /// Of keys that begin with this,
+        /// Prefix of the listed keys.
         prefix: String,
-        /// and come after this one.
+        /// Listed keys come after this one.
         after: String,
     },
     /// Begins an upload.
     CreateUpload {
-        /// Where the object will be.
+        /// Key of the future object.
         key: String,
     },
     /// Uploads a part.
     UploadPart {
-        /// Of which upload.
+        /// The upload.
         upload: Upload,
-        /// Its number.
+        /// Part number.
         number: u32,
-        /// Its bytes.
+        /// Bytes of the part.
         bytes: Bytes,
     },
-    /// Makes parts of an upload an object.
+    /// Completes an upload from its parts.
     CompleteUpload {
-        /// Which.
+        /// The upload.
         upload: Upload,
-        /// On what condition.
+        /// Condition of the write.
         condition: Condition,
     },
     /// Aborts an upload.
     AbortUpload {
-        /// Which.
+        /// The upload.
         upload: Upload,
     },
     /// Copies an object.
     Copy {
-        /// Which.
+        /// Key of the source.
         from: String,
-        /// Where to.
+        /// Key of the copy.
         to: String,
-        /// On what condition.
+        /// Condition of the write.
         condition: Condition,
     },
 }
 
-/// An upload that has begun.
+/// An upload in progress.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upload {
-    /// Its key.
+    /// Key of the future object.
     pub key: String,
-    /// Its id, as the store gave it.
+    /// Upload id from the store.
     pub id: String,
-    /// What the object will be.
+    /// Value of the completed object.
     pub value: Value,
-    /// Where its parts end in the value; their numbers count from 1.
+    /// End offset of each part in the value; part numbers start at 1.
     pub ends: Vec<u64>,
-    /// ETags of the parts that were stored.
+    /// ETags of the stored parts.
     pub etags: Vec<Option<String>>,
 }
 
-/// How an operation ended.
+/// Result of an operation.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// For the history: one for each of [`Operation::calls`].
+    /// Outcomes for the history, one for each of [`Operation::calls`].
     pub outcomes: Vec<Outcome>,
-    /// What it made.
+    /// What the operation created besides objects.
     pub made: Made,
-    /// Why it failed, if so.
+    /// Error of a failed operation.
     pub error: Option<String>,
-    /// An invariant that it found broken.
+    /// Description of a broken invariant, if the operation found one.
     pub broken: Option<String>,
 }
 
 impl Answer {
-    /// Of a read, by its items.
+    /// Creates the answer of a read from its items.
     pub fn of_items(items: Vec<Judged>) -> Self {
         let mut answer = Self { outcomes: Vec::new(), made: Made::Nothing, error: None, broken: None };
         for Judged { outcome, error, broken } in items {
@@ -248,7 +248,7 @@ impl Answer {
     }
 }
 
-/// What an operation made beside objects.
+/// What an operation created besides objects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Made {
     /// Nothing.
@@ -260,7 +260,7 @@ pub enum Made {
 }
 
 impl Operation {
-    /// Its row of the table.
+    /// Returns the operation's kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Put { kind, .. } => *kind,
@@ -277,8 +277,8 @@ impl Operation {
         }
     }
 
-    /// What it is in the history: each item of a batch is a read of its own, and steps of an upload that nobody sees
-    /// are nothing.
+    /// Returns the operation's calls in the history. Each item of a batch is a separate read; upload steps with no
+    /// visible effect are no calls.
     pub fn calls(&self) -> Vec<Call> {
         vec![match self.clone() {
             Self::Put { key, value, condition, .. } => Call::Put { key, version: value.into(), condition },
@@ -298,7 +298,7 @@ impl Operation {
         }]
     }
 
-    /// Asks it of a client.
+    /// Runs the operation on a client.
     pub async fn run(self, client: &Client) -> Answer {
         match self {
             Self::Put { key, value, condition, .. } => {
@@ -331,7 +331,7 @@ impl Operation {
     }
 }
 
-/// How long an operation may take at most (I12): all deadlines and retries together, with much to spare.
+/// Maximum duration of an operation (I12): all deadlines and retries together, with a large margin.
 pub const LONGEST: Duration = Duration::from_secs(300);
 
 fn put(key: String, value: Value, condition: &Condition) -> PutRequest {

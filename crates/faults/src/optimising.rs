@@ -1,7 +1,7 @@
-//! The optimising mover of the process that leads, as `striate control --optimise-placement` runs it.
+//! The optimising mover of the leading process, as run by `striate control --optimise-placement`.
 //!
-//! Gateways report what they have sampled, which is all of their requests here, and takes no message: a report is a hint. Few
-//! requests are needed, and much may be moved, so that something is in a run of seconds.
+//! Gateways report what they have sampled, which here is all of their requests. A report takes no message, because it
+//! is only a hint. The thresholds are low and the allowance is high, so that the mover acts within a run of seconds.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::cluster::Cluster;
 
 /// Pause between two rounds.
 const EVERY: Duration = Duration::from_secs(1);
-/// Requests before anything is moved, of the 500 of a run.
+/// Requests before any chunk is moved; a run has 500.
 const LEAST_REQUESTS: usize = 20;
-/// Blocks drawn in a round: there are some tens.
+/// Blocks drawn per round; there are a few dozen.
 const DRAWS: usize = 16;
 
-/// Moves chunks for the readers' sake until the faults end.
+/// Moves chunks to speed up reads until the faults end.
 pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
     let optimiser = Optimiser::new(OptimiserOptions {
         allowance: Allowance::OfTraffic(0.5),
@@ -39,7 +39,7 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
         while cluster.moves_chunks() {
             underway.during(client.runtime().sleep(EVERY)).await;
             report(cluster, client, &access);
-            // The metadata fails as often as everything else, and the next round goes on.
+            // The metadata fails as often as everything else; the next round tries again.
             let _ = optimiser.begin_round(client.stripes(), &source, &statistics, &mut underway).await;
         }
         let _ = underway.finish().await;
@@ -47,7 +47,7 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
     futures::join!(look, make_moves);
 }
 
-/// What every gateway that runs has sampled.
+/// Collects the samples of every running gateway.
 fn report(cluster: &Cluster, client: &Client, access: &GatheredAccess) {
     for gateway in &cluster.gateways {
         let Some(of_gateway) = gateway.client() else { continue };

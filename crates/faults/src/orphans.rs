@@ -1,10 +1,11 @@
-//! What nothing names any more: once the faults have stopped, the collectors must remove all of it.
+//! Orphans: once the faults have stopped, the collectors must remove everything that nothing names.
 //!
-//! A put, a repair or a move that ended halfway leaves chunks that no stripe record names, damage brings deleted ones back,
-//! and what is overwritten or deleted leaves rows of garbage. An operator's look for orphans finds the first, the collectors of
-//! the process that leads remove all of it when their graces and the leases of dead writers have ended. Then every chunk on every site is one that a committed stripe
-//! names there, under this generation, and no row speaks of garbage, of segments that nobody finished, or of writers
-//! that are gone (design.md §4.5, §10.3). No change is under way any more, and every wide stripe is complete.
+//! A put, a repair or a move that ended halfway leaves chunks that no stripe record names; damage brings deleted
+//! chunks back; overwrites and deletes leave rows of garbage. An operator's orphan scan finds the first, and the
+//! collectors of the leading process remove all of it once their grace periods and the leases of dead writers have
+//! ended. Then every chunk on every site is one that a committed stripe names there, under this generation. No row
+//! refers to garbage, unfinished segments or dead writers (design.md §4.5, §10.3). No change is in progress, and
+//! every wide stripe is complete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,14 +22,14 @@ use super::dead_space;
 use super::gateway::Gateway;
 use super::invariants::{self, Invariant};
 
-/// By when all is collected after the last fault: leases and graces, one after the other and several times over.
+/// Deadline after the last fault: leases and grace periods, one after the other and several times over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(240);
-/// What is left and is named, of more.
+/// Maximum number of leftovers named in a report.
 const SHOWN: usize = 10;
-/// Pause between two looks for orphans.
+/// Interval between orphan scans.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// Looks for orphans until the collectors have left nothing, within the bound.
+/// Scans for orphans until the collectors have left nothing; reports a violation if the deadline passes.
 pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     let client = gateway.client().expect("it was started");
     let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
@@ -53,7 +54,7 @@ pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     }
 }
 
-/// What the collectors have yet to remove, in words; `None` when the metadata cannot be read now.
+/// Describes what the collectors have yet to remove; `None` if the metadata cannot be read now.
 async fn left(cluster: &Cluster) -> Option<Vec<String>> {
     let mut left = rows_left(cluster).await?;
     let stripes: BTreeMap<_, _> = invariants::committed(cluster)?.into_iter().collect();
@@ -75,7 +76,7 @@ fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
     invariants::names(record, &GarbageChunk::of(chunk, site))
 }
 
-/// Rows that the collectors have yet to consume.
+/// Returns the rows that the collectors have yet to consume.
 async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
     let mut left = Vec::new();
     for (name, prefix) in [

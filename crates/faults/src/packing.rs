@@ -1,6 +1,6 @@
-//! The packing service of the process that leads: whatever has stood for a second is packed into partitions of some kilobytes, and
-//! marks are followed until nothing is marked any more; sealed groups are refilled when nothing has died in them for a while. Sometimes part of what is packed is split again. Where there are wide stripes
-//! what is packed is soon sealed ([`super::sealing`]).
+//! The packing service of the leading process. It packs objects after one second into partitions of some kilobytes,
+//! and follows marks until none is left. Sealed groups are refilled when nothing has died in them for a while. Now
+//! and then some packed objects are split again. With wide stripes, packed data is soon sealed ([`super::sealing`]).
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use super::cluster::Cluster;
 use super::operation::BUCKET;
 use super::sealing::{resume, seal};
 
-/// The longest pause between two rounds.
+/// Maximum pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(2);
-/// In one round of so many objects are split again, up to so many of them.
+/// One round in `SPLIT_IN` splits packed objects, at most `MOST_SPLIT` of them.
 const SPLIT_IN: u64 = 5;
 const MOST_SPLIT: u64 = 40;
-/// The same where there are wide stripes, whose partitions should stay packed for a while.
+/// As above, with wide stripes, whose partitions should stay packed for a while.
 const SEALED_SPLIT_IN: u64 = 15;
 const MOST_SEALED_SPLIT: u64 = 8;
-/// What is packed, and when what is dead must go.
+/// What is packed, and the dead share from which space is reclaimed.
 pub const OPTIONS: PackOptions = PackOptions {
     object_max: 256 << 10,
     cold_object_max: 0,
@@ -37,11 +37,11 @@ pub const OPTIONS: PackOptions = PackOptions {
     yields: true,
 };
 
-/// Where there are wide stripes: partitions of one length, the shortest that there is, whose members are of one pool.
+/// Options with wide stripes: all partitions have the minimum length, so all members are of one pool.
 const ONE_POOL: PackOptions =
     PackOptions { object_max: 40 << 10, partition_len: 64 << 10, smallest_partition: 64 << 10, ..OPTIONS };
 
-/// Packs until the faults end, and gives the space of what is dead back until the run ends.
+/// Packs until the faults end, and reclaims dead space until the run ends.
 pub async fn keep_packing(cluster: &Cluster, client: &Client) {
     let stripes = client.stripes();
     let profile = cluster.client_options().profile;
@@ -60,7 +60,7 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
             }
             Ok::<_, StripeError>(())
         };
-        // The store fails as often as everything else. The service then starts again under another lease.
+        // The store fails as often as everything else. The service then restarts under another lease.
         if round.await.is_err()
             && let Some(packer) = packer.take()
         {
@@ -69,7 +69,7 @@ pub async fn keep_packing(cluster: &Cluster, client: &Client) {
     }
 }
 
-/// Splits some of what is packed, now and then.
+/// Occasionally splits some packed objects.
 async fn split_some(cluster: &Cluster, client: &Client, profile: &Profile) -> Result<(), StripeError> {
     let (split_in, most) = match cluster.wide_profile() {
         Some(_) => (SEALED_SPLIT_IN, MOST_SEALED_SPLIT),

@@ -1,4 +1,4 @@
-//! Reads: one object or range, and many of them in one request, whose items are judged each by itself.
+//! Reads of one object or range, and of many in one request, whose items are judged one by one.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub async fn read_many(client: &Client, items: Vec<(String, ReadRange)>, order: 
     answer
 }
 
-/// What came of an item of a batch.
+/// Result of one item of a batch.
 #[derive(Default)]
 struct Item {
     head: Option<Box<ObjectHead>>,
@@ -81,18 +81,18 @@ impl Item {
     }
 }
 
-/// What one object's answer says.
+/// A judged read of one object.
 #[derive(Debug)]
 pub struct Judged {
-    /// For the history.
+    /// Outcome for the history.
     pub outcome: Outcome,
-    /// Why it failed, if so.
+    /// Error of a failed read.
     pub error: Option<String>,
-    /// How it breaks I2, if so.
+    /// How the read breaks I2, if it does.
     pub broken: Option<String>,
 }
 
-/// I2: bytes that are served are those of some value, at the place that was asked for; or it is an error.
+/// I2: the served bytes are those of some value at the requested range, or the read fails.
 fn judge(result: Result<(ObjectInfo, Range<u64>, Vec<u8>), ClientError>) -> Judged {
     let error = result.as_ref().err().map(ToString::to_string);
     let (outcome, broken) = match result {

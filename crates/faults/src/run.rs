@@ -1,4 +1,4 @@
-//! One seed: clients, services and faults; then the faults stop, and everything must be whole again.
+//! One seed: clients, services and faults run together; then the faults stop, and everything must become whole again.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,64 +21,64 @@ use super::shape::Shape;
 use super::wide::Sealing;
 use super::worker::{Answered, Shared, work};
 
-/// Clients of each gateway.
+/// Clients per gateway.
 const CLIENTS: usize = 2;
-/// The wall clock at the beginning.
+/// Wall-clock time at the start.
 const WALL_START: Duration = Duration::from_secs(1_700_000_000);
-/// In one of so many seeds an operator verifies and heals beside the services.
+/// In one seed of this many, an operator verifies and heals alongside the services.
 const BY_HAND_EVERY: u64 = 3;
-/// Pause between two looks whether what was taken is made good.
+/// Interval between checks whether the losses are repaired.
 const AUDIT_EVERY: Duration = Duration::from_secs(2);
-/// A run in which an invariant was found broken ends after this time at the latest.
+/// Maximum time that a run continues after an invariant was found broken.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
-/// What a run is to do.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Where all randomness comes from.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// Operations, at least.
+    /// Minimum number of operations.
     pub operations: u64,
-    /// Faults.
+    /// Number of faults.
     pub faults: u64,
-    /// What is planted.
+    /// Planted defect.
     pub mutation: Mutation,
-    /// Whether to print every operation and fault.
+    /// Prints every operation and fault.
     pub verbose: bool,
 }
 
 impl RunOptions {
-    /// A run of the usual size.
+    /// Creates a run of the usual size.
     pub fn new(seed: u64) -> Self {
         Self { seed, operations: 500, faults: 20, mutation: Mutation::None, verbose: false }
     }
 }
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// What its cluster was made of.
+    /// Shape of the cluster.
     pub shape: Shape,
-    /// The first invariant that was found broken, and how.
+    /// First broken invariant, and how it was broken.
     pub broken: Option<(Invariant, String)>,
-    /// Which operation met which fault.
+    /// Operations and faults that met.
     pub table: Table,
-    /// Operations begun.
+    /// Number of operations begun.
     pub operations: u64,
-    /// How they ended.
+    /// Number of operations by how they ended.
     pub answered: Answered,
-    /// Faults injected.
+    /// Number of faults injected.
     pub faults: u64,
-    /// What has become of wide stripes.
+    /// Counts of what happened to wide stripes.
     pub sealing: Sealing,
-    /// The hash of all events.
+    /// Hash of all events.
     pub digest: Digest,
-    /// How long it took in virtual time.
+    /// Duration in virtual time.
     pub virtual_time: Duration,
 }
 
-/// How the gateways of a seed's run choose chunks: half of the seeds by the server's default policy, a quarter by the
-/// client's, and a quarter by another one.
+/// Returns the read policy of a seed's gateways: the server's default policy for half of the seeds, the client's for
+/// a quarter, and other policies for the rest.
 fn read_policy(seed: u64) -> ReadPolicy {
     const OTHERS: [&str; 6] =
         ["random", "late-binding(1)", "late-binding(1,keep)", "least-loaded", "cost-model", "published(1)"];
@@ -124,7 +124,7 @@ pub fn run(options: RunOptions) -> Report {
     })
 }
 
-/// Ends a while after an invariant was found broken: of what is broken some may wait for ever.
+/// Ends the run some time after an invariant was found broken, since a broken cluster may wait forever.
 async fn give_up(cluster: &Cluster) {
     while cluster.broken.first().is_none() {
         cluster.runtime.sleep(AUDIT_EVERY).await;
@@ -132,7 +132,7 @@ async fn give_up(cluster: &Cluster) {
     cluster.runtime.sleep(GIVE_UP_AFTER).await;
 }
 
-/// The first part: everything at the same time.
+/// First phase: everything runs at the same time.
 async fn under_faults(shared: &Arc<Shared>, injector: &Arc<Injector>, options: RunOptions) {
     let cluster = &shared.cluster;
     let runtime = &cluster.runtime;
@@ -159,7 +159,7 @@ async fn under_faults(shared: &Arc<Shared>, injector: &Arc<Injector>, options: R
     }
 }
 
-/// An operator's commands: verifies what may be damaged, heals, and has orphans collected.
+/// Runs an operator's commands: verifies what may be damaged, heals, and collects orphans.
 async fn keep_healing(shared: Arc<Shared>, gateway: Arc<Gateway>) {
     let cluster = &shared.cluster;
     loop {
@@ -186,7 +186,7 @@ async fn keep_healing(shared: Arc<Shared>, gateway: Arc<Gateway>) {
     }
 }
 
-/// Tells the ledger when everything that was taken was made good, and nothing under way can name what was taken.
+/// Clears the ledger when all losses are repaired and no running change can name a destroyed chunk.
 async fn keep_auditing(shared: Arc<Shared>) {
     let cluster = &shared.cluster;
     loop {
@@ -196,7 +196,8 @@ async fn keep_auditing(shared: Arc<Shared>) {
         }
         let Some(stripes) = invariants::survey(cluster) else { continue };
         if stripes.iter().all(Surveyed::is_whole) && !invariants::may_name_what_was_taken(cluster, &stripes) {
-            // Copies, and chunks of what is dead, protect nothing: nobody makes them good before they go.
+            // Copies, and chunks of dead stripes, protect nothing, so no service repairs them before they are
+            // removed.
             let damaged = cluster.sites().into_iter().flat_map(|site| {
                 let id = site.id();
                 site.damaged_chunks().unwrap_or_default().into_iter().map(move |chunk| (chunk, id))

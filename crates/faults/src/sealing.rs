@@ -1,7 +1,8 @@
-//! Sealing, in the process that leads: partitions that have stood for some seconds become members of wide stripes, or take the places
-//! of dead ones. What was left half made is gone on with until the run ends, and what is dead leaves its wide stripes. An operator looks at
-//! wide stripes that are being built, goes on with some beside the service, and gives some up; and has some that are sealed get
-//! parities of their own again, or members change places with their local parities, whether that saves anything or not.
+//! Sealing in the leading process. Partitions that are some seconds old become members of wide stripes, or replace
+//! dead members. Unfinished wide stripes are resumed until the run ends, and dead members leave their wide stripes.
+//! Alongside the service an operator resumes some unfinished wide stripes and aborts others. The operator also gives
+//! some sealed stripes their own parities again, and swaps members with their local parities, whether or not that
+//! saves anything.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -17,23 +18,23 @@ use super::operation::{BUCKET, Kind};
 use super::steps::as_service;
 use super::wide::has_members;
 
-/// What has stood for a time between these is cold.
+/// Range from which the minimum age of cold data is drawn.
 const COLD_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// Longest pause between two looks of the operator.
+/// Maximum pause between two passes of the operator.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Dead members leave in one of so many rounds.
+/// In one round of this many, dead members leave.
 const LEFT: u64 = 4;
-/// In one of so many looks the operator has a sealed stripe get parities of its own again.
+/// In one pass of this many, the operator gives a sealed stripe its own parities again.
 const NARROW_AGAIN: u64 = 6;
-/// In one of so many looks a member of a sealed wide stripe changes places with its group's local parity.
+/// In one pass of this many, a member of a sealed wide stripe swaps places with its group's local parity.
 const SWAPPED: u64 = 3;
-/// Of so many wide stripes that the operator finds unfinished one is given up.
+/// The operator aborts one unfinished wide stripe in this many.
 const GIVEN_UP: u64 = 10;
 
-/// Goes on with wide stripes that were left half made.
+/// Resumes unfinished wide stripes.
 ///
 /// # Errors
-/// When the metadata store fails.
+/// If the metadata store fails.
 pub async fn resume(cluster: &Cluster, stripes: &Stripes) -> Result<(), StripeError> {
     match cluster.wide_profile() {
         Some(_) => as_service(Kind::Seal, resume_all(cluster, stripes)).await,
@@ -43,22 +44,22 @@ pub async fn resume(cluster: &Cluster, stripes: &Stripes) -> Result<(), StripeEr
 
 async fn resume_all(cluster: &Cluster, stripes: &Stripes) -> Result<(), StripeError> {
     resume_wide(stripes).await?;
-    // Meanwhile others may take the places of what is dead.
+    // Between these rounds, others may take the places of dead members.
     if !cluster.moves_chunks() || cluster.draw(LEFT) == 0 {
         leave_dead(stripes, &mut || ControlFlow::Continue(())).await?;
     }
     Ok(())
 }
 
-/// Seals what is cold.
+/// Seals cold data.
 ///
 /// # Errors
-/// When the metadata store fails.
+/// If the metadata store fails.
 pub async fn seal(cluster: &Cluster, stripes: &Stripes, packer: &Packer) -> Result<(), StripeError> {
     let Some(profile) = cluster.wide_profile() else { return Ok(()) };
     let options = SealOptions {
         patience: Duration::ZERO,
-        // A bucket is sealed in several pieces.
+        // So a bucket is sealed in several pieces.
         together: 2,
         ..SealOptions::new(profile, cluster.draw_time(COLD_AFTER.0, COLD_AFTER.1))
     };
@@ -69,7 +70,7 @@ pub async fn seal(cluster: &Cluster, stripes: &Stripes, packer: &Packer) -> Resu
     as_service(Kind::Seal, seal_bucket(stripes, packer, BUCKET, &options, goes_on)).await.map(drop)
 }
 
-/// The operator, until the faults end.
+/// Runs the operator until the faults end.
 pub async fn keep_interfering(cluster: &Cluster, client: &Client) {
     if cluster.wide_profile().is_none() {
         return;

@@ -1,9 +1,9 @@
-//! A control process: it would lead, and while it leads it runs the services beside the data path, as a control process of
-//! a cluster does (`striate control`).
+//! A control process: a candidate for the lead, which runs the services beside the data path while it leads, as a
+//! control process of a cluster does (`striate control`).
 //!
-//! Two of them contend for the lease. Who wins opens a client of its own for the term, so that the deletes of a stale
-//! leader carry an older epoch, and runs repair, scrub, the collectors, the rebalancer and a mover until the term ends or
-//! the process is killed. Waits and cycles are short, so that a run sees many of them.
+//! Two of them compete for the lease. The winner opens a new client for its term, so that the deletes of a stale
+//! leader carry an older epoch. It runs repair, scrub, the collectors, the rebalancer and a mover until the term ends
+//! or the process is killed. Waits and cycles are short, so that a run sees many of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,31 +31,31 @@ use super::packing::keep_packing;
 use super::sealing::keep_interfering;
 use super::steps::{SteppedMeta, Steps, Traps, as_service};
 
-/// A site that is silent for so long counts as lost.
+/// Silence after which a site counts as lost.
 pub const WAIT: Duration = Duration::from_secs(4);
-/// Within this time every chunk is verified.
+/// Time in which every chunk is scrubbed once.
 const SCRUB_CYCLE: Duration = Duration::from_secs(25);
-/// Pause between two looks for what dead writers left.
+/// Interval between passes over the leftovers of dead writers.
 const COLLECT_EVERY: Duration = Duration::from_secs(3);
-/// Drains and levels that often, and so slowly that emptying a site takes a few seconds.
+/// Short passes at a low rate, so that emptying a site takes a few seconds.
 const REBALANCE: RebalanceOptions =
     RebalanceOptions { bytes_per_s: 64 << 10, look_every: Duration::from_secs(2) };
-/// Longest pause between two moves that are drawn.
+/// Maximum pause between two random moves.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1_500);
 
 /// A control process.
 #[derive(Debug)]
 pub struct ControlProcess {
-    /// Where it is.
+    /// Place in the network.
     pub machine: Machine,
-    /// What may end its steps.
+    /// Traps that may end its steps.
     pub traps: Arc<Traps>,
     running: Mutex<Option<(Runtime, Process)>>,
-    /// While it leads, or believes to.
+    /// Client of the current term, while the process leads or believes it does.
     term: Arc<Mutex<Option<Client>>>,
 }
 
-/// Forgets the term's client when the term ends, however it does.
+/// Drops the term's client when the term ends, however it ends.
 struct Term(Arc<Mutex<Option<Client>>>);
 
 impl Drop for Term {
@@ -65,12 +65,12 @@ impl Drop for Term {
 }
 
 impl ControlProcess {
-    /// One that is not started.
+    /// Creates a stopped process.
     pub fn new(machine: Machine) -> Self {
         Self { machine, traps: Arc::default(), running: Mutex::default(), term: Arc::default() }
     }
 
-    /// Starts it. It leads when it wins the lease.
+    /// Starts the process. It leads when it wins the lease.
     pub fn start(self: &Arc<Self>, cluster: &Arc<Cluster>) {
         let (runtime, process) = cluster.runtime.process();
         let name = format!("control-{}", self.machine.number);
@@ -93,32 +93,32 @@ impl ControlProcess {
         }
     }
 
-    /// Fault: the process stands still, or goes on.
+    /// Fault: the process is paused or resumed.
     pub fn set_paused(&self, is_paused: bool) {
         if let Some((_, process)) = &*self.running.lock() {
             process.set_paused(is_paused);
         }
     }
 
-    /// Fault: its wall clock jumps ahead by so many milliseconds, or back.
+    /// Fault: the process's wall clock jumps ahead by `by_ms` milliseconds, or back.
     pub fn set_clock_ahead(&self, by_ms: i64) {
         if let Some((_, process)) = &*self.running.lock() {
             process.set_clock_ahead(by_ms);
         }
     }
 
-    /// Whether it runs.
+    /// Returns true if the process runs.
     pub fn is_running(&self) -> bool {
         self.running.lock().as_ref().is_some_and(|(_, process)| !process.is_killed())
     }
 
-    /// Whether it leads, or believes to.
+    /// Returns true if the process leads or believes it does.
     pub fn leads(&self) -> bool {
         self.is_running() && self.term.lock().is_some()
     }
 }
 
-/// What the leader does in its term.
+/// Runs the services of the leader for one term.
 async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runtime, steps: Steps) {
     let meta = mutation::metadata(
         cluster.mutation,
@@ -129,7 +129,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
     );
     let meta: Arc<dyn MetaStore> = Arc::new(SteppedMeta::new(meta, steps.clone()));
     let opened = Client::open(runtime.clone(), meta, Vec::new(), cluster.client_options()).await;
-    // Where that fails the term ends, and somebody tries again.
+    // If this fails, the term ends and a process tries again.
     let Ok(client) = opened else { return };
     let known = KnownSites::new(control.machine, Some(steps));
     if known.look(&cluster, &client).await.is_err() {
@@ -155,13 +155,12 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
     );
 }
 
-/// Moves chunks that are drawn, to sites that are drawn, until the faults end: what a mover orders whose plans are stale or
-/// wrong.
+/// Makes random moves to random sites until the faults end, like a mover whose plans are stale or wrong.
 async fn keep_moving(cluster: &Cluster, client: &Client) {
     while cluster.moves_chunks() {
         cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
         if let Some(wanted) = draw_move(cluster).filter(|_| cluster.moves_chunks()) {
-            // It is refused or out of date as often as it is made, and a failing store fails it.
+            // It is often refused or out of date, and fails when the store does.
             let _ = move_chunk(client.stripes(), &wanted).await;
         }
     }
@@ -171,7 +170,7 @@ fn draw_move(cluster: &Cluster) -> Option<ChunkMove> {
     let (stripe, record) = cluster.choose(&invariants::committed(cluster)?)?;
     let index = cluster.draw(record.locations.len() as u64) as usize;
     let from = striate_core::SiteId(record.locations[index].site);
-    // Moves back and forth between two sites are what generations are for.
+    // Moves back and forth between two sites are the reason for generations.
     let sites: Vec<_> = cluster.sites().iter().map(|site| site.id()).collect();
     Some(ChunkMove { stripe, index, from, to: cluster.choose(&sites)? })
 }

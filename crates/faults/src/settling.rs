@@ -1,4 +1,4 @@
-//! The end of a run: the faults have stopped, and the services must make everything whole and clean by themselves.
+//! The end of a run: the faults have stopped, and the services must make everything whole and clean on their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,18 +21,18 @@ use super::services::WAIT;
 use super::site::{Crash, flip_chunk};
 use super::worker::{Shared, key};
 
-/// One of so many seeds ends with losses of exactly r chunks of every stripe, and then of more.
+/// One seed in this many ends with losses of exactly r chunks of every stripe, and then of more.
 const LOSSES_EVERY: u64 = 4;
-/// By when everything is whole after the last fault (I13).
+/// Time after the last fault within which everything must be whole (I13).
 const WHOLE_WITHIN: Duration = Duration::from_secs(600);
-/// A gateway knows again after this time that a site answers.
+/// Time after which a gateway knows that a site answers again.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
-/// Pause between two looks whether it is.
+/// Interval between checks whether everything is whole.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long the services run where they cannot repair everything: two cycles of the scrub.
+/// Time that the services run where they cannot repair everything: two scrub cycles.
 const SERVICES_TRY: Duration = Duration::from_secs(60);
 
-/// The second part: no faults any more.
+/// Second phase: the faults have stopped.
 pub async fn settle(shared: &Arc<Shared>, seed: u64) {
     let cluster = &shared.cluster;
     for gateway in &cluster.gateways {
@@ -56,7 +56,7 @@ pub async fn settle(shared: &Arc<Shared>, seed: u64) {
     }
 }
 
-/// Sites that cannot be emptied, because a stripe has no place without them, take chunks again.
+/// Stops draining sites that cannot be emptied, because stripes have no place without them.
 async fn take_back_drains(cluster: &Cluster) {
     if cluster.can_empty() {
         return;
@@ -68,8 +68,8 @@ async fn take_back_drains(cluster: &Cluster) {
     }
 }
 
-/// I13: the services, by themselves, return everything to full redundancy within a bound, and empty the sites that drain;
-/// I7 holds then without exceptions.
+/// I13: without help, the services restore full redundancy within a bound and empty the draining sites. I7 then holds
+/// without exceptions.
 async fn become_whole(cluster: &Cluster, gateway: &Gateway) -> bool {
     let deadline = cluster.runtime.now() + WHOLE_WITHIN;
     loop {
@@ -88,7 +88,7 @@ async fn become_whole(cluster: &Cluster, gateway: &Gateway) -> bool {
     }
 }
 
-/// What the services have yet to repair and to empty, in words; `None` when the metadata cannot be read now.
+/// Describes what the services have yet to repair and to empty; `None` if the metadata cannot be read now.
 fn left_to_do(cluster: &Cluster) -> Option<Vec<String>> {
     let stripes = invariants::survey(cluster)?;
     let stripes = stripes.iter().filter(|stripe| !stripe.is_whole());
@@ -145,7 +145,8 @@ fn check_history(shared: &Shared) {
     }
 }
 
-/// A rack is away, for a moment or until repair has made its chunks elsewhere; everything reads, and becomes whole again.
+/// Takes a rack away, briefly or until repair has rebuilt its chunks elsewhere. Everything still reads, and becomes
+/// whole again.
 async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
     let cluster = &shared.cluster;
     let sites = cluster.sites();
@@ -162,7 +163,7 @@ async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
             cluster.runtime.sleep(LOOK).await;
         }
     }
-    // The gateway takes a while to see that they are back.
+    // It takes a while until the gateway notices that the sites are back.
     cluster.runtime.sleep(BACK_WITHIN).await;
     let is_whole = become_whole(cluster, gateway).await;
     if is_whole {
@@ -171,8 +172,8 @@ async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
     is_whole
 }
 
-/// The third part: first exactly r chunks of every stripe are damaged, which everything survives; then more of some,
-/// which must be an error, and nothing may be deleted for it.
+/// Third phase: damages exactly r chunks of every stripe, which all data survives. Then damages more of some, which
+/// must cause errors but no deletions.
 async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     let cluster = &shared.cluster;
     damage(cluster, |_, stripe| stripe.code.tolerance());
@@ -197,7 +198,7 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
             cluster.broken.report(Invariant::I2, format!("{:?} is gone for want of chunks", key(number)));
         }
     }
-    // The services find the damage, and do what they can; then an operator asks what is left.
+    // The services find the damage and repair what they can; then an operator heals the rest.
     cluster.runtime.sleep(SERVICES_TRY).await;
     cluster.controls.iter().for_each(|control| control.kill());
     cluster.runtime.sleep(MESSAGES_ARRIVE).await;
@@ -206,14 +207,15 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
     check_refused(cluster, &damaged, healed.ok());
 }
 
-/// A heal names every stripe that cannot be repaired, and leaves everything that these still have.
+/// Checks that a heal reports every stripe that cannot be repaired and keeps all remaining chunks of these stripes.
 fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealReport>) {
     let Some(after) = invariants::survey(cluster) else { return };
     let is_hopeless =
         |stripe: &&Surveyed| stripe.protects() && !stripe.code.is_sufficient_set(&stripe.good());
     let hopeless = after.iter().filter(is_hopeless).count();
     let named = healed.as_ref().map_or(0, |report| report.unrepairable as usize);
-    // A member that its wide stripe cannot give back is named with its own one, and one of both may be mended by the other later.
+    // A member that its wide stripe cannot restore is reported with its own stripe, and either stripe may later be
+    // repaired from the other.
     let is_right = match cluster.wide_profile() {
         Some(_) => named > 0 || hopeless == 0,
         None => named == hopeless,
@@ -231,8 +233,8 @@ fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealRep
     }
 }
 
-/// Flips a bit of so many chunks of every stripe, on sites that the stripe's number draws. A member of a wide stripe counts for both
-/// of its stripes, if both protect it.
+/// Flips a bit in `count` chunks of every stripe, chosen by the stripe's number. A member of a wide stripe counts for
+/// both of its stripes if both protect it.
 fn damage(cluster: &Cluster, count: impl Fn(usize, &Surveyed) -> usize) {
     let Some(stripes) = invariants::survey(cluster) else { return };
     let mut protecting: BTreeMap<ChunkId, Vec<usize>> = BTreeMap::new();

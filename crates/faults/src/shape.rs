@@ -1,17 +1,18 @@
-//! What a seed's cluster is made of: profile, sites, racks, gateways and the length of blocks, all drawn from the seed.
+//! The shape of a seed's cluster: profile, sites, racks, gateways and block length, all drawn from the seed.
 //!
-//! Codes of every family, because they differ in what may be lost: of an LRC it depends on which chunks; `none` bears no
-//! loss at all. Racks of several sites, because a stripe may have at most f chunks in one (I6). Long blocks, so that
-//! chunks have several granules.
+//! There are codes of every family, because they differ in the losses that they tolerate: an LRC's tolerance depends
+//! on which chunks are lost, and `none` tolerates no loss at all. Racks have several sites, because a stripe may have
+//! at most f chunks in one (I6). Some blocks are long, so that chunks have several granules.
 //!
-//! A fifth of the seeds has *wide stripes*: racks as their codes ask for, and small objects that are packed and then sealed. In each
-//! rack a lost chunk finds a site, whatever else of its two stripes is there, also while one site of the rack is away for good.
+//! A fifth of the seeds has *wide stripes*: racks as their codes require, and small objects that are packed and then
+//! sealed. In each rack a lost chunk finds a site, wherever the other chunks of its two stripes are, even while one
+//! site of the rack is gone for good.
 
 use std::fmt;
 
 use striate_splitmix::{SplitMix64, hash};
 
-/// Kinds of profiles, as rows of the table of what was tried.
+/// Families of profiles, as rows of the coverage table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// Reed–Solomon.
@@ -27,10 +28,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// All, in the order of the table.
+    /// All families, in the order of the table.
     pub const ALL: [Self; 5] = [Self::Rs, Self::Lrc, Self::Replica, Self::None, Self::Wide];
 
-    /// Its name in the table.
+    /// Returns the family's name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rs => "rs",
@@ -41,12 +42,12 @@ impl Family {
         }
     }
 
-    /// The family with this name.
+    /// Returns the family with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
 
-    /// Profiles with sites and racks; 0 racks: each site in one of its own.
+    /// Profiles with numbers of sites and racks; with 0 racks each site has its own rack.
     fn members(self) -> &'static [(&'static str, u32, u32)] {
         match self {
             Self::Rs => &[
@@ -82,7 +83,7 @@ impl Family {
     }
 }
 
-/// The wide profile for clusters of so many sites.
+/// Returns the wide profile of clusters with this many sites.
 fn wide_profile(sites: u32) -> &'static str {
     match sites {
         20 => "wide(4,2,2)",
@@ -91,38 +92,38 @@ fn wide_profile(sites: u32) -> &'static str {
     }
 }
 
-/// One in so many seeds has wide stripes.
+/// One seed in this many has wide stripes.
 const WIDE_EVERY: u64 = 5;
 
-/// What a cluster is made of.
+/// The shape of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The kind of its profile.
+    /// Family of the profile.
     pub family: Family,
-    /// Its profile.
+    /// Profile of the cluster.
     pub profile: &'static str,
-    /// What cold partitions are sealed into, if they are.
+    /// Wide profile that cold partitions are sealed into, if any.
     pub wide: Option<&'static str>,
-    /// Its sites at the beginning.
+    /// Number of sites at the start.
     pub sites: u32,
-    /// Its racks, which sites fill in turn; 0: each site has one of its own.
+    /// Number of racks, which sites fill in turn; 0 gives each site its own rack.
     pub racks: u32,
-    /// Its gateways.
+    /// Number of gateways.
     pub gateways: u32,
-    /// The longest block, in bytes.
+    /// Maximum block length, in bytes.
     pub block_len: u32,
-    /// Whether gateways read from memory sites too.
+    /// True if gateways also read from memory sites.
     pub has_memory: bool,
 }
 
 impl Shape {
-    /// Lengths of blocks.
+    /// Block lengths to draw from.
     const BLOCK_LENS: [u32; 5] = [8 << 10, 16 << 10, 16 << 10, 64 << 10, 256 << 10];
 
-    /// The shape of a seed's cluster: one in five has wide stripes. Of ten others four are Reed–Solomon, three LRCs, two copies, and
-    /// one has no redundancy.
+    /// Returns the shape of a seed's cluster. One in five has wide stripes. Of ten others, four use Reed–Solomon
+    /// codes, three LRCs, two copies, and one has no redundancy.
     pub fn of(seed: u64) -> Self {
-        // Other properties of a run go through the seed's last bits; the shape depends on none of them.
+        // Other properties of a run use the seed's low bits; the shape does not depend on them.
         let is_wide = hash(hash(seed)).is_multiple_of(WIDE_EVERY);
         let mut random = SplitMix64::new(hash(seed));
         let mut draw = |end: usize| (random.next() % end as u64) as usize;
@@ -136,13 +137,13 @@ impl Shape {
         let members = family.members();
         let (profile, sites, racks) = members[draw(members.len())];
         let gateways = 2 + draw(2) as u32;
-        // What is packed is of one block.
+        // A packed object is a single block.
         let block_len = if is_wide { 64 << 10 } else { Self::BLOCK_LENS[draw(5)] };
         let wide = is_wide.then(|| wide_profile(sites));
         Self { family, profile, wide, sites, racks, gateways, block_len, has_memory: draw(3) == 0 }
     }
 
-    /// The rack of a machine with a site.
+    /// Returns the rack of a machine with a site.
     pub fn rack_of(&self, machine: u32) -> u32 {
         if self.racks == 0 { machine } else { machine % self.racks }
     }
@@ -203,7 +204,8 @@ mod tests {
             let geometry = WideGeometry::new(wide.code).unwrap();
             let rule = PlacementRule::new(&narrow, &narrow.code.build().unwrap(), shape.racks as usize);
             assert!(shape.racks as usize > geometry.z() && rule.tolerates_rack_loss(), "{shape}");
-            // Others of the wide stripe and of its own one, the lost chunk, and a site that is away.
+            // Sites with other chunks of the wide stripe and of the own stripe, one for the lost chunk, and one that
+            // is away.
             let taken = geometry.c() - 1 + rule.rack_limit() - 1;
             assert!((shape.sites / shape.racks) as usize >= taken + 2, "{shape}");
         }

@@ -1,10 +1,10 @@
 //! A machine with a site: the real chunk store on a simulated file system, behind the real queue.
 //!
-//! The machine crashes in two ways: its process is killed, and what it wrote is still seen afterwards; or its power
-//! is cut, and of what was not synced any part is lost. Both can be made to happen in the middle of a call to the
-//! file system. Whoever waits for an answer then learns that the connection broke, not what became of the request.
+//! The machine crashes in two ways. When its process is killed, everything that it wrote is still visible afterwards.
+//! When its power is cut, any part of the unsynced data is lost. Both can happen in the middle of a call to the file
+//! system. Callers that wait for an answer then learn that the connection broke, but not what became of the request.
 //!
-//! The disk takes a few milliseconds for a request, and can be made slow or hang. The work itself takes no time.
+//! A disk request takes a few milliseconds, and the disk can be made slow or hang. Processing itself takes no time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,27 +30,27 @@ use striate_virtual_network::{Event, Machine, Trace};
 use super::guard::Guard;
 use super::mutation::{self, Mutation};
 
-/// Size of a disk, in bytes, when it is not made smaller.
+/// Disk size in bytes, unless it is reduced.
 pub const CAPACITY: u64 = 1 << 30;
-/// Size of a small one: what it holds is a large share of it, so that others relieve it all the time.
+/// Size of a small disk in bytes. It fills up, so levelling constantly moves chunks off it.
 pub const SMALL_CAPACITY: u64 = 2 << 20;
-/// Bytes that a disk writes at once.
+/// Sector size of a disk, in bytes.
 pub const SECTOR: usize = 512;
 /// Mean time of a request.
 const SERVICE: Duration = Duration::from_millis(2);
-/// How much longer a slow disk takes.
+/// Slowdown factor of a slow disk.
 const SLOWNESS: u32 = 100;
-/// How much later a message may arrive a second time.
+/// Maximum delay of a replayed message.
 pub const REPLAYED_WITHIN: Duration = Duration::from_secs(4);
-/// Pause between two looks of a hung request.
+/// Poll interval of a hung request.
 const HUNG_LOOK: Duration = Duration::from_millis(20);
-/// Pause between two steps of the store's own upkeep.
+/// Interval between steps of the store's own upkeep.
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// How a machine dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is killed; the machine runs on.
+    /// The process is killed; the machine keeps running.
     Kill,
     /// The power is cut.
     PowerCut,
@@ -59,9 +59,9 @@ pub enum Crash {
 /// A machine with a site.
 #[derive(Debug)]
 pub struct SiteMachine {
-    /// Where it is.
+    /// Place in the network.
     pub machine: Machine,
-    /// Which site it is.
+    /// Identity of the site.
     pub identity: SiteIdentity,
     runtime: Runtime,
     trace: Trace,
@@ -79,9 +79,9 @@ struct State {
     running: Option<Running>,
     /// Where segments were damaged since the last start.
     holes: BTreeMap<PathBuf, usize>,
-    /// Calls to its file system fail now.
+    /// True while calls to the file system fail.
     fails: bool,
-    /// What draws which writes and deletes arrive once more; `None` while none does.
+    /// Draws which writes and deletes are replayed; `None` while none is.
     replays: Option<SmallRng>,
 }
 
@@ -93,7 +93,7 @@ struct Running {
     process: Process,
 }
 
-/// What the disk does at present.
+/// Current behaviour of the disk.
 #[derive(Debug)]
 struct Disk {
     rng: SmallRng,
@@ -101,8 +101,8 @@ struct Disk {
     slow: bool,
 }
 
-/// Small segments, so that a short run rolls and compacts them. Until its first restart a site with an odd number writes
-/// chunk format 1, so that there are chunks of both, and chunks long enough to be paged.
+/// Small segments, so that a short run rolls and compacts them. Until their first restart, sites with odd numbers
+/// write chunk format 1, so that chunks of both formats exist. Some chunks are long enough to be paged.
 fn options(site: SiteId, is_first_start: bool) -> DiskStoreOptions {
     let is_old = is_first_start && site.0 % 2 == 1;
     DiskStoreOptions {
@@ -119,7 +119,7 @@ fn options(site: SiteId, is_first_start: bool) -> DiskStoreOptions {
 }
 
 impl SiteMachine {
-    /// A machine with an empty disk; it is not started.
+    /// Creates a stopped machine with an empty disk.
     pub fn new(
         runtime: Runtime,
         trace: Trace,
@@ -137,26 +137,26 @@ impl SiteMachine {
         Self { machine, identity, runtime, trace, mutation, guard, capacity, state, disk, neighbours }
     }
 
-    /// Tells it how it reaches the other sites; before it is started.
+    /// Sets how the site reaches the other sites; call it before the start.
     pub fn introduce(&self, neighbours: Arc<dyn SiteDirectory>) {
         let _ = self.neighbours.set(neighbours);
     }
 
-    /// Its site's number.
+    /// Returns the site's number.
     pub fn id(&self) -> SiteId {
         self.identity.site
     }
 
-    /// Starts the site on what its disk has.
+    /// Starts the site from the contents of its disk.
     ///
     /// # Errors
-    /// When the store cannot be opened.
+    /// If the store cannot be opened.
     pub fn start(&self) -> Result<(), String> {
         self.trace.record(Event::Fault, u64::from(self.id().0), 2);
         let (runtime, process) = self.runtime.process();
         let fs = self.fs();
         if self.mutation == Mutation::RecoveryStopsAtHole {
-            // What such a recovery sees of a segment ends where the damage begins.
+            // Such a recovery reads a segment only up to the damage.
             for (path, hole) in std::mem::take(&mut self.state.lock().holes) {
                 fs.damage(&path, |bytes| bytes.truncate(hole));
             }
@@ -179,7 +179,7 @@ impl SiteMachine {
         Ok(())
     }
 
-    /// Fault: the machine dies at this instant. False if it was dead.
+    /// Fault: the machine dies at this instant. Returns false if it was already dead.
     pub fn crash(&self, crash: Crash) -> bool {
         let mut state = self.state.lock();
         let Some(running) = state.running.take() else { return false };
@@ -195,33 +195,33 @@ impl SiteMachine {
         true
     }
 
-    /// Whether its process runs.
+    /// Returns true if the process runs.
     pub fn is_up(&self) -> bool {
         self.state.lock().running.is_some()
     }
 
-    /// Its disk's files.
+    /// Returns the disk's file system.
     pub fn fs(&self) -> SimulatedFileSystem {
         self.state.lock().fs.clone()
     }
 
-    /// Its store, past queue and waiting times; `None` when it is down.
+    /// Returns the store, bypassing queue and delays; `None` if the site is down.
     pub fn store(&self) -> Option<Arc<DiskStore>> {
         self.state.lock().running.as_ref().map(|running| Arc::clone(&running.store))
     }
 
-    /// The chunks on its disk that are as they were written, whether a committed stripe names them or will; `None` when
-    /// it is down.
+    /// Returns the chunks on the disk that are as they were written, whether or not a committed stripe names them;
+    /// `None` if the site is down.
     pub fn whole_chunks(&self) -> Option<BTreeSet<ChunkId>> {
         Some(self.chunks()?.0)
     }
 
-    /// The chunks on its disk that are not as they were written; `None` when it is down.
+    /// Returns the chunks on the disk that are not as they were written; `None` if the site is down.
     pub fn damaged_chunks(&self) -> Option<BTreeSet<ChunkId>> {
         Some(self.chunks()?.1)
     }
 
-    /// The whole ones and the damaged ones.
+    /// Returns the undamaged and the damaged chunks.
     fn chunks(&self) -> Option<(BTreeSet<ChunkId>, BTreeSet<ChunkId>)> {
         let store = self.store()?;
         let page = store.list(None, usize::MAX).now_or_never()?.ok()?;
@@ -229,7 +229,7 @@ impl SiteMachine {
         Some(page.chunks.into_iter().map(|stored| stored.chunk).partition(is_whole))
     }
 
-    /// Fault: flips a bit of a file, counted from its beginning and around its end. False if the file is empty.
+    /// Fault: flips a bit of a file at byte `place`, modulo its length. Returns false if the file is empty.
     pub fn flip(&self, path: &Path, place: u64, bit: u32) -> bool {
         let mut flipped = None;
         self.fs().damage(path, |bytes| {
@@ -242,8 +242,8 @@ impl SiteMachine {
         flipped.is_some_and(|place| self.note_hole(path, place))
     }
 
-    /// Fault: bytes of one place are written over those of another, both in whole sectors and counted from the beginning
-    /// of a file and around its end. False if nothing changes.
+    /// Fault: overwrites bytes at one place with those of another. Both places are whole sectors, modulo the length
+    /// of their file. Returns false if nothing changes.
     pub fn misdirect(&self, from: (&Path, u64), to: (&Path, u64), len: usize) -> bool {
         let (fs, sectors) = (self.fs(), |bytes: &[u8]| bytes.len().div_ceil(SECTOR).max(1) as u64);
         let mut moved = Vec::new();
@@ -271,37 +271,38 @@ impl SiteMachine {
         true
     }
 
-    /// Fault: calls that fail are injected into its file system, or not any more.
+    /// Fault: calls to the file system begin or cease to fail.
     pub fn set_failing(&self, fails: bool) {
         self.state.lock().fails = fails;
     }
 
-    /// Whether calls to its file system fail now, so that a look at it says nothing of what it has.
+    /// Returns true if calls to the file system fail now, so that reading it shows nothing about its contents.
     pub fn is_failing(&self) -> bool {
         self.state.lock().fails
     }
 
-    /// Fault: the disk takes only so many bytes in all; `None`: as many as ever.
+    /// Fault: limits the disk to this many bytes in all; `None` restores its capacity.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.fs().set_capacity(bytes.map_or(self.capacity, |bytes| bytes.min(self.capacity)));
     }
 
-    /// Fault: the disk hangs, or goes on.
+    /// Fault: the disk hangs, or works again.
     pub fn set_hung(&self, hung: bool) {
         self.disk.lock().hung = hung;
     }
 
-    /// Fault: the disk is slow, or as fast as ever.
+    /// Fault: the disk is slow, or as fast as before.
     pub fn set_slow(&self, slow: bool) {
         self.disk.lock().slow = slow;
     }
 
-    /// Fault: about half of the writes and deletes arrive once more, up to [`REPLAYED_WITHIN`] later; or none does.
+    /// Fault: about half of the writes and deletes arrive a second time, up to [`REPLAYED_WITHIN`] later; or none
+    /// does.
     pub fn set_replays(&self, on: bool) {
         self.state.lock().replays = on.then(|| self.runtime.rng());
     }
 
-    /// Runs a request again later, if it is drawn; nobody hears the answer.
+    /// Repeats a request later, if drawn; its result is dropped.
     fn replay<T, F>(&self, request: impl FnOnce(LocalSite) -> F + Send + 'static)
     where
         F: Future<Output = Result<T, SiteError>> + Send,
@@ -345,7 +346,8 @@ impl SiteMachine {
     }
 }
 
-/// Fault: flips a bit of a chunk's bytes on a site's disk. `draw` decides which. False if the chunk cannot be read.
+/// Fault: flips a bit, chosen by `draw`, of a chunk's bytes on a site's disk. Returns false if the chunk cannot be
+/// read.
 pub fn flip_chunk(site: &SiteMachine, chunk: ChunkId, len: u32, draw: u64) -> bool {
     let Some(store) = site.store() else { return false };
     let range = ChunkRange { chunk, offset: 0, len };
@@ -374,7 +376,7 @@ pub fn flip_chunk(site: &SiteMachine, chunk: ChunkId, len: u32, draw: u64) -> bo
     false
 }
 
-/// Whether a file of the chunk store is a segment.
+/// Returns true if a file of the chunk store is a segment.
 pub fn is_segment(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "seg")
 }
@@ -383,7 +385,7 @@ fn broken() -> SiteError {
     SiteError::Unavailable("the machine does not answer".to_owned())
 }
 
-/// Slices as they come, and that the connection broke when the process dies before the last one.
+/// Forwards slices, and reports a broken connection if the process dies before the last one.
 fn until_killed(slices: SliceStream, process: Process) -> SliceStream {
     let next = |state: Option<(SliceStream, Process)>| async move {
         let (mut slices, process) = state?;
@@ -396,13 +398,13 @@ fn until_killed(slices: SliceStream, process: Process) -> SliceStream {
     futures::stream::unfold(Some((slices, process)), next).boxed()
 }
 
-/// The store's own upkeep, which a server does in a thread.
+/// Runs the store's own upkeep, which a server does in a thread.
 async fn keep_up(runtime: Runtime, store: Arc<DiskStore>) {
     for round in 1u32.. {
         runtime.sleep(UPKEEP).await;
         store.compact_step();
         if round.is_multiple_of(8) {
-            // A disk that fails says so to whoever writes.
+            // A failing disk reports the error to writers.
             let _ = store.checkpoint();
         }
     }
@@ -484,7 +486,7 @@ impl Site for SiteMachine {
     }
 }
 
-/// The real store, with the time that its disk takes.
+/// The real store with the delays of its disk.
 #[derive(Debug)]
 struct TimedStore {
     runtime: Runtime,
@@ -493,7 +495,7 @@ struct TimedStore {
 }
 
 impl TimedStore {
-    /// Waits for as long as the disk takes for a request.
+    /// Waits for as long as a disk request takes.
     async fn wait(&self) {
         let took = {
             let mut disk = self.disk.lock();

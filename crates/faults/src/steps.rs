@@ -1,8 +1,8 @@
-//! The steps of the services: what they ask of sites and of the metadata, one after the other.
+//! The steps of the services: their requests to sites and to the metadata, one after the other.
 //!
-//! Each step is counted in the table of what was tried, under the service that takes it, and may be the last one: a trap
-//! kills the process that takes it, before or after, or the site that is asked. So a move or a repair ends at every place
-//! where it can end.
+//! Each step is counted in the coverage table under its service, and may be the last one: a trap kills the process
+//! that takes it, before or after, or the site that is asked. So a move or a repair ends at every place where it can
+//! end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,14 +24,14 @@ use striate_site::{
 use super::cluster::Cluster;
 use super::operation::Kind;
 
-/// One of so many transactions of packing and sealing comes late, by this time at most.
+/// One transaction in this many of packing and sealing is delayed, by at most `LATE_BY`.
 const LATE_EVERY: u64 = 4;
 const LATE_BY: Duration = Duration::from_millis(1_500);
-/// Pause between two looks whether it is decided if a site dies.
+/// Poll interval while it is undecided whether a site dies.
 const DECIDED_EVERY: Duration = Duration::from_micros(500);
 
 tokio::task_local! {
-    /// Which service the code belongs to that is being run.
+    /// The service whose code is running.
     static SERVICE: Kind;
 }
 
@@ -40,22 +40,22 @@ pub async fn as_service<F: Future>(kind: Kind, work: F) -> F::Output {
     SERVICE.scope(kind, work).await
 }
 
-/// What happens at a step.
+/// Effect of a trap at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// The process dies.
     Process,
-    /// The site that is asked may die: the step waits until that is decided.
+    /// The asked site may die: the step waits for the decision.
     Site,
 }
 
-/// A trap that is set.
+/// An armed trap.
 #[derive(Clone, Copy, Debug)]
 struct Set {
     trap: Trap,
-    /// Only in steps of this service; `None`: of any.
+    /// Service whose steps spring the trap; `None`: any service.
     service: Option<Kind>,
-    /// It springs at this step from now on, counted from 1.
+    /// The trap springs at this step from now on, counted from 1.
     after: u64,
 }
 
@@ -67,38 +67,38 @@ pub struct Steps {
     process: Process,
 }
 
-/// The trap of a process, over all its lives.
+/// The trap of a process, which outlives restarts.
 #[derive(Debug, Default)]
 pub struct Traps {
     set: Mutex<Option<Set>>,
-    /// Whether this site dies is being decided.
+    /// The site whose fate is being decided.
     asked: Mutex<Option<SiteId>>,
 }
 
 impl Traps {
-    /// Sets a trap at the `after`-th step from now on, of `service` only if one is given.
+    /// Sets a trap at the `after`-th step from now on, counting only steps of `service` if one is given.
     pub fn set(&self, trap: Trap, service: Option<Kind>, after: u64) {
         *self.set.lock() = Some(Set { trap, service, after });
         *self.asked.lock() = None;
     }
 
-    /// Takes the trap away; a step that waits goes on.
+    /// Removes the trap; a waiting step proceeds.
     pub fn remove(&self) {
         *self.set.lock() = None;
         *self.asked.lock() = None;
     }
 
-    /// The site at which a step waits.
+    /// Returns the site at which a step waits.
     pub fn asked(&self) -> Option<SiteId> {
         *self.asked.lock()
     }
 
-    /// Whether it has sprung.
+    /// Returns true if the trap has sprung.
     pub fn has_sprung(&self) -> bool {
         self.set.lock().is_none()
     }
 
-    /// A step is taken, at a site or not: the trap, if it springs.
+    /// Counts a step, at a site or elsewhere; returns the trap if it springs.
     fn step(&self, service: Kind, site: Option<SiteId>) -> Option<Trap> {
         let mut set = self.set.lock();
         let at = set.as_mut()?;
@@ -114,7 +114,7 @@ impl Traps {
     }
 }
 
-/// A step under way, until dropped.
+/// A running step; ends on drop.
 struct Step {
     cluster: Weak<Cluster>,
     kinds: Vec<Kind>,
@@ -129,12 +129,12 @@ impl Drop for Step {
 }
 
 impl Steps {
-    /// Of a process.
+    /// Creates the steps of a process.
     pub fn new(cluster: &Arc<Cluster>, traps: Arc<Traps>, process: Process) -> Self {
         Self { cluster: Arc::downgrade(cluster), traps, process }
     }
 
-    /// A step begins. It may be the process's last.
+    /// Begins a step, which may be the process's last.
     async fn begin(&self, kinds: Vec<Kind>, site: Option<SiteId>) -> Step {
         if let Some(cluster) = self.cluster.upgrade() {
             kinds.iter().for_each(|&kind| cluster.coverage.begin(kind));
@@ -169,8 +169,8 @@ impl Steps {
         output
     }
 
-    /// A process that is busy: between what packing or sealing reads and its transaction others overwrite, delete, move
-    /// and repair. At its usual pace they would hardly ever come between.
+    /// Delays some steps of packing and sealing, as a busy process would. Between their reads and their transaction,
+    /// others then overwrite, delete, move and repair, which would hardly ever happen at the usual pace.
     async fn hesitate(&self, kind: Option<Kind>) {
         let is_late = matches!(kind, Some(Kind::Pack | Kind::Seal));
         let Some(cluster) = self.cluster.upgrade().filter(|_| is_late) else { return };
@@ -179,7 +179,7 @@ impl Steps {
         }
     }
 
-    /// Under which rows a read counts that takes a chunk off a site.
+    /// Returns the rows of the table for a read that takes a chunk off a site.
     fn kinds_of_read(&self, kind: Kind, site: SiteId) -> Vec<Kind> {
         let is_drained = || {
             let cluster = self.cluster.upgrade()?;
@@ -193,13 +193,14 @@ impl Steps {
     }
 }
 
-/// The service that takes the step, as a row of the table: what movers do beside reading is a move, whatever it is for.
+/// Returns the service that takes the step, as a row of the table. Any step of a mover except a read counts as a
+/// move, whatever its purpose.
 fn current() -> Option<Kind> {
     let kind = SERVICE.try_with(|kind| *kind).ok()?;
     Some(if matches!(kind, Kind::Rebalance | Kind::Optimise) { Kind::Move } else { kind })
 }
 
-/// A site, with the steps that a process takes at it.
+/// A site whose steps are counted for a process.
 #[derive(Debug)]
 pub struct SteppedSite {
     site: Arc<dyn Site>,
@@ -207,7 +208,7 @@ pub struct SteppedSite {
 }
 
 impl SteppedSite {
-    /// As a process sees it.
+    /// Wraps a site as a process sees it.
     pub fn new(site: Arc<dyn Site>, steps: Steps) -> Self {
         Self { site, steps }
     }
@@ -261,7 +262,7 @@ impl Site for SteppedSite {
         self.site.combine(request)
     }
 
-    /// A step at a source first, which sends, and then at the site itself.
+    /// Takes a step at the first source, which sends, and then one at the site itself.
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
         let Ok(kind) = SERVICE.try_with(|kind| *kind) else { return self.site.assemble(request).await };
         let source = request.combination.upstream.first().map(|upstream| upstream.site);

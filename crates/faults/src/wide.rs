@@ -1,11 +1,10 @@
-//! What holds of wide stripes at every commit of a record, and at every survey.
+//! Rules of wide stripes, checked at every commit of a record and at every survey.
 //!
-//! | | |
-//! |--|--|
-//! | Members | a chunk that says that it is a member of a wide stripe is one, and that stripe's copy of its location is of the same file; a sealed wide stripe has no other members |
-//! | Protected | all data chunks of a stripe that has dropped its parities are members of sealed wide stripes |
+//! - **Members**: a chunk that claims to be a member of a wide stripe is one, and that stripe's copy of its location
+//!   refers to the same file. A sealed wide stripe has no other members.
+//! - **Protected**: all data chunks of a stripe without its parities are members of sealed wide stripes.
 //!
-//! While a wide stripe is built, or given up, its copies of members that are not claimed may be out of date.
+//! While a wide stripe is being built or aborted, its copies of unclaimed members may be out of date.
 
 use std::collections::BTreeMap;
 
@@ -18,33 +17,33 @@ use striate_stripe::{has_place, wide_of};
 use super::cluster::Cluster;
 use super::invariants::{self, Broken, Invariant};
 
-/// What has become of wide stripes, as commits tell.
+/// Counts of what happened to wide stripes, taken from commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealing {
-    /// Wide stripes that were begun,
+    /// Wide stripes begun.
     pub begun: u64,
-    /// sealed,
+    /// Wide stripes sealed.
     pub sealed: u64,
-    /// and given up.
+    /// Wide stripes aborted.
     pub given_up: u64,
-    /// Stripes that have dropped their parities.
+    /// Stripes that dropped their parities.
     pub dropped: u64,
-    /// Members that were moved or repaired while their wide stripes were sealed.
+    /// Members moved or repaired while their wide stripes were sealed.
     pub placed_anew: u64,
-    /// Places in sealed wide stripes that dead members have left,
+    /// Places in sealed wide stripes that dead members left.
     pub left: u64,
-    /// and that others have taken.
+    /// Places in sealed wide stripes that new members took.
     pub taken: u64,
-    /// Local parities that have changed places with a member.
+    /// Local parities that swapped places with a member.
     pub swapped: u64,
-    /// Members that were changed in place.
+    /// Members updated in place.
     pub updated: u64,
-    /// Stripes that have got parities of their own again.
+    /// Stripes that got their own parities back.
     pub narrow_again: u64,
 }
 
 impl Sealing {
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.begun += other.begun;
         self.sealed += other.sealed;
@@ -58,7 +57,7 @@ impl Sealing {
         self.narrow_again += other.narrow_again;
     }
 
-    /// Counts what a commit has changed of a stripe.
+    /// Counts what a commit has changed in a stripe.
     pub fn count(&mut self, before: Option<&Stripe>, now: &Stripe) {
         let of = |record: &Stripe| (record.wide_state(), record.dropped);
         let (before_of, now_of) = (before.map(of).unwrap_or_default(), of(now));
@@ -85,7 +84,8 @@ impl Sealing {
     }
 }
 
-/// Whether a wide stripe's local parity has changed places with a member: nothing else moves both a parity and a member.
+/// Returns true if a wide stripe's local parity has swapped places with a member: no other change moves both a parity
+/// and a member.
 pub fn swaps_local_parity(before: &Stripe, now: &Stripe) -> bool {
     let k = now.members.len();
     let places = || before.locations.iter().zip(&now.locations).enumerate();
@@ -95,7 +95,7 @@ pub fn swaps_local_parity(before: &Stripe, now: &Stripe) -> bool {
     before.members == now.members && moves(0..k) && moves(k..now.locations.len())
 }
 
-/// Judges the stripes whose records a transaction has written or removed, as they are now.
+/// Checks the current records of the stripes that a transaction has written or removed.
 pub fn check_commit(cluster: &Cluster, transaction: &Transaction) {
     if cluster.wide_profile().is_none() {
         return;
@@ -121,7 +121,7 @@ pub fn check_commit(cluster: &Cluster, transaction: &Transaction) {
     }
 }
 
-/// Judges all stripes.
+/// Checks all stripes.
 pub fn check_all<'a>(cluster: &Cluster, all: impl Iterator<Item = (StripeId, &'a Stripe)>) {
     if cluster.wide_profile().is_none() {
         return;
@@ -133,17 +133,17 @@ pub fn check_all<'a>(cluster: &Cluster, all: impl Iterator<Item = (StripeId, &'a
     }
 }
 
-/// Whether a stripe is a wide one that has members.
+/// Returns true for a wide stripe that has members.
 pub fn has_members(record: &Stripe) -> bool {
     record.member_chunks().next().is_some()
 }
 
-/// Whether nothing names a stripe any more, and it is to leave its wide stripes, or has left them.
+/// Returns true if the stripe is dead: its chunks leave their wide stripes, or have left them.
 pub fn is_dead(cluster: &Cluster, id: StripeId) -> bool {
     record_of(cluster, id).flatten().is_none_or(|record| record.dead)
 }
 
-/// The record of a stripe as it is now; `None` in the outer sense when the metadata cannot be read.
+/// Returns the current record of a stripe; the outer `None` means that the metadata cannot be read.
 fn record_of(cluster: &Cluster, id: StripeId) -> Option<Option<Stripe>> {
     let row = cluster.engine.peek(&keys::stripe(id))?;
     row.map(|row| row.record().ok()).map_or(Some(None), |record| record.map(Some))
@@ -153,7 +153,7 @@ fn k_of(cluster: &Cluster, record: &Stripe) -> usize {
     cluster.profile_of(record).1.k()
 }
 
-/// Judges one stripe. `find` looks others up; `None` when they cannot be read now.
+/// Checks one stripe. `find` looks up other stripes; it returns `None` if they cannot be read now.
 fn check(
     broken: &Broken,
     id: StripeId,
@@ -165,7 +165,7 @@ fn check(
     for (index, chunk) in record.locations.iter().enumerate() {
         let claim = wide_of(chunk);
         let Some(wide) = claim.map_or(Some(None), |(wide, _)| find(wide)) else { return };
-        // One of which nothing lives is given up, and nobody needs what its members have.
+        // A wide stripe without live members is dissolved, and nothing needs its members any more.
         let is_given_up = |wide: &Stripe| record.dead && wide.wide_state() == WideState::Aborting;
         let is_protected = wide.as_ref().is_some_and(|wide| wide.is_sealed() || is_given_up(wide));
         if record.dropped && index < k && !is_protected && has_place(record, k, index) {
@@ -199,7 +199,7 @@ fn check(
     }
 }
 
-/// What tells a file, and its content, from others of a chunk.
+/// Identifies a file of a chunk and its content.
 fn file(at: &Location) -> (u32, u32, u32, u32) {
     (at.site, at.generation, at.crc32c, at.content_version)
 }
@@ -235,7 +235,7 @@ mod tests {
         wide
     }
 
-    /// What is found first in these two records.
+    /// Returns the first violation in these two records.
     fn found(own: &Stripe, wide: Option<&Stripe>) -> Option<Invariant> {
         let broken = Broken::default();
         let find = |id| Some(if id == StripeId::new(9, 9) { wide.cloned() } else { Some(own.clone()) });

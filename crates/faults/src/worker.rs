@@ -1,4 +1,4 @@
-//! Clients that do operations one after the other, and write down what they were answered.
+//! Clients that run one operation after the other and record the results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,69 +17,69 @@ use super::gateway::Gateway;
 use super::invariants::Invariant;
 use super::operation::{Answer, Kind, LONGEST, Made, Operation, Upload};
 
-/// Keys that all clients contend for.
+/// Keys that all clients compete for.
 const KEYS: usize = 16;
-/// The folders that they are in,
+/// Folders of these keys.
 const FOLDERS: [&str; 3] = ["a", "a/b", "c"];
-/// and that of the small objects that are seldom written.
+/// Folder of the small objects that are rarely written.
 const COLD: &str = "w";
-/// Longest pause between two operations of a client, most often,
+/// Maximum pause between two operations of a client, in most cases.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// and sometimes: so that a run lasts longer than leases and waits, and keys are contended for all the same.
+/// Maximum pause in the other cases, so that a run outlasts leases and waits while keys stay contended.
 const LONGEST_REST: Duration = Duration::from_millis(3_000);
-/// How often that is: once in so many pauses.
+/// One pause in this many is long.
 const REST_EVERY: u32 = 4;
-/// Small objects beside them that are seldom written, where there are wide stripes: what is packed and sealed.
+/// With wide stripes: number of small, rarely written objects that are packed and sealed.
 const COLD_KEYS: usize = 80;
-/// Of so many writes there one is of such an object, and half of the reads.
+/// With wide stripes: one write in this many, and half of the reads, is of such an object.
 const COLD_WRITE: u64 = 10;
-/// Keys that are only ever read, and never there.
+/// Keys that are read but never exist.
 const MISSING_KEYS: usize = 2;
-/// Objects and ranges of one batch, at most.
+/// Maximum number of items in a batch.
 const LONGEST_BATCH: usize = 12;
-/// Uploads that are open at a time.
+/// Maximum number of open uploads.
 const OPEN_UPLOADS: usize = 4;
 
-/// What all clients of a run share.
+/// State that all clients of a run share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The cluster.
+    /// The cluster under test.
     pub cluster: Arc<Cluster>,
-    /// Calls and answers.
+    /// Calls and their outcomes.
     pub history: Mutex<History>,
-    /// Operations begun.
+    /// Number of operations begun.
     pub begun: AtomicU64,
-    /// Operations that were answered with success, with another answer, with an error, and not at all.
+    /// Number of operations by how they ended.
     pub answered: Mutex<Answered>,
     operations: u64,
     next_client: AtomicU32,
     next_value: AtomicU64,
     state: Mutex<State>,
-    /// Prints what happens.
+    /// True if operations are printed.
     pub verbose: bool,
 }
 
-/// How operations ended.
+/// Number of operations by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// With what was asked for.
+    /// Operations that succeeded.
     pub done: u64,
-    /// With an error.
+    /// Operations that failed.
     pub failed: u64,
-    /// Not at all: the gateway was killed.
+    /// Operations without a result, because the gateway was killed.
     pub never: u64,
 }
 
 /// What clients remember.
 #[derive(Debug, Default)]
 struct State {
-    /// The ETag last seen for a key.
+    /// Last ETag seen for each key.
     etags: BTreeMap<String, String>,
     uploads: Vec<Upload>,
 }
 
 impl Shared {
-    /// For a run of so many operations.
+    /// Creates the state of a run with this many operations.
     pub fn new(cluster: Arc<Cluster>, operations: u64, verbose: bool) -> Self {
         Self {
             cluster,
@@ -94,12 +94,12 @@ impl Shared {
         }
     }
 
-    /// Whether all operations have begun.
+    /// Returns true if all operations have begun.
     pub fn is_over(&self) -> bool {
         self.begun.load(Ordering::Relaxed) >= self.operations
     }
 
-    /// A number for a client.
+    /// Returns a number for a new client.
     pub fn new_client(&self) -> u32 {
         self.next_client.fetch_add(1, Ordering::Relaxed)
     }
@@ -108,7 +108,7 @@ impl Shared {
         self.cluster.runtime.uptime().as_nanos() as u64
     }
 
-    /// Does one operation through a gateway and writes it down. Answers whether the client lives.
+    /// Runs one operation through a gateway and records it. Returns true if the client is still alive.
     pub async fn operate(&self, client: u32, gateway: &Gateway, operation: Operation) -> bool {
         let Some(running) = gateway.running() else { return false };
         let kind = operation.kind();
@@ -209,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// One to three parts, the last one shorter, and one more that is left out at the end.
+    /// Plans one to three parts, all but the last of equal length, and sometimes one more that is left out at the end.
     fn plan_upload(&self, key: String, id: String) -> Upload {
         let parts = 1 + self.cluster.draw(3);
         let part_len = (4 << 10) + self.cluster.draw(30_000);
@@ -225,12 +225,12 @@ impl Shared {
         self.next_value.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The numbers of all keys that may be there.
+    /// Returns the numbers of all keys that may exist.
     pub fn keys(&self) -> std::ops::Range<usize> {
         0..KEYS + if self.cluster.wide_profile().is_some() { COLD_KEYS } else { 0 }
     }
 
-    /// Puts all objects that are seldom written.
+    /// Puts all rarely written objects.
     pub async fn fill(&self, gateway: &Gateway) {
         let client = self.new_client();
         for number in self.keys().skip(KEYS) {
@@ -239,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// A key, or one of the small objects' where there are any: those once in `cold` times.
+    /// Draws a key. If there are small, rarely written objects, one draw in `cold` is one of theirs.
     fn draw_key(&self, cold: u64) -> String {
         let all = self.keys();
         let number = match all.len() > KEYS && self.cluster.draw(cold) == 0 {
@@ -294,7 +294,8 @@ impl Shared {
         }
     }
 
-    /// Inline, one block, a few, and as many as need a segment; for the objects that are seldom written, small ones.
+    /// Draws a length: inline, one block, a few blocks, or as many as need a segment. Rarely written objects are
+    /// small.
     fn len(&self, key: &str) -> u64 {
         match self.cluster.draw(12) {
             _ if key.starts_with(COLD) => 9_000 + self.cluster.draw(26_000),
@@ -305,7 +306,7 @@ impl Shared {
         }
     }
 
-    /// Objects, ranges and keys that are not there, in either order.
+    /// Draws a batch of objects, ranges and missing keys, in either order of results.
     fn read_many(&self, rng: &mut SmallRng) -> Operation {
         let order = if rng.random() { ReadOrder::Requests } else { ReadOrder::Completion };
         let len = rng.random_range(2..=LONGEST_BATCH);
@@ -320,7 +321,7 @@ impl Shared {
         Operation::ReadMany { items: (0..len).map(|_| item()).collect(), order }
     }
 
-    /// The next step of some upload, or a new one.
+    /// Returns the next step of some upload, or a new upload.
     fn upload_step(&self, key: String, rng: &mut SmallRng) -> Operation {
         let mut state = self.state.lock();
         if state.uploads.len() < OPEN_UPLOADS && rng.random_range(0..3) == 0 || state.uploads.is_empty() {
@@ -352,7 +353,7 @@ impl Shared {
     }
 }
 
-/// A key by its number: some are prefixes of others.
+/// Returns a key by its number: some are prefixes of others.
 pub fn key(number: usize) -> String {
     match number < KEYS {
         true => format!("{}/{number:02}", FOLDERS[number % FOLDERS.len()]),
@@ -360,7 +361,7 @@ pub fn key(number: usize) -> String {
     }
 }
 
-/// A key that is never there.
+/// Returns a key that never exists.
 fn missing_key(number: usize) -> String {
     format!("{}/{:02}", FOLDERS[number % FOLDERS.len()], KEYS + number)
 }
@@ -395,8 +396,8 @@ fn outcome_number(outcome: &Outcome) -> u64 {
     }
 }
 
-/// A client: works through one gateway until the run is over. When the gateway is killed, another client takes its
-/// place as soon as that is up again.
+/// Runs a client: operates through one gateway until the run is over. When the gateway is killed, another client
+/// takes over as soon as it is up again.
 pub async fn work(shared: Arc<Shared>, gateway: Arc<Gateway>) {
     let runtime = shared.cluster.runtime.clone();
     let mut rng = runtime.rng();

@@ -1,4 +1,4 @@
-//! Fault runs: seeds break nothing, are the same every time, and find defects that are planted.
+//! Fault runs: seeds break no invariant, are reproducible, and find planted defects.
 
 use striate_faults::campaign::Campaign;
 use striate_faults::mutation::Mutation;
@@ -19,7 +19,7 @@ fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
     }
 }
 
-/// The first of `make faults`' seeds; all families of profiles are among them, and both kinds of end.
+/// The first seeds of `make faults`. They include all families of profiles and both kinds of end.
 #[test]
 fn some_seeds_break_no_invariant() {
     let shown = campaign(1, 8, Mutation::None).run(|_| {}).unwrap();
@@ -28,7 +28,8 @@ fn some_seeds_break_no_invariant() {
     assert!(shown.operations >= 8 * 500 && shown.faults >= 8 * 10, "{shown:?}");
 }
 
-/// Otherwise the campaign tries less than it says: codes whose groups fill their racks were given up each time.
+/// Guards against a campaign that tests less than it claims: codes whose groups fill their racks used to be aborted
+/// each time.
 #[test]
 fn every_wide_code_of_the_campaign_is_sealed_where_nothing_fails() {
     for wide in ["wide(4,2,2)", "wide(6,3,2)", "wide(10,5,3)"] {
@@ -48,23 +49,23 @@ fn one_seed_gives_one_trace_and_another_seed_another() {
     assert_ne!(report.digest.hash, run(RunOptions::new(8)).digest.hash);
 }
 
-/// Each by another invariant; `make prove-lab` has all mutations.
+/// Each defect breaks a different invariant; `make prove-lab` runs all mutations.
 #[test]
 fn planted_defects_are_found() {
     for (mutation, invariants) in [
         (Mutation::SkipFsync, &["I7"][..]),
         (Mutation::DeleteBeforeCommit, &["I8"]),
         (Mutation::WrongChecksumScope, &["I1", "I2", "I13"]),
-        // What has moved away and come back is deleted for the old one.
+        // A chunk that has moved away and come back is deleted in place of the old one.
         (Mutation::ForgetGeneration, &["I7", "I8", "I13"]),
         // A write that left out chunks of one local group.
         (Mutation::AcknowledgeByCount, &["I7"]),
-        // Which part of a key's history shows it first depends on the seed: values, listings or deletions; or the stripe of a
-        // version that two writers replaced, which nobody released.
+        // The seed decides which part of a key's history shows it first: values, listings or deletions; or the stripe
+        // of a version that two writers replaced and neither released.
         (Mutation::ConditionOutsideTransaction, &["I3", "I4", "I9", "Orphans"]),
-        // A packed object that was deleted, and that nobody looks for.
+        // A packed object was deleted, and no scan finds it.
         (Mutation::DeathUnmarked, &["Orphans"]),
-        // A member whose wide stripe would be read where it was; and a partition that nothing protects.
+        // A member whose wide stripe would be read at its old place; and a partition that nothing protects.
         (Mutation::MoveForgetsCopy, &["Members"]),
         (Mutation::DropWhileBuilding, &["Protected"]),
     ] {

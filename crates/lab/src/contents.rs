@@ -1,10 +1,10 @@
 //! A million blocks that need no memory, with real code words.
 //!
 //! All data chunks are multiples, in GF(2⁸), of one base pattern: data chunk i of stripe s is a(s,i)·P, with the
-//! scalar a drawn from the names. A code is linear, so a parity is the pattern times the same combination of the
-//! scalars. Every chunk is thus one of 256 precomputed strings, or the start of one; encode and decode work on it as
-//! on any bytes, and block checksums are known with little reading. A chunk in the wrong place is told from the right
-//! one unless their scalars happen to agree (1 in 255).
+//! scalar a derived from the names. A code is linear, so a parity is the pattern times the same combination of the
+//! scalars. Every chunk is thus one of 256 precomputed strings, or a prefix of one. Encode and decode work on it as
+//! on any bytes, and block checksums need little reading. A chunk in the wrong place is detected unless its scalar
+//! happens to be the right one (1 in 255).
 
 use std::collections::BTreeMap;
 
@@ -16,39 +16,39 @@ use striate_core::{ChunkId, ChunkRange, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Location, Stripe};
 use striate_site::{ChunkInfo, SiteError};
 
-/// The writer in the names of generated stripes; no real writer counts so far.
+/// Writer in the names of generated stripes; no real writer's number gets that high.
 pub const WRITER: u64 = u64::MAX;
 
-/// Stripes of one code and size that exist without being stored, and where their chunks are.
+/// Stripes of one code and size that exist without being stored, and the places of their chunks.
 #[derive(Debug)]
 pub struct GeneratedStripes {
     code: Code,
     profile: String,
-    /// The longest chunk.
+    /// Maximum chunk length, in bytes.
     chunk_len: u32,
-    /// For each stripe the length of its chunks.
+    /// Chunk length of each stripe, in bytes.
     chunk_lens: Vec<u32>,
-    /// For each stripe its n sites.
+    /// The n sites of each stripe, one stripe after the other.
     sites: Vec<u32>,
-    /// Chunks and bytes of each site.
+    /// Chunks and bytes on each site.
     stored: BTreeMap<u32, (u64, u64)>,
     /// Every multiple of the pattern.
     multiples: Vec<Multiple>,
-    /// Each chunk's coefficients over the data chunks.
+    /// Coefficients of each chunk over the data chunks.
     rows: Vec<Vec<u8>>,
 }
 
-/// A multiple of the pattern, and checksums of what it starts with.
+/// A multiple of the pattern, and checksums of its prefixes.
 #[derive(Debug)]
 struct Multiple {
     bytes: Bytes,
-    /// Of all of it.
+    /// Checksum of all bytes.
     crc32c: u32,
-    /// Of 0, 1, 2 … times [`CHECKPOINT`] bytes.
+    /// Checksums of the first 0, 1, 2 … times [`CHECKPOINT`] bytes.
     prefix_crc32c: Vec<u32>,
 }
 
-/// Bytes after which a multiple's checksum is noted.
+/// Interval between a multiple's recorded checksums, in bytes.
 const CHECKPOINT: usize = 4_096;
 
 impl Multiple {
@@ -63,7 +63,7 @@ impl Multiple {
         Self { crc32c: crc32c(&bytes), prefix_crc32c, bytes: bytes.into() }
     }
 
-    /// The checksum of its first `len` bytes.
+    /// Returns the checksum of the first `len` bytes.
     fn crc32c_of(&self, len: u32) -> u32 {
         let len = len as usize;
         if len == self.bytes.len() {
@@ -76,7 +76,7 @@ impl Multiple {
 }
 
 impl GeneratedStripes {
-    /// No stripes yet: blocks of at most `block_len` bytes, which the code's k must divide.
+    /// Creates an empty set of stripes for blocks of at most `block_len` bytes, which the code's k must divide.
     ///
     /// # Panics
     /// If k does not divide the length.
@@ -91,10 +91,10 @@ impl GeneratedStripes {
         Self { code, profile: profile.to_owned(), chunk_len, chunk_lens, sites, stored, multiples, rows }
     }
 
-    /// Adds a stripe of a block of `len` bytes, rounded up to a multiple of k, on these n sites; returns its name.
+    /// Adds a stripe for a block of `len` bytes, rounded up to a multiple of k, on these n sites; returns its name.
     ///
     /// # Panics
-    /// Unless there are n sites, and 1 to as many bytes as a block has at most.
+    /// Unless there are n sites and `len` is from 1 to the maximum block length.
     pub fn add(&mut self, sites: &[SiteId], len: u32) -> StripeId {
         assert_eq!(sites.len(), self.code.n(), "a stripe has n sites");
         let chunk_len = len.div_ceil(self.code.k() as u32);
@@ -110,23 +110,23 @@ impl GeneratedStripes {
         StripeId::new(WRITER, sequence)
     }
 
-    /// Number of stripes.
+    /// Returns the number of stripes.
     pub fn len(&self) -> usize {
         self.chunk_lens.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no stripes.
     pub fn is_empty(&self) -> bool {
         self.chunk_lens.is_empty()
     }
 
-    /// Length in bytes of each chunk of a stripe, if it is one of these.
+    /// Returns the chunk length of a stripe in bytes, if the stripe is generated.
     pub fn chunk_len(&self, stripe: StripeId) -> Option<u32> {
         let is_ours = stripe.writer() == WRITER;
         self.chunk_lens.get(stripe.sequence() as usize).copied().filter(|_| is_ours)
     }
 
-    /// The block of stripe `sequence`, as an object's record would name it.
+    /// Returns the block of stripe `sequence`, as an object's record would name it.
     pub fn block(&self, sequence: usize) -> Block {
         let stripe = StripeId::new(WRITER, sequence as u64);
         let chunk_len = self.chunk_lens[sequence];
@@ -136,7 +136,7 @@ impl GeneratedStripes {
         Block { stripe: Bytes::copy_from_slice(&stripe.to_bytes()), len, crc32c }
     }
 
-    /// The record of stripe `sequence`.
+    /// Returns the record of stripe `sequence`.
     pub fn record(&self, sequence: usize) -> Stripe {
         let chunk_len = self.chunk_lens[sequence];
         let location = |(index, site): (usize, &u32)| Location {
@@ -155,7 +155,7 @@ impl GeneratedStripes {
         }
     }
 
-    /// The bytes of a range, if the chunk is one of these and on `site`.
+    /// Returns the bytes of a range, if the chunk is generated and on `site`.
     ///
     /// # Errors
     /// As a chunk store: missing, or a range past the end.
@@ -173,19 +173,19 @@ impl GeneratedStripes {
         Ok(self.multiple(sequence, index).bytes.slice(range.offset as usize..end as usize))
     }
 
-    /// How many chunks a site has, and their bytes.
+    /// Returns the number of chunks on a site, and their bytes.
     pub fn stored_at(&self, site: SiteId) -> (u64, u64) {
         self.stored.get(&site.0).copied().unwrap_or_default()
     }
 
-    /// Whether this is one of the chunks on `site`.
+    /// Returns true if this is one of the chunks on `site`.
     pub fn has(&self, site: SiteId, chunk: ChunkId) -> bool {
         let is_known = self.chunk_len(chunk.stripe).is_some() && chunk.generation.0 == 1;
         is_known
             && self.sites_of(chunk.stripe.sequence() as usize).get(usize::from(chunk.index)) == Some(&site.0)
     }
 
-    /// The chunks on a site from `from` on, in order.
+    /// Iterates over the chunks on a site in order, starting at `from`.
     pub fn chunks_of(&self, site: SiteId, from: Option<ChunkId>) -> impl Iterator<Item = ChunkInfo> {
         let first = match from {
             Some(from) if from.stripe.writer() == WRITER => from.stripe.sequence(),
@@ -209,7 +209,7 @@ impl GeneratedStripes {
         &self.sites[sequence * self.code.n()..][..self.code.n()]
     }
 
-    /// What the chunk starts like.
+    /// Returns the multiple of which the chunk is a prefix.
     fn multiple(&self, sequence: u64, index: usize) -> &Multiple {
         let products =
             self.rows[index].iter().enumerate().map(|(data, &g)| gf256::mul(g, scalar(sequence, data)));
@@ -218,7 +218,7 @@ impl GeneratedStripes {
     }
 }
 
-/// The scalar of a data chunk: 1 to 255.
+/// Returns the scalar of a data chunk: 1 to 255.
 fn scalar(sequence: u64, data_index: usize) -> u8 {
     let hash = (sequence << 8 | data_index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u8 % 255 + 1
@@ -228,7 +228,7 @@ fn scalar(sequence: u64, data_index: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// The chunks are what the codec makes of the block, and the block has its checksum, whatever its length.
+    /// For any length, the chunks equal the codec's encoding of the block, and the block has its recorded checksum.
     #[test]
     fn generated_chunks_are_code_words_with_the_recorded_checksums() {
         for profile in ["rs(2,2)", "rs(4,2)", "lrc(6,2,2)", "replica(3)"] {

@@ -1,7 +1,7 @@
-//! Measures what the processor costs that virtual time does not see: encoding, decoding, planning, evaluating moves.
+//! Measures processor time that virtual time does not see: encoding, decoding, planning, and evaluating moves.
 //!
-//! The work is the client's own on blocks of 100 KB, over more data than the inner caches hold. Of many rounds the
-//! fastest counts, because whatever else the machine does only makes them slower.
+//! The work is a client's own on blocks of 100 KB, over more data than the inner caches hold. The fastest of many
+//! rounds counts, because other load on the machine can only slow them down.
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;
@@ -18,15 +18,15 @@ use crate::calibration::ProcessorCost;
 
 const CHUNK_LEN: usize = 50_000;
 const GRANULE_LEN: usize = 64 << 10;
-/// Blocks in a round: 25 MB of chunks.
+/// Blocks per round: 25 MB of chunks.
 const BLOCKS: usize = 128;
 const ROUNDS: usize = 40;
-/// Queries in a round, each of this many blocks.
+/// Queries per round, and blocks per query.
 const QUERIES: usize = 1_000;
 const QUERY_BLOCKS: usize = 10;
 const SITES: u32 = 32;
 
-/// The costs on this machine, for RS(2,2). `clock` is the machine's real clock.
+/// Measures the costs on this machine for RS(2,2). `clock` is the machine's real clock.
 pub fn measure(clock: &Runtime) -> ProcessorCost {
     let code: Code = "rs(2,2)".parse().expect("a code");
     let mut stripes: Vec<Vec<Vec<u8>>> = (0..BLOCKS as u64).map(random_data).collect();
@@ -48,8 +48,8 @@ pub fn measure(clock: &Runtime) -> ProcessorCost {
     }
 }
 
-/// What evaluating a candidate move takes, in nanoseconds, for RS(2,2) in groups of eight with 24 partners of each block.
-/// `clock` is the machine's real clock.
+/// Measures the evaluation of a candidate move in nanoseconds, for RS(2,2) in groups of eight with 24 partners for
+/// each block. `clock` is the machine's real clock.
 pub fn move_ns(clock: &Runtime, objective: Objective) -> f64 {
     let extra_reads = usize::from(objective.counts_requests());
     let shape = MovementShape {
@@ -73,13 +73,14 @@ pub fn move_ns(clock: &Runtime, objective: Objective) -> f64 {
     1e9 * round_s / evaluated.max(1) as f64
 }
 
-/// What planning takes for each chunk of a sufficient set, in nanoseconds, for RS(2,2). `clock` is the machine's real clock.
+/// Measures the planning time per chunk of a sufficient set in nanoseconds, for RS(2,2). `clock` is the machine's
+/// real clock.
 pub fn plan_ns_per_chunk(clock: &Runtime, policy: &ReadPolicy) -> f64 {
     let code: Code = "rs(2,2)".parse().expect("a code");
     1e9 * plan(clock, &code, policy) / (QUERIES * QUERY_BLOCKS * code.k()) as f64
 }
 
-/// Two data chunks, and room for two parities.
+/// Returns two random data chunks, and room for two parities.
 fn random_data(seed: u64) -> Vec<Vec<u8>> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut chunks = vec![vec![0; CHUNK_LEN]; 4];
@@ -87,7 +88,7 @@ fn random_data(seed: u64) -> Vec<Vec<u8>> {
     chunks
 }
 
-/// The parities and the checksums of all four chunks, in one pass as a write does it.
+/// Computes the parities and the checksums of all four chunks in one pass, as a write does.
 fn encode(code: &Code, chunks: &mut [Vec<u8>]) {
     let (data, parity) = chunks.split_at_mut(2);
     let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
@@ -95,7 +96,7 @@ fn encode(code: &Code, chunks: &mut [Vec<u8>]) {
     std::hint::black_box(checksums.expect("chunks of equal length").chunk_checksum(3));
 }
 
-/// The first data chunk from a parity and the second, and the block's checksum.
+/// Decodes the first data chunk from a parity and the second; returns the block's checksum.
 fn decode(code: &Code, chunks: &[Bytes]) -> u32 {
     let plan = code.decode_plan(&[1, 2], &[0]).expect("two chunks suffice");
     let sources: Vec<&[u8]> = plan.sources().iter().map(|&index| &chunks[index][..]).collect();
@@ -104,7 +105,7 @@ fn decode(code: &Code, chunks: &[Bytes]) -> u32 {
     crc32c_append(crc32c(&missing), &chunks[1])
 }
 
-/// Seconds for a round of queries, of sites whose costs differ.
+/// Returns the seconds of a round of queries on sites whose costs differ.
 fn plan(clock: &Runtime, code: &Code, policy: &ReadPolicy) -> f64 {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut place = || -> Vec<SiteId> {
@@ -146,7 +147,7 @@ fn fastest(clock: &Runtime, mut round: impl FnMut()) -> f64 {
 mod tests {
     use super::*;
 
-    /// What is timed is the work that it says: the decoded chunk is the one that was encoded.
+    /// The measured work is correct: the decoded chunk equals the encoded one.
     #[test]
     fn the_measured_work_is_right() {
         let code: Code = "rs(2,2)".parse().unwrap();

@@ -1,5 +1,5 @@
-//! Updates of wide stripes' data chunks (ECWide, FAST'21, §4.3): how the parities follow, which chunks are updated, and in which rack of
-//! a group the most are.
+//! Updates of wide stripes' data chunks (ECWide, FAST'21, §4.3): how the parities follow, which chunks are updated,
+//! and which rack of a group receives the most updates.
 //!
 //! [`crate::wide::updates`] is the model, [`crate::rack_update`] real processes.
 
@@ -9,28 +9,28 @@ use std::ops::Range;
 use rand::rngs::SmallRng;
 use striate_workload::keys::{KeyDistribution, Keys};
 
-/// How parities follow.
+/// How parities follow an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Parities are read and written back, instead of sent the difference.
+    /// Parities are read and written back, instead of being sent the difference.
     pub reads_parities: bool,
-    /// One global parity passes the difference on to the others, in their rack.
+    /// One global parity forwards the difference to the others in its rack.
     pub inner_global: bool,
     /// Local parities are in the racks of their groups that are updated most.
     pub inner_local: bool,
 }
 
 impl Way {
-    /// The difference for each parity: what the paper compares with.
+    /// Sends the difference to each parity: the paper's baseline.
     pub const DELTAS: Self = Self { reads_parities: false, inner_global: false, inner_local: false };
 }
 
-/// A data chunk of a stripe. Both are counted from 0.
+/// A data chunk of a stripe; both indices start at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DataChunk {
-    /// Its stripe.
+    /// Index of the stripe.
     pub stripe: usize,
-    /// Its place there.
+    /// Index of the chunk in the stripe.
     pub chunk: usize,
 }
 
@@ -42,27 +42,27 @@ pub struct DataChunks {
 }
 
 impl DataChunks {
-    /// Of stripes of k data chunks.
+    /// Creates a source for stripes of k data chunks.
     pub fn new(stripes: usize, k: usize) -> Self {
         let keys = KeyDistribution::ScrambledZipf { exponent: 0.99 };
         Self { keys: Keys::new(keys, (stripes * k) as u64), k }
     }
 
-    /// The next one.
+    /// Draws the next data chunk.
     pub fn draw(&self, rng: &mut SmallRng) -> DataChunk {
         let key = self.keys.draw(rng) as usize;
         DataChunk { stripe: key / self.k, chunk: key % self.k }
     }
 }
 
-/// How often chunks were updated.
+/// Counts the updates of each chunk.
 pub fn count(updates: impl Iterator<Item = DataChunk>) -> HashMap<DataChunk, usize> {
     let mut counts = HashMap::new();
     updates.for_each(|of| *counts.entry(of).or_default() += 1);
     counts
 }
 
-/// The rack in which the chunks of a group were updated most; the last of several.
+/// Returns the rack in which a group's chunks were updated most; the last one on ties.
 ///
 /// # Panics
 /// If the group has no chunks.

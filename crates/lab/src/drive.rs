@@ -1,14 +1,14 @@
 //! Clients that run a workload against a world and measure it.
 //!
-//! *Closed loop*: each client sends its next operation when the last one is answered, with zero think time.
-//! *Open loop*: operations are due at the times of a Poisson process, whether or not the earlier ones were
-//! answered; those of a workload that has times of its own, such as a trace, at these.
+//! *Closed loop*: each client sends its next operation when the last one is answered, with zero think time. *Open
+//! loop*: operations are due at the times of a Poisson process, whether or not earlier ones were answered. Operations
+//! of a workload with its own times, such as a trace, are due at those.
 //!
 //! A response time is what a user of the client service sees: metadata, planning, retrieval, decoding, and the
 //! client's own work. Planning, encoding and decoding run for real, which takes no virtual time; their cost is
 //! charged from [`ProcessorCost`].
 //!
-//! What is written stays in memory until the world ends, replaced versions too: nothing collects garbage.
+//! Written data stays in memory until the world ends, including replaced versions: nothing collects garbage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,88 +28,88 @@ use crate::latency::Latencies;
 use crate::workload::{Due, Kind, Operation, Workload};
 use crate::world::World;
 
-/// Who runs a workload, and for how long.
+/// How a workload is run, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriveOptions {
-    /// Closed loop: how many clients, spread over the client services. Open loop: ignored.
+    /// Closed loop: number of clients, spread over the client services. Open loop: ignored.
     pub clients: u32,
-    /// Open loop: operations per second, all clients together. `None`: closed loop, unless the workload has times
-    /// of its own.
+    /// Open loop: operations per second, all clients together. `None`: closed loop, unless the workload has its own
+    /// times.
     pub rate_per_s: Option<f64>,
-    /// How long operations are sent, in virtual time.
+    /// Duration for which operations are sent, in virtual time.
     pub length: Duration,
-    /// At most so many are sent.
+    /// Maximum number of operations sent.
     pub operations: Option<u64>,
-    /// Width of the intervals in which mean response times over time are reported.
+    /// Width of the intervals for mean response times over time.
     pub interval: Duration,
-    /// A client's own work for each operation.
+    /// A client's own work per operation.
     pub client_work: Duration,
 }
 
-/// What was measured.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Response times of the operations sent in the time.
+    /// Response times of the operations sent within the duration.
     pub latencies: Latencies,
-    /// The same by kind of operation.
+    /// Response times by kind of operation.
     pub by_kind: BTreeMap<Kind, Latencies>,
-    /// The same in the order in which they were answered: sum in seconds and count for each interval.
+    /// Response times by time of the answer: sum in seconds and count for each interval.
     pub over_time: Vec<(f64, u64)>,
-    /// Sums over all operations.
+    /// Where the time went, summed over all operations.
     pub breakdown: Breakdown,
     /// Bytes that each site read from its disk.
     pub site_bytes: Vec<u64>,
-    /// Of these, those in the last quarter of the time; empty if the operations ended before.
+    /// Bytes that each site read in the last quarter of the run; empty if the operations ended before.
     pub last_site_bytes: Vec<u64>,
-    /// Bytes of blocks that were asked for.
+    /// Bytes of requested blocks.
     pub block_bytes: u64,
-    /// Chunks that were asked of sites.
+    /// Chunks requested from sites.
     pub chunks: u64,
-    /// Of these, the ones beyond a sufficient set at once (δ).
+    /// Chunks requested at once beyond a sufficient set (δ).
     pub extra_chunks: u64,
-    /// Of these, the ones asked for because others were late.
+    /// Chunks requested because others were late.
     pub hedged_chunks: u64,
-    /// Operations that a cached plan served.
+    /// Operations served by a cached plan.
     pub cached_plans: u64,
-    /// Sites that were asked, over all operations.
+    /// Requests to sites, over all operations.
     pub site_reads: u64,
-    /// Blocks that had to be read by themselves.
+    /// Blocks that were planned again after a failure.
     pub planned_again: u64,
-    /// Operations that failed, with the first reason.
+    /// Number of operations that failed.
     pub failed: u64,
-    /// The first failure.
+    /// Reason of the first failure.
     pub first_failure: Option<String>,
 }
 
 /// Where the time of operations went, as sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Breakdown {
-    /// Looking up stripes.
+    /// Time to look up stripes.
     pub metadata: Duration,
-    /// Planning.
+    /// Time to plan.
     pub plan: Duration,
-    /// From the plan to the last chunk that was needed.
+    /// Time from the plan to the last chunk needed.
     pub retrieve: Duration,
-    /// Decoding.
+    /// Time to decode.
     pub decode: Duration,
-    /// Writes and deletions, encoding included.
+    /// Time of writes and deletions, encoding included.
     pub write: Duration,
-    /// The client's own work.
+    /// Time of the client's own work.
     pub client_work: Duration,
 }
 
-/// One run under way.
+/// State of a run.
 struct Run {
     options: DriveOptions,
-    /// One for all clients, so that no two insert the same object.
+    /// One workload for all clients, so that no two insert the same object.
     workload: Mutex<Box<dyn Workload>>,
     started: Instant,
-    /// Operations that were sent.
+    /// Number of operations sent.
     sent: AtomicU64,
     measured: Mutex<Measured>,
 }
 
-/// Runs a workload to its end: until every operation that was sent is answered.
+/// Runs a workload until every operation that was sent is answered.
 pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Workload + 'static) -> Measured {
     let before = site_bytes(world);
     let is_open = options.rate_per_s.is_some() || workload.due() != Due::Whenever;
@@ -135,7 +135,7 @@ pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Wor
     measured
 }
 
-/// Bytes that each site has read from its disk so far.
+/// Returns the bytes that each site has read from its disk so far.
 fn site_bytes(world: &World) -> Vec<u64> {
     world.machines.iter().map(|machine| machine.store.read_bytes()).collect()
 }
@@ -182,7 +182,7 @@ async fn open_loop(world: &Arc<World>, run: &Arc<Run>) {
     }
 }
 
-/// What one operation took, but for the client's own work.
+/// Cost of one operation, without the client's own work.
 #[derive(Default)]
 struct Cost {
     read: ReadStats,
@@ -193,13 +193,13 @@ struct Cost {
 }
 
 impl Run {
-    /// Whether nothing is sent any more; if not, an operation is.
+    /// Returns true if no more operations are sent; otherwise counts the operation that the caller is about to send.
     fn is_over(&self, due: Instant) -> bool {
         due - self.started >= self.options.length
             || self.options.operations.is_some_and(|most| self.sent.fetch_add(1, Ordering::Relaxed) >= most)
     }
 
-    /// One operation that was due at `due`.
+    /// Runs one operation that was due at `due`.
     async fn operate(&self, world: &World, client: &Client, number: u32, operation: Operation, due: Instant) {
         let kind = operation.kind();
         let done = self.execute(world, client, operation).await;
@@ -276,7 +276,7 @@ impl Run {
 }
 
 impl Cost {
-    /// Reads, and lets planning and decoding take their time.
+    /// Reads, and charges the time of planning and decoding.
     async fn read(&mut self, world: &World, client: &Client, objects: &[u64]) -> Result<(), ClientError> {
         (self.read, self.block_bytes) = world.read_objects(client, objects).await?;
         let costs = ProcessorCost::MEASURED;
@@ -315,25 +315,26 @@ impl Measured {
         self.over_time[slot].1 += 1;
     }
 
-    /// λ over the actual mean load (EC-Store, Table II).
+    /// Returns λ over the actual mean load (EC-Store, Table II), in percent.
     pub fn imbalance_over_mean(&self) -> f64 {
         imbalance(&self.site_bytes, mean(&self.site_bytes))
     }
 
-    /// The same in the last quarter of the time, when what changed before has settled. `None`: there was none.
+    /// Returns λ over the actual mean load in the last quarter of the run, when earlier changes have settled. `None`:
+    /// there was no last quarter.
     pub fn last_imbalance(&self) -> Option<f64> {
         let bytes = &self.last_site_bytes;
         bytes.iter().any(|bytes| *bytes > 0).then(|| imbalance(bytes, mean(bytes)))
     }
 
-    /// λ over the mean load of an oracle that reads every block's bytes once: extra reads count as load
-    /// (EC-Cache, §7).
+    /// Returns λ over the mean load of an oracle that reads every block's bytes once, in percent: extra reads count
+    /// as load (EC-Cache, §7).
     pub fn imbalance_over_oracle(&self) -> f64 {
         imbalance(&self.site_bytes, self.block_bytes as f64 / self.site_bytes.len() as f64)
     }
 }
 
-/// Load imbalance λ in percent: how far the most loaded site lies above `mean_bytes`.
+/// Returns the load imbalance λ in percent: how far the most loaded site lies above `mean_bytes`.
 fn imbalance(site_bytes: &[u64], mean_bytes: f64) -> f64 {
     let most = site_bytes.iter().copied().max().unwrap_or(0);
     100.0 * (most as f64 - mean_bytes) / mean_bytes

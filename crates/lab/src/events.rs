@@ -1,9 +1,9 @@
-//! What will happen in a simulation, by its time.
+//! The event queue of a simulation.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Events that are to come. Of two at the same time the one that was pushed first comes first.
+/// Future events in the order of their times. Events at the same time keep the order in which they were pushed.
 pub(crate) struct Events<E> {
     heap: BinaryHeap<Timed<E>>,
     pushed: u64,
@@ -28,19 +28,19 @@ impl<E> Events<E> {
         self.heap.push(Timed { at, number: self.pushed, event });
     }
 
-    /// When the next one happens.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<f64> {
         self.heap.peek().map(|timed| timed.at)
     }
 
-    /// Takes the next one, and its time.
+    /// Removes the next event; returns it with its time.
     pub(crate) fn pop(&mut self) -> Option<(f64, E)> {
         self.heap.pop().map(|Timed { at, event, .. }| (at, event))
     }
 }
 
 impl<E> Ord for Timed<E> {
-    /// The earliest is the greatest, for the heap.
+    /// The earliest event is the greatest, for the heap.
     fn cmp(&self, other: &Self) -> Ordering {
         other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
     }

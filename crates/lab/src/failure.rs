@@ -1,21 +1,21 @@
-//! How a command ends when it does not succeed.
+//! Failures of commands.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command failed: a text that names the cause and the way out, and an exit status, as of `striate`.
+/// A failed command: a message that names the cause and the remedy, and an exit status, as for `striate`.
 ///
 /// | status | meaning |
 /// |--|--|
 /// | 1 | the command ran and failed, or found something that needs attention |
-/// | 2 | the arguments or the circumstances at the start are wrong; nothing was changed |
+/// | 2 | the arguments or the initial conditions are wrong; nothing was changed |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,
     status: u8,
 }
 
-/// What commands return.
+/// Result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -24,7 +24,7 @@ impl Failure {
         Self { message: message.to_string(), status: 1 }
     }
 
-    /// The arguments or the circumstances are wrong; nothing was changed.
+    /// The arguments or the initial conditions are wrong; nothing was changed.
     pub fn refused(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), status: 2 }
     }

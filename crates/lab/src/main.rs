@@ -10,7 +10,7 @@ use striate_runtime::Runtime;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// The allocator of `striate`: its processes are what the lab is held against.
+/// The allocator of `striate`, because the lab is compared with its processes.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Log lines on the standard error, as RUST_LOG chooses. Off by default: faults are expected here, and the
-/// output already reports their effects.
+/// Logs to standard error, as RUST_LOG selects. Off by default: faults are expected here, and the output already
+/// reports their effects.
 fn start_logging() {
     let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

@@ -1,11 +1,11 @@
-//! The modelled medium: how long a disk takes for what it is asked.
+//! The modelled medium: the time that a disk takes for each request.
 //!
-//! A request costs a lognormal time at its first chunk and each chunk's bytes over the bandwidth of the worker that
-//! serves it; all of it a multiple in a *slow episode* of the site, and for the few requests that are slow by
-//! themselves. [`crate::store::ModelledStore`] waits for these times in virtual time, [`DelayedStore`] on a real
-//! clock over a real store, so that the lab can be held against processes whose media are the same.
+//! A request costs a lognormal time at its first chunk, and each chunk costs its bytes over the bandwidth of the
+//! worker that serves it. All of it is multiplied in a *slow episode* of the site, and for the few requests that are
+//! slow on their own. [`crate::store::ModelledStore`] waits for these times in virtual time, [`DelayedStore`] on a
+//! real clock over a real store, so that the lab can be compared with processes whose media are the same.
 //!
-//! What it does not do: bound how much is served at once. That is the queue's business in front of the store.
+//! It does not limit how much is served at once. That is the task of the queue in front of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +31,14 @@ pub struct Medium {
 }
 
 impl Medium {
-    /// A medium from `now` on, with randomness of its own.
+    /// Creates a medium that starts at `now`, with its own randomness.
     pub fn new(model: SiteModel, mut rng: SmallRng, now: Instant) -> Self {
         let episode_start = now + gap(&mut rng, model.episodes);
         Self { model, rng, episode_start }
     }
 
-    /// The time to serve `bytes` from `now` on; `is_first` for a request's first chunk, which pays for the request.
+    /// Draws the time to serve `bytes` from `now` on. `is_first` marks a request's first chunk, which pays for the
+    /// request.
     pub fn service_time(&mut self, now: Instant, bytes: u64, is_first: bool) -> Duration {
         let model = self.model;
         let mut seconds = bytes as f64 / model.bandwidth_bytes_per_s;
@@ -67,15 +68,15 @@ impl Medium {
     }
 }
 
-/// The time until the next slow episode.
+/// Draws the time until the next slow episode.
 fn gap(rng: &mut SmallRng, episodes: Episodes) -> Duration {
     Duration::from_secs_f64(exponential(rng, episodes.gap_s))
 }
 
-/// A real store that takes as long as a modelled medium: for experiments, in which many sites share one disk.
+/// A real store that is as slow as a modelled medium, for experiments in which many sites share one disk.
 ///
-/// The store's own work counts towards the modelled time, and only what is missing is waited for. Nothing is
-/// answered past the model: `try_read` never answers.
+/// The store's own work counts towards the modelled time, and only the rest is waited for. Nothing bypasses the
+/// model: `try_read` always returns `None`.
 #[derive(Debug)]
 pub struct DelayedStore {
     runtime: Runtime,
@@ -84,13 +85,13 @@ pub struct DelayedStore {
 }
 
 impl DelayedStore {
-    /// `store`, on a medium whose draws depend on `seed`.
+    /// Puts `store` on a medium whose draws depend on `seed`.
     pub fn new(runtime: Runtime, store: Arc<dyn ChunkStore>, model: SiteModel, seed: u64) -> Self {
         let medium = Medium::new(model, SmallRng::seed_from_u64(seed), runtime.now());
         Self { runtime, store, medium: Mutex::new(medium) }
     }
 
-    /// By the shorter way if there is one; the time that it takes is hidden in the medium's.
+    /// Reads the range, by `try_read` if possible; the time is part of the medium's.
     async fn read_now(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
         match self.store.try_read(range) {
             Some(read) => read,
@@ -158,8 +159,8 @@ mod tests {
     use super::*;
     use crate::calibration::Calibration;
 
-    /// The mean service time is what the constants say: the request's mean, the bytes, the slow requests and
-    /// the share of time in episodes.
+    /// The mean service time follows from the constants: the request's mean, the bytes, the slow requests and the
+    /// share of time in episodes.
     #[test]
     fn service_times_have_the_declared_mean() {
         for calibration in Calibration::ALL {
@@ -178,7 +179,7 @@ mod tests {
             let Episodes { factor, length_s, gap_s } = model.episodes;
             let expected = one * slow * (1.0 + (factor - 1.0) * length_s / (length_s + gap_s));
             let error = (mean / expected - 1.0).abs();
-            // Standard error of the mean: about 0.5% for P, of which episodes are most.
+            // Standard error of the mean: about 0.5% for P, mostly from its episodes.
             assert!(error < 0.02, "{}: {mean} seen, {expected} expected", calibration.name);
         }
     }

@@ -1,10 +1,10 @@
-//! Movement in a world: EC-Store's statistics service and chunk mover (§V-A, §V-B2), of the real code.
+//! Movement in a world: EC-Store's statistics service and chunk mover (§V-A, §V-B2), with the real code.
 //!
-//! Client services sample their requests and report them; sites tell their load; a mover on a machine of its own draws its
-//! candidates from all reports together, and moves chunks by [`Optimiser`]: copies between the modelled disks, and
-//! compare-and-swaps over the modelled way to the metadata. What searching takes a processor is charged to the mover, which
-//! searches on one core: [`ProcessorCost::evaluate_moves`]. Reports themselves take no time here. What a moved chunk was
-//! before stays where it is, as garbage: runs are shorter than the grace.
+//! Client services sample their requests and report them, and sites report their load. A mover on its own machine
+//! draws its candidates from all reports together and moves chunks by [`Optimiser`]: copies between the modelled
+//! disks, and compare-and-swaps over the modelled path to the metadata. The processor time of the search is charged
+//! to the mover, which searches on one core ([`ProcessorCost::evaluate_moves`]). Reports themselves take no time
+//! here. The old copy of a moved chunk stays where it is, as garbage: runs are shorter than the grace period.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,47 +20,47 @@ use striate_plan::{CoAccessLimits, ReadPolicy};
 use crate::calibration::ProcessorCost;
 use crate::world::{World, WorldOptions};
 
-/// What the services are told.
+/// Options of the services.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MovementOptions {
-    /// What a move is worth.
+    /// Objective that values a move.
     pub objective: Objective,
-    /// How much is moved.
+    /// Limit on what is moved.
     pub allowance: Allowance,
     /// Pause between two rounds of the mover.
     pub every: Duration,
-    /// How often clients report their requests, and sites their load.
+    /// Interval at which clients report their requests, and sites their load.
     pub report_every: Duration,
     /// Share of the requests that are sampled.
     pub sampling: f64,
-    /// Sampled requests that count, of all clients together.
+    /// Number of sampled requests that count, over all clients.
     pub window: usize,
-    /// Blocks drawn in a round.
+    /// Blocks drawn per round.
     pub draws: usize,
 }
 
-/// What was moved, and what it took.
+/// Chunks moved, and the cost of moving them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moved {
     /// Chunks moved.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes moved.
     pub bytes: u64,
     /// Plans made.
     pub plans: u64,
-    /// Moves that were begun and not made.
+    /// Moves begun and not completed.
     pub not_made: u64,
     /// Candidate moves evaluated.
     pub evaluated: u64,
-    /// Processor time that this is charged with, in seconds.
+    /// Processor time charged for the search, in seconds.
     pub search_s: f64,
-    /// Memory of the statistics that all reports make together, in bytes.
+    /// Memory of the statistics of all reports together, in bytes.
     pub statistics_bytes: u64,
-    /// The most memory that a search looked at, in bytes.
+    /// Maximum memory that a search looked at, in bytes.
     pub state_bytes: u64,
 }
 
-/// The services at work.
+/// The running services.
 #[derive(Clone, Debug)]
 pub struct Movement {
     options: MovementOptions,
@@ -71,7 +71,8 @@ pub struct Movement {
 }
 
 impl MovementOptions {
-    /// As published (§V-A, §V-B3, §VI-C5): the paper's objective, a chunk per second, reports every ten seconds, of 5,000 requests.
+    /// The published options (§V-A, §V-B3, §VI-C5): the paper's objective, one chunk per second, reports every ten
+    /// seconds over 5,000 requests.
     pub fn published() -> Self {
         let every = Duration::from_secs(1);
         Self {
@@ -85,13 +86,13 @@ impl MovementOptions {
         }
     }
 
-    /// The improved objective, and what is moved by default.
+    /// The improved objective with the default allowance.
     pub fn improved() -> Self {
         let OptimiserOptions { objective, allowance, draws, .. } = OptimiserOptions::default();
         Self { objective, allowance, draws, window: REQUESTS_TOGETHER, ..Self::published() }
     }
 
-    /// The same where phases are so many times shorter: what happens at intervals happens as often in a phase.
+    /// Divides all intervals by `scale`: what happens at intervals then happens equally often in a scaled phase.
     #[must_use]
     pub fn scaled(self, scale: f64) -> Self {
         let allowance = match self.allowance {
@@ -102,13 +103,13 @@ impl MovementOptions {
         Self { allowance, every, report_every, ..self }
     }
 
-    /// What each of so many client services keeps.
+    /// Returns the limits of what each of `clients` client services keeps.
     pub(crate) fn limits_of(&self, clients: u32) -> CoAccessLimits {
         let requests = self.window.div_ceil(clients.max(1) as usize);
         CoAccessLimits::of_requests(requests)
     }
 
-    /// `policy` is what the world reads by.
+    /// Returns the optimiser's options; `policy` is the read policy of the world.
     fn optimiser(&self, policy: &ReadPolicy) -> OptimiserOptions {
         OptimiserOptions {
             objective: self.objective,
@@ -125,13 +126,13 @@ impl Movement {
     /// Starts the services in `world`; they end with it.
     ///
     /// # Errors
-    /// When the mover cannot register.
+    /// If the mover cannot register.
     pub async fn start(
         world: &Arc<World>,
         of_world: &WorldOptions,
         options: MovementOptions,
     ) -> Result<Self, ClientError> {
-        // Its reads are of single chunks; no policy chooses them.
+        // Its reads are of single chunks, which no policy chooses.
         let mut of_client = of_world.client_options();
         (of_client.stripes.sampling, of_client.stripes.read_policy) = (0.0, ReadPolicy::default());
         let client = world.client(world.placement_machine(), of_client).await?;
@@ -149,12 +150,12 @@ impl Movement {
         Ok(this)
     }
 
-    /// The mover's own client service.
+    /// Returns the mover's own client service.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What was moved until now.
+    /// Returns the moves so far.
     pub fn moved(&self) -> Moved {
         let done = self.optimiser.progress();
         let together = self.access.together(self.client.runtime().now());
@@ -170,7 +171,7 @@ impl Movement {
         }
     }
 
-    /// The statistics service.
+    /// Runs the statistics service.
     async fn gather(self, world: Arc<World>, statistics: SiteStatistics) {
         let runtime = &world.runtime;
         loop {
@@ -187,7 +188,7 @@ impl Movement {
         }
     }
 
-    /// The chunk mover.
+    /// Runs the chunk mover.
     async fn keep_moving(self, statistics: SiteStatistics) {
         let runtime = self.client.runtime();
         let source = AccessSource::Gathered(self.access.clone());
@@ -207,7 +208,7 @@ impl Movement {
 }
 
 impl Moved {
-    /// What came after `before`.
+    /// Returns the difference to an earlier state.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

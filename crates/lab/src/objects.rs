@@ -1,5 +1,5 @@
-//! The objects of a world: those that exist from the start, as generated blocks, and those that were written since,
-//! as objects of the store, through the real write path.
+//! The objects of a world: initial ones exist as generated blocks, later ones as objects that were written through
+//! the real write path.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,29 @@ use striate_stripe::ReadStats;
 
 use crate::world::World;
 
-/// Where written objects are.
+/// Bucket of written objects.
 pub const BUCKET: &str = "lab";
-/// How often a read of objects begins anew because one of them was replaced under it.
+/// Maximum restarts of a read because one of its objects was replaced meanwhile.
 const MAX_RESTARTS: usize = 8;
 
-/// What became of an object that is not as it was at the start.
+/// Change of an object since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    /// It is in the store, under this key.
+    /// The object is in the store, under this key.
     Written(String),
     Deleted,
 }
 
-/// Which objects are not as they were at the start.
+/// Objects that have changed since the start.
 #[derive(Debug, Default)]
 pub struct Changes(Mutex<BTreeMap<u64, Change>>);
 
 impl World {
-    /// Reads objects, all at once, by the client's policy. Answers with what it took and the bytes of their blocks.
+    /// Reads objects together, by the client's policy. Returns the statistics of the read and the bytes of the
+    /// blocks.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchKey`] for one that was deleted; others as the client has them.
+    /// [`ClientError::NoSuchKey`] for a deleted object; other errors as the client returns them.
     pub async fn read_objects(
         &self,
         client: &Client,
@@ -64,14 +65,14 @@ impl World {
                     stats.metadata += looked_up;
                     return Ok((stats, bytes));
                 }
-                // Blocks of a version that was replaced since its record was read may be gone.
+                // Blocks of a version that was replaced after its record was read may be gone.
                 Err(_) if is_written && restarts < MAX_RESTARTS => restarts += 1,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Writes an object anew, or for the first time.
+    /// Writes an object, replacing it if it exists.
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -115,7 +116,7 @@ fn put(key: String, len: u64) -> PutRequest {
     }
 }
 
-/// A body of zeros, whose pieces share one buffer: what it holds does not matter, and checksums hold all the same.
+/// A body of zeros whose pieces share one buffer: the contents do not matter, and checksums still match.
 struct Zeros {
     left: u64,
 }

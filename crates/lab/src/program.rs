@@ -1,4 +1,4 @@
-//! Which program this is: for reports, for replaying failures, and for results that are kept.
+//! Identity of this program: for reports, for replaying failures, and for stored results.
 
 use std::io;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-/// The commit of the source tree that this program was built in, `+changes` if that tree is not clean, or `unknown` where there is
-/// no such tree.
+/// Returns the commit of the source tree in which this program was built, with `+changes` if that tree is not clean,
+/// or `unknown` if there is no such tree.
 ///
-/// It is read once, while the program runs. A build script that noted it would have every commit compile this crate and link
-/// the program again. So it describes the tree as it is now: build before you run, as `make` does.
+/// The commit is read once, at run time: a build script would recompile this crate and relink the program for every
+/// commit. So it describes the tree as it is now: build before you run, as `make` does.
 pub fn commit() -> &'static str {
     static COMMIT: OnceLock<String> = OnceLock::new();
     COMMIT.get_or_init(|| describe().unwrap_or_else(|| "unknown".to_owned()))
@@ -26,10 +26,10 @@ fn describe() -> Option<String> {
     (git.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// A hash of the running program's file: another program may find something else.
+/// Returns a hash of the running program's file: another program may produce other results.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// If the file cannot be read.
 pub fn hash() -> io::Result<String> {
     Ok(hex::encode(Sha256::digest(std::fs::read(std::env::current_exe()?)?)))
 }

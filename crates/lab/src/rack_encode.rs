@@ -1,15 +1,15 @@
-//! The global parities of a wide stripe, made on real sites in racks (ECWide, FAST'21, §4.2 and experiment A.2): on one node that fetches
-//! the data chunks, or on all nodes that have them.
+//! The global parities of a wide stripe, computed on real sites in racks (ECWide, FAST'21, §4.2 and experiment A.2):
+//! either on one node that fetches the data chunks, or on all nodes that have them.
 //!
-//! Local parities are left out, as in the paper's figure. Chunks lie as combined locality says; site i + 1 has chunk i, and the sites of
-//! the global parities share a rack.
+//! Local parities are left out, as in the paper's figure. Chunks are placed by combined locality; site i + 1 has
+//! chunk i, and the sites of the global parities share a rack.
 //!
-//! | way | comes down the global parities' link | processors |
+//! | method | received over the link of the global parities' rack | processors |
 //! |--|--|--|
 //! | one node | the k data chunks | each byte is sent once, and multiplied on one core |
 //! | trees | a sum for each parity and chain of racks | each byte is multiplied where it is, and sent once for each parity |
 //!
-//! What it does not do: start processes, or limit what links carry.
+//! This module neither starts processes nor limits what links carry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use striate_stripe::{SLICE_LEN, combination};
 use crate::contents::WRITER;
 use crate::rack_repair::{RackRepairError, write_chunks};
 
-/// Slices of all chunks that one node fetches while it encodes another: enough that its link never rests.
+/// Slices of all chunks that one node prefetches while it encodes another: enough to keep its link busy.
 const SLICES_AHEAD: usize = 3;
 
 /// A stripe whose data chunks are on sites.
@@ -40,10 +40,10 @@ pub struct RackEncode {
 }
 
 impl RackEncode {
-    /// A stripe with chunks of `chunk_len` bytes; its data chunks may be there already.
+    /// Creates a stripe with chunks of `chunk_len` bytes; its data chunks may already exist.
     ///
     /// # Errors
-    /// [`RackRepairError::Unfit`] where there is not a site for each chunk.
+    /// [`RackRepairError::Unfit`] unless there is one site for each chunk.
     pub fn new(
         runtime: &Runtime,
         code: Code,
@@ -56,10 +56,10 @@ impl RackEncode {
         }
     }
 
-    /// Writes the data chunks; the checksums of all chunks.
+    /// Writes the data chunks; returns the checksums of all chunks.
     ///
     /// # Errors
-    /// When a site does not take what is written.
+    /// If a site does not accept a write.
     pub async fn write_data(&self) -> Result<Vec<u32>, RackRepairError> {
         let data: Vec<usize> = (0..self.code.k()).collect();
         write_chunks(&self.runtime, stripe(), &self.code, &self.sites, &data, self.chunk_len).await
@@ -73,7 +73,7 @@ impl RackEncode {
         self.sites[site.0 as usize - 1].rack()
     }
 
-    /// Who adds up what for a parity: as a wide stripe is sealed.
+    /// Returns the tree that adds up a parity, as in sealing a wide stripe.
     fn tree(&self, parity: usize) -> CombineTree {
         let term = |(chunk, coefficient): (usize, u8)| CombineTerm {
             chunk,
@@ -88,7 +88,8 @@ impl RackEncode {
         CombineTree::quickest(&terms, site, &rack, self.chunk_len, SLICE_LEN)
     }
 
-    /// Sums that the trees of all global parities send across racks, and the most of them that come to one rack.
+    /// Returns the number of sums that the trees of all global parities send across racks, and the maximum that
+    /// arrive at one rack.
     pub fn sums(&self) -> (usize, usize) {
         let streams = self.globals().flat_map(|parity| self.tree(parity).streams());
         let racks = streams.map(|(from, to)| (self.rack_of(from), self.rack_of(to)));
@@ -97,10 +98,11 @@ impl RackEncode {
         (into.len(), most.unwrap_or_default())
     }
 
-    /// Has sites make the parities along trees, all at the same time. `checksums` are those of all chunks: a site stores nothing else.
+    /// Has the sites make all parities along trees, at the same time. `checksums` are those of all chunks: a site
+    /// stores only a chunk with the expected checksum.
     ///
     /// # Errors
-    /// When a site does not make one.
+    /// If a site does not make its parity.
     pub async fn by_trees(&self, generation: u32, checksums: &[u32]) -> Result<Duration, RackRepairError> {
         let began = self.runtime.now();
         try_join_all(self.globals().map(|parity| async move {
@@ -118,9 +120,9 @@ impl RackEncode {
     /// Fetches the data chunks, encodes them on one core, and writes the parities.
     ///
     /// # Errors
-    /// When a site does not give or take a chunk.
+    /// If a site does not return or accept a chunk.
     pub async fn here(&self, generation: u32) -> Result<Duration, RackRepairError> {
-        // Connections are opened before the clock starts.
+        // Open the connections before the clock starts.
         try_join_all((0..self.code.n()).map(|index| async move {
             self.sites[index].status().await.map_err(|reason| self.failed(index, reason))
         }))
@@ -148,7 +150,7 @@ impl RackEncode {
         Ok(self.runtime.now() - began)
     }
 
-    /// The same columns of all data chunks.
+    /// Fetches the same columns of all data chunks.
     async fn fetch(&self, offset: u32) -> Result<Vec<Bytes>, RackRepairError> {
         let len = SLICE_LEN.min(self.chunk_len - offset);
         let of_chunk = |index: usize| async move {
@@ -162,10 +164,10 @@ impl RackEncode {
         try_join_all((0..self.code.k()).map(of_chunk)).await
     }
 
-    /// Reads the parities of a generation from their media, compares them, and removes them.
+    /// Reads the parities of a generation from their media, compares them, and deletes them.
     ///
     /// # Errors
-    /// When one is not what it must be.
+    /// If a parity is wrong.
     pub async fn verify(&self, generation: u32, checksums: &[u32]) -> Result<(), RackRepairError> {
         for parity in self.globals() {
             let (site, chunk) = (&self.sites[parity], chunk(parity, generation));

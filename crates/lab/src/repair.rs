@@ -1,8 +1,8 @@
 //! One of many sites dies, and the repair service rebuilds its chunks while clients read.
 //!
-//! The real service on a machine of its own, allowed a share of each network card; the chunks are made at the sites that
-//! take them, out of what the sources' sites send ([`striate_control::repair`]). It reports how much of the share was used,
-//! how evenly sources and targets were, and what the clients noticed.
+//! The real service runs on its own machine and may use a share of each network card. The sites that receive the
+//! chunks make them, from what the sources' sites send ([`striate_control::repair`]). The trial reports how much of
+//! the share was used, how evenly the load was spread over sources and targets, and the effect on clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,60 +26,60 @@ use crate::drive::{DriveOptions, Measured, drive};
 use crate::workload::EcStoreScans;
 use crate::world::{World, WorldOptions};
 
-/// Clients read for so long before the site dies.
+/// Duration of the reads before the site dies.
 const BEFORE: Duration = Duration::from_secs(10);
-/// The reads beside a repair are measured in pieces of this length.
+/// Length of the intervals in which reads are measured during the repair.
 const PIECE: Duration = Duration::from_secs(1);
-/// How long the site may be silent.
+/// Silence after which the site counts as lost.
 const WAIT: Duration = Duration::from_secs(5);
-/// A repair that takes longer has failed.
+/// Timeout of a repair.
 const AT_MOST: Duration = Duration::from_secs(3_600);
-/// Pause between two looks whether it has begun, or ended.
+/// Interval between checks whether the repair has begun or ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is tried.
+/// Parameters of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RepairTrial {
-    /// Sites, each with a card of its own.
+    /// Number of sites, each with its own card.
     pub sites: u32,
     /// Code of the blocks.
     pub profile: Profile,
-    /// Blocks, and the length of each in bytes.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub block_len: u32,
-    /// Bytes per second of each card, in each direction.
+    /// Bandwidth of each card in each direction, in bytes per second.
     pub card_bytes_per_s: f64,
-    /// The share of it that repair may use, sent and received together.
+    /// Share of each card that repair may use, sent and received together.
     pub share: f64,
-    /// Requests of clients in a second, by the default policy: EC-Store's scans.
+    /// Client requests per second, by the default policy: EC-Store's scans.
     pub reads_per_s: f64,
-    /// The seed.
+    /// Seed of the trial.
     pub seed: u64,
 }
 
-/// What was seen, in virtual time.
+/// Results of a trial, in virtual time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repaired {
-    /// Chunks rebuilt.
+    /// Number of chunks rebuilt.
     pub chunks: u64,
-    /// From the first to the last, in seconds.
+    /// Time from the first chunk to the last, in seconds.
     pub took_s: f64,
-    /// Bytes sent and received for it, over those that it was allowed at the sites that are left.
+    /// Bytes sent and received for the repair, over those allowed at the remaining sites.
     pub used: f64,
-    /// Bytes that each site that is left sent, and stored.
+    /// Bytes that each remaining site sent for the repair.
     pub sent: Vec<u64>,
-    /// Bytes of rebuilt chunks on each site that is left.
+    /// Bytes of rebuilt chunks on each remaining site.
     pub stored: Vec<u64>,
-    /// Mean response times in ms: before, and beside the repair.
+    /// Mean response times in ms, before and during the repair.
     pub mean_ms: [f64; 2],
-    /// 99th percentiles in ms: before, and beside the repair.
+    /// 99th percentiles of response times in ms, before and during the repair.
     pub p99_ms: [f64; 2],
-    /// Reads that failed.
+    /// Number of reads that failed.
     pub failed: u64,
 }
 
-/// Coefficient of variation: the standard deviation over the mean.
+/// Returns the coefficient of variation: the standard deviation over the mean.
 pub fn variation(values: &[u64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<u64>() as f64 / count;
@@ -87,15 +87,15 @@ pub fn variation(values: &[u64]) -> f64 {
     (squares / count).sqrt() / mean
 }
 
-/// Runs it.
+/// Runs a trial.
 ///
 /// # Errors
-/// When the world cannot be built, and when the repair does not end.
+/// If the world cannot be built or the repair does not end.
 pub fn run(trial: RepairTrial) -> Result<Repaired, ClientError> {
     run_in_virtual_time(trial.seed, Duration::ZERO, move |runtime| async move {
         let options = WorldOptions {
             sites: trial.sites,
-            // The last machine dies; there is no client on it.
+            // The last machine dies; no client runs on it.
             clients: trial.sites - 1,
             block_len: trial.block_len,
             card_bytes_per_s: Some(trial.card_bytes_per_s),
@@ -133,7 +133,7 @@ pub fn run(trial: RepairTrial) -> Result<Repaired, ClientError> {
     })
 }
 
-/// Writes the sites' rows, as those do that admit them.
+/// Writes the sites' rows, as their admission would.
 async fn register_sites(world: &World) -> Result<(), ClientError> {
     use striate_meta::MetaStore;
     use striate_site::Site;
@@ -148,7 +148,7 @@ async fn register_sites(world: &World) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Writes the rows by which the chunks of a site are found, as the blocks' writers would have.
+/// Writes the rows that lead from a site to its chunks, as the blocks' writers would.
 async fn write_reverse_index(world: &World, client: &Client) -> Result<(), ClientError> {
     let stripes: Vec<usize> = (0..world.stripes.len()).collect();
     for batch in stripes.chunks(limits::MAX_OPERATIONS) {
@@ -163,12 +163,12 @@ async fn write_reverse_index(world: &World, client: &Client) -> Result<(), Clien
     Ok(())
 }
 
-/// The machine of the service.
+/// Returns the machine of the service.
 fn here(trial: &RepairTrial) -> Machine {
     Machine { number: trial.sites + 1, rack: 0 }
 }
 
-/// Nobody hears from it any more.
+/// Cuts the last site off from all other machines.
 fn fail_last_site(world: &World, service: Machine) {
     let Some((last, others)) = world.machines.split_last() else { return };
     let mut others: Vec<Machine> = others.iter().map(|other| other.machine).collect();
@@ -190,7 +190,7 @@ async fn start_service(
     Ok((service, client))
 }
 
-/// Reads in open loop.
+/// Reads in open loop for this long.
 async fn read_for(world: &Arc<World>, trial: &RepairTrial, length: Duration) -> Measured {
     let options = DriveOptions {
         clients: 0,
@@ -225,7 +225,7 @@ async fn read_until_whole(
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn wait(world: &World, mut is_so: impl FnMut() -> bool) -> Result<(), ClientError> {
     let deadline = world.runtime.now() + AT_MOST;
     while !is_so() {
@@ -238,7 +238,7 @@ async fn wait(world: &World, mut is_so: impl FnMut() -> bool) -> Result<(), Clie
     Ok(())
 }
 
-/// Bytes of rebuilt chunks on each site, by the stripes' records.
+/// Returns the bytes of rebuilt chunks on each site, according to the stripes' records.
 async fn stored(world: &World, client: &Client) -> Result<Vec<u64>, ClientError> {
     let mut bytes = vec![0; world.machines.len()];
     for row in client.meta().scan(ScanRange::prefix(keys::STRIPES), usize::MAX).await? {

@@ -1,10 +1,10 @@
-//! EC-Store's Table III: what the statistics, the chunk read optimizer and the chunk mover take (§VI-C5).
+//! EC-Store's Table III: the resources of the statistics, the chunk read optimizer and the chunk mover (§VI-C5).
 //!
-//! The paper has 1,000,000 blocks of 1 MB. A run of the same workload in virtual time with the default read policy says how
-//! many requests and chunks there are in a second, and a mover in it, as published, how many candidates it evaluates for
-//! each chunk that it moves; the statistics of co-access observe the same workload's requests until their interval has been
-//! replaced twice. All of this is the same every time. What requests and candidates cost the processor is measured in *real*
-//! time, on whatever machine this is.
+//! The paper has 1,000,000 blocks of 1 MB. A run of the same workload in virtual time with the default read policy
+//! gives the numbers of requests and chunks per second. A mover in that run, as published, gives the number of
+//! candidates it evaluates for each chunk it moves. The co-access statistics observe the same workload's requests
+//! until their interval has been replaced twice. All of this is deterministic. The processor cost of requests and
+//! candidates is measured in *real* time, on the current machine.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -31,50 +31,51 @@ use crate::program::commit;
 use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions};
 
-/// Closed-loop clients, as in the paper.
+/// Number of closed-loop clients, as in the paper.
 const CLIENTS: u32 = 100;
 
-/// In the run the mover moves so many chunks in a second, to have moved some at its end. As published it is one.
+/// Chunks per second that the mover moves in the run, so that it has moved some by the end. The published rate is
+/// one.
 const MOVES_PER_S: f64 = 200.0;
 
-/// How large the setting is.
+/// Size of the measured setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Their length, in bytes.
+    /// Block length, in bytes.
     pub block_len: u32,
-    /// How long the run is, in virtual time.
+    /// Length of the run, in virtual time.
     pub length: Duration,
 }
 
 impl Setting {
-    /// The paper's blocks, and enough requests to know their rate within a few percent.
+    /// The paper's blocks, with enough requests to determine their rate within a few percent.
     pub const PAPER: Self = Self { blocks: 1_000_000, block_len: 1_000_000, length: Duration::from_secs(2) };
 }
 
-/// What was found. Everything but the two costs is the same at every run.
+/// Measured resources. Everything except the processor times is the same in every run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Resources {
-    /// The program.
+    /// Commit of the program.
     pub commit: String,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Their length, in bytes.
+    /// Block length, in bytes.
     pub block_len: u32,
-    /// Client services, each with statistics and a planner of its own.
+    /// Number of client services, each with its own statistics and planner.
     pub services: u32,
-    /// Requests in a second of virtual time, all services together.
+    /// Requests per second of virtual time, over all services.
     pub requests_per_s: f64,
-    /// Chunks asked for in a second of virtual time.
+    /// Chunks requested per second of virtual time.
     pub chunks_per_s: f64,
-    /// Bytes of chunks read in a second of virtual time.
+    /// Bytes of chunks read per second of virtual time.
     pub chunk_bytes_per_s: f64,
-    /// Chunks asked for by one request.
+    /// Chunks requested per request.
     pub chunks_per_request: f64,
     /// Memory of one service's statistics under the paper's Zipf starts, in bytes.
     pub statistics_bytes: usize,
-    /// The same under uniform starts, the paper's worst case.
+    /// Memory of one service's statistics under uniform starts, the paper's worst case, in bytes.
     pub statistics_uniform_bytes: usize,
     /// Share of the requests that the statistics observe.
     pub sampled: f64,
@@ -82,33 +83,33 @@ pub struct Resources {
     pub observe_ns: f64,
     /// Real processor time of this machine to plan one request, in nanoseconds.
     pub plan_ns: f64,
-    /// Candidate moves that are evaluated for each chunk that is moved.
+    /// Candidate moves evaluated per moved chunk.
     pub evaluated_per_move: f64,
-    /// Bytes moved in a second, of one chunk in a second as published.
+    /// Bytes moved per second at the published rate of one chunk per second.
     pub mover_bytes_per_s: f64,
-    /// The most memory that a search for moves looks at, in bytes.
+    /// Maximum memory that a search for moves looks at, in bytes.
     pub mover_bytes: u64,
     /// Real processor time of this machine to evaluate a candidate move, in nanoseconds.
     pub move_ns: f64,
 }
 
-/// One cell's line: a resource of a component, in the paper and here.
+/// One cell of the table: a resource of a component, in the paper and here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Memory, processor, network or storage.
     pub resource: &'static str,
     /// The paper's component.
     pub component: &'static str,
-    /// What the paper says.
+    /// The paper's value.
     pub paper: &'static str,
-    /// What was found.
+    /// Our value.
     pub ours: String,
 }
 
 /// Measures a setting. `clock` is the machine's real clock.
 ///
 /// # Errors
-/// When the world cannot be built.
+/// If the world cannot be built.
 pub fn measure(setting: Setting, clock: &Runtime) -> Result<Resources, ClientError> {
     let counted = count(setting)?;
     let observe_s = observe_s(clock, EcStoreScans::measured(u64::from(setting.blocks), 1.0));
@@ -118,7 +119,7 @@ pub fn measure(setting: Setting, clock: &Runtime) -> Result<Resources, ClientErr
     Ok(Resources { observe_ns: 1e9 * observe_s, plan_ns, move_ns, ..counted })
 }
 
-/// All that does not depend on the machine; processor times are 0.
+/// Measures everything that does not depend on the machine; processor times are 0.
 fn count(setting: Setting) -> Result<Resources, ClientError> {
     let profile = "rs(2,2)".parse().expect("a profile");
     let options = WorldOptions {
@@ -177,7 +178,7 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
     })
 }
 
-/// Sampled requests for three whole intervals of the statistics.
+/// Draws the sampled requests of three whole intervals of the statistics.
 fn intervals(mut workload: EcStoreScans) -> Vec<Vec<Vec<StripeId>>> {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut interval =
@@ -185,7 +186,7 @@ fn intervals(mut workload: EcStoreScans) -> Vec<Vec<Vec<StripeId>>> {
     (0..3).map(|_| interval()).collect()
 }
 
-/// Real seconds to observe a request, of the fastest interval.
+/// Returns the real seconds to observe a request, in the fastest interval.
 fn observe_s(clock: &Runtime, workload: EcStoreScans) -> f64 {
     let mut statistics = CoAccess::default();
     let times = intervals(workload).into_iter().map(|interval| {
@@ -206,7 +207,7 @@ fn blocks(operation: Operation) -> Vec<StripeId> {
 }
 
 impl Resources {
-    /// The table's cells, the paper's beside these.
+    /// Returns the table's cells, with the paper's beside ours.
     pub fn rows(&self) -> Vec<Row> {
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         let stored = 2.0 * f64::from(self.blocks) * f64::from(self.block_len);
@@ -307,7 +308,7 @@ impl Resources {
         )
     }
 
-    /// The table as text.
+    /// Renders the table as text.
     pub fn text(&self) -> String {
         let mut text = format!("EC-Store, Table III. {}\n", self.setting());
         for Row { resource, component, paper, ours } in self.rows() {
@@ -316,7 +317,7 @@ impl Resources {
         text
     }
 
-    /// The table as a page.
+    /// Renders the table as an HTML page.
     pub fn html(&self) -> String {
         let title = "EC-Store, Table III: physical resources";
         let mut page = format!(
@@ -352,7 +353,7 @@ mod tests {
     fn the_table_has_every_cell_of_the_papers_and_is_the_same_but_for_processor_times() {
         let small = Setting { blocks: 2_000, block_len: 20_000, length: Duration::from_millis(200) };
         let found = count(small).unwrap();
-        // A table's free places depend on its random hash.
+        // The free slots of a hash table depend on its random seed.
         let again = count(small).unwrap();
         assert!(found.statistics_bytes.abs_diff(again.statistics_bytes) < found.statistics_bytes / 1_000);
         let (statistics_bytes, mover_bytes) = (found.statistics_bytes, found.mover_bytes);
@@ -368,7 +369,8 @@ mod tests {
             }
         }
         assert!(found.requests_per_s > 100.0 && found.chunks_per_request > 2.0, "{found:?}");
-        // One report rides on every chunk's reply: 52 bytes of 10,000, and more only for chunks that were not needed.
+        // One report is attached to every chunk's reply: 52 bytes for 10,000 of payload; the share is higher only
+        // because of chunks that were not needed.
         let reports_share = found.chunks_per_s * LOAD_LEN as f64 / found.chunk_bytes_per_s;
         assert!((0.0052..0.0080).contains(&reports_share), "{reports_share}");
         assert!((1 << 20..16 << 20).contains(&found.statistics_bytes), "{found:?}");

@@ -1,7 +1,7 @@
-//! How fast the lab is, in real time, and how much memory a large world takes.
+//! The speed of the lab in real time, and the memory of a large world.
 //!
-//! Measured with the whole real path: the look-up of stripe records, the planner, the client's requests, the
-//! modelled network, the real queues, late results, decoding with its checksum.
+//! The measurement covers the whole real path: the look-up of stripe records, the planner, the client's requests, the
+//! modelled network, the real queues, late results, and decoding with its checksum.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,27 @@ use crate::drive::{DriveOptions, drive};
 use crate::workload::EcStoreScans;
 use crate::world::{World, WorldOptions};
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
-    /// Sites of the world.
+    /// Number of sites in the world.
     pub sites: u32,
-    /// Blocks in it.
+    /// Number of blocks in the world.
     pub blocks: u32,
-    /// Real time to build it, in seconds.
+    /// Real time to build the world, in seconds.
     pub build_s: f64,
-    /// Chunk reads that were run.
+    /// Number of chunk reads.
     pub chunk_reads: u64,
     /// Virtual time that passed, in seconds.
     pub virtual_s: f64,
-    /// Real time that it took, in seconds.
+    /// Real time of the run, in seconds.
     pub real_s: f64,
-    /// The most memory that this process had so far, in bytes; `None` where the system does not say.
+    /// Peak memory of this process so far, in bytes; `None` if the system does not report it.
     pub peak_memory_bytes: Option<u64>,
 }
 
 impl Speed {
-    /// Chunk reads per minute of real time.
+    /// Returns the chunk reads per minute of real time.
     pub fn chunk_reads_per_minute(&self) -> f64 {
         60.0 * self.chunk_reads as f64 / self.real_s
     }
@@ -46,7 +46,7 @@ impl Speed {
 /// virtual time. `clock` is the machine's real clock.
 ///
 /// # Errors
-/// When the world cannot be built.
+/// If the world cannot be built.
 pub fn measure(
     sites: u32,
     blocks: u32,
@@ -84,7 +84,7 @@ pub fn measure(
     })
 }
 
-/// The process's high-water mark, as Linux counts it.
+/// Returns the process's high-water mark, as Linux counts it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,14 +1,14 @@
 //! The modelled disk: a chunk store that takes virtual time.
 //!
-//! What it is asked takes as long as its [`Medium`] says. How many chunks are served at once is the business of the
-//! real queue in front.
+//! Requests take as long as the disk's [`Medium`] determines. The real queue in front of it limits how many chunks
+//! are served at once.
 //!
-//! Contents are generated stripes, which need no memory, and chunks that were written, which are kept. A write
-//! is durable when it is answered. A crash loses some of the writes that were not, keeps others, and answers
-//! nobody; the durable ones are there after the restart. A hung disk answers nobody either, but whoever waits
-//! may be answered when it goes on.
+//! Contents are generated stripes, which need no memory, and written chunks, which are kept in memory. A write is
+//! durable when it is acknowledged. A crash loses some of the writes that were not acknowledged, keeps others, and
+//! answers no request; durable writes exist after the restart. A hung disk answers no request either, but pending
+//! requests may be answered when it resumes.
 //!
-//! There is no page cache: `try_read` never answers.
+//! There is no page cache: `try_read` always returns `None`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::calibration::SiteModel;
 use crate::contents::GeneratedStripes;
 use crate::medium::Medium;
 
-/// See the module.
+/// The modelled disk of one site.
 #[derive(Debug)]
 pub struct ModelledStore {
     runtime: Runtime,
@@ -49,19 +49,19 @@ struct State {
     /// Generated chunks that were deleted or lost, and their bytes.
     gone: BTreeSet<ChunkId>,
     gone_bytes: u64,
-    /// Writes that are not durable yet, by their number.
+    /// Writes that are not durable yet, by number.
     unsynced: Vec<(u64, ChunkId, Bytes)>,
     next_write: u64,
-    /// Counts crashes; an operation that began before the last one is not answered.
+    /// Number of crashes; an operation that began before the last one is not answered.
     crashes: u64,
     down: bool,
     hung: bool,
-    /// Operations that wait for the disk to go on.
+    /// Operations that wait for a hung disk to resume.
     waiting: Vec<Waker>,
 }
 
 impl ModelledStore {
-    /// A disk with its share of `generated`, and room for `capacity_bytes` of written chunks.
+    /// Creates a disk with its share of `generated`, and room for `capacity_bytes` of written chunks.
     pub fn new(
         runtime: Runtime,
         trace: Trace,
@@ -87,17 +87,17 @@ impl ModelledStore {
         Self { runtime, trace, site, generated, kept, state: Mutex::new(state) }
     }
 
-    /// Bytes that reads took from the disk so far: the load of EC-Store Table II.
+    /// Returns the bytes that reads took from the disk so far: the load of EC-Store Table II.
     pub fn read_bytes(&self) -> u64 {
         self.state.lock().read_bytes
     }
 
-    /// Whether it has crashed and not restarted.
+    /// Returns true if the disk has crashed and not restarted.
     pub fn is_down(&self) -> bool {
         self.state.lock().down
     }
 
-    /// Fault: the site dies at this instant. Of the writes that were not durable, each survives or not.
+    /// Fault: the site dies at this instant. Each write that was not durable may survive or not.
     pub fn crash(&self) {
         self.trace.record(Event::Fault, u64::from(self.site.0), 1);
         let mut state = self.state.lock();
@@ -106,25 +106,25 @@ impl ModelledStore {
         state.go_on();
         for (_, chunk, payload) in std::mem::take(&mut state.unsynced) {
             if state.rng.random() {
-                // Only a full disk or a clash refuses it, and then it has not survived.
+                // Only a full disk or a clash refuses the write; then it has not survived.
                 let _ = self.kept.write(chunk, payload, None).now_or_never();
             }
         }
     }
 
-    /// The site comes back with what was durable.
+    /// Restarts the site with what was durable.
     pub fn restart(&self) {
         self.trace.record(Event::Fault, u64::from(self.site.0), 2);
         self.state.lock().down = false;
     }
 
-    /// Fault: from now on the disk answers nobody, while its site still tells its status.
+    /// Fault: the disk answers no requests from now on, while its site still reports its status.
     pub fn hang(&self) {
         self.trace.record(Event::Fault, u64::from(self.site.0), 3);
         self.state.lock().hung = true;
     }
 
-    /// The disk goes on, with what waited for it too.
+    /// Resumes a hung disk; waiting requests proceed.
     pub fn resume(&self) {
         self.trace.record(Event::Fault, u64::from(self.site.0), 4);
         self.state.lock().go_on();
@@ -144,7 +144,7 @@ impl ModelledStore {
         .await;
     }
 
-    /// Fault: flips a bit of a written chunk. False if there is none.
+    /// Fault: flips a bit of a written chunk. Returns false if it does not exist.
     pub fn corrupt(&self, chunk: ChunkId) -> bool {
         self.kept.corrupt(chunk, 0)
     }
@@ -155,7 +155,7 @@ impl ModelledStore {
         self.forget(chunk);
     }
 
-    /// A generated chunk is there no more.
+    /// Records that a generated chunk no longer exists.
     fn forget(&self, chunk: ChunkId) {
         let mut state = self.state.lock();
         if self.generated.has(self.site, chunk) && state.gone.insert(chunk) {
@@ -163,7 +163,7 @@ impl ModelledStore {
         }
     }
 
-    /// Serves for as long as the model says; fails if the site crashed before or meanwhile.
+    /// Serves a request for as long as the model determines; fails if the site has crashed before or meanwhile.
     async fn serve(&self, chunk: ChunkId, bytes: u64, is_first: bool) -> Result<(), SiteError> {
         let (took, crashes) = {
             let mut state = self.state.lock();
@@ -261,7 +261,7 @@ impl ChunkStore for ModelledStore {
         let there = generated.filter(|info| !state.gone.contains(&info.chunk)).take(limit + 1);
         let all: BTreeMap<ChunkId, ChunkInfo> =
             there.chain(kept.chunks).map(|info| (info.chunk, info)).collect();
-        // Either source has more than a page of its own, or all of it is here.
+        // Each source either has more than a page, or all of its chunks are here.
         let next = [kept.next, all.keys().nth(limit).copied()].into_iter().flatten().min();
         Ok(ChunkPage { chunks: all.into_values().take(limit).collect(), next })
     }
@@ -403,7 +403,7 @@ mod tests {
         });
     }
 
-    /// Page by page, generated and written chunks in one order, without those that are gone.
+    /// A listing returns generated and written chunks in one order, page by page, without deleted ones.
     #[test]
     fn a_listing_has_generated_and_written_chunks() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {

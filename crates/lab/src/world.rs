@@ -23,36 +23,36 @@ use crate::movement::MovementOptions;
 use crate::objects::{BUCKET, Changes};
 use crate::store::ModelledStore;
 
-/// What a world is made of.
+/// Parameters of a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorldOptions {
     /// Constants of sites and network.
     pub calibration: Calibration,
-    /// Sites, one on each machine.
+    /// Number of sites, one per machine.
     pub sites: u32,
-    /// Racks, over which the machines are spread evenly.
+    /// Number of racks, over which the machines are spread evenly.
     pub racks: u32,
-    /// Machines that also run a client service, the first ones.
+    /// Number of machines, from the first, that also run a client service.
     pub clients: u32,
     /// Code of the blocks.
     pub profile: Profile,
-    /// The longest block, in bytes; k divides it.
+    /// Maximum block length in bytes; k divides it.
     pub block_len: u32,
-    /// Objects of one such block that exist from the start.
+    /// Number of objects, of one such block each, that exist from the start.
     pub blocks: u32,
-    /// Neighbouring blocks that go to the same sites; 1: each to random ones.
+    /// Number of neighbouring blocks that go to the same sites; 1 puts each block on random sites.
     pub group_len: usize,
-    /// Which chunks the clients ask for.
+    /// Policy by which clients choose chunks.
     pub policy: ReadPolicy,
-    /// How often the published policy asks all sites for their load.
+    /// Interval at which the published policy asks all sites for their load.
     pub probe_interval: Duration,
-    /// What a mover is told, if there is one: [`Movement::start`](crate::movement::Movement::start).
+    /// Options of the mover, if there is one: [`Movement::start`](crate::movement::Movement::start).
     pub movement: Option<MovementOptions>,
-    /// Of each machine's network card; `None`: never the bottleneck.
+    /// Bandwidth of each machine's network card, in bytes per second; `None`: never the bottleneck.
     pub card_bytes_per_s: Option<f64>,
-    /// Of each rack's uplink; `None`: never the bottleneck.
+    /// Bandwidth of each rack's uplink, in bytes per second; `None`: never the bottleneck.
     pub uplink_bytes_per_s: Option<f64>,
-    /// Share of messages lost.
+    /// Share of messages that are lost.
     pub loss: f64,
 }
 
@@ -82,25 +82,25 @@ impl WorldOptions {
 /// A running cluster.
 #[derive(Debug)]
 pub struct World {
-    /// Its clock and randomness.
+    /// Clock and randomness.
     pub runtime: Runtime,
-    /// Its event log.
+    /// Event log.
     pub trace: Trace,
-    /// Its network.
+    /// Network between the machines.
     pub network: Network,
     /// The metadata engine itself.
     pub engine: Arc<MemoryStore>,
-    /// The blocks.
+    /// Blocks that exist from the start.
     pub stripes: Arc<GeneratedStripes>,
-    /// The number of the first block of each object, and after them the number of all blocks.
+    /// Number of the first block of each object, followed by the number of all blocks.
     first_blocks: Vec<u32>,
-    /// Objects that are not as they were at the start.
+    /// Objects that have changed since the start.
     pub(crate) changes: Changes,
-    /// The machines with sites, by number.
+    /// Machines with sites, by number.
     pub machines: Vec<SiteMachine>,
-    /// The client services, on the first machines.
+    /// Client services, on the first machines.
     pub clients: Vec<Client>,
-    /// What they read by.
+    /// Read policy of the clients.
     pub policy: ReadPolicy,
     _directories: Vec<Arc<Directory>>,
 }
@@ -108,15 +108,15 @@ pub struct World {
 /// A machine with a site.
 #[derive(Debug)]
 pub struct SiteMachine {
-    /// Where it is.
+    /// Place in the network.
     pub machine: Machine,
-    /// Its site.
+    /// The machine's site.
     pub site: LocalSite,
-    /// Its disk.
+    /// The machine's disk.
     pub store: Arc<ModelledStore>,
 }
 
-/// The sites as one of them sees the others.
+/// The other sites, as seen from one site.
 #[derive(Debug)]
 struct Directory(HashMap<SiteId, Arc<dyn Site>>);
 
@@ -130,14 +130,15 @@ impl World {
     /// Builds the cluster and its objects, each of one block.
     ///
     /// # Errors
-    /// When the profile describes no code, or a client cannot register.
+    /// If the profile has no code, or a client cannot register.
     pub async fn build(runtime: Runtime, options: &WorldOptions) -> Result<Self, ClientError> {
         let sizes = std::iter::repeat_n(u64::from(options.block_len), options.blocks as usize);
         Self::build_of(runtime, options, sizes).await
     }
 
-    /// Builds the cluster and objects of these sizes in bytes, instead of those that the options count. An object is
-    /// cut into blocks of [`WorldOptions::block_len`], of which the last may be shorter; each is placed as [`WorldOptions::group_len`] says.
+    /// Builds the cluster with objects of these sizes in bytes, instead of those in the options. An object is cut
+    /// into blocks of [`WorldOptions::block_len`], the last of which may be shorter. Blocks are placed in groups of
+    /// [`WorldOptions::group_len`].
     ///
     /// # Errors
     /// As [`World::build`].
@@ -193,7 +194,7 @@ impl World {
         Ok(world)
     }
 
-    /// The blocks of an object as it exists from the start.
+    /// Iterates over the initial blocks of an object.
     ///
     /// # Panics
     /// If there is no such object.
@@ -202,25 +203,25 @@ impl World {
         (self.first_blocks[at]..self.first_blocks[at + 1]).map(|block| self.stripes.block(block as usize))
     }
 
-    /// Bytes that each site has sent to others, for repairs and moves.
+    /// Returns the bytes that each site has sent to others, for repairs and moves.
     pub fn sent_between_sites(&self) -> Vec<u64> {
         self.machines.iter().map(|machine| self.network.summed_bytes(machine.machine)).collect()
     }
 
-    /// The machine that the metadata store runs on: one of its own, in the first rack.
+    /// Returns the machine of the metadata store: a separate one, in the first rack.
     pub fn metadata_machine(&self) -> Machine {
         Machine { number: self.machines.len() as u32, rack: 0 }
     }
 
-    /// The machine that chunks are moved from: one of its own.
+    /// Returns the machine from which chunks are moved: a separate one.
     pub fn placement_machine(&self) -> Machine {
         Machine { number: self.machines.len() as u32 + 1, rack: 0 }
     }
 
-    /// A client service on `here`.
+    /// Opens a client service on `here`.
     ///
     /// # Errors
-    /// When it cannot register.
+    /// If it cannot register.
     pub async fn client(&self, here: Machine, options: ClientOptions) -> Result<Client, ClientError> {
         let engine: Arc<dyn MetaStore> = self.engine.clone();
         let meta = DistantMeta::new(self.network.clone(), here, self.metadata_machine(), engine);
@@ -230,16 +231,16 @@ impl World {
 }
 
 impl WorldOptions {
-    /// Options of a client service. It hedges only where a site counts as failed, so that a policy is nothing
-    /// but itself.
+    /// Returns the options of a client service. It hedges only when a site counts as failed, so that a policy is
+    /// measured alone.
     pub fn client_options(&self) -> ClientOptions {
         let defaults = StripeOptions::default();
         let stripes = StripeOptions {
             read_policy: self.policy.clone(),
             probe_interval: Some(self.probe_interval),
-            // The papers' clients look up where blocks are for every request.
+            // The papers' clients look up block locations for every request.
             known_stripes: 0,
-            // Without a mover, statistics that nobody asks for.
+            // Without a mover, statistics are unused.
             sampling: self.movement.map_or(0.0, |movement| movement.sampling),
             co_access: self.movement.map_or(defaults.co_access, |movement| movement.limits_of(self.clients)),
             hedge_after: defaults.read_deadline,
@@ -291,13 +292,13 @@ fn site_machine(
     let store =
         ModelledStore::new(runtime.clone(), trace, identity.site, model, Arc::clone(stripes), 1 << 40);
     let store = Arc::new(store);
-    // Closed-loop clients bound the queue themselves; what they ask for must not be refused.
+    // Closed-loop clients bound the queue themselves; their requests must not be refused.
     let limits = QueueLimits { requests: 1 << 16, bytes: 1 << 40, workers: model.workers };
     SiteMachine { machine, site: LocalSite::new(runtime, identity, store.clone(), limits), store }
 }
 
-/// Cuts every object into blocks and places these by the real placement. Answers with the blocks the
-/// number of each object's first, and after them the number of all.
+/// Cuts every object into blocks and places these with the real placement. Returns the blocks, and the number of each
+/// object's first block followed by the number of all blocks.
 fn generate(
     runtime: &Runtime,
     options: &WorldOptions,
@@ -341,7 +342,7 @@ fn generate(
     Ok((stripes, first_blocks))
 }
 
-/// Writes the stripes' rows into the engine, as the client's commits would have left them.
+/// Writes the stripes' rows into the engine, as the client's commits would have.
 pub(crate) async fn load_metadata(
     runtime: &Runtime,
     engine: &MemoryStore,

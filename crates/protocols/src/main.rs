@@ -1,14 +1,14 @@
 //! Compiles the `.proto` files of all crates into the Rust code that is checked in beside them.
 //!
-//! `make protocols` runs it after a change of a `.proto` file; its test fails where somebody forgot. The code is checked in
-//! because the compilers, protox and prost-build with all that they use, took longer to compile than what they make:
-//! builders of the store need none of them. protox parses, so that no protoc need be installed.
+//! Run by `make protocols` after a change of a `.proto` file; a test fails if this was forgotten. The code is checked
+//! in because the compilers (protox, prost-build and their dependencies) took longer to build than the code they
+//! generate. Building the store needs none of them. protox parses the files, so protoc is not needed either.
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One `.proto` file: `crates/CRATE/proto/NAME.proto`, of which `NAME.rs` is made beside it.
+/// One `.proto` file: `crates/CRATE/proto/NAME.proto`. The generated `NAME.rs` lies beside it.
 struct Protocol {
     of_crate: &'static str,
     name: &'static str,
@@ -16,14 +16,15 @@ struct Protocol {
     services: Services,
 }
 
-/// What is made of a file's services. Never a transport: requests go over connections of our own, on which both ends are known.
+/// Code to generate for a file's services. Never a transport: requests use our own connections, on which both ends
+/// are authenticated.
 #[derive(Clone, Copy)]
 enum Services {
-    /// The file has none: messages for records, whose maps are ordered.
+    /// The file has no services, only messages for records. Their maps are ordered.
     None,
-    /// The calling end.
+    /// The client side only.
     Clients,
-    /// Both ends. Messages own what `bytes` there is, or share the buffer that it came in.
+    /// Client and server. Messages own their `bytes` fields, or share the buffer that they arrived in.
     Both { shares_bytes: bool },
 }
 
@@ -49,12 +50,12 @@ impl Protocol {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(self.of_crate).join("proto")
     }
 
-    /// Where its code is checked in.
+    /// Returns the path of the checked-in code.
     fn target(&self) -> PathBuf {
         self.folder().join(self.name).with_extension("rs")
     }
 
-    /// The Rust code.
+    /// Generates the Rust code.
     fn compile(&self) -> Result<String, Box<dyn Error>> {
         let out = tempfile::tempdir()?;
         let descriptors = protox::compile([format!("{}.proto", self.name)], [self.folder()])?;

@@ -1,5 +1,5 @@
-//! Reads of large objects, as analytics does them, after the EC-Cache paper: objects of 1 to 100 MB (§6.5), drawn from
-//! Zipf(0.9) (§6.2). Chosen here: as many objects of 1 to 10 MB as of 10 to 100 MB.
+//! Reads of large objects, as in data analytics, after the EC-Cache paper: objects of 1 to 100 MB (§6.5), drawn from
+//! Zipf(0.9) (§6.2). Chosen here: half of the objects have 1 to 10 MB, the other half 10 to 100 MB.
 
 use rand::rngs::SmallRng;
 
@@ -23,10 +23,10 @@ pub struct Analytics {
 }
 
 impl Analytics {
-    /// So many objects, drawn with this exponent. `scale` is what sizes are multiplied by.
+    /// Creates a workload of `objects` objects, drawn from Zipf with this exponent. Sizes are multiplied by `scale`.
     ///
     /// # Panics
-    /// For no objects, and an exponent that is not above 0.
+    /// If `objects` is 0 or the exponent is not above 0.
     pub fn new(objects: u64, exponent: f64, scale: f64, seed: u64) -> Self {
         let scaled = |size: u64| ((size as f64 * scale) as u64).max(1);
         let sizes = SizeDistribution::LogUniform { min: scaled(MIN_SIZE), max: scaled(MAX_SIZE) };

@@ -1,11 +1,12 @@
 //! A content delivery network, from histograms of sizes and popularity in the format of CacheLib's cachebench.
 //!
-//! Meta publishes such histograms of its CDN (facebook/CacheLib, `cachebench/test_configs/hit_ratio/cdn`, Apache-2.0):
-//! 7.5 million keys in 403 classes of popularity, sizes of 13, 78 and 274 KB at p50, p90 and p99, reads only. A share of
-//! the reads (`oneHits`) is of keys that are asked for once; here these go to all objects alike.
+//! Meta publishes such histograms of its CDN (facebook/CacheLib, `cachebench/test_configs/hit_ratio/cdn`,
+//! Apache-2.0): 7.5 million keys in 403 popularity classes, sizes of 13, 78 and 274 KB at p50, p90 and p99, reads
+//! only. A share of the reads (`oneHits`) asks for keys that are read only once; here these reads are spread evenly
+//! over all objects.
 //!
-//! With fewer objects than the histogram has keys, neighbours in popularity are taken together: the share of reads that
-//! goes to the most popular x% of the objects stays what it is.
+//! With fewer objects than the histogram has keys, each object stands for several keys of neighbouring popularity:
+//! the most popular x% of the objects get the same share of the reads.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -15,16 +16,16 @@ use crate::keys::Permutation;
 use crate::sizes::{Histogram, cumulative};
 use crate::{Operation, SizeDistribution, Sizes, Workload};
 
-/// Why a histogram cannot be used.
+/// Errors in a histogram.
 #[derive(Debug, thiserror::Error)]
 pub enum CdnError {
-    /// It is no histogram of sizes.
+    /// The text is not a histogram of sizes.
     #[error(
         "the histogram of sizes: {0}; it needs \"valSizeRange\" (bytes, ascending) and as many \
          \"valSizeRangeProbability\" (weights)"
     )]
     Sizes(String),
-    /// It is no histogram of popularity.
+    /// The text is not a histogram of popularity.
     #[error(
         "the histogram of popularity: {0}; it needs \"popularityBuckets\" (numbers of keys), as many \
          \"popularityWeights\", and may have \"oneHits\" (a share, 0 to 1)"
@@ -48,27 +49,27 @@ struct PopularityFile {
     one_hits: f64,
 }
 
-/// A CDN's reads.
+/// The reads of a CDN.
 #[derive(Clone, Debug)]
 pub struct Cdn {
     objects: u64,
     sizes: Sizes,
-    /// Where each class of popularity ends, as a share of all keys; the most popular first.
+    /// End of each popularity class, as a share of all keys; the most popular class first.
     class_ends: Vec<f64>,
-    /// Share of the reads of all classes up to and with each.
+    /// Cumulative share of the reads, up to and including each class.
     class_shares: Vec<f64>,
     one_hits: f64,
     places: Permutation,
 }
 
 impl Cdn {
-    /// So many objects, with sizes and popularity of these two JSON texts.
+    /// Creates a workload of `objects` objects from JSON histograms of sizes and popularity.
     ///
     /// # Errors
-    /// When one of them is no such histogram.
+    /// If either text is not such a histogram.
     ///
     /// # Panics
-    /// For no objects.
+    /// If `objects` is 0.
     pub fn new(objects: u64, sizes: &str, popularity: &str, seed: u64) -> Result<Self, CdnError> {
         let histogram = parse_sizes(sizes).map_err(CdnError::Sizes)?;
         let (class_ends, class_shares, one_hits) =
@@ -83,7 +84,7 @@ impl Cdn {
         })
     }
 
-    /// An object by popularity: 0 is the most popular.
+    /// Draws an object's popularity rank; 0 is the most popular.
     fn rank(&self, rng: &mut SmallRng) -> u64 {
         if rng.random::<f64>() < self.one_hits {
             return rng.random_range(0..self.objects);
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Shortened from the histograms that the module's text names: sizes in 247 classes, popularity in 37.
+    /// Shortened from the histograms named in the module documentation: 247 size classes, 37 popularity classes.
     const SIZES: &str = include_str!("../tests/data/meta-cdn-sizes.json");
     const POPULARITY: &str = include_str!("../tests/data/meta-cdn-popularity.json");
 
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// The share of the most popular keys does not depend on how many objects there are.
+    /// The share of the most popular keys does not depend on the number of objects.
     #[test]
     fn the_head_gets_its_share_of_reads() {
         let file: PopularityFile = serde_json::from_str(POPULARITY).unwrap();

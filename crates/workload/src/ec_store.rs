@@ -1,8 +1,9 @@
-//! The EC-Store paper's workload (§VI-B): scans of uniformly 1 to 20 neighbouring blocks, from a start that is
-//! uniform during the warm-up and Zipf with exponent 1, in key order, during the measurement.
+//! The EC-Store paper's workload (§VI-B): scans of 1 to 20 neighbouring blocks, with uniformly distributed lengths.
+//! Scans start at a uniformly drawn block during the warm-up, and at a block drawn from Zipf with exponent 1, in key
+//! order, during the measurement.
 //!
-//! The paper says “YCSB-E” and a power law with exponent 1. Scan lengths are not in it; uniform 1 to 20 gives
-//! the 10 blocks on average that it names as common.
+//! The paper says “YCSB-E” and a power law with exponent 1. It gives no scan lengths; uniform 1 to 20 yields about
+//! the 10 blocks on average that it calls common.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -20,23 +21,23 @@ pub struct EcStoreScans {
 }
 
 impl EcStoreScans {
-    /// The warm-up's scans.
+    /// Creates the scans of the warm-up.
     pub fn warm_up(blocks: u64) -> Self {
         Self { starts: Keys::new(KeyDistribution::Uniform, blocks), size: DEFAULT_SIZE }
     }
 
-    /// The measured scans, from starts with this exponent.
+    /// Creates the measured scans. Their starts are drawn from Zipf with this exponent.
     pub fn measured(blocks: u64, exponent: f64) -> Self {
         Self { starts: Keys::new(KeyDistribution::Zipf { exponent }, blocks), size: DEFAULT_SIZE }
     }
 
-    /// The measured scans, from starts whose popularity has nothing to do with their place in key order.
+    /// Creates the measured scans, with starts whose popularity is independent of their place in key order.
     pub fn scrambled(blocks: u64, exponent: f64) -> Self {
         let distribution = KeyDistribution::ScrambledZipf { exponent };
         Self { starts: Keys::new(distribution, blocks), size: DEFAULT_SIZE }
     }
 
-    /// The same over blocks of this many bytes.
+    /// Sets the block size, in bytes.
     pub fn with_size(self, size: u64) -> Self {
         Self { size, ..self }
     }

@@ -1,23 +1,23 @@
 //! Key distributions.
 //!
-//! Zipf draws are by rejection-inversion (Hörmann and Derflinger, 1996): exact for every exponent above 0, also
-//! for 1, in constant time and memory, however many keys there are.
+//! Zipf draws use rejection-inversion (Hörmann and Derflinger, 1996). It is exact for every exponent above 0,
+//! including 1, and needs constant time and memory for any number of keys.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_splitmix::hash;
 
-/// How keys are drawn.
+/// Distribution of the drawn keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeyDistribution {
-    /// Every key as often as any other.
+    /// All keys are equally likely.
     Uniform,
-    /// Key i with a probability proportional to (i+1)^−exponent: popular keys are neighbours.
+    /// Key i has a probability proportional to (i+1)^−exponent: popular keys are neighbours.
     Zipf {
         /// The exponent, above 0.
         exponent: f64,
     },
-    /// The same, with the popular keys spread over the key space.
+    /// Zipf, with the popular keys spread over the key space.
     ScrambledZipf {
         /// The exponent, above 0.
         exponent: f64,
@@ -34,17 +34,17 @@ pub enum KeyDistribution {
 pub struct Zipf {
     n: f64,
     exponent: f64,
-    /// Integral of the density's hull at 1.5, less the first rank's probability; and at n + 1/2.
+    /// Integral of the density's hull at 1.5, less the first rank's probability, and at n + 1/2.
     lowest: f64,
     highest: f64,
     shortcut: f64,
 }
 
 impl Zipf {
-    /// Over `n` ranks.
+    /// Creates a distribution over `n` ranks.
     ///
     /// # Panics
-    /// For no ranks, or an exponent that is not above 0.
+    /// If `n` is 0 or the exponent is not above 0.
     pub fn new(n: u64, exponent: f64) -> Self {
         assert!(n > 0 && exponent > 0.0, "a Zipf distribution has ranks and a positive exponent");
         let mut zipf = Self { n: n as f64, exponent, lowest: 0.0, highest: 0.0, shortcut: 0.0 };
@@ -58,7 +58,7 @@ impl Zipf {
         x.powf(-self.exponent)
     }
 
-    /// ∫ t^−exponent dt from 1 to x: (x^(1−e) − 1)/(1−e), and ln x where e is 1.
+    /// ∫ t^−exponent dt from 1 to x: (x^(1−e) − 1)/(1−e), or ln x if e is 1.
     fn integral(&self, x: f64) -> f64 {
         let (log, rest) = (x.ln(), 1.0 - self.exponent);
         if (rest * log).abs() < 1e-8 { log } else { (rest * log).exp_m1() / rest }
@@ -69,7 +69,7 @@ impl Zipf {
         if (rest * area).abs() < 1e-8 { area.exp() } else { ((rest * area).ln_1p() / rest).exp() }
     }
 
-    /// A rank from 1 to n.
+    /// Draws a rank from 1 to n.
     pub fn rank(&self, rng: &mut SmallRng) -> u64 {
         loop {
             let area = self.highest + rng.random::<f64>() * (self.lowest - self.highest);
@@ -91,7 +91,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Over the keys 0 to `count` − 1.
+    /// Draws from the keys 0 to `count` − 1.
     ///
     /// # Panics
     /// As [`Zipf::new`].
@@ -110,12 +110,12 @@ impl Keys {
         self.count
     }
 
-    /// The same distribution over this many keys.
+    /// Extends the key space to `count` keys, with the same distribution.
     pub fn grow_to(&mut self, count: u64) {
         *self = Self::new(self.distribution, count);
     }
 
-    /// A key.
+    /// Draws a key.
     pub fn draw(&self, rng: &mut SmallRng) -> u64 {
         let rank = self.zipf.map_or(0, |zipf| zipf.rank(rng) - 1);
         match self.distribution {
@@ -127,7 +127,7 @@ impl Keys {
     }
 }
 
-/// A fixed hash of a rank, as YCSB scrambles its keys: two ranks may share a key.
+/// A fixed hash of a rank, like YCSB's scrambling: two ranks may get the same key.
 fn scramble(rank: u64) -> u64 {
     let bytes = rank.to_le_bytes();
     bytes
@@ -135,11 +135,11 @@ fn scramble(rank: u64) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A permutation of the numbers below `n` that looks random: it takes popular ranks to places all over the key space,
-/// two of them never to the same.
+/// A pseudo-random permutation of the numbers below `n`. It spreads popular ranks over the key space without
+/// collisions.
 ///
-/// A Feistel network of four rounds over the next power of four, walked along until it comes back below `n`: under four
-/// steps on average.
+/// A four-round Feistel network over the next power of four, applied again until the result is below `n` (cycle
+/// walking): fewer than four steps on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     n: u64,
@@ -148,20 +148,20 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// Of the numbers below `n`.
+    /// Creates a permutation of the numbers below `n`.
     ///
     /// # Panics
-    /// For no numbers, and for more than 2⁶².
+    /// If `n` is 0 or above 2⁶².
     pub fn new(n: u64, seed: u64) -> Self {
         assert!(n > 0 && n <= 1 << 62, "a permutation is of at least one number");
         let bits = u64::BITS - (n - 1).leading_zeros();
         Self { n, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// Where it takes `number`.
+    /// Returns the image of `number`.
     ///
     /// # Panics
-    /// Unless that is below n.
+    /// If `number` is not below `n`.
     pub fn of(&self, number: u64) -> u64 {
         assert!(number < self.n, "{number} is not below {}", self.n);
         let mut at = number;
@@ -213,7 +213,7 @@ mod tests {
                     (count - expected).powi(2) / expected
                 })
                 .sum();
-            // 49 degrees of freedom: above 85.4 once in a thousand.
+            // 49 degrees of freedom: χ² exceeds 85.4 once in a thousand runs.
             assert!(chi_squared < 85.4, "exponent {exponent}: {chi_squared}");
         }
     }

@@ -1,28 +1,28 @@
-//! Response times: recorded without coordinated omission, and summarised.
+//! Response times: recording without coordinated omission, and summaries.
 //!
-//! In a closed loop with zero think time every operation counts from the moment its client was free to send
-//! it. In an open loop an operation counts from the moment it was *due*, whether or not the system kept up, so
-//! that a stall is seen by everything that should have happened during it.
+//! In a closed loop with zero think time, an operation's response time starts when its client was free to send it. In
+//! an open loop it starts when the operation was *due*, even if the client had fallen behind. A stall therefore shows
+//! in every operation that should have happened during it.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Response times to three significant figures, 1 µs to an hour.
+/// A histogram of response times with three significant figures, from 1 µs to one hour.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Counts", from = "Counts")]
 pub struct Latencies {
     histogram: Histogram<u64>,
-    /// Of the times as they were, not as the histogram rounds them.
+    /// Sum of the exact times, not of the histogram's rounded ones.
     total_s: f64,
 }
 
-/// A histogram as it is kept: what it counted, and how often.
+/// The serialised form of a histogram: its values and their counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Counts {
     total_s: f64,
-    /// (nanoseconds, times).
+    /// (nanoseconds, count).
     counts: Vec<(u64, u64)>,
 }
 
@@ -44,15 +44,15 @@ impl From<Counts> for Latencies {
     }
 }
 
-/// Percentiles that are reported.
+/// Percentiles in a [`Summary`].
 pub const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0];
 
-/// What is reported of response times, in milliseconds.
+/// Summary of response times, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Operations.
+    /// Number of operations.
     pub count: u64,
-    /// Their mean.
+    /// Mean response time.
     pub mean_ms: f64,
     /// (percentile, milliseconds), for each of [`PERCENTILES`].
     pub percentiles_ms: Vec<(f64, f64)>,
@@ -66,31 +66,32 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one.
+    /// Records one response time.
     pub fn record(&mut self, time: Duration) {
         self.histogram.saturating_record(time.as_nanos() as u64);
         self.total_s += time.as_secs_f64();
     }
 
-    /// Adds all of another.
+    /// Adds all response times of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
         self.total_s += other.total_s;
     }
 
-    /// The time in milliseconds that this percentage of them does not pass.
+    /// Returns the response time at this percentile, in milliseconds.
     pub fn at_percentile_ms(&self, percentile: f64) -> f64 {
         self.histogram.value_at_percentile(percentile) as f64 / 1e6
     }
 
-    /// (milliseconds, share of operations at or below), each percent up to 90 and each tenth of one after it.
+    /// Returns (milliseconds, share of operations at or below): every percent up to 90, then every tenth of a
+    /// percent.
     pub fn cdf(&self) -> Vec<(f64, f64)> {
         let below = (1..=90).map(f64::from);
         let tail = (901..=999).map(|permille| f64::from(permille) / 10.0);
         below.chain(tail).map(|percent| (self.at_percentile_ms(percent), percent / 100.0)).collect()
     }
 
-    /// What they amount to.
+    /// Summarises the recorded times.
     pub fn summary(&self) -> Summary {
         let at = |percentile| (percentile, self.at_percentile_ms(percentile));
         Summary {
@@ -102,7 +103,7 @@ impl Latencies {
 }
 
 impl Summary {
-    /// The time at one of [`PERCENTILES`].
+    /// Returns the response time at one of [`PERCENTILES`], in milliseconds; NaN for any other.
     pub fn percentile(&self, percentile: f64) -> f64 {
         self.percentiles_ms.iter().find(|(at, _)| *at == percentile).map_or(f64::NAN, |(_, ms)| *ms)
     }

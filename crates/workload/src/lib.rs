@@ -1,5 +1,5 @@
-//! What is asked of a store: which objects there are and how large, which of them an operation wants, and when; and
-//! how long it took.
+//! Workloads: the objects that exist and their sizes, the objects that each operation reads or writes, the times at
+//! which operations are due, and the response times that result.
 //!
 //! | module | what |
 //! |--|--|
@@ -10,11 +10,11 @@
 //! | [`partitions`] | small objects in partitions, as in the SoCC'17 paper |
 //! | [`analytics`] | reads of large objects |
 //! | [`cdn`] | a CDN, from histograms of sizes and popularity |
-//! | [`trace`] | what a file says, at the times that it says |
-//! | [`latency`] | response times, recorded and summarised |
+//! | [`trace`] | replay of a trace file, at the times that it gives |
+//! | [`latency`] | response times: recording and summaries |
 //!
-//! A workload is a pure function of its parameters and of the random numbers it is handed: it knows nothing of clocks
-//! or of the store, so that the same one runs in the lab and against a server.
+//! A workload is a pure function of its parameters and of the random numbers passed to it. It knows neither clocks
+//! nor the store, so the same workload runs in the lab and against a server.
 
 pub mod analytics;
 pub mod cdn;
@@ -42,13 +42,13 @@ pub use partitions::Partitions;
 pub use sizes::{SizeDistribution, Sizes};
 pub use ycsb::{Ycsb, YcsbWorkload};
 
-/// The size of objects where a workload's source names none, in bytes: EC-Store's blocks (§VI-B).
+/// Object size where a workload's source names none, in bytes: EC-Store's blocks (§VI-B).
 pub const DEFAULT_SIZE: u64 = 100_000;
 
 /// When the next operation is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Whenever the one who runs the workload likes: in a closed loop, or at a rate.
+    /// At any time: the caller runs a closed loop or sets a rate.
     Whenever,
     /// This long after the start.
     After(Duration),
@@ -56,40 +56,40 @@ pub enum Due {
     Never,
 }
 
-/// A source of operations on objects with the numbers 0, 1, 2 …
+/// A source of operations on objects numbered 0, 1, 2 …
 pub trait Workload: Send {
-    /// How many objects exist before the first operation: the numbers below this.
+    /// Returns the number of objects that exist before the first operation; they are numbered from 0.
     fn objects(&self) -> u64;
 
-    /// The size of an object, in bytes: of one that exists, or as the next write of it will make it.
+    /// Returns the size of an object in bytes: its current size, or the size that its next write will give it.
     fn size(&self, object: u64) -> u64;
 
-    /// The next operation.
+    /// Returns the next operation.
     ///
     /// # Panics
-    /// May, when [`Workload::due`] has answered [`Due::Never`].
+    /// May panic after [`Workload::due`] has returned [`Due::Never`].
     fn next(&mut self, rng: &mut SmallRng) -> Operation;
 
-    /// When the operation that [`Workload::next`] will answer is due.
+    /// Returns when the next operation from [`Workload::next`] is due.
     fn due(&self) -> Due {
         Due::Whenever
     }
 
-    /// Tells that an [`Operation::Insert`] is over and whether the object is now there. Only then is it read; one that
-    /// failed is inserted again.
+    /// Reports the end of an [`Operation::Insert`] and whether the object now exists. The object is read only after
+    /// that; a failed insert is repeated.
     fn inserted(&mut self, _object: u64, _is_there: bool) {}
 
-    /// Whether a read of the object may answer this many bytes.
+    /// Returns true if a read of the object may return this many bytes.
     fn may_have_size(&self, object: u64, len: u64) -> bool {
         len == self.size(object)
     }
 
-    /// The object's key in a store that has keys. Keys sort as the numbers do.
+    /// Returns the object's key in the store. Keys sort in the order of the numbers.
     fn key(&self, object: u64) -> String {
         format!("{object:010}")
     }
 
-    /// The number of the object with this key, if a workload of this kind could have one.
+    /// Returns the number of the object with this key, if a workload of this kind can have such a key.
     fn object(&self, key: &str) -> Option<u64> {
         let is_number = key.len() >= 10 && key.bytes().all(|byte| byte.is_ascii_digit());
         let number = is_number.then(|| key.parse().ok()).flatten()?;

@@ -3,35 +3,35 @@
 /// One operation of a client. Objects are numbers from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads these objects, all at once: one response time for the whole.
+    /// Reads these objects together, with one response time for all.
     Read(Objects),
-    /// Writes an object that is there anew.
+    /// Overwrites an existing object.
     Update(u64),
-    /// Writes an object that is not there yet.
+    /// Writes a new object.
     Insert(u64),
-    /// Reads an object and then writes it anew.
+    /// Reads an object, then overwrites it.
     ReadModifyWrite(u64),
     /// Removes an object.
     Delete(u64),
 }
 
-/// What an operation does; results are counted by it.
+/// Kind of an operation. Results are counted per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Reads one object, or many at once.
     Read,
-    /// Writes an object that is there anew.
+    /// Overwrites an existing object.
     Update,
-    /// Writes one that is not there yet.
+    /// Writes a new object.
     Insert,
-    /// Reads an object and then writes it anew.
+    /// Reads an object, then overwrites it.
     ReadModifyWrite,
-    /// Removes one.
+    /// Removes an object.
     Delete,
 }
 
 impl Kind {
-    /// Its name in reports.
+    /// Returns the kind's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -43,32 +43,32 @@ impl Kind {
     }
 }
 
-/// What a read wants: at least one object, each once.
+/// The objects of a read: at least one, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Objects {
-    /// Neighbours.
+    /// Objects with consecutive numbers.
     Run {
         /// The first object.
         first: u64,
-        /// How many, at least one.
+        /// Number of objects, at least one.
         count: u64,
     },
-    /// Any.
+    /// Arbitrary objects.
     List(Vec<u64>),
 }
 
 impl Operation {
-    /// A read of one object.
+    /// Creates a read of one object.
     pub fn read_one(object: u64) -> Self {
         Self::read_run(object, 1)
     }
 
-    /// A read of neighbours.
+    /// Creates a read of `count` neighbours from `first`.
     pub fn read_run(first: u64, count: u64) -> Self {
         Self::Read(Objects::Run { first, count })
     }
 
-    /// What it does.
+    /// Returns the operation's kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Read(_) => Kind::Read,
@@ -81,7 +81,7 @@ impl Operation {
 }
 
 impl Objects {
-    /// How many.
+    /// Returns the number of objects.
     pub fn count(&self) -> u64 {
         match self {
             Self::Run { count, .. } => *count,
@@ -89,7 +89,7 @@ impl Objects {
         }
     }
 
-    /// Their numbers.
+    /// Iterates over the objects' numbers.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let (run, list) = match self {
             Self::Run { first, count } => (*first..first + count, &[][..]),

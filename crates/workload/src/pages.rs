@@ -1,10 +1,10 @@
-//! Pages of images, as in the EC-Store paper's second workload (§VI-B): a read wants all images of a page, at once.
+//! Pages of images, as in the EC-Store paper's second workload (§VI-B): a read fetches all images of a page at once.
 //!
-//! The paper's trace of Wikipedia is not public. What the paper says of it is kept: pages are drawn from a Zipf
-//! distribution; images per page and image sizes follow power laws; the median page has about 10 images and the median
-//! image about 500 KB. What it does not say is chosen here: exponent 1 of the Zipf distribution, as in the paper's
-//! other workload, and of both tails; no page of more than 200 images; no image over 20 MB; an image is on one page
-//! only.
+//! The paper's Wikipedia trace is not public. This workload keeps what the paper says of it: pages are drawn from a
+//! Zipf distribution, images per page and image sizes follow power laws, the median page has about 10 images, and the
+//! median image about 500 KB. The rest is chosen here: exponent 1 for the Zipf distribution (as in the paper's other
+//! workload) and for both tails; at most 200 images per page; at most 20 MB per image; each image on exactly one
+//! page.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -18,38 +18,39 @@ use crate::{Operation, SizeDistribution, Sizes, Workload, Zipf};
 pub const MEDIAN_IMAGES: u64 = 10;
 /// Bytes of the median image.
 pub const MEDIAN_SIZE: u64 = 500_000;
-/// The most images on a page.
+/// Maximum number of images on a page.
 pub const MAX_IMAGES: u64 = 200;
 /// The largest image, in bytes.
 pub const MAX_SIZE: u64 = 20_000_000;
 /// The exponent of both tails.
 const TAIL: f64 = 1.0;
 
-/// Pages with their images. The images of a page are neighbours.
+/// Pages of images. The images of a page have consecutive numbers.
 #[derive(Clone, Debug)]
 pub struct Pages {
-    /// The number of the first image of each page, and after them the number of all images.
+    /// Number of the first image of each page, followed by the total number of images.
     firsts: Vec<u64>,
     sizes: Sizes,
-    /// `None`: every page is as likely.
+    /// `None`: all pages are equally likely.
     popularity: Option<Zipf>,
     places: Permutation,
 }
 
 impl Pages {
-    /// So many pages, drawn with this exponent. `scale` is what images' sizes are multiplied by; 1 is the paper's.
+    /// Creates `pages` pages, drawn from Zipf with this exponent. Image sizes are multiplied by `scale`; 1 gives the
+    /// paper's sizes.
     ///
     /// # Panics
-    /// For no pages, and an exponent or scale that is not above 0.
+    /// If there are no pages, or the exponent or scale is not above 0.
     pub fn new(pages: u64, exponent: f64, scale: f64, seed: u64) -> Self {
         let counts = counts(seed).take(pages as usize);
         Self::of(counts, exponent, scale, seed)
     }
 
-    /// As many pages as have `images` images, the last of them shortened.
+    /// Creates as many pages as `images` images fill; the last page may be shorter.
     ///
     /// # Panics
-    /// As [`Pages::new`], for no images.
+    /// As [`Pages::new`], and if `images` is 0.
     pub fn of_images(images: u64, exponent: f64, scale: f64, seed: u64) -> Self {
         let counts = counts(seed).scan(images, |left, count| {
             let count = count.min(*left);
@@ -76,23 +77,23 @@ impl Pages {
         }
     }
 
-    /// The same pages, each as likely as any other: a warm-up.
+    /// Makes all pages equally likely, for a warm-up.
     pub fn evenly(self) -> Self {
         Self { popularity: None, ..self }
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn pages(&self) -> u64 {
         self.firsts.len() as u64 - 1
     }
 
-    /// The number of the first image of a page, and how many it has.
+    /// Returns the number of a page's first image and the page's number of images.
     pub fn images(&self, page: u64) -> (u64, u64) {
         let first = self.firsts[page as usize];
         (first, self.firsts[page as usize + 1] - first)
     }
 
-    /// The page that an image is on.
+    /// Returns the page that contains an image.
     fn page_of(&self, image: u64) -> u64 {
         self.firsts.partition_point(|&first| first <= image) as u64 - 1
     }
@@ -129,7 +130,7 @@ impl Workload for Pages {
     }
 }
 
-/// How many images each page has. What is cut off after the point makes the median 10.
+/// Number of images on each page. Truncating the fraction makes the median 10.
 fn counts(seed: u64) -> impl Iterator<Item = u64> {
     let counts = PowerLaw::with_median(MEDIAN_IMAGES as f64 + 0.5, MAX_IMAGES as f64 + 1.0, TAIL);
     (0..).map(move |page| counts.quantile(unit(hash(!seed ^ hash(page)))) as u64)
@@ -152,7 +153,7 @@ mod tests {
         let pages = Pages::new(20_000, 1.0, 1.0, 1);
         let counts: Vec<u64> = (0..pages.pages()).map(|page| pages.images(page).1).collect();
         assert!(counts.iter().all(|count| (1..=MAX_IMAGES).contains(count)));
-        // A power law with exponent 1, cut off at 201: (1/10 − 1/201) / (1/40 − 1/201).
+        // A power law with exponent 1, truncated at 201: (1/10 − 1/201) / (1/40 − 1/201).
         let with = |least: u64| counts.iter().filter(|&&count| count >= least).count() as f64;
         assert!((with(10) / with(40) - 4.75).abs() < 0.4, "{}", with(10) / with(40));
         assert_eq!(median(counts), MEDIAN_IMAGES);
@@ -160,7 +161,8 @@ mod tests {
         assert!((median(sizes) as f64 / MEDIAN_SIZE as f64 - 1.0).abs() < 0.02);
     }
 
-    /// Of 1,000 pages under Zipf(1) the most popular gets 1/H(1000) = 0.1336 of all reads, the ten most popular 0.3913.
+    /// With 1,000 pages under Zipf(1), the most popular page gets 1/H(1000) = 0.1336 of all reads, the top ten
+    /// 0.3913.
     #[test]
     fn pages_are_read_whole_and_by_zipf() {
         let (mut pages, mut rng) = (Pages::new(1_000, 1.0, 1.0, 2), SmallRng::seed_from_u64(5));

@@ -1,11 +1,11 @@
 //! Small objects in partitions, after the SoCC'17 paper on load balancing in coded storage (§3, §4).
 //!
-//! The paper replays a day of Windows Azure Storage: reads of single objects, 12 million of them, randomly grouped into
-//! 2,004 partitions of equal size, with a demand that is highly skewed. It prints no figures of sizes or skew, and the
-//! trace is not public. Kept are the number of objects in a partition, the random grouping, and that there are no
-//! writes; chosen here are Zipf(1) and sizes by a power law with a median of 64 KB, at most 4 MB.
+//! The paper replays a day of Windows Azure Storage: reads of single objects, 12 million of them, randomly grouped
+//! into 2,004 partitions of equal size, with highly skewed demand. It prints no figures for sizes or skew, and the
+//! trace is not public. This workload keeps the number of objects per partition, the random grouping and the absence
+//! of writes. Zipf(1) and the sizes are chosen here: a power law with a median of 64 KB and a maximum of 4 MB.
 //!
-//! The objects of a partition are neighbours, and have a key prefix of their own.
+//! The objects of a partition have consecutive numbers and share a key prefix.
 
 use rand::rngs::SmallRng;
 
@@ -13,14 +13,14 @@ use crate::keys::Permutation;
 use crate::sizes::PowerLaw;
 use crate::{Operation, SizeDistribution, Sizes, Workload, Zipf};
 
-/// Objects in a partition: 12 million in 2,004.
+/// Objects per partition: 12 million in 2,004 partitions.
 pub const OBJECTS_PER_PARTITION: u64 = 12_000_000 / 2_004;
-/// The median size, in bytes.
+/// Median object size, in bytes.
 pub const MEDIAN_SIZE: u64 = 64_000;
-/// The largest size, in bytes.
+/// Maximum object size, in bytes.
 pub const MAX_SIZE: u64 = 4_000_000;
 
-/// Objects in partitions.
+/// Small objects, grouped into partitions.
 #[derive(Clone, Debug)]
 pub struct Partitions {
     objects: u64,
@@ -31,10 +31,10 @@ pub struct Partitions {
 }
 
 impl Partitions {
-    /// So many objects, drawn with this exponent, so many in a partition.
+    /// Creates a workload of `objects` objects, `per_partition` to a partition, drawn from Zipf with this exponent.
     ///
     /// # Panics
-    /// For no objects, none in a partition, and an exponent that is not above 0.
+    /// If `objects` or `per_partition` is 0, or the exponent is not above 0.
     pub fn new(objects: u64, per_partition: u64, exponent: f64, seed: u64) -> Self {
         assert!(per_partition > 0, "a partition has objects");
         let sizes = PowerLaw::with_median(MEDIAN_SIZE as f64, MAX_SIZE as f64, 1.0);
@@ -47,7 +47,7 @@ impl Partitions {
         }
     }
 
-    /// The partition that an object is in.
+    /// Returns the partition of an object.
     pub fn partition(&self, object: u64) -> u64 {
         object / self.per_partition
     }
@@ -95,7 +95,7 @@ mod tests {
             }
         }
         objects.sort_by(|a: &f64, b| b.total_cmp(a));
-        // 1% of the objects: H(200)/H(20000) = 0.5609 of the demand.
+        // The hottest 1% of the objects get H(200)/H(20000) = 0.5609 of the demand.
         let head: f64 = objects[..200].iter().sum();
         assert!((head - 0.561).abs() < 0.01, "{head}");
         let hottest = groups.iter().copied().fold(0.0, f64::max);

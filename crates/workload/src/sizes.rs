@@ -1,29 +1,30 @@
-//! How large objects are.
+//! Object sizes.
 //!
-//! An object's size is a quantile of the distribution, at a point that a hash of seed and number chooses: it needs no
-//! memory, two processes agree about it, and it does not depend on the order in which objects are made.
+//! An object's size is a quantile of the distribution, at a point given by a hash of the seed and the object's
+//! number. This takes no memory, two processes agree on it, and it does not depend on the order in which objects are
+//! created.
 
 use striate_splitmix::hash;
 
 /// A distribution of sizes, in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeDistribution {
-    /// Always the same.
+    /// All objects have the same size.
     Fixed(u64),
-    /// As many objects of 1 to 2 units as of 2 to 4, between two bounds.
+    /// Uniform in the logarithm, between two bounds: as many objects of 1 to 2 units as of 2 to 4.
     LogUniform {
-        /// The smallest.
+        /// Minimum size.
         min: u64,
-        /// The largest.
+        /// Maximum size.
         max: u64,
     },
-    /// A power law, cut off.
+    /// A truncated power law.
     PowerLaw(PowerLaw),
-    /// Sizes with weights.
+    /// Weighted sizes.
     Histogram(Histogram),
 }
 
-/// The bounded Pareto distribution: P(X > x) falls as x^−exponent from `min` on, and is 0 at `max`.
+/// The bounded Pareto distribution: above `min`, P(X > x) falls as x^−exponent and reaches 0 at `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerLaw {
     min: f64,
@@ -32,7 +33,7 @@ pub struct PowerLaw {
 }
 
 impl PowerLaw {
-    /// The one with this median, largest value and exponent of the tail.
+    /// Creates the power law with this median, maximum and tail exponent.
     ///
     /// # Panics
     /// Unless 0 < `median` < `max` and the exponent is above 0.
@@ -43,27 +44,27 @@ impl PowerLaw {
         Self { min, max, exponent }
     }
 
-    /// The value that the share `u` of all, 0 to 1, lies below.
+    /// Returns the value below which a share `u` (0 to 1) of the distribution lies.
     pub fn quantile(&self, u: f64) -> f64 {
         let cut = 1.0 - (self.min / self.max).powf(self.exponent);
         self.min * (1.0 - u * cut).powf(-self.exponent.recip())
     }
 }
 
-/// Values with weights, as measured.
+/// Weighted values, as measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     values: Vec<u64>,
-    /// Share of all up to and with each value; the last is 1.
+    /// Cumulative share up to and including each value; the last is 1.
     cumulative: Vec<f64>,
 }
 
 impl Histogram {
-    /// Values, ascending, with their weights.
+    /// Creates a histogram of ascending values and their weights.
     ///
     /// # Errors
-    /// When there are none, not as many of one as of the other, values do not ascend, or weights are negative or all
-    /// zero.
+    /// If there are no values, the numbers of values and weights differ, the values do not ascend, or the weights are
+    /// negative or all zero.
     pub fn new(values: &[u64], weights: &[f64]) -> Result<Self, String> {
         if values.len() != weights.len() {
             return Err(format!("{} values and {} weights: as many are needed", values.len(), weights.len()));
@@ -74,17 +75,17 @@ impl Histogram {
         Ok(Self { values: values.to_vec(), cumulative: cumulative(weights)? })
     }
 
-    /// The value at the share `u` of all, from 0 to below 1.
+    /// Returns the value at the cumulative share `u`, from 0 to below 1.
     pub fn quantile(&self, u: f64) -> u64 {
         let at = self.cumulative.partition_point(|&share| share <= u);
         self.values[at.min(self.values.len() - 1)]
     }
 }
 
-/// The running share of weights: ascending, the last is 1.
+/// Returns the cumulative shares of the weights: ascending, the last is 1.
 ///
 /// # Errors
-/// When there are none, or they are negative or all zero.
+/// If there are no weights, or they are negative or all zero.
 pub(crate) fn cumulative(weights: &[f64]) -> Result<Vec<f64>, String> {
     if let Some(bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
         return Err(format!("{bad} is no weight: 0 or more is needed"));
@@ -101,14 +102,14 @@ pub(crate) fn cumulative(weights: &[f64]) -> Result<Vec<f64>, String> {
             sum / total
         })
         .collect();
-    // Rounding must leave no gap below 1 that a draw could fall into.
+    // Rounding must not leave a gap below 1 into which a draw could fall.
     let last = weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0);
     shares[last..].fill(1.0);
     Ok(shares)
 }
 
 impl SizeDistribution {
-    /// The size at the share `u` of all, from 0 to below 1.
+    /// Returns the size at the cumulative share `u`, from 0 to below 1.
     pub fn quantile(&self, u: f64) -> u64 {
         match self {
             Self::Fixed(size) => *size,
@@ -122,7 +123,7 @@ impl SizeDistribution {
     }
 }
 
-/// The sizes of numbered objects.
+/// Sizes of numbered objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     distribution: SizeDistribution,
@@ -130,17 +131,17 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Drawn from this distribution.
+    /// Draws sizes from this distribution.
     pub fn new(distribution: SizeDistribution, seed: u64) -> Self {
         Self { distribution, seed }
     }
 
-    /// All the same.
+    /// Gives all objects the same size.
     pub fn fixed(size: u64) -> Self {
         Self::new(SizeDistribution::Fixed(size), 0)
     }
 
-    /// The size of an object, in bytes.
+    /// Returns the size of an object, in bytes.
     pub fn of(&self, object: u64) -> u64 {
         match self.distribution {
             SizeDistribution::Fixed(size) => size,
@@ -149,7 +150,7 @@ impl Sizes {
     }
 }
 
-/// A hash as a number from 0 to below 1.
+/// Maps a hash to a number from 0 to below 1.
 pub(crate) fn unit(hash: u64) -> f64 {
     (hash >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -173,7 +174,7 @@ mod tests {
         );
         let all = sorted(SizeDistribution::PowerLaw(law));
         assert!((all[50_000] as f64 / 500_000.0 - 1.0).abs() < 0.02, "{}", all[50_000]);
-        // With exponent 1 twice the size is half as common, but for what the bound cuts off.
+        // With exponent 1, twice the size is half as common, apart from the truncated tail.
         let above = |size: u64| all.iter().filter(|&&one| one > size).count() as f64;
         assert!((above(1_000_000) / above(2_000_000) - 2.1).abs() < 0.1);
         assert!(*all.last().unwrap() <= 20_000_000);

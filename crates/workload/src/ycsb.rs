@@ -1,5 +1,5 @@
-//! YCSB's core workloads (Cooper et al., SoCC'10), A to F, by its definitions: Zipf with exponent 0.99,
-//! scrambled unless asked otherwise. E's scans read up to 100 neighbouring blocks at once.
+//! YCSB's core workloads A to F (Cooper et al., SoCC'10), with its key distribution: Zipf with exponent 0.99,
+//! scrambled by default. Scans of workload E read up to 100 neighbouring blocks at once.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub const EXPONENT: f64 = 0.99;
 /// The longest scan of workload E.
 pub const MAX_SCAN: u64 = 100;
 
-/// Which of the core workloads.
+/// One of the core workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YcsbWorkload {
     /// Half reads, half updates.
@@ -22,7 +22,7 @@ pub enum YcsbWorkload {
     B,
     /// Reads only.
     C,
-    /// 95% reads of the latest, 5% inserts.
+    /// 95% reads of the latest keys, 5% inserts.
     D,
     /// 95% scans, 5% inserts.
     E,
@@ -34,19 +34,19 @@ pub enum YcsbWorkload {
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     workload: YcsbWorkload,
-    /// Those that may be read: the loaded ones, and the inserted ones up to the first that is not known to be there.
+    /// Readable keys: the loaded ones, and the inserted ones below the first that is not confirmed.
     keys: Keys,
     loaded: u64,
     size: u64,
     next_insert: u64,
-    /// Inserted, but one below them is not.
+    /// Inserted keys above one that is not confirmed.
     ahead: BTreeSet<u64>,
-    /// Inserts that failed.
+    /// Keys whose insert failed.
     again: Vec<u64>,
 }
 
 impl Ycsb {
-    /// With YCSB's own key distribution.
+    /// Creates the workload with YCSB's own key distribution.
     pub fn new(workload: YcsbWorkload, blocks: u64) -> Self {
         let distribution = match workload {
             YcsbWorkload::D => KeyDistribution::Latest { exponent: EXPONENT },
@@ -55,7 +55,7 @@ impl Ycsb {
         Self::with_keys(workload, Keys::new(distribution, blocks))
     }
 
-    /// With another one.
+    /// Creates the workload with another key distribution.
     pub fn with_keys(workload: YcsbWorkload, keys: Keys) -> Self {
         Self {
             workload,
@@ -68,7 +68,7 @@ impl Ycsb {
         }
     }
 
-    /// The same over blocks of this many bytes.
+    /// Sets the block size, in bytes.
     pub fn with_size(self, size: u64) -> Self {
         Self { size, ..self }
     }

@@ -1,4 +1,4 @@
-//! Traces: what is read from them is what they say, and what is wrong with them is said with its line.
+//! Traces replay as written, and errors name the offending line.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn parse(text: &str) -> Result<Replay, TraceError> {
     trace::read(text.as_bytes(), ReplayOptions::default())
 }
 
-/// All operations with the time in milliseconds at which they are due; objects by key.
+/// All operations with the milliseconds at which they are due; objects are given by key.
 fn replayed(mut replay: Replay) -> Vec<(u128, String)> {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut all = Vec::new();
@@ -53,7 +53,7 @@ fn rows_become_operations_and_groups_one_read() {
                 100.0,GET,a,10,1\n100.0,get,b,20,1\n100.1,PUT,c,5,1\n100.1,GET,a,,1\n\
                 101.5,GET,a,10,\n101.5,GET,c,,\n102,PUT,c,7,2\n102,DELETE,b,,2\n102,PUT,b,1,2\n";
     let replay = parse(text).unwrap();
-    // What it reads first must be there; c it writes itself.
+    // a and b are read before they are written, so they must exist; c is written by the trace.
     assert_eq!((replay.objects(), replay.len(), replay.length()), (2, 7, Duration::from_secs(2)));
     assert_eq!([replay.key(0), replay.key(1), replay.key(2)], ["a", "b", "c"]);
     assert_eq!([replay.size(0), replay.size(1), replay.size(2)], [10, 20, 5]);
@@ -133,7 +133,7 @@ fn an_excerpt_of_a_real_trace_replays() {
     assert_eq!((written.len(), reads), (684, 24));
 }
 
-/// A row of the model: milliseconds since the row before, operation, key, group or none.
+/// A row of the model: milliseconds since the previous row, operation, key, optional group.
 type ModelRow = (u32, u8, u8, Option<u8>);
 
 fn model_text(rows: &[ModelRow]) -> String {
@@ -141,7 +141,7 @@ fn model_text(rows: &[ModelRow]) -> String {
     let (mut at_ms, mut groups, mut last) = (0u64, 0, None);
     for (wait_ms, op, key, group) in rows {
         at_ms += u64::from(*wait_ms);
-        // The same group goes on; another one is a new one, as groups must not come back.
+        // A row of the same group continues it. A different group gets a new number, as a group must not recur.
         groups += usize::from(last != Some(*group));
         last = Some(*group);
         let group = group.map_or(String::new(), |_| groups.to_string());
@@ -157,7 +157,7 @@ fn model_text(rows: &[ModelRow]) -> String {
 }
 
 proptest! {
-    /// Nothing is lost, doubled or moved in time, compressed or not.
+    /// No operation is lost, duplicated or moved in time, compressed or not.
     #[test]
     fn a_replay_does_what_the_rows_say(
         rows in prop::collection::vec((0u32..2_000, 0u8..3, 0u8..6, prop::option::of(0u8..2)), 1..60)
@@ -169,7 +169,7 @@ proptest! {
         let zipped = zipped.finish().unwrap();
         prop_assert_eq!(&found, &replayed(trace::read(&zipped[..], ReplayOptions::default()).unwrap()));
 
-        // Each group's reads together where its first read is; all else as it stands.
+        // The reads of a group happen together at its first read; everything else stays in order.
         let mut expected: Vec<(u128, String)> = Vec::new();
         let (mut at, mut group_due, mut last, mut read_at) = (0u128, 0, None, None::<usize>);
         let mut there = std::collections::HashSet::new();
@@ -212,7 +212,7 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 
-    /// A cell replaced by anything either still replays or is refused with a line of the file.
+    /// After a cell is replaced by junk, the trace either still replays or is refused with a line of the file.
     #[test]
     fn damage_is_found_where_it_is(
         rows in prop::collection::vec((0u32..2_000, 0u8..3, 0u8..6, prop::option::of(0u8..2)), 1..20),
@@ -227,7 +227,7 @@ proptest! {
         if let Err(error) = parse(&lines.join("\n")) {
             match error {
                 TraceError::Line { line, .. } => prop_assert!((1..=lines.len() as u64).contains(&line)),
-                // The one row may have become a remark.
+                // The only row may have become a comment.
                 TraceError::File(reason) => prop_assert!(rows.len() == 1 && reason.contains("no rows"), "{}", reason),
             }
         }

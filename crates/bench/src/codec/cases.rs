@@ -1,28 +1,28 @@
-//! What is measured: codes, chunk lengths, operations, and where the data lie.
+//! The measured cases: codes, chunk lengths, operations, and where the data lies.
 
 use std::fmt;
 
-/// What is timed.
+/// The timed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// All parities from the data.
+    /// Computes all parities from the data.
     Encode,
-    /// One lost data chunk.
+    /// Rebuilds one lost data chunk.
     DecodeOne,
-    /// As many lost data chunks as there are parities.
+    /// Rebuilds as many lost data chunks as there are parities.
     DecodeAll,
 }
 
-/// Where the data are before a call.
+/// Where the data lies before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The same stripe again and again.
+    /// Every call uses the same stripe.
     Hot,
-    /// In rotation over stripes that together are several times the last-level cache.
+    /// Calls rotate over stripes that together are several times the size of the last-level cache.
     Dram,
 }
 
-/// One thing to measure with every library.
+/// One case to measure with every library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     pub k: usize,
@@ -33,7 +33,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Bytes of data that one call reads: the measure of all speeds here, whatever is written.
+    /// Bytes of data that one call reads. All speeds are based on it, regardless of what is written.
     pub fn data_bytes(&self) -> usize {
         self.k * self.chunk_bytes
     }
@@ -43,7 +43,7 @@ impl Case {
         (self.k + self.r) * self.chunk_bytes
     }
 
-    /// How many stripes the calls rotate over.
+    /// Number of stripes that the calls rotate over.
     pub fn stripes(&self, arena_bytes: usize) -> usize {
         match self.place {
             Place::Hot => 1,
@@ -81,8 +81,8 @@ const CODES: [(usize, usize); 11] =
     [(2, 2), (6, 3), (4, 4), (8, 4), (10, 4), (12, 4), (16, 4), (32, 4), (64, 4), (128, 4), (128, 8)];
 const CHUNK_BYTES: [usize; 2] = [128 << 10, 1 << 20];
 
-/// Every code, chunk length, operation and place; `quick`: those that a claim is about, the decodes of (10,4), and encoding with the data
-/// chunks of ECWide's Fig. 1.
+/// Every combination of code, chunk length, operation and place. With `quick`, only the cases of claims, the decodes
+/// of (10,4), and encoding with the numbers of data chunks of ECWide's Fig. 1.
 pub fn cases(quick: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for place in [Place::Hot, Place::Dram] {

@@ -23,15 +23,15 @@ unsafe extern "C" {
 /// ISA-L's expanded tables for one dot product.
 pub struct DotProduct {
     tables: Vec<u8>,
-    /// The chunks it reads, ascending.
+    /// Chunks that it reads, ascending.
     pub sources: Vec<usize>,
-    /// The chunks it computes, ascending.
+    /// Chunks that it computes, ascending.
     pub targets: Vec<usize>,
 }
 
 impl DotProduct {
-    /// The case's operation with Striate's generator matrix. The coefficients do not matter to ISA-L's speed, and so
-    /// the results can be compared.
+    /// Prepares the case's operation with Striate's generator matrix. The coefficients do not affect ISA-L's speed,
+    /// and a common matrix makes the results comparable.
     pub fn of(case: &Case) -> DotProduct {
         let code = Code::rs(case.k, case.r).expect("the cases' codes exist");
         let lost = case.lost();
@@ -47,7 +47,7 @@ impl DotProduct {
             (plan.sources().to_vec(), lost, matrix)
         };
         let mut tables = vec![0u8; 32 * sources.len() * targets.len()];
-        // SAFETY: the matrix has targets × sources bytes, the tables 32 times as many, as the function asks for.
+        // SAFETY: the matrix has targets × sources bytes and the tables 32 times as many, as the function requires.
         unsafe {
             ec_init_tables(count(&sources), count(&targets), matrix.as_mut_ptr(), tables.as_mut_ptr());
         }
@@ -63,8 +63,8 @@ impl DotProduct {
         let mut data: Vec<*mut u8> = inputs.iter().map(|input| input.as_ptr().cast_mut()).collect();
         let mut coding: Vec<*mut u8> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
         let len = c_int::try_from(len).expect("chunks are shorter than 2 GiB");
-        // SAFETY: there are as many pointers as the counts say, each valid for `len` bytes; the function reads `data`
-        // and writes `coding` only, and the tables were made for these counts.
+        // SAFETY: there are as many pointers as the counts say, each valid for `len` bytes. The function reads `data`
+        // and writes only `coding`, and the tables were made for these counts.
         unsafe {
             ec_encode_data(
                 len,

@@ -1,4 +1,4 @@
-//! klauspost/reedsolomon in a child process, which answers requests over pipes.
+//! klauspost/reedsolomon in a child process that serves requests over pipes.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ pub struct Klauspost {
 }
 
 impl Klauspost {
-    /// Builds the Go program beside this crate and starts it, with an arena of its own of `arena_bytes`.
+    /// Builds the Go program that lies beside this crate and starts it with its own arena of `arena_bytes`.
     pub fn start(arena_bytes: usize) -> io::Result<Klauspost> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("klauspost");
         let directory = std::env::temp_dir().join(format!("striate-klauspost-{}", std::process::id()));
@@ -24,7 +24,7 @@ impl Klauspost {
             return Err(io::Error::other("`go build` of klauspost's benchmark failed"));
         }
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        // The running program needs its file no more.
+        // The running program no longer needs its file.
         std::fs::remove_dir_all(&directory)?;
         let requests = child.stdin.take().expect("standard input is piped");
         let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
@@ -33,7 +33,8 @@ impl Klauspost {
         Ok(klauspost)
     }
 
-    /// Sends one line and waits for the answer, busily, so that whoever is timed next finds its processor awake.
+    /// Sends one line and waits for the reply. It spins, so that the processor is still awake for the library timed
+    /// next.
     pub fn request(&mut self, line: &str) -> io::Result<String> {
         writeln!(self.requests, "{line}")?;
         self.requests.flush()?;
@@ -50,7 +51,7 @@ impl Klauspost {
 
 impl Drop for Klauspost {
     fn drop(&mut self) {
-        // It may have ended already; either way it is gone afterwards.
+        // The child may have exited already; either way it is gone afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

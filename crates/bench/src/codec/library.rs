@@ -1,4 +1,4 @@
-//! The libraries beside each other: the same stripes, the same order, one core.
+//! The libraries under comparison: the same stripes, the same order, one core.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,22 +10,22 @@ use super::memory::Arena;
 use crate::stopwatch::Stopwatch;
 use striate_codec::{Code, DecodePlan, Kernel, MultipleChecksums, Stores};
 
-/// Striate with its ordinary stores.
+/// Striate with ordinary stores.
 pub const CACHED: &str = "striate";
 /// Striate with streaming stores.
 pub const STREAMING: &str = "striate-streaming";
 
-/// Something that can be timed on a case.
+/// A library that can be timed on a case.
 pub trait Library {
-    /// The column's title.
+    /// Returns the column's title.
     fn name(&self) -> &'static str;
 
-    /// Whether it has this operation.
+    /// Returns true if the library supports the case's operation.
     fn has(&self, _case: &Case) -> bool {
         true
     }
 
-    /// Does `calls` operations on the next stripes of the case's rotation; nanoseconds.
+    /// Runs `calls` operations on the next stripes of the case's rotation; returns nanoseconds.
     fn time(&mut self, arena: &mut Arena, case: &Case, calls: usize) -> io::Result<u64>;
 }
 
@@ -37,12 +37,12 @@ pub struct Striate {
 }
 
 impl Striate {
-    /// As `encode` and `apply` do it.
+    /// With ordinary stores, as `encode` and `apply` use them.
     pub fn cached() -> Striate {
         Striate { name: CACHED, stores: Stores::Cached, prepared: HashMap::new() }
     }
 
-    /// With results written around the caches.
+    /// With stores that bypass the caches.
     pub fn streaming() -> Striate {
         Striate { name: STREAMING, stores: Stores::Streaming, prepared: HashMap::new() }
     }
@@ -86,7 +86,7 @@ pub struct Checksummed {
     prepared: HashMap<String, Code>,
 }
 
-/// The granules that sites store checksums of.
+/// Granule size of the checksums, in bytes.
 const GRANULE_BYTES: usize = 64 << 10;
 
 impl Library for Checksummed {
@@ -115,7 +115,7 @@ impl Library for Checksummed {
     }
 }
 
-/// This repository's eight checksums of each data chunk, from which those of parities are predicted.
+/// This repository's eight checksums of each data chunk, from which the parities' checksums are predicted.
 pub struct EightChecksums;
 
 impl Library for EightChecksums {
@@ -140,7 +140,7 @@ impl Library for EightChecksums {
     }
 }
 
-/// Intel's library, given the same generator matrix.
+/// Intel's library with the same generator matrix.
 #[derive(Default)]
 pub struct IsaL {
     prepared: HashMap<String, isal::DotProduct>,

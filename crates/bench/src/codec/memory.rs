@@ -1,18 +1,18 @@
-//! The memory that stripes lie in.
+//! Memory for the stripes.
 
 use std::collections::HashMap;
 
 use super::cases::Case;
 
-/// Ordinary memory in ordinary pages (no huge pages are asked for), filled with pseudo-random bytes. Stripes lie one
-/// after the other from its start.
+/// Memory in ordinary pages (no huge pages are requested), filled with pseudo-random bytes. Stripes lie one after the
+/// other from its start.
 pub struct Arena {
     bytes: Vec<u8>,
-    /// Which stripe comes next, for each shape of stripe: libraries that are timed in turn walk on together.
+    /// Next stripe for each stripe shape. Libraries that are timed in turn advance together.
     next: HashMap<(usize, usize), usize>,
 }
 
-/// Chunks to read and chunks to write, of one stripe.
+/// Chunks to read and chunks to write of one stripe.
 type Chunks<'a> = (Vec<&'a [u8]>, Vec<&'a mut [u8]>);
 
 const PAGE_BYTES: usize = 4096;
@@ -34,7 +34,8 @@ impl Arena {
         self.bytes.len() - PAGE_BYTES
     }
 
-    /// The chunks `sources` (ascending) and `targets` (ascending, others) of the next stripe in the case's rotation.
+    /// Returns the chunks `sources` and `targets` (disjoint, both ascending) of the next stripe in the case's
+    /// rotation.
     pub fn next_stripe(&mut self, case: &Case, sources: &[usize], targets: &[usize]) -> Chunks<'_> {
         let stripes = case.stripes(self.bytes());
         let next = self.next.entry((case.stripe_bytes(), case.chunk_bytes)).or_default();

@@ -1,13 +1,13 @@
-//! The codec beside ISA-L and klauspost/reedsolomon: encode, decode of one and of r lost chunks.
+//! Compares the codec with ISA-L and klauspost/reedsolomon: encoding, and decoding one and r lost chunks.
 //!
-//! Speed is bytes of data in per second of processor time on one core. The libraries take turns within each round, and the cases within
-//! each round too, so that whatever else the machine does hits all of them alike; figures are ratios of the same round,
-//! reported as median and quartiles over the rounds.
+//! Speed is bytes of input data per second of processor time on one core. Libraries and cases take turns within each
+//! round, so that other load on the machine affects all of them alike. Figures are ratios within a round, reported as
+//! median and quartiles over the rounds.
 //!
 //! *Hot* repeats one stripe: at 128 KiB a stripe of 14 chunks fits in an L2 cache, at 1 MiB it does not. *From DRAM*
-//! rotates over 2 GiB of stripes. That is several times the last-level cache of the machines that were measured (which
-//! report up to 480 MiB, shared with other tenants), and every stripe is used once per rotation; some lines may still
-//! be found in the cache, for every library alike. Memory is in ordinary 4 KiB pages.
+//! rotates over 2 GiB of stripes, several times the last-level cache of the machines that were measured (which report
+//! up to 480 MiB, shared with other tenants). Every stripe is used once per rotation. Some lines may still be found
+//! in the cache, for every library alike. Memory is in ordinary 4 KiB pages.
 
 mod cases;
 mod isal;
@@ -44,7 +44,7 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-/// About how many bytes of data one timing covers.
+/// Approximate number of data bytes that one timing covers.
 const TIMED_BYTES: usize = 128 << 20;
 
 /// Runs the measurements and prints the claims; fails if one does not hold.
@@ -80,7 +80,7 @@ fn measure(options: &Options) -> io::Result<bool> {
     let mut measurements = Measurements::default();
     for round in 0..options.rounds.max(1) {
         for case in &cases {
-            // Each is first equally often.
+            // Every library goes first equally often.
             libraries.rotate_left(1);
             for library in libraries.iter_mut().filter(|library| library.has(case)) {
                 let nanoseconds = time(library.as_mut(), &mut arena, case)?;
@@ -95,7 +95,7 @@ fn measure(options: &Options) -> io::Result<bool> {
     Ok(all_hold)
 }
 
-/// Nanoseconds for each byte of data.
+/// Returns nanoseconds per byte of data.
 fn time(library: &mut dyn Library, arena: &mut Arena, case: &Case) -> io::Result<f64> {
     let calls = TIMED_BYTES.div_ceil(case.data_bytes());
     if case.place == Place::Hot {

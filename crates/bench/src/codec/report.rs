@@ -8,13 +8,13 @@ use serde_json::json;
 use super::cases::{Case, Operation, Place};
 use super::library::{CACHED, STREAMING};
 
-/// What one library took on one case: nanoseconds for each byte of data, one figure for each round.
+/// Time of each library on each case: nanoseconds per byte of data, one figure per round.
 #[derive(Default)]
 pub struct Measurements {
     rounds: HashMap<(String, &'static str), Vec<f64>>,
 }
 
-/// The middle of a sample and its quartiles.
+/// Median and quartiles of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     pub low: f64,
@@ -23,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one figure.
+    /// Computes the spread of a sample, which must not be empty.
     pub fn of(mut sample: Vec<f64>) -> Spread {
         sample.sort_by(f64::total_cmp);
         let at = |quantile: f64| {
@@ -49,19 +49,19 @@ impl Measurements {
         self.rounds.get(&(case.to_string(), library)).map_or(&[], Vec::as_slice)
     }
 
-    /// GB of data in per second.
+    /// Returns GB of data per second.
     pub fn speed(&self, case: &Case, library: &'static str) -> Spread {
         Spread::of(self.of(case, library).iter().map(|nanoseconds| 1.0 / nanoseconds).collect())
     }
 
-    /// How many times as fast `a` is as `b`, compared round by round.
+    /// Returns how many times as fast `a` is as `b`, compared round by round.
     pub fn ratio(&self, a: (&Case, &'static str), b: (&Case, &'static str)) -> Spread {
         let pairs = self.of(a.0, a.1).iter().zip(self.of(b.0, b.1));
         Spread::of(pairs.map(|(a, b)| b / a).collect())
     }
 }
 
-/// A statement about a ratio of speeds.
+/// A claim about a ratio of speeds.
 pub struct Claim {
     text: String,
     subject: (Case, &'static str),
@@ -69,16 +69,16 @@ pub struct Claim {
     bar: f64,
 }
 
-/// The chunk length of the claim on hot data: a stripe of (10,4) then fits in a 2 MiB L2 cache. With 1 MiB it lies in
-/// the L3 cache, whose speed is then what is measured; the table shows it.
+/// Chunk length of the claim on hot data: a (10,4) stripe then fits in a 2 MiB L2 cache. With 1 MiB chunks it lies in
+/// L3, and the claim would measure the speed of L3; the table shows that case.
 const HOT_CHUNK_BYTES: usize = 128 << 10;
 
-/// The claims on encoding and repair, for each chunk length.
+/// The claims about encoding and repair, for each chunk length.
 pub fn claims() -> Vec<Claim> {
     let mut claims = Vec::new();
     for chunk_bytes in [128 << 10, 1 << 20] {
         let encode = |k, r, place| Case { k, r, chunk_bytes, operation: Operation::Encode, place };
-        // From DRAM Striate is told that the parities go there too.
+        // From DRAM, Striate uses streaming stores, since the parities go to DRAM too.
         let mut claim = |case: Case, against: (Case, &'static str), bar: f64, versus: &str| {
             let striate = if case.place == Place::Hot { CACHED } else { STREAMING };
             let text = format!("{case}: {striate} / {versus}");
@@ -102,8 +102,8 @@ pub fn claims() -> Vec<Claim> {
     claims
 }
 
-/// Prints one line for each claim and writes it as JSON; whether all hold. The bars are those of processors with GFNI:
-/// with any other kernel the ratios are only stated.
+/// Prints one line for each claim and writes it as JSON. Returns true if all claims hold. The bars apply to
+/// processors with GFNI: with any other kernel the ratios are only reported.
 pub fn print_claims(measurements: &Measurements, kernel: &str, json: &mut dyn Write) -> io::Result<bool> {
     let is_judged = kernel.starts_with("gfni");
     let mut all_hold = true;

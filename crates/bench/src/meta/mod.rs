@@ -1,13 +1,13 @@
 //! Metadata operations per second of each engine, with 1, 16 and 64 clients.
 //!
-//! - *put*: a transaction as a small PUT makes it: two preconditions (an absent row, a row of known version) and three
-//!   puts of 200 to 300 bytes;
-//! - *get* of one row of 100,000;
-//! - *scan* of 1,000 rows of those;
-//! - *shared put*: the same puts by 64 clients in 1, 3 and 8 processes' worth of handles, for the engines that processes
-//!   share: what it costs that commits of different processes are ordered.
+//! - *put*: the transaction of a small PUT: two preconditions (an absent row, a row of known version) and three puts
+//!   of 200 to 300 bytes;
+//! - *get* of one of 100,000 rows;
+//! - *scan* of 1,000 of those rows;
+//! - *shared put*: the same puts by 64 clients over the handles of 1, 3 and 8 processes, for the engines that
+//!   processes share. It shows the cost of ordering commits across processes.
 //!
-//! The engines take turns within each round, so that ratios mean more than the figures.
+//! The engines take turns within each round, so ratios mean more than absolute figures.
 
 mod servers;
 
@@ -25,7 +25,7 @@ use servers::{Engines, Outcome};
 /// Rows that gets and scans read.
 const ROWS: u64 = 100_000;
 
-/// Rows of a scan.
+/// Rows per scan.
 const PAGE: usize = 1_000;
 
 /// What to measure, and how long.
@@ -110,14 +110,14 @@ fn names(engines: &Engines) -> String {
     names.join(" | ")
 }
 
-/// The median and the range of some rates.
+/// Formats the median and the range of some rates.
 fn cell(mut rates: Vec<f64>) -> String {
     rates.sort_by(f64::total_cmp);
     let (first, last) = (rates[0], rates[rates.len() - 1]);
     format!("{:.0} ({first:.0}–{last:.0})", rates[rates.len() / 2])
 }
 
-/// What clients do.
+/// Operation of the clients.
 #[derive(Clone, Copy)]
 enum Work {
     Put,
@@ -151,7 +151,7 @@ impl Work {
     }
 }
 
-/// Operations per second of `clients`, spread over `stores`.
+/// Returns the operations per second of `clients` clients, spread over `stores`.
 async fn rate(stores: &[Arc<dyn MetaStore>], work: Work, clients: usize, patience: Duration) -> Outcome<f64> {
     let begun = Instant::now();
     let tasks: Vec<_> = (0..clients)
@@ -174,7 +174,7 @@ async fn rate(stores: &[Arc<dyn MetaStore>], work: Work, clients: usize, patienc
     Ok(total as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// One client's numbers.
+/// State of one client.
 struct Client {
     number: u64,
     random: u64,
@@ -196,7 +196,8 @@ impl Client {
         self.random >> 33
     }
 
-    /// As a small PUT: the bucket is as it was, the object is new; object, stripe and reverse index are written.
+    /// Commits what a small PUT does: the bucket is unchanged, the object is new; object, stripe and reverse index
+    /// are written.
     async fn put(&mut self, store: &Arc<dyn MetaStore>) -> Outcome<()> {
         self.sequence += 1;
         let mut tx = Transaction::new(TxId(u128::from(self.number) << 64 | u128::from(self.sequence)));

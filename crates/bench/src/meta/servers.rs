@@ -1,5 +1,5 @@
-//! The engines to be measured: the embedded one on directories, etcd and PostgreSQL as programs of this machine, each
-//! with its data below one directory.
+//! The measured engines: the embedded one on directories, and etcd and PostgreSQL as programs on this machine. All
+//! keep their data below one directory.
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
@@ -14,35 +14,35 @@ use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Optio
 use striate_meta::{EngineUrl, MetaStore};
 use striate_runtime::Runtime;
 
-/// Any result whose error is for people.
+/// A result whose error is a human-readable message.
 pub type Outcome<T> = Result<T, String>;
 
 const NOBODY: u32 = 65_534;
 
-/// A program that is killed when this is dropped.
+/// A program that is killed on drop.
 pub struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The engines by name, and the programs behind them.
+/// The engines by name, and their server programs.
 pub struct Engines {
-    /// What is measured.
+    /// Engines to measure.
     pub stores: Vec<(&'static str, Arc<dyn MetaStore>)>,
-    /// Where the engines that processes share are.
+    /// URLs of the engines that processes share.
     pub shared: Vec<(&'static str, EngineUrl)>,
     _servers: Vec<Server>,
 }
 
-/// Starts all of them.
+/// Starts all engines.
 ///
 /// # Errors
-/// When a program is not installed or does not start.
+/// If a program is not installed or does not start.
 pub async fn start(runtime: &Runtime, root: &Path) -> Outcome<Engines> {
     let embedded = embedded(runtime, &root.join("embedded")).await?;
     let (etcd, etcd_url) = etcd(&root.join("etcd"))?;
@@ -95,7 +95,7 @@ fn postgres(folder: &Path) -> Outcome<(Server, String)> {
     if is_root {
         chown(folder, Some(NOBODY), Some(NOBODY)).map_err(|error| error.to_string())?;
     }
-    // The server's programs refuse to run as root.
+    // PostgreSQL's programs refuse to run as root.
     let program = |name: &str| -> Outcome<Command> {
         let program = installed(name)?;
         if !is_root {

@@ -1,4 +1,5 @@
-//! Plans of queries over packed objects by Eq. 1: how far from the optimum they are within the budget of a read, and what they take.
+//! Plans of queries over packed objects by Eq. 1: the gap to the optimum within the work budget of a read, and the
+//! planning time.
 
 use std::io;
 
@@ -13,7 +14,7 @@ use super::{Extent, highs as reference, options};
 use crate::claims::{Bar, Claims, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
-/// The cost above HiGHS's optimum, and the processor time of the plan.
+/// Claims the cost above HiGHS's optimum and the processor time of planning.
 pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     for count in [5, 10, 20] {
         let mut tally = Tally::default();
@@ -48,13 +49,13 @@ pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
 struct Tally {
     problem: AlternativesProblem,
     workspace: AlternativesWorkspace,
-    /// Above HiGHS's cost, in %.
+    /// Gap to HiGHS's cost, in %.
     gaps: Vec<f64>,
-    /// By the plan's own bound, in %.
+    /// Gap to the plan's own bound, in %.
     own: Vec<f64>,
     times_us: Vec<f64>,
     unproved: usize,
-    /// Plans below a proved optimum, or bounds above one.
+    /// Number of plans below a proved optimum, or bounds above one.
     below: usize,
 }
 
@@ -78,8 +79,8 @@ impl Tally {
     }
 }
 
-/// Eq. 1 as an integer program: a for each site, y for each option, and v ≤ y for each of its slots, which need not be whole: given a
-/// and y options are matroids.
+/// Eq. 1 as an integer program: a for each site, y for each option, and v ≤ y for each slot of an option. v need not
+/// be integral: given a and y, options are matroids.
 fn model(problem: &AlternativesProblem) -> RowProblem {
     let mut model = RowProblem::default();
     let asked: Vec<Col> =

@@ -1,4 +1,4 @@
-//! Requests whose optimum cannot be proved in microseconds: how good the plan is that the budget buys.
+//! Requests whose optimum cannot be proved in microseconds: the quality of the plan found within the work budget.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use super::highs::{self, Formulation};
 use super::{Extent, speed};
 use crate::claims::{Bar, Claims, quantile, sorted};
 
-/// Work units of the long run that plans are compared with, some seconds.
+/// Work units of the long run that plans are compared with; it takes some seconds.
 const LONG_RUN: u64 = 40_000_000;
 
-/// The cost above the better of HiGHS (reduced model) and our own long run, and the time it took.
+/// Claims the cost above the better of HiGHS (reduced model) and our own long run, and the planning time.
 pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     let (mut problem, mut workspace) = (AccessProblem::default(), AccessWorkspace::default());
     for (hot, title) in [(0.0, ""), (0.2, ", 20% hot sites")] {

@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 use highs::{Col, HighsModelStatus, RowProblem, Sense};
 use striate_plan::solver::access::AccessProblem;
 
-/// How the problem is put to the solver.
+/// Formulation of the problem for the solver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formulation {
     /// Eq. 1–3 as published: s_ij and a_j binary, |Q|·a_j ≥ Σ_i s_ij.
     Published,
-    /// As few binaries and as tight as we know: a_j only, where transfers of a block cost the same from everywhere;
-    /// else s_ij ≤ a_j with s_ij continuous.
+    /// As few binaries and as tight as we know how: a_j only, if the transfers of a block cost the same from every
+    /// site; otherwise s_ij ≤ a_j with s_ij continuous.
     Reduced,
 }
 
@@ -24,16 +24,16 @@ impl Formulation {
     }
 }
 
-/// What HiGHS found.
+/// Result of HiGHS.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// The least cost found, infinite if none was.
+    /// Least cost found; infinite if no solution was found.
     pub cost: f64,
-    /// Whether it proved that nothing costs less.
+    /// True if the cost was proved optimal.
     pub is_optimal: bool,
 }
 
-/// Solves until it is proved or `limit_s` seconds have passed.
+/// Solves a problem until its optimum is proved or `limit_s` seconds have passed.
 pub fn solve(problem: &AccessProblem, formulation: Formulation, limit_s: f64) -> Verdict {
     let (model, constant) = match formulation {
         Formulation::Published => (published(problem), 0.0),
@@ -44,7 +44,7 @@ pub fn solve(problem: &AccessProblem, formulation: Formulation, limit_s: f64) ->
     Verdict { cost: verdict.cost + constant, ..verdict }
 }
 
-/// Minimises a model until that is proved or `limit_s` seconds have passed.
+/// Minimises a model until its optimum is proved or `limit_s` seconds have passed.
 pub fn prove(model: RowProblem, limit_s: f64) -> Verdict {
     let mut model = model.optimise(Sense::Minimise);
     model.make_quiet();
@@ -64,7 +64,7 @@ fn is_uniform(problem: &AccessProblem) -> bool {
     problem.blocks().all(|block| block.options.windows(2).all(|pair| pair[0].transfer == pair[1].transfer))
 }
 
-/// What is transferred in any plan of a uniform problem.
+/// Returns the transfer cost of a uniform problem, which is the same in every plan.
 fn transfers(problem: &AccessProblem) -> f64 {
     let of = |block: striate_plan::solver::access::AccessBlock<'_>| {
         block.options.first().map_or(0.0, |option| block.need as f64 * option.transfer)

@@ -1,4 +1,4 @@
-//! Plans of queries over packed objects: how far from the optimum they are, and what they take.
+//! Plans of queries over packed objects: the gap to the optimum, and the planning time.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use super::{Extent, highs as reference, options};
 use crate::claims::{Bar, Claims, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
-/// Seconds after which HiGHS gives an instance up.
+/// Seconds after which HiGHS gives up on an instance.
 pub const LIMIT_S: f64 = 30.0;
-/// How often each instance is timed; the best time counts.
+/// Timings per instance; the best counts.
 const REPEATS: usize = 5;
 /// c where asking counts: five transfers of 50 KB, as EC-Store measured.
 const REQUEST: f64 = 5.0;
@@ -28,7 +28,7 @@ pub const KINDS: [(Pieces, &str); 5] = [
     (Pieces::Local, "LRC(6,2,2), neighbours"),
 ];
 
-/// The processor time of plans.
+/// Claims the processor time of planning.
 pub fn claim_speeds(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     for (pieces, kind) in KINDS {
         for (request, asking) in ASKING {
@@ -50,7 +50,7 @@ pub fn claim_speeds(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// Microseconds of the best of some calls, after one that is not timed.
+/// Returns the microseconds of the fastest of several calls, after one that is not timed.
 fn best_us(shape: &Shape, seed: u64) -> f64 {
     let (mut problem, mut workspace) = (MakespanProblem::default(), MakespanWorkspace::default());
     shape.draw(seed, &mut problem);
@@ -64,7 +64,7 @@ fn best_us(shape: &Shape, seed: u64) -> f64 {
     (0..REPEATS).map(|_| time()).fold(f64::INFINITY, f64::min)
 }
 
-/// The cost above HiGHS's optimum, with and without c, also where queues are short and pieces get in each other's way.
+/// Claims the cost above HiGHS's optimum, with and without c, including short queues, where pieces compete for sites.
 pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     for (request, asking) in ASKING {
         for count in [5, 10, 20] {
@@ -106,12 +106,12 @@ pub fn mean(sample: &[f64]) -> f64 {
 struct Tally {
     problem: MakespanProblem,
     workspace: MakespanWorkspace,
-    /// Above HiGHS's cost, in %.
+    /// Gap to HiGHS's cost, in %.
     gaps: Vec<f64>,
-    /// By the plan's own bound, in %.
+    /// Gap to the plan's own bound, in %.
     own: Vec<f64>,
     unproved: usize,
-    /// Plans below a proved optimum, or bounds above one.
+    /// Number of plans below a proved optimum, or bounds above one.
     below: usize,
 }
 
@@ -130,8 +130,8 @@ impl Tally {
     }
 }
 
-/// T + w X as an integer program: v = 1 for each slot that is read, y for each option, a for each site; one row for each piece and
-/// site says that it is asked.
+/// T + w X as an integer program: v = 1 for each slot that is read, y for each option, a for each site. One row for
+/// each piece and site states that the site is asked.
 fn model(problem: &MakespanProblem) -> RowProblem {
     let mut model = RowProblem::default();
     let weight = problem.weight();

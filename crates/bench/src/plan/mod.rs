@@ -1,8 +1,9 @@
-//! The planners beside HiGHS: the access planner's optima, how much sooner, and how good plans are where none is proved; how near the
-//! plans of queries over packed objects are to the optimum, and what they take.
+//! Compares the planners with HiGHS. For the access planner: whether its optima agree, how much faster it is, and how
+//! good its plans are where no optimum is proved. For queries over packed objects: the gap to the optimum, and the
+//! planning time.
 //!
-//! Times are processor time of one thread, the best of five runs for each instance; their 99th percentile is over
-//! instances. HiGHS runs in this process with one thread, after a first call.
+//! Times are processor time of one thread, the best of five runs per instance; the 99th percentile is over instances.
+//! HiGHS runs in this process with one thread, after a warm-up call.
 
 mod alternatives;
 mod beyond;
@@ -36,19 +37,19 @@ pub struct Options {
     write_optima: Option<PathBuf>,
 }
 
-/// Work units within which small requests are proved.
+/// Work units that suffice to prove the optimum of small requests.
 const AMPLE: u64 = 1_000_000_000;
-/// Lines of the table of optima.
+/// Number of lines in the table of optima.
 const OPTIMA: u64 = 2_000;
 
-/// How much is measured.
+/// Extent of the measurements.
 struct Extent {
     race_instances: u64,
     speed_instances: u64,
     ratio_instances: u64,
     gap_instances: u64,
     makespan_instances: u64,
-    /// What HiGHS is given for each of these.
+    /// HiGHS's time limit, in seconds, for each instance of the gap measurements.
     gap_limit_s: f64,
     /// Work units that take about 200 µs.
     budget: u64,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use highs::{Col, RowProblem};
 use striate_plan::solver::piece_options::{PieceOptions, Slot, UNGROUPED};
 
-/// Reads every piece by one of its options: y = 1 for the one that is chosen, and as many of its slots as it needs, within its caps.
-/// `read` makes the column of a slot of an option. One row for each piece and site says that it is asked: with one for each option
-/// the root's relaxation is 6 to 8% off instead of below 1%.
+/// Reads every piece by one of its options: y = 1 for the chosen option, and as many of its slots as it needs, within
+/// its caps. `read` adds the column of an option's slot. One row for each piece and site states that the site is
+/// asked; with one row for each option, the root relaxation is 6 to 8% off instead of below 1%.
 pub fn read_all(
     model: &mut RowProblem,
     pieces: &PieceOptions,

@@ -1,4 +1,4 @@
-//! Optima against HiGHS, instance by instance.
+//! Compares optima with HiGHS, instance by instance.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,9 +11,9 @@ use super::highs::{self, Formulation};
 use super::{AMPLE, Extent, speed};
 use crate::claims::{Bar, Claims};
 
-/// How far costs may differ, relative to them: HiGHS's tolerance for whole numbers is 1e-6.
+/// Relative tolerance between costs: HiGHS's integrality tolerance is 1e-6.
 const TOLERANCE: f64 = 1e-6;
-/// Seconds after which HiGHS gives an instance up.
+/// Seconds after which HiGHS gives up on an instance.
 const LIMIT_S: f64 = 60.0;
 
 /// Compares instances of every kind, and of the shapes that are timed.
@@ -69,7 +69,7 @@ impl Tally {
     }
 }
 
-/// Writes the optima that HiGHS proves for the instances of seeds 0, 1, ...: one line each, the seed and the cost.
+/// Writes the optima that HiGHS proves for the instances of seeds 0, 1, …: one line each, with the seed and the cost.
 pub fn write_optima(path: &Path, instances: u64) -> io::Result<()> {
     let mut text = String::from(
         "# Optima of access problems by HiGHS: seed of instances::draw_any, least cost. Written by striate-bench plan.\n",

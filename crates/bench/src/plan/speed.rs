@@ -1,4 +1,4 @@
-//! How long our own solver takes, and how much HiGHS takes more.
+//! Time of our own solver, and HiGHS's time relative to it.
 
 use std::io;
 
@@ -13,10 +13,10 @@ use super::{AMPLE, Extent};
 use crate::claims::{Bar, Claims, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
-/// How often each instance is solved; the best time counts.
+/// Solutions per instance; the best time counts.
 const REPEATS: usize = 5;
 
-/// Microseconds of the best repetition, and the plan's cost and gap.
+/// Microseconds of the fastest repetition, and the plan's cost and gap.
 pub struct Run {
     pub time_us: f64,
     pub cost: f64,
@@ -37,11 +37,11 @@ struct Case {
     bar: Bar,
     budget: u64,
     title: &'static str,
-    /// The best time, in µs, of each instance.
+    /// Best time of each instance, in µs.
     best_us: Vec<f64>,
 }
 
-/// Sites, code, and blocks with the bar in µs where there is one.
+/// Sites, k, r, and numbers of blocks with the bar in µs if there is one.
 type Sizes = (usize, usize, usize, &'static [(usize, Option<f64>)]);
 
 const SIZES: [Sizes; 2] = [
@@ -56,7 +56,7 @@ fn cases(extent: &Extent) -> Vec<Case> {
     {
         for (sites, k, r, requests) in SIZES {
             for &(blocks, bar) in requests {
-                // Beyond 20 blocks optima with unequal m_j are not a matter of microseconds.
+                // Beyond 20 blocks, optima with unequal m_j take longer than microseconds.
                 let budget = if spread > 0.0 && blocks > 20 { extent.budget } else { AMPLE };
                 let bar = bar.filter(|_| spread == 0.0).map_or(Bar::Stated, Bar::AtMost);
                 let shape = Shape { sites, k, r, blocks, hot, spread };
@@ -68,8 +68,8 @@ fn cases(extent: &Extent) -> Vec<Case> {
     cases
 }
 
-/// Each instance is timed once in each round, after a call that is not: whatever else the machine does for some seconds
-/// then hits one of its times and not all.
+/// Times each instance once per round, after an untimed call. A disturbance of some seconds then affects only one of
+/// its times.
 pub fn claim_speeds(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     let mut cases = cases(extent);
     let (mut problem, mut workspace) = (AccessProblem::default(), AccessWorkspace::default());
@@ -85,7 +85,7 @@ pub fn claim_speeds(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     cases.iter().try_for_each(|case| claim_speed(claims, case))
 }
 
-/// Microseconds of one call.
+/// Returns the microseconds of one call.
 fn time(problem: &AccessProblem, budget: u64, workspace: &mut AccessWorkspace) -> f64 {
     let watch = Stopwatch::start();
     let plan = solve(std::hint::black_box(problem), budget, workspace);
@@ -118,12 +118,12 @@ fn claim_speed(claims: &mut Claims, case: &Case) -> io::Result<()> {
     claims.judge(&claim, case.bar, quantile(&times, 0.99), &spread, unproved == 0)
 }
 
-/// How a shape is called in claims.
+/// Name of a shape in claims.
 pub fn name(shape: &Shape) -> String {
     format!("{} sites, RS({},{}), {} blocks", shape.sites, shape.k, shape.r, shape.blocks)
 }
 
-/// What the published heuristic costs more.
+/// States how much more the plans of the published heuristic cost.
 pub fn state_heuristic(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     let (mut problem, mut workspace) = (AccessProblem::default(), AccessWorkspace::default());
     for blocks in [5, 10, 20, 50, 100] {
@@ -145,7 +145,7 @@ pub fn state_heuristic(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// Against HiGHS, which has been called before and is given the better of two runs.
+/// Claims the speed relative to HiGHS, which is warmed up and gets the better of two runs.
 pub fn claim_ratios(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
     let (mut problem, mut workspace) = (AccessProblem::default(), AccessWorkspace::default());
     for blocks in [10, 20] {

@@ -12,7 +12,7 @@ use rusty_s3::actions::{GetObject, PutObject, S3Action};
 use rusty_s3::{Bucket, Credentials, UrlStyle};
 use tokio::net::TcpStream;
 
-/// How long a presigned request stays valid; it is sent at once.
+/// Validity of a presigned request, which is sent at once.
 const PRESIGNED_FOR: Duration = Duration::from_secs(3600);
 
 /// Where requests go and how they are signed.
@@ -24,7 +24,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint addressed in path style. Refuses anything but `http://HOST:PORT`.
+    /// Creates an endpoint addressed in path style. Refuses anything but `http://HOST:PORT`.
     pub fn new(
         url: &str,
         region: &str,
@@ -57,19 +57,19 @@ fn path_and_query<'a>(action: &impl S3Action<'a>) -> String {
     format!("{}?{}", url.path(), url.query().unwrap_or_default())
 }
 
-/// A connection; after an error it is closed and the next request opens a new one.
+/// A connection. An error closes it, and the next request opens a new one.
 pub struct Connection {
     endpoint: Endpoint,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
-    /// A connection that opens with its first request.
+    /// Creates a connection that opens with its first request.
     pub fn new(endpoint: Endpoint) -> Self {
         Self { endpoint, sender: None }
     }
 
-    /// Closes the connection, so that a late answer cannot be taken for the next one.
+    /// Closes the connection, so that a late response cannot be mistaken for the next one.
     pub fn reset(&mut self) {
         self.sender = None;
     }
@@ -80,7 +80,7 @@ impl Connection {
         self.send(Method::PUT, target, None, body, Bytes::new()).await
     }
 
-    /// Reads `key`, or the bytes `range` of it, and compares them with those of the object `expected` while they arrive.
+    /// Reads `key`, or the bytes `range` of it, and compares them with the object `expected` as they arrive.
     pub async fn get(
         &mut self,
         key: &str,

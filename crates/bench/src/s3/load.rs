@@ -1,4 +1,4 @@
-//! The closed loop: clients that each send one request after another until a shared limit is reached.
+//! The closed loop: each client sends one request after another until a shared limit is reached.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,50 +11,50 @@ use super::Operation;
 use super::connection::{Connection, Endpoint};
 use super::objects::Objects;
 
-/// A server that is down must not be asked a hundred thousand times a second.
+/// Pause after a failed request, so that a server that is down is not asked a hundred thousand times a second.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
 
-/// When to stop sending; requests in flight are finished and counted.
+/// When to stop sending. Requests in flight are finished and counted.
 #[derive(Clone, Copy)]
 pub struct Limit {
-    /// At most this many operations.
+    /// Maximum number of operations.
     pub operations: Option<u64>,
-    /// No new operation after this long.
+    /// Time after which no new operation starts.
     pub duration: Option<Duration>,
 }
 
-/// One run.
+/// Parameters of one run.
 #[derive(Clone)]
 pub struct Load {
     /// Where requests go.
     pub endpoint: Endpoint,
     /// Keys and bodies.
     pub objects: Objects,
-    /// What is sent.
+    /// Operation to send.
     pub operation: Operation,
-    /// Of a GET: only so many bytes.
+    /// Bytes that a GET reads; `None` reads the whole object.
     pub range: Option<usize>,
-    /// How many clients send at once.
+    /// Number of concurrent clients.
     pub clients: usize,
-    /// How many objects there are.
+    /// Number of objects.
     pub count: u64,
     /// Index of the first object that is put.
     pub first: u64,
     /// When to stop.
     pub limit: Limit,
-    /// The longest a request may take.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
-/// What a run measured.
+/// Results of a run.
 pub struct Outcome {
     /// Latencies of the operations that succeeded, in microseconds.
     pub latency_us: Histogram<u64>,
     /// Operations that failed.
     pub errors: u64,
-    /// What the first failure said.
+    /// Error text of the first failure.
     pub first_error: Option<String>,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last response.
     pub elapsed: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Load {
 }
 
 impl Shared {
-    /// The number of the next operation, unless the limit is reached.
+    /// Returns the number of the next operation, or `None` if the limit is reached.
     fn take_turn(&self) -> Option<u64> {
         let turn = self.next.get();
         let limit = self.load.limit;

@@ -1,11 +1,11 @@
 //! A closed-loop load generator for any S3 endpoint.
 //!
 //! It shares the machine with the server it measures, so it is built to be cheap: one thread, one keep-alive HTTP/1.1
-//! connection per client, presigned requests (no hashing of bodies), bodies that are slices of one random pool, and
-//! GETs that are compared with that pool byte for byte as they arrive. Every client sends its next request as soon as
-//! the last one is answered; latency is from the first byte sent to the last byte received.
+//! connection per client, presigned requests (no hashing of bodies), and bodies that are slices of one random pool.
+//! GETs are compared with that pool byte for byte as they arrive. Every client sends its next request as soon as the
+//! last one is answered; latency is from the first byte sent to the last byte received.
 //!
-//! It does not retry: an error is counted, its first text reported, and the client goes on.
+//! It does not retry: errors are counted, the text of the first is reported, and the client continues.
 
 mod connection;
 mod load;
@@ -169,7 +169,7 @@ fn report(options: &Options, outcome: &Outcome) -> ExitCode {
     if outcome.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Bytes from `10KiB`, `1MiB`, `4GiB`, `2MB` or a plain number.
+/// Parses bytes from `10KiB`, `1MiB`, `4GiB`, `2MB` or a plain number.
 fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

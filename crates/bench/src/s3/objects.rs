@@ -1,4 +1,4 @@
-//! What is written: for every index a key and an incompressible body that can be told again without storing it.
+//! The written objects: for every index a key and an incompressible body that can be recomputed without storing it.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
-/// Bytes of the random pool beyond the size of one object: how many different bodies there can be.
+/// Bytes of the random pool beyond the size of one object; bounds the number of different bodies.
 const POOL_SPARE_BYTES: usize = 16 << 20;
 
 /// The objects of a run: index → key and body.
@@ -26,7 +26,7 @@ impl Objects {
         Self { pool: pool.into(), size, prefix: prefix.into(), keys_per_directory }
     }
 
-    /// The key of object `index`; its order as text is the order of the indices.
+    /// Returns the key of object `index`. Keys sort in the order of the indices.
     pub fn key(&self, index: u64) -> String {
         match self.keys_per_directory {
             Some(keys) => format!("{}{:05}/{index:010}", self.prefix, index / keys),
@@ -34,13 +34,13 @@ impl Objects {
         }
     }
 
-    /// The body of object `index`: a slice of the pool at a place that depends on the index (no copy).
+    /// Returns the body of object `index`: a slice of the pool at a place that depends on the index (no copy).
     pub fn body(&self, index: u64) -> Bytes {
         let start = (striate_splitmix::hash(index) % (POOL_SPARE_BYTES as u64 + 1)) as usize;
         self.pool.slice(start..start + self.size)
     }
 
-    /// `len` bytes of an object that the `turn`-th GET reads, at a multiple of `len`.
+    /// Returns the `len` bytes of an object that the `turn`-th GET reads, starting at a multiple of `len`.
     pub fn part(&self, turn: u64, len: usize) -> Range<usize> {
         let len = len.min(self.size);
         let parts = (self.size / len.max(1)).max(1) as u64;
@@ -48,7 +48,7 @@ impl Objects {
         start..start + len
     }
 
-    /// The index that the `turn`-th GET reads: all `count` objects once, out of order, before any is read again.
+    /// Returns the index that the `turn`-th GET reads: every object once, out of order, before any is read again.
     pub fn visit(turn: u64, count: u64) -> u64 {
         let stride = (count / 2 + count / 9 + 1..).find(|s| gcd(*s, count) == 1).unwrap_or(1);
         ((turn as u128 * stride as u128) % count as u128) as u64

@@ -1,4 +1,4 @@
-//! Faults of disks: of sites and of the metadata's machine.
+//! Faults of disks, both of sites and of the metadata's machine.
 
 use striate_meta::embedded::simulated::Fault as MirrorFault;
 use striate_site::ChunkStore;
@@ -45,7 +45,7 @@ impl Injector {
         self.pause(300, 4_000).await;
         fs.heal();
         site.set_failing(false);
-        // A disk that has failed twice takes no writes until somebody has looked at it.
+        // A disk that has failed twice takes no writes until it is checked on restart.
         if site.store().is_some_and(|store| store.status().suspect.is_some()) {
             self.pause(0, 2_000).await;
             site.crash(Crash::Kill);
@@ -61,14 +61,14 @@ impl Injector {
         if self.may_hurt(&site) && self.damage_segments(&site, kind) {
             self.begin(kind, u64::from(site.id().0));
             self.pause(1_000, 5_000).await;
-            // What was being written then is listed only now.
+            // Chunks that were being written are listed only now.
             self.cluster.ledger.hurt(site.id(), site.damaged_chunks().unwrap_or_default());
             self.end(kind);
         }
         self.give_back(&site);
     }
 
-    /// Damages segments of a site in a few places, and notes which chunks it has hit.
+    /// Damages segments of a site in a few places and records the chunks that were hit.
     fn damage_segments(&self, site: &SiteMachine, kind: FaultKind) -> bool {
         let Some(before) = site.whole_chunks() else { return false };
         let files: Vec<_> = site.fs().files().into_iter().filter(|path| site::is_segment(path)).collect();
@@ -108,13 +108,13 @@ impl Injector {
         site.set_replays(true);
         self.pause(500, 4_000).await;
         site.set_replays(false);
-        // The last of them may still be on its way.
+        // The last replayed message may still be in flight.
         self.cluster.runtime.sleep(site::REPLAYED_WITHIN).await;
         self.end(kind);
         self.give_back(&site);
     }
 
-    /// A disk of the metadata fails, or is replaced by a blank one; never more at a time than may be lost.
+    /// Fails a metadata disk, or replaces it with a blank one; never more at a time than may be lost.
     pub(super) async fn fail_mirror(&self, kind: FaultKind) {
         if !self.take(FaultKind::MirrorFault) {
             return;

@@ -1,4 +1,4 @@
-//! Faults of machines and processes: they die, stand still, or have a wrong clock.
+//! Faults of machines and processes: they die, are paused, or have a wrong clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::invariants::{self, Invariant};
 use crate::services::ControlProcess;
 use crate::site::{Crash, SiteMachine};
 
-/// How long a machine may take to come back.
+/// Timeout for a machine to come back.
 const COME_BACK: Duration = Duration::from_secs(60);
 
-/// A process that is no site.
+/// A process that is not a site.
 pub(super) enum Process {
     Gateway(Arc<Gateway>),
     Control(Arc<ControlProcess>),
@@ -65,7 +65,7 @@ impl Process {
 }
 
 impl Injector {
-    /// A process that runs.
+    /// Draws a process; `None` if it is not running.
     fn choose_process(&self) -> Option<Process> {
         let gateways = self.cluster.gateways.len() as u64;
         let drawn = self.cluster.draw(gateways + self.cluster.controls.len() as u64);
@@ -80,7 +80,7 @@ impl Injector {
         let Some(site) = self.take_site() else { return };
         self.begin(kind, u64::from(site.id().0));
         if self.cluster.draw(2) == 0 {
-            // In the middle of a call, if there is one soon.
+            // In the middle of a call, if one comes soon.
             let fs = site.fs();
             fs.die_at(fs.changes() + 1 + self.cluster.draw(12));
             let deadline = self.cluster.runtime.now() + Duration::from_secs(2);
@@ -95,8 +95,9 @@ impl Injector {
         self.give_back(&site);
     }
 
-    /// All sites of a rack die at once, those that have a fault already apart, and come back one after the other. Where there are
-    /// wide stripes, whose racks may be lost, half of the time only after repair has made their chunks elsewhere.
+    /// All sites of a rack without a fault die at once and come back one after the other. With wide stripes, which
+    /// tolerate the loss of a rack, half of the time they come back only after repair has had time to rebuild their
+    /// chunks elsewhere.
     pub(super) async fn crash_rack(&self, kind: FaultKind) {
         let Some(first) = self.take_site() else { return };
         let rack = first.machine.rack;
@@ -120,7 +121,7 @@ impl Injector {
         self.end(kind);
     }
 
-    /// A memory site dies, and comes back with nothing.
+    /// A memory site dies and comes back empty.
     pub(super) async fn kill_memory(&self, kind: FaultKind) {
         let Some(tier) = &self.cluster.memory else { return };
         let Some(site) = self.cluster.choose(&tier.machines) else { return };
@@ -131,7 +132,7 @@ impl Injector {
         self.end(kind);
     }
 
-    /// Starts a site that is down; it has what it had acknowledged (I7).
+    /// Starts a site that is down and checks that it still has what it had acknowledged (I7).
     pub(super) async fn bring_back(&self, site: &SiteMachine) {
         let deadline = self.cluster.runtime.now() + COME_BACK;
         while let Err(error) = site.start() {
@@ -157,7 +158,7 @@ impl Injector {
         self.cluster.engine.crash();
         self.pause(50, 2_000).await;
         self.restart_engine().await;
-        // Leases end with the engine's run, and with them what gateways may write: they are started anew.
+        // Leases end with the engine's run, and with them the gateways' right to write, so they are restarted.
         for gateway in self.cluster.gateways.clone() {
             self.pause(0, 1_000).await;
             gateway.kill();
@@ -186,7 +187,7 @@ impl Injector {
             return;
         }
         self.begin(kind, process.number());
-        // The instant is drawn finely, so that it falls between any two awaits of an operation.
+        // The instant is drawn finely, so that it can fall between any two awaits of an operation.
         let soon = self.cluster.draw_time(Duration::ZERO, Duration::from_millis(300));
         self.cluster.runtime.sleep(soon).await;
         process.kill();
@@ -196,7 +197,7 @@ impl Injector {
         self.leave(kind);
     }
 
-    /// A process stands still: for a while, for longer than a leader's lease, or for longer than a writer's.
+    /// A process is paused: for a while, for longer than a leader's lease, or for longer than a writer's lease.
     pub(super) async fn pause_process(&self, kind: FaultKind) {
         let Some(process) = self.choose_process() else { return };
         if !self.take(kind) {

@@ -1,8 +1,8 @@
-//! The injector: draws faults from the seed, spreads them over the run, and ends each of them again.
+//! The injector: draws faults from the seed, spreads them over the run, and ends each of them.
 //!
-//! Faults overlap, but a disk has one at a time. What destroys chunks (a flipped bit, a blank disk) is asked of the
-//! [`ledger`](super::ledger) first. Crashes destroy nothing that was acknowledged, so any number of sites may be down:
-//! then operations fail, and that is all they may do.
+//! Faults overlap, but a disk has at most one at a time. Before a fault destroys chunks (a flipped bit, a blank
+//! disk), it asks the [`ledger`](super::ledger). Crashes destroy nothing that was acknowledged, so any number of
+//! sites may be down: operations then fail, but nothing else may go wrong.
 
 mod disks;
 mod machines;
@@ -26,33 +26,33 @@ use super::worker::Shared;
 use striate_site::filesystem::Call;
 use striate_virtual_network::Event;
 
-/// Pause between two looks whether it is time for the next fault.
+/// Interval between checks whether the next fault is due.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Where there are wide stripes one of so many faults is the loss of a rack.
+/// With wide stripes, one fault in this many is the loss of a rack.
 const RACKS_EVERY: u64 = 12;
 
-/// Faults of a run.
+/// Injects the faults of a run.
 #[derive(Debug)]
 pub struct Injector {
     shared: Arc<Shared>,
     cluster: Arc<Cluster>,
-    /// Sites with a fault.
+    /// Sites that have a fault.
     troubled: Mutex<BTreeSet<SiteId>>,
-    /// Faults of the whole cluster that exclude each other.
+    /// Running faults that affect the whole cluster, at most one of each kind.
     common: Mutex<BTreeSet<FaultKind>>,
     injected: Mutex<u64>,
 }
 
 impl Injector {
-    /// For a run.
+    /// Creates the injector of a run.
     pub fn new(shared: Arc<Shared>) -> Arc<Self> {
         let cluster = Arc::clone(&shared.cluster);
         let (troubled, common, injected) = Default::default();
         Arc::new(Self { shared, cluster, troubled, common, injected })
     }
 
-    /// Faults injected so far.
+    /// Returns the number of faults injected so far.
     pub fn injected(&self) -> u64 {
         *self.injected.lock()
     }
@@ -69,7 +69,7 @@ impl Injector {
             let kind = self.draw_kind();
             let before = self.injected();
             let task = self.cluster.runtime.spawn(Arc::clone(&self).inject(kind));
-            // It has begun, or found that it may not, before anything else happens.
+            // Let it begin, or find that it may not, before anything else happens.
             while self.injected() == before && !task.is_finished() {
                 self.cluster.runtime.sleep(Duration::from_micros(1)).await;
             }
@@ -81,7 +81,7 @@ impl Injector {
         }
     }
 
-    /// Any, and racks more often where wide stripes are.
+    /// Draws a kind of fault. With wide stripes, the loss of a rack is more frequent.
     fn draw_kind(&self) -> FaultKind {
         let is_wide = self.cluster.wide_profile().is_some();
         match is_wide && self.cluster.draw(RACKS_EVERY) == 0 {
@@ -136,7 +136,7 @@ impl Injector {
         }
     }
 
-    /// Takes a site that has no fault and is up.
+    /// Reserves a random site that is up and has no fault.
     fn take_site(&self) -> Option<Arc<SiteMachine>> {
         let mut troubled = self.troubled.lock();
         let free = |site: &Arc<SiteMachine>| site.is_up() && !troubled.contains(&site.id());
@@ -146,7 +146,7 @@ impl Injector {
         Some(site)
     }
 
-    /// Takes this site, if it has no fault and is up.
+    /// Reserves this site, if it is up and has no fault.
     fn take_this_site(&self, id: SiteId) -> Option<Arc<SiteMachine>> {
         let site = self.cluster.site(id).filter(|site| site.is_up())?;
         self.troubled.lock().insert(id).then_some(site)
@@ -156,7 +156,7 @@ impl Injector {
         self.troubled.lock().remove(&site.id());
     }
 
-    /// Takes the right to a fault of the whole cluster.
+    /// Reserves a fault of the whole cluster.
     fn take(&self, kind: FaultKind) -> bool {
         self.common.lock().insert(kind)
     }
@@ -170,9 +170,9 @@ impl Injector {
         self.cluster.runtime.sleep(self.cluster.draw_time(from, to)).await;
     }
 
-    /// Whether a disk may lose chunks: at a time no more disks than every stripe bears with what its write may leave out,
-    /// those under way too; or one more, where it is seen that every stripe has a chunk to spare. Without redundancy none,
-    /// ever.
+    /// Returns true if a disk may lose chunks. The number of disks that lose chunks at a time must not exceed what
+    /// every stripe tolerates beyond what its write may leave out, including running writes. One more disk is allowed
+    /// once every stripe is known to have a chunk to spare. Without redundancy no disk ever may.
     fn may_hurt(&self, site: &SiteMachine) -> bool {
         let allowed = self.cluster.bearable();
         let may_one_more = || self.cluster.ledger.is_settled() && invariants::can_spare_one(&self.cluster);

@@ -44,8 +44,9 @@ impl Injector {
         self.leave(kind);
     }
 
-    /// The process that leads is cut off for longer than its lease: from the metadata, from the sites or from all, in both
-    /// directions or in one. Another one takes over, and it goes on with what it reaches.
+    /// Cuts the leading process off for longer than its lease: from the metadata, from the sites or from everything,
+    /// in one or both directions. Another process takes over, while the old leader continues with whatever it
+    /// reaches.
     pub(super) async fn cut_leader(&self, kind: FaultKind) {
         let Some(leader) = self.cluster.leader() else { return };
         if !self.take(kind) {
@@ -67,7 +68,7 @@ impl Injector {
         self.leave(kind);
     }
 
-    /// Cuts links, each in one direction, for a while.
+    /// Cuts one-directional links for a while.
     async fn cut_for(&self, links: &[(Machine, Machine)], from_ms: u64, to_ms: u64) {
         links.iter().for_each(|&(from, to)| self.cluster.network.cut(from, to));
         self.pause(from_ms, to_ms).await;

@@ -1,4 +1,4 @@
-//! Faults that the services are for, and those that hit them at work.
+//! Faults that the services must handle, and faults that hit the services at work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use crate::services::WAIT;
 use crate::site::{Crash, SiteMachine};
 use crate::steps::Trap;
 
-/// Members that may join beyond those of the beginning.
+/// Maximum number of sites that join beyond the initial ones.
 const MOST_JOIN: usize = 2;
 
 impl Injector {
-    /// The process that leads dies at some step, most often of a move or a repair; if none comes, it dies all the same.
+    /// The leading process dies at some step, most often of a move or a repair. If no such step comes, it dies
+    /// anyway.
     pub(super) async fn kill_leader(&self, kind: FaultKind) {
         let Some(leader) = self.cluster.leader() else { return };
         if !self.take(kind) {
@@ -43,7 +44,7 @@ impl Injector {
         self.leave(kind);
     }
 
-    /// A site is away for longer than repair waits, and comes back with what it had.
+    /// A site is away for longer than repair waits, and comes back with its data.
     pub(super) async fn be_absent(&self, kind: FaultKind) {
         let Some(site) = self.take_site() else { return };
         self.begin(kind, u64::from(site.id().0));
@@ -73,7 +74,7 @@ impl Injector {
         self.leave(kind);
     }
 
-    /// The site that has died at a step of a repair; `None` if none could.
+    /// Returns the site that died at a step of a repair; `None` if none could.
     async fn wait_for_second(&self) -> Option<Arc<SiteMachine>> {
         let controls = &self.cluster.controls;
         let after = 1 + self.cluster.draw(40);
@@ -87,7 +88,7 @@ impl Injector {
             if let Some(second) = &second {
                 second.crash(self.draw_crash());
             }
-            // What was asked of a site that may not die goes on.
+            // A request to a site that may not die proceeds.
             controls.iter().for_each(|control| control.traps.remove());
             if second.is_none() {
                 controls.iter().for_each(|control| control.traps.set(Trap::Site, Some(Kind::Repair), 1));
@@ -97,8 +98,8 @@ impl Injector {
         second
     }
 
-    /// A site is set to be emptied. Once it is, it may be taken away for good; otherwise it takes chunks again sooner or
-    /// later, or drains on, and must be empty at the end.
+    /// Drains a site. Once empty it may be removed for good. Otherwise it takes chunks again sooner or later, or
+    /// keeps draining and must be empty at the end.
     pub(super) async fn drain(&self, kind: FaultKind) {
         let Some(site) = self.cluster.choose(&self.cluster.sites()) else { return };
         let id = site.id();
@@ -124,17 +125,17 @@ impl Injector {
         if has_room && self.cluster.draw(2) == 0 {
             match invariants::is_empty(&self.cluster, id) {
                 true => self.take_away(id).await,
-                // It drains on.
+                // It keeps draining.
                 false => return,
             }
         }
-        // A site that was taken away, by this or another fault, takes no chunks any more.
+        // A site that this or another fault has removed takes no chunks again.
         while self.cluster.site(id).is_some() && self.cluster.set_draining(id, false).await.is_err() {
             self.pause(100, 200).await;
         }
     }
 
-    /// Takes an empty site away, if it has no fault and what writes may have put there meanwhile may get lost.
+    /// Removes an empty site, if it has no fault and may lose what writes have put there meanwhile.
     async fn take_away(&self, id: SiteId) {
         let Some(site) = self.take_this_site(id) else { return };
         if self.may_hurt(&site) {
@@ -144,7 +145,7 @@ impl Injector {
         self.give_back(&site);
     }
 
-    /// A new site joins.
+    /// Adds a new site.
     pub(super) async fn join(&self, kind: FaultKind) {
         let most = self.cluster.first_sites() + MOST_JOIN;
         if self.cluster.sites().len() >= most || !self.take(kind) {

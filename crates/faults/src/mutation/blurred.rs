@@ -1,4 +1,4 @@
-//! A defect of a memory site, planted over its store: it knows a block by too little of its name.
+//! A planted defect of a memory site, as a wrapper of its store: it identifies a block by too little of its name.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use bytes::Bytes;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, StripeId};
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 
-/// A cache in which blocks that were cut alike, and that some bits of a hash do not tell apart, pass for each other: as if blocks were
-/// named by something that outlives their content.
+/// A cache that confuses blocks with the same number of splits and the same few hash bits, as if names of blocks
+/// outlived their content.
 #[derive(Debug)]
 pub(super) struct Blurred(pub Arc<dyn ChunkStore>);
 
-/// What it knows of a name: the number of splits, and three bits.
+/// The part of a name that the store looks at: the number of splits, and three bits.
 fn blurred(chunk: ChunkId) -> ChunkId {
     ChunkId { stripe: StripeId(chunk.stripe.0 & 0x7FF), ..chunk }
 }

@@ -1,4 +1,4 @@
-//! Defects of the chunk store, planted under and over it.
+//! Planted defects of the chunk store, as wrappers below and above it.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch};
 use striate_site::filesystem::{File, FileId, FileSystem, Lock, SimulatedFileSystem, Space};
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 
-/// Files whose sync does nothing.
+/// A file system whose sync does nothing.
 #[derive(Debug)]
 pub(super) struct Unsynced(pub SimulatedFileSystem);
 
@@ -104,11 +104,11 @@ impl File for UnsyncedFile {
     }
 }
 
-/// A store whose checksums do not cover the bytes: where the real one finds damage, it serves what is there.
+/// A store whose checksums do not cover the bytes: where the real store detects damage, it serves the damaged bytes.
 #[derive(Debug)]
 pub(super) struct Unchecked {
     store: Arc<dyn ChunkStore>,
-    /// What was written in this run.
+    /// Chunks that were written in this run.
     written: Mutex<BTreeMap<ChunkId, Bytes>>,
 }
 

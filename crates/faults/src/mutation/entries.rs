@@ -1,4 +1,5 @@
-//! A defect of changes of stripes, planted between them and the metadata store: a change is closed although its entry is gone.
+//! A planted defect of stripe changes, between them and the metadata store: a change is closed although its entry is
+//! gone.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ use striate_meta::{MetaStore, Row, Transaction, Write, keys};
 
 use super::wide::{record_now, rewrite, written};
 
-/// The entries that a process has opened and not closed. With R1 left out it believes that they are still there.
+/// Entries that a process has opened and not closed. Without R1 it believes that they still exist.
 #[derive(Debug, Default)]
 pub(super) struct Opened(Mutex<BTreeMap<Bytes, Vec<Entry>>>);
 
 impl Opened {
-    /// The row of a stripe as the process believes it to be.
+    /// Returns a stripe's row as the process believes it to be.
     pub(super) fn believed(&self, row: Row) -> Row {
         let opened = self.0.lock();
         let (Some(opened), Ok(mut record)) = (opened.get(&row.key), row.record::<Stripe>()) else {
@@ -28,7 +29,8 @@ impl Opened {
         Row { value: records::encode(&record), ..row }
     }
 
-    /// The transaction without entries that only the process believes in; remembers what it opens and closes.
+    /// Removes from the transaction the entries that only the process believes in. Records the entries that it opens
+    /// and closes.
     pub(super) async fn submit(&self, store: &dyn MetaStore, mut tx: Transaction) -> Transaction {
         for (key, mut record) in written(&tx) {
             let before = record_now(store, &key).await.map(|(_, before)| before.entries).unwrap_or_default();

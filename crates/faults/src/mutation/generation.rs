@@ -1,4 +1,4 @@
-//! A defect of the chunk store, planted over it: it knows a chunk by its stripe and index alone.
+//! A planted defect of the chunk store, as a wrapper: it identifies a chunk by its stripe and index alone.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use bytes::Bytes;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch, Generation};
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 
-/// A store in which any generation of a chunk passes for the one that is meant: a stale copy is read and found good, and
-/// a delete of a chunk that has moved away takes the one that has come back.
+/// A store that accepts any generation of a chunk as the requested one. A stale copy is read and found good; deleting
+/// a chunk that has moved away deletes the one that has come back.
 #[derive(Debug)]
 pub(super) struct Forgetful(pub Arc<dyn ChunkStore>);
 
 impl Forgetful {
-    /// The newest generation of the chunk that is here.
+    /// Returns the newest generation of the chunk on this site.
     async fn newest(&self, chunk: ChunkId) -> ChunkId {
         let from = ChunkId { generation: Generation(0), ..chunk };
         let is_same = |other: &ChunkId| (other.stripe, other.index) == (chunk.stripe, chunk.index);

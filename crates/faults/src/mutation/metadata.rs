@@ -1,4 +1,4 @@
-//! Defects of those who use the metadata store, planted between them and it.
+//! Planted defects of the metadata store's users, as a wrapper of the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::wide::{self, Remembered};
 use super::{Mutation, packing};
 use crate::operation::BUCKET;
 
-/// For how long a cached record is served.
+/// Time for which a cached record is served.
 const CACHED_FOR: Duration = Duration::from_millis(100);
 
-/// A metadata store as a defective user of it has it.
+/// The metadata store as used by a defective process.
 #[derive(Debug)]
 pub(super) struct Mutated {
     mutation: Mutation,
@@ -48,7 +48,7 @@ impl Mutated {
         Self { mutation, store, runtime, sites, cache, opened, remembered }
     }
 
-    /// Deletes what the transaction would make garbage.
+    /// Deletes what the transaction is about to turn into garbage.
     async fn delete_early(&self, tx: &Transaction) {
         for write in &tx.writes {
             let Write::Put(key, value) = write else { continue };
@@ -64,14 +64,14 @@ impl Mutated {
                 let id = ChunkId { stripe, index: chunk.index as u8, generation };
                 if let Some(site) = site {
                     let request = DeleteRequest { chunks: vec![id], epoch: FencingEpoch(u64::MAX >> 1) };
-                    // Whatever it answers: the defect is that it was asked.
+                    // The result does not matter: the defect is the request.
                     let _ = site.delete(request).await;
                 }
             }
         }
     }
 
-    /// Whether the transaction removes the intent of a writer that lives.
+    /// Returns true if the transaction removes the intent of a live writer.
     async fn fences_a_live_writer(&self, tx: &Transaction) -> bool {
         for write in &tx.writes {
             let Write::Delete(key) = write else { continue };
@@ -87,7 +87,7 @@ impl Mutated {
         false
     }
 
-    /// A row as a user of the store takes it.
+    /// Returns a row as the defective process believes it to be.
     fn believed(&self, row: Row) -> Row {
         match self.mutation {
             Mutation::CloseWithoutEntry => self.opened.believed(row),
@@ -103,7 +103,7 @@ impl Mutated {
     }
 }
 
-/// Leaves the transaction's preconditions on objects out, keeping the places of the others.
+/// Removes the transaction's preconditions on objects without shifting the others.
 fn without_conditions(mut tx: Transaction) -> Transaction {
     let objects = keys::objects(BUCKET);
     for precondition in &mut tx.preconditions {

@@ -1,4 +1,4 @@
-//! A defect of the metadata engine's start, planted under it: a mirror that was left behind is taken for the newest.
+//! A planted defect of the metadata engine's start, below it: a stale mirror is mistaken for the newest.
 
 use std::io;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use striate_codec::crc32c;
 use striate_meta::embedded::{DiskId, EPOCH_FILE, EpochRecord, MIRROR_FILE, MetaDirectory, Storage, Volume};
 
-/// The directories, all of which say that the in-sync set is a mirror that is not in it; as they are if every mirror is
-/// in it.
+/// Makes all directories claim that the in-sync set consists of one stale mirror. Returns them unchanged if every
+/// mirror is in sync.
 pub(super) fn favour_the_stale(directories: Vec<MetaDirectory>) -> Vec<MetaDirectory> {
     let records = directories.iter().filter_map(|directory| EpochRecord::read(directory).ok().flatten());
     let Some(newest) = records.max_by_key(|record| (record.epoch, record.run)) else { return directories };
@@ -33,7 +33,7 @@ struct Lying {
 }
 
 impl Lying {
-    /// The epoch's file with another in-sync set.
+    /// Returns the epoch file with another in-sync set.
     fn change(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let line = std::str::from_utf8(bytes).ok()?.lines().next()?;
         let mut record: serde_json::Value = serde_json::from_str(line).ok()?;

@@ -1,7 +1,7 @@
-//! Defects that are planted on purpose: the fault run must find each of them.
+//! Defects planted on purpose: the fault run must find each of them.
 //!
-//! Each sits at a trait seam, as a wrapper around what the seam leads to, so that the code itself is the one that is
-//! shipped. What a wrapper does is what the code would do if it had the defect.
+//! Each is a wrapper at a trait seam, so the code under test is the code that ships. The wrapper does what the code
+//! would do if it had the defect.
 
 mod blurred;
 mod disk;
@@ -32,34 +32,34 @@ use super::site::SiteMachine;
 /// A planted defect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
-    /// The code as it is.
+    /// No defect.
     #[default]
     None,
     /// Chunks are acknowledged without an fsync.
     SkipFsync,
-    /// What a transaction makes garbage is deleted before the transaction commits.
+    /// Chunks are deleted before the transaction commits that turns them into garbage.
     DeleteBeforeCommit,
     /// The checksum of a chunk covers its header only, not its bytes.
     WrongChecksumScope,
-    /// A write is acknowledged when it bears one loss less than it should.
+    /// A write is acknowledged when it tolerates one loss less than it should.
     WriteQuorumOffByOne,
     /// A put whose commit has an unknown outcome removes its chunks.
     CleanUpAfterUnknownOutcome,
-    /// The collector of abandoned puts takes a live writer for a dead one, and does not fence it.
+    /// The collector of abandoned puts mistakes a live writer for a dead one, and does not fence it.
     CollectorIgnoresLiveUpload,
-    /// The condition of a write is checked before the transaction, not inside.
+    /// A write's condition is checked before the transaction instead of inside it.
     ConditionOutsideTransaction,
-    /// A metadata mirror that was left behind is taken for the newest at a start.
+    /// A stale metadata mirror is mistaken for the newest at a start.
     StaleMirrorWins,
     /// Recovery of a segment ends at the first damaged record.
     RecoveryStopsAtHole,
     /// Object records are served from a cache for 100 ms.
     RecordCache,
-    /// A site takes a chunk of another generation for the one that is meant.
+    /// A site mistakes a chunk of another generation for the requested one.
     ForgetGeneration,
     /// A write is acknowledged with k + 1 chunks, whether or not they decode.
     AcknowledgeByCount,
-    /// Packing switches rows without asking whether they are as it read them.
+    /// Packing switches rows without checking that they are unchanged since it read them.
     SwitchWithoutVersion,
     /// Packing switches rows and forgets the stripes that they named.
     SwitchForgetsGarbage,
@@ -69,51 +69,51 @@ pub enum Mutation {
     DeathUnmarked,
     /// Overwriting or deleting a packed object releases the group.
     OverwriteReleases,
-    /// A group that is settled loses its mark, whatever has died meanwhile.
+    /// A settled group loses its mark, whatever has died meanwhile.
     SettleBlindly,
-    /// A group that is marked is released, whatever lives in it.
+    /// A marked group is released, whatever lives in it.
     ReleaseOnMark,
-    /// A group is released and its mark stays.
+    /// A group is released and its mark remains.
     ReleaseLeavesMark,
     /// A repair or a move writes a stripe's record without comparing it.
     SwapWithoutComparing,
-    /// The file of a copy is made garbage while the stripe's record names it.
+    /// The file of a copy becomes garbage while the stripe's record still names it.
     CopyDroppedButNamed,
-    /// Memory sites take a cached block for another one.
+    /// Memory sites mistake a cached block for another one.
     StaleCache,
     /// Own stripes drop their parities while their wide stripe is being built.
     DropWhileBuilding,
-    /// A wide stripe is sealed when its local parities are made, whatever became of the global ones.
+    /// A wide stripe is sealed when its local parities are complete, even if the global ones are not.
     SealWithoutGlobals,
-    /// A member is claimed without asking whether its own stripe is as it was read.
+    /// A member is claimed without checking that its own stripe is unchanged.
     ClaimIgnoresMember,
-    /// Members are claimed without asking whether the wide stripe is as it was read.
+    /// Members are claimed without checking that the wide stripe is unchanged.
     ClaimIgnoresWide,
-    /// A wide stripe that is given up is deleted before its claims are taken back.
+    /// An aborted wide stripe is deleted before its claims are released.
     AbortDeletesAtOnce,
-    /// A seal that begins again writes under the generation of the one before.
+    /// A restarted seal writes under the generation of the previous attempt.
     SealKeepsGeneration,
-    /// A move or repair of a member does not tell the wide stripe.
+    /// A move or repair of a member does not update the wide stripe.
     MoveForgetsCopy,
-    /// Where a member may be is asked when its move or repair begins, and not when it ends.
+    /// The places that a member may have are checked when its move or repair begins, but not when it ends.
     RuleAtOpenOnly,
-    /// A change ends although somebody has cancelled it.
+    /// A change commits although another process has cancelled it.
     CloseWithoutEntry,
-    /// What a cancelled change has written is forgotten.
+    /// The files that a cancelled change has written are forgotten.
     CancelForgetsGarbage,
-    /// Gateways read by the records of wide stripes as they first saw them.
+    /// Gateways read with the first version of a wide stripe's record that they saw.
     OldWideRow,
-    /// A stripe of which nothing lives is released, although its chunks are members of wide stripes.
+    /// A stripe without live data is released, although its chunks are members of wide stripes.
     ReleaseIgnoresMembers,
-    /// When a member leaves or comes in, the local parity is made anew and the global ones stay.
+    /// When a member leaves or joins, the local parity is recomputed and the global ones are not.
     ExchangeForgetsGlobals,
-    /// When a member is changed in place, the local parity is made anew and the global ones stay.
+    /// When a member is updated in place, the local parity is recomputed and the global ones are not.
     UpdateForgetsGlobals,
-    /// A local parity and a member change places in two transactions.
+    /// A local parity and a member swap places in two transactions.
     SwapInTwoTransactions,
-    /// A wide stripe is given up when dead members leave it, although others live.
+    /// A wide stripe is dissolved when dead members leave it, although others live.
     DissolveWhileOneLives,
-    /// The parities of a wide stripe of which nothing lives are forgotten.
+    /// The parities of a dissolved wide stripe are forgotten.
     DissolveForgetsGarbage,
 }
 
@@ -162,7 +162,7 @@ impl Mutation {
         Self::DissolveForgetsGarbage,
     ];
 
-    /// Its name on the command line.
+    /// Returns the mutation's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -220,7 +220,7 @@ impl std::str::FromStr for Mutation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Of a list that it knows the optimiser unrolls all of this, and takes more than ten minutes over it.
+        // With a list known at compile time, the optimiser unrolls all of this, which takes more than ten minutes.
         let all = std::hint::black_box(Self::ALL);
         let known = || std::iter::once(&Self::None).chain(all);
         known().copied().find(|mutation| mutation.name() == text).ok_or_else(|| {
@@ -230,7 +230,7 @@ impl std::str::FromStr for Mutation {
     }
 }
 
-/// The file system as the chunk store sees it.
+/// Returns the file system as the chunk store sees it.
 pub fn file_system(mutation: Mutation, fs: &SimulatedFileSystem) -> Arc<dyn FileSystem> {
     match mutation {
         Mutation::SkipFsync => Arc::new(disk::Unsynced(fs.clone())),
@@ -238,7 +238,7 @@ pub fn file_system(mutation: Mutation, fs: &SimulatedFileSystem) -> Arc<dyn File
     }
 }
 
-/// The chunk store as the site sees it.
+/// Returns the chunk store as the site sees it.
 pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
     match mutation {
         Mutation::WrongChecksumScope => Arc::new(disk::Unchecked::new(store)),
@@ -247,7 +247,7 @@ pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn Ch
     }
 }
 
-/// A cache as its memory site sees it.
+/// Returns a cache as its memory site sees it.
 pub fn cache_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
     match mutation {
         Mutation::StaleCache => Arc::new(blurred::Blurred(store)),
@@ -255,7 +255,7 @@ pub fn cache_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn Ch
     }
 }
 
-/// The directories as the metadata engine sees them at a start.
+/// Returns the directories as the metadata engine sees them at a start.
 pub fn metadata_directories(mutation: Mutation, disks: &simulated::Machine) -> Vec<MetaDirectory> {
     match mutation {
         Mutation::StaleMirrorWins => mirror::favour_the_stale(disks.directories()),
@@ -263,7 +263,7 @@ pub fn metadata_directories(mutation: Mutation, disks: &simulated::Machine) -> V
     }
 }
 
-/// The metadata as a process on a machine sees it.
+/// Returns the metadata as a process on a machine sees it.
 pub fn metadata(
     mutation: Mutation,
     store: Arc<dyn MetaStore>,
@@ -298,7 +298,7 @@ pub fn metadata(
     }
 }
 
-/// A site as the services of a control process see it.
+/// Returns a site as the services of a control process see it.
 pub fn site(mutation: Mutation, site: Arc<dyn Site>, cluster: &Cluster) -> Arc<dyn Site> {
     match mutation {
         Mutation::SealWithoutGlobals => Arc::new(only_locals::OnlyLocals::new(site, cluster)),
@@ -306,18 +306,18 @@ pub fn site(mutation: Mutation, site: Arc<dyn Site>, cluster: &Cluster) -> Arc<d
     }
 }
 
-/// How many further losses an acknowledged write bears.
+/// Returns how many further losses an acknowledged write tolerates.
 pub fn write_surplus(mutation: Mutation) -> usize {
     let right = StripeOptions::default().write_surplus;
     if mutation == Mutation::WriteQuorumOffByOne { right - 1 } else { right }
 }
 
-/// When a write may be acknowledged.
+/// Returns the rule for acknowledging a write.
 pub fn durability_rule(mutation: Mutation) -> DurabilityRule {
     if mutation == Mutation::AcknowledgeByCount { has_enough } else { is_durable }
 }
 
-/// The rule of 0.1.0: right for MDS codes only.
+/// The rule of 0.1.0, which is right only for MDS codes.
 fn has_enough(code: &Code, held: &ChunkSet, surplus: usize) -> bool {
     held.len() >= (code.k() + surplus).min(code.n())
 }

@@ -1,4 +1,4 @@
-//! A defect of sealing, planted between it and the sites: it looks at the local parities only (S5).
+//! A planted defect of sealing, between it and the sites: it computes only the local parities (S5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use striate_site::{
 
 use crate::cluster::Cluster;
 
-/// A site as a sealer sees it that makes the local parities of a wide stripe and takes the others for made.
+/// A site as seen by a sealer that computes a wide stripe's local parities and assumes that the others are complete.
 #[derive(Debug)]
 pub(super) struct OnlyLocals {
     site: Arc<dyn Site>,
-    /// Global parities of wide stripes that are being built, as the records say.
+    /// Tells which chunks are global parities of wide stripes under construction, from the records.
     is_global: IsGlobal,
     taken_for_made: Mutex<BTreeMap<ChunkId, u32>>,
 }
 
-/// The length of a chunk that is a global parity of a wide stripe which is being built.
+/// Returns the length of a chunk if it is a global parity of a wide stripe under construction.
 struct IsGlobal(Box<dyn Fn(ChunkId) -> Option<u32> + Send + Sync>);
 
 impl std::fmt::Debug for IsGlobal {

@@ -1,12 +1,13 @@
-//! Defects of packing: transactions of its protocol with a rule left out (design.md §10.15).
+//! Planted defects of packing: transactions of its protocol with one rule left out (design.md §10.15).
 //!
-//! A transaction shows by what it requires and writes which step it is. A precondition that is left out keeps its place, since
-//! users of the store tell conflicts by places.
+//! A transaction's preconditions and writes show which step it is. A removed precondition keeps its position, since
+//! users of the store identify conflicts by position.
 //!
-//! Some rules only matter to commits that arrive when their packer has given up, or between two steps that follow each other at
-//! once: P2 and P3 without the reservation, P5 without its condition, R2 without the mark's version, R4 without the record's; or to
-//! reads under way: no grace, or a collector that does not wait for the deleter's. Runs of some hundred operations do not meet them; the protocol's model does.
-//! A release that forgets copies leaves orphans, as crashes do, which the scan for them collects.
+//! Some rules matter only to commits that arrive after their packer has given up, or between two consecutive steps:
+//! P2 and P3 without the reservation, P5 without its condition, R2 without the mark's version, R4 without the
+//! record's. Others matter only to running reads: no grace period, or a collector that does not wait for the
+//! deleter's. Runs of a few hundred operations do not reach these cases; the protocol's model does. A release that
+//! forgets copies leaves orphans, as crashes do, which the orphan scan collects.
 
 use bytes::Bytes;
 use striate_core::StripeId;
@@ -22,15 +23,15 @@ const OBJECTS: &[u8] = b"o/";
 /// A step of the protocol that ends in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// P2: the group's record is committed, marked.
+    /// P2: commits the group's record, with its mark.
     Record,
-    /// P3: rows are switched to its extents.
+    /// P3: switches rows to the group's extents.
     Switch,
-    /// P4: the reservation ends, and with it the mark.
+    /// P4: ends the reservation and removes the mark.
     Settle,
-    /// R2: a group is dense enough; its mark goes.
+    /// R2: removes the mark of a group that is dense enough.
     Unmark,
-    /// R4: nothing lives; the group is released.
+    /// R4: releases a group in which nothing lives.
     Release,
     /// F1: a client overwrites or deletes a packed object.
     Death,
@@ -65,7 +66,7 @@ impl Step {
     }
 }
 
-/// The transaction as packing would submit it with the defect.
+/// Returns the transaction as defective packing would submit it.
 pub(super) async fn with_defect(
     mutation: Mutation,
     store: &dyn MetaStore,
@@ -95,7 +96,7 @@ fn key_of(write: &Write) -> &Bytes {
     }
 }
 
-/// Lets preconditions on rows under `prefix` hold always.
+/// Makes preconditions on rows under `prefix` always hold.
 pub(super) fn ignore(tx: &mut Transaction, prefix: &[u8]) {
     for rule in &mut tx.preconditions {
         if let Precondition::Absent(key) | Precondition::Exists(key) | Precondition::Version(key, _) = rule
@@ -106,18 +107,18 @@ pub(super) fn ignore(tx: &mut Transaction, prefix: &[u8]) {
     }
 }
 
-/// Leaves writes of rows under `prefix` out.
+/// Removes writes of rows under `prefix`.
 pub(super) fn forget(tx: &mut Transaction, prefix: &[u8]) {
     tx.writes.retain(|write| !key_of(write).starts_with(prefix));
 }
 
-/// The record of the stripe that a transaction changes or releases, as it is.
+/// Returns the current record of the stripe that a transaction changes or releases.
 async fn record_before(store: &dyn MetaStore, tx: &Transaction) -> Option<Stripe> {
     let key = tx.writes.iter().map(key_of).find(|key| key.starts_with(keys::STRIPES))?;
     store.get(key).await.ok()??.record().ok()
 }
 
-/// Leaves the copies that a swap un-names in the record.
+/// Keeps the copies in the record that a swap removes from it.
 async fn keep_copies_named(store: &dyn MetaStore, tx: &mut Transaction) {
     let Some(before) = record_before(store, tx).await else { return };
     for write in &mut tx.writes {

@@ -1,8 +1,9 @@
-//! Defects of sealing, and of changes of what is sealed: transactions of its protocol with a rule left out (docs/src/design.md §10).
+//! Planted defects of sealing, and of changes of sealed data: transactions of the protocol with one rule left out
+//! (docs/src/design.md §10).
 //!
-//! Three defects cannot be planted at these seams, since the code keeps the rule in more than one place: a drop of narrow parities
-//! that spares a repair of one (the repair then sees that they were dropped), a rule for places that is asked of one of the two
-//! stripes only, and parities dropped in spite of debt.
+//! Three defects cannot be planted at these seams, because the code enforces the rule in more than one place:
+//! dropping narrow parities despite a running repair of one (the repair then sees that they were dropped), checking
+//! the placement rule of only one of the two stripes, and dropping parities despite debt.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::Mutation;
 use super::packing::{forget, ignore};
 use crate::wide::swaps_local_parity;
 
-/// The records of stripes that a transaction writes.
+/// Returns the stripe records that a transaction writes.
 pub(super) fn written(tx: &Transaction) -> Vec<(Bytes, Stripe)> {
     let record = |write: &Write| match write {
         Write::Put(key, value) if key.starts_with(keys::STRIPES) => {
@@ -28,7 +29,7 @@ pub(super) fn written(tx: &Transaction) -> Vec<(Bytes, Stripe)> {
     tx.writes.iter().filter_map(record).collect()
 }
 
-/// Replaces the record that a transaction writes.
+/// Replaces a record that a transaction writes.
 pub(super) fn rewrite(tx: &mut Transaction, of: &Bytes, record: &Stripe) {
     for write in &mut tx.writes {
         if let Write::Put(key, value) = write
@@ -45,7 +46,7 @@ pub(super) async fn record_now(store: &dyn MetaStore, key: &[u8]) -> Option<(Row
     Some((row, record))
 }
 
-/// The wide stripe that a transaction requires and does not write: it claims members for it (S2).
+/// Returns the wide stripe that a transaction requires but does not write: it claims members for it (S2).
 fn claimed_for(tx: &Transaction, written: &[(Bytes, Stripe)]) -> Option<Bytes> {
     let is_written = |key: &Bytes| written.iter().any(|(of, _)| of == key);
     let required = tx.preconditions.iter().find_map(|rule| match rule {
@@ -58,7 +59,7 @@ fn claimed_for(tx: &Transaction, written: &[(Bytes, Stripe)]) -> Option<Bytes> {
         .filter(|_| written.iter().any(|(_, record)| record.locations.iter().any(|at| wide_of(at).is_some())))
 }
 
-/// The transaction as it would be submitted with the defect.
+/// Returns the transaction as a process with the defect would submit it.
 pub(super) async fn with_defect(
     mutation: Mutation,
     store: &dyn MetaStore,
@@ -104,7 +105,7 @@ pub(super) async fn with_defect(
     tx
 }
 
-/// D without claims: what dies goes at once.
+/// D without claims: dead stripes are released at once.
 async fn release_dead(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
     for (key, record) in written.iter().filter(|(_, record)| record.dead) {
         let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
@@ -120,7 +121,7 @@ async fn release_dead(store: &dyn MetaStore, tx: &mut Transaction, written: &[(B
     }
 }
 
-/// A change of content without the global parities: those of before stay named, and the new ones are garbage.
+/// A content change without the global parities: the old ones stay named, and the new ones become garbage.
 async fn keep_globals(
     store: &dyn MetaStore,
     tx: &mut Transaction,
@@ -158,7 +159,8 @@ async fn keep_globals(
     }
 }
 
-/// L in two transactions, of which this is the first: the member is where it is to be, and the local parity goes with the second one.
+/// The first of two transactions for L: the member gets its new place here; the local parity would follow in the
+/// second.
 async fn keep_local_parity(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
     for (key, record) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
         let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
@@ -182,7 +184,7 @@ async fn keep_local_parity(store: &dyn MetaStore, tx: &mut Transaction, written:
     }
 }
 
-/// X as A1: members that live are left without protection.
+/// X as A1: live members are left without protection.
 async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
     for (key, record) in written.iter().filter(|(_, record)| record.is_sealed()) {
         let (Some(id), Some((_, before))) = (keys::stripe_of(key), record_now(store, key).await) else {
@@ -203,7 +205,7 @@ async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[
     }
 }
 
-/// More files for a garbage row that a transaction writes.
+/// Adds files to a garbage row that a transaction writes.
 fn also_garbage(tx: &mut Transaction, id: StripeId, files: Vec<GarbageChunk>) {
     for write in &mut tx.writes {
         if let Write::Put(key, value) = write
@@ -217,7 +219,7 @@ fn also_garbage(tx: &mut Transaction, id: StripeId, files: Vec<GarbageChunk>) {
     }
 }
 
-/// Whether a sealed wide stripe is given up.
+/// Returns true if a sealed wide stripe is dissolved.
 async fn dissolves(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
     for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
         if record_now(store, key).await.is_some_and(|(_, before)| before.is_sealed()) {
@@ -227,7 +229,7 @@ async fn dissolves(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
     false
 }
 
-/// S6 at once: own stripes drop their parities as soon as all of their data chunks are claimed.
+/// S6 too early: own stripes drop their parities as soon as all of their data chunks are claimed.
 fn drop_parities(tx: &mut Transaction, key: &Bytes, record: &Stripe) {
     let profile: Option<striate_core::Profile> = record.profile.parse().ok();
     let Some(code) = profile.and_then(|profile| profile.code.build().ok()) else { return };
@@ -243,7 +245,7 @@ fn drop_parities(tx: &mut Transaction, key: &Bytes, record: &Stripe) {
     }
 }
 
-/// A1 as A3: the record goes before the claims.
+/// A1 as A3: the record is deleted before the claims.
 fn delete_aborted(tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
     for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
         let Some(id) = keys::stripe_of(key) else { continue };
@@ -255,7 +257,7 @@ fn delete_aborted(tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
     }
 }
 
-/// An entry that is cancelled gives its generation back, or its files are forgotten.
+/// A cancelled entry gives its generation back, or its files are forgotten.
 async fn cancel_wrongly(
     mutation: Mutation,
     store: &dyn MetaStore,
@@ -276,12 +278,12 @@ async fn cancel_wrongly(
     }
 }
 
-/// Whether a wide stripe has other members than it had (E, F and X).
+/// Returns true if a wide stripe's members have changed (E, F and X).
 fn is_exchanged(before: &Stripe, now: &Stripe) -> bool {
     !before.members.is_empty() && before.members != now.members
 }
 
-/// Whether a wide stripe has the members that it had, one with another content.
+/// Returns true if a wide stripe has the same members, but the content of one has changed.
 fn is_updated(before: &Stripe, now: &Stripe) -> bool {
     let mut of_members = before.locations.iter().zip(&now.locations).take(now.members.len());
     let is_changed = |(before, now): (&records::Location, &records::Location)| {
@@ -290,7 +292,8 @@ fn is_updated(before: &Stripe, now: &Stripe) -> bool {
     before.members == now.members && of_members.any(is_changed)
 }
 
-/// Whether own stripes and wide ones are written together, and these keep their members: some have new places.
+/// Returns true if own stripes and wide stripes are written together and the wide ones keep their members: chunks
+/// move.
 async fn moves_members(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
     let is_wide = |(_, record): &&(Bytes, Stripe)| !record.members.is_empty();
     for (key, record) in written.iter().filter(is_wide) {
@@ -304,7 +307,8 @@ async fn moves_members(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bo
     wide > 0 && wide < written.len()
 }
 
-/// The copies of what has moved are put into the wide stripe's record as it is now, whatever else has changed there.
+/// Writes the new locations of moved chunks into the current record of the wide stripe, whatever else has changed
+/// there.
 async fn carry_over(store: &dyn MetaStore, tx: &mut Transaction, key: &Bytes, written: &[(Bytes, Stripe)]) {
     let (Some(id), Some((row, mut now))) = (keys::stripe_of(key), record_now(store, key).await) else {
         return;
@@ -326,7 +330,7 @@ async fn carry_over(store: &dyn MetaStore, tx: &mut Transaction, key: &Bytes, wr
     rewrite(tx, key, &now);
 }
 
-/// The records of wide stripes as a process has read them first.
+/// The records of wide stripes as a process first read them.
 #[derive(Debug, Default)]
 pub(super) struct Remembered(Mutex<BTreeMap<Bytes, Row>>);
 

@@ -46,7 +46,7 @@ pub enum Command {
     Run(RunArgs),
     /// Run what stands for one figure or table of the EC-Store paper, and draw it.
     Figure(FigureArgs),
-    /// Run every experiment and write the pages of docs/src/results; goes on where it was interrupted.
+    /// Run every experiment and write the pages of docs/src/results; resumes where it was interrupted.
     Results(ResultsArgs),
     /// Measure what encoding, decoding and planning cost on this machine.
     #[command(after_long_help = "Example:\n  striate-lab costs")]

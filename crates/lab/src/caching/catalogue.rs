@@ -1,4 +1,4 @@
-//! Blocks, their popularity, and where their splits or copies are.
+//! Blocks, their popularity, and the places of their splits or copies.
 
 use rand::rngs::SmallRng;
 use rand::seq::index::sample;
@@ -8,18 +8,19 @@ use striate_plan::{ParityBudget, PopularBlock};
 
 use super::{Scheme, Setting};
 
-/// What is cached, and where.
+/// The cached blocks and their places.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    /// Of each block, the probability that it is read next, summed up.
+    /// Cumulative probability, for each block, that it or an earlier one is read next.
     cumulated: Vec<f64>,
-    /// Of each block, the servers of what it is kept as: splits and parities, or copies; of split copies the copies of each split in
-    /// turn.
+    /// For each block, the servers of its splits and parities, or of its copies. With split copies, the copies of
+    /// each split in turn.
     pub places: Vec<Vec<usize>>,
 }
 
 impl Catalogue {
-    /// Draws places, for the popularity that the setting has. Each block's splits are on distinct servers, as far as there are any.
+    /// Draws places for the setting's popularity. Each block's splits are on distinct servers, as far as there are
+    /// enough.
     pub fn draw(setting: &Setting, scheme: Scheme, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let weights: Vec<f64> =
@@ -51,19 +52,19 @@ impl Catalogue {
         Self { cumulated, places }
     }
 
-    /// Which block is read next.
+    /// Draws the block that is read next.
     pub fn next(&self, rng: &mut SmallRng) -> usize {
         let at: f64 = rng.random();
         self.cumulated.partition_point(|sum| *sum < at).min(self.cumulated.len() - 1)
     }
 
-    /// The probability that a block is read next.
+    /// Returns the probability that a block is read next.
     pub fn probability(&self, block: usize) -> f64 {
         self.cumulated[block] - if block == 0 { 0.0 } else { self.cumulated[block - 1] }
     }
 }
 
-/// Copies beyond the first one.
+/// Copies of each block beyond the first one.
 fn copies(setting: &Setting, weights: &[f64]) -> Vec<usize> {
     let blocks: Vec<PopularBlock> = weights
         .iter()
@@ -75,7 +76,7 @@ fn copies(setting: &Setting, weights: &[f64]) -> Vec<usize> {
     copies
 }
 
-/// Parities: one for each block, and the rest to flatten the popularity.
+/// Parities of each block: one for each, and the rest assigned to flatten the popularity.
 fn of_parities(setting: &Setting, weights: &[f64]) -> Vec<usize> {
     let split_bytes = setting.split_bytes() as u64;
     let blocks: Vec<PopularBlock> = weights

@@ -1,4 +1,4 @@
-//! The paper's figures, and the store's own way beside them.
+//! The paper's figures, with the store's own scheme beside them.
 
 use serde::Serialize;
 
@@ -8,33 +8,33 @@ use super::{MB, OWN_DECODE_S, Scheme, Setting};
 /// EC-Cache as published.
 pub const PUBLISHED: Scheme = Scheme::EcCache { extra: 1 };
 
-/// One point of a figure: what was set, and what each placement has shown.
+/// One point of a figure: its parameters, and the result of each placement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
-    /// The figure, or the section where there is none.
+    /// The figure, or the section if there is no figure.
     pub figure: &'static str,
-    /// What is varied, and how.
+    /// The varied parameter and its value.
     pub set: String,
-    /// How blocks were kept and read.
+    /// Scheme by which blocks were kept and read.
     pub scheme: &'static str,
-    /// Of each placement.
+    /// Result of each placement.
     pub seen: Vec<Seen>,
 }
 
-/// How much is run.
+/// Extent of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The first placement.
+    /// First placement.
     pub seed: u64,
-    /// Placements of each point.
+    /// Placements per point.
     pub placements: u64,
-    /// Placements of points of which λ is shown: it is luck to a large part.
+    /// Placements per point that shows λ, which depends largely on luck.
     pub placements_of_balance: u64,
-    /// Reads of each run.
+    /// Reads per run.
     pub reads: u64,
 }
 
-/// What is run for a point.
+/// Parameters of a point.
 struct Case {
     figure: &'static str,
     set: String,
@@ -44,7 +44,7 @@ struct Case {
     placements: u64,
 }
 
-/// Runs all of them; `done` hears of each point.
+/// Runs all points; calls `done` after each.
 pub fn run(extent: Extent, mut done: impl FnMut(&Point)) -> Vec<Point> {
     let point = |case: Case| {
         let seeds = extent.seed..extent.seed + case.placements;
@@ -112,17 +112,16 @@ fn cases(extent: Extent) -> Vec<Case> {
     cases
 }
 
-/// A write of a block of so many bytes (Fig. 17): seconds for one copy, seconds as splits and a parity, and of these to encode.
-/// Connections are opened one after the other; encoding takes what decoding does.
+/// Write of one block (Fig. 17). Connections are opened one after the other; encoding takes as long as decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Write {
-    /// Bytes.
+    /// Block size in bytes.
     pub bytes: f64,
-    /// Of one copy.
+    /// Seconds to write one copy.
     pub copy_s: f64,
-    /// Of k splits and a parity.
+    /// Seconds to write k splits and a parity.
     pub coded_s: f64,
-    /// Of that, to encode.
+    /// Seconds of encoding, included in `coded_s`.
     pub encode_s: f64,
 }
 

@@ -1,18 +1,18 @@
 //! EC-Cache (OSDI'16) §6 as a model of flows: blocks in the memory of 25 servers, read by 30 clients.
 //!
-//! A read is one flow for each split that is asked for, or one for a whole copy under selective replication. Flows share the network
-//! cards of servers and clients max–min fairly, and none is faster than one stream. The popularity of blocks decides their parities
-//! and copies by the store's own planner ([`striate_plan::cache::parities`]). Everything else is a constant ([`Setting`]): those of the
-//! network and of delays were fitted on the paper's figures for selective replication, so that what comes out for it is no
-//! prediction; docs/src/ec-cache.md says which cells are.
+//! A read is one flow per requested split or, under selective replication, one flow for a whole copy. Flows share the
+//! network cards of servers and clients max–min fairly, and none is faster than one stream. The store's own planner
+//! ([`striate_plan::cache::parities`]) derives parities and copies from the blocks' popularity. Everything else is a
+//! constant ([`Setting`]). The constants of network and delays were fitted to the paper's figures for selective
+//! replication, so results for that scheme are not predictions; docs/src/ec-cache.md says which cells are.
 //!
 //! - [`network`]: flows and their rates.
-//! - [`catalogue`]: blocks, their popularity, and where their splits or copies are.
+//! - [`catalogue`]: blocks, their popularity, and the places of their splits or copies.
 //! - [`simulation`]: clients and their reads.
 //! - [`figures`]: the paper's figures.
-//! - [`theorems`]: what the paper proves, drawn at random.
+//! - [`theorems`]: the paper's theorems, checked by random draws.
 //!
-//! There is no memory in it that fills: all blocks are cached, as in the paper.
+//! Memory never fills up in the model: all blocks are cached, as in the paper.
 
 pub mod catalogue;
 pub mod figures;
@@ -31,63 +31,66 @@ pub const MB: f64 = 1e6;
 pub enum Scheme {
     /// Whole copies in proportion to popularity; a random one is read.
     SelectiveReplication,
-    /// The same of blocks that are cut into k splits: one copy of each is read (§2.3).
+    /// Copies in proportion to popularity of blocks cut into k splits; a read fetches one copy of each split (§2.3).
     SplitReplication,
-    /// EC-Cache as published: k + Δ random splits, the first k decode; what is not needed is not taken back.
+    /// EC-Cache as published: k + Δ random splits, of which the first k decode. Superfluous requests are not
+    /// cancelled.
     EcCache {
         /// Δ.
         extra: usize,
     },
-    /// The store's own way: the k splits of which servers were asked for least of late, data before parities; others once all but two
-    /// have come and these are late; what is not needed is taken back; nothing is decoded where all data splits came.
+    /// The store's own scheme. It reads the k splits whose servers were asked for the least recently, data before
+    /// parities. Once all but two have arrived and these are late, it asks for others. Superfluous requests are
+    /// cancelled, and nothing is decoded if all data splits arrived.
     Ours,
 }
 
-/// What is modelled.
+/// Parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Servers with memory.
+    /// Number of servers with memory.
     pub servers: usize,
-    /// Clients, each with one read at a time.
+    /// Number of clients, each with one read at a time.
     pub clients: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: usize,
-    /// Bytes of each.
+    /// Bytes per block.
     pub block_bytes: f64,
-    /// The exponent of Zipf's law by which they are read.
+    /// Exponent of Zipf's law for reads of blocks.
     pub exponent: f64,
-    /// k.
+    /// k: data splits per block.
     pub splits: usize,
-    /// Memory beyond one copy of each block, as a share.
+    /// Memory beyond one copy of each block, as a share of that copy.
     pub overhead: f64,
-    /// Bytes a second of a server's network card,
+    /// Bandwidth of a server's network card, in bytes per second.
     pub server_card: f64,
-    /// of a client's,
+    /// Bandwidth of a client's network card, in bytes per second.
     pub client_card: f64,
-    /// and of one stream.
+    /// Maximum rate of one stream, in bytes per second.
     pub stream: f64,
-    /// Seconds to open a connection, of which each flow has one.
+    /// Seconds to open a connection; each flow opens one.
     pub connection_s: f64,
-    /// The median of the time before a read's flows begin: at the client and at whoever knows where splits are. Lognormal.
+    /// Median delay in seconds before a read's flows begin, at the client and at the metadata service; lognormal.
     pub delay_s: f64,
-    /// Its σ.
+    /// σ of the delay.
     pub delay_sigma: f64,
-    /// The share of flows that stall,
+    /// Share of flows that stall.
     pub stalls: f64,
-    /// and for how long, in seconds.
+    /// Duration of a stall, in seconds.
     pub stall_s: f64,
-    /// Seconds to decode a block of 40 MB; others in proportion.
+    /// Seconds to decode a block of 40 MB; other sizes in proportion.
     pub decode_s: f64,
-    /// Seconds that a client pauses between reads, in the mean.
+    /// Mean pause of a client between reads, in seconds.
     pub think_s: f64,
-    /// Servers' cards are at half speed for 2 s in every 10, each at its own time (§6.3).
+    /// Servers' cards run at half speed for 2 s in every 10, each at its own time (§6.3).
     pub has_background: bool,
-    /// One server is gone, and a block that it had is read elsewhere in so many seconds (§6.4).
+    /// If set, one server is gone, and a block that it had is read from elsewhere in this many seconds (§6.4).
     pub lost: Option<f64>,
 }
 
 impl Setting {
-    /// §6.1: 25 servers, 30 clients, 40 MB, Zipf 0.9, k = 10, 15% of memory. The constants of network and delays are fitted.
+    /// §6.1: 25 servers, 30 clients, 40 MB, Zipf 0.9, k = 10, 15% of memory. The constants of network and delays are
+    /// fitted.
     pub const PAPER: Self = Self {
         servers: 25,
         clients: 30,
@@ -110,18 +113,18 @@ impl Setting {
         lost: None,
     };
 
-    /// Bytes of a split.
+    /// Returns the bytes of a split.
     pub fn split_bytes(&self) -> f64 {
         self.block_bytes / self.splits as f64
     }
 
-    /// Seconds to decode one block.
+    /// Returns the seconds to decode one block.
     pub fn decode_of_block_s(&self) -> f64 {
         self.decode_s * self.block_bytes / (40.0 * MB)
     }
 }
 
-/// Decoding 40 MB took 30% of a read (§6.2).
+/// Seconds to decode 40 MB as published: 30% of a read (§6.2).
 pub const PUBLISHED_DECODE_S: f64 = 0.027;
-/// The store's own decoder takes about that, on one core.
+/// Approximate seconds of the store's own decoder for 40 MB, on one core.
 pub const OWN_DECODE_S: f64 = 0.004;

@@ -1,12 +1,12 @@
 //! Flows from servers to clients, at max–min fair rates.
 //!
-//! With a link for each flow, as fast as a stream, [`crate::wide::network`] could do the same: in more than twice the time, and with
-//! some rates that differ in their last bits, from which a run goes another way.
+//! [`crate::wide::network`] with a link of stream speed for each flow could do the same. It takes more than twice the
+//! time, and some rates differ in their last bits, which makes runs diverge.
 
 /// A flow's number.
 pub type FlowId = usize;
 
-/// Flows that are under way, over cards of servers and clients.
+/// Running flows over the cards of servers and clients.
 #[derive(Clone, Debug)]
 pub struct Network {
     servers: Vec<f64>,
@@ -21,30 +21,30 @@ struct Flow {
     id: FlowId,
     server: usize,
     client: usize,
-    /// Bytes that have not come.
+    /// Bytes that have not arrived.
     left: f64,
     rate: f64,
 }
 
-/// What a flow has moved when it ended.
+/// A flow that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ended {
-    /// Which one.
+    /// Id of the flow.
     pub id: FlowId,
-    /// From which server.
+    /// Server of the flow.
     pub server: usize,
 }
 
-/// Fewer bytes than these are none.
+/// Bytes below which a flow counts as complete.
 const NOTHING: f64 = 1e-3;
 
 impl Network {
-    /// Cards of so many bytes a second, and what one stream reaches at most.
+    /// Creates a network of cards and a maximum stream rate, in bytes per second.
     pub fn new(servers: Vec<f64>, clients: Vec<f64>, stream: f64) -> Self {
         Self { servers, clients, stream, flows: Vec::new(), is_stale: false }
     }
 
-    /// Changes a server's card.
+    /// Sets the bandwidth of a server's card.
     pub fn set_server(&mut self, server: usize, card: f64) {
         self.servers[server] = card;
         self.is_stale = true;
@@ -56,14 +56,14 @@ impl Network {
         self.is_stale = true;
     }
 
-    /// Takes a flow back; answers the bytes that had not come.
+    /// Cancels a flow; returns the bytes that had not arrived.
     pub fn cancel(&mut self, id: FlowId) -> Option<f64> {
         let place = self.flows.iter().position(|flow| flow.id == id)?;
         self.is_stale = true;
         Some(self.flows.swap_remove(place).left)
     }
 
-    /// Seconds until the next flow ends, if nothing else changes.
+    /// Returns the seconds until the next flow ends, if nothing else changes.
     pub fn next_end_s(&mut self) -> Option<f64> {
         if std::mem::take(&mut self.is_stale) {
             self.share();
@@ -72,7 +72,7 @@ impl Network {
         ends.min_by(f64::total_cmp)
     }
 
-    /// Lets time pass, no longer than to the next end; answers the flows that ended.
+    /// Advances time, at most to the next end; returns the flows that ended.
     pub fn pass(&mut self, seconds: f64) -> Vec<Ended> {
         let mut ended = Vec::new();
         for flow in &mut self.flows {
@@ -89,7 +89,7 @@ impl Network {
         ended
     }
 
-    /// Progressive filling: all rates rise together; those at a full card stay where they are.
+    /// Progressive filling: all rates rise together; those at a full card stay fixed.
     fn share(&mut self) {
         let (mut servers, mut clients) = (self.servers.clone(), self.clients.clone());
         let (mut at_server, mut at_client) = (vec![0usize; servers.len()], vec![0usize; clients.len()]);
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(rates(&mut network), [150.0; 4], "the server's card");
         network.begin(4, 1, 0, 1e6);
         network.begin(5, 1, 1, 1e6);
-        // The second server's flows get 50 each; the first client has 700 for 4 × 150 and 50.
+        // The second server's flows get 50 each; the first client shares 700 between 4 × 150 and 50.
         assert_eq!(rates(&mut network), [150.0, 150.0, 150.0, 150.0, 50.0, 50.0]);
         network.cancel(0);
         assert_eq!(rates(&mut network).iter().filter(|rate| **rate == 175.0).count(), 3);

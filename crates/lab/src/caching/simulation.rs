@@ -1,4 +1,4 @@
-//! Clients that read blocks, one after the other.
+//! Clients that read one block after the other.
 
 use std::time::Duration;
 
@@ -14,53 +14,53 @@ use super::{Scheme, Setting};
 use crate::draws::{exponential, normal};
 use crate::events::Events;
 
-/// What was asked of servers counts less by half after this time, in seconds, for who chooses by it.
+/// Half-life, in seconds, of the record of what servers were asked for.
 const FORGET_S: f64 = 1.0;
-/// A parity is asked for instead of a data split if its server was asked for so many splits less.
+/// A parity is requested instead of a data split if its server was recently asked for this many fewer splits.
 const DATA_FIRST: f64 = 3.0;
-/// Others are asked when all but so many splits have come,
+/// Number of missing splits at which a read asks for others, after the delay `HEDGE_AFTER`.
 const HEDGE_AT: usize = 2;
-/// and this share of the time until then has passed again.
+/// Delay before a read asks for other splits, as a share of its time so far.
 const HEDGE_AFTER: f64 = 0.1;
-/// How long a server's card is slow (§6.3), and how often, in seconds.
+/// Duration of a slow phase of a server's card (§6.3), and its period, in seconds.
 const SLOW_S: f64 = 2.0;
 const SLOW_EVERY_S: f64 = 10.0;
 
-/// What a run has shown.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Seen {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Milliseconds of a read, in the mean.
+    /// Mean time of a read, in milliseconds.
     pub mean_ms: f64,
-    /// The median.
+    /// Median, in milliseconds.
     pub median_ms: f64,
-    /// The 95th percentile.
+    /// 95th percentile, in milliseconds.
     pub p95_ms: f64,
-    /// The 99th.
+    /// 99th percentile, in milliseconds.
     pub p99_ms: f64,
-    /// The 99.9th.
+    /// 99.9th percentile, in milliseconds.
     pub p999_ms: f64,
-    /// λ over the oracle, in percent: what the most loaded server sent, over what each would have sent had nothing superfluous been
-    /// read and all servers been loaded alike.
+    /// λ over the oracle, in percent: bytes sent by the most loaded server, relative to what each would have sent
+    /// under equal load and without superfluous reads.
     pub imbalance: f64,
-    /// The share of reads that took as long as a flow that stalls, or longer.
+    /// Share of reads that took at least as long as a stalled flow.
     pub late: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
-    /// A client reads again.
+    /// A client starts its next read.
     Read { client: usize },
     /// The flows of a read begin.
     Begin { request: usize },
-    /// A flow that has stalled begins.
+    /// A stalled flow begins.
     Stalled { flow: FlowId },
-    /// Others are asked, if a read still lacks splits.
+    /// Other splits are requested, if a read still lacks some.
     Hedge { request: usize },
-    /// A read that came from elsewhere, or was decoded, has ended.
+    /// A read from elsewhere, or a decode, has ended.
     End { request: usize },
-    /// A server's card is slow, or is not any more.
+    /// A server's card becomes slow or recovers.
     Card { server: usize, is_slow: bool },
 }
 
@@ -68,10 +68,10 @@ struct Request {
     client: usize,
     block: usize,
     began: f64,
-    /// Splits that must come.
+    /// Number of splits that must arrive.
     needed: usize,
     came: usize,
-    /// Some that came were parities.
+    /// True if some arrived splits are parities.
     has_parity: bool,
     flows: Vec<FlowId>,
     is_over: bool,
@@ -79,12 +79,12 @@ struct Request {
 
 struct FlowOf {
     request: usize,
-    /// Its place among those of the block.
+    /// Index of the split in the block.
     split: usize,
     is_ended: bool,
 }
 
-/// Reads of all clients. See [`run`].
+/// Reads of all clients.
 struct Simulation<'a> {
     setting: &'a Setting,
     scheme: Scheme,
@@ -97,16 +97,16 @@ struct Simulation<'a> {
     flows: Vec<FlowOf>,
     /// Bytes that each server has sent.
     sent: Vec<f64>,
-    /// Bytes that each was asked for of late, and when that was last counted.
+    /// Bytes that each server was recently asked for, and the time of the last update.
     asked: Vec<(f64, f64)>,
     useful: f64,
     reads: u64,
-    /// Of these, as many as took as long as a flow that stalls.
+    /// Reads that took at least as long as a stalled flow.
     late: u64,
     latencies: Latencies,
 }
 
-/// Lets the clients read so many blocks, and a tenth more before that does not count.
+/// Lets the clients read `reads` blocks, after a warm-up of a tenth as many.
 pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> Seen {
     let catalogue = Catalogue::draw(setting, scheme, seed);
     let cards = vec![setting.server_card; setting.servers];
@@ -152,7 +152,7 @@ impl Simulation<'_> {
         self.events.push(at, what);
     }
 
-    /// What was counted until now does not count.
+    /// Resets all counters.
     fn forget(&mut self) {
         self.sent.fill(0.0);
         (self.useful, self.reads, self.late, self.latencies) = (0.0, 0, 0, Latencies::default());
@@ -190,7 +190,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A client begins a read: the delay of the request comes first.
+    /// Starts a client's read, with the delay of the request first.
     fn read(&mut self, client: usize) {
         let setting = self.setting;
         let block = self.catalogue.next(&mut self.rng);
@@ -222,10 +222,10 @@ impl Simulation<'_> {
         splits.into_iter().for_each(|split| self.ask(request, split));
     }
 
-    /// The splits, or the copy, that are asked for at first.
+    /// Chooses the splits, or the copy, that are requested first.
     fn choose(&mut self, request: usize) -> Vec<usize> {
         let places = &self.catalogue.places[self.requests[request].block];
-        // The last server is the one that is gone.
+        // The last server is the lost one.
         let is_there =
             |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
         let mut there: Vec<usize> = (0..places.len()).filter(is_there).collect();
@@ -258,7 +258,7 @@ impl Simulation<'_> {
         there
     }
 
-    /// Bytes that a server was asked for of late.
+    /// Returns the bytes that a server was recently asked for.
     fn asked_of(&self, server: usize) -> f64 {
         let (bytes, at) = self.asked[server];
         bytes * 0.5f64.powf((self.now - at) / FORGET_S)
@@ -312,7 +312,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Enough has come of a read.
+    /// Called when enough of a read has arrived.
     fn came(&mut self, request: usize, at: f64) {
         let decode = match self.scheme {
             Scheme::EcCache { .. } => self.setting.decode_of_block_s(),
@@ -327,7 +327,7 @@ impl Simulation<'_> {
         self.at(at + decode, What::End { request });
     }
 
-    /// What a server has sent of a flow that is taken back counts.
+    /// Cancels a flow. What the server has already sent counts.
     fn take_back(&mut self, flow: FlowId) {
         let FlowOf { request, split, is_ended } = self.flows[flow];
         if std::mem::replace(&mut self.flows[flow].is_ended, true) || is_ended {
@@ -339,7 +339,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Asks other splits in the place of those that have not come.
+    /// Requests other splits instead of those that have not arrived.
     fn hedge(&mut self, request: usize) {
         let of = &self.requests[request];
         let lacks = of.needed.saturating_sub(of.came);

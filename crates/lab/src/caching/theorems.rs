@@ -1,33 +1,34 @@
-//! What the paper proves of splits, drawn at random: how evenly they load servers, and how often a read of many is late.
+//! What the paper proves about splits, checked by random draws: how evenly they load servers, and how often a read of
+//! many is late.
 
 use serde::Serialize;
 
 use super::catalogue::Catalogue;
 use super::{Scheme, Setting, simulation};
 
-/// A value that was drawn, beside its formula's.
+/// A drawn value and the value of its formula.
 #[derive(Clone, Debug, Serialize)]
 pub struct Drawn {
-    /// Which formula, and of what.
+    /// The formula and its parameters.
     pub what: String,
-    /// As drawn.
+    /// Value from random draws.
     pub drawn: f64,
-    /// As the formula says.
+    /// Value of the formula.
     pub formula: f64,
 }
 
-/// Placements, and reads, that are drawn.
+/// Numbers of drawn placements and reads.
 const PLACEMENTS: u64 = 300;
 const READS: u64 = 20_000;
 
-/// Both of the paper's statements.
+/// Checks both of the paper's statements.
 pub fn all() -> Vec<Drawn> {
     vec![variances(0.0), variances(Setting::PAPER.exponent), late_reads(0.01)]
 }
 
-/// Theorem 1: the variance of a server's load with whole blocks over that with k splits, without parities and copies. The theorem draws
-/// the server of each split by itself and says k. Here the k of a block are distinct ones of n, which vary less still:
-/// k (n − 1) / (n − k). Blocks are read by Zipf's law with that exponent.
+/// Theorem 1: the variance of a server's load with whole blocks over that with k splits, without parities and copies.
+/// The theorem draws the server of each split independently and gives k. Here the k splits of a block are on distinct
+/// servers out of n, which varies even less: k (n − 1) / (n − k). Blocks are read by Zipf's law with this exponent.
 pub fn variances(exponent: f64) -> Drawn {
     let setting = Setting { exponent, blocks: 200, overhead: 0.0, ..Setting::PAPER };
     let (n, k) = (setting.servers as f64, setting.splits as f64);
@@ -45,7 +46,7 @@ fn variance(setting: &Setting, scheme: Scheme) -> f64 {
     all.iter().map(|load| (load - mean).powi(2)).sum::<f64>() / all.len() as f64
 }
 
-/// The load of each server if every block is read as often as it is popular: over the copies, or the splits.
+/// Load of each server if every block is read in proportion to its popularity, evenly over its copies or splits.
 fn loads(setting: &Setting, scheme: Scheme, seed: u64) -> Vec<f64> {
     let catalogue = Catalogue::draw(setting, scheme, seed);
     let mut loads = vec![0.0; setting.servers];
@@ -56,7 +57,8 @@ fn loads(setting: &Setting, scheme: Scheme, seed: u64) -> Vec<f64> {
     loads
 }
 
-/// §5.2: where each flow stalls with probability `p`, a read of k of them is late with 1 − (1 − p)^k. Nothing else delays reads here.
+/// §5.2: if each flow stalls with probability `p`, a read of k flows is late with probability 1 − (1 − p)^k. Nothing
+/// else delays reads here.
 pub fn late_reads(p: f64) -> Drawn {
     let setting = Setting { stalls: p, delay_sigma: 0.0, clients: 1, ..Setting::PAPER };
     Drawn {

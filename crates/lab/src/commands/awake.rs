@@ -1,16 +1,16 @@
 //! Keeps the machine's processors awake while response times of milliseconds are measured.
 //!
-//! A processor that has nothing to do is halted, and waking it takes long on a virtual machine: some tens of
-//! microseconds for each message between processes. Hosts that serve requests are set up not to halt; here loops at
-//! the scheduler's idle priority, which yield to everything else at once, have the same effect.
+//! An idle processor is halted, and waking it on a virtual machine takes some tens of microseconds for each message
+//! between processes. Hosts that serve requests are configured not to halt. Here, loops at the scheduler's idle
+//! priority have the same effect; they yield to everything else at once.
 
 use std::process::{Child, Command, Stdio};
 
-/// Counts until the process whose number it is given is gone, however that ends.
+/// Loops until the process with the given id is gone, for whatever reason.
 const LOOP: &str =
     "while kill -0 \"$0\" 2>/dev/null; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
 
-/// One loop for each processor, until this is dropped.
+/// One loop per processor, until dropped.
 #[derive(Debug)]
 pub struct Awake {
     loops: Vec<Child>,
@@ -20,7 +20,7 @@ impl Awake {
     /// Starts the loops.
     ///
     /// # Errors
-    /// When `chrt` cannot be run; it is part of util-linux.
+    /// If `chrt`, which is part of util-linux, cannot be run.
     pub fn start() -> std::io::Result<Self> {
         let mut awake = Self { loops: Vec::new() };
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -32,7 +32,7 @@ impl Awake {
         Ok(awake)
     }
 
-    /// The numbers of their processes.
+    /// Returns the process ids of the loops.
     pub fn pids(&self) -> Vec<u32> {
         self.loops.iter().map(Child::id).collect()
     }
@@ -41,7 +41,7 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         for child in &mut self.loops {
-            // One that has ended by itself is as good.
+            // It may have exited already.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -10,7 +10,7 @@ use crate::caching::simulation::Seen;
 use crate::caching::theorems::{self, Drawn};
 use crate::failure::{Failure, Outcome};
 
-/// All that came out.
+/// All results.
 #[derive(Serialize)]
 struct Figures {
     points: Vec<Point>,
@@ -18,7 +18,7 @@ struct Figures {
     theorems: Vec<Drawn>,
 }
 
-/// Runs the figures of EC-Cache and prints what came out.
+/// Runs the figures of EC-Cache and prints the results.
 pub(super) fn run(args: &CachingArgs) -> Outcome {
     if args.reads < 100 || args.placements == 0 || args.placements_of_balance == 0 {
         return Err(Failure::refused(
@@ -49,7 +49,7 @@ pub(super) fn run(args: &CachingArgs) -> Outcome {
     Ok(())
 }
 
-/// The medians over the placements.
+/// Formats the medians over the placements.
 fn row(point: &Point) -> String {
     let median = |of: fn(&Seen) -> f64| {
         let mut all: Vec<f64> = point.seen.iter().map(of).collect();

@@ -13,7 +13,7 @@ use crate::directing::outcome::median;
 use crate::directing::prediction::{Loads, Plan};
 use crate::failure::{Failure, Outcome};
 
-/// Holds the store's default against the best of the seven, and prints by how much it is before them.
+/// Compares the store's default with the best of the seven policies and prints its lead.
 pub(super) fn run(args: &DirectingArgs, from: Loads) -> Outcome {
     let cases = cases(args)?;
     let mut all = Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn run(args: &DirectingArgs, from: Loads) -> Outcome {
     }
 }
 
-/// The cases that are asked for.
+/// Returns the requested cases.
 fn cases(args: &DirectingArgs) -> Result<Vec<Case>, Failure> {
     if args.cases.is_empty() {
         return Ok(Case::OF_THE_PAPER.to_vec());
@@ -54,9 +54,9 @@ fn cases(args: &DirectingArgs) -> Result<Vec<Case>, Failure> {
     args.cases.iter().map(named).collect()
 }
 
-/// What a case runs on.
+/// Returns the loads of a case.
 fn loads_of(args: &DirectingArgs, case: Case, plan: &Plan, family: &[Load]) -> Result<Vec<Load>, Failure> {
-    // Placements of loads that are not searched for.
+    // Placements of the loads that need no search.
     let placements = || seeds(args).into_iter().take(args.placements);
     let fail = |error: String| Failure::failed(error);
     match case {
@@ -85,7 +85,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 
-/// A case in Markdown: what every policy showed, medians over the loads, and what comes of it.
+/// Renders a case as Markdown: the median over the loads for every policy, and the verdicts.
 fn render(number: u32, table: Table, case: Case, outcome: &contest::Outcome) -> String {
     let mut text = format!("## Table {number}, {}: {}\n\n", table.code(), case.name());
     let mut policies: Vec<&str> = Vec::new();

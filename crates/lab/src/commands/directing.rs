@@ -15,7 +15,7 @@ use crate::directing::prediction::{Cell, Loads, Plan, Prediction, TimedOut};
 use crate::directing::{Fit, Table, tables};
 use crate::failure::{Failure, Outcome};
 
-/// Predicts the tables and prints them beside the paper's, or does what else was asked for.
+/// Predicts the tables and prints them beside the paper's, or runs the other requested mode.
 pub(super) fn run(clock: &Runtime, args: &DirectingArgs) -> Outcome {
     let loads = loads(args)?;
     if let Some(path) = &args.write_problems {
@@ -49,7 +49,7 @@ pub(super) fn run(clock: &Runtime, args: &DirectingArgs) -> Outcome {
     }
 }
 
-/// What is asked for, if it can be.
+/// Returns the requested loads, after checking the arguments.
 fn loads(args: &DirectingArgs) -> Result<Loads, Failure> {
     if args.placements == 0 || args.length <= 0.0 || args.within <= 0.0 || args.probe_ms < 0.0 {
         return Err(Failure::refused(
@@ -64,7 +64,7 @@ fn loads(args: &DirectingArgs) -> Result<Loads, Failure> {
     }
 }
 
-/// The tables that are asked for.
+/// Returns the requested tables.
 pub(super) fn both_tables(args: &DirectingArgs) -> impl Iterator<Item = (u32, Table)> {
     let only = args.table;
     [(1, Table::One), (2, Table::Two)]
@@ -72,7 +72,7 @@ pub(super) fn both_tables(args: &DirectingArgs) -> impl Iterator<Item = (u32, Ta
         .filter(move |(number, _)| only.is_none_or(|only| only == *number))
 }
 
-/// The plan of a table.
+/// Returns the plan of a table.
 pub(super) fn plan(args: &DirectingArgs, table: Table, loads: Loads) -> Plan {
     Plan {
         table,
@@ -85,7 +85,7 @@ pub(super) fn plan(args: &DirectingArgs, table: Table, loads: Loads) -> Plan {
     }
 }
 
-/// The seeds that are tried.
+/// Returns the seeds to try.
 pub(super) fn seeds(args: &DirectingArgs) -> Vec<u64> {
     match args.seeds.is_empty() {
         true => (args.seed..args.seed.saturating_add(args.tries)).collect(),
@@ -93,7 +93,7 @@ pub(super) fn seeds(args: &DirectingArgs) -> Vec<u64> {
     }
 }
 
-/// Refuses to go on without loads.
+/// Fails if no loads were found.
 pub(super) fn check_loads(found: usize, number: u32, tried: u64, args: &DirectingArgs) -> Outcome {
     if found > 0 {
         return Ok(());
@@ -108,7 +108,7 @@ pub(super) fn to_json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))
 }
 
-/// A prediction as it is written down.
+/// The serialised form of a prediction.
 #[derive(Serialize)]
 struct Told {
     table: u32,
@@ -117,7 +117,7 @@ struct Told {
     policies: Vec<ToldPolicy>,
 }
 
-/// A policy's row: cells of mean, median and 95th percentile relative to Normal, and medians over the loads.
+/// A policy's row: mean, median and 95th percentile relative to Normal, and medians over the loads.
 #[derive(Serialize)]
 struct ToldPolicy {
     name: &'static str,
@@ -152,7 +152,7 @@ impl Told {
     }
 }
 
-/// A table in Markdown.
+/// Renders a table as Markdown.
 fn render(number: u32, table: Table, prediction: &Prediction, args: &DirectingArgs) -> String {
     let mut text = format!(
         "## Table {number}: {}\n\n{} of {} loads give Normal's mean, median and 95th to within {:.0}%; runs of {} s, probes of {} ms.\n\
@@ -186,7 +186,7 @@ fn render(number: u32, table: Table, prediction: &Prediction, args: &DirectingAr
     text
 }
 
-/// Normal's time-outs in Markdown.
+/// Renders Normal's time-outs as Markdown.
 fn render_time_outs(number: u32, table: Table, swept: &[TimedOut]) -> String {
     let mut text = format!(
         "## Table {number}: {}, Normal's time-out\n\n| load | policy | mean, s | median | 95th | timed out |\n|--|--|--|--|--|--|\n",

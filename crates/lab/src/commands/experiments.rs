@@ -11,8 +11,8 @@ use crate::experiment::{self, BUILT_IN, Cells, Experiment, Progress, Results, Ru
 use crate::failure::{Failure, Outcome};
 use crate::{program, resources};
 
-/// Each calibration's experiment, of which one run is made unscaled, and the policy that it is made with: on P one that
-/// takes a quarter of an hour and not an hour.
+/// The experiment of each calibration that also runs once unscaled, and the policy of that run: on P one that takes a
+/// quarter of an hour instead of an hour.
 const UNSCALED: [(&str, &str); 3] =
     [("ec-store-ycsb-p", "R"), ("ec-store-ycsb-d", "EC"), ("ec-store-ycsb-a", "EC")];
 
@@ -31,7 +31,7 @@ pub fn list() -> Outcome {
 /// `striate-lab run`.
 ///
 /// # Errors
-/// When the experiment cannot be had or fails, or its results cannot be written.
+/// If the experiment cannot be loaded or fails, or its results cannot be written.
 pub fn run(clock: &Runtime, args: &RunArgs) -> Outcome {
     let mut experiment = Experiment::load(&args.experiment).map_err(Failure::refused)?;
     experiment.seeds = args.seeds.unwrap_or(experiment.seeds);
@@ -64,7 +64,7 @@ pub fn figure(clock: &Runtime, args: &FigureArgs) -> Outcome {
     write_report(&results, &args.out)
 }
 
-/// Table III is no comparison of policies: what the parts beside the reads take.
+/// Measures Table III, which compares no policies: the cost of the parts beside the reads.
 fn table_3(clock: &Runtime, out: &Path) -> Outcome {
     let found = resources::measure(resources::Setting::PAPER, clock).map_err(Failure::failed)?;
     print!("{}", found.text());
@@ -77,7 +77,7 @@ fn table_3(clock: &Runtime, out: &Path) -> Outcome {
 /// `striate-lab results`.
 ///
 /// # Errors
-/// As [`run`]; what was finished is kept.
+/// As [`run`]; finished runs are kept.
 pub fn results(clock: &Runtime, args: &ResultsArgs) -> Outcome {
     let mut all = Vec::new();
     for (name, text) in BUILT_IN {
@@ -118,7 +118,7 @@ fn run_unscaled(clock: &Runtime, name: &str, policy: &str, args: &ResultsArgs) -
     Ok(results)
 }
 
-/// Runs an experiment with a progress bar; finished runs of this program are taken from the cells.
+/// Runs an experiment with a progress bar, reusing finished runs of this program from the cells.
 fn results_of(
     clock: &Runtime,
     mut experiment: Experiment,

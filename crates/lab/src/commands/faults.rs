@@ -12,10 +12,10 @@ use crate::args::FaultsArgs;
 use crate::failure::{Failure, Outcome};
 use crate::program::{self, commit};
 
-/// Seeds after which a cell of the table that was never hit is a failure: the rarest, a drain while messages are lost, comes
-/// about once in two hundred.
+/// Number of seeds after which every cell of the table must have been hit. The rarest, a drain while messages are
+/// lost, occurs about once in two hundred seeds.
 const SEEDS_FOR_ALL_CELLS: u64 = 320;
-/// How many lines of progress a campaign prints.
+/// Lines of progress that a campaign prints.
 const LINES: u64 = 20;
 
 pub(super) fn run(clock: &Runtime, args: &FaultsArgs) -> Outcome {
@@ -51,12 +51,12 @@ pub(super) fn run(clock: &Runtime, args: &FaultsArgs) -> Outcome {
     Ok(())
 }
 
-/// How many runs this machine can have at the same time.
+/// Returns how many runs this machine can execute in parallel.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// One seed, with all that happens.
+/// Runs one seed and prints everything that happens.
 fn show(args: &FaultsArgs, seed: u64, mutation: Mutation) -> Outcome {
     let (operations, faults) = (args.operations, args.faults);
     let report = run::run(RunOptions { seed, operations, faults, mutation, verbose: true });
@@ -112,7 +112,7 @@ fn describe(campaign: &Campaign, seed: u64, invariant: &str, what: &str) -> Stri
     )
 }
 
-/// Whether some seeds have wide stripes.
+/// Returns true if some seeds have wide stripes.
 fn may_seal(campaign: &Campaign) -> bool {
     campaign.family.is_none_or(|family| family == Family::Wide)
 }

@@ -1,4 +1,4 @@
-//! What the commands of `striate-lab` do: experiments in virtual time, and what compares them with real processes.
+//! The commands of `striate-lab`: experiments in virtual time, and comparisons with real processes.
 
 mod awake;
 mod caching;
@@ -34,9 +34,9 @@ use crate::{costs, speed};
 /// Runs a command of the lab.
 ///
 /// # Errors
-/// When an experiment cannot be had or fails, or its results cannot be written.
+/// If an experiment cannot be loaded or fails, or its results cannot be written.
 pub async fn run(runtime: Runtime, command: Command) -> Outcome {
-    // A world has an executor of its own, which cannot run inside this one's.
+    // A world has its own executor, which cannot run inside this one.
     let clock = runtime.clone();
     match command {
         Command::List => experiments::list(),
@@ -62,7 +62,7 @@ pub async fn run(runtime: Runtime, command: Command) -> Outcome {
     }
 }
 
-/// Writes a file whole or not at all, making its folder, and says so.
+/// Writes a file atomically, creating its folder, and prints its path.
 fn write_file(path: &Path, text: &str) -> Outcome {
     let fail = |error: std::io::Error| Failure::failed(format!("cannot write {}: {error}", path.display()));
     write_atomically(path, text.as_bytes()).map_err(fail)?;

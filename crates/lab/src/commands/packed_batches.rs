@@ -10,11 +10,11 @@ use crate::failure::{Failure, Outcome};
 use crate::packed_batches::comparison::{Comparison, Figures, figures};
 use crate::packed_batches::simulation::Knowledge;
 
-/// The codes, and what gateways know.
+/// The codes, and the gateways' knowledge of the sites.
 const CODES: [&str; 2] = ["lrc(6,2,2)", "rs(6,3)"];
 const KNOWLEDGE: [(Knowledge, &str); 2] = [(Knowledge::Exact, "exact"), (Knowledge::Pushed, "pushed")];
 
-/// What was compared, and its figures.
+/// One comparison and its figures.
 #[derive(Serialize)]
 struct Table {
     code: String,
@@ -24,7 +24,7 @@ struct Table {
     policies: Vec<Figures>,
 }
 
-/// Compares the policies and prints what came out.
+/// Compares the policies and prints the results.
 pub(super) fn run(args: &PackedBatchesArgs) -> Outcome {
     if args.placements == 0 || args.queries < 10 || args.load <= 0.0 || args.load_weight < 0.0 {
         return Err(Failure::refused(
@@ -61,7 +61,7 @@ pub(super) fn run(args: &PackedBatchesArgs) -> Outcome {
     Ok(())
 }
 
-/// A table in Markdown.
+/// Renders a table as Markdown.
 fn render(table: &Table) -> String {
     let mut text = format!(
         "## {}, state {}, load {}, w = {}\n\n| policy | mean, ms | p99, ms | mean / LMLF | p99 / LMLF | work / normal | read around | pushes/s |\n\
@@ -86,7 +86,7 @@ fn render(table: &Table) -> String {
     text
 }
 
-/// The mean over the placements, and the range.
+/// Formats the mean over the placements, and the range.
 fn ratio(of: &[f64]) -> String {
     let mean = of.iter().sum::<f64>() / of.len() as f64;
     let (least, most) =

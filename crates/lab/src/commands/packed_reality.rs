@@ -1,4 +1,4 @@
-//! `striate-lab packed-reality`: packed objects read from processes of sites with modelled media, by three policies.
+//! `striate-lab packed-reality`: packed objects read from site processes with modelled media, by three policies.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::failure::{Failure, Outcome};
 use crate::latency::Latencies;
 use crate::reality::packed::{PackedObjects, PackedSetting, PackedStore};
 
-/// The policies, by their texts, in the order that is expected of their means.
+/// The policies, by their texts, in the expected order of their means.
 const POLICIES: [&str; 3] = ["normal(2s)", "lmlf-pw2", "adaptive"];
 
-/// What a policy showed in one round.
+/// Results of a policy in one round.
 #[derive(Clone, Debug, Serialize)]
 struct Shown {
     policy: &'static str,
@@ -31,7 +31,7 @@ struct Shown {
 /// Runs all rounds.
 ///
 /// # Errors
-/// When a process does not start, or a read fails.
+/// If a process does not start or a read fails.
 pub(super) async fn run(runtime: &Runtime, args: &PackedRealityArgs) -> Outcome {
     let calibration = Calibration::named(&args.calibration).ok_or_else(|| {
         Failure::refused(format!("{} is no calibration; there are P, A and D", args.calibration))
@@ -58,7 +58,7 @@ pub(super) async fn run(runtime: &Runtime, args: &PackedRealityArgs) -> Outcome 
     Ok(())
 }
 
-/// All policies on one set of sites; who comes first changes from round to round.
+/// Runs all policies on one set of sites; their order changes from round to round.
 async fn run_round(
     runtime: &Runtime,
     args: &PackedRealityArgs,

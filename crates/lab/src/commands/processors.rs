@@ -1,4 +1,4 @@
-//! Whose work the machine's processors did, as Linux counts it under `/proc`.
+//! Processor time by process, as Linux counts it under `/proc`.
 
 use std::fs;
 use std::ops::{Add, Sub};
@@ -8,24 +8,24 @@ use crate::failure::{Failure, Outcome};
 /// Processor seconds between two moments, or since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// How many processors there are.
+    /// Number of processors.
     pub processors: usize,
-    /// Of this process and those that were named.
+    /// Processor seconds of this process and the given children.
     pub own_s: f64,
-    /// Of those that only keep the processors awake.
+    /// Processor seconds of the processes that only keep the processors awake.
     pub awake_s: f64,
-    /// Of the whole machine.
+    /// Busy processor seconds of the whole machine.
     pub busy_s: f64,
-    /// Of the whole machine, idle time included.
+    /// Processor seconds of the whole machine, including idle time.
     pub total_s: f64,
 }
 
 impl Usage {
-    /// Since the start of the machine and the processes: this one and `children`, and `awake`, which keep the
-    /// processors awake.
+    /// Reads the usage since the start of the machine and of the processes: this one, `children`, and `awake`, which
+    /// keep the processors awake.
     ///
     /// # Errors
-    /// Where there is no `/proc` as on Linux, or a process has ended.
+    /// If there is no Linux-like `/proc`, or a process has ended.
     pub fn read(children: &[u32], awake: &[u32]) -> Outcome<Self> {
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
         let own_ticks = ticks_of(children)? + ticks_of(&[std::process::id()])?;
@@ -43,12 +43,12 @@ impl Usage {
         })
     }
 
-    /// Share of all processors' time.
+    /// Returns this program's share of all processors' time.
     pub fn own_share(&self) -> f64 {
         self.own_s / self.total_s.max(f64::MIN_POSITIVE)
     }
 
-    /// Share that others took.
+    /// Returns the share of all processors' time that other programs took.
     pub fn other_share(&self) -> f64 {
         (self.busy_s - self.own_s - self.awake_s).max(0.0) / self.total_s.max(f64::MIN_POSITIVE)
     }
@@ -91,7 +91,7 @@ fn ticks_of(pids: &[u32]) -> Outcome<u64> {
     Ok(ticks)
 }
 
-/// Processor seconds of the threads that a process has now, to the nanosecond.
+/// Returns the processor seconds of a process's current threads, to the nanosecond.
 pub(super) fn seconds_of(pid: u32) -> Outcome<f64> {
     let path = format!("/proc/{pid}/task");
     let threads = fs::read_dir(&path).map_err(|error| Failure::failed(format!("{path}: {error}")))?;
@@ -113,16 +113,16 @@ fn unknown(path: &str) -> Failure {
     Failure::failed(format!("{path} is not as on Linux; processor times cannot be read"))
 }
 
-/// utime + stime: the 14th and 15th field of `/proc/PID/stat`. The second is a name in parentheses that may hold
-/// blanks.
+/// utime + stime: the 14th and 15th field of `/proc/PID/stat`. The second field is a name in parentheses that may
+/// contain spaces.
 fn process_ticks(text: &str) -> Option<u64> {
     let after_name = text.rsplit_once(')')?.1;
     let mut fields = after_name.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// (busy, all) of the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal; what
-/// follows is counted in user and nice already.
+/// (busy, all) from the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal. Later
+/// fields are already included in user and nice.
 fn machine_ticks(text: &str) -> Option<(u64, u64)> {
     let fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let ticks = fields.map(|field| field.parse().ok()).collect::<Option<Vec<u64>>>()?;

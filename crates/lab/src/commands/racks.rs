@@ -1,4 +1,4 @@
-//! Racks as network namespaces: the sites in them, and what their links carry.
+//! Racks as network namespaces: the sites in them, and the traffic of their links.
 
 use std::fs;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use super::site_processes::{Host, Media, SiteProcesses};
 use crate::args::{RackHost, RacksArgs};
 use crate::failure::{Failure, Outcome};
 
-/// What one repetition took.
+/// Measurements of one repetition.
 #[derive(Debug, Serialize)]
 pub(super) struct Metered {
     pub(super) seconds: f64,
-    /// Bytes that have left each rack, and come to it.
+    /// Bytes that left each rack, and bytes that arrived.
     sent: Vec<u64>,
     received: Vec<u64>,
     /// Processor seconds of all sites and this process.
     pub(super) processor_s: f64,
-    /// The share of all processors that other programs took.
+    /// Share of all processors that other programs took.
     others: f64,
 }
 
-/// What was seen, as JSON.
+/// Prints results as JSON.
 pub(super) fn print(seen: &impl Serialize) -> Outcome {
     println!("{}", serde_json::to_string(seen).map_err(Failure::failed)?);
     Ok(())
 }
 
-/// The first racks of those that were given.
+/// Returns the first `count` of the given racks.
 pub(super) fn first_racks(args: &RacksArgs, count: usize) -> Outcome<&[RackHost]> {
     let too_few = || Failure::refused(format!("{count} racks are needed: give as many --host"));
     args.hosts.get(..count).ok_or_else(too_few)
 }
 
-/// A site in each of these racks.
+/// Starts a site in each of these racks.
 pub(super) async fn start(
     runtime: &Runtime,
     args: &RacksArgs,
@@ -48,12 +48,12 @@ pub(super) async fn start(
     SiteProcesses::start_on(runtime, &on, media, args.dir.as_deref()).await
 }
 
-/// In the namespace of a rack.
+/// Returns the host for the namespace of a rack.
 pub(super) fn host(rack: &RackHost) -> Host {
     Host::Space(rack.space.clone(), rack.address.clone())
 }
 
-/// Counts what links carry and processors do.
+/// Measures the traffic of links and the time of processors.
 pub(super) struct Meter<'a> {
     hosts: &'a [RackHost],
     processes: &'a SiteProcesses,
@@ -67,7 +67,7 @@ impl<'a> Meter<'a> {
         Ok(Self { hosts, processes, links: count(hosts)?, usage })
     }
 
-    /// What there was while something took so long.
+    /// Returns the measurements of something that took `took`.
     pub(super) fn stop(self, took: Duration) -> Outcome<Metered> {
         let links = count(self.hosts)?.into_iter().zip(self.links);
         let (sent, received) = links.map(|(now, then)| (now.0 - then.0, now.1 - then.1)).unzip();
@@ -82,7 +82,8 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Bytes that have left each rack so far, and come to it: the outer end of a link receives what leaves.
+/// Returns the bytes that have left each rack so far, and those that arrived. The outer end of a link receives what
+/// leaves the rack.
 fn count(hosts: &[RackHost]) -> Outcome<Vec<(u64, u64)>> {
     let read = |host: &RackHost, counter: &str| {
         let path = format!("/sys/class/net/{}/statistics/{counter}", host.link);

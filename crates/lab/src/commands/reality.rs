@@ -1,4 +1,4 @@
-//! `striate-lab reality`: the lab's workload on processes of sites with modelled media, and both beside each other.
+//! `striate-lab reality`: runs the lab's workload on site processes with modelled media, and compares both.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ const BLOCK_LEN: u32 = 100_000;
 /// Runs every case on both sides and writes `reality.json` and `reality.html`.
 ///
 /// # Errors
-/// When a process does not start, a run fails, or the report cannot be written. That the two sides do not agree is
-/// said, and is no error.
+/// If a process does not start, a run fails, or the report cannot be written. A disagreement between the two sides is
+/// reported but is not an error.
 pub async fn run(runtime: &Runtime, args: &RealityArgs) -> Outcome {
     let awake = Awake::start().map_err(|error| {
         Failure::failed(format!("chrt (util-linux), which keeps the processors awake: {error}"))
@@ -61,7 +61,7 @@ pub async fn run(runtime: &Runtime, args: &RealityArgs) -> Outcome {
     write_file(&args.out.join("reality.html"), &outcome::html(&outcomes))
 }
 
-/// To sites like those of the runs, without media.
+/// Measures the network path to sites like those of the runs, without modelled media.
 async fn measure_way(runtime: &Runtime, chunk_len: u32, args: &RealityArgs) -> Outcome<Way> {
     let processes =
         SiteProcesses::start(runtime, args.sites, Media::Directories, args.dir.as_deref()).await?;
@@ -93,7 +93,7 @@ async fn compare(
     });
     let lab = lab.await?;
     let operations = real.iter().map(|run: &Latencies| run.summary().count).sum::<u64>();
-    // The warm-up's operations, a tenth as many, took their part.
+    // Includes the operations of the warm-up, a tenth as many.
     let processors = Processors {
         count: usage.processors,
         own_share: usage.own_share(),

@@ -5,7 +5,7 @@ use crate::repair::{self, RepairTrial, variation};
 use crate::args::RepairArgs;
 use crate::failure::{Failure, Outcome};
 
-/// Runs it and prints what was seen.
+/// Runs the trial and prints the results.
 pub(super) fn run(args: &RepairArgs) -> Outcome {
     if args.sites < 2 || args.blocks == 0 || args.card <= 0.0 || args.share <= 0.0 || args.reads <= 0.0 {
         return Err(Failure::refused(

@@ -1,4 +1,4 @@
-//! `striate-lab site`: one site as a process of its own, as slow as a modelled medium: what `striate-lab reality` starts.
+//! `striate-lab site`: one site as its own process, as slow as a modelled medium. `striate-lab reality` starts it.
 
 use std::future;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::medium::DelayedStore;
 /// Serves until the process is killed.
 ///
 /// # Errors
-/// When the identity, the directory or the address cannot be used.
+/// If the identity, the directory or the address cannot be used.
 pub(super) async fn run(runtime: &Runtime, args: SiteArgs) -> Outcome {
     let trust = Trust::load(runtime, &args.identity).map_err(Failure::refused)?;
     let listener = TcpListener::bind(&args.address)

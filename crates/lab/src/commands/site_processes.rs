@@ -1,4 +1,4 @@
-//! Sites as processes of their own, `striate-lab site`, and the connections to them.
+//! Sites as separate processes (`striate-lab site`), and the connections to them.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,19 +18,19 @@ use striate_trust::{Authority, Role, Trust};
 use super::processors;
 use crate::failure::{Failure, Outcome};
 
-/// How long the processes may take to answer.
+/// Timeout for the processes to answer.
 const START: Duration = Duration::from_secs(30);
 const CLUSTER: ClusterId = ClusterId(1);
-/// Longer than any run.
+/// Validity of the certificates: longer than any run.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 const POLL: Duration = Duration::from_millis(50);
 
-/// The port of site 0 in a namespace.
+/// Port of site 0 in a namespace.
 const FIRST_PORT: u32 = 7_000;
-/// The name in the certificate that all sites share.
+/// Name in the certificate that all sites share.
 const SITE_PEER: &str = "site";
 
-/// Where a site's process listens.
+/// Address of a site's process.
 #[derive(Debug)]
 struct Address {
     site: SiteId,
@@ -47,18 +47,18 @@ impl Address {
     }
 }
 
-/// Where a site is to run.
+/// Where a site runs.
 pub(super) enum Host {
-    /// On this machine's own addresses, in a rack of its own.
+    /// On this machine's own addresses, in its own rack.
     Here,
-    /// In a network namespace, whose name is that of the rack, at its address.
+    /// In a network namespace, which names the rack, at this address.
     Space(String, String),
 }
 
 /// Where sites keep their chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Media<'a> {
-    /// In directories, no slower than those are.
+    /// In directories, at the disk's own speed.
     Directories,
     /// In directories, as slow as a calibration's disk, with a seed.
     Modelled(&'a str, u64),
@@ -66,7 +66,7 @@ pub(super) enum Media<'a> {
     Memory,
 }
 
-/// The sites of a file of lines: number, rack, address.
+/// The sites listed in a file; each line has number, rack and address.
 #[derive(Debug)]
 pub(super) struct Peers(HashMap<SiteId, Arc<dyn Site>>);
 
@@ -86,7 +86,7 @@ impl Peers {
         Ok(Self(sites.ok_or_else(|| fail(&"write NUMBER RACK ADDRESS in each line"))?))
     }
 
-    /// The sites by their numbers.
+    /// Returns the sites in the order of their numbers.
     pub(super) fn in_order(self) -> Vec<Arc<dyn Site>> {
         let mut sites: Vec<_> = self.0.into_values().collect();
         sites.sort_by_key(|site| site.id());
@@ -100,7 +100,7 @@ impl SiteDirectory for Peers {
     }
 }
 
-/// Sites as processes on directories of a folder; all of it is gone when this is dropped.
+/// Site processes on directories of a temporary folder. Dropping this kills the processes and removes the folder.
 pub(super) struct SiteProcesses {
     folder: PathBuf,
     children: Vec<Child>,
@@ -110,7 +110,7 @@ pub(super) struct SiteProcesses {
 impl Drop for SiteProcesses {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // One that has ended by itself is as good.
+            // It may have exited already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -121,7 +121,7 @@ impl Drop for SiteProcesses {
 }
 
 impl SiteProcesses {
-    /// Sites with such media. Their directories are made in `dir`, or in the system's temporary folder.
+    /// Starts sites with these media. Their directories are made in `dir`, or in the system's temporary folder.
     pub(super) async fn start(
         runtime: &Runtime,
         sites: u32,
@@ -132,7 +132,7 @@ impl SiteProcesses {
         Self::start_on(runtime, &hosts, media, dir).await
     }
 
-    /// The same with a site on each of these hosts, numbered from 1. They know each other.
+    /// Starts a site on each of these hosts, numbered from 1. They know each other.
     pub(super) async fn start_on(
         runtime: &Runtime,
         hosts: &[Host],
@@ -173,7 +173,7 @@ impl SiteProcesses {
         Ok(processes)
     }
 
-    /// The process of a site, by its place among the addresses.
+    /// Returns the command of a site's process, by its index among the addresses.
     fn command(&self, number: usize, host: &Host) -> std::io::Result<Command> {
         let Address { site, rack, address } = &self.addresses[number];
         let mut command = program_on(host)?;
@@ -186,8 +186,8 @@ impl SiteProcesses {
         Ok(command)
     }
 
-    /// This program on a host, as a client that may do what a control process may; its arguments are still to come but for who it is and who
-    /// the sites are.
+    /// Returns a command that runs this program on a host as a client with the rights of a control process. Identity
+    /// and sites are set; the other arguments are still to be added.
     pub(super) fn client(&self, host: &Host, what: &str) -> std::io::Result<Command> {
         let mut command = program_on(host)?;
         command.arg(what).arg("--identity").arg(self.folder.join("control"));
@@ -207,17 +207,17 @@ impl SiteProcesses {
         self.children.iter().map(Child::id).collect()
     }
 
-    /// Processor seconds that each of them has taken.
+    /// Returns the processor seconds of each process.
     pub(super) fn processor_s(&self) -> Outcome<Vec<f64>> {
         self.children.iter().map(|child| processors::seconds_of(child.id())).collect()
     }
 
-    /// The sites, over connections of their own.
+    /// Opens new connections to the sites.
     pub(super) fn connect(&self, runtime: &Runtime) -> Outcome<Vec<Arc<dyn Site>>> {
         self.connect_as(runtime, "lab")
     }
 
-    /// The same as a control process has them, which may have sites make chunks.
+    /// Opens connections as a control process, which may have sites make chunks.
     pub(super) fn connect_as_control(&self, runtime: &Runtime) -> Outcome<Vec<Arc<dyn Site>>> {
         self.connect_as(runtime, "control")
     }
@@ -243,7 +243,7 @@ impl SiteProcesses {
     }
 }
 
-/// This program on a host.
+/// Returns a command that runs this program on a host.
 fn program_on(host: &Host) -> std::io::Result<Command> {
     let program = std::env::current_exe()?;
     let mut command = match host {
@@ -254,13 +254,13 @@ fn program_on(host: &Host) -> std::io::Result<Command> {
             command
         }
     };
-    // On a machine of its own a process has its cores; here all of them share a few.
+    // On its own machine a process has all cores; here all processes share a few.
     command.env("TOKIO_WORKER_THREADS", "1");
     Ok(command)
 }
 
-/// Where the site of each host listens. A port that was free a moment ago may be taken by another program; then the site says so
-/// and ends.
+/// Chooses the address of each host's site. Another program may take a port that was free a moment ago; the site then
+/// reports that and exits.
 fn addresses(hosts: &[Host]) -> Outcome<Vec<Address>> {
     let mut listeners = Vec::new();
     let mut address = |(number, host): (u32, &Host)| {
@@ -269,7 +269,7 @@ fn addresses(hosts: &[Host]) -> Outcome<Vec<Address>> {
             Host::Here => {
                 let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::failed)?;
                 let address = listener.local_addr().map_err(Failure::failed)?;
-                // None is given out twice.
+                // Keep the listeners open, so that no port is chosen twice.
                 listeners.push(listener);
                 (format!("rack-{number}"), address.to_string())
             }

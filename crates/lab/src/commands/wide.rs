@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::wide::figures;
 use crate::wide::rows::{Extent, Row};
 
-/// Runs the figures of ECWide and prints what came out.
+/// Runs the figures of ECWide and prints the results.
 pub(super) fn run(args: &WideArgs) -> Outcome {
     if args.rounds == 0 || args.chunks == 0 || args.operations < 100 {
         return Err(Failure::refused("--rounds and --chunks must be 1 at least, --operations 100"));

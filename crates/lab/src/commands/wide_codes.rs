@@ -4,7 +4,7 @@ use crate::args::WideCodesArgs;
 use crate::failure::{Failure, Outcome};
 use crate::wide::codes::{self, Figure};
 
-/// Prints what ECWide computes of codes beside the paper's values.
+/// Prints ECWide's computations about codes beside the paper's values.
 pub(super) fn run(args: &WideCodesArgs) -> Outcome {
     let figures = codes::figures().map_err(|error| Failure::failed(error.to_string()))?;
     match args.json {

@@ -1,4 +1,5 @@
-//! `striate-lab wide-encode`: the global parities of a wide stripe are made on real processes in racks, on one node and on many.
+//! `striate-lab wide-encode`: encodes the global parities of a wide stripe on real processes in racks, on one node
+//! and on many.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::rack_encode::RackEncode;
 use crate::rack_repair::layout::{self, Scheme};
 
-/// What was seen.
+/// Results of the command.
 #[derive(Debug, Serialize)]
 struct Seen {
     code: String,
@@ -25,25 +26,25 @@ struct Seen {
     sites: usize,
     chunk_bytes: u64,
     data: usize,
-    /// Sums that the trees send across racks for all parities, and the most that come to one rack.
+    /// Sums that the trees send across racks for all parities, and the maximum number that arrive at one rack.
     sums: usize,
     most_sums: usize,
-    /// In pairs: as many of each.
+    /// Measurements in pairs: equally many of each.
     one: Vec<Metered>,
     trees: Vec<Metered>,
 }
 
-/// What the one node says.
+/// Output of the single node.
 #[derive(Debug, Serialize, Deserialize)]
 struct Encoded {
     seconds: f64,
     processor_s: f64,
 }
 
-/// Runs both ways in turn and prints what was seen as JSON.
+/// Runs both methods in turn and prints the results as JSON.
 ///
 /// # Errors
-/// When racks are too few, a process does not start, or a parity is not made.
+/// If there are too few racks, a process does not start, or a parity is not made.
 pub(super) async fn run(runtime: &Runtime, args: &WideEncodeArgs) -> Outcome {
     let rack_of = layout::racks_of(args.code.code, Scheme::Combined).map_err(Failure::refused)?;
     let hosts = first_racks(&args.racks, 1 + rack_of.iter().max().expect("a stripe has chunks"))?;
@@ -81,7 +82,7 @@ pub(super) async fn run(runtime: &Runtime, args: &WideEncodeArgs) -> Outcome {
     })
 }
 
-/// Runs the one node in a rack, as a process of its own.
+/// Runs the single encoding node in a rack, as a separate process.
 async fn on_one_node(
     runtime: &Runtime,
     processes: &SiteProcesses,
@@ -105,10 +106,10 @@ async fn on_one_node(
     serde_json::from_slice(&done.stdout).map_err(Failure::failed)
 }
 
-/// `striate-lab encode-node`: encodes once and tells what it took.
+/// `striate-lab encode-node`: encodes once and prints its cost.
 ///
 /// # Errors
-/// When a site does not give or take a chunk.
+/// If a site does not return or accept a chunk.
 pub(super) async fn encode_node(runtime: &Runtime, args: &EncodeNodeArgs) -> Outcome {
     let trust = Trust::load(runtime, &args.identity).map_err(Failure::refused)?;
     let sites = Peers::open(runtime, &trust, &args.peers)?.in_order();

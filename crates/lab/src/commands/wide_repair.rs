@@ -1,4 +1,4 @@
-//! `striate-lab wide-repair`: a chunk of a wide stripe is repaired on real processes in racks.
+//! `striate-lab wide-repair`: repairs a chunk of a wide stripe on real processes in racks.
 
 use serde::Serialize;
 use striate_control::repair::pace::RepairChoice;
@@ -12,10 +12,10 @@ use crate::rack_repair::apart::Sums;
 use crate::rack_repair::node::NodeRepair;
 use crate::rack_repair::{RackRepair, layout};
 
-/// The chunk that is lost: a data chunk of the first local group.
+/// Index of the lost chunk: a data chunk of the first local group.
 const LOST: usize = 0;
 
-/// What was seen.
+/// Results of the command.
 #[derive(Debug, Serialize)]
 struct Seen {
     code: String,
@@ -23,20 +23,20 @@ struct Seen {
     sites: usize,
     chunk_bytes: u64,
     repetitions: Vec<Metered>,
-    /// With --apart, what was measured beside each repetition.
+    /// With --apart, the measurements beside each repetition.
     apart: Vec<Apart>,
 }
 
-/// What a repair cannot do without, by itself.
+/// The unavoidable parts of a repair, measured separately.
 #[derive(Debug, Serialize)]
 struct Apart {
-    /// Its bytes moved by the same sites.
+    /// Its bytes, moved by the same sites.
     moved: Metered,
-    /// Processor seconds of its sums in memory.
+    /// Processor seconds of its sums, in memory.
     added_s: f64,
 }
 
-/// What was seen of a whole node's repair.
+/// Results of repairing a whole node.
 #[derive(Debug, Serialize)]
 struct NodeSeen {
     code: String,
@@ -44,7 +44,7 @@ struct NodeSeen {
     sites: usize,
     chunk_bytes: u64,
     stripes: usize,
-    /// Chunks that each site of the lost one's rack made, as far as it made any.
+    /// Chunks that each site of the lost site's rack made, for those that made any.
     made: Vec<u64>,
     /// Processor seconds of each site, in the order of their numbers.
     site_s: Vec<f64>,
@@ -55,7 +55,7 @@ struct NodeSeen {
 /// Runs all repetitions and prints them as JSON.
 ///
 /// # Errors
-/// When racks are too few, a process does not start, or a repair fails.
+/// If there are too few racks, a process does not start, or a repair fails.
 pub(super) async fn run(runtime: &Runtime, args: WideRepairArgs) -> Outcome {
     match args.stripes {
         None => repair_chunk(runtime, &args).await,
@@ -82,7 +82,7 @@ async fn repair_chunk(runtime: &Runtime, args: &WideRepairArgs) -> Outcome {
             repetitions.push(meter.stop(took)?);
             continue;
         };
-        // Each is first equally often.
+        // Each goes first equally often.
         if repetition % 2 == 0 {
             repetitions.push(repair_only(&mut trial, hosts, &processes).await?);
             apart.push(measure_apart(&trial, sums, hosts, &processes).await?);
@@ -101,7 +101,7 @@ async fn repair_chunk(runtime: &Runtime, args: &WideRepairArgs) -> Outcome {
     })
 }
 
-/// Loses the chunk and has it repaired. Neither its loss nor looking whether it is the right one is counted.
+/// Loses the chunk and has it repaired. Neither the loss nor the check of the result is measured.
 async fn repair_only(
     trial: &mut RackRepair,
     hosts: &[RackHost],
@@ -129,7 +129,7 @@ async fn measure_apart(
     Ok(Apart { moved, added_s })
 }
 
-/// A rack more than a stripe takes, and so many sites in each.
+/// Repairs a whole node, on one rack more than a stripe needs, with `rack_sites` sites in each.
 async fn repair_node(runtime: &Runtime, args: &WideRepairArgs, stripes: usize) -> Outcome {
     let of_stripe = layout::racks_of(args.code.code, args.scheme).map_err(Failure::refused)?;
     let hosts = first_racks(&args.racks, 2 + of_stripe.iter().max().expect("a stripe has chunks"))?;

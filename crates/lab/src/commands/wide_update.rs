@@ -1,4 +1,5 @@
-//! `striate-lab wide-update`: data chunks of wide stripes change on real processes in racks, and the parities with them.
+//! `striate-lab wide-update`: updates data chunks of wide stripes on real processes in racks, and the parities with
+//! them.
 
 use serde::Serialize;
 use striate_runtime::Runtime;
@@ -8,11 +9,11 @@ use crate::args::WideUpdateArgs;
 use crate::failure::{Failure, Outcome};
 use crate::rack_update::{Load, RackUpdate, WAYS, changes, shape};
 
-/// What was seen.
+/// Results of the command.
 #[derive(Debug, Serialize)]
 struct Seen {
     code: String,
-    /// Those of a stripe; the client has one more.
+    /// Racks of a stripe; the client has another one.
     racks: usize,
     sites: usize,
     chunk_bytes: u32,
@@ -28,20 +29,20 @@ struct SeenWay {
 
 #[derive(Debug, Serialize)]
 struct SeenChange {
-    /// The data chunk in its stripe.
+    /// Index of the data chunk in its stripe.
     chunk: usize,
-    /// The racks of the chunk and of the parities that follow it, the local one first.
+    /// Racks of the chunk and of the parities that follow it, the local one first.
     racks_of: Vec<usize>,
-    /// Bytes of chunks that had to cross racks.
+    /// Chunk bytes that had to cross racks.
     crossed: u64,
     #[serde(flatten)]
     metered: Metered,
 }
 
-/// Makes all changes in all ways, in turn, and prints what was seen as JSON.
+/// Makes all changes by every method in turn, and prints the results as JSON.
 ///
 /// # Errors
-/// When racks are too few, a process does not start, or a change fails.
+/// If there are too few racks, a process does not start, or a change fails.
 pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
     let code = args.code.code.build().map_err(Failure::refused)?;
     let (racks, of_rack) = shape(&code).map_err(Failure::refused)?;
@@ -62,7 +63,7 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
         let prepared = RackUpdate::prepare(runtime, &code, sites, load, way, &changes).await;
         trials.push(prepared.map_err(Failure::failed)?);
     }
-    // Or the ways that come first would open the connections between sites for those behind them.
+    // Warm up, since otherwise the first methods would open the connections between sites for the later ones.
     for &change in &changes {
         for trial in &mut trials {
             trial.change(change).await.map_err(Failure::failed)?;

@@ -1,8 +1,8 @@
-//! Hot copies: where extra whole copies of the hottest partitions are, within a budget of bytes.
+//! Hot copies: the places of extra whole copies of the hottest partitions, within a budget of bytes.
 //!
-//! A partition's heat is the bytes that were asked of it before, in other requests of the same load. The budget goes, copy by
-//! copy, to the partition of the most heat for each place that it has already, so that a very hot one has several; each copy to
-//! the node of least heat that has nothing of its group.
+//! A partition's heat is the bytes that other, earlier requests of the same load asked of it. Copy by copy, the
+//! budget goes to the partition with the most heat per existing place, so that a very hot partition gets several.
+//! Each copy goes to the coolest node that has nothing of the partition's group.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,18 @@ use striate_core::SiteId;
 use super::requests::Request;
 use super::{NODES, PARTITIONS};
 
-/// The copies of 1% of the partitions.
+/// The budget for copies of 1% of the partitions.
 pub const ONE_PERCENT: usize = PARTITIONS / 100;
 
-/// The nodes that have extra copies of a partition.
+/// Nodes that have extra copies of partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotCopies {
     of: BTreeMap<usize, Vec<SiteId>>,
 }
 
 impl HotCopies {
-    /// `budget` copies of the partitions that `before` asks most of. `placed` are the sites of each group of k partitions.
+    /// Places `budget` copies of the partitions that `before` asks for most. `placed` are the sites of each group of
+    /// k partitions.
     pub fn place(code: &Code, placed: &[Vec<SiteId>], before: &[Request], budget: usize) -> Self {
         let mut heat = vec![0.0; PARTITIONS];
         before.iter().for_each(|request| heat[request.partition] += f64::from(request.bytes));
@@ -39,7 +40,7 @@ impl HotCopies {
             let Some(coolest) = free.min_by(|a, b| of_nodes[node(*a)].total_cmp(&of_nodes[node(*b)])) else {
                 break;
             };
-            // Its heat is shared by one place more.
+            // One more place now shares its heat.
             let places = copies.places(hottest);
             let (before, after) = (heat[hottest] / places, heat[hottest] / (places + 1.0));
             for site in std::iter::once(home(hottest)).chain(copies.sites(hottest).to_vec()) {
@@ -51,12 +52,12 @@ impl HotCopies {
         copies
     }
 
-    /// The sites of a partition's extra copies.
+    /// Returns the sites of a partition's extra copies.
     pub fn sites(&self, partition: usize) -> &[SiteId] {
         self.of.get(&partition).map_or(&[], Vec::as_slice)
     }
 
-    /// Where it can be read whole.
+    /// Returns the number of sites from which it can be read whole.
     fn places(&self, partition: usize) -> f64 {
         1.0 + self.sites(partition).len() as f64
     }

@@ -1,8 +1,9 @@
-//! Figures 5 to 8 of the paper: how request latencies, task latencies, waiting times and front ends' times are distributed.
+//! Figures 5 to 8 of the paper: distributions of request latencies, task latencies, waiting times and front ends'
+//! times.
 //!
-//! A curve is the median over several loads at each of its shares, so that one lucky placement does not make a figure. Of the
-//! paper's own curves there is what its tables say of request latencies: the least, the median, the 95th percentile and the
-//! greatest; maxima are TCP's connection retries there (1 and 3 s) and are left out.
+//! A curve is the median over several loads at each of its shares, so that one lucky placement does not decide a
+//! figure. The paper's own curves are known only from its tables of request latencies: minimum, median, 95th
+//! percentile and maximum. The maxima are TCP's connection retries (1 and 3 s) and are left out.
 
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ use crate::experiment::svg::LinePlot;
 
 /// Steps of a curve from 0 to 1.
 const STEPS: usize = 200;
-/// What is shown: a name for files and one for people.
+/// The metrics: name in files, and label.
 const METRICS: [(&str, &str); 4] = [
     ("requests", "request latency"),
     ("tasks", "task latency"),
@@ -24,7 +25,7 @@ const METRICS: [(&str, &str); 4] = [
     ("controllers", "front end's time"),
 ];
 
-/// The curves of one policy, in the order of [`METRICS`]: seconds at each step.
+/// Curves of one policy, in the order of [`METRICS`]: seconds at each step.
 #[derive(Clone, Debug)]
 struct Curves {
     name: String,
@@ -52,7 +53,7 @@ impl Figures {
         Self { table, curves: curves.collect() }
     }
 
-    /// All plots: a file's name and its SVG.
+    /// Returns all plots: file name and SVG.
     pub fn plots(&self) -> Vec<(String, String)> {
         let (number, figure) = if self.table == Table::One { (1, 5) } else { (2, 7) };
         let to_s = if self.table == Table::One { 0.3 } else { 0.6 };
@@ -81,7 +82,7 @@ impl Figures {
         plots
     }
 
-    /// Every curve as CSV.
+    /// Returns all curves as CSV.
     pub fn csv(&self) -> String {
         let mut text = "policy,metric,share,seconds\n".to_owned();
         for curves in &self.curves {
@@ -95,7 +96,7 @@ impl Figures {
         text
     }
 
-    /// The box plots of Figures 6 and 8 in Markdown: 5th percentile, quartiles and 95th.
+    /// Returns the box plots of Figures 6 and 8 as Markdown: 5th percentile, quartiles and 95th.
     pub fn boxes(&self) -> String {
         let mut text = "| policy |".to_owned();
         METRICS.iter().for_each(|(_, label)| {
@@ -119,7 +120,7 @@ fn points(curve: &[f64]) -> Vec<(f64, f64)> {
     curve.iter().enumerate().map(|(step, seconds)| (*seconds, step as f64 / STEPS as f64)).collect()
 }
 
-/// The median over the loads at each step, of each metric.
+/// Returns the median over the loads at each step, for each metric.
 fn curves(table: Table, director: &Director, loads: &[Load]) -> [Vec<f64>; 4] {
     let steps = |times: &[f64]| -> Vec<f64> {
         (0..=STEPS).map(|step| quantile(times, step as f64 / STEPS as f64)).collect()

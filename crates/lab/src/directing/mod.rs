@@ -1,24 +1,25 @@
 //! The experiment of Hu et al. (SoCC'17, §4) as a queueing model: their seven policies beside each other.
 //!
-//! The policies are those of [`striate_baselines`], which also run on the real engine; what they ask, probe and are told is
-//! modelled here, because the paper's cluster is bound by two things that are no part of a store: read tasks that nodes
-//! serve first come, first served, and front ends that take 1.25 ms for each probe. A thousand seconds of 90 nodes
-//! take a second.
+//! The policies are those of [`striate_baselines`], which also run on the real engine. The requests, probes and
+//! replies are modelled, because two things that are not part of a store limit the paper's cluster: nodes that serve
+//! read tasks first come, first served, and front ends that take 1.25 ms for each probe. Simulating a thousand
+//! seconds of 90 nodes takes one second.
 //!
-//! - [`requests`]: what is asked: bursts of reads of one object, a few of which are hot.
-//! - [`placement`]: where partitions are.
+//! - [`requests`]: bursts of reads of one object; a few objects are hot.
+//! - [`placement`]: the places of partitions.
 //! - [`simulation`]: nodes, front ends, probes and tables.
 //! - [`store_default`], [`copies`]: how the store's own default reads there, and the extra copies of hot partitions.
-//! - [`outcome`]: what a run shows, and the paper's Tables 1 and 2.
-//! - [`tables`]: what a load direction table of the paper's size costs.
-//! - [`prediction`]: loads that give Normal's row, and what they say of the others.
+//! - [`outcome`]: the results of a run, and the paper's Tables 1 and 2.
+//! - [`tables`]: the cost of a load direction table of the paper's size.
+//! - [`prediction`]: loads that give Normal's row, and what they predict for the others.
 //! - [`contest`]: the store's default against the best of the seven.
 //! - [`figures`]: Figures 5 to 8.
 //!
-//! **What is fitted and what is predicted.** The paper does not publish its trace, its nodes' speed or its placement. [`Fit`]s
-//! choose them so that Normal's row comes out; all other rows are then predictions, but for one thing: that requests come
-//! in bursts was assumed after all rows had been seen, because Normal's row alone allows loads of which the others differ
-//! by a factor of five. Placement of the hot objects alone moves every cell by 15%, so one run says little: use many.
+//! **What is fitted and what is predicted.** The paper publishes neither its trace nor its nodes' speed nor its
+//! placement. [`Fit`]s choose them so that Normal's row comes out. All other rows are then predictions, with one
+//! exception: bursts of requests were assumed after all rows had been seen, because Normal's row alone allows loads
+//! whose other rows differ by a factor of five. The placement of the hot objects alone moves every cell by 15%, so
+//! one run says little: use many.
 
 pub mod contest;
 pub mod copies;
@@ -50,7 +51,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// The code of its partitions.
+    /// Returns the code of the table's partitions.
     pub fn code(self) -> Code {
         let text = match self {
             Self::One => "lrc(6,2,2)",
@@ -59,7 +60,7 @@ impl Table {
         text.parse().expect("a code")
     }
 
-    /// The other table.
+    /// Returns the other table.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -68,7 +69,7 @@ impl Table {
         }
     }
 
-    /// Requests a second: the table's probes a second over those of one request.
+    /// Returns the requests per second: the table's probes per second over those of one request.
     pub fn requests_per_s(self) -> f64 {
         match self {
             Self::One => 888.9 / 4.0,
@@ -77,26 +78,26 @@ impl Table {
     }
 }
 
-/// A load and a speed of the nodes that give Normal's row. One speed cannot give both tables: [`Fit::service_s`] has two.
+/// A load and a node speed that give Normal's row. No single speed gives both tables, so [`Fit::service_s`] has two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// Its name.
+    /// Name of the fit.
     pub name: &'static str,
-    /// The object of rank i is read with weight (i + 1 + q)^−a: a,
+    /// Exponent a: the object of rank i is read with weight (i + 1 + q)^−a.
     pub exponent: f64,
-    /// and q.
+    /// Shift q of the weight.
     pub shift: f64,
-    /// The standard deviation of the logarithm of a read's bytes.
+    /// Standard deviation of the logarithm of a read's bytes.
     pub sigma: f64,
-    /// Reads of one object in a burst, in the mean.
+    /// Mean number of reads of one object in a burst.
     pub burst: f64,
-    /// Seconds between them, in the mean.
+    /// Mean time between these reads, in seconds.
     pub gap_s: f64,
-    /// Seconds that a node takes for a read, in the mean: in Table 1, and in Table 2.
+    /// Mean service time of a read at a node, in seconds: in Table 1, and in Table 2.
     pub service_s: [f64; 2],
 }
 
-/// Fits that were picked among many that give Normal's row, with the other rows in view.
+/// Fits chosen among many that give Normal's row, with the other rows in view.
 pub const FITS: [Fit; 4] = [
     Fit {
         name: "A1",
@@ -137,12 +138,12 @@ pub const FITS: [Fit; 4] = [
 ];
 
 impl Fit {
-    /// The fit of this name.
+    /// Returns the fit with this name.
     pub fn named(name: &str) -> Option<Self> {
         FITS.into_iter().find(|fit| fit.name == name)
     }
 
-    /// Seconds that a node takes for a read, in the mean.
+    /// Returns the mean service time of a read at a node, in seconds.
     pub fn mean_service_s(&self, table: Table) -> f64 {
         self.service_s[usize::from(table == Table::Two)]
     }

@@ -1,4 +1,4 @@
-//! What a run shows, and what the paper's tables say.
+//! Results of a run, and the paper's tables.
 
 use serde::Serialize;
 
@@ -7,27 +7,27 @@ use super::Table;
 /// Response times of a run in seconds, and its probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// The mean,
+    /// Mean response time.
     pub mean: f64,
-    /// the variance,
+    /// Variance of the response times.
     pub variance: f64,
-    /// the median,
+    /// Median response time.
     pub median: f64,
-    /// the 95th percentile,
+    /// 95th percentile of the response times.
     pub p95: f64,
-    /// the least,
+    /// Minimum response time.
     pub min: f64,
-    /// and the greatest.
+    /// Maximum response time.
     pub max: f64,
-    /// Probes a second.
+    /// Probes per second.
     pub probes_per_s: f64,
 }
 
 impl Row {
-    /// Of response times, ascending, and of probes a second.
+    /// Creates a row from ascending response times and the probes per second.
     ///
     /// # Panics
-    /// Without any.
+    /// If there are no response times.
     pub fn of(times: &[f64], probes_per_s: f64) -> Self {
         assert!(!times.is_empty(), "no request was answered");
         let count = times.len() as f64;
@@ -38,19 +38,20 @@ impl Row {
         Self { mean, variance, median: at(0.5), p95: at(0.95), min, max, probes_per_s }
     }
 
-    /// Mean, median and 95th percentile.
+    /// Returns mean, median and 95th percentile.
     pub fn cells(&self) -> [f64; 3] {
         [self.mean, self.median, self.p95]
     }
 
-    /// The same, relative to those of another row.
+    /// Returns mean, median and 95th percentile relative to those of another row.
     pub fn relative_to(&self, other: &Self) -> [f64; 3] {
         let (own, others) = (self.cells(), other.cells());
         [0, 1, 2].map(|cell| own[cell] / others[cell])
     }
 }
 
-/// The policies of a table, each with the paper's row: its text for [`striate_baselines::read_policy`], its name in the paper.
+/// Returns the policies of a table: text for [`striate_baselines::read_policy`], name in the paper, and the paper's
+/// row.
 pub fn paper(table: Table) -> Vec<(&'static str, &'static str, Row)> {
     let row = |[mean, variance, median, p95, min, max, probes_per_s]: [f64; 7]| Row {
         mean,
@@ -81,7 +82,7 @@ pub fn paper(table: Table) -> Vec<(&'static str, &'static str, Row)> {
     }
 }
 
-/// The median of some values; 0 of none.
+/// Returns the median of some values; 0 if there are none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!((median(vec![3.0, 1.0]), median(vec![5.0, 1.0, 2.0])), (2.0, 2.0));
     }
 
-    /// The paper's probes a second are those of its request rates: 4, 7 and 9 a request, and 90 nodes by 3 front ends.
+    /// The paper's probes per second match its request rates: 4, 7 and 9 per request, and 90 nodes by 3 front ends.
     #[test]
     fn the_papers_probes_are_those_of_its_request_rates() {
         for (table, policy, each) in

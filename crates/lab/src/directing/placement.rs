@@ -1,4 +1,4 @@
-//! Where the chunks of partitions are.
+//! Places of the chunks of partitions.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -8,12 +8,12 @@ use striate_splitmix::hash;
 
 use super::{NODES, PARTITIONS};
 
-/// The sites of each group of k partitions of the paper.
+/// Returns the sites of each group of k of the paper's partitions.
 pub fn place(code: &Code, seed: u64) -> Vec<Vec<SiteId>> {
     place_on(code, NODES, PARTITIONS, seed)
 }
 
-/// The sites of each group of k partitions: random ones, so that every node has about as many chunks (§3).
+/// Returns the sites of each group of k partitions: random, with about equally many chunks on every node (§3).
 pub fn place_on(code: &Code, nodes: usize, partitions: usize, seed: u64) -> Vec<Vec<SiteId>> {
     let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0x91ace));
     let mut counts = vec![0u32; nodes];
@@ -22,7 +22,7 @@ pub fn place_on(code: &Code, nodes: usize, partitions: usize, seed: u64) -> Vec<
             counts.iter().enumerate().map(|(node, &count)| (count, rng.random(), node)).collect();
         order.sort_unstable();
         order.truncate(code.n());
-        // The least loaded come in random order: which of them gets data is a draw too.
+        // Shuffle the chosen nodes, so that it is also random which of them get data.
         order.sort_unstable_by_key(|(_, draw, _)| *draw);
         order.iter().for_each(|(.., node)| counts[*node] += 1);
         order.into_iter().map(|(.., node)| SiteId(node as u32 + 1)).collect()

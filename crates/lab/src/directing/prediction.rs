@@ -1,8 +1,8 @@
 //! Predictions of a table from its first row.
 //!
-//! Loads and placements are tried until enough of them give Normal's mean, median and 95th percentile as the paper has them. What
-//! the other policies do on these is the prediction, relative to Normal of the same run: its median, and how far it
-//! spreads. No row but Normal's plays a part in the choice.
+//! Loads and placements are tried until enough of them reproduce the mean, median and 95th percentile of the paper's
+//! Normal. The prediction is the result of the other policies on these loads, relative to Normal in the same run: its
+//! median and its spread. No row but Normal's influences the choice.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -15,27 +15,27 @@ use super::requests::{self, Request};
 use super::simulation::{self, Director, Run, Seen};
 use super::{FITS, Fit, Table};
 
-/// The loads that are tried, each with a placement of its own.
+/// The loads to try, each with its own placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loads {
     /// One fit.
     Fitted(Fit),
-    /// Any of the family of short bursts on a few hot objects; the nodes' speed is what gives Normal's mean.
+    /// Any load of the family of short bursts on a few hot objects; the nodes' speed is chosen to give Normal's mean.
     Family,
 }
 
-/// What is predicted, and from how much.
+/// Parameters of a prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Which table.
+    /// The predicted table.
     pub table: Table,
-    /// The loads.
+    /// The loads to try.
     pub loads: Loads,
-    /// How many are to give Normal's row.
+    /// Number of loads that must give Normal's row.
     pub wanted: usize,
-    /// A load counts only if it gives Normal's row of the other table as well, on the same placement.
+    /// True if a load must also give Normal's row of the other table, on the same placement.
     pub jointly: bool,
-    /// Normal's row is met when its three cells are within this of the paper's, as a share of them.
+    /// Tolerance for Normal's three cells, as a share of the paper's values.
     pub within: f64,
     /// Seconds of each run.
     pub length_s: f64,
@@ -46,52 +46,52 @@ pub struct Plan {
 /// A load and placement that give Normal's row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// Of its placement and requests.
+    /// Seed of the placement and the requests.
     pub seed: u64,
-    /// Its load.
+    /// The load.
     pub fit: Fit,
-    /// What each policy showed, in the order of [`paper`], Normal first.
+    /// Result of each policy, in the order of [`paper`], Normal first.
     pub seen: Vec<Seen>,
 }
 
 /// A prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// What it is made from.
+    /// Loads from which the prediction is made.
     pub chosen: Vec<Chosen>,
-    /// How many loads were tried.
+    /// Number of loads that were tried.
     pub tried: u64,
 }
 
 /// A cell of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// What the paper measured, relative to its Normal.
+    /// The paper's value relative to its Normal.
     pub paper: f64,
-    /// The median of the predictions,
+    /// Median of the predictions.
     pub median: f64,
-    /// the least of them,
+    /// Minimum of the predictions.
     pub least: f64,
-    /// and the greatest.
+    /// Maximum of the predictions.
     pub greatest: f64,
 }
 
 impl Cell {
-    /// How far the median is off, as a share of what the paper measured.
+    /// Returns the relative error of the median.
     pub fn error(&self) -> f64 {
         self.median / self.paper - 1.0
     }
 }
 
-/// Seconds that are served before anything counts: three tables of the slowest policy.
+/// Warm-up before measurements count, in seconds: three tables of the slowest policy.
 pub const WARM_UP_S: f64 = 12.0;
-/// Halvings of the range of service times in which Normal's mean is looked for.
+/// Halvings of the range of service times in the search for Normal's mean.
 const HALVINGS: usize = 9;
-/// That range. The paper's nodes are "not based on SSD" (§4): a read takes a seek.
+/// Range of service times, in seconds. The paper's nodes are "not based on SSD" (§4): a read takes a seek.
 const SERVICE_S: (f64, f64) = (0.007_5, 0.040);
 
 impl Plan {
-    /// Tries the loads of these seeds until enough give Normal's row, and runs all policies on these.
+    /// Tries the loads of these seeds until enough give Normal's row, and runs all policies on those.
     pub fn predict(&self, seeds: impl IntoIterator<Item = u64>) -> Prediction {
         let mut prediction = Prediction { chosen: Vec::new(), tried: 0 };
         for seed in seeds {
@@ -104,7 +104,7 @@ impl Plan {
         prediction
     }
 
-    /// The load of a seed with all policies, if it gives Normal's row.
+    /// Runs all policies on the load of a seed, if it gives Normal's row.
     fn try_load(&self, seed: u64) -> Option<Chosen> {
         let other = Self { table: self.table.other(), ..*self };
         if self.jointly {
@@ -117,7 +117,7 @@ impl Plan {
         Some(Chosen { seed, fit, seen })
     }
 
-    /// The load of a seed with what Normal shows on it, if that is the paper's row.
+    /// Returns the load of a seed and Normal's result on it, if that matches the paper's row.
     pub fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, Seen)> {
         let (text, _, normal) = paper(self.table)[0];
         let fit = match self.loads {
@@ -133,12 +133,13 @@ impl Plan {
         self.is_met(&seen.requests, &normal).then_some((fit, requests, seen))
     }
 
-    /// Whether a row of Normal is the paper's.
+    /// Returns true if a row of Normal matches the paper's.
     fn is_met(&self, row: &Row, paper: &Row) -> bool {
         row.relative_to(paper).iter().all(|ratio| (ratio - 1.0).abs() <= self.within)
     }
 
-    /// A load on nodes that are as fast, in this range of service times, as Normal's mean wants it, by halving.
+    /// Searches this range of service times, by halving, for the node speed that gives Normal's mean; returns the
+    /// load with it.
     pub fn with_normals_mean(
         &self,
         fit: Fit,
@@ -177,7 +178,7 @@ impl Plan {
 }
 
 impl Prediction {
-    /// Mean, median and 95th percentile of a policy relative to Normal, by its place in the table.
+    /// Returns mean, median and 95th percentile of a policy relative to Normal, by its index in the table.
     pub fn cells(&self, table: Table, policy: usize) -> [Cell; 3] {
         let rows = paper(table);
         let measured = rows[policy].2.relative_to(&rows[0].2);
@@ -194,30 +195,30 @@ impl Prediction {
         })
     }
 
-    /// The median over the runs of what one run shows of a policy.
+    /// Returns the median over the runs of a figure of a policy.
     pub fn median_of(&self, policy: usize, of: impl Fn(&Seen) -> f64) -> f64 {
         median(self.chosen.iter().map(|chosen| of(&chosen.seen[policy])).collect())
     }
 }
 
-/// What Normal shows with a time-out on one load: medians over placements.
+/// Results of Normal with a time-out on one load: medians over placements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedOut {
     /// The load.
     pub fit: Fit,
-    /// Normal with its time-out, as [`striate_baselines::read_policy`] reads it.
+    /// Normal with its time-out, as [`striate_baselines::read_policy`] parses it.
     pub policy: String,
     /// Mean, median and 95th percentile in seconds.
     pub cells: [f64; 3],
-    /// The share of requests that timed out.
+    /// Share of requests that timed out.
     pub share: f64,
 }
 
-/// The time-outs that are compared.
+/// The compared time-outs.
 const TIME_OUTS: [&str; 4] = ["normal(300ms)", "normal(500ms)", "normal(1s)", "normal(2s)"];
 
 impl Plan {
-    /// Normal with several time-outs on each of the fits, on as many placements as are wanted.
+    /// Runs Normal with several time-outs on each of the fits, on `wanted` placements each.
     pub fn sweep_time_outs(&self, seeds: impl Iterator<Item = u64> + Clone) -> Vec<TimedOut> {
         let mut swept = Vec::new();
         for (fit, policy) in FITS.into_iter().flat_map(|fit| TIME_OUTS.map(|policy| (fit, policy))) {
@@ -235,7 +236,7 @@ impl Plan {
     }
 }
 
-/// A load of the family: skews, sizes and bursts in the ranges from which Normal's row can come.
+/// Draws a load of the family: skews, sizes and bursts in the ranges from which Normal's row can result.
 fn draw_fit(seed: u64) -> Fit {
     let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0xf17));
     Fit {

@@ -1,7 +1,7 @@
-//! What front ends are asked: sessions that read one object several times, shortly one after the other.
+//! The requests that reach front ends: sessions that read one object several times in quick succession.
 //!
-//! Sessions begin as a Poisson process. Each picks an object by its rank and reads it a geometric number of times, with
-//! exponential gaps. Every read has a size of its own, lognormal: only the ratio of sizes matters to the model.
+//! Sessions begin as a Poisson process. Each picks an object by its rank and reads it a geometric number of times,
+//! with exponential gaps. Every read has its own lognormal size: only the ratio of sizes matters to the model.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -10,42 +10,42 @@ use striate_splitmix::hash;
 use super::{Fit, OBJECTS, PARTITIONS, Table};
 use crate::draws::{exponential, lognormal};
 
-/// Mean bytes of a read. Nodes are as fast as their mean service time and this say.
+/// Mean bytes of a read. The speed of nodes follows from this and their mean service time.
 pub const MEAN_BYTES: f64 = 100_000.0;
-/// Ranks whose weights are added up one by one; behind them the sum is an integral.
+/// Ranks whose weights are summed exactly; the rest of the sum is an integral.
 const EXACT_RANKS: u64 = 1 << 16;
 
 /// A read of some bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
-    /// When it comes, in seconds.
+    /// Arrival time, in seconds.
     pub at: f64,
     /// The object's partition, below [`PARTITIONS`].
     pub partition: usize,
-    /// D: its bytes.
+    /// D: bytes to read.
     pub bytes: u32,
 }
 
-/// All requests of a run, in the order of their times.
+/// Draws all requests of a run, in the order of their times.
 pub fn draw(fit: &Fit, table: Table, length_s: f64, seed: u64) -> Vec<Request> {
     Sessions { fit, table, load: 1.0, day: 0 }.draw(length_s, seed)
 }
 
-/// Where sessions come from.
+/// The source of sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct Sessions<'a> {
-    /// What they ask for.
+    /// Objects, sizes and bursts of the sessions.
     pub fit: &'a Fit,
-    /// How many there are in a second,
+    /// Table whose request rate determines the number of sessions.
     pub table: Table,
-    /// times this.
+    /// Factor on that rate.
     pub load: f64,
-    /// Other days have other sessions for the same objects in the same places.
+    /// Number of the day. Other days have other sessions for the same objects in the same places.
     pub day: u64,
 }
 
 impl Sessions<'_> {
-    /// All requests of `length_s` seconds, in the order of their times.
+    /// Draws all requests of `length_s` seconds, in the order of their times.
     pub fn draw(&self, length_s: f64, seed: u64) -> Vec<Request> {
         let of_day = if self.day == 0 { seed } else { seed ^ hash(self.day ^ 0xda1) };
         let mut rng = SmallRng::seed_from_u64(hash(of_day));
@@ -73,7 +73,7 @@ impl Sessions<'_> {
     }
 }
 
-/// The partition of an object. It depends on the seed alone, as if objects were placed at random.
+/// Returns the partition of an object. It depends only on the seed, as if objects were placed at random.
 pub(super) fn partition_of(object: u64, seed: u64) -> usize {
     (hash(seed ^ hash(object)) % PARTITIONS as u64) as usize
 }
@@ -82,9 +82,9 @@ pub(super) fn partition_of(object: u64, seed: u64) -> usize {
 struct Ranks {
     exponent: f64,
     shift: f64,
-    /// Sums of the first weights.
+    /// Cumulative weights of the first ranks.
     sums: Vec<f64>,
-    /// The sum of all.
+    /// Sum of all weights.
     total: f64,
 }
 
@@ -102,7 +102,7 @@ impl Ranks {
         ranks
     }
 
-    /// The weights of the ranks from [`EXACT_RANKS`] to `end`.
+    /// Returns the total weight of the ranks from [`EXACT_RANKS`] to `end`.
     fn integral(&self, end: u64) -> f64 {
         let at = |rank: u64| (rank as f64 + 0.5 + self.shift).powf(1.0 - self.exponent);
         (at(EXACT_RANKS) - at(end)) / (self.exponent - 1.0)
@@ -144,7 +144,7 @@ mod tests {
         assert_ne!(requests[..9], draw(&a3(), Table::One, 400.0, 2)[..9]);
     }
 
-    /// Of weights (i + 3)^−2 the first is 1/9 of Σ_{n ≥ 3} n^−2 = π²/6 − 5/4.
+    /// With weights (i + 3)^−2, the first rank's is 1/9 of Σ_{n ≥ 3} n^−2 = π²/6 − 5/4.
     #[test]
     fn ranks_are_drawn_by_their_weights() {
         let (ranks, mut rng) = (Ranks::new(2.0, 2.0), SmallRng::seed_from_u64(1));
@@ -153,7 +153,7 @@ mod tests {
         let drawn: Vec<u64> = (0..200_000).map(|_| ranks.draw(&mut rng)).collect();
         let first = drawn.iter().filter(|&&rank| rank == 0).count() as f64 / 200_000.0;
         assert!((first / expected - 1.0).abs() < 0.02, "{first} for {expected}");
-        // Beyond 10⁵ are 10⁻⁵ over Σ.
+        // The share of ranks beyond 10⁶, by the integral of the weights.
         let flat = Ranks::new(1.2, 0.0);
         let far = (0..200_000).filter(|_| flat.draw(&mut rng) >= 1_000_000).count() as f64 / 200_000.0;
         let tail = 5.0 * (1e6f64.powf(-0.2) - 1.2e7f64.powf(-0.2)) / flat.total;

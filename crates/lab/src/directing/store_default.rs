@@ -1,8 +1,8 @@
-//! How the store's own default directs the reads of this experiment.
+//! The store's own default as the director of this experiment's reads.
 //!
-//! It is the store's own policy, [`Adaptive`]. It knows the queues that nodes push to all front ends, and each front end's own reads
-//! on their way (`simulation/views.rs`); it probes nothing. A push costs a front end no time, as replies cost none; how many
-//! there are is counted.
+//! It is the store's own policy, [`Adaptive`]. It knows the queues that nodes push to all front ends, and each front
+//! end's own reads in flight (`simulation/views.rs`); it probes nothing. Pushes, like replies, cost a front end no
+//! time, but they are counted.
 
 use std::fmt;
 
@@ -13,35 +13,35 @@ use striate_plan::solver::makespan::USUAL_WEIGHT;
 /// When nodes push their queues to the front ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pushes {
-    /// Whenever it differs from what front ends believe, who subtract the time since the last push: when a task comes, and when
-    /// tasks take longer than their bytes let expect.
+    /// Whenever the queue differs from what front ends believe, who subtract the time since the last push: when a
+    /// task arrives, and when tasks take longer than their bytes suggest.
     OnChange,
-    /// Every so many seconds, each node at a phase of its own.
+    /// Every this many seconds, each node at its own phase.
     Every(f64),
 }
 
-/// The reads of an LRC that it considers.
+/// Degraded reads of an LRC to consider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Degraded {
     /// All sets that determine the chunk.
     All,
-    /// The rest of the local group; all, for codes without.
+    /// The rest of the local group; all sets for codes without local groups.
     Local,
 }
 
-/// The default, and what it knows.
+/// Configuration of the default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoreDefault {
     /// When queues are pushed.
     pub pushes: Pushes,
-    /// The degraded reads that it considers.
+    /// Degraded reads to consider.
     pub degraded: Degraded,
-    /// w: what a second of added load weighs.
+    /// w: weight of a second of added load.
     pub added_load: f64,
 }
 
 impl StoreDefault {
-    /// The policy that plans its reads.
+    /// Returns the policy that plans its reads.
     pub fn policy(&self) -> ReadPolicy {
         ReadPolicy::new(Adaptive { load_weight: self.added_load })
     }

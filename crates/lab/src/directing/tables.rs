@@ -1,5 +1,5 @@
-//! What a load direction table of the paper's size costs, 90 nodes and 2,004 partitions with the demands of a fit's requests; and
-//! tables of several sizes for another solver to be held against (`prove/proving/load_direction.py`).
+//! The cost of a load direction table of the paper's size, 90 nodes and 2,004 partitions with the demands of a fit's
+//! requests; and tables of several sizes as references for another solver (`prove/proving/load_direction.py`).
 
 use std::time::Duration;
 
@@ -14,63 +14,64 @@ use rand::{Rng, SeedableRng};
 use super::placement::place_on;
 use super::{FITS, NODES, PARTITIONS, Table, requests};
 
-/// Times of each table, of which the least counts.
+/// Timings per table; the fastest counts.
 const ROUNDS: usize = 5;
-/// Seconds of requests that make the demands.
+/// Seconds of requests from which demands are computed.
 const DEMANDS_S: f64 = 800.0;
-/// Sizes of the tables that are checked: nodes and partitions.
+/// Sizes of the checked tables: nodes and partitions.
 const SIZES: [(usize, usize); 4] = [(12, 24), (30, 180), (60, 600), (NODES, PARTITIONS)];
 
-/// A table, and what it took.
+/// A timed table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
     /// Code, options and norm.
     pub name: String,
-    /// Milliseconds.
+    /// Solving time, in milliseconds.
     pub ms: f64,
-    /// By what part of its value another table may be better.
+    /// Share of its value by which another table may be better.
     pub gap: f64,
 }
 
 type Solve = fn(&DirectionProblem) -> LoadDirection;
 
-/// Problem (1) in the open.
+/// Problem (1) in serialised form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Instance {
-    /// What it is.
+    /// Name of the instance.
     pub name: String,
-    /// Each node's Q_j in bytes and S_j in bytes a second.
+    /// Each node's Q_j in bytes and S_j in bytes per second.
     pub nodes: Vec<(f64, f64)>,
     /// Each partition's D_i, and the nodes of its options, the normal read first.
     pub partitions: Vec<(f64, Vec<Vec<usize>>)>,
 }
 
-/// An instance, and what was found.
+/// An instance and its solutions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Solved {
     /// The problem.
     pub instance: Instance,
-    /// By the ℓ2 norm.
+    /// Solution by the ℓ2 norm.
     pub squares: Answer,
-    /// By the ℓ∞ norm.
+    /// Solution by the ℓ∞ norm.
     pub maximum: Answer,
 }
 
-/// A table, and what it took.
+/// A solution and its solving time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// F.
+    /// F: value of the objective.
     pub value: f64,
-    /// The solver's own bound on F.
+    /// The solver's own lower bound on F.
     pub lower_bound: f64,
-    /// The shares of each partition's options.
+    /// Shares of each partition's options.
     pub shares: Vec<Vec<f64>>,
-    /// Milliseconds, the least of some rounds.
+    /// Solving time in milliseconds, the minimum over several rounds.
     pub ms: f64,
 }
 
 impl Instance {
-    /// A table of a paper's code: each partition with the normal read and one degraded read, or all of them.
+    /// Creates a table of one of the paper's codes. Each partition has the normal read and either one degraded read
+    /// or all of them.
     pub fn new(table: Table, nodes: usize, partitions: usize, all_options: bool, same_rates: bool) -> Self {
         let (code, mut rng) = (table.code(), SmallRng::seed_from_u64(1));
         let placed = place_on(&code, nodes, partitions, 1);
@@ -103,7 +104,7 @@ impl Instance {
         Self { name, nodes: of_nodes, partitions: partitions_of }
     }
 
-    /// It for the solver.
+    /// Returns the problem for the solver.
     pub fn problem(&self) -> DirectionProblem {
         let mut problem = DirectionProblem::new(self.nodes.iter().copied());
         for (demand, options) in &self.partitions {
@@ -136,7 +137,8 @@ pub fn solve_instances(uptime: impl Fn() -> Duration) -> Vec<Solved> {
     solved
 }
 
-/// Times the tables of both codes, with one degraded read and all, by both norms. `uptime` is the machine's real clock.
+/// Times the tables of both codes by both norms, with one degraded read and with all. `uptime` is the machine's real
+/// clock.
 pub fn measure(uptime: impl Fn() -> Duration) -> Vec<Timed> {
     let norms: [(&str, Solve); 2] =
         [("ℓ2", DirectionProblem::least_squares), ("ℓ∞", DirectionProblem::least_maximum)];
@@ -154,7 +156,7 @@ pub fn measure(uptime: impl Fn() -> Duration) -> Vec<Timed> {
     tables
 }
 
-/// What something answers, and the least of the milliseconds that it took.
+/// Returns the result of `run` and the minimum time in milliseconds.
 fn timed<T>(uptime: &impl Fn() -> Duration, run: impl Fn() -> T) -> (T, f64) {
     let once = || {
         let began = uptime();

@@ -1,9 +1,9 @@
-//! Finished runs, kept on disk, so that an interrupted experiment goes on where it was.
+//! Finished runs, kept on disk so that an interrupted experiment can resume.
 //!
-//! A *cell* is one run: an experiment, a policy, a seed. It is a file of its own, written whole or not at all, and
-//! its name holds a hash of everything that decides its contents: the experiment's text as far as it concerns the
-//! cell, the policy, the seed, and the program itself. So a cell is found again only by the program that made it,
-//! under the same description; what cannot be read is run again.
+//! A *cell* is one run: an experiment, a policy, a seed. It is a file that is written atomically. Its name contains a
+//! hash of everything that determines its contents: the parts of the experiment's text that concern the cell, the
+//! policy, the seed, and the program itself. So a cell is found only by the program that made it, under the same
+//! description. An unreadable cell is run again.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,12 +16,12 @@ use super::file::{Experiment, PolicyUnderTest};
 use super::results::SeedResult;
 use crate::latency::Latencies;
 
-/// What is kept of a run.
+/// Stored results of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// Its figures.
+    /// Figures of the run.
     pub result: SeedResult,
-    /// Its response times.
+    /// Response times of the run.
     pub latencies: Latencies,
 }
 
@@ -33,22 +33,22 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// The cells in `folder` that were made by `program`, a text that differs between programs that may compute
+    /// Opens the cells in `folder` that were made by `program`, a text that differs between programs that may compute
     /// different results.
     pub fn new(folder: &Path, program: &str) -> Self {
         Self { folder: folder.to_owned(), program: program.to_owned() }
     }
 
-    /// The cell, if it was finished.
+    /// Loads a cell, if it is finished.
     pub fn load(&self, experiment: &Experiment, policy: &PolicyUnderTest, seed: u64) -> Option<Cell> {
         let text = fs::read(self.path(experiment, policy, seed)).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Keeps a cell.
+    /// Stores a cell.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the cell cannot be written.
     pub fn store(
         &self,
         experiment: &Experiment,
@@ -79,15 +79,15 @@ impl Cells {
     }
 }
 
-/// Writes a file, making its folder, so that whoever is interrupted leaves the old file or the new one.
+/// Writes a file atomically, creating its folder: an interruption leaves either the old file or the new one.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the file cannot be written.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    // Two programs that write the same file at once do not share the unfinished one.
+    // Two programs that write the same file at once must not share the unfinished one.
     let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
     let mut file = fs::File::create(&unfinished)?;
     file.write_all(bytes)?;

@@ -1,7 +1,7 @@
 //! The files under `lab/experiments/`.
 //!
-//! Lengths and block counts stand as in the paper. `scale` is the one factor by which a run may shrink: blocks,
-//! phases and reporting interval are all divided by it, and the report says so.
+//! Lengths and block counts are those of the paper. A run shrinks only by `scale`: blocks, phases and the reporting
+//! interval are all divided by it, and the report states it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use striate_plan::movement::Objective;
 use crate::calibration::Calibration;
 use crate::movement::MovementOptions;
 
-/// The experiments that come with the program: (name, text).
+/// The built-in experiments: (name, text).
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("ec-store-ycsb-p", include_str!("../../../../lab/experiments/ec-store-ycsb-p.toml")),
     ("ec-store-ycsb-a", include_str!("../../../../lab/experiments/ec-store-ycsb-a.toml")),
@@ -36,21 +36,21 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("movement-scrambled-p", include_str!("../../../../lab/experiments/movement-scrambled-p.toml")),
 ];
 
-/// Why an experiment cannot be had.
+/// Errors in loading an experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// There is neither a file nor a built-in experiment of this name.
     #[error("there is no experiment {name:?}: {reason}; `striate-lab list` shows those that are built in")]
     Missing {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// Why the file cannot be read.
         reason: String,
     },
-    /// The text is no experiment.
+    /// The text is not a valid experiment.
     #[error("experiment {name:?}: {reason}")]
     Invalid {
-        /// Whose text.
+        /// Name of the experiment.
         name: String,
         /// What is wrong.
         reason: String,
@@ -61,29 +61,29 @@ pub enum ExperimentError {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Its name: the file's, without the ending.
+    /// Name: the file's, without its extension.
     #[serde(skip)]
     pub name: String,
-    /// What it shows.
+    /// Title: what the experiment shows.
     pub title: String,
-    /// Where it comes from.
+    /// Source of the experiment.
     pub source: String,
-    /// P, A or D.
+    /// Calibration: P, A or D.
     pub calibration: String,
-    /// Sites, one on each machine.
+    /// Number of sites, one per machine.
     pub sites: u32,
-    /// Racks.
+    /// Number of racks.
     pub racks: u32,
-    /// Client services, on the first machines.
+    /// Number of client services, on the first machines.
     pub client_services: u32,
-    /// Closed-loop clients, spread over the client services.
+    /// Number of closed-loop clients, spread over the client services.
     pub clients: u32,
-    /// What the clients ask for.
+    /// Workload of the clients.
     #[serde(default)]
     pub workload: WorkloadUnderTest,
-    /// Blocks that exist.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Length of a block, or of the longest where they differ, in bytes.
+    /// Length of a block in bytes; the maximum if lengths differ.
     pub block_len: u32,
     /// Exponent of the measured phase's Zipf distribution.
     pub zipf_exponent: f64,
@@ -93,24 +93,24 @@ pub struct Experiment {
     pub measured_s: f64,
     /// Width of the points of response time over time, in seconds.
     pub interval_s: f64,
-    /// What all of these are divided by.
+    /// Divisor of the number of blocks and of all times.
     pub scale: f64,
-    /// The measurement ends when so many operations were sent, if that is earlier.
+    /// Maximum number of operations; the measurement ends when they are sent, if that is earlier.
     pub operations: Option<u64>,
     /// The trace file of [`WorkloadUnderTest::Trace`].
     pub trace: Option<PathBuf>,
-    /// How many times as fast as it was recorded a trace is replayed.
+    /// Speed of a trace's replay, relative to the recording.
     #[serde(default = "as_recorded")]
     pub trace_speed: f64,
-    /// How many seeds are run.
+    /// Number of seeds.
     pub seeds: u32,
-    /// What is compared.
+    /// The compared policies.
     #[serde(rename = "policy")]
     pub policies: Vec<PolicyUnderTest>,
-    /// The figures and tables of the paper that it stands for.
+    /// Figures and tables of the paper that the experiment reproduces.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
-    /// What the paper says.
+    /// Values from the paper.
     #[serde(default, rename = "paper")]
     pub paper: Vec<PaperFigure>,
 }
@@ -119,60 +119,60 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyUnderTest {
-    /// As the report names it.
+    /// Name in the report.
     pub name: String,
     /// Code of the blocks.
     pub profile: Profile,
-    /// A [`ReadPolicy`].
+    /// Read policy, as text for a [`ReadPolicy`].
     pub read: String,
-    /// Neighbouring blocks that were written to the same sites; 1: each to random ones.
+    /// Number of neighbouring blocks that were written to the same sites; 1 puts each block on random sites.
     #[serde(default = "ungrouped")]
     pub group: usize,
-    /// Sites, chosen at random, whose storage service dies after the warm-up.
+    /// Number of sites, chosen at random, whose storage service dies after the warm-up.
     #[serde(default)]
     pub failed_sites: u32,
-    /// Other slow sites and requests than the calibration's.
+    /// Slow sites and requests that replace the calibration's.
     pub slow: Option<Slow>,
-    /// Seconds between probes of the published policy, whatever the scale; without it five, divided by the scale.
+    /// Seconds between probes of the published policy, at any scale. Default: five, divided by the scale.
     pub probe_s: Option<f64>,
-    /// The popularity of keys has nothing to do with their order.
+    /// True if the popularity of keys is independent of their order.
     #[serde(default)]
     pub scrambled: bool,
-    /// Chunks are moved for the readers' sake, in the warm-up too.
+    /// Movement of chunks to speed up reads, in the warm-up too.
     pub movement: Option<MovementUnderTest>,
 }
 
-/// How chunks are moved. Intervals and rates stand as they would be unscaled.
+/// How chunks are moved. Intervals and rates are those of an unscaled run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MovementUnderTest {
-    /// What a move is worth, and how much is moved: `published` (one chunk in a second) or `improved` (1% of the traffic).
+    /// Objective and rate of moves: `published` (one chunk per second) or `improved` (1% of the traffic).
     pub objective: String,
-    /// w2 of the published objective, in the place of 3.
+    /// w2 of the published objective, instead of 3.
     pub w2: Option<f64>,
-    /// Chunks moved in a second, whatever the objective has.
+    /// Chunks moved per second, instead of the objective's rate.
     pub chunks_per_s: Option<f64>,
-    /// Requests of the statistics' interval, in the place of 5,000.
+    /// Number of requests in the statistics, instead of 5,000.
     pub window: Option<usize>,
-    /// Seconds between reports, in the place of 10.
+    /// Seconds between reports, instead of 10.
     pub report_s: Option<f64>,
-    /// Blocks that are drawn for each search, in the place of 32.
+    /// Blocks drawn for each search, instead of 32.
     pub candidates: Option<usize>,
 }
 
-/// Slow sites and slow requests, in the place of a calibration's.
+/// Slow sites and slow requests that replace a calibration's.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slow {
-    /// How many times slower a site is in an episode; 1: there are none.
+    /// Slowdown factor of a site in an episode; 1 for no episodes.
     pub factor: f64,
-    /// How long an episode lasts, in seconds.
+    /// Duration of an episode, in seconds.
     pub length_s: f64,
     /// Mean time between episodes of a site, in seconds.
     pub gap_s: f64,
-    /// Share of requests that are slow by themselves.
+    /// Share of requests that are slow on their own.
     pub request_share: f64,
-    /// How many times slower those are.
+    /// Slowdown factor of these requests.
     pub request_factor: f64,
 }
 
@@ -184,7 +184,7 @@ fn ungrouped() -> usize {
     1
 }
 
-/// What the clients of an experiment ask for.
+/// Workload of an experiment's clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkloadUnderTest {
@@ -193,16 +193,16 @@ pub enum WorkloadUnderTest {
     EcStoreScans,
     /// [`Pages`](crate::workload::Pages): all images of a page, each a block; uniform in the warm-up, then Zipf.
     Pages,
-    /// The reads of a trace, of objects that are there before, in the order of their first appearance; in open loop, without
-    /// a warm-up.
+    /// The reads of a trace, in open loop and without a warm-up. Its objects exist before, in the order of their
+    /// first appearance.
     Trace,
 }
 
-/// A figure or table of the paper, and the plot that stands for it.
+/// A figure or table of the paper, and the plot that reproduces it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// As the paper numbers it: `4a`, `table-2`.
+    /// Number in the paper: `4a`, `table-2`.
     pub name: String,
     /// The plot.
     pub plot: Plot,
@@ -214,9 +214,9 @@ pub struct Figure {
 pub enum Plot {
     /// Mean response time over time.
     OverTime,
-    /// Where the time of an operation goes.
+    /// Breakdown of an operation's time.
     Breakdown,
-    /// The distribution function's upper tenth.
+    /// The upper tenth of the distribution function.
     Tail,
     /// Bytes that each site reads.
     Sites,
@@ -225,29 +225,29 @@ pub enum Plot {
 }
 
 impl Plot {
-    /// All of them, in the order of a report.
+    /// All plots, in the order of a report.
     pub const ALL: [Self; 5] = [Self::OverTime, Self::Breakdown, Self::Tail, Self::Sites, Self::Imbalance];
 }
 
-/// A figure of the paper, to stand beside ours.
+/// A value from the paper, to compare with ours.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperFigure {
-    /// What is compared.
+    /// Compared metric.
     pub metric: Metric,
-    /// Of which policy.
+    /// Policy of the value.
     pub of: String,
-    /// Divided by that of this one, if given.
+    /// Policy by whose value it is divided, if given.
     pub over: Option<String>,
-    /// Less that of this one, if given.
+    /// Policy whose value is subtracted, if given.
     pub minus: Option<String>,
     /// The paper's value.
     pub value: f64,
-    /// Where it stands there.
+    /// Where the paper gives the value.
     pub source: String,
 }
 
-/// A figure of one policy.
+/// Metric of one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
@@ -266,10 +266,10 @@ pub enum Metric {
 }
 
 impl Experiment {
-    /// Reads a file, or a built-in experiment by its name.
+    /// Loads a built-in experiment by its name, or a file.
     ///
     /// # Errors
-    /// When there is none, or it says something impossible.
+    /// If there is no such experiment, or it is not valid.
     pub fn load(name: &str) -> Result<Self, ExperimentError> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(name, text);
@@ -280,10 +280,10 @@ impl Experiment {
         Self::parse(&stem, &text)
     }
 
-    /// The built-in experiment behind a figure or table of the paper, and its plot.
+    /// Returns the built-in experiment behind a figure or table of the paper, and its plot.
     ///
     /// # Errors
-    /// When there is none for this figure in this calibration.
+    /// If there is no experiment for this figure in this calibration.
     pub fn of_figure(figure: &str, calibration: &str) -> Result<(Self, Plot), ExperimentError> {
         let mut known = Vec::new();
         for (name, text) in BUILT_IN {
@@ -302,10 +302,10 @@ impl Experiment {
         Err(ExperimentError::Invalid { name: format!("figure {figure}"), reason })
     }
 
-    /// Reads an experiment's text.
+    /// Parses an experiment's text.
     ///
     /// # Errors
-    /// When it says something impossible.
+    /// If the text is not a valid experiment.
     pub fn parse(name: &str, text: &str) -> Result<Self, ExperimentError> {
         let invalid = |reason: String| ExperimentError::Invalid { name: name.to_owned(), reason };
         let mut experiment: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
@@ -314,10 +314,10 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// Whether it can be run.
+    /// Checks that the experiment can be run.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub fn check(&self) -> Result<(), String> {
         if Calibration::named(&self.calibration).is_none() {
             return Err(format!("there is no calibration {:?}: write P, A or D", self.calibration));
@@ -368,10 +368,10 @@ impl Experiment {
         }
     }
 
-    /// Leaves out all other policies, and the paper's figures that need them.
+    /// Removes all other policies, and the paper's figures that need them.
     ///
     /// # Errors
-    /// When it has none of a name.
+    /// If the experiment has no policy of one of these names.
     pub fn keep_policies(&mut self, names: &[String]) -> Result<(), String> {
         if let Some(name) = names.iter().find(|name| self.policies.iter().all(|policy| policy.name != **name))
         {
@@ -386,17 +386,17 @@ impl Experiment {
         Ok(())
     }
 
-    /// Its constants.
+    /// Returns the calibration.
     pub fn calibration(&self) -> Calibration {
         Calibration::named(&self.calibration).expect("checked when it was read")
     }
 
-    /// Blocks of a run.
+    /// Returns the number of blocks of a run.
     pub fn scaled_blocks(&self) -> u32 {
         (f64::from(self.blocks) / self.scale) as u32
     }
 
-    /// Warm-up, measurement and interval of a run.
+    /// Returns the warm-up, measurement and interval of a run.
     pub fn scaled_times(&self) -> [Duration; 3] {
         [self.warm_up_s, self.measured_s, self.interval_s]
             .map(|seconds| Duration::from_secs_f64(seconds / self.scale))
@@ -404,10 +404,10 @@ impl Experiment {
 }
 
 impl MovementUnderTest {
-    /// What the services are told, unscaled.
+    /// Returns the options of the services, unscaled.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the description.
     pub fn options(&self) -> Result<MovementOptions, String> {
         let mut options = match self.objective.as_str() {
             "published" => MovementOptions::published(),
@@ -431,7 +431,7 @@ impl MovementUnderTest {
 }
 
 impl PolicyUnderTest {
-    /// How it reads.
+    /// Parses the read policy.
     ///
     /// # Errors
     /// What is wrong with its text.

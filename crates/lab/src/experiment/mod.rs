@@ -1,11 +1,11 @@
-//! Experiments: a file says what is compared, the lab runs it, a report shows it beside the paper's figures.
+//! Experiments: a file describes a comparison, the lab runs it, and a report shows it beside the paper's figures.
 //!
 //! - [`mod@file`]: the format of the files under `lab/experiments/`.
 //! - [`mod@run`]: runs every policy with every seed.
-//! - [`cells`]: finished runs, kept so that none is made twice.
-//! - [`results`]: what came out, with confidence intervals; the machine-readable form.
+//! - [`cells`]: finished runs, kept so that none is repeated.
+//! - [`results`]: the results with confidence intervals; the machine-readable form.
 //! - `trace`: the reads of a trace file.
-//! - [`report`], [`svg`]: one self-contained HTML page; [`pages`]: the index of them all.
+//! - [`report`], [`svg`]: one self-contained HTML page; [`pages`]: the index of all pages.
 
 pub mod cells;
 pub mod file;

@@ -1,4 +1,4 @@
-//! The index of `docs/src/results`: what the last full run found, as one page of Markdown.
+//! The index of `docs/src/results`: the results of the last full run, as one page of Markdown.
 
 use std::fmt::Write;
 
@@ -16,7 +16,8 @@ const COLUMNS: [Column; 7] = [
     ("bytes read / asked", |run| run.read_amplification),
 ];
 
-/// The page: every experiment's table and the paper's figures beside the lab's, and the runs that validate the scale.
+/// Renders the page: every experiment's table, the paper's figures beside the lab's, and the runs that validate the
+/// scale.
 pub fn index(results: &[Results], unscaled: &[Results]) -> String {
     let mut page =
         "All times are virtual; ± is the 95% confidence interval over the seeds (Student's t).\n".to_owned();
@@ -65,7 +66,7 @@ fn table<'a>(rows: impl Iterator<Item = (String, &'a PolicyResult)>) -> String {
     table
 }
 
-/// What scaling does: the same policy scaled and not.
+/// Compares the same policy scaled and unscaled.
 fn validation(scaled: &[Results], unscaled: &[Results]) -> String {
     let mut page =
         "\n### The scale, validated\n\nOne run of each calibration with nothing scaled, beside the scaled \

@@ -1,4 +1,4 @@
-//! An experiment's page: one HTML file with everything in it.
+//! An experiment's page: one self-contained HTML file.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ pub(crate) const STYLE: &str = "body{font-family:sans-serif;max-width:60rem;marg
 
 type Column = (&'static str, fn(&SeedResult) -> f64);
 
-/// The page.
+/// Renders the page.
 pub fn html(results: &Results) -> String {
     let mut page = String::new();
     let title = escape(&results.title);
@@ -103,7 +103,7 @@ fn figures(results: &Results) -> String {
     table + "</table>"
 }
 
-/// The plot of one figure, as SVG.
+/// Renders the plot of one figure as SVG.
 pub fn svg(results: &Results, plot: Plot) -> String {
     match plot {
         Plot::OverTime => LinePlot {

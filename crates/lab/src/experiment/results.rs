@@ -1,4 +1,4 @@
-//! What came out of an experiment: one entry for each policy and seed, and statistics over the seeds.
+//! Results of an experiment: one entry for each policy and seed, and statistics over the seeds.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::latency::Summary;
 use crate::movement::Moved;
 use crate::program::commit;
 
-/// A mean over seeds with its 95% confidence interval (Student's t), `None` with one seed.
+/// A mean over seeds with its 95% confidence interval (Student's t).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Statistic {
-    /// The mean.
+    /// Mean over the seeds.
     pub mean: f64,
-    /// Half the interval's width.
+    /// Half the interval's width; `None` with one seed.
     pub half_width: Option<f64>,
 }
 
@@ -24,7 +24,7 @@ const STUDENT_T: [f64; 30] = [
 ];
 
 impl Statistic {
-    /// Over one value for each seed.
+    /// Computes the statistic of one value per seed.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -48,52 +48,52 @@ impl std::fmt::Display for Statistic {
     }
 }
 
-/// One run: a policy with a seed. Times in milliseconds of virtual time, means over operations.
+/// One run: a policy with a seed. Times are in milliseconds of virtual time, averaged over operations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeedResult {
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Hash of the run's events and their number (I14).
+    /// Hash of the run's events, and their number (I14).
     pub trace: String,
     /// Response times of the measured phase.
     pub response: Summary,
-    /// Looking up stripes.
+    /// Time to look up stripes.
     pub metadata_ms: f64,
-    /// Planning.
+    /// Time to plan.
     pub plan_ms: f64,
-    /// Retrieving chunks.
+    /// Time to retrieve chunks.
     pub retrieve_ms: f64,
-    /// Decoding.
+    /// Time to decode.
     pub decode_ms: f64,
-    /// The client's own work.
+    /// Time of the client's own work.
     pub client_work_ms: f64,
     /// λ in percent, over the actual mean load.
     pub imbalance_over_mean: f64,
-    /// The same in the last quarter of the measured phase, if the run came to it.
+    /// λ in percent over the actual mean load, in the last quarter of the measured phase, if the run reached it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_imbalance: Option<f64>,
     /// λ in percent, over the oracle's mean load.
     pub imbalance_over_oracle: f64,
     /// Bytes that each site read.
     pub site_bytes: Vec<u64>,
-    /// Bytes that the sites read, over the bytes of blocks asked for.
+    /// Bytes that the sites read, over the bytes of requested blocks.
     pub read_amplification: f64,
-    /// Sites asked, for each operation.
+    /// Sites asked per operation.
     pub sites_per_operation: f64,
-    /// Chunks asked for in the measured phase.
+    /// Chunks requested in the measured phase.
     pub chunks: u64,
-    /// Of these, the ones beyond a sufficient set at once (δ).
+    /// Chunks requested at once beyond a sufficient set (δ).
     pub extra_chunks: u64,
-    /// Of these, the ones asked for because others were late.
+    /// Chunks requested because others were late.
     pub hedged_chunks: u64,
-    /// Operations that a cached plan served.
+    /// Operations served by a cached plan.
     pub cached_plans: u64,
-    /// Blocks that were read by themselves around a failure.
+    /// Blocks that were planned again after a failure.
     pub planned_again: u64,
-    /// What was moved in the warm-up and in the measured phase, if something moves.
+    /// Chunks moved in the warm-up and in the measured phase, if chunks are moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<[Moved; 2]>,
-    /// Mean response time in each interval; `None` where none was answered.
+    /// Mean response time in each interval; `None` if no operation was answered.
     pub over_time_ms: Vec<Option<f64>>,
     /// Real time of the run, in seconds.
     pub real_s: f64,
@@ -102,18 +102,18 @@ pub struct SeedResult {
 /// All runs of a policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyResult {
-    /// The policy's name.
+    /// Name of the policy.
     pub name: String,
-    /// Its code.
+    /// Code of the blocks.
     pub profile: String,
-    /// How it reads.
+    /// Read policy.
     pub read: String,
-    /// By what chunks are moved, if they are.
+    /// Objective of moves, if chunks are moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub movement: Option<String>,
-    /// Sites whose storage service died after the warm-up.
+    /// Number of sites whose storage service died after the warm-up.
     pub failed_sites: u32,
-    /// For each seed.
+    /// Results of each seed.
     pub seeds: Vec<SeedResult>,
     /// (response time in ms, share of operations at or below it), over all seeds.
     pub cdf: Vec<(f64, f64)>,
@@ -122,48 +122,48 @@ pub struct PolicyResult {
 /// A figure of the paper beside ours.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// In words.
+    /// Description of the value.
     pub what: String,
-    /// The paper's.
+    /// The paper's value.
     pub paper: f64,
-    /// Where it stands.
+    /// Where the paper gives the value.
     pub source: String,
-    /// Ours.
+    /// Our value.
     pub ours: Statistic,
 }
 
 /// An experiment's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// The experiment's name.
+    /// Name of the experiment.
     pub experiment: String,
-    /// Its title.
+    /// Title of the experiment.
     pub title: String,
-    /// Always `virtual`: no figure here but `real_s` is of a real clock.
+    /// Always `virtual`: only `real_s` is measured by a real clock.
     pub time: &'static str,
-    /// The program's commit.
+    /// Commit of the program.
     pub commit: String,
-    /// The figures and tables of the paper that they stand for.
+    /// Figures and tables of the paper that the results reproduce.
     #[serde(skip)]
     pub figures: Vec<Figure>,
-    /// P, A or D.
+    /// Calibration: P, A or D.
     pub calibration: String,
-    /// What blocks, phases and interval were divided by.
+    /// Divisor of blocks, phases and interval.
     pub scale: f64,
-    /// Blocks of each run.
+    /// Number of blocks of each run.
     pub blocks: u32,
     /// Measured virtual time of each run, in seconds.
     pub measured_s: f64,
     /// Width of the intervals of `over_time_ms`, in seconds.
     pub interval_s: f64,
-    /// For each policy.
+    /// Results of each policy.
     pub policies: Vec<PolicyResult>,
-    /// The paper's figures beside ours.
+    /// The paper's values beside ours.
     pub comparisons: Vec<Comparison>,
 }
 
 impl SeedResult {
-    /// What was measured in one run.
+    /// Collects the measurements of one run.
     pub(super) fn new(seed: u64, ran: &Ran, intervals: usize, real_s: f64) -> Self {
         let Ran { measured, trace, moved } = ran;
         let response = measured.latencies.summary();
@@ -192,7 +192,7 @@ impl SeedResult {
             cached_plans: measured.cached_plans,
             planned_again: measured.planned_again,
             moved: *moved,
-            // What was sent in the last interval may be answered after it.
+            // Operations sent in the last interval may be answered after it.
             over_time_ms: measured.over_time.iter().take(intervals).map(interval).collect(),
             real_s,
             response,
@@ -212,14 +212,14 @@ impl SeedResult {
 }
 
 impl PolicyResult {
-    /// A figure over the seeds.
+    /// Computes a statistic over the seeds.
     pub fn statistic(&self, value: impl Fn(&SeedResult) -> f64) -> Statistic {
         Statistic::of(&self.seeds.iter().map(value).collect::<Vec<_>>())
     }
 }
 
 impl Results {
-    /// Sets up the results of an experiment from those of its policies.
+    /// Assembles the results of an experiment from those of its policies.
     pub fn new(experiment: &Experiment, policies: Vec<PolicyResult>) -> Self {
         let [_, measured, interval] = experiment.scaled_times();
         let comparisons = experiment.paper.iter().filter_map(|figure| compare(figure, &policies)).collect();
@@ -240,7 +240,7 @@ impl Results {
     }
 }
 
-/// Ratios are taken seed by seed: the seeds of two policies share their workload's randomness.
+/// Compares seed by seed: the seeds of two policies share their workload's randomness.
 fn compare(figure: &PaperFigure, policies: &[PolicyResult]) -> Option<Comparison> {
     let find = |name: &String| policies.iter().find(|policy| policy.name == *name);
     let of = find(&figure.of)?;

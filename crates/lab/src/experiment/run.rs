@@ -1,4 +1,4 @@
-//! Runs an experiment: every policy with every seed, each in a world of its own, some of them at the same time.
+//! Runs an experiment: every policy with every seed, each in its own world, several at a time.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,14 +25,14 @@ use crate::program::commit;
 use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
 
-/// How often EC-Store's client services learn the sites' loads; divided by the scale like every interval, unless a policy
-/// says otherwise: queues change as fast at any scale.
+/// Interval at which EC-Store's client services learn the sites' loads, in seconds. It is divided by the scale like
+/// every interval, unless a policy sets it: queues change equally fast at any scale.
 const PROBE_INTERVAL_S: f64 = 5.0;
 
-/// How often a run tells where it is.
+/// Number of progress reports per run.
 const STEPS: u32 = 100;
 
-/// A run that did not end well, with all that is needed to see it again.
+/// A failed run, with everything needed to reproduce it.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{experiment}, policy {policy}: {reason}\nseed {seed}, commit {}; see it again with\n  \
@@ -40,26 +40,26 @@ const STEPS: u32 = 100;
     commit()
 )]
 pub struct RunFailure {
-    /// The experiment.
+    /// Name of the experiment.
     pub experiment: String,
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// The scale that it ran at.
+    /// Scale of the run.
     pub scale: f64,
     /// What happened.
     pub reason: String,
 }
 
-/// How an experiment is run.
+/// Options for running an experiment.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The seeds go from this one on.
+    /// First seed.
     pub first_seed: u64,
-    /// Runs at the same time, each in a thread of its own.
+    /// Number of runs in parallel, each in its own thread.
     pub jobs: usize,
-    /// Where finished runs are kept and looked for.
+    /// Store of finished runs, if they are kept.
     pub cells: Option<Cells>,
 }
 
@@ -69,14 +69,14 @@ impl Default for RunOptions {
     }
 }
 
-/// How far the runs are.
+/// Progress of the runs.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// A run has come this far, in seconds of virtual time.
+    /// A run has reached a time.
     At {
         /// Number of the run.
         cell: usize,
-        /// Its policy and seed.
+        /// Policy and seed of the run.
         name: &'a str,
         /// Virtual seconds since its beginning.
         virtual_s: f64,
@@ -85,16 +85,16 @@ pub enum Progress<'a> {
     Done {
         /// Number of the run.
         cell: usize,
-        /// Its policy.
+        /// Policy of the run.
         policy: &'a str,
-        /// What it found.
+        /// Results of the run.
         result: &'a SeedResult,
-        /// It had been finished before.
+        /// True if the run had already been finished before.
         kept: bool,
     },
 }
 
-/// A run to be made, by its number in the order of policies and seeds.
+/// A pending run; `cell` is its number in the order of policies and seeds.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     cell: usize,
@@ -102,12 +102,12 @@ struct Task {
     seed: u64,
 }
 
-/// What one run made.
+/// Output of one run.
 pub(super) struct Ran {
     pub(super) measured: Measured,
-    /// Hash of its events and their number.
+    /// Hash of the run's events, and their number.
     pub(super) trace: String,
-    /// What was moved in the warm-up and after it, if something moves.
+    /// Chunks moved in the warm-up and after it, if chunks are moved.
     pub(super) moved: Option<[Moved; 2]>,
 }
 
@@ -116,10 +116,10 @@ enum Message {
     Done(Task, Box<Result<(Cell, bool), String>>),
 }
 
-/// Runs the experiment and tells `progress` how far it is. `clock` is the machine's real clock.
+/// Runs the experiment and reports its progress. `clock` is the machine's real clock.
 ///
 /// # Errors
-/// At the first run that fails or panics, or in which an operation failed, or whose results cannot be kept.
+/// On the first run that fails or panics, in which an operation failed, or whose results cannot be stored.
 pub fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -174,7 +174,7 @@ pub fn run(
     }
 }
 
-/// Makes runs until none waits.
+/// Executes runs until none is waiting.
 fn work(
     experiment: &Experiment,
     options: &RunOptions,
@@ -185,7 +185,7 @@ fn work(
     loop {
         let Some(task) = waiting.lock().pop_front() else { return };
         let result = run_cell(experiment, options, task, clock, sender);
-        // Who asked is gone only if it panicked, and then this scope ends as well.
+        // The receiver is gone only if it panicked, and then this scope ends as well.
         let _ = sender.send(Message::Done(task, Box::new(result)));
     }
 }
@@ -225,7 +225,7 @@ fn run_cell(
     Ok((cell, false))
 }
 
-/// The cells of each policy together, in the order of the seeds.
+/// Groups the cells by policy, in the order of the seeds.
 fn gathered(experiment: &Experiment, cells: Vec<Cell>) -> Results {
     let of_policies = experiment.policies.iter().zip(cells.chunks(experiment.seeds as usize));
     let policies = of_policies.map(|(policy, cells)| {
@@ -250,7 +250,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or("(no message)"))
 }
 
-/// One policy with one seed.
+/// Runs one policy with one seed.
 fn measure(
     experiment: &Experiment,
     policy: &PolicyUnderTest,
@@ -284,7 +284,7 @@ fn measure(
     }
 }
 
-/// The paper's protocol: a warm-up, then the measured phase, with all that is the same for every workload.
+/// The paper's protocol: a warm-up, then the measured phase, with everything that is common to all workloads.
 struct Protocol {
     world: WorldOptions,
     warm_up: DriveOptions,
@@ -336,7 +336,7 @@ impl Protocol {
         Ok(Self { world, warm_up, measured, failed_sites: policy.failed_sites })
     }
 
-    /// Runs it over objects of these sizes.
+    /// Runs the protocol over objects of these sizes.
     fn run<W: Workload + 'static>(
         self,
         seed: u64,
@@ -370,7 +370,7 @@ impl Protocol {
     }
 }
 
-/// Tells the virtual time after each step, until the run ends.
+/// Reports the virtual time after each step, until the run ends.
 fn tell(runtime: &Runtime, step: Duration, at: impl Fn(f64) + Send + 'static) {
     let of_task = runtime.clone();
     runtime.spawn(async move {
@@ -381,8 +381,8 @@ fn tell(runtime: &Runtime, step: Duration, at: impl Fn(f64) + Send + 'static) {
     });
 }
 
-/// The storage services of some machines die and are not repaired (EC-Store §VI-C4). Their clients live on, and all
-/// clients are told at once, as by the paper's repair service: what they would meet until then is not measured.
+/// Kills the storage services of some machines for good (EC-Store §VI-C4). Clients on these machines keep running.
+/// All clients are notified at once, as by the paper's repair service; the time until then is not measured.
 fn fail_sites(world: &World, mover: Option<&Client>, count: u32) {
     let mut machines: Vec<_> = world.machines.iter().collect();
     machines.shuffle(&mut world.runtime.rng());

@@ -1,4 +1,4 @@
-//! Plots as SVG text: lines and stacked bars, with axes, ticks and a legend. Nothing is fetched from anywhere.
+//! Plots as self-contained SVG text: lines and stacked bars, with axes, ticks and a legend.
 
 use std::fmt::Write;
 
@@ -9,19 +9,19 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 48.0;
 const LEGEND_ROW: f64 = 20.0;
-/// Okabe and Ito's colours, which people tell apart whatever their colour vision.
+/// Okabe and Ito's colours, which are distinguishable with any colour vision.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// Lines over a common pair of axes.
 #[derive(Clone, Debug, Default)]
 pub struct LinePlot {
-    /// Under the horizontal axis.
+    /// Label of the horizontal axis.
     pub x_label: String,
-    /// Beside the vertical axis.
+    /// Label of the vertical axis.
     pub y_label: String,
-    /// Where the vertical axis begins; it ends a little above the highest point.
+    /// Start of the vertical axis, which ends a little above the highest point.
     pub y_from: f64,
-    /// Where the horizontal axis ends, if not at the last point; what lies beyond is cut off.
+    /// End of the horizontal axis, if not at the last point; points beyond are cut off.
     pub x_to: Option<f64>,
     /// Name and points of each line, in order of x.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
@@ -30,7 +30,7 @@ pub struct LinePlot {
 /// Bars of parts that add up.
 #[derive(Clone, Debug, Default)]
 pub struct StackedBars {
-    /// Beside the vertical axis.
+    /// Label of the vertical axis.
     pub y_label: String,
     /// Names of the parts, lowest first.
     pub parts: Vec<String>,
@@ -38,14 +38,14 @@ pub struct StackedBars {
     pub bars: Vec<Bar>,
 }
 
-/// One bar.
+/// One bar of parts.
 #[derive(Clone, Debug, Default)]
 pub struct Bar {
-    /// Under it.
+    /// Label under the bar.
     pub name: String,
-    /// Its parts, lowest first.
+    /// Values of the parts, lowest first.
     pub parts: Vec<f64>,
-    /// Half the width of the confidence interval of their sum, drawn at its top.
+    /// Half the width of the confidence interval of the sum, drawn at the bar's top.
     pub half_width: Option<f64>,
 }
 
@@ -139,7 +139,7 @@ fn colour(i: usize) -> &'static str {
     COLOURS[i % COLOURS.len()]
 }
 
-/// About five round numbers within a range.
+/// Returns about five round numbers within a range.
 fn ticks((from, to): (f64, f64)) -> Vec<f64> {
     let rough = (to - from) / 5.0;
     let magnitude = 10f64.powf(rough.log10().floor());
@@ -149,24 +149,24 @@ fn ticks((from, to): (f64, f64)) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// Without digits that say nothing.
+/// Formats a number without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Text for HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A range that is not empty, with a little room above.
+/// Returns a non-empty range with a little room above.
 fn with_room(from: f64, to: f64) -> (f64, f64) {
     if to > from { (from, to + (to - from) * 0.05) } else { (from, from + 1.0) }
 }
 
 impl LinePlot {
-    /// The plot's SVG.
+    /// Renders the plot as SVG.
     pub fn render(&self) -> String {
         let points = || self.lines.iter().flat_map(|(_, points)| points.iter());
         let x_from = points().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
@@ -195,7 +195,7 @@ impl LinePlot {
 }
 
 impl StackedBars {
-    /// The plot's SVG.
+    /// Renders the plot as SVG.
     pub fn render(&self) -> String {
         let top = |bar: &Bar| bar.parts.iter().sum::<f64>() + bar.half_width.unwrap_or(0.0);
         let highest = self.bars.iter().map(top).fold(0.0, f64::max);

@@ -6,7 +6,7 @@ use super::file::Experiment;
 use crate::workload::trace::{self, Preload, Replay, ReplayOptions};
 use crate::workload::{Due, Operation, Workload};
 
-/// A replay without its writes: what it writes is there before.
+/// A replay without its writes: the objects that they write exist from the start.
 #[derive(Clone, Debug)]
 pub(super) struct TraceReads(Replay);
 
@@ -14,7 +14,7 @@ impl TraceReads {
     /// Opens the experiment's trace.
     ///
     /// # Errors
-    /// When it has none, or it cannot be read.
+    /// If the experiment names no trace, or it cannot be read.
     pub(super) fn open(experiment: &Experiment) -> Result<Self, String> {
         let path = experiment.trace.as_ref().ok_or("it replays a trace: name one with --trace FILE")?;
         let options = ReplayOptions { time_scale: experiment.trace_speed, preload: Preload::All };

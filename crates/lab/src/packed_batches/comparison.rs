@@ -1,4 +1,4 @@
-//! All policies on several placements, and how one plan compares with least marginal load first on each.
+//! Runs all policies on several placements and compares one plan with least marginal load first on each.
 
 use serde::Serialize;
 use striate_codec::Code;
@@ -8,56 +8,56 @@ use super::layout::Layout;
 use super::simulation::{self, Knowledge, Run, Seen};
 use super::{OBJECT_BYTES, OBJECT_S, REQUEST_S, queries};
 
-/// What is compared.
+/// Parameters of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The code of the partitions.
+    /// Code of the partitions.
     pub code: Code,
-    /// What gateways know.
+    /// What gateways know about the sites.
     pub knowledge: Knowledge,
-    /// The share of its time that the hottest site is busy under normal reads.
+    /// Share of its time that the hottest site is busy under normal reads.
     pub load: f64,
     /// w of the default policy.
     pub load_weight: f64,
     /// Copies of the hottest partitions, as a share of all bytes.
     pub copies: f64,
-    /// Queries of each run, a tenth more before it.
+    /// Queries of each run, after a warm-up of a tenth as many.
     pub queries: usize,
 }
 
-/// What one placement has shown.
+/// Results on one placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// Each object's own chunk.
+    /// Reads of each object's own chunk.
     pub normal: Seen,
-    /// Least marginal load first for each object, Q and D being times: an object's with its request.
+    /// Least marginal load first for each object, with times for Q and D; an object's D includes its request.
     pub lmlf: Seen,
-    /// The same with a D without the request: it thinks less of the load that it adds.
+    /// Least marginal load first with a D that excludes the request: it underestimates the load that it adds.
     pub lmlf_of_bytes: Seen,
     /// One plan of the default policy.
     pub one_plan: Seen,
-    /// The same, with copies.
+    /// One plan of the default policy, with copies.
     pub with_copies: Seen,
 }
 
 /// A policy's figures over all placements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Which policy.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// Milliseconds, in the mean over the placements.
+    /// Mean response time in milliseconds, averaged over the placements.
     pub mean_ms: f64,
-    /// Of the 99th percentile.
+    /// 99th percentile in milliseconds, averaged over the placements.
     pub p99_ms: f64,
-    /// What sites worked, over what they work under normal reads.
+    /// Work of the sites, relative to normal reads.
     pub work: f64,
-    /// Objects that were read around.
+    /// Share of objects that were read around.
     pub read_around: f64,
-    /// Pushes a second.
+    /// Pushes per second.
     pub pushes_per_s: f64,
-    /// The ratio to LMLF's mean on each placement.
+    /// Ratio to LMLF's mean on each placement.
     pub mean_over_lmlf: Vec<f64>,
-    /// The ratio to its 99th percentile.
+    /// Ratio to LMLF's 99th percentile on each placement.
     pub p99_over_lmlf: Vec<f64>,
 }
 
@@ -87,10 +87,10 @@ impl Comparison {
     }
 }
 
-/// A policy's share of what a placement has shown.
+/// Selects a policy's results on a placement.
 type SeenOf = fn(&Placement) -> Seen;
 
-/// What all placements have shown.
+/// Returns the figures of all policies over all placements.
 pub fn figures(placements: &[Placement]) -> Vec<Figures> {
     let columns: [(&str, SeenOf); 5] = [
         ("normal", |of| of.normal),

@@ -1,4 +1,4 @@
-//! Where the partitions are: k of them and their parities on random sites, and copies of the hottest.
+//! Places of the partitions: k of them and their parities on random sites, and copies of the hottest.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -11,18 +11,18 @@ use striate_splitmix::hash;
 use super::queries::Query;
 use super::{OBJECT_S, OBJECTS_OF_PARTITION, PARTITIONS, REQUEST_S, SITES};
 
-/// Where everything is.
+/// Places of all partitions, parities and copies.
 #[derive(Clone, Debug)]
 pub struct Layout {
     code: Code,
-    /// The sites of each stripe's chunks.
+    /// Sites of each stripe's chunks.
     stripes: Vec<Vec<SiteId>>,
-    /// The sites of each partition's copies.
+    /// Sites of each partition's copies.
     copies: Vec<Vec<SiteId>>,
 }
 
 impl Layout {
-    /// A random placement without copies.
+    /// Draws a random placement without copies.
     pub fn draw(code: Code, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0x91ace));
         let stripe = |_| sample(&mut rng, SITES, code.n()).iter().map(site).collect();
@@ -30,8 +30,8 @@ impl Layout {
         Self { code, stripes, copies: vec![Vec::new(); PARTITIONS] }
     }
 
-    /// Adds copies of a share of the bytes, by what some queries read: again and again of the partition with the most reads for
-    /// each copy, at the site with the least to do.
+    /// Adds copies of a share of the bytes, based on the reads of some queries. Each copy is of the partition with
+    /// the most reads per copy, and goes to the site with the least load.
     #[must_use]
     pub fn with_copies(mut self, share: f64, seen: &[Query]) -> Self {
         let mut reads = vec![0.0; PARTITIONS];
@@ -53,14 +53,14 @@ impl Layout {
         self
     }
 
-    /// The sites that have all of a partition.
+    /// Returns the sites that have all of a partition.
     fn holders(&self, partition: usize) -> impl Iterator<Item = SiteId> {
         let k = self.code.k();
         let own = self.stripes[partition / k][partition % k];
         std::iter::once(own).chain(self.copies[partition].iter().copied())
     }
 
-    /// An object as a piece, for planners that take it for so many bytes.
+    /// Returns an object as a piece that planners count as `bytes` bytes.
     pub fn piece(&self, object: u64, bytes: u32) -> QueryPiece<'_> {
         let (partition, k) = (partition_of(object), self.code.k());
         let wanted: ChunkSet = std::iter::once(partition % k).collect();
@@ -69,7 +69,8 @@ impl Layout {
         QueryPiece { copies: &self.copies[partition], ..piece }
     }
 
-    /// Queries in a second at which the hottest site is busy for `load` of the time, if all are read normally.
+    /// Returns the queries per second at which the hottest site is busy for `load` of the time, if all are read
+    /// normally.
     pub fn queries_per_s(&self, queries: &[Query], load: f64) -> f64 {
         let mut work = vec![0.0; SITES];
         for query in queries {
@@ -87,7 +88,7 @@ impl Layout {
     }
 }
 
-/// The partition of an object. Objects are packed in the order of their keys; which of them are hot has nothing to do with it.
+/// Returns the partition of an object. Objects are packed in the order of their keys, independently of their heat.
 fn partition_of(object: u64) -> usize {
     (object / OBJECTS_OF_PARTITION) as usize
 }
@@ -96,7 +97,7 @@ fn site(place: usize) -> SiteId {
     SiteId(place as u32 + 1)
 }
 
-/// A site's position.
+/// Returns a site's index.
 pub(super) fn place(site: SiteId) -> usize {
     site.0 as usize - 1
 }

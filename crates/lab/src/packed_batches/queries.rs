@@ -1,4 +1,4 @@
-//! What is read: distinct objects by Zipf's law, in a Poisson process.
+//! The queries: distinct objects by Zipf's law, in a Poisson process.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -7,21 +7,21 @@ use striate_workload::keys::{Permutation, Zipf};
 
 use super::{EXPONENT, FRONT_ENDS, OBJECTS};
 
-/// Objects of a query.
+/// Range of the number of objects in a query.
 const COUNTS: std::ops::RangeInclusive<usize> = 10..=20;
 
-/// A query.
+/// A batch read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// When it comes. At first in units of the mean time between two; see [`pace`].
+    /// Arrival time. Initially in units of the mean time between two queries; see [`pace`].
     pub at: f64,
-    /// The gateway that it comes to.
+    /// Gateway that receives the query.
     pub front_end: usize,
-    /// Its objects, each once.
+    /// Objects to read, without duplicates.
     pub objects: Vec<u64>,
 }
 
-/// Draws queries, one in a unit of time.
+/// Draws queries, on average one per unit of time.
 pub fn draw(count: usize, seed: u64) -> Vec<Query> {
     let mut rng = SmallRng::seed_from_u64(hash(seed));
     let (zipf, places) = (Zipf::new(OBJECTS, EXPONENT), Permutation::new(OBJECTS, hash(seed ^ 0x0b7ec7)));
@@ -41,7 +41,7 @@ pub fn draw(count: usize, seed: u64) -> Vec<Query> {
     (0..count).map(query).collect()
 }
 
-/// Lets `per_s` of them come in a second.
+/// Scales the arrival times to `per_s` queries per second.
 pub fn pace(queries: &mut [Query], per_s: f64) {
     queries.iter_mut().for_each(|query| query.at /= per_s);
 }

@@ -1,7 +1,8 @@
-//! Sites that serve requests in turn, and gateways that know of their queues.
+//! Sites that serve requests in turn, and gateways that know about their queues.
 //!
-//! A gateway plans a query when it comes and sends each site one request; nothing is sent later. So a request's end is known
-//! when it is sent, and the model needs no events: a site is the list of the requests that it has not long ended.
+//! A gateway plans a query on arrival and sends each site one request; nothing is sent later. A request's end is
+//! therefore known when it is sent, and the model needs no events: a site is the list of its running and recently
+//! ended requests.
 
 use std::collections::VecDeque;
 
@@ -15,45 +16,45 @@ use super::layout::{Layout, place};
 use super::queries::Query;
 use super::{FRONT_ENDS, MESSAGE_S, OBJECT_BYTES, OBJECT_S, REQUEST_S, SITES};
 
-/// What a gateway knows of a site.
+/// What a gateway knows about a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knowledge {
-    /// When it will have served all that was sent to it.
+    /// When the site will have served everything that was sent to it.
     Exact,
-    /// What it pushed last, by a message to every gateway when a request came or ended: the requests that it had, the one that it
-    /// serves in full. And the gateway's own requests that this cannot contain.
+    /// The site's last push, a message to every gateway when a request arrived or ended: its requests, counting the
+    /// one in service in full. In addition, the gateway's own requests that the push cannot contain.
     Pushed,
 }
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
-    /// Where everything is.
+    /// Places of all partitions.
     pub layout: &'a Layout,
-    /// Who plans.
+    /// Policy of the gateways.
     pub policy: ReadPolicy,
-    /// What they know.
+    /// Knowledge of the gateways.
     pub knowledge: Knowledge,
-    /// What an object counts as where the policy counts bytes.
+    /// Size of an object for policies that count bytes.
     pub counted_bytes: u32,
-    /// Queries before this one are served and do not count.
+    /// Number of warm-up queries, which are served but do not count.
     pub warm_up: usize,
-    /// Of the planners' draws.
+    /// Seed of the planners' draws.
     pub seed: u64,
 }
 
-/// What a run has shown.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Seconds from a query's arrival to its last object, in the mean,
+    /// Mean time from a query's arrival to its last object, in seconds.
     pub mean_s: f64,
-    /// and of 99 in 100 queries at most.
+    /// 99th percentile of that time, in seconds.
     pub p99_s: f64,
-    /// Seconds that sites worked for a query.
+    /// Seconds of site work per query.
     pub work_s: f64,
-    /// Objects that were not read from their own chunk or a copy, as a share.
+    /// Share of objects that were not read from their own chunk or a copy.
     pub read_around: f64,
-    /// Pushes of all sites to all gateways in a second; none if nothing is pushed.
+    /// Pushes per second of all sites to all gateways; 0 if nothing is pushed.
     pub pushes_per_s: f64,
 }
 
@@ -66,14 +67,14 @@ struct Task {
     ends_at: f64,
 }
 
-/// A site, by the requests that have not long ended.
+/// A site, as the list of its running and recently ended requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Site {
     tasks: VecDeque<Task>,
 }
 
 impl Site {
-    /// Serves a request that comes later than all before; answers when it ends.
+    /// Serves a request that arrives after all earlier ones; returns when it ends.
     pub(super) fn serve(&mut self, front_end: usize, comes_at: f64, work: f64) -> f64 {
         let free_at = self.tasks.back().map_or(0.0, |last| last.ends_at);
         let ends_at = free_at.max(comes_at) + work;
@@ -81,14 +82,14 @@ impl Site {
         ends_at
     }
 
-    /// Forgets what nobody is told of any more.
+    /// Drops requests that no later push can contain.
     pub(super) fn forget(&mut self, now: f64) {
         while self.tasks.front().is_some_and(|task| task.ends_at < now - MESSAGE_S) {
             self.tasks.pop_front();
         }
     }
 
-    /// Seconds before a request that is sent now, as a gateway knows it.
+    /// Returns the seconds of work ahead of a request that is sent now, as a gateway knows it.
     pub(super) fn queue_s(&self, knowledge: Knowledge, front_end: usize, now: f64) -> f64 {
         match knowledge {
             Knowledge::Exact => {
@@ -109,7 +110,7 @@ impl Site {
 /// Serves all queries.
 ///
 /// # Panics
-/// Without queries after the warm-up.
+/// If there are no queries after the warm-up.
 pub fn run(run: &Run<'_>, queries: &[Query]) -> Seen {
     let mut simulation = Simulation {
         run,
@@ -158,7 +159,7 @@ struct Simulation<'a> {
 }
 
 impl Simulation<'_> {
-    /// Plans and serves a query: what it took, and the work that it was.
+    /// Plans and serves a query; returns its response time and the work of the sites.
     fn read(&mut self, query: &Query) -> (f64, f64) {
         self.sites.iter_mut().for_each(|site| site.forget(query.at));
         let run = self.run;
@@ -180,7 +181,7 @@ impl Simulation<'_> {
 
     fn plan(&mut self, pieces: &[QueryPiece<'_>], query: &Query) -> striate_plan::QueryPlan {
         let Self { run, sites, planners, rng, .. } = self;
-        // Asking an idle site is the unit of costs, and an object takes as long.
+        // The cost of asking an idle site is the unit, and an object takes as long.
         let per_byte = OBJECT_S / REQUEST_S / f64::from(OBJECT_BYTES);
         let queue = |site: SiteId| {
             let seconds = sites[place(site)].queue_s(run.knowledge, query.front_end, query.at);

@@ -1,4 +1,4 @@
-//! The model by hand, and what the comparison is to show.
+//! The model against manual calculations, and the expected outcome of the comparison.
 
 use striate_core::SiteId;
 use striate_plan::ReadPolicy;
@@ -35,7 +35,7 @@ fn a_request_takes_its_messages_itself_and_its_objects() {
     assert_eq!(seen.read_around, 0.0);
 }
 
-/// Ten objects at one site: those of later queries wait, or go around it.
+/// Ten objects at one site: later queries wait, or go around it.
 #[test]
 fn queries_wait_for_those_before_them() {
     let layout = layout("rs(6,3)");
@@ -49,7 +49,8 @@ fn queries_wait_for_those_before_them() {
     assert!(planned.read_around > 0.0 && planned.mean_s < 0.7 * seen.mean_s, "{planned:?}");
 }
 
-/// Pushes tell of what a site had a message's time ago, the request that it serves in full. A gateway knows its own before.
+/// A push contains the site's requests one message time ago, with the one in service in full. A gateway knows its own
+/// requests earlier.
 #[test]
 fn what_is_pushed_is_as_old_as_a_message() {
     use Knowledge::{Exact, Pushed};
@@ -81,7 +82,7 @@ fn queries_come_at_the_pace_that_keeps_the_hottest_site_busy() {
     pace(&mut queries, per_s);
     let length = queries[queries.len() - 1].at;
     assert!((queries.len() as f64 / length / per_s - 1.0).abs() < 0.1);
-    // The hottest site by hand.
+    // The load of the hottest site, calculated here.
     let mut work = vec![0.0; SITES];
     for query in &queries {
         let mut sites: Vec<SiteId> =
@@ -128,7 +129,7 @@ fn copies_are_of_hot_partitions_on_other_sites_and_within_their_share() {
     assert!(pieces.iter().any(|piece| piece.copies.len() > 1), "the hottest has several");
 }
 
-/// A short run: one plan is sooner than one decision after the other, copies help, and a seed is a run.
+/// A short run: one plan is faster than one decision per object, copies help, and runs are deterministic.
 #[test]
 fn one_plan_is_sooner_than_least_marginal_load_first() {
     let comparison = Comparison {

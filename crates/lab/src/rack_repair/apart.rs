@@ -1,5 +1,5 @@
-//! The two things that a repair cannot do without, each by itself: its bytes are moved, and its sums are added up. What a repair takes
-//! beyond both is overhead.
+//! The two unavoidable parts of a repair, measured separately: moving its bytes, and adding up its sums. Whatever a
+//! repair takes beyond both is overhead.
 //!
 //! | | a repair out of m chunks | moved apart | added apart |
 //! |--|--|--|--|
@@ -9,11 +9,12 @@
 //! | stored by the spare site | the sum, compared with its checksum | a chunk, compared with its checksum | – |
 //! | added up | m chunks, at the sites that pass them on | – | m chunks, in memory |
 //!
-//! One chunk is moved across racks as the store moves chunks: the site that takes it fetches and stores it. A code whose repair crosses
-//! racks more than once is refused. The other chunks come to this process, in a repair's slices and streams, and are dropped: a repair
-//! stores no more than one chunk either. For this the process must run in the lost chunk's rack.
+//! One chunk is moved across racks in the store's way: the receiving site fetches and stores it. A code whose repair
+//! crosses racks more than once is refused. The other chunks are sent to this process, in a repair's slices and
+//! streams, and dropped, because a repair stores no more than one chunk either. For this the process must run in the
+//! lost chunk's rack.
 //!
-//! What it does not do: count processor time of other processes.
+//! The processor time of other processes is not measured.
 
 use std::time::Duration;
 
@@ -29,16 +30,18 @@ use striate_stripe::combination;
 
 use super::{RackRepair, RackRepairError, needed};
 
-/// Of the chunk that is moved; no repair comes so far.
+/// Generation of the moved chunk; no repair reaches it.
 const MOVED: Generation = Generation(u32::MAX);
 /// Columns that are added up together, as in the codec's benchmark.
 const COLUMNS: usize = 1 << 20;
 
 impl RackRepair {
-    /// Moves as many bytes as a repair does; how long that took. [`RackRepair::delete_moved`] makes room for the next time.
+    /// Moves as many bytes as a repair does; returns the time taken. Call [`RackRepair::delete_moved`] before the
+    /// next move.
     ///
     /// # Errors
-    /// When a site does not give or take a chunk; [`RackRepairError::Unfit`] unless the sources stand in the lost chunk's rack and one other.
+    /// If a site does not return or accept a chunk; [`RackRepairError::Unfit`] unless the sources are in the lost
+    /// chunk's rack and one other.
     pub async fn move_apart(&self) -> Result<Duration, RackRepairError> {
         let (inside, across) = self.transfers()?;
         let began = self.runtime.now();
@@ -47,10 +50,10 @@ impl RackRepair {
         Ok(self.runtime.now() - began)
     }
 
-    /// Deletes what [`RackRepair::move_apart`] has stored.
+    /// Deletes the chunk that [`RackRepair::move_apart`] has stored.
     ///
     /// # Errors
-    /// When the site does not delete it.
+    /// If the site does not delete it.
     pub async fn delete_moved(&self) -> Result<(), RackRepairError> {
         let (_, across) = self.transfers()?;
         let (at, chunks) = (self.places[1], vec![self.named(across, MOVED)]);
@@ -58,7 +61,8 @@ impl RackRepair {
         deleted.map(drop).map_err(|reason| RackRepairError::Site { site: at, reason })
     }
 
-    /// The chunks that are received inside the lost one's rack, that rack's own in turn, and the one that is moved across.
+    /// Returns the chunks received inside the lost chunk's rack (that rack's own, in turn, as many as a repair receives),
+    /// and the one that is moved across.
     fn transfers(&self) -> Result<(Vec<usize>, usize), RackRepairError> {
         let rack_of = |index: usize| self.sites[index].rack();
         let sources = self.sources();
@@ -71,7 +75,7 @@ impl RackRepair {
         Ok((near.into_iter().cycle().take(sources.len() - 1).collect(), far[0]))
     }
 
-    /// The chunks that a repair reads.
+    /// Returns the chunks that a repair reads.
     fn sources(&self) -> Vec<usize> {
         needed(&self.code, self.lost).into_iter().filter(|&index| index != self.lost).collect()
     }
@@ -91,7 +95,7 @@ impl RackRepair {
         }
     }
 
-    /// Has the spare site fetch a chunk and store it: the store's way of moving one.
+    /// Has the spare site fetch and store a chunk, as the store moves one.
     async fn fetch_to_spare(&self, index: usize) -> Result<(), RackRepairError> {
         let at = self.places[1];
         let tree = CombineTree { site: at, local: Vec::new(), upstream: vec![self.leaf(index)] };
@@ -102,13 +106,13 @@ impl RackRepair {
         stored.map(drop).map_err(|reason| RackRepairError::Site { site: at, reason })
     }
 
-    /// What a site is asked for: whole chunks, in slices as repairs ask for them.
+    /// Returns the request to a site: whole chunks, in a repair's slices.
     fn combined(&self, tree: &CombineTree) -> CombineRequest {
         let file = |index: usize| (self.named(index, Generation(1)), self.chunk_len);
         combination(tree, &file, &(0..self.chunk_len), Priority::Repair)
     }
 
-    /// A chunk as it is, from the site that has it.
+    /// Returns the tree that sends a chunk unchanged from its site.
     fn leaf(&self, index: usize) -> CombineTree {
         CombineTree { site: SiteId(index as u32 + 1), local: vec![(1, index)], upstream: Vec::new() }
     }
@@ -117,10 +121,10 @@ impl RackRepair {
         ChunkId { stripe: self.stripe, index: index as u8, generation }
     }
 
-    /// The sums of a repair in memory.
+    /// Prepares the sums of a repair in memory.
     ///
     /// # Errors
-    /// When the code cannot decode the chunk.
+    /// If the code cannot decode the chunk.
     pub fn sums(&self) -> Result<Sums, CodecError> {
         let plan = self.code.decode_plan(&self.sources(), &[self.lost])?;
         let random = |_: &usize| {
@@ -134,7 +138,7 @@ impl RackRepair {
     }
 }
 
-/// Chunks in memory, and the one that they add up to.
+/// Chunks in memory, and the chunk to which they add up.
 #[derive(Debug)]
 pub struct Sums {
     plan: DecodePlan,
@@ -143,10 +147,10 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Decodes the chunk as the codec's benchmark does: the processor time of this thread.
+    /// Decodes the chunk as the codec's benchmark does; returns the processor time of this thread.
     ///
     /// # Errors
-    /// None that is known: all chunks have one length.
+    /// None are known: all chunks have the same length.
     pub fn add_apart(&mut self) -> Result<Duration, CodecError> {
         let began = processor_time();
         for (number, made) in self.made.chunks_mut(COLUMNS).enumerate() {

@@ -1,4 +1,4 @@
-//! Which rack has which chunk, for the three schemes that ECWide compares (FAST'21, §2.3 and §3.2).
+//! The rack of each chunk, for the three schemes that ECWide compares (FAST'21, §2.3 and §3.2).
 //!
 //! | scheme | code | chunks of a rack |
 //! |--|--|--|
@@ -12,18 +12,18 @@ use striate_plan::{WideError, WideGeometry};
 /// How chunks are spread over racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scheme {
-    /// Each local group in racks of its own, f chunks to a rack.
+    /// Each local group in its own racks, f chunks per rack.
     Combined,
-    /// Each chunk in a rack of its own.
+    /// Each chunk in its own rack.
     Flat,
-    /// f chunks to a rack, in order.
+    /// f chunks per rack, in order.
     Topology,
 }
 
-/// The rack of each of the n chunks, counted from 0.
+/// Returns the rack of each of the n chunks, counted from 0.
 ///
 /// # Errors
-/// [`WideError`] where [`Scheme::Combined`] is asked for a code that is not wide.
+/// [`WideError`] for [`Scheme::Combined`] with a code that is not wide.
 pub fn racks_of(code: CodeSpec, scheme: Scheme) -> Result<Vec<usize>, WideError> {
     let chunks = 0..code.chunk_count();
     match scheme {
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// Sums across racks to repair each chunk where it was.
+    /// Returns the sums across racks needed to repair each chunk in its own rack.
     fn sums(code: &str, scheme: Scheme) -> Vec<usize> {
         let spec: CodeSpec = code.parse().unwrap();
         let code = spec.build().unwrap();

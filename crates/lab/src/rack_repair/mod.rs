@@ -1,14 +1,14 @@
 //! The repair of one chunk of a wide stripe on real sites (ECWide, FAST'21, experiment A.1).
 //!
-//! A stripe of real code words is written to sites that stand in racks as a scheme says, as far as the repair may read it, and one of
-//! its chunks is lost again and again. The store's own repair makes it anew, in the rack where it was: on a spare site there, whose place the
-//! lost chunk's old site takes for the next repetition.
+//! The part of a stripe of real code words that the repair may read is written to sites in racks, as a scheme places
+//! it. One of its chunks is then lost again and again. The store's own repair rebuilds it in its rack, on a spare
+//! site; the lost chunk's old site becomes the spare for the next repetition.
 //!
-//! - [`apart`]: what a repair cannot do without, measured by itself.
-//! - [`layout`]: which rack has which chunk.
+//! - [`apart`]: the unavoidable parts of a repair, measured separately.
+//! - [`layout`]: the rack of each chunk.
 //! - [`node`]: all chunks of one site are lost, and repaired together.
 //!
-//! What it does not do: start processes, or limit what links carry.
+//! This module neither starts processes nor limits what links carry.
 
 pub mod apart;
 pub mod layout;
@@ -34,21 +34,21 @@ use striate_stripe::{StripeError, StripeOptions, Stripes};
 
 use crate::contents::WRITER;
 
-/// Chunks that are written at the same time.
+/// Maximum number of concurrent chunk writes.
 const WRITES_IN_FLIGHT: usize = 4;
 
-/// Why a trial ended early.
+/// Reasons why a trial ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RackRepairError {
     /// The code cannot be built.
     #[error(transparent)]
     Code(#[from] CodecError),
-    /// A site does not do what it is asked.
+    /// A site failed a request.
     #[error("site {site}: {reason}")]
     Site {
         /// The site.
         site: SiteId,
-        /// What it said.
+        /// Error of the site.
         reason: SiteError,
     },
     /// The record could not be written.
@@ -60,12 +60,12 @@ pub enum RackRepairError {
     /// The chunk was not repaired.
     #[error("not repaired: {0}")]
     NotRepaired(String),
-    /// What is asked for does not fit the code or the racks.
+    /// The request does not fit the code or the racks.
     #[error("{0}")]
     Unfit(String),
 }
 
-/// A stripe on real sites. Site i + 1 has chunk i, and the last one is the spare.
+/// A stripe on real sites. Site i + 1 has chunk i, and the last site is the spare.
 pub struct RackRepair {
     runtime: Runtime,
     code: Code,
@@ -73,20 +73,21 @@ pub struct RackRepair {
     stripe: StripeId,
     sites: Vec<Arc<dyn Site>>,
     chunk_len: u32,
-    /// Of all chunks.
+    /// Checksums of all chunks.
     checksums: Vec<u32>,
-    /// The chunk that is lost.
+    /// Index of the lost chunk.
     lost: usize,
-    /// Where it is, and where it will be.
+    /// The lost chunk's current site and its next one.
     places: [SiteId; 2],
     generation: Generation,
 }
 
 impl RackRepair {
-    /// Writes a stripe with chunks of `chunk_len` bytes to sites numbered from 1. The spare one is in the rack of chunk `lost`.
+    /// Writes a stripe with chunks of `chunk_len` bytes to sites numbered from 1. The spare site is in the rack of
+    /// chunk `lost`.
     ///
     /// # Errors
-    /// When the code cannot be built, or a site or the metadata store does not take what is written.
+    /// If the code cannot be built, or a site or the metadata store does not accept a write.
     pub async fn prepare(
         runtime: &Runtime,
         profile: Profile,
@@ -117,10 +118,10 @@ impl RackRepair {
         })
     }
 
-    /// Loses the chunk and has it repaired; how long that took.
+    /// Loses the chunk and has it repaired; returns the time taken.
     ///
     /// # Errors
-    /// When it was not repaired, or what was made is not the chunk that was lost.
+    /// If the chunk was not repaired, or the result is not the lost chunk.
     pub async fn repeat(&mut self) -> Result<Duration, RackRepairError> {
         self.lose().await?;
         let took = self.repair().await?;
@@ -131,15 +132,15 @@ impl RackRepair {
     /// Loses the chunk.
     ///
     /// # Errors
-    /// When its site does not delete it.
+    /// If its site does not delete it.
     pub async fn lose(&self) -> Result<(), RackRepairError> {
         self.delete(self.places[0]).await
     }
 
-    /// Has the lost chunk repaired; how long that took.
+    /// Has the lost chunk repaired; returns the time taken.
     ///
     /// # Errors
-    /// When it was not.
+    /// If the chunk was not repaired.
     pub async fn repair(&mut self) -> Result<Duration, RackRepairError> {
         let [from, to] = self.places;
         let absent = Absent { gone: BTreeSet::from([from]), awaited: BTreeSet::new() };
@@ -160,10 +161,10 @@ impl RackRepair {
         deleted.map(drop).map_err(|reason| RackRepairError::Site { site: at, reason })
     }
 
-    /// Reads the repaired chunk from its medium, where its record says that it is.
+    /// Reads the repaired chunk from its medium, at the place named by its record.
     ///
     /// # Errors
-    /// When it is not there, or not the chunk that was lost.
+    /// If it does not exist there, or is not the lost chunk.
     pub async fn verify(&mut self) -> Result<(), RackRepairError> {
         let gone = || RackRepairError::NotRepaired("the stripe is gone".to_owned());
         let stripe = self.stripes.find(self.stripe).await?.ok_or_else(gone)?;
@@ -193,12 +194,12 @@ impl RackRepair {
 /// A stripe on its sites.
 struct Written {
     id: StripeId,
-    /// The site of each of the n chunks, and the chunk's checksum.
+    /// Site of each of the n chunks, and the chunk's checksum.
     places: Vec<SiteId>,
     checksums: Vec<u32>,
 }
 
-/// The stripe service over these stripes and a metadata store in memory.
+/// Opens the stripe service over these stripes and an in-memory metadata store.
 async fn open(
     runtime: &Runtime,
     profile: Profile,
@@ -231,14 +232,15 @@ async fn open(
     Ok(Stripes::open(runtime.clone(), engine, sites, options).await?)
 }
 
-/// The chunks that a repair of this one may read, and itself: its local group's, or all where it has none.
+/// Returns the chunks that a repair of this one may read, and the chunk itself: its local group, or all chunks if it
+/// has none.
 fn needed(code: &Code, lost: usize) -> Vec<usize> {
     let group = code.local_group_of(lost);
     (0..code.n()).filter(|&chunk| group.is_none() || code.local_group_of(chunk) == group).collect()
 }
 
-/// Writes some chunks of a stripe, chunk i to the i-th site; the checksums of all. Data chunks are multiples of one pattern of random
-/// bytes, so that each parity is one too and few chunks at a time are in memory here.
+/// Writes some chunks of a stripe, chunk i to the i-th site; returns the checksums of all chunks. Data chunks are
+/// multiples of one pattern of random bytes, so each parity is one too, and only few chunks are in memory at a time.
 pub(crate) async fn write_chunks(
     runtime: &Runtime,
     stripe: StripeId,
@@ -268,7 +270,7 @@ pub(crate) async fn write_chunks(
     Ok(scalars.iter().map(checksum).collect::<Result<_, _>>()?)
 }
 
-/// What each chunk is of the pattern.
+/// Returns each chunk's multiple of the pattern.
 fn scalars(code: &Code, rng: &mut impl RngCore) -> Vec<u8> {
     let mut data = vec![0; code.k()];
     rng.fill_bytes(&mut data);

@@ -1,7 +1,8 @@
-//! The repair of a whole node (ECWide §4.1, Figure 9(f)): one chunk of each of many stripes is lost, and all are repaired at once.
+//! The repair of a whole node (ECWide §4.1, Figure 9(f)): many stripes each lose one chunk, and all are repaired at
+//! once.
 //!
-//! Stripes are placed by the store's rule on all sites. Of each only the local group of the lost chunk is written: the
-//! repair touches nothing else.
+//! Stripes are placed on all sites by the store's rule. Only the local group of each lost chunk is written, because
+//! the repair touches nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,19 +26,19 @@ use crate::contents::WRITER;
 
 /// The site whose chunks are lost.
 pub const LOST_SITE: SiteId = SiteId(1);
-/// So often a stripe is placed anew until one of its groups has a chunk on the lost site.
+/// Attempts to place a stripe until one of its groups has a chunk on the lost site.
 const DRAWS: usize = 10_000;
 
-/// What was seen.
+/// Result of the repair.
 #[derive(Clone, Debug)]
 pub struct NodeRepaired {
-    /// From the beginning to the last chunk.
+    /// Time from the start to the last chunk.
     pub took: Duration,
     /// Chunks that each site made.
     pub made: BTreeMap<SiteId, u64>,
 }
 
-/// Stripes that have lost a chunk each.
+/// Stripes that have each lost a chunk.
 pub struct NodeRepair {
     runtime: Runtime,
     stripes: Stripes,
@@ -45,10 +46,10 @@ pub struct NodeRepair {
 }
 
 impl NodeRepair {
-    /// Places and writes `count` stripes with chunks of `chunk_len` bytes. The same seed places them the same way.
+    /// Places and writes `count` stripes with chunks of `chunk_len` bytes. The same seed gives the same placement.
     ///
     /// # Errors
-    /// As [`super::RackRepair::prepare`]; when the sites have no place for a stripe.
+    /// As [`super::RackRepair::prepare`]; also if the sites have no place for a stripe.
     pub async fn prepare(
         runtime: &Runtime,
         profile: Profile,
@@ -76,10 +77,10 @@ impl NodeRepair {
         Ok(Self { runtime: runtime.clone(), stripes, ids })
     }
 
-    /// Repairs all of them at once. The lost site is asked for nothing.
+    /// Repairs all stripes at once. The lost site is not asked for anything.
     ///
     /// # Errors
-    /// When a stripe was not repaired.
+    /// If a stripe was not repaired.
     pub async fn repair(&self, choice: RepairChoice) -> Result<NodeRepaired, RackRepairError> {
         let absent = Absent { gone: BTreeSet::from([LOST_SITE]), awaited: BTreeSet::new() };
         let pace = RepairPace::unlimited().choosing(choice);
@@ -93,7 +94,7 @@ impl NodeRepair {
         Ok(NodeRepaired { took, made: self.made().await? })
     }
 
-    /// Who has the chunks that were made: those of a newer generation than the first.
+    /// Counts the new chunks by site: those of a newer generation than the first.
     async fn made(&self) -> Result<BTreeMap<SiteId, u64>, RackRepairError> {
         let mut made = BTreeMap::new();
         for &id in &self.ids {
@@ -110,7 +111,7 @@ fn candidate(site: &Arc<dyn Site>) -> Candidate {
     Candidate { site: site.id(), rack: site.rack(), free_bytes: 1 << 40, queue_requests: 0 }
 }
 
-/// A place for each chunk, and the chunks of the local group that has one on the lost site.
+/// Draws a site for each chunk; returns them, and the chunks of the local group that has one on the lost site.
 fn draw(
     rule: &PlacementRule,
     code: &Code,

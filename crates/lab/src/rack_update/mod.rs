@@ -1,20 +1,22 @@
-//! Changes of wide stripes' data chunks on real sites in racks (ECWide, FAST'21, §4.3 and experiment B.2): a client reads a range of a
-//! chunk and writes other bytes, and the local parity and the global ones follow.
+//! Updates of wide stripes' data chunks on real sites in racks (ECWide, FAST'21, §4.3 and experiment B.2): a client
+//! reads a range of a chunk and writes other bytes, and the local and global parities follow.
 //!
-//! | way | bytes across racks, in ranges |
+//! | method | bytes across racks, in ranges |
 //! |--|--|
 //! | the client reads the parities' ranges too, and writes all | 2, and 2 for each parity |
 //! | each parity is sent the difference | 2, and 1 for each parity |
-//! | the first global parity is, and the others follow it in their rack | 2, 1, and 1 for the local parity |
-//! | the local parity is in the rack of its group that is changed most | none for it in that rack |
+//! | the first global parity is sent it, and the others follow in their rack | 2, 1, and 1 for the local parity |
+//! | the local parity is in the rack of its group that is updated most | none for it in that rack |
 //!
-//! The local one costs nothing where it is in the rack of the chunk that is changed. Sites make the new chunks: new generations out of
-//! the old ones and of what is sent in *windows*, as the store itself changes members of wide stripes. A site stores only what has the
-//! checksum that follows from the change, whichever way it came about.
+//! The local parity costs nothing if it is in the rack of the updated chunk. Sites make the new chunks: new
+//! generations, computed from the old ones and from *windows* that are sent, as in the store's own updates of wide
+//! stripes' members. A site stores only a chunk with the checksum that follows from the update, whatever the method.
 //!
-//! Racks lie as the geometry says; each stripe begins in another. The client is in a rack of its own.
-//! A local parity that moves changes places with the data chunk of that rack that is changed least.
-//! What it does not do: start processes, limit what links carry, or move chunks: they are written where they would be afterwards.
+//! Racks are assigned by the geometry; each stripe begins in a different rack. The client has its own rack. A local
+//! parity that moves swaps places with the least updated data chunk of the target rack.
+//!
+//! This module neither starts processes nor limits what links carry. It does not move chunks either: they are written
+//! where they would be after the moves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,25 +41,25 @@ use step::Step;
 use workload::places;
 pub use workload::{Change, Load, WAYS, changes};
 
-/// What a change took.
+/// Cost of an update.
 #[derive(Clone, Copy, Debug)]
 pub struct Changed {
-    /// From the client's read to the last site's answer.
+    /// Time from the client's read to the last site's reply.
     pub took: Duration,
-    /// Bytes of chunks that have crossed racks.
+    /// Chunk bytes that have crossed racks.
     pub crossed: u64,
 }
 
-/// A chunk's file.
+/// File of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct File {
     chunk: ChunkId,
-    /// Counted from 0.
+    /// Index of the site, from 0.
     site: usize,
     crc32c: u32,
 }
 
-/// Stripes on sites, as one way has them.
+/// Stripes on sites, placed for one method.
 pub struct RackUpdate {
     runtime: Runtime,
     code: Code,
@@ -65,16 +67,16 @@ pub struct RackUpdate {
     sites: Vec<Arc<dyn Site>>,
     load: Load,
     way: Way,
-    /// The site of each chunk of each stripe.
+    /// Site of each chunk of each stripe.
     places: Vec<Vec<usize>>,
     files: HashMap<(usize, usize), File>,
     rng: SmallRng,
 }
 
-/// Racks of a stripe, and sites in each.
+/// Returns the number of racks of a stripe, and of sites in each.
 ///
 /// # Errors
-/// [`RackRepairError::Unfit`] where the code is not wide.
+/// [`RackRepairError::Unfit`] if the code is not wide.
 pub fn shape(code: &Code) -> Result<(usize, usize), RackRepairError> {
     let geometry = geometry(code)?;
     Ok((geometry.z(), geometry.c()))
@@ -85,10 +87,10 @@ fn geometry(code: &Code) -> Result<WideGeometry, RackRepairError> {
 }
 
 impl RackUpdate {
-    /// Writes the chunks that `changes` need to sites, the c of rack 0 first.
+    /// Writes the chunks that `changes` need. The first c sites are those of rack 0.
     ///
     /// # Errors
-    /// When the code is not wide, sites are too few, or one does not take a chunk.
+    /// If the code is not wide, there are too few sites, or a site does not accept a chunk.
     pub async fn prepare(
         runtime: &Runtime,
         code: &Code,
@@ -111,7 +113,7 @@ impl RackUpdate {
         Ok(trial)
     }
 
-    /// The chunks of one stripe that are changed, and the parities that follow.
+    /// Writes the updated chunks of one stripe, and the parities that follow.
     async fn write(&mut self, stripe: usize, changes: &[Change]) -> Result<(), RackRepairError> {
         let of_stripe = changes
             .iter()
@@ -140,23 +142,24 @@ impl RackUpdate {
         StripeId::new(WRITER, (of_way * self.load.stripes + stripe) as u64)
     }
 
-    /// The parities that a data chunk is a term of: the local one first.
+    /// Returns the parities that depend on a data chunk, the local one first.
     fn parities(&self, chunk: usize) -> Vec<usize> {
         let group = self.code.local_group_of(chunk).expect("data chunks of a wide code are in groups");
         std::iter::once(self.geometry.local_parity(group)).chain(self.geometry.global_parities()).collect()
     }
 
-    /// The racks of a changed chunk and of the parities that follow it, the local one first. Counted from 0.
+    /// Returns the racks of an updated chunk and of the parities that follow it, the local one first. Racks are
+    /// counted from 0.
     pub fn racks(&self, change: Change) -> Vec<usize> {
         let DataChunk { stripe, chunk } = change.data;
         let chunks = std::iter::once(chunk).chain(self.parities(chunk));
         chunks.map(|chunk| self.places[stripe][chunk] / self.geometry.c()).collect()
     }
 
-    /// Makes a change.
+    /// Makes an update.
     ///
     /// # Errors
-    /// When a site does not read or make what it is asked for.
+    /// If a site does not read or make a requested chunk.
     pub async fn change(&mut self, change: Change) -> Result<Changed, RackRepairError> {
         let mut bytes = vec![0; self.load.range_len as usize];
         self.rng.fill_bytes(&mut bytes);
@@ -199,7 +202,7 @@ mod tests {
         }
     }
 
-    /// So many sites in each of so many racks, which know each other.
+    /// Creates `of_rack` sites in each of `racks` racks, which know each other.
     fn sites(runtime: &Runtime, racks: usize, of_rack: usize) -> Arc<All> {
         let site = |number: usize| {
             let (site, rack) = (SiteId(number as u32 + 1), RackId(format!("rack{}", number / of_rack)));
@@ -213,7 +216,7 @@ mod tests {
         all
     }
 
-    /// Sites refuse a parity with another checksum than follows from the change, so that a change that is made is right.
+    /// Sites refuse a parity whose checksum does not follow from the update, so a completed update is correct.
     #[test]
     fn every_way_changes_parities_as_they_must_be_and_sends_the_ranges_that_it_says() {
         let code: Code = "wide(20,5,3)".parse().unwrap();
@@ -238,15 +241,15 @@ mod tests {
             }
             crossed
         });
-        // A local parity and two global ones; 20 changes, of which some are in the rack of the local parity.
+        // A local parity and two global ones; 20 updates, some of them in the rack of the local parity.
         let [rewrite, deltas, global, local, both] = crossed[..] else { panic!("{crossed:?}") };
         assert_eq!(rewrite, 20 * 8);
         assert_eq!((deltas - global, local - both), (20, 20), "one range less for each change");
         assert!(local < deltas, "{local} and {deltas}");
     }
 
-    /// The ranges that a change sends across racks: to the client and back, and those of the parities. `racks` has those of the data
-    /// chunk, of the local parity and of the global ones.
+    /// Ranges that an update sends across racks: to the client and back, and those of the parities. `racks` are those
+    /// of the data chunk, of the local parity and of the global ones.
     fn ranges_across(way: Way, racks: &[usize]) -> u64 {
         let [data, local, globals @ ..] = racks else { panic!("{racks:?}") };
         if way.reads_parities {

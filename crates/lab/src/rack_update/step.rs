@@ -1,4 +1,4 @@
-//! One change: the client reads a range and writes it, and the parities follow.
+//! One update: the client reads a range and writes it, and the parities follow.
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -14,20 +14,20 @@ use super::workload::Change;
 use super::{File, RackUpdate};
 use crate::rack_repair::RackRepairError;
 
-/// One change under way.
+/// A running update.
 pub(super) struct Step<'a> {
     of: &'a RackUpdate,
     at: Change,
     old: Bytes,
     new: Bytes,
     checksums: ChecksumChange,
-    /// The new files, by index.
+    /// New files, by chunk index.
     pub(super) made: Vec<(usize, File)>,
     pub(super) crossed: u64,
 }
 
 impl<'a> Step<'a> {
-    /// The client reads the range that it will replace.
+    /// Reads, as the client, the range to be replaced.
     pub(super) async fn new(of: &'a RackUpdate, at: Change, new: Bytes) -> Result<Self, RackRepairError> {
         let mut step = Self {
             of,
@@ -50,7 +50,7 @@ impl<'a> Step<'a> {
         self.of.load.range_len.into()
     }
 
-    /// The client writes the chunk, and the parities that it has read.
+    /// The client writes the chunk and the parities, which it has read.
     pub(super) async fn by_client(&mut self) -> Result<(), RackRepairError> {
         let parities = self.of.parities(self.at.data.chunk);
         let read = try_join_all(parities.iter().map(|&parity| self.read(parity))).await?;
@@ -71,7 +71,7 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// The client writes the chunk, whose site sends the difference on.
+    /// The client writes the chunk, whose site forwards the difference.
     pub(super) async fn by_sites(&mut self) -> Result<(), RackRepairError> {
         let data = self.at.data.chunk;
         let written = self.amend(data, 1, self.written(self.new.clone())).await?;
@@ -98,7 +98,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// A parity follows what has changed in another chunk. Answers the bytes that crossed racks, too.
+    /// Makes a parity follow a change of another chunk. Also returns the bytes that crossed racks.
     async fn follow(
         &self,
         parity: usize,
@@ -138,7 +138,7 @@ impl<'a> Step<'a> {
         Window::Bytes { offset: self.at.offset, bytes }
     }
 
-    /// A sum over the changed range.
+    /// Returns a request for a sum over the updated range.
     fn request(&self, local: Vec<LocalTerm>) -> CombineRequest {
         CombineRequest {
             offset: self.at.offset,

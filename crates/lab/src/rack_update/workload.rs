@@ -1,4 +1,4 @@
-//! Which chunks are changed, in which ways, and where they and their parities are.
+//! The updated chunks, the methods, and the places of chunks and parities.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -8,10 +8,10 @@ use striate_plan::WideGeometry;
 use crate::data_updates::{DataChunk, DataChunks, Way, count, hottest_rack};
 use crate::rack_repair::RackRepairError;
 
-/// So many changes for each that is made show which rack of a group is changed most.
+/// Observed updates per update made; they show which rack of a group is updated most.
 const OBSERVED: usize = 100;
 
-/// All ways, with their names. It is the client that reads and writes parities.
+/// All methods with their names. In `rewrite`, the client reads and writes the parities.
 pub const WAYS: [(&str, Way); 5] = [
     ("rewrite", Way { reads_parities: true, ..Way::DELTAS }),
     ("deltas", Way::DELTAS),
@@ -20,33 +20,33 @@ pub const WAYS: [(&str, Way); 5] = [
     ("both", Way { inner_global: true, inner_local: true, ..Way::DELTAS }),
 ];
 
-/// A change of a range of a data chunk.
+/// An update of a range of a data chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// The chunk.
+    /// The updated chunk.
     pub data: DataChunk,
     pub(super) offset: u32,
 }
 
-/// What is changed.
+/// Parameters of the updates.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Bytes of a chunk.
+    /// Bytes per chunk.
     pub chunk_len: u32,
-    /// Bytes of a range.
+    /// Bytes per range.
     pub range_len: u32,
-    /// Stripes.
+    /// Number of stripes.
     pub stripes: usize,
-    /// Changes of each way.
+    /// Number of updates for each method.
     pub changes: usize,
-    /// What they are drawn from.
+    /// Seed of the updates.
     pub seed: u64,
 }
 
-/// The changes that are made. All ways have the same ones.
+/// Returns the updates to make, which are the same for all methods.
 ///
 /// # Errors
-/// [`RackRepairError::Unfit`] where a range is longer than a chunk.
+/// [`RackRepairError::Unfit`] if a range is longer than a chunk.
 pub fn changes(code: &Code, load: &Load) -> Result<Vec<Change>, RackRepairError> {
     if load.range_len > load.chunk_len || load.stripes == 0 {
         return Err(RackRepairError::Unfit(
@@ -67,8 +67,8 @@ fn drawn(k: usize, load: &Load) -> impl Iterator<Item = Change> + use<> {
     })
 }
 
-/// The site of each chunk of each stripe: racks as combined locality says, each stripe beginning in another, and local parities where a
-/// way has them.
+/// Returns the site of each chunk of each stripe: racks by combined locality, each stripe beginning in another rack,
+/// and local parities where the method has them.
 pub(super) fn places(geometry: &WideGeometry, load: &Load, way: Way) -> Vec<Vec<usize>> {
     let rack_of = geometry.parts_of_chunks();
     let mut used = vec![0; geometry.z()];
@@ -79,7 +79,7 @@ pub(super) fn places(geometry: &WideGeometry, load: &Load, way: Way) -> Vec<Vec<
             (rack, used[rack] - 1)
         })
         .collect();
-    // Changes before those that are made.
+    // Updates before those that are made.
     let before = Load { seed: !load.seed, ..*load };
     let before = drawn(geometry.k(), &before).take(load.changes * OBSERVED);
     let counts = count(before.map(|change| change.data));

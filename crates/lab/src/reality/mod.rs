@@ -1,17 +1,17 @@
-//! The lab held against reality: one small workload in virtual time and on real sites with modelled media.
+//! Compares the lab with reality: one small workload in virtual time and on real sites with modelled media.
 //!
-//! Both sides have the same blocks in the same places, the same closed-loop clients, and sites whose media follow
-//! one [`SiteModel`](crate::calibration::SiteModel). Everything else differs: real are the processes, sockets,
-//! the site protocol, the disks' files, the processors and the schedulers. What the lab says of its models'
-//! consequences is right as far as the two agree.
+//! Both sides have the same blocks in the same places, the same closed-loop clients, and sites whose media follow one
+//! [`SiteModel`](crate::calibration::SiteModel). Everything else differs: on the real side, the processes, sockets,
+//! the site protocol, the disks' files, the processors and the schedulers are real. The lab's conclusions from its
+//! models are right to the extent that the two sides agree.
 //!
-//! - [`way`]: what the way between processes costs, which the lab's network then does too.
+//! - [`way`]: the cost of the path between processes, which the lab's network then has too.
 //! - [`run_lab`]: a run in virtual time.
-//! - [`prepare`], [`run_real`]: the same against sites that are given, wherever they run.
+//! - [`prepare`], [`run_real`]: the same run against given sites, wherever they are.
 //! - [`packed`]: packed objects, read from real sites by one policy after the other.
-//! - [`outcome`]: the two beside each other, and whether they agree.
+//! - [`outcome`]: both sides compared, and whether they agree.
 //!
-//! What it does not do: start processes.
+//! This module does not start processes.
 
 pub mod outcome;
 pub mod packed;
@@ -40,29 +40,29 @@ use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions, load_metadata};
 use way::Way;
 
-/// Blocks of the longest scan: a quarter of the paper's, so that the machine's processors, which serve all sites and
-/// clients at once, are not what is measured.
+/// Maximum number of blocks in a scan: a quarter of the paper's, so that the machine's processors, which serve all
+/// sites and clients at once, do not dominate the result.
 pub const MAX_SCAN: u64 = 5;
 
-/// Chunks that are written at the same time before a real run.
+/// Maximum number of concurrent chunk writes before a real run.
 const WRITES_IN_FLIGHT: usize = 64;
 
-/// What both sides run.
+/// Parameters of the runs on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Media, and the clients' own work.
     pub calibration: Calibration,
-    /// Between sites and clients, in the lab. The calibration's own round trip is that of another network.
+    /// Path between sites and clients, in the lab. The calibration's own round trip is that of another network.
     pub way: Way,
     /// Code of the blocks.
     pub profile: Profile,
-    /// Which chunks the clients ask for.
+    /// Policy that chooses the chunks to read.
     pub policy: ReadPolicy,
-    /// Sites, each a process or a machine of the lab.
+    /// Number of sites, each a process or a machine of the lab.
     pub sites: u32,
-    /// Closed-loop clients, all of one client service.
+    /// Number of closed-loop clients, all of one client service.
     pub clients: u32,
-    /// Blocks that exist.
+    /// Number of blocks.
     pub blocks: u32,
     /// Length of a block in bytes.
     pub block_len: u32,
@@ -72,7 +72,7 @@ pub struct Setting {
     pub length: Duration,
 }
 
-/// The policies and calibrations that are compared: (name, calibration, profile, policy).
+/// The compared policies and calibrations: (name, calibration, profile, policy).
 pub const CASES: [(&str, &str, &str, &str); 5] = [
     ("R", "P", "replica(3)", "random"),
     ("EC", "P", "rs(2,2)", "random"),
@@ -81,7 +81,7 @@ pub const CASES: [(&str, &str, &str, &str); 5] = [
     ("default", "P", "rs(2,2)", "adaptive"),
 ];
 
-/// Why a real run ended early.
+/// Reasons why a real run ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RealityError {
     /// A chunk could not be written before the run.
@@ -89,15 +89,15 @@ pub enum RealityError {
     Write {
         /// The site.
         site: SiteId,
-        /// What it said.
+        /// Error of the site.
         reason: String,
     },
-    /// What the way to a site costs could not be measured.
+    /// The cost of the path to a site could not be measured.
     #[error("the way to site {site}: {reason}")]
     Way {
         /// The site.
         site: SiteId,
-        /// What it said.
+        /// Error of the site.
         reason: String,
     },
     /// The client service failed.
@@ -108,9 +108,9 @@ pub enum RealityError {
 /// Response times of a run, in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Responses {
-    /// Operations.
+    /// Number of operations.
     pub count: u64,
-    /// Their mean.
+    /// Mean response time.
     pub mean_ms: f64,
     /// Median.
     pub p50_ms: f64,
@@ -123,7 +123,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// What response times amount to.
+    /// Summarises response times.
     pub fn of(latencies: &Latencies) -> Self {
         let summary = latencies.summary();
         Self {
@@ -160,7 +160,7 @@ impl Setting {
     }
 }
 
-/// The paper's scans, but of 1 to [`MAX_SCAN`] blocks.
+/// The paper's scans, with 1 to [`MAX_SCAN`] blocks.
 #[derive(Clone, Copy, Debug)]
 struct ShortScans(EcStoreScans);
 
@@ -175,7 +175,8 @@ impl Workload for ShortScans {
 
     fn next(&mut self, rng: &mut SmallRng) -> Operation {
         match self.0.next(rng) {
-            // The long lengths are a multiple of the short ones, so all of these are as likely.
+            // The number of long lengths is a multiple of the number of short ones, so the short lengths are equally
+            // likely.
             Operation::Read(Objects::Run { first, count }) => {
                 Operation::read_run(first, (count - 1) % MAX_SCAN + 1)
             }
@@ -184,10 +185,10 @@ impl Workload for ShortScans {
     }
 }
 
-/// A run in virtual time.
+/// Runs the workload in virtual time.
 ///
 /// # Errors
-/// When the world cannot be built.
+/// If the world cannot be built.
 pub fn run_lab(setting: &Setting, seed: u64) -> Result<Latencies, ClientError> {
     let setting = setting.clone();
     run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
@@ -208,10 +209,10 @@ pub fn run_lab(setting: &Setting, seed: u64) -> Result<Latencies, ClientError> {
     })
 }
 
-/// The blocks and places of [`run_lab`] with this seed. Not to be called inside an executor.
+/// Returns the blocks and places of [`run_lab`] with this seed. Must not be called inside an executor.
 ///
 /// # Errors
-/// When the world cannot be built.
+/// If the world cannot be built.
 pub fn stripes_of(setting: &Setting, seed: u64) -> Result<Arc<GeneratedStripes>, ClientError> {
     let options = setting.world();
     run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
@@ -219,7 +220,7 @@ pub fn stripes_of(setting: &Setting, seed: u64) -> Result<Arc<GeneratedStripes>,
     })
 }
 
-/// The blocks of a real run, written.
+/// The written blocks of a real run.
 pub struct Prepared {
     client: Client,
     stripes: Arc<GeneratedStripes>,
@@ -228,7 +229,7 @@ pub struct Prepared {
 /// Writes the blocks of [`run_lab`] with this seed to real sites, which must be empty and numbered from 1.
 ///
 /// # Errors
-/// At the first write that fails.
+/// On the first write that fails.
 pub async fn prepare(
     runtime: &Runtime,
     setting: &Setting,
@@ -250,10 +251,10 @@ pub async fn prepare(
     Ok(Prepared { client, stripes })
 }
 
-/// The phases of [`run_lab`] on real sites.
+/// Runs the phases of [`run_lab`] on real sites.
 ///
 /// # Errors
-/// At the first read that fails.
+/// On the first read that fails.
 pub async fn run_real(
     runtime: &Runtime,
     setting: &Setting,

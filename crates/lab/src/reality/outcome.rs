@@ -1,4 +1,4 @@
-//! The lab and reality beside each other.
+//! Compares the lab with reality.
 
 use std::fmt::Write;
 
@@ -10,65 +10,65 @@ use crate::experiment::results::Statistic;
 use crate::experiment::svg::{LinePlot, escape};
 use crate::latency::Latencies;
 
-/// How far the means may be apart, as a share of reality's.
+/// Maximum relative difference of the means.
 pub const MEAN_BAR: f64 = 0.10;
-/// How far the 99th percentiles may be apart.
+/// Maximum relative difference of the 99th percentiles.
 pub const P99_BAR: f64 = 0.20;
 
-/// What the processors did during a real run's measured and warm-up phases.
+/// Use of the processors during a real run's warm-up and measured phases.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Processors {
-    /// How many there are.
+    /// Number of processors.
     pub count: usize,
-    /// Share of their time that sites and clients took.
+    /// Share of their time that sites and clients used.
     pub own_share: f64,
-    /// Share that the machine's other programs took; they make sites and clients wait.
+    /// Share of their time that other programs used, which makes sites and clients wait.
     pub other_share: f64,
     /// Processor time of sites and clients for each operation, in milliseconds.
     pub own_ms_per_operation: f64,
 }
 
-/// One setting on both sides.
+/// Results of one setting on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// R, EC, …
+    /// Name of the case: R, EC, …
     pub name: String,
-    /// P, A or D.
+    /// Calibration: P, A or D.
     pub calibration: String,
     /// Code of the blocks.
     pub profile: String,
-    /// How they are read.
+    /// Read policy.
     pub policy: String,
-    /// Sites, as processes on one side.
+    /// Number of sites, which are processes on the real side.
     pub sites: u32,
-    /// Closed-loop clients.
+    /// Number of closed-loop clients.
     pub clients: u32,
-    /// Between sites and clients, as measured and in the lab.
+    /// Path between sites and clients, as measured and as set in the lab.
     pub way: Way,
     /// Length of the measured phase of each run, in seconds.
     pub measured_s: f64,
-    /// On real processes, over all runs.
+    /// Response times on real processes, over all runs.
     pub real: Responses,
-    /// In virtual time, over all seeds.
+    /// Response times in virtual time, over all seeds.
     pub lab: Responses,
-    /// Mean of each real run.
+    /// Means of the real runs.
     pub real_mean_ms: Statistic,
-    /// p99 of each real run.
+    /// 99th percentiles of the real runs.
     pub real_p99_ms: Statistic,
-    /// Mean over the lab's seeds, each as long as a real run.
+    /// Means of the lab's seeds, each as long as a real run.
     pub lab_mean_ms: Statistic,
-    /// p99 over the lab's seeds.
+    /// 99th percentiles of the lab's seeds.
     pub lab_p99_ms: Statistic,
-    /// lab / real − 1.
+    /// Error of the mean: lab / real − 1.
     pub mean_error: f64,
-    /// lab / real − 1.
+    /// Error of the 99th percentile: lab / real − 1.
     pub p99_error: f64,
-    /// Of the real runs.
+    /// Use of the processors in the real runs.
     pub processors: Processors,
 }
 
 impl Outcome {
-    /// Compares runs.
+    /// Compares the runs of both sides.
     pub fn of(
         name: &str,
         setting: &Setting,
@@ -108,13 +108,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the two are within the bars.
+    /// Returns true if both errors are within the bars.
     pub fn agrees(&self) -> bool {
         self.mean_error.abs() <= MEAN_BAR && self.p99_error.abs() <= P99_BAR
     }
 }
 
-/// The report: a table, and both curves of every setting, in one HTML page.
+/// Renders the report as one HTML page: a table, and both curves of every setting.
 pub fn html(outcomes: &[Outcome]) -> String {
     let mut page = String::new();
     let _ = write!(

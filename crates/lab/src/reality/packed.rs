@@ -1,8 +1,8 @@
 //! Packed objects on real sites with modelled media, read through several gateways by one policy after the other.
 //!
-//! Requests come at times that do not wait for answers (Poisson), at random gateways, for objects of which some are asked for much
-//! more often than others (Zipf). Each policy serves the same requests. The load is that of the hottest site under normal
-//! reads, as the objects' shares and the medium's mean say.
+//! Requests arrive as a Poisson process, independently of responses, at random gateways, and choose objects by Zipf's
+//! law. Each policy serves the same requests. The load is that of the hottest site under normal reads, according to
+//! the objects' shares and the medium's mean.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,45 +25,45 @@ use crate::contents::GeneratedStripes;
 use crate::latency::Latencies;
 use crate::world::load_metadata;
 
-/// Coding groups, the length of their partitions and of the objects in them, in bytes.
+/// Number of coding groups; lengths of their partitions and of the objects in them, in bytes.
 const GROUPS: usize = 24;
 const PARTITION_LEN: u32 = 256 << 10;
 const OBJECT_LEN: u32 = 16 << 10;
-/// The object of rank r is asked for r to the minus this as often as the first.
+/// Zipf exponent of the objects' popularity.
 const SKEW: f64 = 1.1;
 
-/// What is read, and how often.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct PackedSetting {
     /// Media of the sites.
     pub calibration: Calibration,
     /// Code of the groups.
     pub profile: Profile,
-    /// Sites, numbered from 1.
+    /// Number of sites, numbered from 1.
     pub sites: u32,
     /// Load of the hottest site under normal reads, in [0, 1).
     pub load: f64,
-    /// Requests before this time do not count.
+    /// Length of the warm-up, whose requests do not count.
     pub warm_up: Duration,
-    /// For so long requests count.
+    /// Length of the measurement.
     pub length: Duration,
 }
 
-/// Objects in coding groups, most popular first.
+/// Objects in coding groups, the most popular first.
 #[derive(Debug)]
 pub struct PackedObjects {
     stripes: Arc<GeneratedStripes>,
     extents: Vec<Extent>,
-    /// Of each object: the share of the requests that ask for it or a more popular one.
+    /// Cumulative share of the requests, for each object and the more popular ones.
     shares: Vec<f64>,
-    /// The greatest share of the requests that one site serves under normal reads.
+    /// Largest share of the requests that one site serves under normal reads.
     hottest: f64,
 }
 
-/// A request.
+/// A request for an object.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// Since the beginning.
+    /// Arrival time since the start.
     at: Duration,
     gateway: usize,
     object: usize,
@@ -73,7 +73,7 @@ impl PackedObjects {
     /// Draws places and popularity.
     ///
     /// # Errors
-    /// When the profile's code cannot be built.
+    /// If the profile's code cannot be built.
     pub fn draw(setting: &PackedSetting, seed: u64) -> Result<Self, CodecError> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let code = setting.profile.code.build()?;
@@ -122,7 +122,7 @@ impl PackedObjects {
         Self { stripes, extents: extents.into_iter().map(|(_, extent)| extent).collect(), shares, hottest }
     }
 
-    /// Requests a second that load the hottest site as the setting says.
+    /// Returns the requests per second that load the hottest site as the setting requires.
     pub fn rate_per_s(&self, setting: &PackedSetting) -> f64 {
         let medium = setting.calibration.site;
         let service_s = medium.request_ms / 1e3 + f64::from(OBJECT_LEN) / medium.bandwidth_bytes_per_s;
@@ -155,7 +155,7 @@ impl PackedStore {
     /// Writes the groups to real sites, which must be empty and numbered from 1.
     ///
     /// # Errors
-    /// At the first write that fails.
+    /// On the first write that fails.
     pub async fn prepare(
         runtime: &Runtime,
         objects: PackedObjects,
@@ -167,11 +167,11 @@ impl PackedStore {
         Ok(Self { objects: Arc::new(objects), engine })
     }
 
-    /// Serves the requests of a seed by a policy, through gateways that know `connections` each. Response times are from when
-    /// a request was due.
+    /// Serves the requests of a seed by a policy, through one gateway for each of `connections`. Response times start
+    /// when a request is due.
     ///
     /// # Errors
-    /// At the first read that fails.
+    /// On the first read that fails.
     pub async fn run(
         &self,
         runtime: &Runtime,
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// What the requests ask of the hottest site under normal reads is the load.
+    /// The requests put the setting's load on the hottest site under normal reads.
     #[test]
     fn requests_load_the_hottest_site_as_the_setting_says() {
         let setting = setting();

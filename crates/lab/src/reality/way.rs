@@ -1,9 +1,10 @@
-//! What the way between processes costs on this machine: the lab's network, where the two are compared.
+//! The cost of the path between processes on this machine, which the lab's network takes over when the two are
+//! compared.
 //!
-//! It is measured on sites whose media take no time, before anything is compared: a chunk of one site, and a chunk of
-//! each of them at once. What each site more takes is a chunk's passage over a network card of the lab, where the
-//! client's replies pass one behind the other; what a request takes besides is the round trip. Processors, which all
-//! sites and clients share, sockets and the site protocol are all in it.
+//! It is measured before any comparison, on sites whose media take no time: a chunk of one site, and a chunk of each
+//! site at once. The extra time per additional site is a chunk's passage over a network card of the lab, where
+//! replies to a client pass one after the other. The rest of a request's time is the round trip. Both include
+//! processors (shared by all sites and clients), sockets and the site protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +19,23 @@ use striate_site::{Priority, ReadRequest, Site, WriteRequest};
 
 use super::RealityError;
 
-/// Requests of each kind; their medians count.
+/// Number of requests of each kind; their medians count.
 const ROUNDS: usize = 300;
-/// Between two of them, so that each begins at rest as most do in the compared runs.
+/// Pause between two requests, so that each starts on an idle machine, as most do in the compared runs.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// The way there and back.
+/// Cost of the path in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Way {
-    /// Of a request and its reply, without bytes, in milliseconds.
+    /// Round trip of a request and its reply, without their bytes, in milliseconds.
     pub round_trip_ms: f64,
-    /// Of the sender's and of the receiver's card.
+    /// Bandwidth of the sender's and of the receiver's card, in bytes per second.
     pub card_bytes_per_s: f64,
 }
 
 impl Way {
-    /// From what reads of a chunk of `len` bytes take from one site and from each of `sites` at once, in seconds. A chunk
-    /// passes two cards, and many pass the client's one behind the other.
+    /// Derives the cost from the times in seconds to read a chunk of `len` bytes from one site, and from each of
+    /// `sites` at once. A chunk passes two cards, and several chunks pass the client's card one after the other.
     fn of(len: u32, sites: usize, one_s: f64, all_s: f64) -> Self {
         let chunk_s = (all_s - one_s) / (sites.max(2) - 1) as f64;
         let chunk_s = chunk_s.clamp(f64::MIN_POSITIVE, one_s / 2.0);
@@ -42,10 +43,10 @@ impl Way {
     }
 }
 
-/// Measures the way to `sites` with chunks of `len` bytes, which they keep.
+/// Measures the path to `sites` with chunks of `len` bytes, which stay there.
 ///
 /// # Errors
-/// At the first chunk that one of them does not take or give.
+/// On the first chunk that a site does not accept or return.
 pub async fn measure(runtime: &Runtime, sites: &[Arc<dyn Site>], len: u32) -> Result<Way, RealityError> {
     for site in sites {
         let (payload, priority) = (Bytes::from(vec![7; len as usize]), Priority::Foreground);
@@ -61,14 +62,14 @@ pub async fn measure(runtime: &Runtime, sites: &[Arc<dyn Site>], len: u32) -> Re
     Ok(Way::of(len, sites.len(), median(one_s), median(all_s)))
 }
 
-/// Of a writer that has no blocks in the lab.
+/// A chunk of a writer that has no blocks in the lab.
 const CHUNK: ChunkId = ChunkId { stripe: StripeId(0), index: 0, generation: Generation(0) };
 
 fn failed(site: &Arc<dyn Site>, error: &dyn std::fmt::Display) -> RealityError {
     RealityError::Way { site: site.id(), reason: error.to_string() }
 }
 
-/// Seconds until the last of `sites` has answered.
+/// Returns the seconds until the last of `sites` has replied.
 async fn time(runtime: &Runtime, sites: &[Arc<dyn Site>], len: u32) -> Result<f64, RealityError> {
     runtime.sleep_until_exactly(runtime.now() + PAUSE).await;
     let began = runtime.now();
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_way_gives_back_the_times_that_it_was_made_of() {
-        // 0.3 ms there and back, 0.1 ms for a chunk at each card.
+        // 0.3 ms round trip, 0.1 ms for a chunk at each card.
         let way = Way::of(50_000, 8, 0.5e-3, 1.2e-3);
         assert!((way.round_trip_ms - 0.3).abs() < 1e-9, "{way:?}");
         assert!((way.card_bytes_per_s - 500e6).abs() < 1.0, "{way:?}");

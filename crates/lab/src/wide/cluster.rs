@@ -4,41 +4,43 @@ use striate_core::{RackId, SiteId};
 
 use super::network::{Link, LinkId};
 
-/// How fast everything is. All rates are in bytes a second.
+/// Rates of a cluster, in bytes per second, and its other parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Bytes of a chunk.
+    /// Bytes per chunk.
     pub chunk: f64,
-    /// A site's card, in each direction.
+    /// Bandwidth of a site's card, in each direction.
     pub card: f64,
-    /// A rack's uplink, and its downlink.
+    /// Bandwidth of a rack's uplink, and of its downlink.
     pub gateway: f64,
-    /// A site's disk.
+    /// Bandwidth of a site's disk.
     pub disk: f64,
-    /// A site's coder: bytes of sources that it adds up.
+    /// Rate of a site's coder, in bytes of sources added up.
     pub coder: f64,
-    /// Clients that read from each site all the time.
+    /// Number of clients that read from each site all the time.
     pub clients: f64,
-    /// Slices of a chunk that flow through a tree at once. With one, who adds up waits for whole chunks.
+    /// Slices of a chunk that flow through a tree at once. With one slice, each site that adds up waits for whole
+    /// chunks.
     pub slices: usize,
-    /// Whether a chunk that is made is written to the disk.
+    /// True if a rebuilt chunk is written to the disk.
     pub writes: bool,
 }
 
-/// Bits of a gigabit in bytes.
+/// Bytes per second of one Gb/s.
 pub const GBIT: f64 = 1e9 / 8.0;
 
-/// The disk and all that comes with it (starting processes, Java), fitted: TL at 10 Gb/s takes 1.11 s (Fig. 10a), of which
-/// 0.16 s are three chunks within racks and 0.86 s sixteen sums between them.
+/// Fitted rate of the disk, including all other costs (starting processes, Java): TL at 10 Gb/s takes 1.11 s (Fig.
+/// 10a), of which 0.16 s are three chunks within racks and 0.86 s sixteen sums between them.
 const FITTED_DISK: f64 = 746e6;
-/// What 80 clients a server leave of a gateway, fitted: TL takes 108.4 ms (Fig. 12c) for 32 sums.
+/// Fitted share of a gateway that 80 clients per server leave: TL takes 108.4 ms (Fig. 12c) for 32 sums.
 const FITTED_GATEWAY: f64 = 1.2126e6;
-/// Bytes that this project's coder adds up in a second, on one core, of 16 sources into three parities (measured; see
+/// Bytes per second that this project's coder adds up, on one core, of 16 sources into three parities (measured; see
 /// docs/src/ecwide.md).
 pub const CODER: f64 = 9.0e9;
 
 impl Setting {
-    /// ECWide-C (§6.1) with gateways of so many Gb/s: chunks of 64 MiB, cards of 10 Gb/s, and no repair pipelining.
+    /// ECWide-C (§6.1) with gateways of `gateway_gbit` Gb/s: chunks of 64 MiB, cards of 10 Gb/s, and no repair
+    /// pipelining.
     pub fn cold(gateway_gbit: f64) -> Self {
         Self {
             chunk: 64.0 * 1_048_576.0,
@@ -52,8 +54,8 @@ impl Setting {
         }
     }
 
-    /// ECWide-H (§6.2) with so many background clients a server: chunks of 4 KiB in memory. The fewer clients, the more they
-    /// leave of the gateways, in proportion.
+    /// ECWide-H (§6.2) with `clients` background clients per server: chunks of 4 KiB in memory. The share of the
+    /// gateways that is left is inversely proportional to the number of clients.
     pub fn hot(clients: f64) -> Self {
         Self {
             chunk: 4096.0,
@@ -66,22 +68,22 @@ impl Setting {
     }
 }
 
-/// Racks of equally many sites. Sites count from 1.
+/// Racks with equal numbers of sites. Sites are numbered from 1.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The names of racks.
+    /// Names of the racks.
     pub racks: Vec<RackId>,
-    /// Sites in each.
+    /// Number of sites in each rack.
     pub sites_per_rack: usize,
     /// All links: four of each site, then two of each rack.
     pub links: Vec<Link>,
 }
 
-/// Links of a site.
+/// Links per site.
 const OF_SITE: usize = 4;
 
 impl Cluster {
-    /// A cluster that is as fast as the setting says.
+    /// Creates a cluster with the rates of the setting.
     pub fn new(racks: usize, sites_per_rack: usize, setting: &Setting) -> Self {
         let link = |rate| Link { rate, background: 0.0 };
         let out = Link { rate: setting.card, background: setting.clients };
@@ -92,22 +94,22 @@ impl Cluster {
         Self { racks, sites_per_rack, links }
     }
 
-    /// A site by its rack and its place there.
+    /// Returns a site by its rack and its index there.
     pub fn site(&self, rack: usize, place: usize) -> SiteId {
         SiteId((rack * self.sites_per_rack + place + 1) as u32)
     }
 
-    /// All sites of a rack.
+    /// Iterates over all sites of a rack.
     pub fn sites_of(&self, rack: usize) -> impl Iterator<Item = SiteId> + '_ {
         (0..self.sites_per_rack).map(move |place| self.site(rack, place))
     }
 
-    /// The number of a site's rack.
+    /// Returns the index of a site's rack.
     pub fn rack_of(&self, site: SiteId) -> usize {
         (site.0 as usize - 1) / self.sites_per_rack
     }
 
-    /// The name of it.
+    /// Returns the name of a site's rack.
     pub fn rack_id(&self, site: SiteId) -> &RackId {
         &self.racks[self.rack_of(site)]
     }
@@ -116,22 +118,22 @@ impl Cluster {
         (site.0 as usize - 1) * OF_SITE + which
     }
 
-    /// Reading from a site's disk, or writing to it.
+    /// Returns the link of a site's disk, for reads and writes.
     pub fn disk(&self, site: SiteId) -> LinkId {
         Self::link(site, 0)
     }
 
-    /// A rack's uplink.
+    /// Returns a rack's uplink.
     pub fn uplink(&self, rack: usize) -> LinkId {
         self.racks.len() * self.sites_per_rack * OF_SITE + rack
     }
 
-    /// A rack's downlink.
+    /// Returns a rack's downlink.
     pub fn downlink(&self, rack: usize) -> LinkId {
         self.uplink(rack) + self.racks.len()
     }
 
-    /// What is sent from one site to another and added up there. Nothing if they are the same.
+    /// Returns the links used to send from one site to another and add up there; none if both are the same.
     pub fn send(&self, from: SiteId, to: SiteId) -> Vec<(LinkId, f64)> {
         if from == to {
             return Vec::new();

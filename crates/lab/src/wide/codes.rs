@@ -1,4 +1,4 @@
-//! What ECWide (FAST'21, §3) computes of codes, and no cluster has to show: Tables 3 to 6, Figs. 2 and 3.
+//! Results of ECWide (FAST'21, §3) that are computed from codes and need no cluster: Tables 3 to 6, Figs. 2 and 3.
 
 use serde::Serialize;
 use striate_baselines::locality_codes::LocalityCode;
@@ -8,39 +8,39 @@ use striate_plan::WideGeometry;
 use striate_plan::wide::reliability::{Hardware, StripeModel};
 use striate_plan::wide::trade_off::{Scheme, trade_off};
 
-/// The paper rounds redundancy to three digits behind the point.
+/// Tolerance for redundancy, which the paper rounds to three decimals.
 const ROUNDED: f64 = 0.0005;
-/// MTTDLs may be so far from the paper's, which have three digits.
+/// Relative tolerance for MTTDLs, which the paper gives with three digits.
 const WITHIN: f64 = 0.005;
 
 /// One value beside the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// The paper's table or figure.
+    /// Table or figure of the paper.
     pub name: &'static str,
-    /// The code as the paper writes it.
+    /// The code, in the paper's notation.
     pub code: String,
-    /// What the value is.
+    /// Description of the value.
     pub what: String,
-    /// What comes out.
+    /// Our value.
     pub value: f64,
-    /// What the paper says.
+    /// The paper's value.
     pub paper: f64,
-    /// How far from that it may be.
+    /// Maximum difference from the paper's value.
     pub tolerated: f64,
 }
 
 impl Figure {
-    /// Whether it is as near as it must be.
+    /// Returns true if the value is within the tolerance.
     pub fn holds(&self) -> bool {
         (self.value - self.paper).abs() <= self.tolerated
     }
 }
 
-/// All of them.
+/// Computes all values.
 ///
 /// # Errors
-/// None with the codes that are named here.
+/// None with the codes used here.
 pub fn figures() -> Result<Vec<Figure>, WideError> {
     let mut figures = table_3();
     figures.extend(table_4_and_figure_2()?);
@@ -69,7 +69,7 @@ fn combined(data: usize, locality: usize, tolerance: usize) -> Result<Scheme, Wi
     Ok(Scheme::Combined(WideGeometry::new(CodeSpec::Wide { data, locality, tolerance })?))
 }
 
-/// As the paper writes it.
+/// Returns the code in the paper's notation.
 fn code_of(scheme: &Scheme) -> String {
     let (n, k) = (scheme.chunks(), scheme.data());
     match scheme {
@@ -94,7 +94,7 @@ fn table_4_and_figure_2() -> Result<Vec<Figure>, WideError> {
     let mut figures = Vec::new();
     for (name, scheme, code, redundancy, across) in named {
         let of = |what: &str, value: f64, paper: f64, tolerated: f64| {
-            // Another code than the paper's is no match, whatever its figures.
+            // A code other than the paper's is not a match, whatever its values.
             let value = if code_of(&scheme) == code { value } else { f64::NAN };
             Figure { name, code: code_of(&scheme), what: what.to_owned(), value, paper, tolerated }
         };
@@ -104,8 +104,9 @@ fn table_4_and_figure_2() -> Result<Vec<Figure>, WideError> {
     Ok(figures)
 }
 
-/// The points of Fig. 3 for k = 128 and an f. Its text gives no further numbers: what is counted is how many points have what Table
-/// 4's formulas say, and how many codes with combined locality send less than every Azure-LRC with no more redundancy.
+/// The points of Fig. 3 for k = 128 and this f. The paper's text gives no further numbers, so two counts are
+/// compared: points that match Table 4's formulas, and codes with combined locality that send less than every
+/// Azure-LRC with no more redundancy.
 fn figure_3(tolerance: usize) -> Result<Vec<Figure>, WideError> {
     let points = trade_off(128, tolerance, 1.1)?;
     let (mut as_formulas, mut below, mut of_combined) = (0, 0, 0);
@@ -134,7 +135,8 @@ fn figure_3(tolerance: usize) -> Result<Vec<Figure>, WideError> {
     ])
 }
 
-/// Table 4's formulas: redundancy, and chunks across racks. A local group that does not fill its racks takes one more of them.
+/// Table 4's formulas: redundancy, and chunks across racks. A local group that does not fill its racks needs one more
+/// rack.
 fn formulas(scheme: &Scheme) -> (f64, usize) {
     let (k, f) = (scheme.data(), scheme.tolerance());
     let local = |r: usize| (k + k.div_ceil(r) + f - 1) as f64 / k as f64;
@@ -146,8 +148,9 @@ fn formulas(scheme: &Scheme) -> (f64, usize) {
     }
 }
 
-/// MTTDLs in years, for 1/λ of 2, 4 and 10 years at 1 Gb/s (Table 5), and for 0.5, 1 and 10 Gb/s at 4 years (Table 6). The paper lets
-/// data loss begin with five failures for all six codes, although (16,12,6) Azure-LRC tolerates three by its Table 3.
+/// MTTDLs in years, for 1/λ of 2, 4 and 10 years at 1 Gb/s (Table 5), and for 0.5, 1 and 10 Gb/s at 4 years (Table
+/// 6). The paper assumes that data loss begins with five failures for all six codes, although its Table 3 says that
+/// the (16,12,6) Azure-LRC tolerates three.
 fn tables_5_and_6() -> Result<Vec<Figure>, WideError> {
     let papers = [
         (Scheme::Rs { data: 12, tolerance: 4 }, [2.47e11, 7.87e12, 7.66e14], [3.96e12, 7.87e12, 7.83e13]),

@@ -1,42 +1,42 @@
-//! Making the parities of a stripe: on one node, or on several of a rack that pass partial sums on (§4.2).
+//! Computing the parities of a stripe: on one node, or on several nodes of a rack that pass partial sums on (§4.2).
 //!
-//! Each of m nodes has k/m of the data chunks on its disk, encodes them into the global parities, adds what it is sent, and sends
-//! the sums to the next; the last one, the destination, has the parities. A coder that works on many sources at once is slower
-//! (§2.2, Fig. 1).
+//! Each of m nodes has k/m of the data chunks on its disk, encodes them into the global parities, adds the sums that
+//! it receives, and sends the result to the next node. The last one, the destination, has the parities. A coder that
+//! works on many sources at once is slower (§2.2, Fig. 1).
 
 use super::cluster::{CODER, Setting};
 
-/// Sources from which on the paper's coder becomes slower (Fig. 1),
+/// Number of sources beyond which the paper's coder becomes slower (Fig. 1).
 const CACHED: f64 = 16.0;
-/// and at how many it has lost a share of its rate,
+/// Number of sources at which a coder's rate has dropped by its full loss.
 const WIDEST: f64 = 128.0;
-/// which is this much: 43 to 70%, as the processor is.
+/// Loss of the paper's coder at 128 sources, as a share of its rate: 43 to 70%, depending on the processor.
 pub const PUBLISHED_LOSS: f64 = 0.565;
-/// The same of this project's coder (measured): 9.0 and 7.5 GB/s at 16 and 128 sources.
+/// Loss of this project's coder at 128 sources (measured): 9.0 and 7.5 GB/s at 16 and 128 sources.
 pub const OWN_LOSS: f64 = 0.17;
 
-/// Who encodes.
+/// Parameters of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Encoding {
-    /// Data chunks, k.
+    /// Number of data chunks, k.
     pub data: usize,
-    /// Global parities, f − 1.
+    /// Number of global parities, f − 1.
     pub parities: usize,
-    /// Nodes that encode together; one is single-node encoding.
+    /// Number of nodes that encode together; 1 for single-node encoding.
     pub nodes: usize,
-    /// What a coder loses with 128 sources, as a share.
+    /// Loss of a coder at 128 sources, as a share of its rate.
     pub loss: f64,
 }
 
 impl Encoding {
-    /// The coder's rate with so many sources, bytes of data a second.
+    /// Returns the coder's rate with this many sources, in bytes of data per second.
     fn coder(&self, sources: f64) -> f64 {
         let wide = (sources / CACHED).log2().clamp(0.0, (WIDEST / CACHED).log2());
         CODER * (1.0 - self.loss * wide / (WIDEST / CACHED).log2())
     }
 
-    /// Seconds for a stripe. With one slice a node reads, encodes and sends whole chunks one after the other; with more it does all
-    /// of that at once.
+    /// Returns the seconds for a stripe. With one slice, a node reads, encodes and sends whole chunks one after the
+    /// other; with more slices, it does all of that at once.
     pub fn seconds(&self, setting: &Setting) -> f64 {
         let own = self.data.div_ceil(self.nodes) as f64;
         let read = own * setting.chunk / setting.disk;
@@ -50,17 +50,18 @@ impl Encoding {
         slowest + hops * hop.max(read / own) / setting.slices as f64
     }
 
-    /// Bytes of data encoded a second.
+    /// Returns the bytes of data encoded per second.
     pub fn rate(&self, setting: &Setting) -> f64 {
         self.data as f64 * setting.chunk / self.seconds(setting)
     }
 
-    /// Whether several nodes are faster than one.
+    /// Returns true if several nodes are faster than one.
     pub fn pays(&self, setting: &Setting) -> bool {
         self.seconds(setting) < Self { nodes: 1, ..*self }.seconds(setting)
     }
 
-    /// The fewest data chunks from which on it pays; `None` below 256.
+    /// Returns the smallest number of data chunks at which several nodes are faster; `None` if there is none below
+    /// 256.
     pub fn pays_from(&self, setting: &Setting) -> Option<usize> {
         (1..256).find(|&data| Self { data, ..*self }.pays(setting))
     }

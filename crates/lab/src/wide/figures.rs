@@ -1,6 +1,6 @@
-//! The paper's figures beside what comes out here, and what the paper does not show.
+//! The paper's figures beside our values, and figures that the paper does not show.
 //!
-//! Only values that its text states are compared; bars of its plots are not read off.
+//! Only values that the paper's text states are compared; bars of its plots are not read off.
 
 use striate_codec::CodecError;
 use striate_plan::TreeShape;
@@ -16,13 +16,13 @@ use super::simulation;
 use super::updates::{self, Load};
 use crate::data_updates::Way;
 
-/// Slices of a chunk of 64 MiB as the store sends them.
+/// Slices in which the store sends a chunk of 64 MiB.
 pub const SLICES: usize = 256;
 
-/// Runs all of them; `done` hears of each row.
+/// Runs all figures; calls `done` for each row.
 ///
 /// # Errors
-/// None with the codes that are named here.
+/// None with the codes used here.
 pub fn run(extent: Extent, mut done: impl FnMut(&Row)) -> Result<Vec<Row>, CodecError> {
     let mut table = Table { extent, rows: Vec::new(), done: &mut done };
     single_chunks_of_cold_data(&mut table)?;
@@ -36,12 +36,12 @@ pub fn run(extent: Extent, mut done: impl FnMut(&Row)) -> Result<Vec<Row>, Codec
     Ok(table.rows)
 }
 
-/// A percentage by which `one` is less than `other`.
+/// Returns the percentage by which `one` is less than `other`.
 fn less(one: f64, other: f64) -> f64 {
     100.0 * (1.0 - one / other)
 }
 
-/// Mean seconds to repair one data chunk where it was, on a quiet network.
+/// Returns the mean seconds to repair one data chunk in its old place, on a quiet network.
 pub fn single_chunk_s(layout: &Layout, setting: &Setting) -> Result<f64, CodecError> {
     let cluster = Cluster::new(layout.parts(), layout.rule.rack_limit(), setting);
     let sites = layout.fixed(&cluster);
@@ -51,7 +51,7 @@ pub fn single_chunk_s(layout: &Layout, setting: &Setting) -> Result<f64, CodecEr
     Ok(simulation::run(&cluster.links, jobs.into_iter(), 1).job_s.iter().sum::<f64>() / k as f64)
 }
 
-/// What each scheme takes with the same k and f: CL and LRC for each r, then TL.
+/// Seconds of each scheme with the same k and f: CL and LRC for each r, then TL.
 struct Rivals {
     combined: Vec<f64>,
     lrc: Vec<f64>,
@@ -68,7 +68,7 @@ fn rivals(k: usize, f: usize, localities: &[usize], setting: &Setting) -> Result
     })
 }
 
-/// One line for each scheme.
+/// Adds one row for each scheme.
 fn add_rivals(
     table: &mut Table<'_>,
     figure: &'static str,
@@ -85,7 +85,8 @@ fn add_rivals(
     table.add((figure, set, "TL", unit), &[scale * of.topology], None);
 }
 
-/// The schemes of a panel whose values the text states: CL, LRC, TL with the first r, and the reductions by CL.
+/// Adds the schemes of a panel whose values the text states: CL, LRC and TL with the first r, and the reductions by
+/// CL.
 fn add_stated(
     table: &mut Table<'_>,
     figure: &'static str,
@@ -232,7 +233,7 @@ fn changes(table: &mut Table<'_>) -> Result<(), CodecError> {
     Ok(())
 }
 
-/// 0 of none.
+/// Returns the mean; 0 if there are no values.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }

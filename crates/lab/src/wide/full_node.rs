@@ -1,8 +1,10 @@
-//! Repairs of a full node (Figs. 9f, 10b, 12f): 64 chunks at once, each of another stripe that lies on all nodes in the same way.
+//! Repairs of a full node (Figs. 9f, 10b, 12f): 64 chunks at once, each of a different stripe that lies on all nodes
+//! in the same way.
 //!
-//! The paper's clusters have exactly n nodes, so that none is free for a lost chunk; who may make it is not said, but for a figure
-//! that shows a node of the chunk's own rack (Fig. 5). There all sums come down one link, whoever is selected, and LRS cannot gain what the
-//! paper shows. So nodes of all racks that are read may, and what the other reading gives is shown beside it.
+//! The paper's clusters have exactly n nodes, so none is free for a lost chunk. The paper does not say which nodes
+//! may rebuild it, except in a figure that shows a node of the chunk's own rack (Fig. 5). With such a node all sums
+//! come down one link, whichever node is selected, and LRS cannot reach the paper's gain. So nodes of all racks that
+//! are read from may rebuild chunks, and the result of the other interpretation is shown beside it.
 
 use striate_codec::CodecError;
 use striate_core::SiteId;
@@ -14,19 +16,20 @@ use super::repair::{Repairs, Selection};
 use super::rows::Table;
 use super::simulation;
 
-/// Chunks of the node: one of each of 64 stripes (§6.1).
+/// Lost chunks of the node: one of each of 64 stripes (§6.1).
 const ERASED: usize = 64;
 
-/// Who may make lost chunks.
+/// Sites that may make lost chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requestors {
-    /// Sites in each rack that have no chunks and do nothing else; with none it is those that have chunks.
+    /// Number of otherwise idle sites without chunks in each rack, which make lost chunks; with 0, the sites with
+    /// chunks do.
     pub clients: usize,
-    /// Only those in the lost chunk's rack.
+    /// True if only sites in the lost chunk's rack may.
     pub is_at_home: bool,
 }
 
-/// Bytes a second.
+/// Returns the bytes repaired per second.
 ///
 /// # Errors
 /// None with codes that can repair a chunk.
@@ -50,7 +53,7 @@ pub fn rate(
     Ok(ERASED as f64 * setting.chunk / seen.all_s)
 }
 
-/// The rates of a panel for f = 2, 3, 4.
+/// Adds the rates of a panel for f = 2, 3, 4.
 pub(super) fn panel(
     table: &mut Table<'_>,
     figure: &'static str,
@@ -66,7 +69,7 @@ pub(super) fn panel(
     Ok(())
 }
 
-/// The rates of all schemes with these k, r and f, and what LRS adds.
+/// Adds the rates of all schemes with these k, r and f, and the gain of LRS.
 pub(super) fn of_code(
     table: &mut Table<'_>,
     (figure, set): (&'static str, &str),

@@ -1,7 +1,9 @@
-//! What the paper does not show: a node fails in a cluster of 1,000 sites in 40 racks, and a stripe is sealed there.
+//! Results that the paper does not show: a node fails in a cluster of 1,000 sites in 40 racks, and a stripe is sealed
+//! there.
 //!
-//! A chunk that is lost may be made in its own rack alone where its group fills its racks: each of them holds f chunks. So all
-//! sums of all repairs come down one downlink, whoever is chosen; a chain brings one sum down it instead of one for each rack.
+//! If a lost chunk's group fills its racks, with f chunks in each, the chunk may only be made in its own rack. All
+//! sums of all repairs then come down one downlink, whichever sites are chosen. A chain brings one sum down it
+//! instead of one for each rack.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -17,10 +19,10 @@ use super::rows::Table;
 use super::sealing;
 use super::simulation::{self, Seen};
 
-/// Racks of the large cluster, and sites in each.
+/// Number of racks of the large cluster, and of sites in each.
 const RACKS: usize = 40;
 const SITES_PER_RACK: usize = 25;
-/// Repairs that run at once there.
+/// Number of concurrent repairs.
 const AT_ONCE: usize = 128;
 
 /// A node of 400 GB in a cluster of 1,000 sites, with slices: disks of 200 MB/s, cards and rack links of 10 Gb/s.
@@ -55,7 +57,7 @@ pub fn repair_large(
     }
 }
 
-/// Time, traffic and balance of the repair of a node, and the sums for a stripe that is sealed.
+/// Time, traffic and balance of a node's repair, and the sums for a stripe that is sealed.
 pub(super) fn figures(table: &mut Table<'_>) -> Result<(), CodecError> {
     let combined = Layout::combined("wide(128,27,4)")?;
     let topology = Layout::topology(128, 4)?;

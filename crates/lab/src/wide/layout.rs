@@ -1,4 +1,4 @@
-//! Which chunk of a stripe shares a rack with which, and where stripes lie in a cluster.
+//! Which chunks of a stripe share a rack, and where stripes lie in a cluster.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -9,24 +9,24 @@ use striate_plan::{PlacementRule, Scheme, WideGeometry};
 
 use super::cluster::Cluster;
 
-/// A code, and how its chunks lie in racks.
+/// A code, and the placement of its chunks in racks.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// What it is in the paper.
+    /// The scheme, as in the paper.
     pub scheme: Scheme,
     /// The code.
     pub code: Code,
-    /// Of each chunk, which of the stripe's racks it is in.
+    /// For each chunk, its rack among the stripe's racks.
     pub part_of: Vec<usize>,
-    /// Where a chunk may be made.
+    /// Rule for the sites at which a chunk may be made.
     pub rule: PlacementRule,
 }
 
 impl Layout {
-    /// Combined locality, of a code such as `wide(64,7,4)`.
+    /// Combined locality, for a code such as `wide(64,7,4)`.
     ///
     /// # Errors
-    /// For names of other codes.
+    /// If the name is not that of a wide code.
     pub fn combined(name: &str) -> Result<Self, CodecError> {
         let spec: CodeSpec = name.parse()?;
         let geometry = WideGeometry::new(spec)
@@ -36,10 +36,10 @@ impl Layout {
         Ok(Self { code: spec.build()?, part_of, rule, scheme: Scheme::Combined(geometry) })
     }
 
-    /// An Azure-LRC with a rack for each chunk.
+    /// An Azure-LRC with one rack per chunk.
     ///
     /// # Errors
-    /// Where the numbers are not those of a code.
+    /// If there is no code with these parameters.
     pub fn lrc(data: usize, locality: usize, tolerance: usize) -> Result<Self, CodecError> {
         Self::filling_racks(Scheme::Lrc { data, locality, tolerance })
     }
@@ -47,7 +47,7 @@ impl Layout {
     /// Topology locality: Reed–Solomon, with f chunks in each rack.
     ///
     /// # Errors
-    /// Where the numbers are not those of a code.
+    /// If there is no code with these parameters.
     pub fn topology(data: usize, tolerance: usize) -> Result<Self, CodecError> {
         Self::filling_racks(Scheme::Topology { data, tolerance })
     }
@@ -59,12 +59,12 @@ impl Layout {
         Ok(Self { scheme, code, part_of, rule })
     }
 
-    /// Racks of a stripe.
+    /// Returns the number of racks of a stripe.
     pub fn parts(&self) -> usize {
         self.scheme.racks()
     }
 
-    /// A stripe whose racks are the cluster's first, on their first sites.
+    /// Places a stripe on the cluster's first racks, on their first sites.
     pub fn fixed(&self, cluster: &Cluster) -> Vec<SiteId> {
         let mut used = vec![0; self.parts()];
         let place = |&part: &usize| {
@@ -74,7 +74,7 @@ impl Layout {
         self.part_of.iter().map(place).collect()
     }
 
-    /// A stripe on random racks and sites that has chunk `lost` at `failed`.
+    /// Places a stripe on random racks and sites, with chunk `lost` on `failed`.
     pub fn around(&self, cluster: &Cluster, lost: usize, failed: SiteId, rng: &mut SmallRng) -> Vec<SiteId> {
         let mut racks = sample(rng, cluster.racks.len(), self.parts()).into_vec();
         let (own, home) = (self.part_of[lost], cluster.rack_of(failed));

@@ -1,27 +1,28 @@
 //! Flows over links, at max–min fair rates.
 //!
-//! A flow uses each of its links with a weight: what is cut into slices and flows through a whole tree at once is one flow that
-//! uses a link as often as the tree does. Rates rise together; those over a full link stay where they are.
+//! A flow uses each of its links with a weight. Data that is cut into slices and flows through a whole tree at once
+//! is one flow, which uses a link as often as the tree does. Rates rise together; flows over a full link keep their
+//! rate.
 
-/// A link's number.
+/// Index of a link.
 pub type LinkId = usize;
 
-/// A card's direction, a rack's uplink or downlink, a disk, or a coder.
+/// One direction of a card, a rack's uplink or downlink, a disk, or a coder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bytes a second.
+    /// Bandwidth, in bytes per second.
     pub rate: f64,
-    /// Others' flows that are there at all times and share it.
+    /// Number of permanent background flows that share the link.
     pub background: f64,
 }
 
-/// The flows under way.
+/// The running flows.
 #[derive(Clone, Debug)]
 pub struct Network {
     links: Vec<Link>,
     flows: Vec<Flow>,
     is_stale: bool,
-    /// Empty but while rates are shared out.
+    /// Empty except while rates are being assigned.
     shares: Vec<Share>,
 }
 
@@ -29,39 +30,40 @@ pub struct Network {
 struct Flow {
     id: usize,
     uses: Vec<(LinkId, f64)>,
-    /// Bytes to come.
+    /// Bytes still to transfer.
     left: f64,
     rate: f64,
 }
 
-/// What is left of a link while rates are shared out.
+/// Rest of a link while rates are being assigned.
 #[derive(Clone, Debug, Default)]
 struct Share {
     rate: f64,
-    /// The weights of flows without a rate, and of the background.
+    /// Total weight of the flows without a rate, and of the background.
     weight: f64,
     flows: Vec<usize>,
-    /// How many of them have no rate.
+    /// Number of flows without a rate.
     open: usize,
 }
 
-/// Fewer bytes than these are none.
+/// Bytes below which a flow counts as complete.
 const NOTHING: f64 = 1e-6;
 
 impl Network {
-    /// No flows yet.
+    /// Creates a network without flows.
     pub fn new(links: Vec<Link>) -> Self {
         let shares = links.iter().map(Share::of).collect();
         Self { links, flows: Vec::new(), is_stale: false, shares }
     }
 
-    /// Begins a flow of so many bytes.
+    /// Begins a flow of `bytes` bytes.
     pub fn begin(&mut self, id: usize, uses: Vec<(LinkId, f64)>, bytes: f64) {
         self.flows.push(Flow { id, uses, left: bytes, rate: 0.0 });
         self.is_stale = true;
     }
 
-    /// Lets time pass until the next flows end. Answers the seconds and who ended; `None` if there are no flows.
+    /// Advances time until the next flows end. Returns the seconds that passed and the flows that ended; `None` if
+    /// there are no flows.
     pub fn pass(&mut self) -> Option<(f64, Vec<usize>)> {
         if std::mem::take(&mut self.is_stale) {
             self.share();
@@ -69,7 +71,7 @@ impl Network {
         let seconds = self.flows.iter().map(|flow| flow.left / flow.rate).min_by(f64::total_cmp)?;
         let mut ended = Vec::new();
         self.flows.retain_mut(|flow| {
-            // Those that end together, but for rounding, do so in one step.
+            // Flows that end at the same time, apart from rounding, end in one step.
             let is_over = flow.left <= flow.rate * seconds * (1.0 + 1e-9) + NOTHING;
             flow.left -= flow.rate * seconds;
             if is_over {
@@ -122,7 +124,7 @@ impl Share {
     }
 }
 
-/// The link that is full first, and the rate of its flows then.
+/// Returns the link that fills up first, and the rate of its flows then.
 fn fullest(shares: &[Share], used: &[LinkId]) -> Option<(f64, LinkId)> {
     let level = |link: LinkId| (shares[link].rate / shares[link].weight).max(1e-3);
     used.iter().map(|&link| (level(link), link)).min_by(|a, b| a.0.total_cmp(&b.0))
@@ -143,7 +145,7 @@ mod tests {
         network.begin(1, vec![(0, 1.0)], 300.0);
         network.begin(2, vec![(0, 1.0), (1, 1.0)], 60.0);
         network.begin(3, vec![(1, 1.0)], 700.0);
-        // Three at 30; the fourth has the other 70.
+        // Three flows at 30; the fourth has the other 70.
         assert_eq!(network.pass(), Some((2.0, vec![2])));
         assert_eq!(network.pass().unwrap().1, [0, 1]);
         assert_eq!(network.pass().unwrap().1, [3]);

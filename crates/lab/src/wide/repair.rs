@@ -13,7 +13,7 @@ use super::cluster::{Cluster, Setting};
 use super::layout::Layout;
 use super::simulation::Job;
 
-/// In which order sites are chosen.
+/// Order in which sites are selected.
 #[derive(Clone, Debug)]
 enum Order {
     LeastRecently(LeastRecentlySelected<SiteId>),
@@ -21,7 +21,7 @@ enum Order {
 }
 
 impl Order {
-    /// One of `sites`; of several that were never selected LRS takes the first.
+    /// Selects one of `sites`; LRS takes the first of those that were never selected.
     fn among(&mut self, sites: &[SiteId]) -> Option<SiteId> {
         match self {
             Self::LeastRecently(order) => order.select_among(sites.iter().copied()),
@@ -30,27 +30,27 @@ impl Order {
     }
 }
 
-/// Who makes chunks, and who adds up those of a rack.
+/// Selection of the sites that make chunks (requestors), and of those that add up a rack's (repairers).
 #[derive(Clone, Debug)]
 pub struct Selection {
     requestors: Order,
-    /// `None`: in the same order.
+    /// `None`: one order for both.
     repairers: Option<Order>,
 }
 
 impl Selection {
-    /// Those who did so least recently (§4.1), requestors and repairers each by themselves.
+    /// Selects the least recently selected sites (§4.1), with separate orders for requestors and repairers.
     pub fn least_recently() -> Self {
         let order = || Order::LeastRecently(LeastRecentlySelected::default());
         Self { requestors: order(), repairers: Some(order()) }
     }
 
-    /// The same with one list for both, as the paper draws it.
+    /// Selects the least recently selected sites, with one order for both, as the paper draws it.
     pub fn least_recently_in_one_list() -> Self {
         Self { repairers: None, ..Self::least_recently() }
     }
 
-    /// Anyone.
+    /// Selects sites at random.
     pub fn at_random(seed: u64) -> Self {
         Self { requestors: Order::AtRandom(SmallRng::seed_from_u64(seed)), repairers: None }
     }
@@ -64,10 +64,11 @@ impl Selection {
     }
 }
 
-/// (chunk, coefficient) of each source, by the lost chunk and the rack of the stripe where it is made, if it is one of these.
+/// (chunk, coefficient) of each source, by the lost chunk and the stripe's rack in which it is made, if it is one of
+/// the stripe's.
 type Equations = HashMap<(usize, Option<usize>), Vec<(usize, u8)>>;
 
-/// Makes the jobs of repairs.
+/// Creates the jobs of repairs.
 #[derive(Debug)]
 pub struct Repairs<'a> {
     cluster: &'a Cluster,
@@ -79,7 +80,7 @@ pub struct Repairs<'a> {
 }
 
 impl<'a> Repairs<'a> {
-    /// Of stripes of this layout, by trees of this shape.
+    /// Creates repairs of stripes of this layout, by trees of this shape.
     pub fn new(
         cluster: &'a Cluster,
         layout: &'a Layout,
@@ -90,10 +91,11 @@ impl<'a> Repairs<'a> {
         Self { cluster, layout, setting, shape, selection, equations: HashMap::new() }
     }
 
-    /// The equation for chunk `lost` of a stripe on `sites`, made at `at`. Which sites of a rack they are makes no difference.
+    /// Returns the equation for chunk `lost` of a stripe on `sites`, made at `at`. It depends on racks, not on the
+    /// sites in them.
     ///
     /// # Errors
-    /// When the others do not determine it.
+    /// If the other chunks do not determine it.
     pub fn equation(
         &mut self,
         sites: &[SiteId],
@@ -112,7 +114,7 @@ impl<'a> Repairs<'a> {
         Ok(&self.equations[&key])
     }
 
-    /// Sites that may have chunk `lost`, by the store's rule: none that has a chunk of the stripe.
+    /// Returns the sites that may have chunk `lost` by the store's rule: none that has a chunk of the stripe.
     pub fn admitted(&self, sites: &[SiteId], lost: usize) -> Vec<SiteId> {
         let at = || sites.iter().enumerate().filter(|&(chunk, _)| chunk != lost);
         let racks = at().map(|(chunk, &site)| (chunk, self.cluster.rack_id(site)));
@@ -122,8 +124,8 @@ impl<'a> Repairs<'a> {
         admitted.flat_map(|rack| self.cluster.sites_of(rack)).filter(|site| !sites.contains(site)).collect()
     }
 
-    /// Sites in the racks that the repair reads from, the lost chunk's own one aside: where the paper's clusters of n nodes can
-    /// make it. `first` is the first place in a rack that does such work.
+    /// Returns the sites in the racks that the repair reads from, except the lost chunk's own: where the paper's
+    /// clusters of n nodes can make it. `first` is the index of the first site in a rack that does such work.
     ///
     /// # Errors
     /// As [`Self::equation`].
@@ -138,7 +140,7 @@ impl<'a> Repairs<'a> {
         Ok(racks.into_iter().flat_map(in_rack).filter(|&site| site != sites[lost]).collect())
     }
 
-    /// The repair of chunk `lost` at one of `requestors`.
+    /// Returns the job that repairs chunk `lost` at one of `requestors`.
     ///
     /// # Errors
     /// As [`Self::equation`].
@@ -153,7 +155,7 @@ impl<'a> Repairs<'a> {
             slices => {
                 let mut uses = Vec::new();
                 self.add_uses(&mut uses, &tree, sites);
-                // The last slice begins when those before it have gone, and passes every hop by itself.
+                // The last slice starts when all earlier ones have been sent, and passes every hop separately.
                 let filling = 1.0 + (tree.depth() - 1) as f64 / slices as f64;
                 let task = job.add(merge(uses), self.setting.chunk, &[]);
                 job.tasks[task].filling = filling;
@@ -162,7 +164,7 @@ impl<'a> Repairs<'a> {
         Ok(job)
     }
 
-    /// Who adds up what.
+    /// Returns the tree that adds up the sources.
     fn tree(&mut self, sites: &[SiteId], lost: usize, at: SiteId) -> Result<CombineTree, CodecError> {
         let sources = self.equation(sites, lost, at)?.to_vec();
         let mut in_rack: HashMap<usize, Vec<SiteId>> = HashMap::new();
@@ -190,7 +192,7 @@ impl<'a> Repairs<'a> {
         })
     }
 
-    /// Whole chunks: who adds up waits for all that it adds. Answers the last tasks.
+    /// Adds tasks for whole chunks: a site that adds up waits for all of its inputs. Returns the last tasks.
     fn add_whole(&self, job: &mut Job, tree: &CombineTree, sites: &[SiteId]) -> Vec<usize> {
         let chunk = self.setting.chunk;
         let mut tasks = Vec::new();
@@ -204,7 +206,7 @@ impl<'a> Repairs<'a> {
         tasks
     }
 
-    /// All links that a tree uses at once, and its root's disk if that is written to.
+    /// Collects all links that a tree uses at once, and its root's disk if that is written to.
     fn add_uses(&self, uses: &mut Vec<(usize, f64)>, tree: &CombineTree, sites: &[SiteId]) {
         if self.setting.writes {
             uses.push((self.cluster.disk(tree.site), 1.0));
@@ -220,7 +222,7 @@ impl<'a> Repairs<'a> {
     }
 }
 
-/// Each link once, with the sum of its weights.
+/// Merges the uses of each link, summing up the weights.
 fn merge(mut uses: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
     uses.sort_by_key(|&(link, _)| link);
     uses.dedup_by(|next, kept| {

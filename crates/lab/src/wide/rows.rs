@@ -1,8 +1,8 @@
-//! Values, each with what the paper's text says of it.
+//! Values beside those of the paper's text.
 
 use serde::Serialize;
 
-/// How far a value may be from the paper's, as a share of it.
+/// Maximum relative deviation from the paper's value.
 pub const BAR: f64 = 0.20;
 
 /// One value.
@@ -10,57 +10,57 @@ pub const BAR: f64 = 0.20;
 pub struct Row {
     /// The figure, or `beyond` if the paper has none.
     pub figure: &'static str,
-    /// What was set, and how.
+    /// Parameters of the value.
     pub set: String,
-    /// What the value is.
+    /// Description of the value.
     pub what: String,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// What came out: the mean over the rounds,
+    /// Mean over the rounds.
     pub value: f64,
-    /// the least of them,
+    /// Minimum over the rounds.
     pub least: f64,
-    /// and the most.
+    /// Maximum over the rounds.
     pub most: f64,
-    /// What the paper's text says.
+    /// Value in the paper's text.
     pub paper: Option<f64>,
-    /// Whether a rate was chosen so that it comes out.
+    /// True if a rate was fitted to this value.
     pub is_fitted: bool,
 }
 
 impl Row {
-    /// How far it is from the paper's value, as a share of that.
+    /// Returns the relative deviation from the paper's value.
     pub fn deviation(&self) -> Option<f64> {
         self.paper.map(|paper| self.value / paper - 1.0)
     }
 
-    /// Whether it is within [`BAR`] of the paper's.
+    /// Returns true if the deviation is within [`BAR`].
     pub fn is_within_bar(&self) -> Option<bool> {
         self.deviation().map(|deviation| deviation.abs() <= BAR)
     }
 }
 
-/// How much is run.
+/// Extent of the runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Extent {
-    /// The first seed.
+    /// First seed.
     pub seed: u64,
-    /// Seeds of what is random.
+    /// Number of seeds.
     pub rounds: u64,
-    /// Chunks of the node of 1,000 sites that fails.
+    /// Chunks of the failing node, in the cluster of 1,000 sites.
     pub chunks: usize,
-    /// Updates and reads of each point of Fig. 13.
+    /// Updates and reads for each point of Fig. 13.
     pub operations: usize,
 }
 
-/// Collects rows, and tells of each.
+/// Collects rows, and reports each.
 pub(super) struct Table<'a> {
     pub(super) extent: Extent,
     pub(super) rows: Vec<Row>,
     pub(super) done: &'a mut dyn FnMut(&Row),
 }
 
-/// Where a row is, what it is, and its unit.
+/// Figure, parameters, description and unit of a row.
 pub(super) type Name<'a> = (&'static str, &'a str, &'a str, &'static str);
 
 impl Table<'_> {

@@ -1,4 +1,4 @@
-//! What a wide stripe costs to make when its data stay where they are: the sums that its parities' trees send across racks.
+//! The cost of making a wide stripe whose data stays in place: the sums that its parities' trees send across racks.
 
 use striate_core::{RackId, SiteId, StripeId};
 use striate_plan::{
@@ -8,10 +8,10 @@ use striate_plan::{
 use super::cluster::Cluster;
 use super::layout::Layout;
 
-/// A stripe that the store's planner makes of partitions on all sites of a cluster.
+/// Plans a stripe with the store's planner, from partitions on all sites of a cluster.
 ///
 /// # Errors
-/// Where it does not fit the cluster.
+/// If the stripe does not fit the cluster.
 pub fn plan(geometry: &WideGeometry, cluster: &Cluster) -> Result<SealingPlan, NotSealed> {
     let sites: Vec<SiteId> = (0..cluster.racks.len()).flat_map(|rack| cluster.sites_of(rack)).collect();
     let partition = |(number, &site): (usize, &SiteId)| OpenPartition {
@@ -33,7 +33,7 @@ pub fn plan(geometry: &WideGeometry, cluster: &Cluster) -> Result<SealingPlan, N
     plan_sealing(geometry, &pool, &candidates, 0)
 }
 
-/// Sums that cross racks to make all parities of a stripe of this layout on `sites`.
+/// Counts the sums that cross racks to make all parities of a stripe of this layout on `sites`.
 pub fn sums_across_racks(layout: &Layout, sites: &[SiteId], rack_of: impl Fn(SiteId) -> RackId) -> usize {
     let code = &layout.code;
     let across = |parity: usize| {

@@ -1,51 +1,52 @@
-//! Jobs of tasks over a network: a task begins when those before it have ended, a job when one of those under way has.
+//! Jobs of tasks over a network. A task begins when the tasks before it have ended; a job begins when a running one
+//! has ended.
 
 use super::network::{Link, LinkId, Network};
 
-/// A flow, and the tasks of its job that end before it begins.
+/// A flow, and the tasks of its job that must end before it begins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Task {
-    /// Links and weights.
+    /// Links with weights.
     pub uses: Vec<(LinkId, f64)>,
-    /// Bytes.
+    /// Bytes to transfer.
     pub bytes: f64,
-    /// How much longer it takes than its bytes do, as a factor: until the first slice has passed a tree.
+    /// Factor on the time of the bytes, for the time until the first slice has passed a tree.
     pub filling: f64,
-    /// Earlier tasks of the job.
+    /// Earlier tasks of the job that it waits for.
     pub after: Vec<usize>,
 }
 
-/// A repair of a chunk, or an update, or a read.
+/// A repair of a chunk, an update or a read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Job {
-    /// A task comes after those that it waits for.
+    /// The job's tasks; each comes after those that it waits for.
     pub tasks: Vec<Task>,
 }
 
 impl Job {
-    /// Adds a task; answers its number.
+    /// Adds a task; returns its index.
     pub fn add(&mut self, uses: Vec<(LinkId, f64)>, bytes: f64, after: &[usize]) -> usize {
         self.tasks.push(Task { uses, bytes, filling: 1.0, after: after.to_vec() });
         self.tasks.len() - 1
     }
 }
 
-/// What was seen.
+/// Results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Seconds of each job, in the order of their beginnings.
+    /// Seconds of each job, in the order of their starts.
     pub job_s: Vec<f64>,
-    /// Seconds until the last has ended.
+    /// Seconds until the last job has ended.
     pub all_s: f64,
-    /// Bytes over each link.
+    /// Bytes carried by each link.
     pub carried: Vec<f64>,
 }
 
-/// A job under way.
+/// A running job.
 struct Running {
     job: Job,
     began: f64,
-    /// Of each task, how many it waits for still.
+    /// For each task, the number of tasks that it still waits for.
     waits: Vec<usize>,
     left: usize,
 }
@@ -59,7 +60,7 @@ struct Simulation {
     seen: Seen,
 }
 
-/// Runs all jobs, at most `at_once` at a time. The next is drawn when it begins.
+/// Runs all jobs, at most `at_once` at a time. The next job is drawn when it begins.
 pub fn run(links: &[Link], mut jobs: impl Iterator<Item = Job>, at_once: usize) -> Seen {
     let seen = Seen { carried: vec![0.0; links.len()], ..Seen::default() };
     let network = Network::new(links.to_vec());
@@ -79,7 +80,7 @@ pub fn run(links: &[Link], mut jobs: impl Iterator<Item = Job>, at_once: usize) 
 }
 
 impl Simulation {
-    /// Whether the job has something to do.
+    /// Begins a job. Returns true if it has tasks.
     fn begin(&mut self, job: Job) -> bool {
         let waits: Vec<usize> = job.tasks.iter().map(|task| task.after.len()).collect();
         let ready: Vec<usize> = (0..waits.len()).filter(|&task| waits[task] == 0).collect();
@@ -99,7 +100,7 @@ impl Simulation {
         self.flows.push((number, task));
     }
 
-    /// Whether it was the last of its job.
+    /// Ends a flow. Returns true if it was the last of its job.
     fn end(&mut self, flow: usize) -> bool {
         let (number, task) = self.flows[flow];
         let Some(running) = &mut self.running[number] else { return false };

@@ -42,7 +42,7 @@ fn a_lost_chunk_of_a_full_group_may_be_made_in_its_own_rack_alone() {
     assert_eq!(admitted, [cluster.site(0, 4), cluster.site(0, 5)]);
 }
 
-/// Three chunks within racks at 10 Gb/s and one sum at 1 Gb/s, after one from the disk: by hand.
+/// Calculated by hand: one chunk from the disk, three chunks within racks at 10 Gb/s, and one sum at 1 Gb/s.
 #[test]
 fn whole_chunks_wait_for_each_other_and_slices_do_not() {
     let layout = Layout::combined("wide(14,7,4)").unwrap();
@@ -81,7 +81,7 @@ fn several_nodes_pay_when_data_outweigh_the_parities_that_they_pass_on() {
     let setting = Setting { disk: 100e9, slices: 256, ..Setting::cold(1.0) };
     let encoding = Encoding { data: 64, parities: 3, nodes: 4, loss: OWN_LOSS };
     let from = encoding.pays_from(&setting).unwrap();
-    // A hop sends f − 1 parities while one node would encode k chunks.
+    // A hop sends f − 1 parities, while one node would encode k chunks.
     let rule = 3.0 * setting.coder / setting.card;
     assert!((from as f64 / rule - 1.0).abs() < 0.15, "{from} instead of {rule}");
     assert!(!Encoding { data: from - 1, ..encoding }.pays(&setting) && encoding.pays(&setting));

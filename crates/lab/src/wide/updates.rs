@@ -1,12 +1,12 @@
-//! Updates of 4 KiB chunks in memory (§4.3, Fig. 13): a client reads a chunk and writes it back, and its site sends the difference to
-//! the parities.
+//! Updates of 4 KiB chunks in memory (§4.3, Fig. 13): a client reads a chunk and writes it back, and its site sends
+//! the difference to the parities.
 //!
-//! | way | across racks, beside the chunk itself |
+//! | method | across racks, besides the chunk itself |
 //! |--|--|
-//! | each parity is read, changed and written by the data's site | two for each global parity and for the local one |
+//! | the data's site reads, changes and writes each parity | two for each global parity and for the local one |
 //! | each parity is sent the difference | one for each |
-//! | global parities pass it on in their rack | one for all global ones |
-//! | the local parity is where its group is updated most | none for the local one, mostly |
+//! | global parities forward it in their rack | one for all global ones |
+//! | the local parity is where its group is updated most | mostly none for the local one |
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,18 +20,18 @@ use super::layout::Layout;
 use super::simulation::{self, Job};
 use crate::data_updates::{DataChunk, DataChunks, Way, count, hottest_rack};
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Stripes.
+    /// Number of stripes.
     pub stripes: usize,
-    /// Operations of which updates are counted; as many before them show which racks are updated most.
+    /// Operations whose updates count; equally many earlier ones show which racks are updated most.
     pub operations: usize,
-    /// Clients, each with one operation at a time.
+    /// Number of clients, each with one operation at a time.
     pub clients: usize,
-    /// The share of updates.
+    /// Share of updates.
     pub updates: f64,
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
 }
 
@@ -43,10 +43,10 @@ struct Operation {
     is_update: bool,
 }
 
-/// The mean seconds of an update.
+/// Returns the mean seconds of an update.
 pub fn mean_update_s(layout: &Layout, setting: &Setting, way: Way, load: &Load) -> f64 {
     let Scheme::Combined(geometry) = &layout.scheme else { return f64::NAN };
-    // One site more in each rack is a client.
+    // One extra site in each rack is a client.
     let cluster = Cluster::new(layout.parts(), geometry.c() + 1, setting);
     let store = Store { cluster: &cluster, layout, geometry, chunk: setting.chunk, way };
     let chunks = DataChunks::new(load.stripes, geometry.k());
@@ -76,7 +76,7 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// The rack of a chunk: the parts of each stripe begin in another rack.
+    /// Returns the rack of a chunk: the parts of each stripe begin in another rack.
     fn rack(&self, stripe: usize, chunk: usize) -> usize {
         (self.layout.part_of[chunk] + stripe) % self.layout.parts()
     }
@@ -85,7 +85,7 @@ impl Store<'_> {
         self.cluster.site(self.rack(stripe, chunk), chunk % self.geometry.c())
     }
 
-    /// The rack that is updated most, of each group of each stripe that is updated.
+    /// Returns the most updated rack for each group of each updated stripe.
     fn hottest(&self, operations: &[Operation]) -> HashMap<(usize, usize), usize> {
         let counts = count(operations.iter().filter(|of| of.is_update).map(|of| of.data));
         let groups: HashSet<(usize, usize)> =
@@ -101,14 +101,14 @@ impl Store<'_> {
         chunk / self.geometry.r()
     }
 
-    /// The site of the local parity for a chunk.
+    /// Returns the site of the local parity for a chunk.
     fn local_parity(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> SiteId {
         let DataChunk { stripe, chunk } = of.data;
         let group = self.group(chunk);
         let original = self.geometry.local_parity(group);
         let moved = hottest.get(&(stripe, group)).filter(|_| self.way.inner_local);
         match moved {
-            // It has changed places with a data chunk there, which is not the one that is updated.
+            // It has swapped places with a data chunk there that is not the updated one.
             Some(&rack) => self.cluster.site(rack, (chunk + 1) % self.geometry.c()),
             None => self.site(stripe, original),
         }

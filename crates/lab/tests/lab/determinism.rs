@@ -1,4 +1,4 @@
-//! I14: the same seed gives the same trace, another seed another.
+//! I14: the same seed gives the same trace, a different seed a different one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -36,7 +36,7 @@ fn run_open(rate_per_s: f64) -> Measured {
     })
 }
 
-/// A scan costs the six sites about 6 × 4 ms and 1 MB at 150 MB/s: 200 a second are a fair load, 400 are too many.
+/// A scan costs the six sites about 6 × 4 ms and 1 MB at 150 MB/s: 100 per second are a fair load, 400 are too many.
 #[test]
 fn an_open_loop_keeps_its_rate_and_counts_from_when_operations_were_due() {
     let mean_of = |(sum, count): (f64, u64)| sum / count as f64;
@@ -48,7 +48,7 @@ fn an_open_loop_keeps_its_rate_and_counts_from_when_operations_were_due() {
     }
     // The median, because one slow episode of half a second would decide the mean.
     assert!(fair.latencies.summary().percentile(50.0) < 50.0, "{:?}", fair.latencies.summary());
-    // What is due while the sites are behind waits for all that is before it.
+    // Operations that become due while the sites are behind wait for all earlier ones.
     let growth = mean_of(too_many.over_time[3]) / mean_of(too_many.over_time[0]);
     assert!(growth > 2.0, "{growth}");
 }
@@ -67,12 +67,12 @@ fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
         };
         drive(&world, options, EcStoreScans::measured(200, 1.0)).await
     });
-    // Requests are as many at any time.
+    // The request rate is constant over time.
     let last =
         measured.last_site_bytes.iter().sum::<u64>() as f64 / measured.site_bytes.iter().sum::<u64>() as f64;
     assert!((0.2..0.3).contains(&last), "{last} of the bytes in the last quarter");
     assert!(measured.last_imbalance().is_some_and(|last| last > 0.0));
-    // Little's law over the sending time; what was under way at its end was answered a little later.
+    // Little's law over the sending time; operations in flight at its end were answered a little later.
     let summary = measured.latencies.summary();
     let busy_s = summary.count as f64 * summary.mean_ms / 1e3;
     let expected = 10.0 * LENGTH.as_secs_f64();
@@ -91,7 +91,7 @@ fn run_ycsb(workload: YcsbWorkload) -> (Measured, String) {
             client_work: Duration::ZERO,
         };
         let measured = drive(&world, options, Ycsb::new(workload, 200)).await;
-        // n chunks of each write are on the sites, whether or not a later one replaced it.
+        // n chunks of each write are on the sites, whether or not a later write replaced it.
         let written = measured.by_kind.iter().filter(|(kind, _)| **kind != Kind::Read);
         let written: u64 = written.map(|(_, latencies)| latencies.summary().count).sum();
         let chunks: u64 = world.machines.iter().map(|machine| machine.store.status().chunks).sum();
@@ -143,7 +143,8 @@ fn what_was_deleted_is_not_read_and_what_was_written_is() {
     });
 }
 
-/// Objects of many sizes, from less than a block to several, are read whole, and all those of a page at once.
+/// Objects of many sizes, from less than a block to several blocks, are read whole, and all objects of a page at
+/// once.
 #[test]
 fn pages_of_images_of_all_sizes_are_read_whole() {
     let pages = Pages::new(30, 1.0, 0.5, 1);

@@ -14,7 +14,7 @@ fn short(experiment: usize) -> Experiment {
     experiment
 }
 
-/// Runs it, two worlds at a time; answers the results and how many runs were made anew.
+/// Runs an experiment, two worlds at a time; returns the results and how many runs were executed.
 fn run_all(experiment: &Experiment, cells: Option<Cells>) -> (Results, usize) {
     let options = RunOptions { first_seed: 40, jobs: 2, cells };
     let (mut anew, mut steps) = (0, 0);
@@ -58,14 +58,14 @@ fn a_shortened_experiment_runs_compares_with_the_paper_and_replays() {
         assert!(index.contains(&format!("| {} |", policy.name)), "{index}");
     }
 
-    // Alone or beside others, a run is the same.
+    // A run has the same trace alone or beside others.
     let mut one = experiment.clone();
     one.keep_policies(&["EC+LB".to_owned()]).unwrap();
     let (alone, _) = run_all(&one, None);
     assert!(traces(&alone).iter().all(|trace| traces(&results).contains(trace)));
 }
 
-/// Whatever was interrupted goes on with what is missing, and what cannot be read is run again.
+/// An interrupted experiment resumes with the missing runs, and unreadable cells are run again.
 #[test]
 fn finished_runs_are_kept_by_the_same_program_under_the_same_description() {
     let folder = std::env::temp_dir().join(format!("striate-cells-{}", std::process::id()));
@@ -98,7 +98,7 @@ fn finished_runs_are_kept_by_the_same_program_under_the_same_description() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// EC-Store §VI-C4: with two services of 32 dead every block can still be read.
+/// EC-Store §VI-C4: with two of 32 services dead, every block can still be read.
 #[test]
 fn experiments_with_failed_sites_lose_nothing() {
     let failures = BUILT_IN.iter().position(|(name, _)| *name == "ec-store-failures-p").unwrap();
@@ -114,7 +114,7 @@ fn experiments_with_failed_sites_lose_nothing() {
     assert_eq!(results.comparisons.len(), 1);
 }
 
-/// The real mover moves chunks under the readers, no read notices, and a seed moves the same chunks again (I14).
+/// The real mover moves chunks during reads, no read notices, and the same seed moves the same chunks (I14).
 #[test]
 fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
     let mut experiment = short(0);
@@ -133,7 +133,7 @@ fn chunks_move_under_the_readers_and_the_same_seed_moves_the_same() {
         );
         assert_eq!(run.planned_again, 0, "{}: old chunks stay as long as a read", policy.name);
     }
-    // As published no more than one chunk in a second, times the scale, and what a round saves up.
+    // As published, at most one chunk per second, times the scale, plus what a round saves up.
     let [_, measured] = results.policies[1].seeds[0].moved.unwrap();
     assert!(measured.chunks as f64 <= results.measured_s * results.scale + 16.0, "{measured:?}");
     let again = run_all(&experiment, None).0;

@@ -1,4 +1,4 @@
-//! The lab from outside: its command line, worlds that are driven, experiments.
+//! The lab from outside: its command line, driven worlds, experiments.
 
 mod command_line;
 mod determinism;

@@ -1,20 +1,21 @@
-//! Replay of trace files, in open loop: what the file says, when it says so.
+//! Open-loop replay of trace files: each operation runs when the file says.
 //!
-//! A trace is a CSV file, as it is or compressed by gzip, with a line of headings. Lines that start with `#` are skipped,
-//! columns of other names ignored.
+//! A trace is a CSV file, plain or compressed with gzip, with a header line. Lines that start with `#` are skipped;
+//! unknown columns are ignored.
 //!
 //! | column | what |
 //! |--|--|
 //! | `time_s` | when the row is due, in seconds; never less than in the row before. The first row is due at the start. |
 //! | `op` | `GET`, `PUT` or `DELETE` |
 //! | `key` | any text |
-//! | `size` | in bytes; a `GET` may leave it out if an earlier row says it |
-//! | `group` | may be missing or empty; rows of a group follow one another |
+//! | `size` | in bytes; a `GET` may leave it out if an earlier row gives it |
+//! | `group` | may be missing or empty; rows of a group must be consecutive |
 //!
-//! A group is one request, due when its first row is: its `GET`s are one read of many objects. Its writes are operations
-//! of their own.
+//! A group is one request, due when its first row is. Its `GET`s form one read of many objects; its writes are
+//! separate operations.
 //!
-//! What is checked: everything above. A trace either replays to its end or is refused with the line that is wrong.
+//! All of the above is checked: a trace either replays to its end, or is refused with the number of the offending
+//! line.
 
 mod reading;
 mod replay;
@@ -30,13 +31,13 @@ pub use replay::{Preload, Replay, ReplayOptions};
 
 use rows::Rows;
 
-/// Why a trace is refused.
+/// Errors in a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// A line is wrong.
+    /// A line is invalid.
     #[error("line {line}: {reason}")]
     Line {
-        /// Counted from 1, the headings included.
+        /// Line number, from 1, including the header.
         line: u64,
         /// What is wrong, and what would be right.
         reason: String,
@@ -55,13 +56,13 @@ impl TraceError {
 /// Reads a trace from a file.
 ///
 /// # Errors
-/// When it cannot be read, or a line is wrong.
+/// If the file cannot be read or a line is invalid.
 pub fn open(path: &Path, options: ReplayOptions) -> Result<Replay, TraceError> {
     let file = File::open(path).map_err(|error| TraceError::File(error.to_string()))?;
     read(file, options)
 }
 
-/// Reads a trace. Whether it is compressed shows in its first bytes.
+/// Reads a trace. The first bytes show whether it is compressed.
 ///
 /// # Errors
 /// As [`open`].

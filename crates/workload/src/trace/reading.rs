@@ -1,4 +1,4 @@
-//! A trace while it is read: rows become operations.
+//! Turns the rows of a trace into operations.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::replay::{Preload, Replay, ReplayOptions, Timed};
 use super::rows::{Row, RowOp};
 use crate::{Objects, Operation};
 
-/// What is known of a key while rows are read.
+/// State of a key while rows are read.
 struct Known {
     first_size: u64,
     size: u64,
@@ -16,18 +16,18 @@ struct Known {
     is_there: bool,
 }
 
-/// Rows that are one request.
+/// Rows that form one request.
 #[derive(Default)]
 struct Group {
-    /// Empty for a row that is in no group.
+    /// Empty for a row without a group.
     name: String,
     due: Duration,
-    /// Which operation is its read, and of which objects.
+    /// Index of the operation that is the group's read; `reads` are its objects.
     read: Option<usize>,
     reads: HashSet<u64>,
 }
 
-/// A trace that is being read. Objects are numbered as they appear until [`Reading::finish`].
+/// A trace that is being read. Objects are numbered in order of appearance until [`Reading::finish`].
 pub(super) struct Reading {
     options: ReplayOptions,
     names: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Reading {
     other_sizes: HashMap<u64, Vec<u64>>,
     operations: Vec<Timed>,
     start_s: Option<f64>,
-    /// Of the last row.
+    /// Group of the last row.
     group: Group,
     past_groups: HashSet<String>,
 }
@@ -74,7 +74,7 @@ impl Reading {
         Ok(())
     }
 
-    /// When the row is due, by its group.
+    /// Returns when the row is due, given its group.
     fn enter_group(&mut self, row: &Row, due: Duration) -> Result<Duration, TraceError> {
         if !row.group.is_empty() && row.group == self.group.name {
             return Ok(self.group.due);
@@ -92,7 +92,7 @@ impl Reading {
         Ok(due)
     }
 
-    /// The row's object, whose size is checked and noted.
+    /// Returns the row's object, after checking and recording its size.
     fn object(&mut self, row: &Row) -> Result<u64, TraceError> {
         let wrong = |reason: String| TraceError::line(row.line, reason);
         let key = &row.key;
@@ -162,7 +162,7 @@ impl Reading {
         self.operations.push(Timed { due, operation, size });
     }
 
-    /// Numbers the preloaded objects first.
+    /// Renumbers the objects so that the preloaded ones come first.
     pub(super) fn finish(self) -> Result<Replay, TraceError> {
         if self.operations.is_empty() {
             return Err(TraceError::File("it has no rows".to_owned()));

@@ -11,22 +11,22 @@ use super::reading::Reading;
 use super::rows::Rows;
 use crate::{Due, Operation, Workload};
 
-/// Which objects are to be there before the replay.
+/// Objects that must exist before the replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preload {
-    /// Those that the trace reads, or deletes, before it writes them.
+    /// Objects that the trace reads or deletes before it writes them.
     #[default]
     Missing,
-    /// All. For traces that read an object so soon after its first write that the write may not be over.
+    /// All objects. For traces that read an object so soon after its first write that the write may still be running.
     All,
 }
 
 /// How a trace is replayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// How many times as fast as it was recorded; above 0.
+    /// Speed relative to the recording; above 0.
     pub time_scale: f64,
-    /// What is there before.
+    /// Objects that exist before the replay.
     pub preload: Preload,
 }
 
@@ -36,17 +36,16 @@ impl Default for ReplayOptions {
     }
 }
 
-/// The operations of a trace, in order. Objects are numbered as they first appear, those that are there before the
-/// replay first.
+/// The operations of a trace, in order. Objects are numbered in order of appearance, preloaded objects first.
 #[derive(Clone, Debug)]
 pub struct Replay {
     pub(super) names: Vec<String>,
     pub(super) numbers: HashMap<String, u64>,
-    /// How many objects are there before.
+    /// Number of preloaded objects.
     pub(super) preloaded: u64,
-    /// The size that each object has, or will have when it is first written.
+    /// Size of each object, or its size after its first write.
     pub(super) sizes: Vec<u64>,
-    /// All sizes of objects whose size changes.
+    /// All sizes of the objects whose size changes.
     pub(super) other_sizes: HashMap<u64, Vec<u64>>,
     pub(super) operations: Vec<Timed>,
     pub(super) done: usize,
@@ -56,7 +55,7 @@ pub struct Replay {
 pub(super) struct Timed {
     pub due: Duration,
     pub operation: Operation,
-    /// Of the object that is written.
+    /// Size of the written object.
     pub size: u64,
 }
 
@@ -69,23 +68,23 @@ impl Replay {
         reading.finish()
     }
 
-    /// The same without what writes or deletes.
+    /// Removes writes and deletes.
     pub fn reads_only(mut self) -> Self {
         self.operations.retain(|timed| matches!(timed.operation, Operation::Read(_)));
         self
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// When the last operation is due.
+    /// Returns when the last operation is due.
     pub fn length(&self) -> Duration {
         self.operations.last().map_or(Duration::ZERO, |last| last.due)
     }

@@ -1,4 +1,4 @@
-//! The rows of a trace, one by one.
+//! Parses the rows of a trace.
 
 use std::io::{BufRead, BufReader, Lines, Read};
 
@@ -6,7 +6,7 @@ use csv::StringRecord;
 
 use super::TraceError;
 
-/// What a row asks for.
+/// Operation of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowOp {
     Get,
@@ -14,7 +14,7 @@ pub(super) enum RowOp {
     Delete,
 }
 
-/// A row.
+/// A row of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub line: u64,
@@ -22,25 +22,25 @@ pub(super) struct Row {
     pub op: RowOp,
     pub key: String,
     pub size: Option<u64>,
-    /// Empty for none.
+    /// Empty for a row without a group.
     pub group: String,
 }
 
-/// Reads rows; checks each by itself, and that times do not go back.
+/// Reads rows. Checks each row on its own, and that times never decrease.
 pub(super) struct Rows<R> {
     source: Source<R>,
     columns: Columns,
     last_time_s: f64,
 }
 
-/// The lines that say something, with their numbers. A record is a line: `csv` itself would count the blank lines and
-/// remarks before a record to the record.
+/// The non-empty, non-comment lines with their numbers. Each line is parsed on its own, because `csv` would attribute
+/// preceding blank lines and comments to a record.
 struct Source<R> {
     lines: Lines<BufReader<R>>,
     line: u64,
 }
 
-/// Where the columns are.
+/// Column positions.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     count: usize,
@@ -52,7 +52,7 @@ struct Columns {
 }
 
 impl<R: Read> Source<R> {
-    /// The next record and its line.
+    /// Returns the next record and its line number.
     fn next(&mut self) -> Result<Option<(u64, StringRecord)>, TraceError> {
         for line in self.lines.by_ref() {
             self.line += 1;
@@ -75,7 +75,7 @@ impl<R: Read> Source<R> {
 }
 
 impl<R: Read> Rows<R> {
-    /// Reads the headings.
+    /// Reads the header.
     pub(super) fn new(source: R) -> Result<Self, TraceError> {
         let mut source = Source { lines: BufReader::new(source).lines(), line: 0 };
         let (line, headings) = source.next()?.unwrap_or((1, StringRecord::new()));

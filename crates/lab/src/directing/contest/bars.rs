@@ -1,28 +1,29 @@
-//! What is to hold in the contest. The bars are older than this code: they come from a simulation of the experiment that shares
-//! nothing with it.
+//! Bars of the contest. They predate this code: they come from a simulation of the experiment that shares nothing
+//! with it.
 
 use serde::Serialize;
 
 use super::super::Table;
 use super::{Case, Entrant};
 
-/// More sessions at the same gaps, until the mean is that of LMLF-PW2 at the table's load.
+/// Load factor at which the mean equals that of LMLF-PW2 at the table's load, reached with more sessions at the same
+/// gaps.
 pub(super) const SESSIONS: &str = "load at LMLF PW2's mean, more sessions";
-/// The same requests in less time.
+/// Load factor at which the mean equals that of LMLF-PW2 at the table's load, reached by sending requests faster.
 pub(super) const SPEED: &str = "load at LMLF PW2's mean, sped up";
-/// The mean at the load that is to be reached, over that of LMLF-PW2.
+/// Mean at the bar's load over that of LMLF-PW2, with more sessions.
 pub(super) const SESSIONS_AT_THE_BAR: &str = "mean over LMLF PW2's at the bar's load, more sessions";
-/// The same, sped up.
+/// Mean at the bar's load over that of LMLF-PW2, sped up.
 pub(super) const SPEED_AT_THE_BAR: &str = "mean over LMLF PW2's at the bar's load, sped up";
-/// Control messages a second that the default may take, to 8 front ends.
+/// Control messages per second that the default may send, to 8 front ends.
 const MESSAGES_PER_S: f64 = 8_000.0;
 
-/// A bar of a median.
+/// A bar for a median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// The bar,
+    /// Value of the bar.
     pub value: f64,
-    /// which it is not to be below, or else not above.
+    /// True if the median must not be below the value; false if not above.
     pub is_least: bool,
 }
 
@@ -35,13 +36,13 @@ impl Bar {
         Self { value, is_least: true }
     }
 
-    /// Whether it holds.
+    /// Returns true if the measured value meets the bar.
     pub fn holds(self, measured: f64) -> bool {
         if self.is_least { measured >= self.value } else { measured <= self.value }
     }
 }
 
-/// The bar of what is told of a default in a case, if there is one.
+/// Returns the bar of a figure of a default in a case, if there is one.
 pub(super) fn bar(table: Table, case: Case, policy: &str, what: &str) -> Option<Bar> {
     let has_copies = policy == Entrant::WITH_COPIES;
     if !has_copies && policy != Entrant::DEFAULT {

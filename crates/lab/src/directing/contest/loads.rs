@@ -1,4 +1,4 @@
-//! The loads of the contest: what is asked, in which places, on how fast nodes.
+//! The loads of the contest: the requests, the placement, and the speed of the nodes.
 
 use std::path::Path;
 
@@ -16,26 +16,27 @@ use crate::workload::{Cdn, Due, Operation, Workload};
 /// A load on its placement.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What it is.
+    /// Name of the load.
     pub name: String,
-    /// Of the placement, and of all draws.
+    /// Seed of the placement and of all draws.
     pub seed: u64,
-    /// Where its sessions come from, and how fast nodes are.
+    /// Source of the sessions, and speed of the nodes.
     pub fit: Fit,
-    /// What is asked.
+    /// Requests of the load.
     pub requests: Vec<Request>,
-    /// What was asked before, by which copies are made.
+    /// Earlier requests, from which copies are placed.
     pub before: Vec<Request>,
 }
 
-/// Loads that do not come from the family: (i + 1)^−a without bursts. The last has three quarters of the requests on one object.
+/// Exponents a of loads that are not of the family: (i + 1)^−a without bursts. The last has three quarters of the
+/// requests on one object.
 const OTHER_SKEWS: [f64; 4] = [1.1, 1.3, 1.5, 2.5];
-/// Service times between which theirs are looked for.
+/// Range in which the service times of these loads are searched.
 const OTHER_SERVICE_S: (f64, f64) = (0.003, 0.130);
-/// Halvings of that range: near saturation a little makes much.
+/// Halvings of that range: near saturation, small differences matter.
 const OTHER_HALVINGS: usize = 14;
 
-/// Loads of the family that give Normal's row of the table.
+/// Returns the loads of the family that give Normal's row of the table.
 pub fn family(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
     let of_seed = |seed: u64| {
         let (fit, requests, _) = plan.with_normal(seed)?;
@@ -44,7 +45,7 @@ pub fn family(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
     seeds.into_iter().filter_map(of_seed).take(plan.wanted).collect()
 }
 
-/// Loads of other skews that give Normal's mean.
+/// Returns loads of other skews that give Normal's mean.
 pub fn other_skews(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
     let mut loads = Vec::new();
     for seed in seeds {
@@ -76,9 +77,9 @@ fn of_sessions(name: String, plan: &Plan, fit: Fit, requests: Vec<Request>, seed
 /// Histograms of a CDN's object sizes and popularity, as [`Cdn`] reads them.
 #[derive(Clone, Debug)]
 pub struct Histograms {
-    /// Of sizes.
+    /// Histogram of sizes, as JSON.
     pub sizes: String,
-    /// Of popularity.
+    /// Histogram of popularity, as JSON.
     pub popularity: String,
 }
 
@@ -87,10 +88,11 @@ impl Histograms {
         Cdn::new(OBJECTS, &self.sizes, &self.popularity, seed).map_err(|error| error.to_string())
     }
 
-    /// A CDN: its popularity and its sizes, as they are; requests as a Poisson process at the table's rate, on nodes as fast as A3's.
+    /// Creates the load of a CDN with its popularity and sizes. Requests arrive as a Poisson process at the table's
+    /// rate, on nodes as fast as A3's.
     ///
     /// # Errors
-    /// When these are no histograms.
+    /// If the texts are not such histograms.
     pub fn of_a_cdn(&self, table: Table, length_s: f64, seed: u64) -> Result<Load, String> {
         let mut cdn = self.cdn(seed)?;
         let mut draw = |day: u64| {
@@ -114,10 +116,10 @@ impl Histograms {
         Ok(on_nodes_of_a3(format!("CDN, seed {seed}"), requests, before, seed))
     }
 
-    /// A load of the family with the CDN's sizes instead of lognormal ones, scaled to the same mean.
+    /// Creates a load of the family with the CDN's sizes instead of lognormal ones, scaled to the same mean.
     ///
     /// # Errors
-    /// When these are no histograms.
+    /// If the texts are not such histograms.
     pub fn in_the_place_of_sizes(&self, load: &Load) -> Result<Load, String> {
         let cdn = self.cdn(load.seed)?;
         let with_sizes = |requests: &[Request], day: u64| -> Vec<Request> {
@@ -139,11 +141,11 @@ impl Histograms {
     }
 }
 
-/// A trace's reads, each object a request of its own, sped up to the table's rate, on nodes as fast as A3's; its first half is
-/// what was asked before.
+/// Creates a load from a trace's reads, each object a separate request, sped up to the table's rate, on nodes as fast
+/// as A3's. The first half of the trace becomes the earlier requests.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the trace cannot be read.
 pub fn of_a_trace(path: &Path, table: Table, seed: u64) -> Result<Load, String> {
     let options = ReplayOptions { time_scale: 1.0, preload: Preload::All };
     let mut replay =
@@ -165,7 +167,8 @@ pub fn of_a_trace(path: &Path, table: Table, seed: u64) -> Result<Load, String> 
     Ok(on_nodes_of_a3(format!("trace, seed {seed}"), rest, requests, seed))
 }
 
-/// Requests on nodes that take as long for the mean of them as A3's. Sizes are scaled: only their ratios matter to the model.
+/// Puts requests on nodes that serve their mean as fast as A3's. Sizes are scaled: only their ratios matter to the
+/// model.
 fn on_nodes_of_a3(name: String, mut requests: Vec<Request>, mut before: Vec<Request>, seed: u64) -> Load {
     let count = requests.len().max(1) as f64;
     let mean = requests.iter().map(|request| f64::from(request.bytes)).sum::<f64>() / count;

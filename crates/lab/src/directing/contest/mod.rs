@@ -1,11 +1,12 @@
 //! The store's default against the seven policies of Hu et al., in their own experiment.
 //!
-//! Every case runs all of them on the same requests, placements and nodes. Told is, for each load, the default's mean and 99th
-//! percentile over the best of the seven, which may be another one for each; over loads and placements the median counts. The
-//! default was tuned on none of these: its one number, w, comes from batch reads on other placements.
+//! Every case runs all of them on the same requests, placements and nodes. For each load it reports the default's
+//! mean and 99th percentile relative to the best of the seven, which may differ from load to load. Verdicts use the
+//! median over loads and placements. The default was tuned on none of these: its one number, w, comes from batch
+//! reads on other placements.
 //!
-//! - [`loads`]: what is asked.
-//! - [`bars`]: what is to hold.
+//! - [`loads`]: the requests.
+//! - [`bars`]: the required results.
 
 pub mod bars;
 pub mod loads;
@@ -24,37 +25,37 @@ use super::requests::{Request, Sessions};
 use super::simulation::{self, Director, PROBE_S, Run, Seen, SlowEpisodes};
 use super::store_default::{Degraded, Pushes, StoreDefault};
 
-/// The seven, by their texts, those first that the paper ran with an LRC: "probing all the degraded read combinations will incur
-/// an overly high cost" (§4). All seven are run here.
+/// The seven policies, by their texts. Those that the paper ran with an LRC come first: "probing all the degraded
+/// read combinations will incur an overly high cost" (§4). All seven are run here.
 const SEVEN: [&str; 7] = ["normal(2s)", "lmlf-lazy", "opt-lazy", "lmlf-pw2", "llf-pw2", "lmlf", "llf"];
 
-/// How many of them are the paper's with an LRC.
+/// Number of policies that the paper ran with an LRC.
 const FIVE: usize = 5;
 
-/// What is varied.
+/// Cases of the contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Case {
     /// Loads that give Normal's row; the seven pay 1.25 ms for each probe.
     Charged,
-    /// The same; probes take no time.
+    /// As `Charged`, but probes take no time.
     Free,
-    /// The same, charged; every node is five times as slow for a second in every thirty.
+    /// As `Charged`, and every node is five times slower for one second in every thirty.
     Slow,
-    /// Other skews that give Normal's mean, without bursts; charged.
+    /// Other skews that give Normal's mean, without bursts; probes are charged.
     Skews,
-    /// More load, until the default's mean is that of LMLF-PW2 at the table's.
+    /// More load, until the default's mean equals that of LMLF-PW2 at the table's load.
     Load,
-    /// The sizes, and the popularity, of a CDN; charged.
+    /// A CDN's sizes and popularity; probes are charged.
     Cdn,
-    /// A trace's reads; charged.
+    /// A trace's reads; probes are charged.
     Trace,
 }
 
 impl Case {
-    /// Those that need no files.
+    /// The cases that need no files.
     pub const OF_THE_PAPER: [Self; 5] = [Self::Charged, Self::Free, Self::Slow, Self::Skews, Self::Load];
 
-    /// Its name on the command line and in results.
+    /// Returns the case's name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Charged => "charged",
@@ -76,7 +77,7 @@ impl Case {
     }
 }
 
-/// A default of the contest: how it reads, and whether 1% of the partitions have copies.
+/// A default in the contest: its rule, and whether 1% of the partitions have copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entrant {
     rule: StoreDefault,
@@ -97,59 +98,59 @@ impl Entrant {
     }
 }
 
-/// What one policy showed on one load.
+/// Result of one policy on one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// The case's name.
+    /// Name of the case.
     pub case: &'static str,
-    /// The load's name.
+    /// Name of the load.
     pub load: String,
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// What it showed.
+    /// Result of the run.
     pub seen: Seen,
 }
 
-/// What was found over all loads of a case.
+/// Verdict over all loads of a case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// 1 or 2.
+    /// Table number, 1 or 2.
     pub table: u32,
-    /// The case's name.
+    /// Name of the case.
     pub case: &'static str,
-    /// Which default.
+    /// Name of the default.
     pub policy: String,
-    /// What is told of it.
+    /// Name of the figure.
     pub what: &'static str,
-    /// The median over the loads,
+    /// Median over the loads.
     pub median: f64,
-    /// the least,
+    /// Minimum over the loads.
     pub least: f64,
-    /// the greatest,
+    /// Maximum over the loads.
     pub greatest: f64,
-    /// and how many there are.
+    /// Number of loads.
     pub loads: usize,
-    /// What is to hold of the median, if anything.
+    /// Required value of the median, if any.
     pub bar: Option<Bar>,
 }
 
 /// The outcome of a case.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
-    /// Everything that was run.
+    /// Results of all runs.
     pub shown: Vec<Shown>,
-    /// What it comes to.
+    /// Verdicts on the results.
     pub verdicts: Vec<Verdict>,
 }
 
 /// A contest over the cases of one table.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
-    /// Which table.
+    /// The table.
     pub table: Table,
     /// Seconds of each run.
     pub length_s: f64,
-    /// Only what has a bar.
+    /// Runs only what has a bar.
     pub is_brief: bool,
 }
 
@@ -193,7 +194,7 @@ impl Contest {
         outcome
     }
 
-    /// The defaults of a case.
+    /// Returns the defaults that run in a case.
     fn entrants(&self, case: Case) -> Vec<Entrant> {
         let usual = StoreDefault::default();
         let mut entrants = vec![Entrant::new(usual, false), Entrant::new(usual, true)];
@@ -241,7 +242,7 @@ impl Contest {
         simulation::run(&run, requests)
     }
 
-    /// The default under more load, against LMLF-PW2 at the table's.
+    /// Runs the default under more load, against LMLF-PW2 at the table's load.
     fn run_loads(&self, loads: &[Load]) -> Outcome {
         let usual = StoreDefault::default();
         let mut outcome = Outcome::default();
@@ -298,12 +299,12 @@ impl Contest {
     }
 }
 
-/// How load grows.
+/// How load is increased.
 #[derive(Clone, Copy)]
 enum Growth {
     /// More sessions at the same gaps.
     Sessions,
-    /// The same requests, faster.
+    /// The same requests, sent faster.
     Speed,
 }
 
@@ -322,7 +323,7 @@ impl Growth {
         }
     }
 
-    /// So many times the load. Runs under more load are shorter, but for a hundred seconds.
+    /// Returns `factor` times the load. Runs under more load are shorter, but last at least a hundred seconds.
     fn grow(self, load: &Load, table: Table, length_s: f64, factor: f64) -> Vec<Request> {
         match self {
             Self::Sessions => Sessions { fit: &load.fit, table, load: factor, day: 0 }
@@ -335,7 +336,7 @@ impl Growth {
     }
 }
 
-/// The greatest factor from 1 to 16 at which this holds, to within 3%; 1 where it holds nowhere above.
+/// Returns the greatest factor from 1 to 16 at which `holds` is true, to within 3%; 1 if it holds nowhere above 1.
 fn greatest(holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0f64, 16f64.ln());
     for _ in 0..7 {

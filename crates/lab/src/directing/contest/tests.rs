@@ -16,7 +16,8 @@ fn a3(table: Table, length_s: f64) -> Load {
     }
 }
 
-/// A short run of one load: the default beats all seven that pay for probes, copies more so, and each load is told of.
+/// A short run of one load: the default beats all seven policies that pay for probes, copies improve it further, and
+/// each load is reported.
 #[test]
 fn the_default_is_before_the_best_of_seven_that_pay_for_probes() {
     let contest = Contest { table: Table::Two, length_s: 80.0, is_brief: true };
@@ -32,7 +33,7 @@ fn the_default_is_before_the_best_of_seven_that_pay_for_probes() {
     assert!(copied.median < mean.median, "{copied:?}");
     let messages = told("default", "messages a second").median;
     let seen = &outcome.shown.iter().find(|shown| shown.policy == "default").unwrap().seen;
-    // All 8 front ends hear of each task that comes, and not of ends that they expect.
+    // All 8 front ends are notified of each new task, but not of ends that they expect.
     let expected = 8.0 * seen.tasks_per_request * Table::Two.requests_per_s();
     assert!((messages / expected - 1.0).abs() < 0.2, "{messages}, not {expected}");
 }

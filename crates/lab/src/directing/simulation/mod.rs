@@ -1,14 +1,17 @@
 //! Nodes, front ends, probes and tables, event by event.
 //!
-//! - A *node* serves read tasks one at a time, first come, first served: 1.5 ms each and its bytes over the node's rate. Its
-//!   queue is the bytes of all tasks that it has not ended.
-//! - A *front end* handles one request at a time: 0.4 ms to decide, and 1.25 ms for each probe, one after the other. What it is told
-//!   is how queues are half-way through its probes. Requests come to random ones: 8 where requests are probed for, else 3 (§4).
-//! - A message takes 0.4 ms. A request has been answered when the chunks that came determine its own.
-//! - The store's default probes nothing: nodes push their queues ([`StoreDefault`]), a message each to every front end. It has 8.
-//! - *Tables* are made every T seconds, of queues as they are half-way through the probes of all nodes, and are in force when
-//!   these have ended and the policy has solved. All front ends refresh at the same time and have the same table, for
-//!   which the requests of all count ("separate yet nearly identical", §3.1): one planner stands for all. Each probes.
+//! - A *node* serves read tasks one at a time, first come, first served: 1.5 ms each, plus its bytes over the node's
+//!   rate. Its queue is the bytes of all tasks that have not ended.
+//! - A *front end* handles one request at a time: 0.4 ms to decide, and 1.25 ms for each probe, one after the other.
+//!   It sees the queues as they are half-way through its probes. Requests arrive at random front ends: 8 if requests
+//!   are probed for, otherwise 3 (§4).
+//! - A message takes 0.4 ms. A request is answered when the arrived chunks determine its own.
+//! - The store's default probes nothing: nodes push their queues ([`StoreDefault`]), one message to every front end.
+//!   It has 8.
+//! - *Tables* are made every T seconds from the queues half-way through the probes of all nodes. They take effect
+//!   when the probes have ended and the policy has solved. All front ends refresh at the same time and have the same
+//!   table, based on the requests of all ("separate yet nearly identical", §3.1): one planner stands for all of them.
+//!   Each of them probes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -43,18 +46,18 @@ use nodes::{BELIEF_S, Node};
 pub use seen::{Seen, Times, quantile};
 use views::Views;
 
-/// Seconds that a task takes beside its bytes.
+/// Seconds per task, excluding its bytes.
 const TASK_S: f64 = 0.0015;
-/// Seconds of a message.
+/// Seconds per message.
 const MESSAGE_S: f64 = 0.0004;
-/// Seconds of a decision.
+/// Seconds per decision.
 const DECISION_S: f64 = 0.0004;
-/// Seconds of a probe: the paper's least response times rise by so much for each.
+/// Seconds per probe: each one raises the paper's minimum response times by this much.
 pub const PROBE_S: f64 = 0.001_25;
-/// Front ends where requests are probed for, and where they are not.
+/// Number of front ends if requests are probed for, and if they are not.
 const FRONT_ENDS: [usize; 2] = [8, 3];
 
-/// Who directs requests.
+/// What directs requests.
 #[derive(Clone, Debug)]
 pub enum Director {
     /// A policy of the paper.
@@ -84,39 +87,39 @@ impl Director {
     }
 }
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     /// The load, and the nodes' speed.
     pub fit: &'a Fit,
     /// The code, and the rate of requests.
     pub table: Table,
-    /// Who directs them.
+    /// What directs the requests.
     pub director: Director,
     /// Seconds of a probe.
     pub probe_s: f64,
-    /// Requests before this time are served and do not count, in seconds.
+    /// Length of the warm-up, in seconds: its requests are served but do not count.
     pub warm_up_s: f64,
-    /// Of placement, front ends and the policy's draws.
+    /// Seed of placement, front ends and the policy's draws.
     pub seed: u64,
-    /// When nodes are slow, if they are.
+    /// Slow episodes of nodes, if any.
     pub slow: Option<SlowEpisodes>,
-    /// Extra copies, which only the store's default knows.
+    /// Extra copies, which only the store's default uses.
     pub copies: Option<&'a HotCopies>,
 }
 
 /// Serves all requests.
 ///
 /// # Panics
-/// Without requests after the warm-up.
+/// If there are no requests after the warm-up.
 pub fn run(run: &Run<'_>, requests: &[Request]) -> Seen {
     run_in_full(run, requests).0
 }
 
-/// Serves all requests, and keeps every time.
+/// Serves all requests and returns every time.
 ///
 /// # Panics
-/// Without requests after the warm-up.
+/// If there are no requests after the warm-up.
 pub fn run_in_full(run: &Run<'_>, requests: &[Request]) -> (Seen, Times) {
     Simulation::new(run, requests).run()
 }
@@ -127,7 +130,7 @@ struct FrontEnd {
     is_busy: bool,
 }
 
-/// A request on its way.
+/// State of a request.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     front_end: usize,
@@ -140,7 +143,7 @@ struct Simulation<'a> {
     run: &'a Run<'a>,
     requests: &'a [Request],
     code: Code,
-    /// The sites of each group of k partitions.
+    /// Sites of each group of k partitions.
     placed: Vec<Vec<SiteId>>,
     policy: ReadPolicy,
     planner: Box<dyn ReadPlanner>,
@@ -191,7 +194,7 @@ impl<'a> Simulation<'a> {
         simulation
     }
 
-    /// The arrivals, and as long as there are some the tables' refreshes and the pushes at intervals.
+    /// Schedules the arrivals and, while requests arrive, the tables' refreshes and the periodic pushes.
     fn schedule_all(&mut self) {
         let requests = self.requests;
         requests.iter().enumerate().for_each(|(request, of)| self.push(of.at, Event::Arrives(request)));
@@ -210,7 +213,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Seconds that a front end takes to probe all nodes.
+    /// Returns the seconds that a front end takes to probe all nodes.
     fn probing_nodes_s(&self) -> f64 {
         NODES as f64 * self.run.probe_s
     }
@@ -256,7 +259,7 @@ impl<'a> Simulation<'a> {
         (seen, self.times)
     }
 
-    /// Whether what happens to a request counts.
+    /// Returns true if the request arrived after the warm-up.
     fn counts(&self, request: usize) -> bool {
         self.requests[request].at >= self.run.warm_up_s
     }
@@ -291,7 +294,7 @@ impl<'a> Simulation<'a> {
         self.push(sends_at, Event::Takes(number));
     }
 
-    /// Plans a request by the queues of the sites that were probed, or by the table, or by what was pushed, and sends its tasks.
+    /// Plans a request by the probed queues, the table, or the pushed queues, and sends its tasks.
     fn directs(&mut self, at: f64, request: usize, probed: &[SiteId], sends_at: f64) {
         if let Director::Store(_) = self.run.director {
             return self.asks_by_forecast(at, request, sends_at);
@@ -307,7 +310,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Asks by the store's policy and what the front end knows: how long what waits at each node takes.
+    /// Plans by the store's policy with the front end's forecast: how long the work that waits at each node takes.
     fn asks_by_forecast(&mut self, at: f64, request: usize, sends_at: f64) {
         let front_end = self.progress[request].front_end;
         let waits_s: Vec<f64> = (0..NODES).map(|node| self.views.waits_s(front_end, node, at)).collect();
@@ -317,7 +320,7 @@ impl<'a> Simulation<'a> {
         asked.into_iter().for_each(|node| self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s));
     }
 
-    /// Plans a request and sends its tasks. Answers the nodes that have one.
+    /// Plans a request and sends its tasks. Returns the nodes that get one.
     fn asks(
         &mut self,
         request: usize,
@@ -355,7 +358,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Seconds that a node takes for a request, unless it is slow.
+    /// Returns the seconds that a node takes for a request, unless it is slow.
     fn service_s(&self, request: usize) -> f64 {
         TASK_S + f64::from(self.requests[request].bytes) / self.bytes_per_s
     }
@@ -391,8 +394,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A node whose queue is not what front ends believe says so, where nodes do. It looks when a task comes or ends, and when
-    /// all should have ended by what it told.
+    /// Pushes a node's queue if it differs from what front ends believe and pushes happen on change. The node checks
+    /// when a task arrives or ends, and when by its last push all tasks should have ended.
     fn pushes_change(&mut self, at: f64, node: usize) {
         let does =
             matches!(self.run.director, Director::Store(StoreDefault { pushes: Pushes::OnChange, .. }));
@@ -404,7 +407,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A node pushes its queue at its time, as long as requests come.
+    /// Pushes a node's queue and schedules the next push, as long as requests arrive.
     fn pushes(&mut self, at: f64, node: usize, every_s: f64) {
         self.tells(at, node);
         if self.requests.last().is_some_and(|last| at <= last.at) {
@@ -440,7 +443,7 @@ impl<'a> Simulation<'a> {
         std::iter::once(self.requests[request].partition % self.code.k()).collect()
     }
 
-    /// The sites of the chunks that a request may be read from; no site for the others.
+    /// Returns the sites of the chunks from which a request may be read; site 0 for the others.
     fn options(&self, request: usize, sites: &[SiteId]) -> Vec<SiteId> {
         let index = self.requests[request].partition % self.code.k();
         let is_local =
@@ -453,7 +456,7 @@ impl<'a> Simulation<'a> {
         sites.iter().enumerate().map(option).collect()
     }
 
-    /// The query of a request, as the policy sees it.
+    /// Builds the query of a request, as the policy sees it.
     fn with_query<R>(
         &mut self,
         request: usize,
@@ -471,7 +474,7 @@ impl<'a> Simulation<'a> {
             copies: self.run.copies.map_or(&[][..], |copies| copies.sites(of.partition)),
             ..QueryPiece::part(stripe, &code, &options, of.bytes, self.wanted(request))
         };
-        // Asking an idle node costs 1.
+        // The cost of asking an idle node is 1.
         let per_byte = 1.0 / self.bytes_per_s / TASK_S;
         let cost = |_: SiteId| Some(SiteCost { asking: 1.0, per_byte, decode_per_byte: 0.0 });
         let query = ReadQuery { pieces: &[piece], purpose, can_be_asked: &|_| true, cost: &cost, queue };
@@ -481,7 +484,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// A node's place.
+/// Returns a node's index.
 fn number(site: SiteId) -> usize {
     site.0 as usize - 1
 }

@@ -1,25 +1,25 @@
-//! Nodes: one task at a time, first come, first served, and seconds in which some are slow.
+//! Nodes: one task at a time, first come, first served, and episodes in which a node is slow.
 
 use std::collections::VecDeque;
 
 use striate_splitmix::hash;
 
-/// Times in which a node takes a multiple of its time for everything. Each node has them at a phase of its own.
+/// Episodes in which a node is slower by a factor. Each node has its own phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowEpisodes {
-    /// How many times as long everything takes.
+    /// Slowdown factor.
     pub factor: f64,
-    /// Seconds of an episode.
+    /// Duration of an episode, in seconds.
     pub for_s: f64,
-    /// Seconds from one to the next.
+    /// Seconds from the start of one episode to the next.
     pub every_s: f64,
 }
 
 impl SlowEpisodes {
-    /// Nodes are five times as slow for a second in every thirty.
+    /// Nodes are five times slower for one second in every thirty.
     pub const USUAL: Self = Self { factor: 5.0, for_s: 1.0, every_s: 30.0 };
 
-    /// When a node whose episodes begin at `phase_s` ends `work_s` that it begins at `at`.
+    /// Returns when a node whose episodes begin at `phase_s` finishes `work_s` of work that it begins at `at`.
     fn end_of(self, phase_s: f64, at: f64, mut work_s: f64) -> f64 {
         let mut at = at;
         loop {
@@ -32,27 +32,27 @@ impl SlowEpisodes {
                 return at + work_s * factor;
             }
             work_s -= left_s / factor;
-            // Never in place, whatever is lost to rounding.
+            // Always advance, even if rounding leaves nothing.
             at += left_s.max(1e-9);
         }
     }
 }
 
-/// By how much front ends may believe wrongly before a node pushes, in seconds.
+/// Maximum error of the front ends' belief, in seconds, before a node pushes.
 pub(super) const BELIEF_S: f64 = 0.001;
 
 /// A node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// When it has ended all tasks.
+    /// Time at which all tasks will have ended.
     free_at: f64,
-    /// Bytes of the tasks that it has not ended.
+    /// Bytes of the tasks that have not ended.
     pub(super) queue_bytes: f64,
-    /// Of these tasks: when each begins to be served, and how long it takes as far as its bytes tell.
+    /// Start of each of these tasks, and its duration according to its bytes.
     tasks: VecDeque<(f64, f64)>,
-    /// How many times as long the task took that it ended last, if it has more to do.
+    /// Slowdown of the last ended task, if other tasks wait; otherwise 1.
     pace: f64,
-    /// What it told last: how long what waits takes, and when that was so.
+    /// The last push: duration of the waiting work, and the time of the push.
     told: (f64, f64),
     /// Bytes of all tasks that count.
     pub(super) served_bytes: f64,
@@ -60,7 +60,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The node of this number.
+    /// Creates the node with this number.
     pub(super) fn new(number: usize, seed: u64, slow: Option<SlowEpisodes>) -> Self {
         let draw = hash(seed ^ hash(number as u64 + 0x510)) as f64 / u64::MAX as f64;
         Self {
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// Takes a task: when it begins to serve it, and when it ends. The node itself knows neither before it is so.
+    /// Takes a task; returns when its service begins and ends. The node itself does not know these times in advance.
     pub(super) fn take(
         &mut self,
         at: f64,
@@ -97,8 +97,8 @@ impl Node {
         self.pace = if self.tasks.is_empty() { 1.0 } else { pace.max(1.0) };
     }
 
-    /// How long what it has not ended will take, as the node can tell: at its pace, and of a task that takes longer than that
-    /// as long again as it has taken.
+    /// Returns the node's estimate of the time for its remaining tasks: at its current pace. A task that exceeds its
+    /// expected time is assumed to need as long again as it has already taken.
     pub(super) fn work_s(&self, at: f64) -> f64 {
         let Some(&(begins, takes_s)) = self.tasks.front() else { return 0.0 };
         let (since, expected) = ((at - begins).max(0.0), takes_s * self.pace);
@@ -109,13 +109,14 @@ impl Node {
         left + pace * self.tasks.iter().skip(1).map(|(_, takes_s)| takes_s).sum::<f64>()
     }
 
-    /// Whether front ends believe wrongly: what was told, less the time since, is not what still waits.
+    /// Returns true if front ends believe wrongly: what was pushed, less the time since, differs from what still
+    /// waits.
     pub(super) fn is_believed_wrongly(&self, at: f64) -> bool {
         let believed = (self.told.0 - (at - self.told.1)).max(0.0);
         (believed - self.work_s(at)).abs() > BELIEF_S
     }
 
-    /// Tells: how long what waits takes.
+    /// Records a push and returns its content: the duration of the waiting work.
     pub(super) fn tell(&mut self, at: f64) -> f64 {
         self.told = (self.work_s(at), at);
         self.told.0
@@ -173,7 +174,7 @@ mod tests {
         node.take(0.0, 1.0, 1.0, None);
         node.take(0.0, 1.0, 1.0, None);
         node.take(0.0, 1.0, 1.0, None);
-        // Its first task has taken twice its time, and the end is not in sight.
+        // Its first task has already taken twice its expected time.
         assert_eq!(node.work_s(2.0), 2.0 + 4.0 + 4.0);
         node.end(3.0, 1.0);
         node.tasks[0].0 = 3.0;

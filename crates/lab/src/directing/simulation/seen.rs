@@ -1,38 +1,38 @@
-//! What a run has shown.
+//! Results of a run.
 
 use serde::Serialize;
 
 use super::super::outcome::Row;
 
-/// What a run has shown, summed up.
+/// Summary of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Seen {
-    /// Of requests: from their arrival at the front end to the last byte needed.
+    /// Request latencies, from arrival at the front end to the last byte needed.
     pub requests: Row,
-    /// Their 99th percentile.
+    /// 99th percentile of the request latencies, in seconds.
     pub p99: f64,
-    /// Of tasks: from their arrival at the node to their end.
+    /// Task latencies, from arrival at the node to the end.
     pub tasks: Row,
-    /// Tasks for each request.
+    /// Tasks per request.
     pub tasks_per_request: f64,
-    /// The share of requests that timed out.
+    /// Share of requests that timed out.
     pub timed_out: f64,
-    /// Messages that tell front ends of queues without being asked, a second.
+    /// Unsolicited messages per second that report queues to front ends.
     pub pushes_per_s: f64,
-    /// λ: by how much the busiest node's bytes are above the mean, in %.
+    /// λ: how far the busiest node's bytes are above the mean, in percent.
     pub imbalance: f64,
 }
 
-/// Every time of a run in seconds, ascending.
+/// All times of a run in seconds, ascending.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Of requests.
+    /// Request latencies.
     pub requests: Vec<f64>,
-    /// Of tasks.
+    /// Task latencies.
     pub tasks: Vec<f64>,
-    /// How long tasks waited at their nodes.
+    /// Waiting times of tasks at their nodes.
     pub waits: Vec<f64>,
-    /// How long requests were at their front ends before their tasks were sent.
+    /// Times of requests at their front ends before their tasks were sent.
     pub controllers: Vec<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Times {
     }
 }
 
-/// The quantile of sorted times; 0 of none.
+/// Returns a quantile of sorted times; 0 if there are none.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share) as usize;
     sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)

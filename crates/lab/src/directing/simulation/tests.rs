@@ -1,4 +1,4 @@
-//! The model against what can be said without it.
+//! The model against results that follow without it.
 
 use super::*;
 use crate::directing::{FITS, PARTITIONS, requests};
@@ -21,7 +21,7 @@ fn run_of(
     super::run(&run, requests)
 }
 
-/// Alone, a request takes a decision, its probes, two messages and one task.
+/// A lone request takes a decision, its probes, two messages and one task.
 #[test]
 fn an_idle_cluster_takes_what_a_decision_probes_messages_and_a_task_take() {
     let lonely: Vec<Request> = (0..40)
@@ -47,7 +47,7 @@ fn an_idle_cluster_takes_what_a_decision_probes_messages_and_a_task_take() {
     }
 }
 
-/// Two at once for one object: the second waits at its node, or is read from the local group.
+/// Ten requests at once for one object: they wait at its node, or are read from the local group.
 #[test]
 fn tasks_are_served_one_after_the_other() {
     let request = Request { at: 5.0, partition: 7, bytes: 100_000 };
@@ -59,7 +59,8 @@ fn tasks_are_served_one_after_the_other() {
     assert!(around.tasks.max < 0.8 * seen.tasks.max && around.tasks_per_request > 1.0, "{around:?}");
 }
 
-/// Tables 1 and 2: each of three front ends probes 90 nodes every second or every four; others probe for each request.
+/// Tables 1 and 2: each of three front ends probes 90 nodes every second or every four; other policies probe for each
+/// request.
 #[test]
 fn probes_a_second_are_the_papers() {
     for table in [Table::One, Table::Two] {
@@ -79,7 +80,7 @@ fn probes_a_second_are_the_papers() {
     }
 }
 
-/// Behind a read of 10 MB, which takes a second, a small one is read from others as soon as it has timed out.
+/// Behind a read of 10 MB, which takes a second, a small one is read from other nodes once it has timed out.
 #[test]
 fn what_takes_longer_than_the_time_out_is_read_from_others_too() {
     let placed = place(&Table::One.code(), 1);
@@ -110,8 +111,8 @@ fn one_seed_gives_one_outcome() {
     }
 }
 
-/// Alone, the default asks for the chunk itself, and takes a decision, two messages and a task. All 8 front ends hear of it
-/// once: they expect its end.
+/// For a lone request, the default asks for the chunk itself, and takes a decision, two messages and a task. All 8
+/// front ends are notified once, as they expect the task's end.
 #[test]
 fn the_default_takes_no_time_to_ask_for_queues() {
     let lonely: Vec<Request> = (0..40)
@@ -126,8 +127,8 @@ fn the_default_takes_no_time_to_ask_for_queues() {
     }
 }
 
-/// Ten at once for one object: the front ends' own reads under way, and what nodes push, spread them; with copies of the
-/// partition more so, and fewer tasks are needed.
+/// Ten requests in a burst for one object: the front ends' own running reads and the nodes' pushes spread them.
+/// Copies of the partition spread them further, and fewer tasks are needed.
 #[test]
 fn the_default_spreads_a_burst_and_copies_take_their_share() {
     let burst: Vec<Request> = (0..10)
@@ -149,7 +150,7 @@ fn the_default_spreads_a_burst_and_copies_take_their_share() {
     assert!(copied.tasks_per_request < fresh.tasks_per_request, "{copied:?} beside {fresh:?}");
 }
 
-/// Every node is five times as slow for a thirtieth of the time.
+/// Every node is five times slower for a thirtieth of the time.
 #[test]
 fn slow_episodes_lengthen_tasks() {
     let requests: Vec<Request> = (0..4_000)

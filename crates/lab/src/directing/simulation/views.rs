@@ -1,8 +1,9 @@
-//! What front ends know of the nodes' queues where nodes push them: what each node told last, and the front end's own reads
-//! on their way that were not there yet.
+//! What front ends know about the nodes' queues when nodes push them: each node's last push, and the front end's own
+//! reads that had not arrived at that time.
 //!
-//! A push says how long what waits at the node takes, and when that was so. A front end counts those of its own reads to the
-//! node that arrive after that: in a real system a site says how many of the front end's requests it had taken in.
+//! A push contains the duration of the work that waits at the node, and the time of that measurement. A front end
+//! adds those of its own reads to the node that arrive later. In a real system, a site reports how many of the front
+//! end's requests it has received.
 
 use std::collections::VecDeque;
 
@@ -10,11 +11,11 @@ use super::super::NODES;
 
 #[derive(Clone, Debug, Default)]
 struct View {
-    /// What was told last, in seconds,
+    /// Duration of the waiting work at the last push, in seconds.
     told_s: f64,
-    /// and when it was so.
+    /// Time of that push.
     told_at: f64,
-    /// Own reads that it does not contain: when they arrive, and how long they take.
+    /// Own reads that the push does not contain: arrival times and durations.
     own: VecDeque<(f64, f64)>,
 }
 
@@ -24,24 +25,25 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Of so many front ends, all nodes idle.
+    /// Creates the views of `front_ends` front ends, with all nodes idle.
     pub(super) fn new(front_ends: usize) -> Self {
         Self { of: vec![vec![View::default(); NODES]; front_ends] }
     }
 
-    /// How long what waits at a node takes, as a front end believes: what was told, less the time since, and its own reads.
+    /// Returns a front end's estimate of the work that waits at a node: the last push, less the time since, plus its
+    /// own reads.
     pub(super) fn waits_s(&self, front_end: usize, node: usize, at: f64) -> f64 {
         let view = &self.of[front_end][node];
         (view.told_s - (at - view.told_at)).max(0.0)
             + view.own.iter().map(|(_, takes_s)| takes_s).sum::<f64>()
     }
 
-    /// A front end sends a read that arrives then. It sends in order.
+    /// Records that a front end sends a read that arrives at `arrives`. Reads are sent in order.
     pub(super) fn sends(&mut self, front_end: usize, node: usize, arrives: f64, takes_s: f64) {
         self.of[front_end][node].own.push_back((arrives, takes_s));
     }
 
-    /// All front ends are told what waited at a node at that time.
+    /// Records at all front ends what waited at a node at time `at`.
     pub(super) fn tell(&mut self, node: usize, told_s: f64, at: f64) {
         for views in &mut self.of {
             let view = &mut views[node];
