@@ -30,7 +30,7 @@ def prove_plan(ledger, laboratory):
 
 
 def holds(figure):
-    """Returns whether a figure is as the paper's. A code that the lab cannot build as in the paper has no value."""
+    """Returns whether a figure matches the paper's. A code other than the paper's has no value."""
     return figure["value"] is not None and abs(figure["value"] - figure["paper"]) <= figure["tolerated"]
 
 
