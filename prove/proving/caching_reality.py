@@ -1,4 +1,4 @@
-"""Coded splits beside whole blocks and copies (selective replication), on processes whose memory sites have slow cards of their own.
+"""Coded splits beside whole blocks and copies (selective replication), on processes whose memory sites have their own slow cards.
 
 Each memory site is a process in its own network namespace, behind a link of 200 Mbit/s in both directions. The rest of the cluster
 shares a namespace with a fast link. A second part measures the block size from which splits pay off, also with links that are faster
