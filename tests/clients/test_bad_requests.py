@@ -21,7 +21,7 @@ def still_alive(raw, bucket, server):
 
 @pytest.fixture
 def talk(server):
-    """Sends raw bytes and returns the whole answer, or None if the server closes the connection without one."""
+    """Sends raw bytes and returns the whole answer, empty if the server closes the connection without one."""
 
     def send(data, timeout_s=20, half_close=True):
         with socket.create_connection(("127.0.0.1", server.port), timeout=timeout_s) as connection:
