@@ -1,6 +1,6 @@
-"""What the proving programs share: servers, a small S3 client, load, claims.
+"""Shared code of the proving programs: servers, a small S3 client, load, claims.
 
-Only Python's standard library, so that a fresh machine can run them.
+It uses only Python's standard library, so that a fresh machine can run it.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Striate's file system beside s3fs: the same batches from the same server, in alternating rounds.
 
-Both read by `cat` of a list of paths, which is what fsspec offers for many objects; nothing is listed. The sides take turns
-within a round, in an order that changes; every figure of a claim is a ratio within one round, the claim is about their median.
-s3fs stands there twice: as it comes, with ten connections, and with one for each object of a batch.
+Both read with `cat` of a list of paths, fsspec's call for many objects; nothing is listed. The sides take turns within a round, in
+an order that changes from round to round. Every figure of a claim is a ratio within one round; the claim is about the median.
+s3fs runs twice: with its default of ten connections, and with one connection for each object of a batch.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ RIVALS = {"s3fs": "s3fs as it comes", "s3fs64": "s3fs with 64 connections"}
 
 @dataclass
 class Extent:
-    """How much is run."""
+    """The extent of a run."""
 
     rounds: int
     seconds: float
@@ -56,7 +56,7 @@ def fill(server, count):
 
 
 def file_systems(server, asynchronous):
-    """The sides by name, made anew."""
+    """Creates the sides' file systems, by name."""
     import s3fs
     from striate.fs import StriateFileSystem
 
@@ -71,7 +71,7 @@ def file_systems(server, asynchronous):
 
 @dataclass
 class Side:
-    """One side's figures in one round."""
+    """The figures of one side in one round."""
 
     objects_per_s: float
     client_ms_per_object: float
@@ -84,25 +84,25 @@ class Comparison:
         self.kept = []  # s3fs closes its connections when it is collected, which must not be inside another event loop
 
     def batches(self, seed):
-        """The same batches for every side of a round."""
+        """Yields random batches of paths, the same for every side of a round."""
         generator = random.Random(seed)
         paths = list(self.objects)
         while True:
             yield generator.sample(paths, BATCH)
 
     def check(self, read):
-        """Every byte of what was read is right."""
+        """Raises RuntimeError if any object was read with wrong bytes."""
         for path, data in read.items():
             if data != self.objects[path]:
                 raise RuntimeError(f"{path} was read wrong")
 
     def passes(self):
-        """All objects, in batches."""
+        """Returns all paths, in batches."""
         paths = list(self.objects)
         return [paths[start:start + BATCH] for start in range(0, len(paths), BATCH)]
 
     def orders(self, names):
-        """Each round begins with another side."""
+        """Yields each round's number and order of sides; the starting side rotates."""
         for number in range(self.extent.rounds):
             turn = number % len(names)
             yield number, names[turn:] + names[:turn]

@@ -1,6 +1,6 @@
-"""EC-Cache's figures in the laboratory, beside the paper's, and the store's own way in the same runs.
+"""EC-Cache's figures in the laboratory, beside the paper's, and the store's own design in the same runs.
 
-The constants of network and delays were fitted on the paper's figures for selective replication (docs/src/ec-cache.md says what that
+The network and delay constants were fitted to the paper's figures for selective replication (docs/src/ec-cache.md says what that
 leaves open), so its row is no prediction.
 """
 
@@ -9,7 +9,7 @@ import statistics
 
 from .claims import spread
 
-# Fig. 8, milliseconds, for selective replication.
+# Fig. 8, selective replication, in milliseconds.
 PAPER_SR = {"mean_ms": 242, "median_ms": 238, "p95_ms": 283, "p99_ms": 340}
 
 
@@ -26,7 +26,7 @@ class Figures:
         return statistics.median(self.of(what, scheme, figure, set))
 
     def ratio(self, what, scheme, other, figure="8", set=""):
-        """The median over the placements of the ratio on each."""
+        """Returns the median, over the placements, of the ratio on each."""
         return statistics.median(self.ratios(what, scheme, other, figure, set))
 
     def ratios(self, what, scheme, other, figure="8", set=""):
@@ -155,6 +155,6 @@ def prove_writes(ledger, writes):
 
 
 def prove_theorems(ledger, theorems):
-    """The lab's splits are on distinct servers: the formula says what that adds to the theorem's k."""
+    """Compares drawn values with a formula that corrects the theorem's k: the lab puts splits on distinct servers."""
     for of in theorems:
         ledger.add(f"{of['what']}: drawn", f"{of['drawn']:.3f} (formula {of['formula']:.3f})", within(of["drawn"], of["formula"], 0.10), "within 10%")

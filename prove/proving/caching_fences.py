@@ -1,4 +1,7 @@
-"""Concurrent clients of a bucket elsewhere, through two caching gateways, while processes are killed: their answers fit one order."""
+"""Concurrent clients read and write a bucket of another store through two caching gateways while processes are killed.
+
+Their answers must fit one order.
+"""
 
 import os
 import time
@@ -12,7 +15,7 @@ BUCKET = "judged"
 
 
 class Cached(Cluster):
-    """Two gateways and three memory sites before another store. The first gateway caches what is written through it too."""
+    """Two gateways and three memory sites in front of another store. The first gateway also caches writes."""
 
     def __init__(self, folder, origin):
         super().__init__(folder, gateways=2, sites=3, racks=3, memory_sites=3, memory_mib=64)
@@ -81,7 +84,7 @@ def is_kept(origin, key, digest):
 
 
 def judge_planted(ledger, folder, cluster):
-    """A gateway that answers out of a memory of its own, as a cache that looks at no fence would."""
+    """Checks that the judge finds a gateway that answers from its own memory, like a cache that ignores fences."""
     cluster.make_bucket("planted")
     with StaleProxy(cluster.endpoints()[1]) as proxy:
         history = drive([cluster.endpoints()[0], proxy.endpoint], cluster.credentials, "planted", folder / "planted.jsonl",

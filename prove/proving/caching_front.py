@@ -1,7 +1,7 @@
 """Striate as a cache in front of MinIO, beside MinIO alone, nginx's proxy_cache and Varnish, on one machine.
 
-nginx and Varnish need a bucket that anybody may read: a signature covers the range that nginx's slices change, and a key without the
-caller would give hits to everybody. Striate signs its own requests and checks the rights of each of its clients.
+nginx and Varnish need a publicly readable bucket: a signature covers the range, which nginx's slices change, and a cache key without
+the caller would give hits to everyone. Striate signs its own requests and checks the rights of each client.
 """
 
 import http.client
@@ -24,9 +24,9 @@ from .servers import MinIO, Server, Striate, striate_binary
 MIB = 1 << 20
 BUCKET = "cdn"
 CACHE_MIB = 256
-# Of an object that is replaced so much is in memory: more than a gateway sends ahead of its reader, less than new blocks may take.
+# Bytes in memory of an object that is replaced: more than a gateway sends ahead of its reader, less than new blocks may take.
 FILLED, BLOCK = 16 * MIB, 4 * MIB
-# So long a write may take before the reader goes on.
+# Time for a write before the reader continues, in seconds.
 BEFORE_THE_REST_S = 5
 
 NGINX = """
@@ -59,7 +59,7 @@ sub vcl_backend_response {{
 
 
 class Proxy(Server):
-    """A cache of somebody else's, in front of MinIO."""
+    """A third-party cache in front of MinIO."""
 
     def __init__(self, base, origin):
         super().__init__(base, directories=0)
@@ -90,7 +90,7 @@ class Nginx(Proxy):
     name = "nginx"
 
     def command(self):
-        # The store is in memory; its manager wakes up every ten seconds, so there is room beyond the bound.
+        # The store is in memory. Its manager wakes up every ten seconds, so the store may exceed its bound.
         self.store = Path("/dev/shm") / f"striate-prove-nginx-{os.getpid()}"
         self.store.mkdir(exist_ok=True)
         path = self.base / "nginx.conf"
@@ -117,7 +117,7 @@ class Varnish(Proxy):
 
 
 class Front(Striate):
-    """Striate with a bucket that MinIO has."""
+    """Striate with a bucket whose origin is MinIO."""
 
     def __init__(self, base, origin):
         super().__init__(base, directories=1, environment={
@@ -136,7 +136,7 @@ class Front(Striate):
 
 
 class Alone:
-    """MinIO, asked directly."""
+    """MinIO without a cache."""
 
     name = "minio"
 
@@ -157,12 +157,12 @@ class Alone:
 
 
 def origin_bytes(origin):
-    """Bytes that MinIO has written: to sockets, as long as nobody writes objects."""
+    """Returns the bytes that MinIO has written: to sockets, as long as no client writes objects."""
     return processes.written_bytes(origin.process.pid)
 
 
 def open_to_all(origin):
-    """Lets anybody read the bucket, for those who cannot sign."""
+    """Makes the bucket publicly readable, for caches that cannot sign."""
     policy = {"Version": "2012-10-17", "Statement": [{
         "Effect": "Allow", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"], "Resource": [f"arn:aws:s3:::{BUCKET}/*"]}]}
     answer = origin.client().send("PUT", f"/{BUCKET}", query=[("policy", "")], body=json.dumps(policy).encode())
@@ -171,7 +171,7 @@ def open_to_all(origin):
 
 
 def bench(server, workloads, objects, operations=None):
-    """A CDN's reads in a closed loop, and the generator's figures; without `operations` the objects are written."""
+    """Runs a CDN's reads in a closed loop and returns the generator's figures; without `operations` it writes the objects."""
     report = Path(server.origin.base) / f"{server.name}.json"
     command = [striate_binary(), "bench", "--endpoint", server.endpoint, "--bucket", BUCKET, "--workload", "cdn", "--objects", objects,
                "--cdn-sizes", workloads / "meta_cdn_sizes.json", "--cdn-popularity", workloads / "meta_cdn_pop.json", "--prefix", f"cdn-{objects}/",
@@ -195,7 +195,7 @@ def prove_front(ledger, folder, full, workloads):
         origin.client().put(BUCKET, "ready", b"ready")
         if workloads is None:
             ledger.skip("a CDN's reads; --workloads DIR names CacheLib's histograms")
-        # What fits into each cache, and what does not.
+        # One set of objects that fits into each cache, and one that does not.
         for objects, operations in ((4_000, 6_000), (60_000, 100_000) if full else (20_000, 25_000)) if workloads else ():
             compare(ledger, folder / str(objects), origin, workloads, objects, operations, 5 if full else 3)
         prove_pouring(ledger, folder, origin)
@@ -203,7 +203,7 @@ def prove_front(ledger, folder, full, workloads):
 
 
 def compare(ledger, folder, origin, workloads, objects, operations, rounds):
-    """The CDN's reads through each, interleaved."""
+    """Runs the CDN's reads through each server, interleaved."""
     alone = Alone(origin)
     bench(alone, workloads, objects)
     figures = {}
@@ -221,7 +221,7 @@ def reads(result):
 
 
 def measure(server, origin, workloads, objects, operations):
-    """The same reads twice: cold, then warm. What they cost is of both."""
+    """Measures the same reads twice, cold and then warm. Costs cover both passes."""
     cpu, sent = server.cpu_ms() + origin.cpu_ms(), origin_bytes(origin)
     results = [bench(server, workloads, objects, operations) for _ in range(2)]
     throughput = [reads(result)["bytes"] / result["elapsed_s"] for result in results]
@@ -248,7 +248,7 @@ def report(ledger, figures, rounds, objects):
 
 
 def prove_pouring(ledger, folder, origin):
-    """Objects of 64 KiB poured in: three times the bound."""
+    """Reads objects of 64 KiB, three times the bound in total."""
     count = 3 * CACHE_MIB * 16
     body = os.urandom(64 << 10)
     own = threading.local()
@@ -281,33 +281,33 @@ def prove_pouring(ledger, folder, origin):
 
 
 def open_answer(server, key):
-    """A GET of which the body is still to be read."""
+    """Sends a GET and returns the answer with its body unread."""
     request = sigv4.Request("GET", f"/{BUCKET}/{key}", [], {}, b"")
     host = server.endpoint.removeprefix("http://")
     sigv4.sign_headers(request, server.credentials, host, payload_hash=sigv4.UNSIGNED)
     connection = http.client.HTTPConnection(host, timeout=60)
     connection.request("GET", request.target(), headers=request.headers)
     answer = connection.getresponse()
-    answer.connection = connection  # as long as the answer is read
+    answer.connection = connection  # kept open while the answer is read
     return answer
 
 
 def prove_changes(ledger, folder, origin):
-    """What changes at the origin while it is read, and afterwards."""
+    """Changes objects at the origin during and after reads."""
     with Front(folder / "changes", origin) as server:
         prove_replaced(ledger, server, origin)
         prove_stale(ledger, server, origin)
 
 
 class Replaced:
-    """An answer during which its object is replaced at the origin, as soon as the client has the first MiB."""
+    """An answer whose object is replaced at the origin as soon as the client has the first MiB."""
 
     def __init__(self, server, origin, key, old, new):
         answer = open_answer(server, key)
         body = answer.read(MIB)
         writer = threading.Thread(target=origin.client().put, args=(BUCKET, key, new))
         writer.start()
-        # MinIO lets a write wait for a read that it answers: then the reader must go on.
+        # MinIO makes a write wait for a read that it is serving: then the reader must continue first.
         writer.join(BEFORE_THE_REST_S)
         self.is_before_the_rest = not writer.is_alive()
         try:
@@ -321,7 +321,7 @@ class Replaced:
 
 
 def fill_first(server, key):
-    """Has the first part of an object in memory, and no more."""
+    """Reads the first part of an object until it is in memory, and no more."""
     client, deadline = server.client(), time.monotonic() + 30
     for first in range(0, FILLED, BLOCK):
         while True:

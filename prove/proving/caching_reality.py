@@ -1,8 +1,8 @@
-"""Coded splits beside whole blocks and copies (selective replication), on processes whose memory sites have slow cards of their own.
+"""Coded splits beside whole blocks and copies (selective replication), on processes whose memory sites have their own slow cards.
 
-Each memory site is a process in a network namespace of its own, behind a link of 200 Mbit/s in both directions. The rest of the
-cluster shares a namespace with a fast link. At which size of a block its splits begin to pay is measured too, also with links that
-are faster than this machine's processors.
+Each memory site is a process in its own network namespace, behind a link of 200 Mbit/s in both directions. The rest of the cluster
+shares a namespace with a fast link. A second part measures the block size from which splits pay off, also with links that are faster
+than this machine's processors.
 """
 
 import json
@@ -17,18 +17,18 @@ from .servers import striate_binary
 MIB = 1 << 20
 BUCKET = "hot"
 SITES, RATE = 8, "200mbit"
-# Objects of one block each, 4 MiB: 25 reads a second are half of what all cards can send.
+# Objects are one block of 4 MiB each: 25 reads a second use half of what all cards can send.
 OBJECTS, SIZE, READS_PER_S = 60, "4MiB", 25
 
 
-# Blocks cut into four splits beside whole ones: (the cards' rate, the block in KiB, reads a second). Slow cards are asked for half of
-# what they can send, fast ones for what costs this machine a part of its processors.
+# Blocks cut into four splits, beside whole ones: (the cards' rate, the block in KiB, reads a second). The reads use half of what slow
+# cards can send; with fast cards, they use only a part of this machine's processors.
 CROSSOVER = [("200mbit", 256, 300), ("200mbit", 1_024, 100), ("200mbit", 4_096, READS_PER_S),
              ("10gbit", 256, 100), ("10gbit", 1_024, 60), ("10gbit", 4_096, READS_PER_S)]
 
 
 class Cards(hosts.Hosts):
-    """Memory sites behind links of one rate, each in a namespace of its own; all others in one."""
+    """Memory sites behind links of one rate, each in its own namespace; all other processes share one."""
 
     def __init__(self, folder, rate=RATE):
         self.rate = rate
@@ -48,7 +48,7 @@ class Cards(hosts.Hosts):
 
 
 def read(cluster, seconds, load=False, size=SIZE, rate=READS_PER_S):
-    """Reads by Zipf 0.9 at a rate; the generator's figures and what each memory site has sent meanwhile."""
+    """Reads by Zipf 0.9 at a rate; returns the generator's figures and the imbalance λ of what the memory sites sent meanwhile."""
     report = cluster.folder / "bench.json"
     command = [striate_binary(), "bench", "--endpoint", cluster.endpoints()[0], "--bucket", BUCKET, "--workload", "ycsb-c", "--objects", OBJECTS,
                "--size", size, "--zipf", "0.9", "--quiet", "--json", report]
@@ -107,7 +107,7 @@ def prove_reality(ledger, folder, full):
 
 
 def prove_crossover(ledger, folder):
-    """From which size on a block is better read as splits: EC-Cache, section 7.1, measured on this machine."""
+    """Measures on this machine the size from which a block is better read as splits (EC-Cache, section 7.1)."""
     for cards, kib, rate in CROSSOVER:
         ratios = {"mean": [], "p99": []}
         for number in range(2):

@@ -1,4 +1,4 @@
-"""The memory tier of a real store: what it takes, what a hit costs, how often a block is filled."""
+"""The memory tier of a real store: its memory, the cost of a hit, and how often a block is filled."""
 
 import os
 import random
@@ -21,20 +21,20 @@ MIB = 1 << 20
 BUCKET = "cached"
 BOUND_MIB = 256
 BLOCK_KIB = 4_096
-# Clients of a cold block.
+# Number of clients that read a cold block at once.
 AT_ONCE = 64
-# Sizes of the churn, in KiB.
+# Sizes of the objects of the churn, in KiB.
 SIZES = [1, 20, 64, 300, 1_024, 4_096, 10_240]
 
 
 class Memory(Striate):
-    """A server with so much memory for blocks; 0 is none."""
+    """A server with `mib` MiB of memory for blocks; 0 for none."""
 
     def __init__(self, folder, mib):
         super().__init__(folder, environment={"STRIATE_CACHE_MIB": str(mib)})
 
     def watched(self):
-        """The process whose memory is bounded."""
+        """Returns the id of the process whose memory is bounded."""
         return self.process.pid
 
     def cache(self):
@@ -42,7 +42,7 @@ class Memory(Striate):
 
 
 class Churn:
-    """Reads of random objects of mixed sizes from a store, more than its cache holds, while a process's memory is watched."""
+    """Random reads of objects of mixed sizes, more than the store's cache holds, while a process's memory is watched."""
 
     def __init__(self, store):
         self.store, self.most = store, 0
@@ -78,7 +78,7 @@ class Churn:
         return (self.bodies[key] * (kib // min(kib, 64)))[:kib * 1024]
 
     def refills(self):
-        """Fills over the blocks that there are."""
+        """Returns fills per block of the data set."""
         return self.cache["fills"] / self.blocks()
 
     def beyond_idle(self):
@@ -99,7 +99,7 @@ class Reader(Meanwhile):
 
 
 def prove_memory(ledger, folder, seconds):
-    """The same churn without a cache and with one, at the same time; then with a memory site of a cluster."""
+    """Runs the same churn without a cache and with one, at the same time; then with a memory site of a cluster."""
     with ThreadPoolExecutor(2) as both:
         stores = [Memory(folder / f"churn-{mib}", mib) for mib in (0, BOUND_MIB)]
         without, with_cache = both.map(lambda store: Churn(store).measure(seconds), stores)
@@ -123,7 +123,7 @@ def prove_memory(ledger, folder, seconds):
 
 
 def prove_one_fill(ledger, folder):
-    """64 clients at once on a cold object of one block."""
+    """Has 64 clients read a cold object of one block at once, and counts its fills."""
     with Striate(folder / "fill", environment={"STRIATE_CACHE_MIB": "64"}) as server, ThreadPoolExecutor(AT_ONCE) as pool:
         client = server.client()
         client.make_bucket(BUCKET)
@@ -148,7 +148,7 @@ def prove_one_fill(ledger, folder):
 
 
 def counted(server, before):
-    """The cache's figures when all reads and a fill are counted, and nothing more is for a while."""
+    """Returns the cache's figures once they include all reads and a fill, and have stopped changing."""
     def figures(cache):
         return cache["fills"], sum(entry["reads"] for entry in cache["reads"])
 
@@ -168,7 +168,7 @@ def served(cache, how):
 
 
 class Tier:
-    """A cluster with some memory sites, as a server whose processor time is that of all its gateways, sites and memory sites."""
+    """A cluster with memory sites, presented as a server whose processor time is that of all gateways, sites and memory sites."""
 
     name = "cluster"
 
@@ -205,7 +205,7 @@ class Tier:
 
 
 def warm(tier, rounds=20):
-    """Reads everything until a round finds all of it in memory."""
+    """Reads everything until a whole round is served from memory."""
     for _ in range(rounds):
         before = tier.cluster.status()["cache"]
         load(tier, BUCKET, "get", 10 * MIB, ops=16, objects=8, clients=2)
@@ -217,7 +217,7 @@ def warm(tier, rounds=20):
 
 
 def prove_hits(ledger, folder, rounds):
-    """Processor time of hits, of blocks in splits on ten memory sites beside whole ones on one."""
+    """Compares the processor time of hits: blocks in splits on ten memory sites, and whole blocks on one."""
     if not bench_binary().exists():
         raise RuntimeError(f"there is no {bench_binary()}: `make prove-cache` builds it, or name it by STRIATE_BENCH")
     with Tier(folder / "coded", 10) as coded, Tier(folder / "whole", 1) as whole:

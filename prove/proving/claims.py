@@ -1,4 +1,4 @@
-"""Claims: what is promised, the bar, what was measured, and whether it holds. One line each."""
+"""Claims, one line each: the promise, the bar, the measurement, and whether it holds."""
 
 import datetime
 import json
@@ -29,7 +29,7 @@ class Claim:
 
 
 class Ledger:
-    """Collects claims, prints each as it is known, and keeps a record of the whole run."""
+    """Collects claims, prints each as it is added, and keeps a record of the whole run."""
 
     def __init__(self, program, full):
         self.program, self.full = program, full
@@ -49,7 +49,7 @@ class Ledger:
         print(f"   {text}  [{time.monotonic() - self.started:.0f} s]", flush=True)
 
     def skip(self, why):
-        """A part of this section is not run; `why` says what it takes. Since it was to be proved, the run ends with 1."""
+        """Records a part of this section that was not run. `why` says what it needs. The run then exits with 1."""
         self.skipped.append(f"{self.title}: {why}")
         print(f"   **not run**: {why}", flush=True)
 
@@ -57,7 +57,7 @@ class Ledger:
         self.figures[name] = figures
 
     def take_over(self, record):
-        """What another run of the same proof has written down."""
+        """Takes over the record of another run of the same proof."""
         for claim in (Claim(**fields) for fields in record["claims"]):
             self.claims.append(claim)
             print(claim.line(), flush=True)
@@ -92,7 +92,7 @@ class Ledger:
 
 
 def spread(values):
-    """The range of all rounds, as text."""
+    """Returns the range over all rounds as text."""
     return f"{min(values):.2f}–{max(values):.2f}" if len(values) > 1 else "one round"
 
 

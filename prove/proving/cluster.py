@@ -1,4 +1,4 @@
-"""A cluster of real processes as `tools/cluster` starts it, of which single ones can be killed, paused and started again."""
+"""A cluster of real processes, started by `tools/cluster`, that can be killed, paused and restarted one by one."""
 
 import base64
 import http.client
@@ -23,7 +23,7 @@ from .sigv4 import Credentials
 
 
 def load_tool():
-    """`tools/cluster` as a module; it has no suffix, because people call it."""
+    """Loads `tools/cluster` as a module; as a command it has no suffix."""
     loader = importlib.machinery.SourceFileLoader("striate_cluster", str(ROOT / "tools" / "cluster"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
@@ -31,7 +31,7 @@ def load_tool():
 
 
 TOOL = load_tool()
-# Clients that write, read or delete everything together.
+# Number of clients that together write, read or delete everything.
 CLIENTS = 8
 
 
@@ -41,7 +41,7 @@ class Cluster(TOOL.Cluster):
     def __init__(self, folder, engine="etcd", gateways=3, sites=6, racks=3, program=None, memory_sites=0, memory_mib=256):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.commands = {}  # of each process, to start it again
+        self.commands = {}  # by process name, for restarts
         # Admin commands find a process through its run directory: a private one names this cluster alone.
         os.environ["STRIATE_RUN_DIR"] = str(folder)
         super().__init__(Namespace(
@@ -81,19 +81,19 @@ class Cluster(TOOL.Cluster):
         self.signal(name, signal.SIGCONT)
 
     def kill(self, name):
-        """At once, without a word. PostgreSQL's parent process takes its children along: its way to crash."""
+        """Kills a process without warning. PostgreSQL gets SIGQUIT, so that its parent process ends its children too."""
         self.signal(name, signal.SIGQUIT if name == "postgres" else signal.SIGKILL)
         self.process(name).wait()
 
     def restart(self, name):
-        """Starts it again, at its place in the order in which they stop."""
+        """Restarts a process and keeps its place in the stopping order."""
         place = [other for other, _ in self.running].index(name)
         del self.running[place]
         TOOL.Cluster.spawn(self, name, *self.commands[name])
         self.running.insert(place, self.running.pop())
 
     def upgrade(self, name, program):
-        """Stops a process as a service is stopped, and starts `program` in its place."""
+        """Stops a process with SIGTERM, as a service manager does, and starts `program` instead."""
         self.signal(name, signal.SIGTERM)
         self.process(name).wait(TOOL.STOP_S)
         self.commands[name] = (program, *self.commands[name][1:])
@@ -104,7 +104,7 @@ class Cluster(TOOL.Cluster):
 
     @property
     def gateway(self):
-        """The folder by which commands find the first gateway."""
+        """The folder through which commands find the first gateway."""
         return self.folder / "id" / "gateway1"
 
     @property
@@ -118,7 +118,7 @@ class Cluster(TOOL.Cluster):
         return Client(self.endpoints()[gateway - 1], self.credentials, timeout_s)
 
     def each(self, work, items):
-        """What `work` answers for each item, with a client of one of several threads."""
+        """Calls `work` with a client and an item for each item, on several threads, and returns the results in order."""
         of_thread, turns = threading.local(), itertools.count()
 
         def one(item):
@@ -130,18 +130,18 @@ class Cluster(TOOL.Cluster):
             return list(threads.map(one, items))
 
     def status(self, gateway=1):
-        """What `striate status --json` says of a gateway; it ends with 1 where there is a warning."""
+        """Returns the output of `striate status --json` for a gateway. The command exits with 1 if there is a warning."""
         done = subprocess.run([self.program, "status", "--json", "--dir", self.folder / "id" / f"gateway{gateway}"],
                               capture_output=True, text=True, timeout=60,
                               env={**os.environ, "STRIATE_RUN_DIR": str(self.folder)})
         return json.loads(done.stdout)
 
     def payload(self):
-        """Bytes of all chunks."""
+        """Returns the payload bytes of all chunks."""
         return sum(site["capacity"]["payload_bytes"] for site in self.status()["sites"])
 
     def etcd_leader(self):
-        """The name of the member that leads now."""
+        """Returns the name of etcd's current leader."""
         for member in self.engine.members:
             try:
                 request = urllib.request.Request(
@@ -155,9 +155,9 @@ class Cluster(TOOL.Cluster):
         raise RuntimeError("no member of etcd leads")
 
     def ask_etcd(self, range_request):
-        """What etcd answers to a request for a range of keys; where a member's answer fails, the next one is asked."""
+        """Sends etcd a range request and returns its answer; if a member fails, the next one is tried."""
         body = json.dumps(range_request).encode()
-        # More than once each: under load an answer may take long.
+        # Each member gets several attempts: under load an answer may take long.
         for member in 3 * self.engine.members:
             try:
                 request = urllib.request.Request(f"http://{self.at(member)}/v3/kv/range", data=body, method="POST")
@@ -168,7 +168,7 @@ class Cluster(TOOL.Cluster):
         raise RuntimeError("no member of etcd answers")
 
     def count_rows(self, prefix):
-        """How many rows etcd has whose keys begin so."""
+        """Returns the number of etcd's rows whose keys begin with `prefix`."""
         first = b"striate/r" + prefix
         end = first[:-1] + bytes([first[-1] + 1])
         answer = self.ask_etcd({"key": base64.b64encode(first).decode(), "range_end": base64.b64encode(end).decode(), "count_only": True})
@@ -187,7 +187,7 @@ class Cluster(TOOL.Cluster):
         return done.stdout
 
     def wait_until(self, is_so, timeout_s=60):
-        """Seconds until it was so, or None."""
+        """Returns the seconds until the condition held, or None if it did not within the timeout."""
         began = time.monotonic()
         while time.monotonic() - began < timeout_s:
             try:
@@ -199,10 +199,10 @@ class Cluster(TOOL.Cluster):
         return None
 
     def await_that(self, is_so, what, timeout_s=60):
-        """As `wait_until`; an error where it does not become so."""
+        """Waits like `wait_until`, but raises RuntimeError after the timeout."""
         if self.wait_until(is_so, timeout_s) is None:
             raise RuntimeError(f"{what}: not so after {timeout_s} s")
 
     def await_memory(self):
-        """Until all memory sites are known."""
+        """Waits until the first gateway knows all memory sites."""
         self.await_that(lambda: len(self.status()["cache"]["sites"]) == len(self.memory_sites), f"{len(self.memory_sites)} memory sites are known")

@@ -1,10 +1,10 @@
 """Striate beside MinIO: the same loads on the same disk, in alternating rounds.
 
-Both servers run on six fresh directories with two parities, both acknowledge only what is durable. While one is loaded
-the other is idle. Every figure of a claim is a ratio within one round; the claim is about the median of the rounds.
+Both servers run on six fresh directories with two parities, and both acknowledge only durable writes. While one is loaded the other
+is idle. Every figure of a claim is a ratio within one round; the claim is about the median of the rounds.
 
-A warm GET is preceded by a pass over its objects that does not count: both servers write past the page cache, and the cold
-GETs of the round before have emptied it, so that without the pass whoever comes second would read from the disk.
+An uncounted pass over the objects precedes a warm GET. Both servers write past the page cache, and the cold GETs of the round before
+have emptied it: without this pass the second server would read from the disk.
 """
 
 import os
@@ -28,17 +28,17 @@ RATE_BARS = {
 GET_CPU_BARS = {"10 KiB": 0.5, "100 KiB": 0.5, "1 MiB": 0.5}
 MEMORY_BAR = 0.25
 DISK_BARS = {"10 KiB": 2.5}
-# How often a size is measured in each round; a load of large objects has too few operations for a tail.
+# Measurements of a size in each round (default 1): one load of large objects has too few operations for a tail.
 TURNS = {"1 MiB": 2, "10 MiB": 2}
 
 
 @dataclass
 class Extent:
-    """How much is run."""
+    """The extent of a run."""
 
     rounds: int
     seconds: float
-    objects: dict  # size name → how many objects are filled in and read
+    objects: dict  # size name → number of objects written and read
 
     @classmethod
     def short(cls):
@@ -50,7 +50,7 @@ class Extent:
 
 
 def drop_caches():
-    """Empties the page cache; False where that is not allowed."""
+    """Empties the page cache; returns False if that is not allowed."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3\n")
@@ -66,7 +66,7 @@ class Comparison:
         self.disk = {}  # (server name, size name) → bytes on disk per byte
 
     def fill(self):
-        """Writes the objects that GETs read, and measures what they take on disk."""
+        """Writes the objects that GETs read, and measures their size on disk."""
         for name, size in SIZES.items():
             count = self.extent.objects[name]
             for server in self.servers:
@@ -88,7 +88,7 @@ class Comparison:
     def one_round(self, label, name, operation, order):
         figures = {}
         for server in order:
-            os.sync()  # nobody pays for what the other left dirty
+            os.sync()  # neither server pays for the other's dirty pages
             if operation == "get":
                 self.read_all(server, name)
             if operation == "get cold":
@@ -97,7 +97,7 @@ class Comparison:
         self.rounds.setdefault((operation, name), []).append(figures)
 
     def read_all(self, server, name, seconds=None):
-        """Reads every object once, or for so many seconds in cycles."""
+        """Reads every object once or, given `seconds`, in cycles for that long."""
         size, objects = SIZES[name], self.extent.objects[name]
         once = None if seconds else objects
         return load.run(server, BUCKET, "get", size, seconds=seconds, ops=once, objects=objects,
@@ -118,7 +118,7 @@ class Comparison:
                 for figures in self.rounds[operation, name]]
 
     def table(self):
-        """Both servers' own figures."""
+        """Prints the figures of both servers."""
         self.ledger.note("operation, size: server operations/s, p50 ms, p99 ms, server CPU ms per operation")
         for operation, name in self.rounds:
             for server in self.servers:
@@ -186,7 +186,7 @@ class Comparison:
 
 
 def compare(ledger, extent, only=None, base=None):
-    """Runs everything; `only` names one server whose own figures are wanted."""
+    """Runs the whole comparison; `only` restricts it to one server's figures, without claims."""
     with fresh_folder("striate-compare-", base) as folder:
         kinds = {"striate": Striate, "minio": MinIO}
         servers = [kind(Path(folder) / name) for name, kind in kinds.items() if only in (None, name)]

@@ -3,11 +3,11 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-# Loads of the family that give Normal's row of both tables at 400 s a run, found by `striate-lab directing --jointly --length 400`
-# among the seeds from 1 on: the search takes a quarter of an hour of processor time, so the short form takes what it found and checks that it is so.
+# Seeds of the loads that reproduce Normal's row of both tables at 400 s a run, found by `striate-lab directing --jointly --length 400`
+# among the seeds from 1 on. The search takes a quarter of an hour of processor time, so the proof uses its result and checks it.
 SEEDS = [6, 49, 59, 78, 127, 144, 163, 185, 186, 201, 216, 278, 299, 345, 431, 456, 478, 480, 486, 518]
 LENGTH_S = 400
-# Loads of the contest in the short form: the first of these; of the other skews four for each seed.
+# Loads of the contest in the short form: the first of these seeds; for the other skews, four loads for each seed.
 SHORT_LOADS, SHORT_SKEWS = 4, 2
 MEANS_WITHIN, OTHERS_WITHIN, NORMAL_WITHIN = 0.15, 0.25, 0.10
 PROBING = {1: ("LMLF PW2", "LLF PW2"), 2: ("LMLF PW2", "LLF PW2", "LMLF", "LLF")}
@@ -20,8 +20,11 @@ TRACE = "llm-kvcache-first-half.csv.gz"
 
 
 def prove_directing(ledger, laboratory, full, workloads=None):
-    """The two tables and the contest. What is cut in the short form: the search for loads, and 4 of its 20 loads take part in the
-    contest (all with `full`), with bars only. Real workloads are shown where there is a folder of them."""
+    """Proves the two tables and the contest.
+
+    No form searches for loads. In the short form only 4 of the 20 loads take part in the contest, and only in cases with bars; with
+    `full`, all do. Real workloads are shown if their folder is given.
+    """
     seeds = ",".join(map(str, SEEDS))
     with ThreadPoolExecutor(2) as pool:
         for table, told in pool.map(lambda table: (table, predicted(laboratory, table, seeds)), (1, 2)):
@@ -40,7 +43,7 @@ def predicted(laboratory, table, seeds):
 
 
 def contested(laboratory, table, full):
-    """The outcomes of all cases of a table. Other skews are placements of their own."""
+    """Returns the outcomes of all cases of a table. Other skews have their own placements."""
     count = len(SEEDS) if full else SHORT_LOADS
     brief = () if full else ("--brief",)
 
@@ -56,7 +59,7 @@ def contested(laboratory, table, full):
 
 
 def on_real_workloads(laboratory, table, workloads):
-    """The outcomes on a CDN's objects and on a trace: one placement of 200 s, without bars."""
+    """Returns the outcomes on a CDN's objects and on a trace: one placement of 200 s, without bars."""
     outcomes = []
     cases = {"cdn": ("--cdn-sizes", workloads / CDN_SIZES, "--cdn-popularity", workloads / CDN_POPULARITY),
              "trace": ("--trace", workloads / TRACE)}

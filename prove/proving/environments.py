@@ -1,4 +1,4 @@
-"""Python environments outside the tree for what is compared with, each installed once into the user's cache directory."""
+"""Python environments for the packages of comparisons, outside the tree, each installed once into the user's cache directory."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from . import ROOT
 
 
 class Environment:
-    """An environment with these packages; `variable` may name one of the environment that is there already."""
+    """An environment with these packages; the environment variable `variable` may name the folder of an existing one."""
 
     def __init__(self, name, packages, variable, settings=None):
         given = os.environ.get(variable)
@@ -25,7 +25,7 @@ class Environment:
         }
 
     def run(self, program, *arguments, given=None, timeout_s=600):
-        """What a program of the environment prints; `given` is its input."""
+        """Runs a program of the environment with the input `given`, and returns its output."""
         done = subprocess.run(
             [self.folder / "bin" / program, *map(str, arguments)], input=given or "", capture_output=True, text=True,
             timeout=timeout_s, env=self.variables,

@@ -1,4 +1,4 @@
-"""What happens to a cluster while clients work on it, and what they notice."""
+"""Events in a cluster while clients work on it, and what the clients notice."""
 
 import math
 import statistics
@@ -10,19 +10,19 @@ CALM_S = 6  # before the first event and after each
 
 @dataclass
 class Event:
-    """Something that is done to a process, and undone after a while."""
+    """A fault that is applied to a process and later undone."""
 
     name: str
     begin: object  # called with the cluster
     end: object
     lasts_s: float = 6
-    is_outage: bool = False  # nothing can be answered meanwhile
+    is_outage: bool = False  # no request can succeed meanwhile
     started: float = field(default=0.0, init=False)  # in seconds since the history's start
     ended: float = field(default=0.0, init=False)
 
 
 def killed(name, which=None, is_outage=False):
-    """A process is killed and started again. `which` names it when the time has come, if `name` does not."""
+    """Returns the event of killing and restarting a process. If given, `which` chooses the process when the event begins."""
     chosen = []
 
     def begin(cluster):
@@ -33,7 +33,7 @@ def killed(name, which=None, is_outage=False):
 
 
 def cut(rack, hears=False):
-    """A rack is cut off from the others, in both directions or in one."""
+    """Returns the event of cutting a rack off from the others, in both directions or in one."""
     what = "is heard by no other" if hears else "is cut off"
     return Event(f"rack {rack} {what}", lambda cluster: cluster.cut(rack, hears), lambda cluster: cluster.mend())
 
@@ -49,7 +49,7 @@ def paused(name, which=None):
 
 
 def story(cluster, events, operations, say):
-    """What is given to `drive`: calm, then one event after the other, then calm until enough was done."""
+    """Returns the callback for `drive`: calm, one event after the other, then calm until `operations` are done."""
 
     def during(history):
         time.sleep(CALM_S)
@@ -68,7 +68,7 @@ def story(cluster, events, operations, say):
 
 
 def figures(history, since, until):
-    """What clients saw between two times: operations that were asked for, and how they went."""
+    """Returns the number, failures and latencies of the operations that clients began between two times."""
     samples = [sample for sample in history.samples if since <= sample[0] < until]
     times = sorted(sample[2] for sample in samples) or [0.0]
     failed = [sample for sample in samples if sample[3] == "unknown"]
@@ -81,14 +81,14 @@ def figures(history, since, until):
 
 
 def silence_s(history, since, until):
-    """The longest time between two answers, over all clients."""
+    """Returns the longest time between two answers, over all clients."""
     ends = sorted(start + took for start, _, took, outcome, _ in history.samples if outcome != "unknown")
     ends = [since, *[end for end in ends if since <= end < until], until]
     return max(later - earlier for earlier, later in zip(ends, ends[1:]))
 
 
 def draw(history, events, title):
-    """An SVG: the answers of each half second, median and slowest, and where there were errors."""
+    """Draws an SVG: the median and slowest answer of each half second, and errors."""
     width, height, left, top, step = 1000, 360, 60, 40, 0.5
     end = max(sample[0] for sample in history.samples)
     x = lambda at: left + (width - left - 20) * at / end

@@ -1,4 +1,4 @@
-"""Losing processes, directories and bits while sixteen clients read and write."""
+"""Loss of processes, directories and bits while sixteen clients read and write."""
 
 import random
 import time
@@ -31,7 +31,7 @@ class Faults:
         self.torture.stop()
 
     def everything_reads(self, what):
-        """One claim: every acknowledged object, byte for byte."""
+        """Claims that every acknowledged object reads back, byte for byte."""
         readable, unreadable = self.torture.read_everything()
         violations = self.torture.violations
         text = f"{readable} of {readable + unreadable} keys read, {len(violations)} wrong"
@@ -73,7 +73,7 @@ class Faults:
         self.everything_reads("2 of 6 directories wiped under load")
 
     def refuse_writes(self):
-        """With 4 sites left, fewer than k + 1 = 5: a clean 503 for writes."""
+        """Claims that writes fail with a clean 503 when 4 sites are left, fewer than k + 1 = 5."""
         client = self.server.client(timeout_s=30)
         answer = client.send("PUT", f"/{BUCKET}/refused", body=b"x" * 2_000_000)
         client.close()
@@ -88,7 +88,7 @@ class Faults:
         self.torture.start()
         told = replace_and_heal(self.server, 0, 1)
         self.torture.stop()
-        # Debt counts as a lost chunk until it is paid, so losing r more is only allowed when there is none.
+        # A missing chunk is debt until it is rebuilt: only without debt may r further directories be lost.
         debt = self.server.status()["debt_stripes"]
         self.ledger.add("one heal under load leaves no debt", f"{debt} stripes in debt; {told.splitlines()[0]}",
                         debt == 0, "0")
@@ -115,7 +115,7 @@ class Faults:
         self.ledger.add("verify finds flipped bits, heal repairs them", text, found and clean, "both")
 
     def lose_too_many(self):
-        """r + 1 directories gone: errors, nothing deleted; they return and everything reads."""
+        """Takes r + 1 directories away and returns them: errors meanwhile, nothing deleted, and everything reads afterwards."""
         self.server.stop()
         away = []
         for directory in self.server.directories[:3]:
@@ -124,7 +124,7 @@ class Faults:
             away.append((aside, directory))
         self.start_without(away)
         for aside, directory in away:
-            if directory.exists():  # what the server may have made in its place
+            if directory.exists():  # the server may have created a replacement
                 directory.rename(directory.with_name(directory.name + ".made"))
             aside.rename(directory)
         self.server.start()
@@ -148,7 +148,7 @@ class Faults:
 
 
 def segments(directory):
-    """The files of a directory that hold chunks."""
+    """Yields the files of a directory that hold chunks."""
     for path in sorted((directory / ".striate" / "chunks").rglob("*")):
         if path.is_file() and path.stat().st_size > 65_536:
             yield path

@@ -1,4 +1,4 @@
-"""Real input: this machine's own files, synced in and out with rclone while directories are wiped in between."""
+"""Real input: this machine's own files, synced in and out with rclone, with directories wiped in between."""
 
 import filecmp
 import hashlib
@@ -14,7 +14,7 @@ LARGE_BYTES = 1 << 20
 
 
 def choose(most_files=None, most_bytes=None):
-    """Regular files below SOURCES in an order that depends on their names alone, cut at the limits: [(path, size)]."""
+    """Returns regular files below SOURCES, in an order that depends only on their paths, up to the limits: [(path, size)]."""
     found = []
     for source in SOURCES:
         for folder, _, names in os.walk(source):
@@ -57,7 +57,7 @@ def sync_out(server, bucket, target):
 
 
 def differences(files, target):
-    """Files that are missing or differ, byte for byte."""
+    """Returns the files that are missing or differ, byte for byte."""
     wrong = []
     for path, _ in files:
         copy = os.path.join(target, path.lstrip("/"))
@@ -76,7 +76,7 @@ def read_back(server, bucket, files, folder):
 
 
 def replace_and_heal(server, *indices):
-    """What the manual says: a blank directory at the old path, `disk replace`, then `heal`."""
+    """Follows the manual: a blank directory at the old path, `disk replace`, then `heal`."""
     for index in indices:
         directory = server.directories[index]
         directory.mkdir(exist_ok=True)  # a wipe that met the writing server may have left it
@@ -85,7 +85,7 @@ def replace_and_heal(server, *indices):
 
 
 def prove_files(ledger, server, folder, full):
-    """The section's claims, against a fresh server with rs(4,2) on six directories."""
+    """Proves the section's claims on a fresh server with rs(4,2) on six directories."""
     k, r = 4, 2
     files = choose() if full else choose(20_000, 1_500_000_000)
     large = [entry for entry in files if entry[1] > LARGE_BYTES]

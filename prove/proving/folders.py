@@ -1,6 +1,6 @@
-"""Temporary folders that are removed by a process of their own.
+"""Temporary folders that a separate process removes.
 
-Deleting a hundred thousand small files can take minutes on a busy disk; nobody needs to wait for it.
+Deleting a hundred thousand small files can take minutes on a busy disk; the proof need not wait for it.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""The upgrade gate: from a release to this program and back while nothing newer is written, and no way back afterwards.
+"""The upgrade gate: from a release to this program and back until newer formats are written, and no way back afterwards.
 
 `prove_gate(ledger, folder, release)` adds the claims for one release; `release` is the path of its program.
 """
@@ -17,7 +17,7 @@ BUCKET = "gate"
 
 
 def prove_gate(ledger, folder, release, engine="etcd", clusters=True):
-    """All claims from the program `release`: directories of one server, then a cluster under load."""
+    """Proves all claims, starting from the program `release`: directories of one server, then a cluster under load."""
     prove_directories(ledger, folder / "directories", release)
     prove_finalize_option(ledger, folder / "option", release)
     if clusters:
@@ -25,12 +25,12 @@ def prove_gate(ledger, folder, release, engine="etcd", clusters=True):
 
 
 def name_of(release):
-    """Releases are kept in folders of their names: tools/release. Programs of 0.1.1 call themselves 0.1.0."""
+    """Names a release by its folder (tools/release): programs of 0.1.1 call themselves 0.1.0."""
     return f"release {Path(release).parent.name}"
 
 
 def refusal(server):
-    """Why `server` does not start: the last line of its log, or None if it starts."""
+    """Returns why `server` does not start (the last line of its log), or None if it starts."""
     before = len(server.log_tail(1 << 20))
     try:
         with server:
@@ -41,7 +41,7 @@ def refusal(server):
 
 
 def snapshot(directories):
-    """What a program that refuses must leave alone: every file outside the admin socket's."""
+    """Returns the MD5 of every file that a refusing program must leave alone: all but the lock file."""
     files = {}
     for directory in directories:
         for path in sorted(directory.rglob("*")):
@@ -51,7 +51,7 @@ def snapshot(directories):
 
 
 def prove_directories(ledger, folder, release):
-    """Up, down, up again, finalized; with data written at every step."""
+    """Upgrades, downgrades, upgrades again and finalizes directories, with data written at every step."""
     new, name = striate_binary(), name_of(release)
     server, written, steps = Striate(folder, program=release), {}, []
     for step, program in enumerate([release, new, release, new]):
@@ -94,14 +94,14 @@ def prove_directories(ledger, folder, release):
 
 
 class Finalizing(Striate):
-    """A server that is started with `--finalize`."""
+    """A server started with `--finalize`."""
 
     def command(self):
         return [*super().command(), "--finalize"]
 
 
 def prove_finalize_option(ledger, folder, release):
-    """`server --finalize` does the same at a start."""
+    """Proves that `server --finalize` puts the newest formats in force at start."""
     with Striate(folder, program=release) as server:
         written = write_some(server.client(), BUCKET, 3)
     with Finalizing(folder) as server:
@@ -114,8 +114,10 @@ def prove_finalize_option(ledger, folder, release):
 
 
 class Load(Clients):
-    """Clients that put objects of their own and read them back, through gateways that come and go; what was acknowledged
-    is kept. A gateway that does not answer is not an error, and neither is 503."""
+    """Clients that put objects of their own and read them back, through gateways that come and go.
+
+    Records every acknowledged object. An unavailable gateway is not an error, and neither is 503.
+    """
 
     SIZES = (100, 20_000, 400_000)
 
@@ -144,7 +146,7 @@ class Load(Clients):
 
 
 def turned(cluster, program, names):
-    """Stops processes one after the other as services are stopped, and starts `program` in the place of each."""
+    """Stops processes one by one, as a service manager does, and starts `program` instead of each."""
     for name in names:
         cluster.upgrade(name, program)
         if name.startswith("site"):
@@ -156,7 +158,10 @@ def turned(cluster, program, names):
 
 
 def prove_cluster(ledger, folder, release, engine):
-    """A cluster under load: process by process up, a part of it down again, up, held by one process, finalized."""
+    """Upgrades a cluster under load process by process, downgrades a part, upgrades it again, and finalizes.
+
+    Finalizing is refused as long as one process is still the release.
+    """
     new, name = str(striate_binary()), name_of(release)
     gateway = folder / "id" / "gateway1"
     with Cluster(folder, engine=engine, gateways=2, sites=6, program=release) as cluster:
@@ -188,7 +193,7 @@ def prove_cluster(ledger, folder, release, engine):
                    "while processes restarted",
                    not lost and not load.wrong and len(load.kept) > 200, "0 lost, 0 wrong")
         ledger.add("no process panics", ", ".join(cluster.panics()) or "none", not cluster.panics(), "none")
-        # Sites hear of it within ten seconds, and write it down.
+        # Sites learn of the new formats within ten seconds, and persist them.
         cluster.wait_until(lambda: all(
             '"version":2' in (folder / "sites" / str(number) / ".striate" / "cluster").read_text()
             for number in cluster.sites), timeout_s=30)
@@ -205,7 +210,7 @@ def prove_cluster(ledger, folder, release, engine):
 
 
 def refused(cluster, *command):
-    """What a command says that must not succeed."""
+    """Returns the error message of a command that must fail."""
     try:
         return "it was not refused: " + cluster.run(*command)
     except RuntimeError as error:

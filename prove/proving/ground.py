@@ -1,4 +1,4 @@
-"""Claims that need nothing but the tree and one server: builds, tests by name, forms, lines."""
+"""Claims that need only the tree and one server: builds, tests by name, forms, lines."""
 
 import http.client
 import os
@@ -13,7 +13,7 @@ from .servers import Striate, striate_binary
 MOST_BINARY = 30_000_000
 MOST_BUILD = 0.55
 BASELINE = "0.1.1"
-# What reads are made of, as paths of 0.1.1 and of this tree, without tests.
+# Sources of the read path in 0.1.1 and in this tree, without tests.
 READ_PATH = {
     BASELINE: ["crates/plan/src", "crates/client/src/stripe/read.rs", "crates/client/src/stripe/query.rs",
                "crates/client/src/stripe/gathering.rs", "crates/client/src/stripe/answers.rs",
@@ -42,7 +42,7 @@ TESTS = [
 
 
 def tree_of(release):
-    """The source of a release that CHANGELOG.md names, as `git archive` gives it."""
+    """Returns the commit of a release, as named in CHANGELOG.md."""
     text = (ROOT / "CHANGELOG.md").read_text()
     return re.search(rf"^## {re.escape(release)}, [0-9-]+, commit ([0-9a-f]+)$", text, re.M).group(1)
 
@@ -53,7 +53,7 @@ def prove_binary(ledger):
 
 
 def prove_nothing_compiled(ledger):
-    """What `make run` builds, asked for again after git has touched its index: cargo says what it compiles."""
+    """Builds the program, touches git's index, and builds again: cargo must compile nothing."""
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
     (ROOT / ".git" / "index").touch()
     done = subprocess.run(["cargo", "build", "--release"], cwd=ROOT, capture_output=True, text=True)
@@ -62,7 +62,7 @@ def prove_nothing_compiled(ledger):
 
 
 def cold_build(commit, folder):
-    """Seconds of processor time of `cargo build --release` on a fresh clone; crates are downloaded before."""
+    """Returns the processor seconds of `cargo build --release` on a fresh clone; crates are downloaded first."""
     folder = Path(folder)
     subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
     subprocess.run(["git", "-C", folder, "checkout", "--quiet", commit], check=True)
@@ -83,7 +83,7 @@ def prove_cold_builds(ledger, folder):
 
 
 def prove_form(ledger, folder):
-    """64 KiB of form whose key names the file over and over must not become a key of 90 MB, on an expired policy too."""
+    """Posts a form of 64 KiB whose key repeats ${filename}: it must not expand to a key of 90 MB, even with an expired policy."""
     with Striate(folder) as server:
         client = server.client()
         client.make_bucket("forms")
@@ -111,7 +111,7 @@ def post_form(server, bucket, boundary, body):
 
 
 def lines(root, paths):
-    """Lines of Rust before each file's tests, and outside files of tests."""
+    """Counts lines of Rust without tests; returns the total, and the longest file's count and path."""
     total, longest = 0, (0, "")
     for path in paths:
         base = Path(root) / path
@@ -124,7 +124,7 @@ def lines(root, paths):
 
 
 def prove_lines(ledger, folder):
-    """The read path and `plan`, before and after."""
+    """Compares the size of `plan` and the read path with the baseline's."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     archive = subprocess.run(["git", "archive", tree_of(BASELINE)], cwd=ROOT, capture_output=True, check=True).stdout

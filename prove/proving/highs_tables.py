@@ -1,8 +1,8 @@
-"""Load direction tables by HiGHS: reads problems from a file and prints the least F of each by both norms.
+"""Load direction tables by HiGHS: reads problems from a file and prints the least F of each for both norms.
 
-Run by the Python of `.tools/highs` (`tools/install.sh highs`), which has highspy. Problem (1) of Hu et al. as it stands: a
-share y ≥ 0 for each option, shares of a partition add up to 1, and one free variable a node for (L_j + Q_j) / s, where s is a
-scale that keeps numbers near 1. ℓ2 is ½ Σ of squares over S_j, a quadratic program; ℓ∞ is a linear one with T above all.
+Run by the Python of `.tools/highs` (`tools/install.sh highs`), which has highspy. It solves problem (1) of Hu et al. unchanged: a
+share y ≥ 0 for each option, shares of a partition adding up to 1, and one free variable per node for (L_j + Q_j) / s, where the
+scale s keeps numbers near 1. ℓ2 is ½ Σ of squares over S_j, a quadratic program; ℓ∞ is a linear one with T above all.
 """
 
 import json
@@ -13,13 +13,13 @@ import highspy
 import numpy as np
 
 FEASIBLE = 1e-9
-# Shares of a quadratic program that HiGHS is given: with 34,000 it takes five seconds, with 58,000 and more (90 nodes × 2,004
-# partitions, all degraded reads) many minutes.
+# Maximum number of shares of a quadratic program for HiGHS: 34,000 take five seconds, 58,000 and more (90 nodes × 2,004 partitions,
+# all degraded reads) many minutes.
 MOST_SHARES = 35_000
 
 
 def program(instance):
-    """Columns, rows and the matrix by rows, of the shares and the nodes' totals; and the scale."""
+    """Returns the number of shares, the matrix by rows over shares and the nodes' totals, the rows' bounds, and the scale."""
     nodes, partitions = instance["nodes"], instance["partitions"]
     scale = sum(demand for demand, _ in partitions) / len(nodes) + sum(queue for queue, _ in nodes) / len(nodes)
     of_nodes = [{} for _ in nodes]
@@ -92,7 +92,7 @@ def maximum(instance):
     shares, rows, bounds, scale = program(instance)
     nodes = instance["nodes"]
     partitions = len(instance["partitions"])
-    # S_j T − Σ D y / s ≥ Q_j / s, T the last column.
+    # S_j T − Σ D y / s ≥ Q_j / s, where T is the last column.
     above = [{index: -value for index, value in row.items() if index < shares} | {shares: rate}
              for row, (_, rate) in zip(rows[partitions:], nodes)]
     lower = [0.0] * (shares + 1)

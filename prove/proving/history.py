@@ -1,7 +1,7 @@
-"""What many S3 clients did to a few keys through several gateways, written down so that it can be judged.
+"""A recorded history of many S3 clients' operations on a few keys through several gateways, for a checker.
 
-Every answer is kept with the times at which it was asked for and came. `tests/linearizability` judges the history key by
-key; a listing counts as a read of each of its keys at some time during it, which is S3's promise for lists as well.
+Every operation is recorded with the times of its call and its return. `tests/linearizability` judges the history key by key. A
+listing counts as a read of each of its keys at some time during the listing, which is also what S3 promises.
 """
 
 import hashlib
@@ -16,15 +16,15 @@ from . import TOOLS
 from .s3 import Client
 
 KEYS = [f"contended/{number}" for number in range(10)]
-SIZES = (100, 10_000, 150_000)  # in the metadata, one small stripe, and chunks worth a request
+SIZES = (100, 10_000, 150_000)  # inline in the metadata; one small stripe; chunks worth a request each
 WEIGHTS = {"get": 38, "put": 18, "put_if_absent": 12, "put_if_match": 12, "delete": 12, "list": 8, "keep": 2}
-SHUN_S = 5  # a gateway that broke a connection is left alone for a while, as load balancers do
-NOT_SENT = object()  # nobody listens at the address
+SHUN_S = 5  # time for which a client avoids a gateway that broke a connection, as load balancers do
+NOT_SENT = object()  # no process listens at the address
 REFUSED = {404: "missing", 409: "conflict", 412: "refused"}
 
 
 class History:
-    """The records of all clients; safe to use from many threads."""
+    """The records of all clients. Safe to use from many threads."""
 
     def __init__(self, path):
         self.path = path
@@ -33,15 +33,15 @@ class History:
         self.operations = 0
         self.unknown = 0
         self.samples = []  # (seconds since the start, operation, seconds it took, outcome, HTTP status or None)
-        self.kept = {}  # objects of their own that were acknowledged, and the MD5 of each
+        self.kept = {}  # acknowledged objects that are never overwritten → MD5
         self.began = time.monotonic_ns()
 
     def now(self):
-        """Seconds since the start, as in the samples."""
+        """Returns the seconds since the start, as in the samples."""
         return (time.monotonic_ns() - self.began) / 1e9
 
     def add(self, client, operation, called, outcome, status, records):
-        """One operation, with a record for each contended key that it tells something of."""
+        """Adds one operation, with a record for each contended key that it says something about."""
         returned = time.monotonic_ns()
         lines = [json.dumps({"client": client, "call": called - self.began, "return": returned - self.began, **record})
                  for record in records]
@@ -56,7 +56,7 @@ class History:
         self.file.close()
 
     def judge(self, timeout_s=120, picture=None):
-        """The checker's verdict on a closed history: operations, keys, illegal, undecided."""
+        """Returns the checker's verdict on a closed history: operations, keys, illegal, undecided."""
         command = [TOOLS / "bin" / "linearizability", "-timeout", f"{timeout_s}s"]
         if picture:
             command += ["-picture", picture]
@@ -67,18 +67,18 @@ class History:
 
 
 class Worker:
-    """One client. It goes to any of the endpoints, one operation after the other."""
+    """One client. It runs one operation after the other, each on any of the endpoints."""
 
     def __init__(self, number, endpoints, credentials, bucket, history, timeout_s):
         self.number, self.bucket, self.history = number, bucket, history
         self.clients = [Client(endpoint, credentials, timeout_s) for endpoint in endpoints]
-        self.shunned = {}  # clients of gateways that broke a connection, until when
+        self.shunned = {}  # client of a gateway that broke a connection → end of its avoidance
         self.random = random.Random(number)
-        self.known = {}  # the last value that this client saw of a key
+        self.known = {}  # key → the last value that this client saw
         self.puts = 0
 
     def step(self):
-        """One operation. False when no gateway took it."""
+        """Runs one operation. Returns False if no gateway accepted it."""
         operation = self.random.choices(list(WEIGHTS), WEIGHTS.values())[0]
         client, key = self.choose(), self.random.choice(KEYS)
         if operation == "list":
@@ -115,7 +115,7 @@ class Worker:
         return self.random.choice(well or self.clients)
 
     def ask(self, client, method, path, **arguments):
-        """The answer; None when the connection broke, so that the outcome is not known."""
+        """Sends a request. Returns the answer, None if the connection broke (outcome unknown), or NOT_SENT if it was refused."""
         try:
             return client.send(method, path, **arguments)
         except ConnectionRefusedError:
@@ -126,7 +126,7 @@ class Worker:
             return None
 
     def body(self):
-        """No two bodies are alike."""
+        """Returns a body that no other put uses."""
         self.puts += 1
         head = f"{self.number}.{self.puts}.".encode()
         return head + self.random.randbytes(self.random.choice(SIZES) - len(head))
@@ -160,7 +160,7 @@ class Worker:
         return True
 
     def keep(self, client):
-        """Writes an object that nobody touches again."""
+        """Writes an object that no operation touches again."""
         body, called = self.body(), time.monotonic_ns()
         key = f"kept/{self.number}/{self.puts}"
         answer = self.ask(client, "PUT", f"/{self.bucket}/{key}", body=body)
@@ -174,7 +174,7 @@ class Worker:
 
 
 def etags(body):
-    """The ETags of a listing's keys, without quotes."""
+    """Returns the ETags of a listing's keys, without quotes."""
     root = ElementTree.fromstring(body)
     space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
     return {entry.findtext(f"{space}Key"): entry.findtext(f"{space}ETag").strip('"')
@@ -182,8 +182,10 @@ def etags(body):
 
 
 def drive(endpoints, credentials, bucket, path, *, operations, clients=16, timeout_s=3, during=None):
-    """Lets `clients` work on the keys until so many operations were answered or `during`, which runs beside them and is
-    given the history, has ended, whichever is later. Returns the history."""
+    """Runs `clients` on the keys and returns their history.
+
+    They stop once `operations` have been recorded and `during`, which runs beside them with the history, has ended.
+    """
     history = History(path)
     errors, is_over = [], threading.Event()
 
@@ -193,7 +195,7 @@ def drive(endpoints, credentials, bucket, path, *, operations, clients=16, timeo
             while not (is_over.is_set() and history.operations >= operations) and not errors:
                 if not worker.step():
                     time.sleep(0.05)
-        except Exception as error:  # noqa: BLE001 - told below
+        except Exception as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]

@@ -1,7 +1,7 @@
-"""A cluster on hosts of their own: a network namespace for each rack, joined by shaped links, cut by filter rules.
+"""A cluster on separate hosts: a network namespace for each rack, joined by shaped links, cut by filter rules.
 
-Everything of a rack (its sites, a member of etcd, a gateway) shares an address; clients are outside, at the bridge that
-joins the racks. Needs root, iproute2 and iptables.
+All processes of a rack (its sites, a member of etcd, a gateway) share an address. Clients are outside, at the bridge that joins the
+racks. Needs root, iproute2 and iptables.
 """
 
 import os
@@ -14,11 +14,11 @@ from .cluster import Cluster
 NETWORK = "10.77.0"
 RATE = "400mbit"  # of a rack's uplink
 BURST = "256kb"
-LATENCY = "50ms"  # what waits longer for the link is dropped
+LATENCY = "50ms"  # packets that wait longer for the link are dropped
 
 
 def missing():
-    """Why hosts cannot be made here, or None."""
+    """Returns why hosts cannot be created here, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "tc", "iptables"):
@@ -28,7 +28,7 @@ def missing():
 
 
 def are_missing(ledger):
-    """Whether hosts cannot be made here. Then the section is not run."""
+    """Returns whether hosts cannot be created here; if so, records the section as not run."""
     why_not = missing()
     if why_not:
         ledger.skip(why_not)
@@ -42,7 +42,7 @@ def run(*command):
 
 
 class Hosts(Cluster):
-    """As `Cluster`, with each process on the host of its rack."""
+    """A `Cluster` with each process on the host of its rack."""
 
     def __init__(self, folder, racks=3, **options):
         self.racks = string.ascii_lowercase[:racks]
@@ -81,7 +81,7 @@ class Hosts(Cluster):
 
     def part(self):
         for rack in self.racks:
-            # The namespace takes its link along only some time after it is deleted.
+            # Deleting the namespace removes its link only some time later.
             subprocess.run(["ip", "link", "del", f"{self.bridge}{rack}"], capture_output=True)
             subprocess.run(["ip", "netns", "del", self.space(rack)], capture_output=True)
         subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
@@ -93,7 +93,7 @@ class Hosts(Cluster):
         return f"{NETWORK}.{10 + self.racks.index(rack)}"
 
     def rack(self, name):
-        """Of a process: what is numbered goes to one rack after the other, the rest to the first."""
+        """Returns the rack of a process: numbered processes go to the racks in turn, all others to the first."""
         number = int("".join(filter(str.isdigit, name)) or 1)
         return self.racks[(number - 1) % len(self.racks)]
 
@@ -104,7 +104,7 @@ class Hosts(Cluster):
         super().spawn(name, "ip", "netns", "exec", self.space(self.rack(name)), *command)
 
     def cut(self, rack, hears=False):
-        """No other rack hears this one any more; nor does it hear them, unless it `hears`. Clients are not cut off."""
+        """Stops the other racks from hearing this one and, unless it `hears`, this one from hearing them. Clients are not cut off."""
         for other in self.racks.replace(rack, ""):
             self.drop(self.space(other), "-A", self.address(rack))
             if not hears:

@@ -1,12 +1,12 @@
-"""What memory holds that bears the loss of a process: a bucket in the memory of several sites, with a parity, beside Redis with a replica.
+"""Capacity of memory that survives the loss of a process: a bucket in several memory sites, with a parity, beside Redis with a replica.
 
-Both are given blocks, once until one of them is evicted and once half more than they can keep, so that they evict what was used longest
-ago. Then every block is read and compared, one process is killed (a memory site; Redis's primary, after which its replica is
-asked), and every block is read again. What counts is the bytes of the blocks that were right after the kill, over the resident memory of
-the processes that keep them, just before it.
+Both are given blocks, once until the first eviction and once half more than they can keep, so that they evict the least recently used.
+Then every block is read and compared, one process is killed (a memory site; or Redis's primary, whose replica then serves the reads),
+and every block is read again. The figure is the bytes of blocks that are right after the kill, over the resident memory, just before
+it, of the processes that keep them.
 
-The bars are arithmetic. A block in k splits and r parities takes (k + r) / k of its bytes, and one in Redis with a replica 2; so Striate
-holds 2 k / (k + r) times as much, less `OVERHEAD` for what else the memory of a process is for, and for sites that are not filled alike.
+The bars are arithmetic. A block in k splits and r parities takes (k + r) / k of its bytes, and one in Redis with a replica takes 2. So
+Striate holds 2 k / (k + r) times as much, less `OVERHEAD` for a process's other memory and for unevenly filled sites.
 """
 
 import os
@@ -29,14 +29,14 @@ SITES, SITE_MIB = 6, 256
 REDIS_MIB = SITES * SITE_MIB // 2
 OVERHEAD = 0.15
 OVERFILL = 1.5
-# So often Redis's replica is waited for, and evictions are counted.
+# Bytes stored between two waits for Redis's replica and checks for evictions.
 STEP_BYTES = 8 * MIB
 UNTIL_EVICTION, OVERFILLED = "until something is evicted", "half more than fits"
 
 
 @dataclass
 class Shape:
-    """Blocks of `kib`, cut as they come or, with `split_kib`, into smaller splits; `k` of them make a block."""
+    """Blocks of `kib` KiB in `k` splits: of the default size or, if given, of `split_kib` KiB."""
 
     kib: int
     k: int
@@ -45,7 +45,7 @@ class Shape:
 
     @property
     def factor(self):
-        """Times of what Redis with a replica holds in the same memory."""
+        """Capacity as a multiple of what Redis with a replica holds in the same memory."""
         return 2 * self.k / (self.k + self.parities)
 
     def __str__(self):
@@ -58,7 +58,7 @@ SHAPES = [Shape(4096, 4), Shape(256, 1), Shape(256, 4, split_kib=64)]
 
 
 class Blocks:
-    """As many as are half more than fit, each with bytes of its own."""
+    """Half more blocks than fit, each with different bytes."""
 
     def __init__(self, shape):
         self.size = shape.kib << 10
@@ -70,7 +70,7 @@ class Blocks:
         return self.random[start:start + self.size]
 
     def put(self, put, step):
-        """Stores them in their order, until `step`, called every few MiB, says that it is enough; how many were."""
+        """Stores blocks in order until `step`, called every few MiB, returns True. Returns the number stored."""
         for number in range(self.count):
             put(f"block-{number}", self.of(number))
             if (number + 1) % max(1, STEP_BYTES // self.size) == 0 and step():
@@ -78,7 +78,7 @@ class Blocks:
         return self.count
 
     def right(self, get, count):
-        """How many of the first are read as they were stored. One that is not there is none; wrong bytes are an error."""
+        """Counts how many of the first `count` blocks read back as stored. A missing block does not count; wrong bytes are an error."""
         right = 0
         for number in range(count):
             data = get(f"block-{number}")
@@ -90,7 +90,7 @@ class Blocks:
 
 @dataclass
 class Held:
-    """What one side held, and what of it after the kill; its resident memory in bytes."""
+    """Numbers of blocks that one side stored, and held before and after the kill, and its resident memory in bytes."""
 
     put: int
     before: int
@@ -99,12 +99,12 @@ class Held:
     beside: int  # resident memory of its other processes
 
     def share(self, blocks, with_others=False):
-        """Bytes held for each resident one of the processes that keep blocks, or of all."""
+        """Returns bytes held after the kill per resident byte of the processes that keep blocks, or of all processes."""
         return self.after * blocks.size / (self.resident + (self.beside if with_others else 0))
 
 
 def coded(folder, shape, blocks, filling):
-    """A cluster of memory sites, one of which is killed."""
+    """Measures a cluster of memory sites, one of which is killed."""
     if shape.split_kib:
         os.environ["STRIATE_CACHE_SPLIT_KIB"] = str(shape.split_kib)
     try:
@@ -157,7 +157,7 @@ class Redis:
                 time.sleep(0.02)
 
     def ask(self, *words):
-        """One command, one answer: a number, bytes, or None."""
+        """Sends one command and returns its answer: a number, bytes, or None."""
         words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
         line = self.stream.readline()
@@ -195,7 +195,7 @@ def primary_and_replica(folder):
 
 
 def copied(folder, blocks, filling):
-    """Redis and its replica; the primary is killed."""
+    """Measures Redis and its replica; the primary is killed."""
     with primary_and_replica(folder) as (primary, replica):
 
         def settled():
@@ -213,7 +213,7 @@ def copied(folder, blocks, filling):
 
 
 def rounds_of(ledger, folder, shape, blocks, filling, rounds):
-    """What both sides held in each round."""
+    """Returns what both sides held in each round."""
     found = []
     for number in range(rounds):
         sides = {"striate": lambda place: coded(place, shape, blocks, filling), "redis": lambda place: copied(place, blocks, filling)}

@@ -1,8 +1,8 @@
-"""Replays a part of an LLM service's trace over a bucket, by each of the ways to read many blocks: `python kv_replay.py PLAN_JSON`.
+"""Replays a part of an LLM service's trace over a bucket, in each of several ways to read many blocks. Reads the plan, JSON, from stdin.
 
-A request reads the blocks of its prompt's known beginning, and then stores those that are new. Striate's client asks how long that
-beginning is and receives all of it by one batch read into memory that is there already. The others are told how long it is,
-look nothing up, and get each block by a GET. Every byte is compared, after the clock has stopped.
+A request reads the blocks of its prompt's known prefix, then stores the new ones. Striate's client looks up the length of the prefix
+and reads all of it with one batch read into preallocated memory. The others are given the length, look nothing up, and read each
+block with a GET. Every byte is compared, after the clock has stopped.
 
 Runs in an environment with boto3 and s3fs. Prints, for each round and way, the seconds of every request.
 """
@@ -20,11 +20,11 @@ import s3fs
 from striate import Client
 
 CONTENT_BYTES = 1 << 20
-POOL_THREADS = 10  # what boto3's own transfers take
+POOL_THREADS = 10  # as many as boto3's own transfers use
 
 
 class Blocks:
-    """What each block holds: a part of the same random bytes, from a place of its own."""
+    """The contents of blocks: slices of the same random bytes, each from a different offset."""
 
     def __init__(self, size, seed):
         self.size = size
@@ -36,7 +36,7 @@ class Blocks:
 
 
 class Way:
-    """One way of reading and storing. `read` sets `first_at`, when the first block could be used."""
+    """One way of reading and storing blocks. `read` sets `first_at`, the time at which the first block could be used."""
 
     def __init__(self, plan):
         self.plan, self.bucket, self.first_at = plan, plan["bucket"], None
@@ -50,7 +50,7 @@ class Way:
 
 
 class Striate(Way):
-    """A look-up of the prefix, and one batch read into the caller's buffers."""
+    """A prefix lookup, and one batch read into the caller's buffers."""
 
     def __init__(self, plan, most_blocks):
         super().__init__(plan)
@@ -75,7 +75,7 @@ class Striate(Way):
 
 
 class Noting(s3fs.S3FileSystem):
-    """s3fs that says when an object has come."""
+    """s3fs that reports the arrival of each object."""
 
     noted = None
 
@@ -86,7 +86,7 @@ class Noting(s3fs.S3FileSystem):
 
 
 class S3fs(Way):
-    """`cat` of all paths, with the concurrency that s3fs has as it comes."""
+    """`cat` of all paths, with s3fs's default concurrency."""
 
     def __init__(self, plan, _):
         super().__init__(plan)
@@ -104,7 +104,7 @@ class S3fs(Way):
 
 
 class Boto3(Way):
-    """One GET after the other."""
+    """GETs one after the other."""
 
     threads = 1
 
@@ -134,7 +134,7 @@ class Boto3(Way):
 
 
 class Boto3Pool(Boto3):
-    """As many GETs at a time as boto3's own transfers have threads."""
+    """As many concurrent GETs as boto3's own transfers have threads."""
 
     threads = POOL_THREADS
 
@@ -143,7 +143,7 @@ WAYS = {"striate": Striate, "s3fs": S3fs, "boto3": Boto3, "boto3 × 10": Boto3Po
 
 
 def replay(way, plan, blocks, run):
-    """The requests one after the other; the seconds of each, and how many blocks of it were read."""
+    """Replays the requests one after the other. Returns the seconds of each, and the numbers of blocks read and stored."""
     requests, before = [], set(plan["before"])
 
     def key(block):
@@ -178,7 +178,7 @@ def main():
             part = plan["before"][start:start + 64]
             client.put_many(plan["bucket"], [(f"before/{block}", blocks.of(block)) for block in part])
         names = list(ways)
-        # The first round warms connections and interpreters up, and is not counted.
+        # The first round warms up connections and interpreters, and is not counted.
         for number in range(plan["rounds"] + 1):
             turn, figures = number % len(names), {}
             for name in names[turn:] + names[:turn]:

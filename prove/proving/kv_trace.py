@@ -1,8 +1,8 @@
 """A part of an LLM service's trace over one bucket in memory: Striate's batch calls beside s3fs and boto3 on the same server.
 
-Rows of the trace that have the same group are one request. It reads the blocks that it shares with earlier ones, which are the
-first of its prompt, and stores the others. The trace's blocks of 512 tokens have sizes that were derived; here each has
-`BLOCK_KIB`, for a model of 512 bytes a token: less than today's models have, which favours whoever pays little for a request.
+Rows of the trace with the same group are one request. It reads the blocks that it shares with earlier requests, the first of its
+prompt, and stores the others. The sizes of the trace's blocks of 512 tokens were derived. Here each block has `BLOCK_KIB`, for a model
+of 512 bytes a token: less than today's models, which favours the client with the lowest cost per request.
 """
 
 import csv
@@ -20,7 +20,7 @@ TRACE = "llm-kvcache-first-half.csv.gz"
 BUCKET = "kv-trace"
 BLOCK_KIB = 256
 CACHE_MIB = 3072
-# The part that is replayed: from the second half, where most of what is asked for was seen before.
+# The part that is replayed: from the second half, where most requested blocks were seen before.
 FIRST, REQUESTS, FULL_REQUESTS = 5_000, 150, 400
 BAR = 3.0
 OURS, RIVAL = "striate", "s3fs"
@@ -28,7 +28,7 @@ PEERS = ["boto3==1.43.117", "s3fs==2026.9.0", "aiobotocore==3.10.0", "botocore==
 
 
 def requests_of(path, first, count):
-    """What each request reads and stores: the numbers of its blocks, in order."""
+    """Returns, for each request, the numbers of the blocks that it reads and of those that it stores, in order."""
     requests = {}
     with gzip.open(path, "rt") as lines:
         for row in csv.DictReader(lines):
@@ -38,7 +38,7 @@ def requests_of(path, first, count):
 
 
 def stored_before(requests):
-    """The blocks that are read without having been stored by one of these requests."""
+    """Returns the blocks that are read without having been stored by an earlier one of these requests."""
     before, stored = [], set()
     for reads, stores in requests:
         before += [block for block in dict.fromkeys(reads) if block not in stored]
@@ -52,7 +52,7 @@ def peers_environment():
 
 
 def replay(environment, server, requests, rounds):
-    """Each round's requests by way."""
+    """Replays all rounds; returns the requests of each round by way."""
     plan = {
         "endpoint": server.endpoint, "access_key": server.credentials.access_key, "secret_key": server.credentials.secret_key,
         "bucket": BUCKET, "block_bytes": BLOCK_KIB << 10, "rounds": rounds, "requests": requests,
@@ -64,7 +64,7 @@ def replay(environment, server, requests, rounds):
 
 
 def figures_of(requests):
-    """Of one way in one round. Blocks a second are those of the time that reads took."""
+    """Returns the figures of one way in one round. Blocks a second are over the time that reads took."""
     reads = [request for request in requests if request["blocks"]]
     taken = sum(request["last_s"] for request in reads)
     found = {"blocks_per_s": sum(request["blocks"] for request in reads) / taken}
@@ -123,7 +123,7 @@ def prove_trace(ledger, folder, workloads, rounds, full):
 
 
 class Server(Striate):
-    """Blocks in its memory only, the rows that name them in three directories."""
+    """A server with blocks in memory only, and the metadata rows that name them in three directories."""
 
     def __init__(self, base):
         super().__init__(base, directories=3)

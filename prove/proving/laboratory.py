@@ -1,4 +1,4 @@
-"""The lab's claims, each taken from what `striate-lab` prints or writes."""
+"""The lab's claims, each taken from the output of `striate-lab`."""
 
 import json
 import os
@@ -12,27 +12,27 @@ from .claims import spread
 from .servers import lab_binary
 
 EXPERIMENT = "ec-store-ycsb-p"
-# Its policies that plan nothing.
+# The experiment's policies that plan nothing.
 AT_RANDOM = ("R", "EC", "EC+LB", "EC+LB, cancelled", "R, least loaded")
 SPEED_LINE = re.compile(r"(\d+) sites, .*: ([\d.]+) million chunk reads a minute .*built in ([\d.]+) s, peak memory (\d+) MiB")
 FOUND = re.compile(r"found after (\d+) seeds?, (\w+) is broken")
-# Defects that are planted, by their names in `striate-lab faults --mutation`.
+# Planted defects, by their names in `striate-lab faults --mutation`.
 MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "write-quorum-off-by-one",
              "clean-up-after-unknown-outcome", "collector-ignores-live-upload", "condition-outside-transaction",
              "stale-mirror-wins", "recovery-stops-at-hole", "record-cache", "forget-generation",
              "acknowledge-by-count"]
-# Those of packing's protocol.
+# Planted defects of the packing protocol.
 PACKING_MUTATIONS = ["switch-without-version", "switch-forgets-garbage", "born-unmarked", "death-unmarked",
                      "overwrite-releases", "settle-blindly", "release-on-mark", "release-leaves-mark",
                      "swap-without-comparing", "copy-dropped-but-named"]
-# Those of the memory tier.
+# Planted defects of the memory tier.
 CACHE_MUTATIONS = ["stale-cache"]
 # Two-sided 95% quantiles of Student's t, by the number of seeds.
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 class Laboratory:
-    """Runs `striate-lab …` with its files in a folder of its own."""
+    """Runs `striate-lab …` and keeps its files in a folder."""
 
     def __init__(self, folder, full):
         self.folder, self.full = Path(folder), full
@@ -45,8 +45,10 @@ class Laboratory:
         return done.stdout
 
     def experiment(self, out, *arguments, name=EXPERIMENT, stem=None, cells=None):
-        """Runs an experiment, a built-in one or a file of the name `stem`, into folder `out`; returns its results. Runs
-        that are in the folder `cells` are not repeated."""
+        """Runs a built-in experiment, or a file with the stem `stem`, into folder `out`, and returns its results.
+
+        Runs already in the folder `cells` are not repeated.
+        """
         out = self.folder / out
         self.run("run", "--experiment", name, "--out", out, "--cells", cells or out / "cells", *arguments)
         return json.loads((out / f"{stem or name}.json").read_text())
@@ -109,7 +111,7 @@ def prove_reality(ledger, laboratory):
 
 
 def interval(values):
-    """Mean and half the width of its 95% confidence interval."""
+    """Returns the mean and half the width of its 95% confidence interval."""
     few = len(values) not in STUDENT_T
     half = float("nan") if few else STUDENT_T[len(values)] * statistics.stdev(values) / len(values) ** 0.5
     return statistics.mean(values), half
@@ -157,7 +159,7 @@ def prove_ec_store(ledger, laboratory):
 
 
 def prove_table_2(ledger, runs):
-    """λ over the actual mean; what is ordered are the means over the seeds, and the differences' intervals are told."""
+    """Claims the order of Table II's λ, over the actual mean: compares means over the seeds, and states the differences' intervals."""
     def imbalance(name):
         return [run["imbalance_over_mean"] for run in runs[name]]
 
@@ -173,7 +175,7 @@ def prove_table_2(ledger, runs):
     order("EC", "EC+LB, cancelled", bar=False)
 
 
-# What happened to wide stripes, which a fifth of the seeds have.
+# The line about wide stripes, which a fifth of the seeds have.
 SEALED = re.compile(r"^(wide stripes: .*)$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""LIST at depth: the last page costs what the first one costs, and a delimiter seeks past each common prefix."""
+"""LIST at depth: the last page costs as much as the first, and a delimiter seeks past each common prefix."""
 
 import time
 
@@ -15,12 +15,12 @@ WRITERS = 64
 
 
 def key(index, per_prefix):
-    """As the load generator names object `index`."""
+    """Returns the load generator's key of object `index`."""
     return f"{PREFIX}{index // per_prefix:05}/{index:010}"
 
 
 def fill(ledger, server, full):
-    """Puts one-byte objects; returns how many."""
+    """Puts one-byte objects and returns their number."""
     count = FULL_KEYS
     if not full:
         trial = load.run(server, BUCKET, "put", 1, ops=5000, prefix="trial-", clients=WRITERS)
@@ -80,7 +80,7 @@ def state(ledger, claim, subject, against, bar):
 
 
 def walk(ledger, client, count, per_prefix):
-    """All pages by continuation token: nothing twice, nothing left out."""
+    """Reads all pages by continuation token: every key once, in order."""
     started = time.perf_counter()
     token, index = None, 0
     while True:

@@ -1,7 +1,7 @@
 """LMCache's own StorageManager over an adapter, in LMCache's environment: `python lmcache_storage.py ADAPTER_JSON`.
 
-Writes chunks, drops them from LMCache's memory, and has them prefetched from the adapter; then the same for keys that differ
-in one of the things that tell chunks apart. Prints what came as JSON.
+Writes chunks, drops them from LMCache's memory, and has them prefetched from the adapter. Then prefetches keys that differ in one of
+the properties that identify a chunk. Prints the result as JSON.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def fill(number):
 
 
 def prefetched(manager, keys):
-    """How many of the first chunks came, and how many of them are right."""
+    """Prefetches chunks; returns how many of the first were found, and how many of them are right."""
     handle = manager.submit_prefetch_task(PrefetchTaskSpec([GroupedObjectKeys(keys, keys[0].object_group_id, LAYOUT)]))
     if not manager.wait_prefetch_status(handle, WAIT_S):
         raise RuntimeError("the prefetch did not end")

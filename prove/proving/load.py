@@ -1,4 +1,4 @@
-"""Runs the load generator (`striate-bench s3`) against a server and measures what that cost the server."""
+"""Runs the load generator (`striate-bench s3`) against a server and measures the cost to the server."""
 
 import json
 import os
@@ -15,7 +15,7 @@ def bench_binary():
 
 def run(server, bucket, op, size, *, seconds=None, ops=None, objects=None, prefix="object-", first=0,
         keys_per_directory=None, clients=CLIENTS, range_bytes=None, strict=True):
-    """One load; returns the generator's figures and `cpu_ms_per_operation` of the server."""
+    """Runs one load; returns the generator's figures with the server's `cpu_ms_per_operation` and `medium_bytes_per_byte`."""
     command = [bench_binary(), "s3", "--endpoint", server.endpoint, "--bucket", bucket, "--op", op,
                "--size", str(size), "--clients", str(clients), "--prefix", prefix, "--first", str(first)]
     for name, value in (("seconds", seconds), ("ops", ops), ("objects", objects),

@@ -7,17 +7,17 @@ from pathlib import Path
 from . import ROOT, TOOLS
 from .laboratory import Laboratory
 
-# Of the value: what the solvers promise, and what HiGHS' tolerances leave.
+# Relative tolerance of F: the solvers' promise, plus what HiGHS's tolerances leave.
 TOLERANCE = {"squares": 1e-5, "maximum": 2e-5}
 NAMES = {"squares": "ℓ2", "maximum": "ℓ∞"}
-# A table of 90 nodes and 2,004 partitions with one degraded read.
+# Bar for a table of 90 nodes and 2,004 partitions with one degraded read.
 MOST_MS = 100.0
 PAPER_SIZE = "90 nodes, 2004 partitions"
 PYTHON = TOOLS / "highs" / "bin" / "python"
 
 
 def value_of(instance, shares, norm):
-    """F of some shares, and by how much they break Eq. 3 to 5."""
+    """Returns F of the shares, and by how much they violate Eq. 3 to 5."""
     totals = [queue for queue, _ in instance["nodes"]]
     broken = 0.0
     for (demand, options), of_options in zip(instance["partitions"], shares):
@@ -32,7 +32,7 @@ def value_of(instance, shares, norm):
 
 
 def prove_tables(ledger, folder):
-    """Several sizes and both codes, one degraded read and all, equal and unequal nodes: F by HiGHS and by our shares."""
+    """Compares F of our shares with HiGHS's: several sizes, both codes, one degraded read and all, equal and unequal nodes."""
     problems = Path(folder) / "load-direction-problems.json"
     Laboratory(folder, False).run("directing", "--write-problems", problems)
     solved = json.loads(problems.read_text())
@@ -61,7 +61,7 @@ def claim_values(ledger, norm, solved, reference):
         least = by[norm]["value"]
         proved += by[norm]["is_optimal"]
         errors.append(value / least - 1)
-        # Not above HiGHS' optimum, not below it, with shares that are shares and a bound that is one.
+        # Neither above nor below HiGHS's optimum, with valid shares and a true lower bound.
         fits = abs(errors[-1]) <= TOLERANCE[norm] and of[norm]["lower_bound"] <= least * (1 + 1e-6)
         if not fits or broken > 1e-9 or not by[norm]["is_optimal"]:
             wrong.append(f"{of['instance']['name']}: {errors[-1]:+.1e}, shares off by {broken:.0e}")

@@ -1,10 +1,10 @@
-"""What is done again and again in threads while something else happens, and judged afterwards."""
+"""Threads that repeat a step while something else happens, and are judged afterwards."""
 
 import threading
 
 
 class Meanwhile:
-    """A thread that does its step until it is told to stop. Whatever goes amiss is wrong, and it goes on."""
+    """A thread that repeats its step until it is stopped. It records every exception as wrong, and continues."""
 
     pause_s = 0.0
 
@@ -17,7 +17,7 @@ class Meanwhile:
             try:
                 self.step()
                 self.done += 1
-            except Exception as error:  # noqa: BLE001 - a thread that ends finds nothing more
+            except Exception as error:  # noqa: BLE001 - a dead thread would find nothing more
                 self.wrong.append(f"{type(error).__name__}: {error}"[:200])
                 self.stopping.wait(0.1)
             self.stopping.wait(self.pause_s)
@@ -26,7 +26,7 @@ class Meanwhile:
         raise NotImplementedError
 
     def is_right(self):
-        """It has done something, and nothing went amiss."""
+        """Returns whether at least one step was done, and none failed."""
         return self.done > 0 and not self.wrong
 
     def __str__(self):
@@ -42,14 +42,14 @@ class Meanwhile:
 
 
 class Clients:
-    """Threads that each work as a client of a cluster until they are told to stop."""
+    """Threads that each work as a client of a cluster until they are stopped."""
 
     def __init__(self, cluster, clients=4):
         self.cluster, self.stopping, self.lock = cluster, threading.Event(), threading.Lock()
         self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(clients)]
 
     def work(self, number):
-        """Until `stopping` is set."""
+        """Works as client `number` until `stopping` is set."""
         raise NotImplementedError
 
     def __enter__(self):

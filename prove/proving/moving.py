@@ -1,4 +1,4 @@
-"""What movement does to response times in the lab, as published and improved, and what it takes."""
+"""Effect of movement on response times in the lab, as published and improved, and its cost."""
 
 import json
 import statistics
@@ -7,17 +7,17 @@ from pathlib import Path
 from .claims import spread
 from .plans import Experiment
 
-# Of EC-Store's Table II.
+# λ of EC-Store's Table II.
 TABLE_2 = {"EC": 43.0, "EC+LB": 22.8, "EC+C": 31.1, "EC+C+M": 24.5, "EC+C+M+LB": 19.8, "EC+C+M, improved": None}
-# Lengths of the short runs: what phases and blocks are divided by.
+# Scale of the short runs: the divisor of phases and blocks.
 SHORT = {"ec-store-ycsb-p": 300, "ec-store-failures-p": 400, "ec-store-wikipedia-p": 1000, "movement-scrambled-p": 150,
          "movement-sweeps-p": 1000}
 MOVED = "EC+C+M"
-# The default read plans on blocks in groups of eight, which are the default, and in a bucket whose group is 1; and the
-# short run's seeds of each, more where movement changes less.
+# The default read plans with blocks in groups of eight, the default, and in a bucket with a group of 1; and the short run's seeds of
+# each, more where movement changes less.
 DEFAULTS = {"default": 3, "default, ungrouped": 1}
 IMPROVED = "EC+C+M, improved"
-# What each parameter's runs are called, for the values that are not the paper's.
+# Names of each parameter's runs, for values other than the paper's.
 SWEEPS = {
     "interval (5,000 requests)": ("500 requests", "2,000 requests", "20,000 requests"),
     "reports (every 10 s)": ("reports every second", "reports every 60 s"),
@@ -66,7 +66,7 @@ class Moving(Experiment):
         return self.mean_of(policy, "search_s") / self.results["measured_s"]
 
     def moved_share(self, policy):
-        """Bytes moved for each byte that the sites read."""
+        """Returns the bytes moved for each byte that the sites read."""
         return statistics.mean(run["moved"][1]["bytes"] / sum(run["site_bytes"]) for run in self.runs[policy])
 
     def retrieve(self, of, over, high=None, paper=None):
@@ -107,14 +107,14 @@ def prove_published(ledger, laboratory):
 
 
 def prove_half(experiment):
-    """How much of what is gained comes from the cost model."""
+    """States how much of the gain comes from the cost model."""
     mean = {name: statistics.mean(map(response_mean, runs)) for name, runs in experiment.runs.items()}
     share = (mean["EC"] - mean["EC+C"]) / (mean["EC"] - mean[MOVED])
     experiment.ledger.add(f"{experiment.label()}: of what EC+C+M gains, EC+C's part (paper: 15 of 40)", f"{share:.2f}")
 
 
 def prove_4a(experiment):
-    """Figure 4a: how the mean goes on after the change of skew."""
+    """Compares the end of the measurement with its start: Figure 4a's mean after the change of skew."""
     def fall(run):
         points = [point for point in run["over_time_ms"] if point is not None]
         few = max(1, len(points) // 4)
@@ -187,7 +187,7 @@ def prove_moved(experiment, default):
     experiment.mean(moved, default, 0.9)
     experiment.p99(moved, default)
     experiment.imbalance(moved, default, 1.0)
-    # Runs that end with their operations have none.
+    # Runs that end with their operations have no last quarter.
     if all("last_imbalance" in run for run in experiment.runs[moved]):
         experiment.claim(f"{experiment.label()}, λ in the last quarter", moved, default, last_imbalance, 0, None)
     share = experiment.moved_share(moved)

@@ -1,11 +1,10 @@
 """LMCache's own code over Striate's adapter, and `lmcache bench l2` beside the adapters for Redis, S3 and files.
 
-Every figure of a claim is a ratio within one round, in which the adapters take turns in an order that changes; the claim is about
-the median of the rounds. A round of an adapter is a run of `lmcache bench l2` with verification, whose figure is the
-median of its own rounds. Nobody finds what was stored before: the keys are the same in every run, and Striate's puts only
-create.
+Every figure of a claim is a ratio within one round, in which the adapters take turns in a changing order; the claim is about the
+median of the rounds. A round of an adapter is a run of `lmcache bench l2` with verification, whose figure is the median of its own
+rounds. No run may find an earlier run's data: the keys are the same in every run, and Striate's puts only create.
 
-LMCache is installed once into an environment of its own, six gigabytes, in the user's cache directory.
+LMCache is installed once into its own environment, six gigabytes, in the user's cache directory.
 """
 
 import json
@@ -27,11 +26,11 @@ LMCACHE = "lmcache==0.5.6"
 BESIDES = ["botocore>=1.31", "fsspec>=2024.6", "zlib-ng"]
 BUCKET, DURABLE_BUCKET = "kv-cache", "kv-durable"
 OURS, DURABLE, REDIS, S3, FILES = "striate", "durable", "resp", "s3", "fs"
-# The most that a run may take, as a multiple of what Redis takes.
+# Bars for the time of each operation, as multiples of Redis's.
 BARS = {"Load": 1.5, "Lookup": 1.5, "Store": 2.0}
 SHAPES = [(64, 256), (8, 8 << 10), (4, 32 << 10)]  # keys, KiB each
 CACHE_MIB = 2048
-# The benchmark zeroes its buffers just before a load is timed. Torch's threads would go on spinning for some milliseconds, on the
+# The benchmark zeroes its buffers just before it times a load. Torch's threads would then keep spinning for some milliseconds, on the
 # processors that both sides of every adapter need.
 VARIABLES = {
     "LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1", "OMP_WAIT_POLICY": "PASSIVE",
@@ -40,15 +39,18 @@ VARIABLES = {
 
 @dataclass
 class Extent:
-    """How much is run."""
+    """The extent of a run."""
 
     rounds: int
     bench_rounds: int
 
 
 class Cached(Striate):
-    """A server over three directories with its blocks in memory too. With `by_address`, the host `127.0.1`, which is this
-    machine, is the bucket `127`: LMCache's S3 adapter knows buckets as hosts only, and names would have to be in /etc/hosts."""
+    """A server over three directories that also caches its blocks in memory.
+
+    With `by_address`, the host `127.0.1`, which is this machine, is the bucket `127`: LMCache's S3 adapter addresses buckets only as
+    hosts, and names would need entries in /etc/hosts.
+    """
 
     def __init__(self, base, by_address=False):
         super().__init__(base, directories=3)
@@ -90,7 +92,7 @@ def redis_server(base):
 
 
 class Adapters:
-    """The sides, each with a place of its own for every run."""
+    """The compared adapters, each with a fresh place for every run."""
 
     def __init__(self, server, by_address, redis_port, folder):
         self.server, self.by_address, self.redis_port, self.folder = server, by_address, redis_port, folder
@@ -108,14 +110,14 @@ class Adapters:
 
     @contextmanager
     def fresh(self, name):
-        """The adapter's description. What a run leaves behind is removed, but for S3's objects: the next run writes over them."""
+        """Yields the adapter's description, then removes the run's data. S3's objects stay: the next run overwrites them."""
         self.runs += 1
         if name in (OURS, DURABLE):
             bucket = BUCKET if name == OURS else DURABLE_BUCKET
             yield self.striate(f"{self.runs}/", bucket)
             self.server.run("rm", "--recursive", f"s3://{bucket}/{self.runs}/")
         elif name == REDIS:
-            # As many connections as LMCache opens by default, eight.
+            # With LMCache's default of eight connections.
             yield {"type": "resp", "host": "127.0.0.1", "port": self.redis_port}
             subprocess.run(["redis-cli", "-p", str(self.redis_port), "flushall"], check=True, stdout=subprocess.DEVNULL)
         elif name == S3:
@@ -132,7 +134,7 @@ class Adapters:
 
 
 def bench(environment, adapter, keys, kib, rounds):
-    """Milliseconds of each operation."""
+    """Runs LMCache's benchmark; returns the median milliseconds of each operation."""
     text = environment.run(
         "lmcache", "bench", "l2", "--no-skip-verify", "--num-keys", keys, "--data-size-kb", kib, "--rounds", rounds,
         "--warmup-rounds", 2, "--lookup-max-hit-rate", 0.5, "--format", "json", "--l2-adapter", json.dumps(adapter),
@@ -159,7 +161,7 @@ def adapter_tests(ledger, environment):
 
 
 def prove_tier(ledger):
-    """The tier for vLLM under vLLM's manager, where somebody has installed vLLM: with what it needs it has twelve gigabytes."""
+    """Tests the tier for vLLM under vLLM's manager, if vLLM is installed: with its dependencies it takes twelve gigabytes."""
     if not os.environ.get("VLLM_VENV"):
         ledger.skip("VLLM_VENV names no environment with vLLM 0.33 and pytest")
         return
@@ -180,7 +182,7 @@ def storage_manager(ledger, environment, adapters):
 
 
 def lmcache_server(ledger, environment, adapters, folder):
-    """`lmcache server` that keeps nothing in its own memory, so that what is retrieved was loaded."""
+    """Tests `lmcache server`, which here keeps nothing in its own memory, so that everything retrieved was loaded."""
     port, http_port = free_port(), free_port()
     with open(folder / "lmcache-server.log", "wb") as log:
         process = subprocess.Popen(
@@ -221,7 +223,7 @@ def answers(url):
 
 
 def requests(server, operation):
-    """How many requests the server has answered."""
+    """Returns the number of an operation's requests that the server has answered with 2xx."""
     with urllib.request.urlopen(f"{server.console}/metrics", timeout=10) as answer:
         found = re.findall(rf'striate_s3_requests_total{{operation="{operation}",class="2xx"}} (\d+)', answer.read().decode())
     return sum(map(int, found))
@@ -255,7 +257,7 @@ def prove_adapter(ledger, folder, extent):
     environment = lmcache_environment()
     server, by_address = Cached(folder / "striate"), Cached(folder / "by-address", by_address=True)
     with server, by_address, redis_server(folder) as redis_port:
-        # In memory only, as Redis is; and beside it one whose objects are on disks too.
+        # One bucket in memory only, like Redis, and one whose objects are on disks too.
         server.run("bucket", "create", "--volatile", BUCKET)
         server.run("bucket", "create", DURABLE_BUCKET)
         by_address.run("bucket", "create", "127")

@@ -1,4 +1,4 @@
-"""Batch reads of packed objects: what one plan of the whole query is worth, and how near plans are to the optimum."""
+"""Batch reads of packed objects: the benefit of one plan for the whole query, and how near plans are to the optimum."""
 
 import json
 import statistics
@@ -9,8 +9,8 @@ from pathlib import Path
 from .claims import spread
 from .load import bench_binary
 
-# The greatest ratio to least marginal load first that is promised: the mean's, and the 99th percentile's. It may count a
-# request's cost in D or not: what counts is the variant that reads faster on the placement.
+# Promised maximum of the ratio to least marginal load first (LMLF), for the mean and the 99th percentile. LMLF may count a request's
+# cost in D or not: the bar compares with the variant that reads faster on the placement.
 BARS = {
     ("lrc(6,2,2)", "exact", "one plan"): (0.80, 0.75),
     ("rs(6,3)", "exact", "one plan"): (0.80, 0.75),
@@ -22,7 +22,7 @@ BARS = {
 
 
 def prove_batches(ledger, laboratory):
-    """Queries of 10 to 20 packed objects, on placements that played no part in choosing w."""
+    """Measures queries of 10 to 20 packed objects, on placements that played no part in choosing w."""
     placements = 8 if laboratory.full else 4
     tables = json.loads(laboratory.run("packed-batches", "--placements", placements, "--json"))
     ledger.record("packed batches", tables)
@@ -47,7 +47,7 @@ def prove_batches(ledger, laboratory):
 
 
 def prove_planner(ledger, laboratory):
-    """The planner's time, and its plans beside HiGHS's optima."""
+    """Measures the planner's time, and compares its plans with HiGHS's optima."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "claims.jsonl"
         command = [bench_binary(), "plan", "--packed", "--out", out, *(["--full"] if laboratory.full else [])]

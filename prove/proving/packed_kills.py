@@ -1,4 +1,4 @@
-"""`kill -9` during packing, repacking, overwriting and deleting: what was acknowledged stays, what was deleted stays deleted."""
+"""`kill -9` during packing, repacking, overwriting and deleting: acknowledged objects survive, and deleted ones stay deleted."""
 
 import random
 import time
@@ -8,13 +8,13 @@ from .servers import Striate
 from .torture import BUCKET, Bodies, Torturer
 
 KIB = 1 << 10
-# Shards of n over k of the default code on six directories: rs(4,2).
+# n / k of rs(4,2), the default code on six directories.
 OVERHEAD = 1.5
 GRACE_S = 240
 
 
 class SmallBodies(Bodies):
-    """Bodies of 4 to 48 KiB: they are packed."""
+    """Bodies of 4 to 48 KiB, small enough to be packed."""
 
     def body(self, key, version):
         chance = random.Random(f"{self.seed} {key} {version}")
@@ -24,7 +24,7 @@ class SmallBodies(Bodies):
 
 
 class Packing(Meanwhile):
-    """Packs, repacks and releases all the time, whenever the server runs."""
+    """Packs, repacks and releases continuously while the server runs."""
 
     pause_s = 0.2
 
@@ -33,13 +33,13 @@ class Packing(Meanwhile):
         self.server, self.packed = server, 0
 
     def step(self):
-        # It fails whenever the server is killed under it.
+        # The command fails if the server is killed meanwhile.
         self.server.run("pack", "run", BUCKET, "--now", "--quiet", check=False)
         self.packed += self.server.last_status == 0
 
 
 def prove_kills(ledger, folder, kills):
-    """Adds the claims after `kills` of them."""
+    """Kills the server `kills` times and adds the claims."""
     chance = random.Random(kills)
     server = Striate(folder / "kills", environment={"STRIATE_PACK": "1MiB", "STRIATE_PACK_AFTER": "1s"})
     server.start()
@@ -66,7 +66,7 @@ def prove_kills(ledger, folder, kills):
 
 
 def prove_space(ledger, server, torturer, chance):
-    """Deletes 80% at random and waits for the space."""
+    """Deletes 80% of the objects at random and waits until their space is released."""
     client, live = server.client(), 0
     for key, record in sorted(torturer.records.items()):
         if record.acknowledged is None and not record.uncertain:

@@ -9,7 +9,7 @@ ORDER = ["adaptive", "lmlf-pw2", "normal(2s)"]
 
 
 def prove_reality(ledger, laboratory):
-    """One round with a Reed–Solomon code; three with an LRC too with `full`."""
+    """Runs one round with a Reed–Solomon code; with `full`, three rounds, and an LRC too."""
     for profile in ("packed rs(4,2)", "packed lrc(6,2,2)")[:2 if laboratory.full else 1]:
         rounds = 3 if laboratory.full else 1
         shown = json.loads(laboratory.run("packed-reality", "--profile", profile, "--rounds", rounds, "--dir", laboratory.folder,

@@ -1,7 +1,7 @@
-"""A real store of small objects, split beside packed: what a GET, the metadata, the index and a repair cost.
+"""A real store of small objects, split beside packed: the cost of a GET, the metadata, the index and a repair.
 
-Two servers, one after the other, get the same objects; in one of them they are packed (`striate pack run --now`). Cold means
-that the page cache was dropped; the disk's reads are those that its own counters show.
+Two servers, one after the other, get the same objects; one of them packs them (`striate pack run --now`). Cold means that the page
+cache was dropped. Disk reads come from the disk's own counters.
 """
 
 import json
@@ -18,7 +18,7 @@ from .servers import Striate
 
 BUCKET = "small"
 KIB = 1 << 10
-# 1 to 64 KiB, each size equally often.
+# Sizes in KiB, each equally often.
 SIZES = [1, 2, 4, 8, 16, 32, 64]
 GETS = 4_000
 PUT_CLIENTS = 32
@@ -30,7 +30,7 @@ def prefix(kib):
 
 
 def device_reads(path):
-    """Reads that the disk under `path` has completed, by its own counter."""
+    """Returns the number of reads that the disk under `path` has completed, by its own counter."""
     number = os.stat(path).st_dev
     fields = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat").read_text().split()
     return int(fields[0])
@@ -44,13 +44,13 @@ class Side:
     """One server with all objects."""
 
     def __init__(self, folder, pack):
-        # Nothing is packed but by command.
+        # Objects are packed only by command.
         self.server = Striate(folder, environment={"STRIATE_PACK": "off"})
         self.pack = pack
         self.figures = {}
 
     def measure(self, count):
-        """All figures of `count` objects."""
+        """Measures all figures of `count` objects."""
         with self.server:
             self.fill(count)
             self.settle()
@@ -72,7 +72,7 @@ class Side:
         self.figures["packed"] = status["packing"]["figures"]["live_objects"]
 
     def metadata(self):
-        """Rows of the metadata, and the bytes of their keys and values."""
+        """Returns the number of metadata rows, and the bytes of their keys and values."""
         archive = self.server.base / "metadata.jsonl"
         self.server.run("admin", "meta", "export", archive, timeout_s=7200)
         rows = size = 0
@@ -85,14 +85,16 @@ class Side:
         return rows, size
 
     def wait_for_space(self, count):
-        """What the objects were in before is garbage for a minute."""
+        """Waits for the removal of the objects' old chunks, which remain as garbage for a minute."""
         deadline = time.monotonic() + GRACE_S + count / 500
         while chunks_of(self.server.status()) > count / 10 and time.monotonic() < deadline:
             time.sleep(2)
 
     def settle(self, deadline_s=180):
-        """Waits for three seconds with fewer than ten disk reads in each. Released space is compacted in the background; those reads
-        are not a GET's."""
+        """Waits for three seconds with fewer than 30 disk reads.
+
+        Released space is compacted in the background, and those reads are not a GET's.
+        """
         deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
             drop_caches()
@@ -102,7 +104,7 @@ class Side:
                 return
 
     def get(self, count, cold):
-        """Processor time and disk reads of a GET, and GETs a second, over all sizes."""
+        """Measures the processor time and disk reads of a GET, and GETs a second, over all sizes."""
         share, cpu, rates, reads = count // len(SIZES), [], [], 0
         for kib in SIZES:
             if cold:
@@ -116,8 +118,10 @@ class Side:
         return {"cpu_ms": statistics.fmean(cpu), "disk_reads": reads / len(SIZES), "gets_per_s": statistics.harmonic_mean(rates)}
 
     def repair(self):
-        """Seconds and rebuilt chunks of the repair of a lost directory. A chunk costs two transactions: one that opens an entry in
-        its stripe's record, and one that closes it."""
+        """Repairs a lost directory; returns the seconds, the chunks left and the transactions.
+
+        A chunk costs two transactions: one opens an entry in its stripe's record, the other closes it.
+        """
         self.server.wipe(0)
         time.sleep(1.5)  # the server notices
         self.server.directories[0].mkdir(parents=True, exist_ok=True)
@@ -133,7 +137,7 @@ def prove_store(ledger, folder, count):
     split, packed = (Side(folder / name, pack=name == "packed") for name in ("split", "packed"))
     for side in (split, packed):
         side.measure(count)
-        # A disk need not hold both.
+        # The disk need not hold both at once.
         shutil.rmtree(side.server.base)
     ledger.note(f"{count} objects; {packed.figures['packed']} of them packed")
     ledger.record("packed_store", {"objects": count, "split": split.figures, "packed": packed.figures})
@@ -164,7 +168,7 @@ def prove_store(ledger, folder, count):
 
 
 def prove_pace(ledger, folder, count):
-    """How fast packing is beside writing, and what clients notice of it."""
+    """Measures the speed of packing, alone and beside writes, and its effect on clients."""
     with Striate(folder / "pace", environment={"STRIATE_PACK": "off", "STRIATE_PACK_AFTER": "1s"}) as server:
         server.client().make_bucket(BUCKET)
         rate = put(server, "a-", count)
@@ -180,20 +184,20 @@ def prove_pace(ledger, folder, count):
 
 
 def put(server, prefix, count):
-    """Puts objects of 16 KiB; objects a second."""
+    """Puts objects of 16 KiB; returns objects a second."""
     done = load(server, BUCKET, "put", 16 * KIB, ops=count, objects=count, prefix=prefix, clients=PUT_CLIENTS)
     return done["operations"] / done["seconds"]
 
 
 def pack(server):
-    """Packs what there is; what was packed, and the seconds that it took."""
+    """Packs everything; returns the progress and the seconds that it took."""
     began = time.monotonic()
     answer = json.loads(server.run("pack", "run", BUCKET, "--now", "--quiet", "--json", timeout_s=7200, check=False))
     return {"seconds": time.monotonic() - began, **answer["report"]["progress"]["packed"]}
 
 
 def prove_keeping_up(ledger, server, count):
-    """Packing beside writing: what waits must not become more."""
+    """Proves that packing keeps up with writes: the backlog must not grow."""
     put(server, "b-", count)
     packed = {}
     packing = threading.Thread(target=lambda: packed.update(pack(server)))
@@ -206,7 +210,7 @@ def prove_keeping_up(ledger, server, count):
 
 
 def prove_beside(ledger, server, count):
-    """What readers of packed objects notice of the service at its default pace."""
+    """Measures what readers of packed objects notice of the packing service at its default pace."""
 
     def gets(seconds):
         return load(server, BUCKET, "get", 16 * KIB, seconds=seconds, objects=count, prefix="a-", clients=4)["p99_ms"]
@@ -223,7 +227,7 @@ def prove_beside(ledger, server, count):
             raise RuntimeError("the service packs nothing")
         time.sleep(0.2)
     began = objects_packed()
-    # Where processors are busy a group is made each minute.
+    # With busy processors the service packs one group each minute.
     beside, ended = gets(75), objects_packed()
     server.run("bucket", "set", BUCKET, "--pack", "off")
     time.sleep(5)

@@ -1,12 +1,12 @@
-"""Slow and hostile peers beside an honest client: what everybody else notices of them.
+"""Slow and hostile peers, and what an honest client notices of them.
 
-Four kinds of them, `PEERS` of each at once: GETs whose receiver takes a byte every five seconds, PUTs whose sender sends
-one, batch reads, and connections that stop within the head; of the GETs and PUTs every other one by a presigned link.
-Half of the receivers have buffers of some MiB, so that they seem quick at first, the others of a few KiB.
-Whoever is cut comes back a second later. They use the honest client's own key, first from two hundred addresses of
-127.0.0.0/8, then from one. The honest client works at a fixed rate and its times count from when a request was due, so
-that a store that stops is seen for as long as it stops. Beside it one client takes 16 KiB a second and one sends as
-much: both must end.
+There are four kinds of peers, `PEERS` of each at once: GETs whose receiver takes a byte every five seconds, PUTs whose sender sends
+one, batch reads, and connections that stop within the head. Every other GET and PUT uses a presigned link. Half of the receivers have
+buffers of some MiB, so that they seem quick at first; the others have a few KiB. A peer that is cut reconnects a second later. The
+peers use the honest client's own key, first from two hundred addresses of 127.0.0.0/8, then from one.
+
+The honest client works at a fixed rate, and its times count from when a request was due, so that a stall counts for its whole length.
+Beside it, one client receives 16 KiB a second and one sends as much: both must finish.
 
 `python3 -m proving.peers`, in `prove/`, runs the attack alone.
 """
@@ -35,13 +35,13 @@ from .servers import Striate
 BUCKET = "peers"
 PEERS = 200
 KINDS = ["get", "put", "batch", "head"]
-EVERY_S = 5  # a byte
+EVERY_S = 5  # seconds between two bytes
 FULL_S, SHORT_S = 120, 25
 SETTLE_S = 5
 MOST = 2.0  # times the undisturbed p99
 LARGE, LARGE_HONEST = 16 << 20, 4 << 20
-# Of a receiver that seems quick at first; the kernel makes it twice as much. All of them are on this machine: 4 MiB each take a
-# gigabyte of its net.ipv4.tcp_mem, and then it drops packets of everybody, the undisturbed ones too.
+# Receive buffer of a peer that seems quick at first; the kernel doubles it. All peers are on this machine: with 4 MiB each they would
+# take a gigabyte of its net.ipv4.tcp_mem, and the kernel would then drop everyone's packets, the honest client's too.
 LARGE_BUFFER = 1 << 20
 SMALL_COUNT, SMALL = 40, 256 << 10
 STEADY_RATE = 16 << 10
@@ -54,10 +54,10 @@ def contents(number, length):
     return random.Random(number).randbytes(length)
 
 
-# The hostile ones.
+# Hostile peers.
 
 class Attack:
-    """The peers of all kinds, in a process of their own."""
+    """The peers of all kinds, in a separate process."""
 
     def __init__(self, server, addresses, kinds=None, peers=PEERS):
         self.arguments = (server.endpoint, server.credentials, addresses, kinds or KINDS, peers)
@@ -97,7 +97,7 @@ async def attack_all(endpoint, credentials, addresses, kinds, peers, stop):
 
 
 async def hostile(kind, number, host, credentials, address, seen):
-    """One peer; it comes back whenever it is cut."""
+    """Runs one peer, which reconnects whenever it is cut."""
     while True:
         try:
             seen["connections"] += 1
@@ -134,7 +134,7 @@ async def misbehave(kind, number, host, credentials, address, seen):
 
 
 def head(kind, number, host, credentials):
-    """What a peer sends at once: a request without its body, or a part of a head."""
+    """Returns what a peer sends first: a request without a PUT's body, or a part of a head."""
     if kind == "head":
         return f"GET /{BUCKET}/large HTTP/1.1\r\nhost: {host}\r\nx-slow: ".encode()
     body, query = b"", []
@@ -157,10 +157,10 @@ def head(kind, number, host, credentials):
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-# The honest ones.
+# Honest clients.
 
 def honest(server, seconds):
-    """Requests at a fixed rate, half of them reads. Returns the times from when each was due, and what failed."""
+    """Sends requests at a fixed rate, half of them reads. Returns the times from when each was due, and the failures."""
     due = queue.Queue()
     times, failures, lock = [], [], threading.Lock()
     began = time.monotonic()
@@ -190,7 +190,7 @@ def honest(server, seconds):
 
 
 def request(client, number):
-    """One honest request; what went wrong, or None."""
+    """Sends one honest request. Returns its error, or None."""
     small = number % SMALL_COUNT
     try:
         match number % 4:
@@ -214,7 +214,7 @@ def steady_length(seconds):
 
 
 def steady(server, seconds, results):
-    """A client that takes 16 KiB a second, and one that sends as much, for `seconds`; they report what became of them."""
+    """Starts a client that receives 16 KiB a second and one that sends as much, for `seconds`. They store outcomes in `results`."""
     length = steady_length(seconds)
     body = contents(7, length)
 
@@ -265,14 +265,14 @@ def steady(server, seconds, results):
     return threads
 
 
-# The claims.
+# Claims.
 
 def p99(times):
     return statistics.quantiles(times, n=100)[98]
 
 
 def metrics(server, prefixes):
-    """The server's counters whose names begin so."""
+    """Returns the server's counters whose names begin with one of `prefixes`."""
     with urllib.request.urlopen(f"{server.console}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line.startswith(prefixes))

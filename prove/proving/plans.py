@@ -1,4 +1,4 @@
-"""The read plans' claims: what the planner costs, and what plans do to response times in the lab."""
+"""The claims about read plans: the planner's cost, and the plans' effect on response times in the lab."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from .claims import spread
 from .laboratory import interval, percentile
 from .load import bench_binary
 
-# Where the LLM service's trace lies beside a checkout, if it does.
+# The LLM service's trace beside a checkout, if it exists.
 TRACE = Path(__file__).resolve().parents[3] / "shared" / "data" / "llm-kvcache-first-half.csv.gz"
 
-# The bar where no more is asked than that the default stays ahead.
+# The bar where the default need only stay ahead.
 SAME_ORDER = 1.0
 # The strongest simple policies.
 RIVALS = ("EC+LB, cancelled", "R, least loaded")
@@ -34,7 +34,7 @@ def prove_planner(ledger, laboratory):
 
 
 class Experiment:
-    """An experiment's results, and claims about ratios of its policies."""
+    """The results of an experiment, and claims about ratios of its policies."""
 
     def __init__(self, ledger, laboratory, name, *arguments, seeds=5, file=None, policies=()):
         self.ledger = ledger
@@ -98,7 +98,7 @@ def prove_p(ledger, laboratory):
     p.p99("default", "EC", 0.25)
     p.p99("default", "R", 0.3)
     p.imbalance("default", "EC", 0.5)
-    # Runs that are there already are not repeated.
+    # Existing runs are not repeated.
     p = Experiment(ledger, laboratory, "plans-p", seeds=3,
                    policies=("EC", "default", "default, RS(4,2)", "default, ungrouped"))
     p.mean("default, RS(4,2)", "EC", 0.6)

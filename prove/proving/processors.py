@@ -1,8 +1,8 @@
-"""Processor time of the server for each request, beside a release: both programs in one run, restarted in turn.
+"""Processor time of the server for each request, beside a release.
 
-Both programs restart in turn, each on data that were just written and are in the page cache. Where data lie changes what one program
-measures by some percent, so every restart writes its own. What counts is the ratio of neighbours; the release beside itself, taken
-in the same run, says what the machine makes of equal programs.
+Both programs restart in turn, each on data just written and in the page cache. The data's place on disk changes a program's figures by
+some percent, so every restart writes its own. The figure is the ratio of neighbours in time. The release beside itself, measured in the
+same run, shows the machine's noise between equal programs.
 """
 
 import math
@@ -15,7 +15,7 @@ from .servers import Striate
 
 BUCKET = "load"
 KIB, MIB = 1 << 10, 1 << 20
-# Name, object's bytes, bytes of a range, objects, operations of a restart.
+# Name, bytes of an object, bytes of a range, number of objects, operations of a restart.
 READS = [("GET 10 KiB", 10 * KIB, None, 200, 12_000), ("GET 1 MiB", MIB, None, 40, 1_600),
          ("GET 10 MiB", 10 * MIB, None, 8, 200), ("GET 4 KiB of 4 MiB", 4 * MIB, 4 * KIB, 20, 12_000)]
 DEGRADED = ("GET 4 KiB of 4 MiB, one disk gone", 4 * MIB, 4 * KIB, 20, 4_000)
@@ -24,7 +24,7 @@ STUDENT_T = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 20: 2.
 
 
 class Side:
-    """One program on directories of its own."""
+    """One program on its own directories."""
 
     def __init__(self, folder, program):
         self.server = Striate(folder, program=program)
@@ -36,10 +36,10 @@ class Side:
                 load(server, BUCKET, "put", size, ops=count, objects=count, prefix=prefix(name))
 
     def measure(self, reads, gone=None):
-        """Milliseconds for each request, after a restart, a pass over all bytes and a first part that is not counted.
+        """Measures milliseconds for each request, after a restart, a pass over all bytes and an uncounted first part.
 
-        Writes go past the page cache: without that pass a small range would wait for the disk, in one program more often
-        than in the other, whose granules differ.
+        Writes go past the page cache: without that pass a small range would wait for the disk, in one program more often than in the
+        other, since their granules differ.
         """
         if gone is not None:
             self.server.wipe(gone)
@@ -60,7 +60,7 @@ def prefix(name):
 
 
 def geometric(ratios):
-    """The geometric mean and its 95% interval."""
+    """Returns the geometric mean and its 95% interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     if len(logs) < 2:
@@ -71,12 +71,12 @@ def geometric(ratios):
 
 
 def prove_processors(ledger, folder, release, program, restarts):
-    """Adds a claim for each kind of read; the bars are those of the means of at least 20 restarts."""
+    """Adds a claim for each kind of read. The bars are meant for means over at least 20 restarts."""
     folder = Path(folder)
     programs = {"ours": program, "release": release, "again": release}
     measured = {name: [] for name in programs}
     for turn in range(restarts):
-        # Each is first, second and third equally often: the place matters by some percent.
+        # Each program is first, second and third equally often: the position matters by some percent.
         order = list(programs)[turn % 3:] + list(programs)[:turn % 3]
         for name in order:
             with fresh_folder(f"{name}-", folder) as data:
@@ -97,7 +97,7 @@ def prove_processors(ledger, folder, release, program, restarts):
 
 
 def prove_degraded(ledger, folder, release, program, restarts):
-    """A small range while one of six directories is gone: the others' columns instead of their chunks."""
+    """Measures reads of a small range with one of six directories gone: they need the others' columns, not their whole chunks."""
     ratios = []
     for turn in range(restarts):
         sides = [Side(folder / f"lost-ours-{turn}", program), Side(folder / f"lost-release-{turn}", release)]

@@ -1,4 +1,4 @@
-"""What proofs in sections share."""
+"""Shared code of proofs with sections."""
 
 import json
 import re
@@ -12,21 +12,21 @@ from . import ROOT
 from .claims import Ledger, machine
 from .folders import fresh_folder
 
-# What ends a proof from outside.
+# Signals that end a proof from outside.
 ENDS = (signal.SIGINT, signal.SIGTERM)
-# Of the last line of a proof, the file with its record.
+# The file with the record, in the last line of a proof.
 WRITTEN_TO = re.compile(r"written to (\S+)$")
 
 
 def interrupted(*_):
-    """The first of them takes down what the proof has started; further ones do not disturb that."""
+    """Ends the proof on the first signal, so that it stops what it has started, and ignores further ones."""
     for end in ENDS:
         signal.signal(end, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 class Beside:
-    """A section in a process of its own, which is the same proof with this section only."""
+    """A section in its own process: the same proof with only this section."""
 
     def __init__(self, name, sections, nice):
         options = [word for word in sys.argv[1:] if word not in sections]
@@ -34,7 +34,7 @@ class Beside:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
     def record(self):
-        """Waits for its end; what it has written down."""
+        """Waits for the section's end and returns its record."""
         printed, _ = self.process.communicate()
         path = WRITTEN_TO.search(printed.strip())
         if not path:
@@ -42,14 +42,14 @@ class Beside:
         return json.loads((ROOT / path[1]).read_text())
 
     def end(self):
-        """Nothing of it stays behind."""
+        """Stops the section and waits until it has cleaned up."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.communicate()
 
 
 class Proof:
-    """A proof whose sections, which `prove` of a subclass goes through, can be run by themselves."""
+    """A proof in sections that can also run alone. A subclass's `prove` goes through them."""
 
     def __init__(self, program, options, sections):
         for end in ENDS:
@@ -60,7 +60,7 @@ class Proof:
         self.besides = {}
 
     def run(self):
-        """Proves it all. Returns the exit status."""
+        """Runs the proof and returns the exit status."""
         print(f"{machine()}\nclaim | bar | measured | spread | holds")
         try:
             self.prove()
@@ -70,12 +70,12 @@ class Proof:
         return self.ledger.finish()
 
     def beside(self, name, nice=0):
-        """Starts a section that judges no time, beside others that judge none; `section` waits for it."""
+        """Starts a section without claims about time beside others without any; `section` waits for it."""
         if name in self.sections and len(self.sections) > 1:
             self.besides[name] = Beside(name, self.all_sections, nice)
 
     def section(self, name, title, prove):
-        """One section; when it breaks down that is a claim that does not hold, and the others still run."""
+        """Runs one section; an exception counts as a claim that does not hold, and the other sections still run."""
         if name not in self.sections:
             return
         self.ledger.section(title)

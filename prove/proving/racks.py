@@ -1,6 +1,6 @@
-"""Racks on real processes: network namespaces that a bridge joins, behind links that are limited in both directions.
+"""Racks on real processes: network namespaces joined by a bridge, behind links that are limited in both directions.
 
-Sites keep their chunks in memory, on huge pages: a disk that takes a chunk in some milliseconds, so that the links are what is measured.
+Sites keep their chunks in memory, on huge pages: such a disk takes a chunk in some milliseconds, so that the links are measured.
 """
 
 import json
@@ -12,19 +12,19 @@ from contextlib import suppress
 from . import hosts
 from .servers import lab_binary
 
-# Beside that of other proofs.
+# Not the network of hosts.py.
 NETWORK = "10.78.0"
-# Of the paper's machines, EC2 instances of one placement.
+# As on the paper's machines, EC2 instances of one placement.
 MTU = 9001
-# Links may carry so much more than chunks.
+# Bytes that links may carry, as a multiple of the chunks.
 FRAMING = 1.05
 TIMEOUT_S = 1_800
-# Where the work alone, spread over all processors, would take more than this share of the wire's time, the processors are the limit.
+# Where the work, spread over all processors, would take more than this share of the wire's time, the processors are the limit.
 BUSY = 0.75
 
 
 class Racks:
-    """Namespaces that a bridge joins, with limited links; a context manager."""
+    """Namespaces joined by a bridge, with limited links. A context manager."""
 
     def __init__(self, folder, count):
         self.bridge, self.count, self.disk = f"stri{os.getpid() % 10_000}", count, folder / "disk"
@@ -56,7 +56,7 @@ class Racks:
             hosts.run("ip", "-n", space, "link", "set", "lo", "up")
 
     def limit(self, rate, burst_kb=None):
-        """Every link to so many Mbit/s in each direction; a link that has rested carries a burst at once."""
+        """Limits every link to `rate` Mbit/s in each direction; an idle link first carries a burst at once."""
         burst_kb = burst_kb or max(256, rate // 4)
         for rack in range(self.count):
             outer, inner, space = self.names(rack)
@@ -65,7 +65,7 @@ class Racks:
             hosts.run("tc", "-n", space, "qdisc", "replace", "dev", inner, *shape)
 
     def free(self):
-        """Links as fast as the processors are."""
+        """Removes the limits: links are as fast as the processors."""
         for rack in range(self.count):
             outer, inner, space = self.names(rack)
             subprocess.run(["tc", "qdisc", "del", "dev", outer, "root"], capture_output=True)
@@ -78,7 +78,7 @@ class Racks:
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
         subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
         if subprocess.run(["umount", str(self.disk)], capture_output=True).returncode:
-            # Somebody still has a file there; its memory is given back with that.
+            # Some process still has a file open there; the memory is released when it closes the file.
             subprocess.run(["umount", "-l", str(self.disk)], capture_output=True)
 
     def names(self, rack):
@@ -89,19 +89,19 @@ class Racks:
         return f"{NETWORK}.{10 + rack}"
 
     def run(self, command, code, *options, inside=None):
-        """What a command of `striate-lab` has seen. It runs outside the racks, or in one of them, whose number is `inside`."""
+        """Runs a command of `striate-lab` and returns its figures. It runs outside the racks, or in the rack with number `inside`."""
         words = [lab_binary(), command, "--code", code, "--dir", self.disk, *options]
         for rack in range(self.count):
             outer, _, space = self.names(rack)
             words += ["--host", f"{space},{self.address(rack)},{outer}"]
         if inside is not None:
-            # Unlike `ip netns exec` this leaves /sys as it is, where the links' outer ends are counted.
+            # Unlike `ip netns exec`, nsenter leaves /sys unchanged, which has the counters of the links' outer ends.
             words = ["nsenter", f"--net=/run/netns/{self.names(inside)[2]}", *words]
         return json.loads(output_of(f"{command} {code}", list(map(str, words))))
 
 
 def output_of(name, words):
-    """What a program prints. However this ends, the sites that it has started do not stay behind."""
+    """Runs a program and returns its output. However this ends, the sites that it has started are killed."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             printed, complaints = process.communicate(timeout=TIMEOUT_S)

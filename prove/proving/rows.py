@@ -1,6 +1,6 @@
-"""Rows of a cluster's metadata as etcd has them, read as far as proofs must know what the store itself has written.
+"""Rows of a cluster's metadata in etcd, read as far as proofs must know what the store itself has written.
 
-Keys are those of crates/meta/src/keys.rs. A value is a byte, the schema that a reader needs, and a protocol buffer
+Keys are those of crates/meta/src/keys.rs. A value is a byte, the schema that a reader needs, followed by a protocol buffer
 (crates/meta/proto/records.proto).
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 PAGE = 1_000
 BASE = b"striate/r"
 STRIPES, OBJECTS, BLOCKS, PARTS, GARBAGE, INTENTS, CHANGES = b"s/", b"o/", b"k/", b"t/", b"g/", b"i/", b"q/"
-# States of wide stripes; 0 is that of others.
+# States of wide stripes; other stripes have 0.
 BUILDING, SEALED, COMPLETE, ABORTING = 1, 2, 3, 4
-# Numbers of fields.
+# Field numbers.
 STRIPE_LOCATIONS, STRIPE_WIDE_STATE, OBJECT_EXTENT = 3, 11, 25
 LOCATION_SITE, LOCATION_GENERATION, LOCATION_CONTENT = 1, 2, 4
 
@@ -34,7 +34,7 @@ def end_of(prefix):
 
 
 def read(cluster, prefix):
-    """All rows whose keys begin so, page by page, as they were at one moment."""
+    """Reads all rows whose keys begin with `prefix`, page by page, as of one revision."""
     first, end, moment, rows = BASE + prefix, end_of(BASE + prefix), {}, []
     while True:
         answer = cluster.ask_etcd({"key": text(first), "range_end": text(end), "limit": str(PAGE), **moment})
@@ -57,7 +57,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """The fields of a message: their numbers, and their values as numbers or bytes."""
+    """Yields the fields of a message: their numbers, and their values as numbers or bytes."""
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -74,18 +74,18 @@ def fields(data):
 
 
 def revisions(cluster, *prefixes):
-    """When each of these rows was written last."""
+    """Returns the revision at which each row with one of these prefixes was last written."""
     return {row.key: row.revision for prefix in prefixes for row in read(cluster, prefix)}
 
 
 def wide_states(cluster):
-    """How many wide stripes there are in each state."""
+    """Counts the wide stripes in each state."""
     states = (dict(fields(row.value[1:])).get(STRIPE_WIDE_STATE, 0) for row in read(cluster, STRIPES))
     return Counter(state for state in states if state)
 
 
 def newest_state(cluster):
-    """The state of the stripe on which work began last, or 0. Few rows are read, so that it is still so when this answers."""
+    """Returns the state of the stripe on which work began last, or 0. It reads few rows, so that the state is still current."""
     in_work = read(cluster, CHANGES)
     if not in_work:
         return 0
@@ -95,18 +95,20 @@ def newest_state(cluster):
 
 
 def count_wide(cluster):
-    """Wide stripes, whatever their state."""
+    """Counts the wide stripes in any state."""
     return sum(wide_states(cluster).values())
 
 
 def count_packed(cluster, bucket):
-    """Objects of a bucket that are packed."""
+    """Counts the packed objects of a bucket."""
     return sum(OBJECT_EXTENT in dict(fields(row.value[1:])) for row in read(cluster, OBJECTS + bucket.encode() + b"\0"))
 
 
 def data_chunks(cluster, k):
-    """Where the k data chunks of each stripe are, and which file each is: site, generation and version of its content. Data chunks of
-    wide stripes are those of others."""
+    """Returns the place and file of each stripe's k data chunks: site, generation and version of the content.
+
+    Wide stripes are skipped: their data chunks belong to other stripes.
+    """
     found = {}
     for row in read(cluster, STRIPES):
         record = list(fields(row.value[1:]))

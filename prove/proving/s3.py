@@ -1,4 +1,4 @@
-"""A small S3 client on http.client: one keep-alive connection, no retries, nothing hidden."""
+"""A small S3 client on http.client: one keep-alive connection, no retries."""
 
 import http.client
 import xml.etree.ElementTree as ElementTree
@@ -22,7 +22,7 @@ class Answer:
 
     @property
     def code(self):
-        """The S3 error code in the body, if there is one."""
+        """The S3 error code in the body, or None."""
         try:
             return ElementTree.fromstring(self.body).findtext("Code")
         except ElementTree.ParseError:
@@ -42,13 +42,13 @@ class Client:
         self.connection = None
 
     def send(self, method, path, query=(), headers=None, body=b"", payload_hash=sigv4.UNSIGNED):
-        """Signs and sends; returns the answer whatever its status. Network errors are raised."""
+        """Signs and sends a request; returns the answer whatever its status. Network errors are raised."""
         request = sigv4.Request(method, path, list(query), dict(headers or {}), body)
         sigv4.sign_headers(request, self.credentials, self.host, payload_hash=payload_hash)
         return self.send_raw(method, request.target(), request.headers, body)
 
     def send_raw(self, method, target, headers, body=b""):
-        """Sends what it is given, signed or not."""
+        """Sends a request as given, signed or not."""
         if self.connection is None:
             self.connection = http.client.HTTPConnection(self.host, timeout=self.timeout_s)
         try:
@@ -83,7 +83,7 @@ class Client:
         return self.expect("GET", f"/{bucket}/{key}").body
 
     def list_page(self, bucket, **query):
-        """One page of ListObjectsV2: (keys, common prefixes, next continuation token or None)."""
+        """Returns one page of ListObjectsV2: (keys, common prefixes, next continuation token or None)."""
         pairs = [("list-type", "2")] + [(name.replace("_", "-"), str(value)) for name, value in query.items()]
         root = ElementTree.fromstring(self.expect("GET", f"/{bucket}", query=pairs).body)
         space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""

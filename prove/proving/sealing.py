@@ -1,5 +1,6 @@
-"""Ageing of two buckets on real processes: small objects, packed, and large ones are sealed into wide stripes, read while a site is away,
-repaired, deleted in part and made narrow again.
+"""Ageing of two buckets on real processes, one of small, packed objects, one of large ones.
+
+Their objects are sealed into wide stripes, read while a site is down, repaired, deleted in part and converted back to narrow stripes.
 """
 
 import json
@@ -12,18 +13,19 @@ from .sealing_cluster import PATIENCE_S, SMALL, STATED, Beside, Kept, RackedClus
 from .sealing_objects import BUCKET, LARGE, MIB, OTHERS, LargeObjects, Objects, OtherObjects, Reading, Written
 
 PARTITION = MIB
-# Links carry so much more than chunks: of frames of 1,514 bytes 66 are headers, every second one is acknowledged by 66 more, and there are
-# TLS records, requests and rows of metadata.
+# Bytes on links, as a multiple of the chunks: 66 of a frame's 1,514 bytes are headers, every second frame is acknowledged by 66 more, and
+# there are TLS records, requests and rows of metadata.
 FRAMING = 1.10
-# Space returns by rounds of a service that looks each minute, each followed by the grace of garbage: so long after the first garbage is gone.
+# Maximum seconds for space to return after the first garbage is gone: a service that polls each minute releases it in rounds, each followed
+# by the garbage's grace period.
 RETURNS_S = 300
-# What a dead process left is found and removed within.
+# Maximum seconds until the leftovers of a dead process are found and removed.
 LEFTOVERS_S = 300
 
 
 @dataclass(frozen=True)
 class Aged:
-    """What is sealed: objects, in so many narrow stripes of chunks of so many bytes."""
+    """Objects to seal: their number of narrow stripes, and the bytes of a chunk."""
 
     objects: Objects
     stripes: int
@@ -33,7 +35,7 @@ class Aged:
 def prove_ageing(ledger, folder, full, gib):
     if hosts.are_missing(ledger):
         return
-    # In chunks of 1 MiB and 512 KiB: so many GiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
+    # Full: `gib` GiB in chunks of 1 MiB and 512 KiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
     block = (3 if full else 1) * MIB
     small, large = (Objects(1, 3_200 * gib), LargeObjects(2, 53 * gib, block)) if full else (Objects(1, 4_000), LargeObjects(2, 24, block))
     others = OtherObjects(3, 0)
@@ -46,7 +48,7 @@ def prove_ageing(ledger, folder, full, gib):
         packed = cluster.pack(BUCKET, "--now")["progress"]["packed"]
         ledger.note(f"{packed['objects']} objects in {packed['groups']} groups")
         aged = [Aged(small, packed["groups"], PARTITION), Aged(large, large.size() // block, block // cluster.shape.narrow_k)]
-        # Garbage is removed after a minute at the earliest. In short both buckets wait for it together.
+        # Garbage is removed after a minute at the earliest. In the short run both buckets wait for it together.
         for together in [[of] for of in aged] if full else [aged]:
             prove_sealing(ledger, cluster, together, 20 if full else 10)
         prove_losses(ledger, cluster, [small, large], others)
@@ -58,7 +60,7 @@ def prove_ageing(ledger, folder, full, gib):
 
 
 def add_kept(ledger, before, after, objects):
-    """What sealing must leave alone has not changed."""
+    """Claims that sealing has not changed what it must leave alone."""
     written = [key for key in before.rows.keys() | after.rows.keys() if before.rows.get(key) != after.rows.get(key)]
     others = [chunk for chunk, file in before.chunks.items() if after.chunks.get(chunk) != file]
     moved, count = after.moved - before.moved, len(objects.names)
@@ -69,7 +71,7 @@ def add_kept(ledger, before, after, objects):
 
 
 def prove_sealing(ledger, cluster, together, beside_s):
-    """Seals buckets, one after the other, while they are read. Others write later: here bytes are counted."""
+    """Seals buckets, one after the other, while they are read. Other writes come later, since bytes are counted here."""
     wait_for_garbage(cluster)
     ledger.note("at rest")
     besides = [Beside(cluster, of.objects, beside_s) for of in together]
@@ -86,7 +88,7 @@ def prove_sealing(ledger, cluster, together, beside_s):
 
 
 def seal(ledger, cluster, of, beside):
-    """Seals a bucket. Answers what the command reports."""
+    """Seals a bucket and returns the command's report."""
     objects = of.objects
     with Reading(objects, cluster.client(2)) as reading:
         began, crossed = time.monotonic(), cluster.crossing()
@@ -108,7 +110,10 @@ def seal(ledger, cluster, of, beside):
 
 
 def add_bytes(ledger, cluster, sealed, before):
-    """Bytes of chunks that are not the wide stripes' are taken off: of others, of partitions that wait, and of narrow parities that remain."""
+    """Compares the bytes of wide stripes' chunks with the code's.
+
+    Bytes of other chunks are subtracted: other objects, waiting partitions, and remaining narrow parities.
+    """
     shape, after = cluster.shape, cluster.payload()
     others = before - sum(of.stripes * (shape.narrow_k + shape.narrow_r) * of.chunk for of, _ in sealed)
     waiting = sum(report["waiting"] * of.chunk for of, report in sealed)
@@ -120,14 +125,14 @@ def add_bytes(ledger, cluster, sealed, before):
 
 
 def prove_deletes(ledger, cluster, all_objects, others):
-    """A third of what is sealed is deleted: its space comes back. Meanwhile the rest is read, and another bucket is written."""
+    """Deletes a third of the sealed objects and waits for their space, while the rest is read and another bucket is written."""
     wait_for_garbage(cluster)
     before, lived = cluster.payload(), sum(objects.size() for objects in all_objects)
     replaced = 0
     for objects in all_objects:
         objects.delete(cluster, objects.names[: len(objects.names) // 3])
     with Reading(all_objects[0], cluster.client(2)) as reading, Written(others, cluster.client(1)) as writing:
-        # What is rewritten by the first run may take places of dead members in the second.
+        # Data rewritten by the first run may take the places of dead members in the second.
         for objects in all_objects * 2:
             replaced += cluster.pack(objects.bucket, "--now", "--cold")["sealed"][0][1]["replaced"]
     add_written(ledger, cluster, others, writing, "a third is deleted")
@@ -147,7 +152,7 @@ def prove_deletes(ledger, cluster, all_objects, others):
 
 
 def add_written(ledger, cluster, others, writing, when, may_fail=False):
-    """What was written meanwhile is as it was written; then it is deleted, so that bytes of chunks are those of what ages."""
+    """Claims that objects written meanwhile read back right, then deletes them, so that only the ageing buckets have chunks."""
     wrong, count = others.wrong(cluster), len(others.names)
     ledger.add(f"{when}: objects of another bucket that were written meanwhile and are not what they should be, and writes that failed",
                f"{len(wrong)} of {count}, {writing}", count > 0 and not wrong and (may_fail or not writing.wrong),
@@ -156,8 +161,11 @@ def add_written(ledger, cluster, others, writing, when, may_fail=False):
 
 
 def prove_back(ledger, cluster, small, large):
-    """From wide back to narrow while others are written: packed objects by `pack undo`; large ones, which that leaves alone, by copies onto
-    themselves under the narrow profile. Then nothing is in wide stripes any more."""
+    """Converts wide stripes back to narrow ones while other objects are written.
+
+    `pack undo` converts packed objects. Large objects, which it leaves alone, are copied onto themselves under the narrow profile.
+    Afterwards there are no wide stripes.
+    """
     for objects in (small, large):
         cluster.run("bucket", "set", objects.bucket, "--keep-cold-as-it-is", "--dir", cluster.gateway)
     packed = rows.count_packed(cluster, BUCKET)
@@ -180,7 +188,7 @@ def prove_back(ledger, cluster, small, large):
 
 
 def add_verified(ledger, cluster, when):
-    """What `striate verify` finds. What processes left that died is removed when their leases have ended, so it is asked more than once."""
+    """Claims that `striate verify` finds nothing. It runs repeatedly: leftovers of dead processes are removed when their leases end."""
     reports = []
 
     def is_clean():
@@ -200,10 +208,10 @@ def add_verified(ledger, cluster, when):
 
 
 def prove_losses(ledger, cluster, all_objects, others):
-    """A site is away, and repaired by the store itself; another is emptied. Meanwhile another bucket is written."""
+    """Loses a site, which the store repairs automatically, and empties another, while another bucket is written."""
     with Written(others, cluster.client(2)) as writing:
         lose_and_drain(ledger, cluster, all_objects)
-    # A client tries again what fails while a site dies.
+    # A client retries writes that fail while a site dies.
     add_written(ledger, cluster, others, writing, "a site is lost and another emptied", may_fail=True)
 
 
@@ -221,7 +229,7 @@ def lose_and_drain(ledger, cluster, all_objects):
     whole = cluster.wait_until(lambda: tending.is_whole(cluster), PATIENCE_S)
     ledger.add("the store repairs what the site had: every chunk is verified", "whole" if whole is not None else "not whole", whole is not None, "whole",
                f"{(cluster.crossing() - crossed) / MIB:.0f} MiB across racks")
-    # It comes back, and what it had is removed there.
+    # The site returns, and its old chunks are removed.
     cluster.restart("site3")
     drained = tending.number_of(cluster, "site4")
     had = tending.chunks(cluster, drained)

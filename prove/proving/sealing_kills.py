@@ -1,4 +1,4 @@
-"""`kill -9` of the process that seals, while it makes wide stripes; another gateway goes on serving."""
+"""`kill -9` of the process that seals, while it builds wide stripes; another gateway keeps serving."""
 
 import json
 import random
@@ -11,15 +11,15 @@ from .sealing import add_verified
 from .sealing_cluster import SMALL, wait_for_fewer
 from .sealing_objects import BUCKET, Objects, Reading
 
-# Objects for each kill, of some two or three wide stripes, and the seconds that the command works at least and at most before: none is to
-# find all of it sealed.
+# Objects for each kill, of some two or three wide stripes, and the minimum and maximum seconds that the command works before the kill: no
+# kill may find everything sealed.
 OBJECTS_A_KILL, WORKS_S = 800, (0.1, 1.0)
-# A wide stripe is begun within.
+# Maximum seconds until a wide stripe is begun.
 BEGUN_S = 300
 
 
 def prove_kills(ledger, folder, kills):
-    """Packs first. Then the process that seals is killed again and again, and in the end seals the rest."""
+    """Packs, then kills the sealing process again and again, and finally lets it seal the rest."""
     objects, chance = Objects(2, OBJECTS_A_KILL * kills), random.Random(kills)
     with Cluster(folder, gateways=2, sites=SMALL.sites, racks=SMALL.racks) as cluster:
         cluster.run("bucket", "create", BUCKET, "--profile", f"packed {SMALL.narrow}", "--pack", "1MiB", "--cold-profile", SMALL.profile,
@@ -40,8 +40,10 @@ def prove_kills(ledger, folder, kills):
 
 
 def kill_while_sealing(cluster, command, pause_s):
-    """Runs the command on the second gateway, and kills that when it has worked for a while and a wide stripe is being made. Answers how many
-    were half made when it was dead."""
+    """Runs the command on the second gateway, and kills the gateway after a while, when a wide stripe is being built.
+
+    Returns the number of half-built wide stripes right after the kill.
+    """
     running = subprocess.Popen([cluster.program, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         time.sleep(pause_s)
@@ -59,7 +61,7 @@ def kill_while_sealing(cluster, command, pause_s):
 
 
 def half_made(cluster):
-    """Wide stripes of which parities are not durable yet, or that are being given up."""
+    """Counts wide stripes whose parities are not yet durable, or that are being aborted."""
     states = rows.wide_states(cluster)
     return states[rows.BUILDING] + states[rows.ABORTING]
 

@@ -1,4 +1,4 @@
-"""Objects of buckets that age, told from their names, and clients that read and write them meanwhile."""
+"""Objects of buckets that age, derived from their names, and clients that read and write them meanwhile."""
 
 import random
 
@@ -6,15 +6,15 @@ from .meanwhile import Meanwhile
 
 MIB = 1 << 20
 BUCKET, LARGE, OTHERS = "archive", "media", "others"
-# Bytes of a read while something else happens.
+# Bytes of a background read.
 PIECE = 16 << 10
 
 
 class Objects:
-    """Objects of 4 to 60 KiB, each told from its name."""
+    """Objects of 4 to 60 KiB, each derived from its name."""
 
     bucket = BUCKET
-    # Every object has more bytes.
+    # Lower bound on the bytes of an object.
     least = 4 << 10
 
     def __init__(self, seed, count):
@@ -40,19 +40,19 @@ class Objects:
         cluster.each(self.put, self.names)
 
     def delete(self, cluster, names):
-        """They are gone for good."""
+        """Deletes objects and forgets their names."""
         cluster.each(lambda client, name: client.expect("DELETE", self.path(name)), names)
         gone = set(names)
         self.names = [name for name in self.names if name not in gone]
 
     def wrong(self, cluster):
-        """Names whose bytes are not what they should be."""
+        """Returns the names of objects that do not read back right."""
         are_wrong = cluster.each(lambda client, name: client.send("GET", self.path(name)).body != self.body(name), self.names)
         return [name for name, is_wrong in zip(self.names, are_wrong) if is_wrong]
 
 
 class LargeObjects(Objects):
-    """Objects of three blocks, of so many that their blocks have rows of their own, and in parts of five blocks."""
+    """Objects of three blocks, of enough blocks to have rows for them, and in parts of five blocks."""
 
     bucket = LARGE
 
@@ -83,7 +83,7 @@ class LargeObjects(Objects):
             client.expect("PUT", self.path(name), body=body)
 
     def encode_anew(self, cluster, profile):
-        """Copies each onto itself under a profile."""
+        """Copies each object onto itself under a profile."""
         def copy(client, name):
             headers = {"x-amz-copy-source": self.path(name), "x-striate-profile": profile}
             answer = client.expect("PUT", self.path(name), headers=headers)
@@ -111,9 +111,9 @@ class OtherObjects(Objects):
 
 
 class Reading(Meanwhile):
-    """Reads at random, and compares."""
+    """Reads random ranges and compares them."""
 
-    # With pauses and in pieces, so that reads do not outweigh what sealing sends.
+    # Pauses and small ranges keep reads from outweighing sealing's traffic.
     pause_s = 0.02
 
     def __init__(self, objects, client):
@@ -128,7 +128,7 @@ class Reading(Meanwhile):
 
 
 class Written(Meanwhile):
-    """Writes objects beside those that there are."""
+    """Adds new objects to the existing ones."""
 
     pause_s = 0.5
 

@@ -1,4 +1,4 @@
-"""Real servers on fresh directories: Striate, and MinIO beside it. Each is started, observed and stopped here."""
+"""Real servers on fresh directories, Striate and MinIO: starts, observes and stops them."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ def free_port():
 
 
 def built(variable, name):
-    """The program that a variable of the environment names; otherwise the release build of this tree."""
+    """Returns the program named by an environment variable, or else the release build of this tree."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return Path(os.environ.get(variable, target / "release" / name))
 
@@ -57,11 +57,11 @@ class Server:
         self.environment = environment or {}
         self.credentials = CREDENTIALS
         self.process = None
-        self.last_status = None  # of the last command that was run against the server
-        self.missed_by_wipes = []  # files that the running server made while its directory was being removed
+        self.last_status = None  # exit status of the last command that was run against the server
+        self.missed_by_wipes = []  # files that the running server created while its directory was being removed
 
     def pattern(self):
-        """The directories as a person would write them."""
+        """Returns the directories as a user would write them."""
         return f"{self.base}/disk{{1...{len(self.directories)}}}"
 
     def command(self):
@@ -84,7 +84,7 @@ class Server:
             try:
                 with urllib.request.urlopen(self.ready_url(), timeout=2):
                     pass
-                # MinIO calls itself ready a little before it answers requests.
+                # MinIO reports ready a little before it answers requests.
                 if self.client(timeout_s=5).send("GET", "/").status == 200:
                     return
             except (urllib.error.URLError, OSError, http.client.HTTPException):
@@ -109,7 +109,7 @@ class Server:
         self.process = None
 
     def kill(self):
-        """As a power button would, as far as the process is concerned."""
+        """Kills the process with SIGKILL, like a power cut as far as the process is concerned."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -124,23 +124,23 @@ class Server:
         return Client(self.endpoint, self.credentials, timeout_s)
 
     def cpu_ms(self):
-        """User and system time of the process so far."""
+        """Returns the process's user and system time so far, in milliseconds."""
         return processes.cpu_ms(self.process.pid)
 
     def medium_read_bytes(self):
-        """Bytes that the process made the disk deliver so far, read-ahead included."""
+        """Returns the bytes that the process has made the disk deliver so far, read-ahead included."""
         return processes.medium_read_bytes(self.process.pid)
 
     def peak_memory_bytes(self):
         return processes.peak_resident_bytes(self.process.pid)
 
     def disk_bytes(self):
-        """What `du` says about all directories: blocks in use, metadata and mirrors included."""
+        """Returns the bytes of all directories as `du` counts them: blocks in use, metadata and mirrors included."""
         os.sync()
         return sum(tree_bytes(directory) for directory in self.directories)
 
     def wipe(self, *indices):
-        """rm -rf of whole directories, once, also under a running server. What it misses is kept in `missed_by_wipes`."""
+        """Removes whole directories, like rm -rf, even under a running server. Files that it misses go to `missed_by_wipes`."""
         for index in indices:
             shutil.rmtree(self.directories[index], ignore_errors=True)
             missed = [str(path) for path in self.directories[index].rglob("*") if not path.is_dir()]
@@ -188,7 +188,7 @@ class Striate(Server):
         ]
 
     def run(self, *arguments, check=True, timeout_s=600):
-        """Runs another command of the binary against this server; returns what it printed."""
+        """Runs another command of the binary against this server; returns its output."""
         done = subprocess.run(
             [self.program, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout_s, env={**os.environ, **self.environment, "STRIATE_ENDPOINT": self.endpoint},
@@ -200,7 +200,7 @@ class Striate(Server):
 
 
     def status(self):
-        """What `striate status --json` says."""
+        """Returns the output of `striate status --json`."""
         return json.JSONDecoder().raw_decode(self.run("status", "--json", check=False))[0]
 
 

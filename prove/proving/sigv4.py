@@ -1,4 +1,4 @@
-"""Signature Version 4, from its public description, so that tests can make every part of it wrong on purpose."""
+"""Signature Version 4, from its public description, so that tests can falsify any part of it."""
 
 import datetime
 import hashlib
@@ -47,7 +47,7 @@ def encode_query(pairs):
 
 @dataclass
 class Request:
-    """One request before it is signed: the path is not yet percent-encoded, the query is a list of pairs."""
+    """An unsigned request: the path is not yet percent-encoded, the query is a list of pairs."""
 
     method: str
     path: str
@@ -79,7 +79,7 @@ def string_to_sign(credentials, when, canonical):
 
 
 def sign_headers(request, credentials, host, when=None, payload_hash=None):
-    """Adds host, date, payload hash and Authorization; returns the signature (chunk signatures begin with it)."""
+    """Adds host, date, payload hash and Authorization; returns the signature (chunk signatures are chained to it)."""
     when = when or now()
     payload_hash = payload_hash or hashlib.sha256(request.body).hexdigest()
     request.headers.update({"host": host, "x-amz-date": stamp(when), "x-amz-content-sha256": payload_hash})
@@ -94,7 +94,7 @@ def sign_headers(request, credentials, host, when=None, payload_hash=None):
 
 
 def presign(request, credentials, host, expires_s=600, when=None):
-    """The request's target with a signature in its query; the request itself is left as it was."""
+    """Returns the request's target with a signature in its query; leaves the request unchanged."""
     when = when or now()
     query = request.query + [
         ("X-Amz-Algorithm", ALGORITHM),

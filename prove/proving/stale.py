@@ -1,4 +1,4 @@
-"""A proxy before a gateway that breaks a promise on purpose: it answers a read again from memory for a while."""
+"""A proxy in front of a gateway that deliberately breaks a promise: for a while it repeats answers to reads from memory."""
 
 import http.client
 import threading
@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 
 class StaleProxy:
-    """Serves on `endpoint` what `target` serves; a GET that was answered is answered alike for `keep_s`. Whoever signs
-    must name the proxy as the host, which is passed on."""
+    """Serves `target` on `endpoint`, and repeats the answer to a GET for `keep_s` seconds.
+
+    Clients must sign with the proxy as the host, which it passes on.
+    """
 
     def __init__(self, target, keep_s=0.3):
         self.target, self.keep_s = urlsplit(target).netloc, keep_s

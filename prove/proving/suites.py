@@ -1,4 +1,4 @@
-"""Runs the client suites and the codec's benchmark as processes of their own, and reads their verdicts."""
+"""Runs the client suites and the codec's benchmark in separate processes, and reads their verdicts."""
 
 import os
 import re
@@ -13,15 +13,15 @@ from .servers import striate_binary
 LAST_LINE = re.compile(r"(\d+) (passed|failed|error|errors|skipped)")
 
 
-# The data chunks of ECWide's Fig. 1, and the line of the codec's benchmark that has a library's speed with them.
+# The numbers of data chunks in ECWide's Fig. 1, and the line of the codec's benchmark with a library's speed for them.
 FIG_1_K = [4, 8, 16, 32, 64, 128]
 FIG_1 = r"encode \(((?:4|8|16|32|64|128)),4\) 1024 KiB DRAM .*\| {library} +([\d.]+) \("
-# Of the codec's benchmark, and whether the claim holds.
+# Verdicts of the codec's benchmark, and whether the claim holds.
 VERDICTS = {"holds": True, "does not hold": False, "stated": None}
 
 
 class ClientSuites:
-    """tests/clients in the background, on a server of its own."""
+    """tests/clients in the background, on its own server."""
 
     def __init__(self, full):
         self.output = tempfile.NamedTemporaryFile("w+", suffix=".txt")
@@ -49,7 +49,7 @@ class ClientSuites:
 
 
 def prove_codec(ledger, full, is_wanted=lambda claim: True):
-    """Takes over the codec benchmark's own claims, those that are wanted. Answers what it has printed."""
+    """Takes over the wanted claims of the codec's benchmark. Returns its output."""
     command = [bench_binary(), "codec"] + ([] if full else ["--quick", "--rounds", "31"])
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT)
     kernel = done.stdout.partition("kernel ")[2].partition(",")[0]
@@ -67,7 +67,7 @@ def prove_codec(ledger, full, is_wanted=lambda claim: True):
 
 
 def prove_wide_codec(ledger, full):
-    """Encode and decode at k = 128 beside k = 16, with four parities both; and ECWide's Fig. 1 on this machine."""
+    """Compares encoding and decoding at k = 128 and k = 16, both with four parities, and repeats ECWide's Fig. 1 on this machine."""
     if not has_codec_benchmark():
         ledger.skip("striate-bench has no codec's benchmark: cargo build --release --package striate-bench --features codec-bench (it builds ISA-L)")
         return
@@ -81,7 +81,7 @@ def prove_wide_codec(ledger, full):
 
 
 def prove_tests(ledger, tests):
-    """Tests that are claims, run by name: what each says, its package, its target and its name."""
+    """Runs tests that are claims, by name: each has its claim, its package, its target and its name."""
     for claim, package, target, name in tests:
         command = ["cargo", "test", "--quiet", "--package", package, "--test", target, "--", name]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

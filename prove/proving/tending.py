@@ -1,4 +1,4 @@
-"""A cluster that tends itself, on real processes: a site dies and is rebuilt, a new one fills up, one is emptied."""
+"""Automatic repair and rebalancing on real processes: a site dies and is rebuilt, a new one fills up, one is emptied."""
 
 import hashlib
 import json
@@ -20,8 +20,10 @@ PATIENCE_S = 240
 
 
 class Load(Clients):
-    """Clients that write objects of their own until there are many, and read any, until they are stopped. Keeps the MD5 of
-    what was acknowledged."""
+    """Clients that write objects of their own, up to a limit, and read any object, until they are stopped.
+
+    Records the MD5 of every acknowledged object.
+    """
 
     def __init__(self, cluster):
         super().__init__(cluster)
@@ -52,14 +54,14 @@ class Load(Clients):
             self.wrong.append(key)
 
     def compare_all(self, client):
-        """What reads otherwise than it was written, of all that is acknowledged by now. No key is written twice."""
+        """Returns the keys, of all acknowledged by now, that do not read back as written. No key is written twice."""
         with self.lock:
             written = list(self.written.items())
         return [key for key, md5 in written if hashlib.md5(client.get(BUCKET, key)).hexdigest() != md5]
 
 
 def status(cluster):
-    """What a gateway says of the cluster; it ends with 1 where something needs attention."""
+    """Returns a gateway's status of the cluster. The command exits with 1 if something needs attention."""
     command = [cluster.program, "status", "--json", "--dir", cluster.folder / "id" / "gateway1"]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
     return json.JSONDecoder().raw_decode(done.stdout)[0]
@@ -71,7 +73,7 @@ def chunks(cluster, site):
 
 
 def number_of(cluster, name):
-    """The number that control gave to the site of this process."""
+    """Returns the number that control assigned to this process's site."""
     listed = cluster.run("admin", "site", "list", "--control", cluster.at("control"),
                          "--identity", cluster.folder / "id" / "admin")
     return next(int(line.split()[0]) for line in listed.splitlines() if line.split()[4:5] == [name])
@@ -89,7 +91,7 @@ def add_site(cluster, number):
 
 
 def is_whole(cluster):
-    """Whether every chunk of every stripe is there and good; an error says that it is not."""
+    """Returns True if every chunk of every stripe exists and is good; otherwise raises RuntimeError."""
     cluster.run("verify", "--quiet", "--dir", cluster.folder / "id" / "gateway1", timeout_s=600)
     return True
 

@@ -1,8 +1,8 @@
-"""Sixteen clients that write, overwrite, delete and read, and remember what they were told.
+"""Sixteen clients that write, overwrite, delete and read, and remember every answer.
 
-Each key belongs to one client, which has one request on its way at a time, so what a read may answer is known exactly:
-the last acknowledged state, or the state of a write whose answer never came (it may have happened or not). Anything
-else, wrong bytes above all, is a violation.
+Each key belongs to one client, which has one request in flight at a time, so a read's permitted results are known exactly: the last
+acknowledged state, or the state of a write without an answer (which may or may not have happened). Anything else, above all wrong
+bytes, is a violation.
 """
 
 import http.client
@@ -20,7 +20,7 @@ ABSENT = None
 
 
 class Bodies:
-    """Version → bytes: a header that names key and version, then a slice of one random pool."""
+    """Maps a version to bytes: a header that names key and version, then a slice of one random pool."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -35,7 +35,7 @@ class Bodies:
 
 @dataclass
 class Record:
-    """What one key may hold: the acknowledged version, and those of writes that were never answered."""
+    """The versions that one key may hold: the acknowledged one, and those of unanswered writes."""
 
     acknowledged: int | None = ABSENT
     uncertain: list = field(default_factory=list)
@@ -43,7 +43,7 @@ class Record:
 
 
 class Torturer:
-    """Runs the clients in threads until stopped; counts and violations are read afterwards."""
+    """Runs the clients in threads until they are stopped. Counts and violations are read afterwards."""
 
     def __init__(self, server, seed=0):
         self.server, self.bodies, self.seed = server, Bodies(seed), seed
@@ -70,7 +70,7 @@ class Torturer:
         return self
 
     def keep(self, count):
-        """Writes objects that no client overwrites: what was damaged is still there when somebody looks for it."""
+        """Writes objects that no client overwrites, so that damage to them remains until it is looked for."""
         client = self.server.client(timeout_s=30)
         for number in range(count):
             key = f"kept/{number:03}"
@@ -96,11 +96,11 @@ class Torturer:
             else:
                 done = self.delete(client, key, record)
             if not done:
-                time.sleep(0.05)  # the server is down or refuses: no need to ask a thousand times
+                time.sleep(0.05)  # the server is down or refuses: do not flood it
         client.close()
 
     def send(self, client, kind, method, key, body=b""):
-        """The answer, or None when none came; both are counted."""
+        """Sends a request; returns the answer, or None without one. Counts both."""
         try:
             answer = client.send(method, f"/{BUCKET}/{key}", body=body)
         except (OSError, http.client.HTTPException):
@@ -125,7 +125,7 @@ class Torturer:
         if answer is not None and answer.status < 300:
             record.acknowledged, record.uncertain = version, []
             return True
-        # Without an answer, or with an error of the server's own, the write may have happened or not.
+        # Without an answer, or after a server error, the write may or may not have happened.
         if answer is None or answer.status >= 500:
             record.uncertain.append(version)
         return False
@@ -150,7 +150,7 @@ class Torturer:
                                        f"{answer.body[:60]!r}, expected one of the versions {allowed}")
 
     def read_everything(self):
-        """Reads every key once; returns (readable, unreadable). What is read is judged."""
+        """Reads and judges every key once; returns (readable, unreadable)."""
         client = self.server.client(timeout_s=60)
         readable = unreadable = 0
         for key, record in sorted(self.records.items()):

@@ -1,4 +1,4 @@
-"""From the last release's program to this one: directories that it has written, and a cluster of both."""
+"""Upgrades from the last release's program to this one: its directories, and a cluster of both programs."""
 
 import hashlib
 import random
@@ -12,7 +12,7 @@ SIZES = (0, 100, 10_000, 150_000, 1 << 20, 9 << 20)
 
 
 def release_program(*version):
-    """The program of a release, of the last one where none is named; built if it is not there yet."""
+    """Returns the program of a release, by default the last one; builds it if it does not exist."""
     done = subprocess.run([ROOT / "tools" / "release", *version], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
@@ -24,8 +24,10 @@ def version_of(program):
 
 
 def upgraded(program):
-    """Every process stops as a service does, and `program` starts in its place: sites, control, gateways. After a site,
-    nobody goes on before the store is whole, as docs/src/deploy.md has it."""
+    """Returns the event of replacing every process with `program`, as a service manager does: sites, control, gateways.
+
+    After each site, the store is healed before the next step, as docs/src/deploy.md requires.
+    """
 
     def begin(cluster):
         for number in cluster.sites:
@@ -41,7 +43,7 @@ def upgraded(program):
 
 
 def write_some(client, bucket, seed):
-    """Objects of all sizes; the MD5 of each."""
+    """Writes objects of all sizes; returns the MD5 of each."""
     generator, written = random.Random(seed), {}
     client.make_bucket(bucket)
     for size in SIZES:
@@ -57,7 +59,7 @@ def wrong(client, bucket, written):
 
 
 def prove_directories(ledger, folder, release):
-    """What `server` of the release has written is read, checked and written on by this one, and by the release again."""
+    """Proves that this program reads, verifies and adds to directories of the release's `server`, and goes back to the release."""
     server = Striate(folder, program=release)
     with server:
         written = write_some(server.client(), "old", 1)

@@ -1,4 +1,4 @@
-"""The global parities of a wide stripe on real processes in racks: on one node that fetches all data chunks, or along trees (ECWide, §4.2)."""
+"""Global parities of a wide stripe on real processes in racks: on one node that fetches all data chunks, or along trees (ECWide, §4.2)."""
 
 import os
 import statistics
@@ -7,14 +7,14 @@ from . import hosts
 from .claims import spread
 from .racks import BUSY, FRAMING, Racks
 
-# Of wide(128,11,4): 12 groups of three racks, and the global parities'.
+# For wide(128,11,4): 12 groups in three racks each, and the global parities' racks.
 RACKS = 38
 # Local groups of 11, as in the paper's figure.
 CODES = {16: "wide(16,11,4)", 64: "wide(64,11,4)", 128: "wide(128,11,4)"}
 SLICE_KIB = 256
-# The one node is a new process each time, and opens a connection to each site.
+# KiB for each connection: the one node is a new process each time, and opens a connection to each site.
 HANDSHAKE_KIB = 8
-# Where the wire is the limit, trees may take so much of what one node's bytes take on it.
+# Where the wire is the limit: maximum time of trees, over the time that one node's bytes take on the wire.
 OF_ONE = 0.5
 
 
@@ -39,7 +39,7 @@ def measure(ledger, racks, k, rate, full):
     figures = {"code": CODES[k], "k": k, "rate_mbit": rate, "sums": seen["sums"], "racks": seen["racks"],
                "opened": seen["sites"] * (HANDSHAKE_KIB << 10) / chunk}
     for way in ("one", "trees"):
-        # The first is to open connections.
+        # The first run opens connections.
         runs = seen[way][1:]
         figures[way] = {"seconds": [run["seconds"] for run in runs], "crossed": [sum(run["received"]) / chunk for run in runs],
                         "left": [sum(run["sent"]) / chunk for run in runs],
@@ -47,7 +47,7 @@ def measure(ledger, racks, k, rate, full):
     figures["ratio"] = [trees / one for trees, one in zip(figures["trees"]["seconds"], figures["one"]["seconds"])]
     if rate:
         figures["chunk_s"] = chunk * 8 / (rate * 1e6)
-        # Of a tree for each parity: a sum and as many slices as there are hops.
+        # With a tree for each parity: the sums, and one slice for each hop.
         figures["predicted"] = (seen["most_sums"] + 3 * (seen["racks"] - 1) * min(1, SLICE_KIB / chunk_kib)) / k
     ledger.note(f"{CODES[k]} at {rate or 'unlimited'} Mbit/s: one node {median(figures, 'one', 'seconds'):.3f} s, trees {median(figures, 'trees', 'seconds'):.3f} s, "
                 f"processors' work {median(figures, 'one', 'work_s'):.2f} and {median(figures, 'trees', 'work_s'):.2f} s, others {median(figures, 'trees', 'others'):.0%}")
@@ -59,7 +59,7 @@ def median(figures, way, what):
 
 
 def add_ratio(ledger, figures, beside):
-    """Trees are to be ahead where links are limited: they are made for that. Elsewhere the ratio is stated."""
+    """Claims that trees are faster where links are limited, their purpose. Elsewhere the ratio is only stated."""
     ratio, is_limited = statistics.median(figures["ratio"]), figures["rate_mbit"] is not None
     ledger.add(f"time of trees over that of one node, three global parities of {figures['code']} at {figures['rate_mbit'] or 'unlimited'} Mbit/s",
                f"{ratio:.2f}", ratio < 1 if is_limited else None, "< 1" if is_limited else "",
@@ -78,7 +78,7 @@ def prove_limited(ledger, figures):
 
 
 def add_over_wire(ledger, figures):
-    """Senders that fill the queue of one node's link slow it down; this comparison leaves that out."""
+    """Compares trees with the time of one node's bytes on the wire. This leaves out the slowdown by senders that fill its link's queue."""
     one_s = figures["k"] * figures["chunk_s"]
     ratios = [seconds / one_s for seconds in figures["trees"]["seconds"]]
     is_wire = median(figures, "trees", "work_s") < BUSY * figures["predicted"] * one_s

@@ -1,27 +1,27 @@
 """Random faults on clusters with wide stripes, and the planted defects of sealing that they must find.
 
-All of it is in virtual time, so that it may run beside sections that judge bytes and no times.
+All of it runs in virtual time, so it may run beside sections that have claims about bytes but none about time.
 """
 
 import re
 
 from .laboratory import prove_mutations
 
-# One seed of five has wide stripes; `--family wide` passes over the others. A little more, so that chance leaves enough.
+# One seed of five has wide stripes; `--family wide` skips the others. A little more than five, so that chance leaves enough.
 EVERY = 5.5
-# What is stated, and what there is time for in short: a seed takes most of a second of a processor.
+# Seeds of the full run, and of the short one: a seed takes most of a second of a processor.
 STATED, SHORT = 10_000, 600
 CLEAN = re.compile(r"(\d+) seeds clean, (\d+) broken")
-# What must happen to wide stripes in a seed on average, at least: otherwise the campaign tries less than it says.
+# Minimum number of events per seed, on average: otherwise the campaign tests less than it claims.
 LEAST = {"sealed": 1.0, "stripes have dropped their parities": 1.0, "have them again": 0.2, "members moved or repaired": 0.5, "places left": 0.2,
          "taken": 0.2, "changed for a local parity's": 0.5, "changed in place": 0.03, "racks lost": 1.0}
-# Those of sealing, and of changes of what is sealed.
+# Planted defects of sealing, and of changes of sealed data.
 MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-member", "claim-ignores-wide",
              "abort-deletes-at-once", "seal-keeps-generation", "move-forgets-copy", "rule-at-open-only",
              "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "release-ignores-members",
              "exchange-forgets-globals", "update-forgets-globals", "swap-in-two-transactions",
              "dissolve-while-one-lives", "dissolve-forgets-garbage"]
-# Seeds within which they must be found, with those that are passed over.
+# Number of seeds, skipped ones included, within which each defect must be found.
 FOUND_WITHIN = 1_500
 
 
@@ -45,7 +45,7 @@ def prove_campaign(ledger, laboratory):
 
 
 def add_happened(ledger, text, seeds):
-    """What has happened to wide stripes."""
+    """Claims that enough has happened to wide stripes."""
     counts = {what: int(match[1]) if (match := re.search(rf"(\d+) {re.escape(what)}\b", text)) else 0 for what in LEAST}
     few = [f"{count} {what}" for what, count in counts.items() if count < LEAST[what] * seeds]
     line = next((line for line in text.splitlines() if line.startswith("wide stripes: ")), "")

@@ -1,7 +1,7 @@
-"""ECWide's figures in the laboratory, beside the paper's, and what the paper does not show.
+"""ECWide's figures in the laboratory, beside the paper's, and figures that the paper does not have.
 
-Two rates were fitted, each on one repair time of topology locality (docs/src/ecwide.md). Some rules of the model were
-chosen knowing the paper's figures; that page lists them, too.
+Two rates were fitted, each to one repair time of topology locality (docs/src/ecwide.md). Some rules of the model were chosen with
+knowledge of the paper's figures; that page lists them, too.
 """
 
 import json
@@ -34,7 +34,7 @@ def prove_wide_figures(ledger, laboratory):
 
 
 def prove_stated(ledger, printed):
-    """What the paper's text says, within 20% of it."""
+    """Claims values within 20% of those in the paper's text."""
     for row in printed:
         if row["paper"] is None:
             continue
@@ -44,7 +44,7 @@ def prove_stated(ledger, printed):
 
 
 def prove_orders(ledger, rows):
-    """Who is ahead of whom, as the text says of all panels."""
+    """Claims the order of the schemes that the text states for all panels."""
     for figure in ("9a–e", "12a–e"):
         panels = [(set, what) for set in rows.sets(figure) for what in names(rows, figure, set, "CL ")]
         ahead = [rows.of(figure, set, what) < min(rows.of(figure, set, what.replace("CL", "LRC")), rows.of(figure, set, "TL")) for set, what in panels]
@@ -76,7 +76,7 @@ def prove_encoding(ledger, rows):
 
 
 def prove_large(ledger, rows):
-    """A full node of 1,000 sites, and a stripe that is sealed."""
+    """States the repair of a full node among 1,000 sites, and the sealing of a stripe."""
     sets = [set for set in rows.sets("beyond") if set.startswith("1,000 sites")]
     for set in sets:
         of = {what: rows.of("beyond", set, what) for what in ("full node", "sums across racks a chunk", "uplinks, max/mean", "downlinks, max/mean")}

@@ -7,15 +7,15 @@ from .claims import spread
 from .racks import Racks
 from .wide_repair import cells
 
-# What 80 clients a server leave of a gateway by the model that was fitted to the paper (docs/src/ecwide.md), Mbit/s; a link that has
-# rested carries one frame at once.
+# Bandwidth of a gateway that 80 clients per server leave, in Mbit/s, by the model that was fitted to the paper (docs/src/ecwide.md). An
+# idle link carries one frame at once.
 HEAVY_MBIT, BURST_KB = 10, 10
 
 
 def prove_memory(ledger, folder, full):
     if hosts.are_missing(ledger):
         return
-    # LRC has a rack for each chunk; what its repair does not read has none in short.
+    # LRC has a rack for each chunk; in the short run, chunks that its repair does not read have none.
     k, r = (128, 27) if full else (64, 7)
     chosen = cells(k, r, 4)
     with Racks(folder, 136 if full else 77) as racks:

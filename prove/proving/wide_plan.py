@@ -1,5 +1,6 @@
-"""What ECWide computes of codes, as `striate-lab wide-codes` prints it: Tables 3 to 6, Figs. 2 and 3. `striate plan wide`, the command that
-users have, must say the same of the paper's cluster.
+"""ECWide's computed figures of codes, printed by `striate-lab wide-codes`: Tables 3 to 6, Figs. 2 and 3.
+
+`striate plan wide`, the users' command, must print the same for the paper's cluster.
 """
 
 import json
@@ -7,12 +8,12 @@ import subprocess
 
 from .servers import striate_binary
 
-# What each table and figure has: values, and how near they must be.
+# The number of values in each table and figure, and their tolerance.
 EXPECTED = {"Table 3": (4, "exact"), "Table 4": (6, "exact, as rounded"), "Fig. 2": (6, "exact, as rounded"), "Fig. 3": (6, "exact"),
             "Table 5": (18, "within 0.5%"), "Table 6": (18, "within 0.5%")}
-# Those of one kind that are shown by themselves.
+# Tables that are summarised by ratio to the paper's.
 MTTDLS = ("Table 5", "Table 6")
-# Codes of `striate plan wide`, and the setting that it has unless told otherwise.
+# Codes of `striate plan wide`, and its default setting.
 SCHEMES, AS_DEFAULT = {"rs": "RS", "topology": "TL", "combined": "CL"}, "1/λ = 4 years"
 
 
@@ -29,7 +30,7 @@ def prove_plan(ledger, laboratory):
 
 
 def holds(figure):
-    """A code that is not the paper's has no value."""
+    """Returns whether a figure matches the paper's. A code other than the paper's has no value."""
     return figure["value"] is not None and abs(figure["value"] - figure["paper"]) <= figure["tolerated"]
 
 
@@ -47,7 +48,7 @@ def add_mttdls(ledger, name, figures, count, bar):
 
 
 def add_command(ledger, figures):
-    """What `striate plan wide` says of the paper's 400 nodes. Its Azure-LRC is another one: that with the redundancy asked for."""
+    """Checks `striate plan wide` for the paper's 400 nodes. Its Azure-LRC differs from the paper's: it has the redundancy asked for."""
     done = subprocess.run([str(striate_binary()), "plan", "wide", "--k", "128", "--f", "4", "--redundancy", "1.063", "--racks", "50",
                            "--sites-per-rack", "8", "--json"], capture_output=True, text=True)
     if done.returncode:

@@ -1,15 +1,17 @@
-"""The processor time of a wide repair, beside that of what it cannot do without: its bytes are moved, and its sums are added up.
+"""Processor time of a wide repair, beside that of its necessary work: moving its bytes and adding up its sums.
 
-Counted is user and system time, from `/proc/PID/stat`, of all sites' processes and of the one that coordinates, from the beginning of a repair to its end. The
-divisor is the sum of two parts. Both are measured beside each repair, in turn, in the same processes:
+It is the user and system time, from `/proc/PID/stat`, of all sites' processes and of the coordinating one, from the beginning of a
+repair to its end. The divisor is the sum of two parts, both measured beside each repair, in turn, in the same processes:
 
-- *Moving the same bytes through the same transport.* A repair reads 7 chunks of 64 MiB, sends 6 of them inside racks and one sum across, and stores one chunk durably.
-  So does this: the site that stores repaired chunks fetches and stores one across racks, as the store moves chunks, while 6 are sent inside a rack by the same
-  sites, in the same slices. Their receiver drops them. Seven moves with seven writes would be a larger divisor, and a repair writes once.
-- *The codec benchmark's arithmetic.* This is the call that the codec's benchmark times: one lost chunk is decoded from the 7 others of its group in memory, in
-  columns of 1 MiB. It reads each source once and writes the sum once; the sites of a repair read and write partial sums besides.
+- *Moving the same bytes through the same transport.* A repair reads 7 chunks of 64 MiB, sends 6 of them inside racks and one sum
+  across, and stores one chunk durably. So does this part: the site that stores repaired chunks fetches and stores one across racks, as
+  the store moves chunks, while the same sites send 6 inside a rack, in the same slices. Their receiver drops them. Seven moves with
+  seven writes would be a larger divisor, and a repair writes once.
+- *The codec benchmark's arithmetic.* This is the call that the codec's benchmark times: it decodes one lost chunk from the 7 others of
+  its group in memory, in columns of 1 MiB. It reads each source once and writes the sum once; the sites of a repair also read and
+  write partial sums.
 
-Links are not limited here: what a limited link sends late is in no process's time.
+Links are not limited here: no process's time includes the delay of a limited link.
 """
 
 import statistics
@@ -18,9 +20,9 @@ from .claims import spread
 from .racks import FRAMING
 
 CODE = "wide(64,7,4)"
-# Chunks across racks, of a repair and of the move.
+# Chunks that cross racks, in a repair and in the move.
 CROSSING = 1
-# A repair may take so many times what both parts take.
+# Maximum processor time of a repair, over that of both parts.
 BAR = 1.3
 
 
@@ -44,7 +46,7 @@ def crossed(metered, chunk_bytes):
 
 
 def add_same_bytes(ledger, figures):
-    """What is compared must have moved the same."""
+    """Claims that both sides of the comparison moved the same bytes."""
     both = [statistics.median(figures[what]) for what in ("crossed", "moved_across")]
     ledger.add(f"chunks across racks, by the links' counters, in a repair of {CODE} and where its bytes are only moved", f"{both[0]:.3f} and {both[1]:.3f}",
                all(CROSSING <= chunks <= CROSSING * FRAMING for chunks in both), f"{CROSSING} to {CROSSING * FRAMING:.2f}", spread(figures["crossed"] + figures["moved_across"]))

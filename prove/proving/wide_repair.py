@@ -1,6 +1,6 @@
-"""Repair in racks on real processes: the experiments of ECWide (FAST'21), section 6.1, by the store's own repair.
+"""Repair in racks on real processes: the experiments of ECWide (FAST'21), section 6.1, with the store's own repair.
 
-Each rack is a network namespace with all its sites in it.
+Each rack is a network namespace with all its sites.
 """
 
 import os
@@ -15,15 +15,15 @@ from .wide_processors import prove_processors
 
 # Racks that the widest flat code needs: k = 128, r = 27, f = 4.
 RACKS = 136
-# In short no further round begins after so long.
+# Seconds after which the short run begins no further round.
 NODE_S = 180
-# A repair may take so much longer than its bytes take on the wire.
+# Maximum time of a repair, over that of its bytes on the wire.
 OVER_WIRE = 1.10
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One code in one scheme, and the chunks that the paper says cross racks."""
+    """One code in one scheme, and the number of chunks that cross racks in the paper."""
 
     name: str
     code: str
@@ -32,7 +32,10 @@ class Cell:
 
 
 def cells(k, r, f):
-    """CL, LRC and TL of the paper for k, r and f (Table 4; of TL the racks that k chunks take, one less than the table's where racks are full)."""
+    """Returns the paper's CL, LRC and TL for k, r and f (Table 4).
+
+    TL counts the racks that k chunks take, one less than the table's where racks are full.
+    """
     group = -(-(r + 1) // f)
     return [Cell("CL", f"wide({k},{r},{f})", "combined", group - 1), Cell("LRC", f"lrc-r({k},{r},{f - 1}) spread flat", "flat", r),
             Cell("TL", f"rs({k},{f}) spread racks({f})", "topology", -(-(k - f + 1) // f))]
@@ -50,7 +53,7 @@ def prove_repair(ledger, folder, full):
 
 
 def measure(ledger, racks, cell, rate, repetitions):
-    """Repetitions of one cell. The first one is to open connections."""
+    """Measures repetitions of one cell. An uncounted first one opens connections."""
     seen = racks.run("wide-repair", cell.code, "--scheme", cell.scheme, "--repetitions", repetitions + 1)
     runs = seen["repetitions"][1:]
     wire_s = cell.chunks * seen["chunk_bytes"] * 8 / (rate * 1e6)
@@ -69,7 +72,7 @@ def measure(ledger, racks, cell, rate, repetitions):
 
 
 def add_bytes(ledger, cell, figures):
-    # What has come to racks: a queue that overflows on the way has TCP send some of it again.
+    # Count bytes received by racks: when a queue overflows on the way, TCP sends some bytes again.
     crossed = statistics.median(figures["crossed"])
     ledger.add(f"chunks across racks to repair one, {cell.name} {cell.code}, by the links' counters", f"{crossed:.3f}",
                cell.chunks <= crossed <= cell.chunks * FRAMING, f"{cell.chunks} to {cell.chunks * FRAMING:.2f}",
@@ -87,12 +90,12 @@ def add_time(ledger, cell, figures):
 
 
 def is_limited_by_wire(figures):
-    """Otherwise by the processors, which all racks share here. That explains a bar that is missed; it is missed all the same."""
+    """Returns whether the wire is the limit, not the processors, which all racks share here. A limit explains a missed bar, no more."""
     return statistics.median(figures["work_s"]) < BUSY * figures["wire_s"]
 
 
 def prove_one_chunk(ledger, racks, full):
-    """The cell that the paper tells of: k = 64, r = 7, f = 4 at 1 Gb/s."""
+    """Repairs one chunk in the cell that the paper describes: k = 64, r = 7, f = 4 at 1 Gb/s."""
     rate, found = 1_000, {}
     racks.limit(rate)
     for cell in cells(64, 7, 4):
@@ -110,7 +113,7 @@ def prove_one_chunk(ledger, racks, full):
 
 
 def prove_node(ledger, racks, full):
-    """All chunks of a node at once, with requestors and repairers selected least recently, and otherwise."""
+    """Repairs all chunks of a node at once, with requestors and repairers selected least recently, and otherwise."""
     racks.limit(1_000)
     cell = Cell("CL", "wide(64,11,4)", "combined", 2)
     found, chunk_mib, began = {"least recent": [], "any": []}, 4 if full else 2, time.monotonic()
@@ -136,7 +139,7 @@ def prove_node(ledger, racks, full):
 
 
 def level(seen):
-    """How unlike each other racks' uplinks are, and sites of one rack: coefficients of variation. The lost site's rack makes the chunks."""
+    """Returns the coefficients of variation of racks' uplinks and of sites within a rack. The lost site's rack, which rebuilds, is left out."""
     sites, racks = seen["sites"], seen["racks"]
     each = sites // racks
     of_racks = [seen["site_s"][first:first + each] for first in range(each, sites, each)]
@@ -149,7 +152,7 @@ def variation(values):
 
 
 def prove_all_cells(ledger, racks):
-    """k, f and rates of Figures 9 and 10, and a rate at which nothing but the wire counts."""
+    """Measures k, f and rates of Figures 9 and 10, and a rate at which only the wire counts."""
     found = []
     for rate in (200, 500, 1_000, 10_000):
         racks.limit(rate)

@@ -9,16 +9,16 @@ from .wide_memory import BURST_KB, HEAVY_MBIT
 
 DATA, GROUP, IN_RACK = 128, 27, 4
 CODE = f"wide({DATA},{GROUP},{IN_RACK})"
-# Those of a stripe, and the client's.
+# The racks of a stripe, and the client's.
 RACKS = 35
-# Mbit/s of links, KiB of a chunk and of the range that changes. The paper changes whole chunks of 4 KiB in memory, on busy gateways.
+# Mbit/s of links, KiB of a chunk and of the changed range. The paper changes whole chunks of 4 KiB in memory, on busy gateways.
 ON_DISK = [(1_000, 1_024, 4), (1_000, 1_024, 64), (1_000, 1_024, 1_024), (100, 1_024, 1_024)]
 IN_MEMORY = [(1_000, 4, 4), (HEAVY_MBIT, 4, 4)]
-# What the paper says that each way takes less time than a difference for each parity, at most and in percent.
+# The paper's maximum saving of time by each way, in percent, over a difference for each parity.
 PAPER = {"global": 33.2, "local": 14.4, "both": 47.6}
-# A change is some ten requests and answers between sites, of 8 to 11 kB together, by the links' counters.
+# Allowance for a change's messages: some ten requests and answers between sites, 8 to 11 kB in total, by the links' counters.
 MESSAGES_BYTES = 12 << 10
-# So much of it is to be saved at least.
+# Minimum saving, as a fraction of the paper's.
 BAR = 0.80
 
 
@@ -45,7 +45,7 @@ def prove_range(ledger, racks, cell, flags, updates):
 
 
 def ranges_of(way, racks_of):
-    """Ranges that must cross racks for a change: the client is in a rack of its own."""
+    """Returns the number of ranges that must cross racks for a change; the client is in its own rack."""
     data, *parities = racks_of
     local, *followed = parities
     if way == "rewrite":
@@ -55,14 +55,19 @@ def ranges_of(way, racks_of):
 
 
 def is_with_local(chunk):
-    """Whether combined locality, a group's chunks in order and its local parity last, has a data chunk in the local parity's rack."""
+    """Returns whether a data chunk shares a rack with its local parity.
+
+    Combined locality places a group's chunks in order, its local parity last.
+    """
     first = chunk // GROUP * GROUP
     return (chunk - first) // IN_RACK == min(GROUP, DATA - first) // IN_RACK
 
 
 def add_bookkeeping(ledger, name, ways, size):
-    """What must cross racks, change by change, as the lab keeps book of it: it is compared with arithmetic on where chunks are. Links are
-    counted by themselves."""
+    """Compares the lab's bookkeeping of bytes that must cross racks, change by change, with arithmetic on chunks' places.
+
+    `add_counted` compares it with the links' counters.
+    """
     crossed = {way: [change["crossed"] / size for change in changes] for way, changes in ways.items()}
     expected = {way: [ranges_of(way, change["racks_of"]) for change in changes] for way, changes in ways.items()}
     where = all((change["racks_of"][0] == change["racks_of"][1]) == is_with_local(change["chunk"]) for change in ways["deltas"])
@@ -72,8 +77,12 @@ def add_bookkeeping(ledger, name, ways, size):
 
 
 def add_counted(ledger, name, ways, is_large):
-    """By the links' counters, beyond frames' headers: requests and answers, which take the same whatever changes. Of large ranges that is less than
-    headers may take, in each change; of small ones much, and now and then the sites' own messages cross beside it, so that medians count."""
+    """Compares the links' counters with the bytes that must cross racks.
+
+    Beyond frames' headers there are requests and answers, whose size does not depend on the range. For large ranges, in each change,
+    they take less than the allowance for headers. For small ranges they weigh much, and now and then the sites' own messages cross as
+    well, so medians count.
+    """
     for way, changes in ways.items():
         must, did = ([of(change) for change in changes] for of in (lambda change: change["crossed"], lambda change: sum(change["received"])))
         beyond = statistics.median(other - one * FRAMING for one, other in zip(must, did))
@@ -85,7 +94,7 @@ def add_counted(ledger, name, ways, is_large):
 
 
 def add_savings(ledger, name, ways, is_whole):
-    """Of whole chunks, as in the paper; ranges of chunks are stated."""
+    """Claims the savings for whole chunks, as in the paper; for ranges of chunks they are only stated."""
     time = {way: statistics.mean(change["seconds"] for change in changes) for way, changes in ways.items()}
     crossed = {way: sum(change["crossed"] for change in changes) for way, changes in ways.items()}
     for way, paper in PAPER.items():

@@ -1,7 +1,7 @@
 """A real server for the tests: the one of the client suites, started once, on free ports, over fresh directories.
 
-`STRIATE` names the program. It is expected to know the batch read: `BATCH=no` says that it does not, for a run of all else
-by single GETs.
+`STRIATE` names the program. Tests expect it to support the batch read; with `BATCH=no` they expect that it does not, and read with
+single GETs.
 """
 
 import os
@@ -36,7 +36,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_from_outside(tmp_path_factory):
-    """No endpoint, key or certificate of whoever runs the tests."""
+    """Hides the endpoint, keys and certificates of the user who runs the tests."""
     patch = pytest.MonkeyPatch()
     for name in list(os.environ):
         if name.startswith(("AWS_", "STRIATE_")):
@@ -72,5 +72,5 @@ def bucket(client):
 
 @pytest.fixture(scope="session")
 def body():
-    """Bytes that do not compress, the same for the same length and seed."""
+    """Incompressible bytes, the same for the same length and seed."""
     return lambda length, seed=0: random.Random(f"{seed}/{length}").randbytes(length)

@@ -1,4 +1,4 @@
-"""A store that misbehaves on demand, as the real one cannot be made to: answers cut off, altered, refused."""
+"""A store that misbehaves on demand, which the real one cannot: answers are cut off, altered, refused."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ FRAMES = "application/vnd.striate.frames"
 
 
 def frames_of(objects, items):
-    """The frames of a good answer, the end frame included; objects over 100 bytes come in two."""
+    """Yields the frames of a good answer, the end frame included; objects over 100 bytes take two frames."""
     for number, item in enumerate(items):
         data = objects.get(item["key"])
         if data is None:
@@ -30,7 +30,7 @@ def frames_of(objects, items):
 
 
 def put_items(data):
-    """The items of a batch put and their bytes; every frame must be right and in its place."""
+    """Returns the items of a batch put and their bytes; every frame must be right and in order."""
     items, bodies, at, ended = None, [], 0, True
     while True:
         header = data[at:at + 24]
@@ -55,8 +55,11 @@ def put_items(data):
 
 
 class Scripted:
-    """Answers with `script`'s next step, and well when there is none. A step gets the request, the frames of the good
-    answer, and returns (status, content type, bytes), with `None` at the end for a connection that breaks."""
+    """Answers with the next step of `script`, or with the good answer if there is none.
+
+    A step gets the frames of the good answer and the good answer, and returns (status, content type, bytes), optionally followed by
+    whether the connection then breaks, and by headers.
+    """
 
     def __init__(self, objects):
         self.objects = objects
@@ -140,7 +143,7 @@ class Scripted:
 
 
 def cut(count):
-    """The good answer's first `count` bytes, then the connection breaks."""
+    """Returns a step that sends the good answer's first `count` bytes and breaks the connection."""
     return lambda frames, good: (good[0], good[1], good[2][:count], True)
 
 

@@ -1,4 +1,4 @@
-"""Batch reads from a store that breaks off, lies, refuses, or knows no batch read."""
+"""Batch reads from a store that breaks off, lies, refuses, or does not support them."""
 
 import asyncio
 import socket
@@ -43,7 +43,7 @@ def test_after_a_cut_only_the_missing_items_are_asked_for_again(store, client):
         assert client.read_many("bucket", KEYS) == VALUES
         first, *second = store.posts
         assert first == KEYS
-        if second:  # without one only the end frame was cut, or a part of it
+        if second:  # without a second, the cut was in the end frame
             assert second[0] == KEYS[len(KEYS) - len(second[0]):]
 
 
@@ -74,7 +74,7 @@ def test_no_whole_answer_after_all_tries_is_an_error(store, client):
 
 
 def failing_item(status, position=1):
-    """One item fails half way, the others come."""
+    """Returns a step in which one item fails half way and the other arrives."""
     def step(frames, good):
         parts = [
             frame(0, head=head(3), body=b"one"), frame(1, flags=1, head=head(6), body=b"abc"),
@@ -239,7 +239,7 @@ def test_the_file_system_reads_many_paths_by_one_request(store):
 
 
 def test_the_file_system_merges_single_reads_of_threads(store):
-    """The first goes alone; what comes while it is under way shares requests."""
+    """The first read goes alone; reads that come while it is in flight share requests."""
     fs = StriateFileSystem(store.endpoint, key="a", secret="b", skip_instance_cache=True)
     with ThreadPoolExecutor(20) as pool:
         read = list(pool.map(lambda key: fs.cat_file(f"bucket/{key}"), KEYS * 10))
@@ -271,7 +271,7 @@ def test_a_download_never_mixes_two_versions(store, client):
 
 
 def test_a_slow_reader_makes_the_store_wait():
-    """However many results there are, few lie in memory."""
+    """However many results there are, few are in memory."""
     given = []
 
     class Reader:

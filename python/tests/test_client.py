@@ -241,7 +241,7 @@ def test_clients_can_be_pickled(client, bucket):
     ids=["that wakes", "just before the wait, which it does not wake"],
 )
 def test_ctrl_c_ends_a_wait_and_leaves_the_client_usable(options, bucket, interrupt):
-    """The store is silent: a socket that accepts and says nothing. The interrupt comes while the client waits."""
+    """The store is a socket that accepts and never answers. The interrupt comes while the client waits."""
     program = f"""
 import _thread, signal, socket, sys, threading
 from striate import Client

@@ -1,4 +1,4 @@
-"""The data set, read as data loaders read: single samples, batches, worker processes."""
+"""The data set, read as data loaders do: single samples, batches, worker processes."""
 
 import multiprocessing
 import pickle
@@ -9,7 +9,7 @@ from striate.data import ObjectDataset
 
 
 def fetch(dataset, indices):
-    """What PyTorch's loader does with the indices of a batch."""
+    """Reads the indices of a batch as PyTorch's loader does."""
     if hasattr(dataset, "__getitems__") and dataset.__getitems__:
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]
@@ -67,7 +67,7 @@ def work(dataset, tasks, results):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_worker_processes_read_beside_their_parent(dataset, body, method):
-    """The parent has used its connections, and goes on using them while two workers read."""
+    """The parent has used its connections, and keeps using them while two workers read."""
     context = multiprocessing.get_context(method)
     fetch(dataset, [0, 1])
     tasks, results = context.Queue(), context.Queue()

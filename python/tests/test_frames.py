@@ -1,4 +1,4 @@
-"""The parser of frames: every way of cutting an answer, every cut, every flipped bit."""
+"""The parser of frames: every split of an answer, every truncation, every flipped bit."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def end(count):
 
 
 def whole():
-    """Three items: a small one, one in three frames around the others, one that is missing."""
+    """Returns an answer with three items: a small one, one in three frames around the others, and a missing one."""
     return (
         frame(1, flags=FIRST, head=head(9), body=b"abc") + frame(0, head=head(5), body=b"small")
         + frame(1, flags=0, body=b"def") + frame(2, 404, head=b'{"key": "x", "code": "NoSuchKey", "message": "gone"}')
@@ -113,7 +113,7 @@ def test_what_came_of_an_item_that_fails_half_way_is_dropped():
 
 
 def test_bytes_of_an_item_are_joined_once():
-    """The pieces of a body are views of what was fed, until the item is complete."""
+    """Until the item is complete, the pieces of its body are views of the input."""
     parser = FrameParser()
     data = frame(0, flags=FIRST, head=head(2000), body=b"x" * 1000)
     (parsed,) = parser.feed(data)

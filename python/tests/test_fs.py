@@ -1,4 +1,4 @@
-"""The file system against a real server: fsspec's own suite, and what that leaves out."""
+"""The file system against a real server: fsspec's own suite, and tests of what it leaves out."""
 
 import asyncio
 import io
@@ -352,7 +352,7 @@ def test_the_file_system_can_be_pickled_and_used_after_a_fork(fs, bucket):
     os.close(write_end)
     os.waitpid(child, 0)
     assert os.read(read_end, 10) == b"xx"
-    assert fs.cat(f"{bucket}/k") == b"x"  # the parent's connections are as they were
+    assert fs.cat(f"{bucket}/k") == b"x"  # the parent's connections still work
 
 
 def test_s3_urls_are_opened_on_request_with_the_names_of_s3fs(options, bucket):

@@ -1,4 +1,4 @@
-"""What people read tables and arrays with, on Striate."""
+"""Libraries for tables and arrays, on Striate."""
 
 import asyncio
 
@@ -78,7 +78,7 @@ def test_zarr_writes_and_reads_chunks_in_batches(bucket, storage):
 
 
 def test_zarr_chunks_of_one_selection_share_requests(bucket, storage):
-    """A hundred chunks at once are few batch reads: zarr reads them in one turn of its event loop."""
+    """A hundred concurrent chunks need few batch reads: zarr reads them in one turn of its event loop."""
     from striate.batch import BatchReader
 
     fs = StriateFileSystem(**storage, asynchronous=True, skip_instance_cache=True)

@@ -1,6 +1,6 @@
-"""The adapter for LMCache over a store that is away, refuses, or has something else. LMCache's own code over it: prove/lmcache.
+"""The adapter for LMCache over a store that is unreachable, refuses, or has other data. prove/lmcache runs LMCache's own code over it.
 
-Runs where LMCache is installed: `make prove-lmcache` installs it into an environment of its own.
+Runs where LMCache is installed: `make prove-lmcache` installs it into its own environment.
 """
 
 import logging
@@ -19,7 +19,7 @@ from striate.lmcache import StriateL2Adapter, StriateL2AdapterConfig  # noqa: E4
 
 
 class Memory:
-    """What LMCache's memory objects are to an adapter."""
+    """The part of LMCache's memory objects that an adapter uses."""
 
     def __init__(self, data):
         self.data = bytearray(data)

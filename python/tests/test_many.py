@@ -124,7 +124,7 @@ def test_an_item_that_fails_for_now_is_sent_again_and_one_that_fails_for_good_is
     outcomes = [{"status": 200}, {"status": 503, "code": "SlowDown"}, {"status": 400, "code": "InvalidArgument"}]
     store.script = [lambda frames, good: (200, "application/json", json.dumps({"items": outcomes}).encode())]
     created, again, wrong = scripted.put_many("bucket", [("a", b"1"), ("b", b"2"), ("c", b"3")])
-    # The store had it all the same: it exists by then.
+    # The store created it despite its 503, so the retry finds it.
     assert (created, again) == (True, False) and wrong.code == "InvalidArgument"
     assert store.posts == [["a", "b", "c"], ["b"]]
 
@@ -237,7 +237,7 @@ def test_errors_of_the_real_server(client, options, bucket):
         client.sizes_of("no-such-bucket", ["a"])
     created, wrong = client.put_many(bucket, [("a", b"x"), ("", b"y")])
     assert created is True and wrong.code == "InvalidArgument"
-    large = b"x" * (40 << 20)  # it is refused while most of it is still to be sent
+    large = b"x" * (40 << 20)  # refused before most of it has been sent
     with pytest.raises(PermissionError):
         Client(**{**options, "secret_key": "wrong"}).put_many(bucket, [("b", large)])
     with pytest.raises(NotFound, match="NoSuchBucket"):

@@ -1,4 +1,4 @@
-"""Where the endpoint and the keys come from, and TLS."""
+"""Sources of the endpoint and the keys, and TLS."""
 
 import asyncio
 import dataclasses
@@ -127,7 +127,7 @@ def test_a_certificate_of_ones_own_is_trusted_when_named_and_only_then(tmp_path,
             into = bytearray(3_000_000)
             assert client.get_many_into("secure", [("many", into)]) == [3_000_000] and into == b"y" * 3_000_000
         options = {"access_key": server.credentials.access_key, "secret_key": server.credentials.secret_key}
-        for pause in ("BACKOFF_S", "MOST_BACKOFF_S"):  # it would wait for ever, but knows that this is no use
+        for pause in ("BACKOFF_S", "MOST_BACKOFF_S"):  # a retry would wait forever, but there is none
             monkeypatch.setattr(striate.transport, pause, 1e9)
         with pytest.raises(UnreachableError, match="STRIATE_CA_FILE"):
             Client(client.endpoint, **options).get("secure", "k")

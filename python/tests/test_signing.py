@@ -1,4 +1,4 @@
-"""Signatures, compared with botocore's."""
+"""Signatures are compared with botocore's."""
 
 import datetime
 
@@ -47,7 +47,7 @@ def test_header_signatures_are_those_of_botocore(keys, method, path, query, head
     signer.sign(keys, method, encode_path(path), encode_query(query), ours, EMPTY_HASH, NOW)
     signer.sign(keys, method, encode_path(path), encode_query(query), again := {"host": "store.example:9000", **headers},
                 EMPTY_HASH, NOW)
-    assert again == ours  # also with the signing key that was kept
+    assert again == ours  # also with the cached signing key
     url = "http://store.example:9000" + encode_path(path)
     request = AWSRequest(method, url, headers={"X-Amz-Content-SHA256": EMPTY_HASH, **headers}, params=dict(query))
     request.context["payload_signing_enabled"] = True

@@ -1,5 +1,6 @@
-"""The tier for vLLM under vLLM's own `TieringOffloadingManager` with its tier in the processor's memory, without a model or an engine:
-what an engine does in each step is done here, and the bytes of its blocks are written and read where its workers would.
+"""The tier for vLLM under vLLM's own `TieringOffloadingManager` with its tier in the processor's memory, without a model or an engine.
+
+The tests do what an engine does in each step, and write and read the bytes of its blocks where its workers would.
 
 Runs where vLLM is installed.
 """
@@ -58,14 +59,14 @@ class Engine:
         return request
 
     def settle(self):
-        """Steps until nothing is under way."""
+        """Steps until nothing is in flight."""
         self.step()
         self.tier.drain_jobs()
         self.step()
         assert not self.manager.has_pending_work()
 
     def store(self, chunks):
-        """Blocks as an engine computes them; they cascade to the tier."""
+        """Stores blocks as an engine does; they cascade to the tier."""
         request = self.begin()
         prepared = self.manager.prepare_store(list(chunks), request)
         for key, chunk in zip(prepared.keys_to_store, prepared.store_spec.chunk_ids):
@@ -75,7 +76,7 @@ class Engine:
         self.settle()
 
     def looked_up(self, keys, request):
-        """What each look-up ends with, of keys that may be on their way."""
+        """Returns the final result of each lookup; keys may still be in flight."""
         for _ in range(1000):
             results = [self.manager.lookup(key, request) for key in keys]
             self.step()
@@ -86,7 +87,7 @@ class Engine:
         raise AssertionError(f"the look-ups do not end: {results}")
 
     def load(self, keys):
-        """The bytes of each block, None where it is a miss."""
+        """Returns the bytes of each block, None for a miss."""
         request = self.begin()
         found = self.looked_up(keys, request)
         hits = [key for key, result in zip(keys, found) if result is LookupResult.HIT]
@@ -132,7 +133,7 @@ def test_blocks_come_back_in_another_engine_and_others_are_misses(engines, store
     assert len(store.objects) == 5
     other = engines()
     assert other.load(keys) == [*chunks.values(), None]
-    # All look-ups of a step are one request, all loads of a request another.
+    # All lookups of a step are one request, all loads of a request another.
     assert [len(post) for post in store.posts] == [5, 6, 5]
 
 

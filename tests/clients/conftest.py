@@ -1,8 +1,8 @@
 """A real server for the suites, started once on free ports over six fresh directories.
 
-`TEST_SERVER=minio` runs the same suites against MinIO, which checks the suites themselves; `TEST_SERVER=front` against a Striate whose
-buckets are in another one, with a cache in memory, and `TEST_SERVER=volatile` against buckets in memory only. `FULL=1` uses full sizes.
-Tools that the suites drive are installed by `tools/install.sh clients`.
+`TEST_SERVER=minio` runs the same suites against MinIO, which checks the suites themselves; `TEST_SERVER=front` runs them against a
+Striate whose buckets are in another server, with a cache in memory, and `TEST_SERVER=volatile` against buckets in memory only. `FULL=1`
+uses full sizes. `tools/install.sh clients` installs the tools that the suites drive.
 """
 
 import os
@@ -28,7 +28,7 @@ FULL = bool(os.environ.get("FULL"))
 
 
 class Front(Striate):
-    """A server whose buckets are in another server."""
+    """A server whose buckets have their origin in another server."""
 
     def __init__(self, base):
         self.origin = Striate(base / "origin")
@@ -94,7 +94,7 @@ def server(tmp_path_factory):
 
 
 def boto(server, **config):
-    # Left alone, the SDK signs URLs and forms for us-east-1 with the retired version 2.
+    # By default the SDK signs URLs and forms for us-east-1 with the retired version 2.
     config.setdefault("signature_version", "s3v4")
     config.setdefault("s3", {"addressing_style": "path"})
     return boto3.client(
@@ -128,17 +128,17 @@ def bucket(s3, server):
 
 @pytest.fixture(scope="session")
 def body():
-    """Bytes that do not compress, the same for the same length."""
+    """Incompressible bytes, the same for the same length."""
     return lambda length, seed=0: random.Random(f"{seed}/{length}").randbytes(length)
 
 
 @pytest.fixture(scope="session")
 def environment(server, tmp_path_factory):
-    """What command-line clients need to know, and a home of their own."""
+    """Environment variables for command-line clients, with their own home directory."""
     home = tmp_path_factory.mktemp("home")
-    # Left alone, version 1 of aws-cli presigns for us-east-1 with the retired signature version 2.
+    # By default, version 1 of aws-cli presigns for us-east-1 with the retired signature version 2.
     (home / "aws.ini").write_text("[default]\ns3 =\n  signature_version = s3v4\n")
-    # A CA bundle in the environment is for other places; rclone refuses to start with one and its own transport.
+    # A CA bundle in the environment is meant for other servers; with one, rclone refuses to start with its own transport.
     inherited = {name: value for name, value in os.environ.items() if name != "AWS_CA_BUNDLE"}
     return {
         **inherited, "HOME": str(home), "AWS_ACCESS_KEY_ID": server.credentials.access_key,
@@ -151,7 +151,7 @@ def environment(server, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(environment):
-    """Runs a client; its output when it succeeds, the whole story when it does not."""
+    """Runs a client; returns its output, or fails with everything that it printed."""
 
     def call(*command, timeout_s=600, **more):
         done = subprocess.run(
@@ -187,7 +187,7 @@ class Failing:
 
 
 def write_tree(root, body):
-    """A tree with what trees have: empty files, depth, spaces, Unicode, a file over one part."""
+    """Writes a tree with empty files, depth, spaces, Unicode, and a file larger than one part."""
     files = {
         "empty": b"", "one": b"1", "a/b/c/d/e/deep": body(1000), "with space/plus+and&amp": body(17),
         "ünï/日本語.txt": body(333), "percent%20.txt": body(5), "block": body(4 << 20), "parts": body(20 << 20),

@@ -1,4 +1,4 @@
-"""aws-cli as it comes."""
+"""aws-cli, unmodified."""
 
 import hashlib
 import itertools

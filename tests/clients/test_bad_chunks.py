@@ -1,4 +1,4 @@
-"""aws-chunked bodies by hand: right ones are stored; forged, truncated and mislabelled ones leave nothing."""
+"""Hand-written aws-chunked bodies: valid ones are stored; forged, truncated and mislabelled ones leave nothing."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ def crc32(data):
 
 
 class Chunked:
-    """One aws-chunked PUT, built so that each part of it can be spoiled."""
+    """An aws-chunked PUT, any part of which can be falsified."""
 
     def __init__(self, raw, credentials, bucket, kind, decoded_length=len(DATA), trailer=None):
         self.raw, self.credentials, self.kind, self.when = raw, credentials, kind, sigv4.now()

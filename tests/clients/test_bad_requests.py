@@ -1,4 +1,4 @@
-"""Malformed HTTP, oversized headers, odd keys, hostile XML: a clean 4xx and a server that goes on."""
+"""Malformed HTTP, oversized headers, odd keys, hostile XML: a clean 4xx, and the server keeps running."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ def still_alive(raw, bucket, server):
 
 @pytest.fixture
 def talk(server):
-    """Sends bytes as they are and returns all that is answered; None when the server hangs up without a word."""
+    """Sends raw bytes and returns the whole answer, empty if the server closes the connection without one."""
 
     def send(data, timeout_s=20, half_close=True):
         with socket.create_connection(("127.0.0.1", server.port), timeout=timeout_s) as connection:
@@ -34,7 +34,7 @@ def talk(server):
                     answer += piece
             except TimeoutError:
                 raise
-            except OSError:  # the server hung up in the middle of our words
+            except OSError:  # the server closed the connection while we were sending
                 answer = b""
             return answer
 

@@ -10,7 +10,7 @@ from proving.sigv4 import Credentials
 
 @pytest.fixture
 def signed(raw, server, bucket):
-    """Sends a PUT that one function may spoil after it was signed."""
+    """Sends a signed PUT that a function may alter after signing."""
 
     def send(spoil=lambda request: None, credentials=None, when=None, body=b"data", method="PUT", payload_hash=None):
         request = sigv4.Request(method, f"/{bucket}/k", [], {}, body)

@@ -1,4 +1,4 @@
-"""Many objects in one request (docs/src/batch.md): frames and TAR, read by code that shares nothing with the server's."""
+"""Many objects in one request (docs/src/batch.md): frames and TAR, parsed by code that shares nothing with the server."""
 
 import http.client
 import io
@@ -25,11 +25,11 @@ HEADER = struct.Struct(">4sIHBBII")
 
 
 class Broken(Exception):
-    """What came is not a whole answer."""
+    """The answer is incomplete or malformed."""
 
 
 def frames(data):
-    """Each frame as (item, status, flags, head, body); raises when the answer is not whole."""
+    """Yields each frame as (item, status, flags, head, body); raises Broken if the answer is not complete."""
     at = 0
     while True:
         if len(data) - at < 24:
@@ -51,7 +51,7 @@ def frames(data):
 
 
 def answers(data):
-    """Items in order, each as (status, head, bytes)."""
+    """Returns the items in order, each as (status, head, bytes)."""
     items, ended = {}, set()
     for item, status, flags, head, body in frames(data):
         if flags == END:
@@ -69,7 +69,7 @@ def answers(data):
 
 @pytest.fixture
 def batch(raw, server, bucket):
-    """Posts a batch read that botocore signs."""
+    """Posts a batch read signed by botocore."""
 
     def send(items, **more):
         body = items if isinstance(items, bytes) else json.dumps({"items": items, **more}).encode()
@@ -131,7 +131,7 @@ def test_an_archive_has_the_order_of_its_items_and_says_what_failed(s3, bucket, 
     assert (answer.status, answer.headers["content-type"]) == (200, "application/x-tar")
     archive = tarfile.open(fileobj=io.BytesIO(answer.body))
     members = archive.getmembers()
-    # `tarfile` takes a slash off the end of a name.
+    # `tarfile` removes a slash at the end of a name.
     assert [member.pax_headers["path"] for member in members] == [keys[0], "__errors__/1", *keys[2:], "__errors__/7"]
     for position in (0, 2, 3, 4, 5, 6):
         member = members[position]
@@ -237,7 +237,7 @@ def test_every_cut_and_every_altered_byte_is_noticed(s3, bucket, body, batch):
 
 
 def test_a_server_that_dies_is_noticed(tmp_path, body):
-    """The whole answer is larger than what lies in sockets when the server is killed."""
+    """The answer is larger than the sockets' buffers, so part of it is unsent when the server is killed."""
     items = [{"key": "large"}] * 40
     document = json.dumps({"items": items}).encode()
     with Striate(tmp_path) as own:
@@ -260,7 +260,7 @@ def test_a_server_that_dies_is_noticed(tmp_path, body):
 
 
 def test_a_receiver_that_goes_away_holds_up_nobody(s3, server, bucket, body, batch):
-    """Each asks for far more than memory and sockets hold, reads a little and breaks off, or stays and reads nothing more."""
+    """Each receiver asks for far more than memory and sockets hold, reads a little, and breaks off or stops reading."""
     s3.put_object(Bucket=bucket, Key="large", Body=body(8 << 20))
     document = json.dumps({"items": [{"key": "large"}] * 64}).encode()
     host, port = server.endpoint.removeprefix("http://").split(":")

@@ -1,4 +1,4 @@
-"""`striate bench` as a client, of whichever server the suites run against."""
+"""`striate bench` as a client of the server under test."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from proving.servers import striate_binary
 
 @pytest.fixture
 def bench(server, bucket, tmp_path):
-    """Runs it with these arguments; its results, and what it said."""
+    """Runs `striate bench` with the given arguments; returns its results and its output."""
 
     def call(*arguments, status=0):
         result = tmp_path / "result.json"

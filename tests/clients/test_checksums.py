@@ -1,4 +1,4 @@
-"""Checksums with boto3 and by hand: what clients send is verified, stored and returned."""
+"""Checksums with boto3 and in hand-written requests: what clients send is verified, stored and returned."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ def digests(data):
     }
 
 
-# Known answers for "123456789" from the catalogue of CRCs, since Python has neither of the two.
+# Known answers for "123456789" from the catalogue of CRCs, since Python implements neither of the two.
 KNOWN = {
     "CRC32": encoded((0xCBF43926).to_bytes(4, "big")),
     "CRC32C": encoded((0xE3069283).to_bytes(4, "big")),

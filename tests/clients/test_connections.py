@@ -1,5 +1,7 @@
-"""Connections that are kept: after a refused PUT a connection can be used again, or the answer says that it closes and reaches
-a client that is still sending."""
+"""Kept connections: after a refused PUT a connection stays usable, or the answer says that it closes.
+
+Such an answer reaches even a client that is still sending.
+"""
 
 import http.client
 import socket
@@ -14,7 +16,7 @@ LARGE = 8 << 20
 
 
 def head(server, method, path, length=0, credentials=None, **more):
-    """The lines of a signed request, as bytes."""
+    """Returns the head of a signed request as bytes."""
     request = sigv4.Request(method, path, [], {name.replace("_", "-"): value for name, value in more.items()})
     host = f"127.0.0.1:{server.port}"
     sigv4.sign_headers(request, credentials or server.credentials, host, payload_hash=sigv4.UNSIGNED)
@@ -81,7 +83,7 @@ def test_an_answer_is_not_lost_under_a_body_larger_than_all_buffers(server, buck
 
 @pytest.mark.parametrize("length", [100, LARGE])
 def test_boto3_without_retries_sees_every_refusal(server, s3, bucket, length, body):
-    """300 times, each followed by a request that succeeds, on connections that are kept."""
+    """300 refusals, each followed by a request that succeeds, on kept connections."""
     once = boto(server, retries={"total_max_attempts": 1}, max_pool_connections=1)
     s3.put_object(Bucket=bucket, Key="k", Body=b"as it was")
     data = body(length)

@@ -1,5 +1,7 @@
-"""boto3 and aws-cli as they come: nothing configured but keys, region and endpoint. They presign URLs and forms for us-east-1
-with the retired signature version 2, or with version 4, as their version chooses."""
+"""boto3 and aws-cli with only keys, region and endpoint configured.
+
+Depending on their version, they presign URLs and forms for us-east-1 with the retired signature version 2 or with version 4.
+"""
 
 import time
 import urllib.parse
@@ -31,7 +33,7 @@ def presigned(plain, bucket, operation, key="a b/ü+k", expires_s=60, **more):
 
 
 def altered(url, **changes):
-    """The URL with other values of query parameters."""
+    """Returns the URL with changed query parameters."""
     parts = urllib.parse.urlsplit(url)
     query = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
     assert set(changes) <= set(query), f"{changes} in {query}"
@@ -65,7 +67,7 @@ def test_presigned_put_with_what_is_said_of_the_object(plain, raw, bucket):
     url = presigned(plain, bucket, "put_object", ContentType="text/x", Metadata={"a": "1 2"}, StorageClass="STANDARD_IA")
     assert fetch(raw, "PUT", url, b"x").code in ("SignatureDoesNotMatch", "AccessDenied"), "the type was signed"
     sent = {"content-type": "text/x"}
-    if "X-Amz-Signature" in url:  # version 4 signs headers, which must be sent; version 2 puts them into the query
+    if "X-Amz-Signature" in url:  # version 4 signs headers, which must then be sent; version 2 puts them into the query
         sent.update({"x-amz-meta-a": "1 2", "x-amz-storage-class": "STANDARD_IA"})
     assert fetch(raw, "PUT", url, b"x", sent).status == 200
     head = plain.head_object(Bucket=bucket, Key="a b/ü+k")

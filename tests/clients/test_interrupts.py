@@ -1,4 +1,4 @@
-"""Ctrl-C on `striate cp`: it says so with its status, and leaves nothing behind on either side."""
+"""Ctrl-C on `striate cp`: its exit status says so, and it leaves nothing behind on either side."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ import time
 import pytest
 from proving.servers import striate_binary
 
-# Enough that a copy is never over before it is interrupted, and little enough that its preparation takes a second.
+# Large enough that a copy never ends before it is interrupted, and small enough to prepare in a second.
 LENGTH = 192 << 20
 INTERRUPTED = 130
 
 
 @pytest.fixture
 def copying(server):
-    """Starts `striate cp FROM TO`, waits until `has_begun`, and interrupts it; what it said."""
+    """Starts `striate cp FROM TO`, waits until `has_begun`, interrupts it, and returns its output."""
 
     def call(source, target, has_begun):
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""S3's promise for concurrent clients: every answer is that of one order of all operations, listings included."""
+"""S3's promise for concurrent clients: all answers fit one order of all operations, listings included."""
 
 import uuid
 

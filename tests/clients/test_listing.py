@@ -10,7 +10,7 @@ KEYS = ["a", "a/1", "a/2", "a/b/1", "a-b", "b", "b/1/x", "b/2/y", "b/2/z", "c d"
 def filled(raw, bucket):
     for key in KEYS:
         if key in ("a", "b"):
-            continue  # some stores cannot keep a key beside keys below it; test_objects.py tests that
+            continue  # some stores cannot keep a key together with keys below it; test_objects.py tests that
         raw.put(bucket, key, key.encode())
     return bucket
 

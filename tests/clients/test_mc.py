@@ -1,4 +1,4 @@
-"""MinIO's own client as it comes."""
+"""MinIO's own client, unmodified."""
 
 import pytest
 

@@ -144,7 +144,7 @@ def test_post_form_that_expired(s3, raw, bucket):
 
 
 def test_bucket_in_the_host_name(server, raw, bucket, body):
-    """Striate serves the domain s3.test here; the name need not resolve, since the address is given."""
+    """Striate serves the domain s3.test here; the name need not resolve, since requests go to the address."""
     host = f"{bucket}.s3.test:{server.port}"
     for method, data, path in (("PUT", body(1000), "/dir/k"), ("GET", b"", "/dir/k"), ("GET", b"", "/")):
         request = sigv4.Request(method, path, [], {}, data)

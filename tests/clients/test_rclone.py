@@ -1,4 +1,4 @@
-"""rclone as it comes, configured by environment variables only."""
+"""rclone, unmodified, configured only by environment variables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""restic makes, checks and restores a backup."""
+"""restic creates, checks and restores a backup."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""s3cmd as it comes."""
+"""s3cmd, unmodified."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Storage classes with boto3: they are kept and shown, copies change them, and a bucket gives them profiles."""
+"""Storage classes with boto3: objects keep and show them, copies change them, and a bucket maps them to profiles."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`striate cp`, `ls`, `rm` and `cat` as clients, of whichever server the suites run against."""
+"""`striate cp`, `ls`, `rm` and `cat` as clients of the server under test."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ PLAIN_KEYS = ["a b/c", "a+b%20c&d<e>", "ü/\u65e5\u672c"]
 
 @pytest.fixture
 def striate(server):
-    """Runs it with these arguments; what it printed, or said when it fails as expected."""
+    """Runs `striate` with the given arguments; returns its output, or its error message if it fails as expected."""
 
     def call(*arguments, status=0, data=None, **variables):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A small cluster of real processes, started once as `make cluster` does it, on free ports in a fresh folder."""
+"""A small cluster of real processes, started once, as by `make cluster`, on free ports in a fresh folder."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ STOP_S = 60
 
 
 def program():
-    """STRIATE names the binary; otherwise the development build of this tree."""
+    """The binary that STRIATE names, or else the development build of this tree."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return Path(os.environ.get("STRIATE", target / "debug" / "striate"))
 
@@ -73,13 +73,13 @@ class Cluster:
         return done.returncode, done.stdout + done.stderr
 
     def cache(self, gateway):
-        """What a gateway says of the memory tier."""
-        # The status is 1 where it has a warning, of whatever it is.
+        """Returns a gateway's status of the memory tier."""
+        # The exit status is 1 if there is any warning.
         _, said = self.striate("status", "--json", "--dir", self.folder / "id" / f"gateway{gateway}")
         return json.loads(said)["cache"]
 
     def processes(self, name):
-        """The numbers of the processes that were started with the identity `name`."""
+        """Returns the ids of the processes that were started with the identity `name`."""
         found = subprocess.run(["pgrep", "-f", "--", f"--identity {self.folder / 'id' / name}( |$)"], capture_output=True, text=True)
         return [int(number) for number in found.stdout.split()]
 

@@ -143,7 +143,7 @@ def test_memory_sites_die_under_reads_and_nobody_notices(cluster, gateways):
                 try:
                     if gateway.get_object(Bucket="shared", Key=key)["Body"].read() != body:
                         wrong.append(key)
-                except Exception as error:  # noqa: BLE001 - whatever it is, a reader has noticed
+                except Exception as error:  # noqa: BLE001 - whatever it is, a reader has noticed it
                     wrong.append(f"{key}: {error}")
 
     readers = [threading.Thread(target=read, args=(gateway,)) for gateway in gateways]

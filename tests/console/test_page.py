@@ -1,6 +1,6 @@
-"""The status page in a real browser: what it shows to whom, while something happens.
+"""The status page in a real browser: what it shows to which user, while something happens.
 
-`tools/install.sh browser` installs the browser where packages have one; where there is none the test is left out.
+`tools/install.sh browser` installs a browser if the system's packages have one; without a browser the test is skipped.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 from proving.servers import Striate  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# As root in a container there is no sandbox; nothing is fetched from elsewhere.
+# Root in a container has no sandbox; the page loads nothing from elsewhere.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 KEY = 'holiday/<b onmouseover="alert(1)">&amp;.jpg'
 
@@ -36,7 +36,7 @@ def browser():
 
 
 def is_fault(message):
-    # A refused sign-in is one of these.
+    # A refused sign-in causes one of these errors.
     return message.type == "error" and "Failed to load resource" not in message.text
 
 

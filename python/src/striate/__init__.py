@@ -1,6 +1,6 @@
-"""Striate from Python: a client whose batch read takes many objects in one request, a file system, a data set.
+"""Striate from Python: a client that reads many objects in one request, a file system, a data set.
 
-`Client` and `AsyncClient` speak to the store; `striate.fs.StriateFileSystem` is its fsspec file system (`striate://`);
+`Client` and `AsyncClient` talk to the store; `striate.fs.StriateFileSystem` is its fsspec file system (`striate://`);
 `striate.data.ObjectDataset` feeds data loaders.
 """
 

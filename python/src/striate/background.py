@@ -1,6 +1,6 @@
-"""One event loop in a thread of its own, for everything that is called without `await`.
+"""One event loop in its own thread, for all calls without `await`.
 
-A forked child has no such thread; the first call there starts another.
+A forked child has no such thread; the first call there starts one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Optional, TypeVar
 
 T = TypeVar("T")
 
-# Waits are at most so long, one after the other.
+# Maximum length of a single wait; a call waits repeatedly.
 WAKE_S = 0.5
 
 _lock = threading.Lock()
@@ -22,7 +22,7 @@ _loop: Optional[asyncio.AbstractEventLoop] = None
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The running loop of this process."""
+    """Returns the running loop of this process; starts it if necessary."""
     global _loop
     with _lock:
         if _loop is None:
@@ -32,7 +32,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Waits for the coroutine, also inside another running loop. When the wait is interrupted, the coroutine is cancelled."""
+    """Waits for the coroutine, even inside another running loop. If the wait is interrupted, the coroutine is cancelled."""
     target = loop()
     if _is_running(target):
         coroutine.close()
@@ -46,17 +46,17 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def result_of(future: Future[T]) -> T:
-    """Waits for what the loop does. A Ctrl-C that comes just before a wait does not wake it: it is seen when the next one begins."""
+    """Waits for a future of the loop. A Ctrl-C just before a wait does not wake it: the next wait notices it."""
     while True:
         try:
             return future.result(timeout=WAKE_S)
         except TimeoutError:
-            if future.done():  # in the last moment, or the time-out is the coroutine's own
+            if future.done():  # it ended just now, or the timeout is the coroutine's own
                 return future.result()
 
 
 def _is_running(target: asyncio.AbstractEventLoop) -> bool:
-    """Whether this very call comes from that loop."""
+    """Returns whether this call comes from that loop."""
     try:
         return asyncio.get_running_loop() is target
     except RuntimeError:
@@ -71,5 +71,5 @@ def _forget() -> None:
 
 
 _inherited: list[Optional[asyncio.AbstractEventLoop]] = []
-if hasattr(os, "register_at_fork"):  # where there are forks
+if hasattr(os, "register_at_fork"):  # on systems with fork
     os.register_at_fork(after_in_child=_forget)

@@ -1,8 +1,7 @@
-"""Many objects in one request: `POST /{bucket}?batch`, asked again for what is missing, with single GETs where the
-server knows no batch read.
+"""Many objects in one request: `POST /{bucket}?batch`, or single GETs if the server does not support the batch read.
 
-An answer that breaks off costs nothing that came whole before: only the items still missing are asked for again. Whether a
-server knows the batch read is decided once, by its first answer.
+After an answer that breaks off, only the missing items are requested again; complete ones are kept. The server's first answer
+decides once whether it supports the batch read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .transport import BROKEN, Tries, Transport, refusal
 
 MOST_ITEMS = 4096
 CONTENT_TYPE = "application/vnd.striate.frames"
-# How servers without a batch read answer this POST: AWS, Striate before it had one, MinIO.
+# Answers to this POST from servers without a batch read: AWS, Striate before it had one, MinIO.
 UNKNOWN_STATUSES = (405, 501)
 UNKNOWN_CODES = ("MethodNotAllowed", "NotImplemented", "NoSuchUpload", "BadRequest", "PreconditionFailed")
 
@@ -28,11 +27,11 @@ ReadOne = Callable[[str, Item], Awaitable[Result]]
 
 
 class _NoBatch(Exception):
-    """The server knows no batch read."""
+    """The server does not support the batch read."""
 
 
 class BatchReader:
-    """Reads many items of a bucket; `read_one` is the way of a single GET."""
+    """Reads many items of a bucket; `read_one` reads a single one with a GET."""
 
     def __init__(self, transport: Transport, read_one: ReadOne) -> None:
         self._transport = transport
@@ -40,7 +39,7 @@ class BatchReader:
         self.supported: Optional[bool] = None
 
     async def read(self, bucket: str, items: Sequence[Item], deliver: Deliver) -> None:
-        """Hands every item's result to `deliver`, in the order of completion. Raises what concerns the whole request."""
+        """Passes every item's result to `deliver`, in the order of completion. Raises errors of the whole request."""
         left: dict[int, Item] = {}
         for position, item in enumerate(items):
             if item.is_empty:
@@ -48,7 +47,7 @@ class BatchReader:
             else:
                 left[position] = item
         if self.supported is None and len(left) > MOST_ITEMS:
-            entries = list(left.items())  # the first part shows whether the server knows the batch read
+            entries = list(left.items())  # the first part shows whether the server supports the batch read
             await self._read_part(bucket, dict(entries[:MOST_ITEMS]), deliver)
             left = dict(entries[MOST_ITEMS:])
         if self.supported is False:
@@ -57,11 +56,11 @@ class BatchReader:
             await _all([self._read_part(bucket, part, deliver) for part in _parts(left)])
 
     async def _read_part(self, bucket: str, left: dict[int, Item], deliver: Deliver) -> None:
-        """At most `MOST_ITEMS` items, until each has its result."""
+        """Reads at most `MOST_ITEMS` items, until each has a result."""
         tries = Tries(self._transport.settings.retries)
         while left:
             missing = len(left)
-            failed: dict[int, S3Error] = {}  # items that the server may give later
+            failed: dict[int, S3Error] = {}  # items with transient errors
             error: Optional[BaseException] = None
             try:
                 await self._ask(bucket, left, failed, deliver)
@@ -88,7 +87,7 @@ class BatchReader:
     async def _ask(
         self, bucket: str, left: dict[int, Item], failed: dict[int, S3Error], deliver: Deliver
     ) -> None:
-        """One request. Takes from `left` what it delivers; what failed for now is noted in `failed`."""
+        """Sends one request. Removes delivered items from `left`, and records transient failures in `failed`."""
         positions = list(left)
         body = json.dumps({"items": [item_request(left[position]) for position in positions], "format": "frames"}).encode()
         parser, assembler = FrameParser(), Assembler(len(positions))
@@ -124,7 +123,7 @@ class BatchReader:
         raise error
 
     async def _read_singly(self, bucket: str, left: dict[int, Item], deliver: Deliver) -> None:
-        """As many GETs at a time as there may be connections."""
+        """Reads with GETs, as many at a time as connections are allowed."""
         waiting = iter(list(left.items()))
 
         async def work() -> None:
@@ -136,7 +135,7 @@ class BatchReader:
 
 
 async def _all(coroutines: list[Any]) -> None:
-    """Waits for all; when one fails, the others are cancelled and waited for."""
+    """Waits for all coroutines; if one fails, cancels the others and waits for them."""
     if len(coroutines) == 1:
         await coroutines[0]
         return
@@ -151,7 +150,7 @@ async def _all(coroutines: list[Any]) -> None:
 
 
 def _parts(left: dict[int, Item]) -> list[dict[int, Item]]:
-    """Even parts of at most `MOST_ITEMS`."""
+    """Splits the items into even parts of at most `MOST_ITEMS`."""
     entries = list(left.items())
     count = -(-len(entries) // MOST_ITEMS)
     bounds = [len(entries) * number // count for number in range(count + 1)] if count else []
@@ -159,7 +158,7 @@ def _parts(left: dict[int, Item]) -> list[dict[int, Item]]:
 
 
 def item_request(item: Item) -> dict[str, str]:
-    """An item as the document of a batch read names it."""
+    """Returns an item as it appears in the document of a batch read."""
     request = {"key": item.key}
     wanted = item.range()
     if wanted is not None:

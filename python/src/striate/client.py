@@ -22,20 +22,20 @@ from .transport import Body, Transport
 from .upload import PART_BYTES, SliceReader, Upload, copy_object, part_sizes, upload_parts
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # only for type checkers, who have it
+    from typing_extensions import Unpack  # only for type checkers, which have it
 
 Missing = Literal["raise", "return"]
 Path = Union[str, os.PathLike[str]]
 DELETE_AT_ONCE = 1000
-# Connections of one large batch: on one machine more were no faster.
+# Connections of one large batch: on one machine, more were no faster.
 LANES = 1
 
 
 class AsyncClient:
     """A client of one store, for any event loop; the arguments are those of `Settings`.
 
-    Errors are `S3Error` (an `OSError`; a missing key is also a `FileNotFoundError`) and `UnreachableError`, after all
-    tries. What the answers say of bytes is checked: lengths always, checksums in batch reads.
+    Errors are `S3Error` (an `OSError`; a missing key is also a `FileNotFoundError`) and, after all retries,
+    `UnreachableError`. Received bytes are verified: lengths always, checksums in batch reads.
     """
 
     def __init__(self, endpoint: Optional[str] = None, **options: Unpack[Options]) -> None:
@@ -51,7 +51,7 @@ class AsyncClient:
 
     @property
     def batch_supported(self) -> Optional[bool]:
-        """Whether the server knows the batch read; None until one has been tried."""
+        """Whether the server supports the batch read; None until one has been tried."""
         return self._reader.supported
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections that this event loop opened. The client can be used again."""
+        """Closes the connections that this event loop opened. The client remains usable."""
         await self._transport.close()
 
     # Buckets
@@ -90,7 +90,7 @@ class AsyncClient:
         self, bucket: str, key: str, data: Body, *, content_type: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None, if_match: Optional[str] = None, if_none_match: Optional[str] = None,
     ) -> ObjectInfo:
-        """Writes an object. `if_none_match="*"` only makes a new one, `if_match` only replaces the one with this ETag."""
+        """Writes an object. `if_none_match="*"` only creates one, `if_match` only replaces the one with this ETag."""
         headers = write_headers(content_type, metadata, if_match, if_none_match)
         etag = await self.write(bucket, key, data, headers)
         return ObjectInfo(key, len(data), etag, content_type=content_type, metadata=metadata or {})
@@ -110,11 +110,14 @@ class AsyncClient:
     async def get_range(
         self, bucket: str, key: str, start: int, end: Optional[int] = None, *, if_match: Optional[str] = None
     ) -> bytes:
-        """Bytes `start` to `end` (without it, or to the object's end); a negative `start` means the last bytes."""
+        """Reads bytes from `start` up to but not including `end`, by default to the object's end.
+
+        A negative `start` means the last bytes.
+        """
         return (await self._read_one(bucket, Item(key, start, end, if_match))).unwrap()
 
     async def get_merged(self, bucket: str, item: AnyItem) -> bytes:
-        """As `get` and `get_range`, but calls that come at about the same time share a batch read."""
+        """Reads like `get` and `get_range`, but calls made at about the same time share a batch read."""
         return (await self._merger.read(bucket, item_of(item))).unwrap()
 
     async def head(self, bucket: str, key: str) -> ObjectInfo:
@@ -129,11 +132,11 @@ class AsyncClient:
         await copy_object(self._transport, bucket, key, size, to_bucket, to_key)
 
     async def delete(self, bucket: str, key: str) -> None:
-        """Deletes an object; that it does not exist is no error."""
+        """Deletes an object; a missing object is not an error."""
         await self._transport.request("DELETE", bucket, key)
 
     async def delete_many(self, bucket: str, keys: Iterable[str]) -> list[S3Error]:
-        """Deletes up to 1,000 objects a request; returns an error for each key that stays."""
+        """Deletes objects, up to 1,000 in a request; returns an error for each key that could not be deleted."""
         left, errors = list(keys), []
         for start in range(0, len(left), DELETE_AT_ONCE):
             body = xml.delete_request(left[start:start + DELETE_AT_ONCE])
@@ -148,7 +151,7 @@ class AsyncClient:
         self, bucket: str, prefix: str = "", *, delimiter: str = "", start_after: str = "", token: Optional[str] = None,
         most: int = 1000,
     ) -> Page:
-        """One page of at most `most` keys from `start_after` on, or from where the page with this token ended."""
+        """Returns one page of at most `most` keys after `start_after`, or the page to which `token` points."""
         query = [("list-type", "2"), ("encoding-type", "url"), ("max-keys", str(most)), ("prefix", prefix)]
         optional = {"delimiter": delimiter, "start-after": start_after, "continuation-token": token}
         query += [(name, value) for name, value in optional.items() if value]
@@ -184,10 +187,10 @@ class AsyncClient:
     async def read_many(
         self, bucket: str, items: Sequence[AnyItem], missing: Missing = "raise"
     ) -> Union[list[bytes], list[Union[bytes, S3Error]]]:
-        """The bytes of many objects or ranges, in the order of `items`, read in batches of up to 4,096.
+        """Reads many objects or ranges in batches of up to 4,096, and returns their bytes in the order of `items`.
 
-        An item that failed has its error in its place when `missing` is "return"; else the first of them is raised.
-        What concerns the whole request, such as a missing bucket, is raised in any case.
+        If `missing` is "return", a failed item's error takes its place in the list; otherwise the first error is raised.
+        Errors of the whole request, such as a missing bucket, are always raised.
         """
         wanted = [item_of(item) for item in items]
         results: list[Any] = [None] * len(wanted)
@@ -203,7 +206,7 @@ class AsyncClient:
         return results
 
     def iter_many(self, bucket: str, items: Sequence[AnyItem]) -> ResultStream:
-        """Results in the order of completion: `async for result in client.iter_many(...)`."""
+        """Returns a stream of results in the order of completion: `async for result in client.iter_many(...)`."""
         return ResultStream(self._reader, bucket, [item_of(item) for item in items])
 
     # Batches in the caller's memory
@@ -211,26 +214,32 @@ class AsyncClient:
     async def put_many(
         self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int = LANES
     ) -> list[Union[bool, S3Error]]:
-        """Creates many objects from `(key, data)`: True for one that was created, False where there was an object, which is as
-        it was, or the item's error. `data` is anything with a buffer, and is sent from where it lies; large batches go over
-        up to `lanes` connections. What concerns the whole request is raised."""
+        """Creates many objects from pairs `(key, data)`.
+
+        Each outcome is True if the object was created, False if one existed, which stays unchanged, or the item's error.
+        `data` is any object with a buffer, and is sent without a copy. Large batches use up to `lanes` connections.
+        Errors of the whole request are raised.
+        """
         return await asyncio.to_thread(self.many.put, bucket, items, lanes)
 
     async def sizes_of(self, bucket: str, keys: Sequence[str]) -> list[Optional[int]]:
-        """The size of the object of each key, None where there is none."""
+        """Returns the size of each key's object, None for missing ones."""
         return await asyncio.to_thread(self.many.sizes, bucket, keys, False)
 
     async def prefix_of(self, bucket: str, keys: Sequence[str]) -> int:
-        """How many of the first keys have objects, without a gap."""
+        """Returns how many of the first keys have objects, without a gap."""
         return len(await asyncio.to_thread(self.many.sizes, bucket, keys, True))
 
     async def get_many_into(
         self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES, arrived: Arrived = None
     ) -> list[Union[int, S3Error]]:
-        """Reads many objects or ranges, each into its own writable buffer: the bytes that came, or the item's error (also when
-        its bytes are more than the buffer has room for). Where an item fails, its buffer may be partly written. Checksums are
-        verified. Large batches come over up to `lanes` connections. `arrived` is called with the position of each item as soon
-        as its buffer may be used, in the thread that receives it. What concerns the whole request is raised."""
+        """Reads many objects or ranges, each into its own writable buffer.
+
+        Each outcome is the number of bytes received, or the item's error; bytes that do not fit into the buffer are an error,
+        too. A failed item's buffer may be partly written. Checksums are verified. Large batches use up to `lanes`
+        connections. `arrived` is called with the position of each item as soon as its buffer may be used, in the thread that
+        receives it. Errors of the whole request are raised.
+        """
         return await asyncio.to_thread(self.many.get_into, bucket, items, lanes, arrived)
 
     # Files and streams
@@ -238,7 +247,7 @@ class AsyncClient:
     async def get_file(
         self, bucket: str, key: str, path: Path, progress: Optional[Callable[[int], object]] = None
     ) -> ObjectInfo:
-        """Writes an object to a local file, which appears when it is whole; `progress` is told of bytes as they come."""
+        """Writes an object to a local file, which appears when complete; calls `progress` with the number of bytes received."""
         path = os.fspath(path)
         temporary = f"{path}.{os.getpid()}-{id(path):x}.part"
         try:
@@ -269,7 +278,7 @@ class AsyncClient:
     async def write_file(
         self, bucket: str, key: str, path: Path, headers: Mapping[str, str], part_bytes: int = PART_BYTES
     ) -> None:
-        """As `put_file`, with these headers."""
+        """Writes a local file to an object, like `put_file`, with these headers."""
         with open(path, "rb") as source:
             total = os.fstat(source.fileno()).st_size
             if total > part_bytes:
@@ -279,20 +288,22 @@ class AsyncClient:
                 await self.write(bucket, key, data, headers)
 
     def upload(self, bucket: str, key: str, headers: Optional[Mapping[str, str]] = None) -> Upload:
-        """A multipart upload; nothing is sent before its first part."""
+        """Returns a multipart upload, not yet begun: nothing has been sent."""
         return Upload(self._transport, bucket, key, headers or {})
 
     async def presigned_url(self, bucket: str, key: str, expires_s: int = 3600, method: str = "GET") -> str:
-        """A URL that anybody may use for so many seconds."""
+        """Returns a URL that gives access without keys for `expires_s` seconds."""
         return await self._transport.presigned(method, bucket, key, expires_s)
 
     async def download(self, bucket: str, item: AnyItem, sink: Callable[[bytes], object]) -> ObjectInfo:
-        """Hands the bytes to `sink` as they come. A connection that breaks is continued at its last byte, as long as the
-        object is the same."""
+        """Passes the bytes to `sink` as they arrive.
+
+        After a broken connection the download resumes at the last byte, as long as the object is unchanged.
+        """
         return await Download(self._transport, bucket, item_of(item), sink).run()
 
     async def _read_one(self, bucket: str, item: Item) -> Result:
-        """By a GET; errors of the object are in the result, others are raised."""
+        """Reads with a GET; errors of the object are in the result, others are raised."""
         if item.is_empty:
             return Result(0, item, b"")
         pieces: list[bytes] = []
@@ -304,9 +315,9 @@ class AsyncClient:
             return Result(0, item, error=error)
         return Result(0, item, b"".join(pieces), info=info)
 
-    # Last, as its name hides the type in what follows it.
+    # Last, because its name hides the type in the code below it.
     async def list(self, bucket: str, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """All objects whose keys begin with `prefix`, in the order of their keys."""
+        """Yields all objects whose keys begin with `prefix`, in key order."""
         async for page in self.pages(bucket, prefix):
             for entry in page.objects:
                 yield entry

@@ -1,5 +1,7 @@
-"""CRC-32, the one of zlib and gzip: by the processor's instructions where the package `zlib-ng` is installed, which takes an
-eighth of the time that zlib takes."""
+"""CRC-32 as in zlib and gzip.
+
+If the package `zlib-ng` is installed, it uses the processor's instructions and takes an eighth of zlib's time.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Objects as a data set for loaders such as PyTorch's, which need not be installed.
 
-A loader that has `__getitems__` called for it, as PyTorch's has since 2.0, gets a whole batch of samples by one request.
+A loader that calls `__getitems__`, as PyTorch's does since 2.0, gets a whole batch of samples with one request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .settings import ClientOptions
 from .sync import Client
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # only for type checkers, who have it
+    from typing_extensions import Unpack  # only for type checkers, which have it
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class ObjectDataset(Generic[T]):
     """A map-style data set: sample i is the object (or range) `items[i]` of the bucket.
 
-    `decode(key, data)` makes a sample of its bytes; without it samples are bytes. The client is made of `options` (see
+    `decode(key, data)` turns bytes into a sample; without it samples are bytes. The client is created from `options` (see
     `Settings`) unless one is given. The data set can be pickled, if `decode` can, and used after a fork.
     """
 
@@ -51,7 +51,7 @@ class ObjectDataset(Generic[T]):
         cls, bucket: str, prefix: str = "", decode: Optional[Callable[[str, bytes], T]] = None, *,
         client: Optional[Client] = None, **options: Unpack[ClientOptions],
     ) -> ObjectDataset[T]:
-        """All objects whose keys begin with `prefix`, in the order of their keys, as they are now."""
+        """Creates a data set of all objects whose keys begin with `prefix`, in key order, as listed now."""
         client = client if client is not None else Client(**options)
         return cls(bucket, [info.key for info in client.list(bucket, prefix)], decode, client=client)
 
@@ -63,7 +63,7 @@ class ObjectDataset(Generic[T]):
         return self._sample(item.key, self.client.get_merged(self.bucket, item))
 
     def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """The samples of a batch, by one request."""
+        """Returns the samples of a batch, read with one request."""
         items = [item_of(self.items[index]) for index in indices]
         return [self._sample(item.key, data) for item, data in zip(items, self.client.read_many(self.bucket, items))]
 

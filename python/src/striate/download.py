@@ -14,13 +14,15 @@ from .transport import BROKEN, Transport, Tries, refusal
 
 
 class Download:
-    """Hands the bytes to `sink` as they come. A connection that breaks is continued at its last byte, as long as the
-    object is the same; if it is not, `PreconditionFailed` is raised."""
+    """Passes an object's bytes to `sink` as they arrive.
+
+    After a broken connection it resumes at the last byte; if the object has changed, it raises `PreconditionFailed`.
+    """
 
     def __init__(self, transport: Transport, bucket: str, item: Item, sink: Callable[[bytes], object]) -> None:
         self._transport, self._bucket, self._item, self._sink = transport, bucket, item, sink
         self._info: Optional[ObjectInfo] = None
-        self._next = self._end = 0  # bytes of the object, known with the first answer
+        self._next = self._end = 0  # offsets in the object, known from the first answer
 
     async def run(self) -> ObjectInfo:
         tries = Tries(self._transport.settings.retries)

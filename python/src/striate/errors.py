@@ -1,4 +1,4 @@
-"""What can go wrong. Every S3 error is an `OSError`, and a missing key is a `FileNotFoundError`, as callers expect."""
+"""Errors. Every S3 error is an `OSError`, and a missing key is a `FileNotFoundError`, as callers expect."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Optional
 
 
 class ConfigurationError(ValueError):
-    """Something is missing or contradicts itself before any request is sent."""
+    """A setting is missing or contradicts another. Raised before any request is sent."""
 
 
 class ProtocolError(Exception):
-    """The answer is not what the protocol allows: corrupt or truncated. Such answers are asked for again."""
+    """An answer violates the protocol: it is corrupt or truncated. Such requests are retried."""
 
 
 class UnreachableError(ConnectionError):
-    """No whole answer after all tries; the last cause is in `__cause__`."""
+    """No complete answer after all retries; `__cause__` has the last cause."""
 
 
 class S3Error(OSError):
     """The store refused a request, or one item of it.
 
-    `status` is the HTTP status, `code` S3's name of the error (`NoSuchKey`), `message` the store's own words.
+    `status` is the HTTP status, `code` S3's name of the error (`NoSuchKey`), `message` the store's text.
     """
 
     number = errno.EIO
@@ -44,13 +44,13 @@ class NotFound(S3Error, FileNotFoundError):
 
 
 class Forbidden(S3Error, PermissionError):
-    """401 or 403: the keys are unknown or wrong, or do not allow this."""
+    """401 or 403: the access keys are unknown or wrong, or do not permit the request."""
 
     number = errno.EACCES
 
 
 class AlreadyExists(S3Error, FileExistsError):
-    """409 of a bucket that exists, or 412 of a write that was to make a new object."""
+    """409 for a bucket that exists, or 412 for a write that may only create an object."""
 
     number = errno.EEXIST
 
@@ -60,13 +60,13 @@ class PreconditionFailed(S3Error):
 
 
 class InvalidRange(S3Error):
-    """416: the range begins behind the object's end."""
+    """416: the range begins beyond the object's end."""
 
     number = errno.EINVAL
 
 
 def s3_error(status: int, code: str, message: str, bucket: Optional[str] = None, key: Optional[str] = None) -> S3Error:
-    """The error of the class that fits the status and the code."""
+    """Returns an error of the class that fits the status and the code."""
     kind = S3Error
     if status == 404:
         kind = NotFound
@@ -82,5 +82,5 @@ def s3_error(status: int, code: str, message: str, bucket: Optional[str] = None,
 
 
 def is_transient(status: int) -> bool:
-    """Whether the same request may succeed later."""
+    """Returns whether the same request may succeed later."""
     return status in (429, 500, 502, 503, 504)

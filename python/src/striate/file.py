@@ -1,4 +1,4 @@
-"""An open object: read by ranges with fsspec's caches, written in parts."""
+"""An open object: read in ranges through fsspec's caches, written in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .upload import LEAST_PART_BYTES, PARTS_AT_ONCE, Upload
 
 
 class StriateFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file of `StriateFileSystem`. What is read is one version of the object: after an overwrite reading fails.
+    """A file of `StriateFileSystem`. Reads see one version of the object: after an overwrite they fail.
 
     Written bytes become visible all at once, when the file is closed (or its transaction ends).
     """
@@ -33,7 +33,7 @@ class StriateFile(AbstractBufferedFile):  # type: ignore[misc]
         self._upload: Optional[Upload] = None
         self._parts = 0
         self._sending: deque[concurrent.futures.Future[None]] = deque()
-        self._whole: Optional[bytes] = None  # a small object that waits for its commit
+        self._whole: Optional[bytes] = None  # a small object to be written at commit
         super().__init__(fs, path, mode, block_size, **options)
         if mode == "rb" and self.details["type"] != "file":
             raise IsADirectoryError(path)
@@ -60,7 +60,7 @@ class StriateFile(AbstractBufferedFile):  # type: ignore[misc]
         return write_headers(if_none_match="*" if self.mode == "xb" else None, **options)
 
     def _begin_appending(self) -> None:
-        """Goes on behind what is there: a small object is written again, a large one becomes the first parts."""
+        """Starts at the object's end: a small object will be rewritten, a large one becomes the first parts."""
         try:
             info = background.run(self._client.head(self._bucket, self._key))
         except NotFound:
@@ -108,12 +108,12 @@ class StriateFile(AbstractBufferedFile):  # type: ignore[misc]
         self._settle(PARTS_AT_ONCE - 1)
 
     def _settle(self, most: int) -> None:
-        """Waits until at most so many parts are on their way; raises what went wrong with one."""
+        """Waits until at most `most` parts are in flight; raises the error of a failed part."""
         while len(self._sending) > most:
             background.result_of(self._sending.popleft())
 
     def commit(self) -> None:
-        """Makes what was written visible."""
+        """Makes the written bytes visible."""
         try:
             if self._upload is not None:
                 background.run(self._upload.complete())
@@ -128,7 +128,7 @@ class StriateFile(AbstractBufferedFile):  # type: ignore[misc]
             self.fs.invalidate_cache(self.path)
 
     def discard(self) -> None:
-        """Throws away what was written."""
+        """Discards the written bytes."""
         for part in self._sending:
             part.cancel()
         self._sending.clear()

@@ -1,4 +1,4 @@
-"""The frames of a batch read's answer: parsed as they come, checked, and put together into items. No I/O.
+"""Frames of a batch read's answer: parses them as they arrive, verifies them, and assembles items. No I/O.
 
 A frame, integers big-endian::
 
@@ -14,8 +14,8 @@ A frame, integers big-endian::
     24      h     head: JSON
     24+h    b     body
 
-A body's bytes are copied once, when its item is complete: until then they are views of what the connection delivered.
-Whatever is wrong raises `ProtocolError`; an answer without its end frame is not whole.
+A body's bytes are copied once, when its item is complete: until then they are views of the bytes from the connection.
+Any violation raises `ProtocolError`; an answer without its end frame is incomplete.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .errors import ProtocolError
 MAGIC = b"STR1"
 HEADER = struct.Struct(">4sIHBBIII")
 FIRST, LAST, END = 1, 2, 4
-# A flipped length must not make us wait for gigabytes: frames carry at most 1 MiB of body.
+# A corrupt length must not make the reader wait for gigabytes: frames carry at most 1 MiB of body.
 MAX_HEAD_BYTES, MAX_BODY_BYTES = 1 << 16, 1 << 24
 
 
 class Frame(NamedTuple):
-    """One frame; the body is in pieces, as the connection delivered it."""
+    """One frame; its body is in pieces, as received."""
 
     item: int
     status: int
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 
 
 class FrameParser:
-    """Takes an answer's bytes in any portions, gives its frames."""
+    """Parses an answer's bytes, in portions of any size, into frames."""
 
     def __init__(self) -> None:
         self._pieces: deque[memoryview] = deque()
@@ -57,7 +57,7 @@ class FrameParser:
         self.ended = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that `data` completes; those before a wrong one are given before the error is raised."""
+        """Yields the frames that `data` completes; those before a bad one come before its error."""
         if data:
             self._pieces.append(memoryview(data))
             self._available += len(data)
@@ -68,7 +68,7 @@ class FrameParser:
             yield frame
 
     def close(self) -> None:
-        """To be called when the connection delivers no more."""
+        """Must be called at the connection's end; raises `ProtocolError` if the end frame is missing."""
         if not self.ended:
             raise ProtocolError("the answer ended before its end frame")
 
@@ -105,7 +105,7 @@ class FrameParser:
         return True
 
     def _take(self, count: int) -> list[memoryview]:
-        """The next `count` bytes, which are there."""
+        """Takes the next `count` bytes, which must be available."""
         taken = []
         self._available -= count
         while count:
@@ -121,7 +121,7 @@ class FrameParser:
 
 
 class Answer(NamedTuple):
-    """An item that is complete: its object's bytes, or with a status from 400 on an error head without them."""
+    """A complete item: its object's bytes or, with a status of 400 or more, only an error head."""
 
     item: int
     status: int
@@ -130,7 +130,7 @@ class Answer(NamedTuple):
 
 
 class _Partial:
-    """An item whose last frame has not come."""
+    """An item whose last frame has not arrived."""
 
     def __init__(self, status: int, head: dict[str, Any]) -> None:
         self.status, self.head = status, head
@@ -139,7 +139,7 @@ class _Partial:
 
 
 class Assembler:
-    """Puts the frames of an answer to `count` items together."""
+    """Assembles the frames of an answer into `count` items."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -147,7 +147,7 @@ class Assembler:
         self._complete: set[int] = set()
 
     def push(self, frame: Frame) -> Optional[Answer]:
-        """The item that this frame completes."""
+        """Adds a frame; returns the item that it completes, or None."""
         if frame.flags & END:
             self._end(frame)
             return None
@@ -167,7 +167,7 @@ class Assembler:
         return Answer(frame.item, partial.status, partial.head, b"".join(partial.pieces))
 
     def _place(self, frame: Frame) -> _Partial:
-        """Where this frame's body goes; a first frame opens the item."""
+        """Returns the item to which this frame belongs; a first frame opens it."""
         if bool(frame.flags & FIRST) == (frame.item in self._partial):
             raise ProtocolError(f"the frames of item {frame.item} are out of order")
         if frame.flags & FIRST:
@@ -175,7 +175,7 @@ class Assembler:
         return self._partial[frame.item]
 
     def _failed(self, frame: Frame) -> Answer:
-        """An item that failed at once or half way; what came of it is dropped."""
+        """Completes an item that failed at once or half way; drops its earlier bytes."""
         if not frame.flags & LAST or frame.body:
             raise ProtocolError(f"item {frame.item} failed with status {frame.status}, but goes on")
         del self._partial[frame.item]
@@ -190,7 +190,7 @@ class Assembler:
 
 
 def head_object(head: bytes) -> dict[str, Any]:
-    """A frame's head."""
+    """Parses a frame's head."""
     try:
         parsed = json.loads(head)
     except ValueError as error:

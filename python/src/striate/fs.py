@@ -1,7 +1,7 @@
 """Striate as an fsspec file system: `striate://bucket/key`, and `s3://` after `striate.register_s3()`.
 
-`cat` of many paths and `cat_ranges` are batch reads, and so are `cat_file` calls that come at about the same time. Listings
-are cached as fsspec's other file systems do: what this file system writes is seen by it at once, what others write after
+`cat` of many paths and `cat_ranges` are batch reads, and so are `cat_file` calls made at about the same time. Listings are
+cached, as in fsspec's other file systems: a file system sees its own writes at once, and those of others after
 `invalidate_cache()`, with `refresh=True`, or with `use_listings_cache=False`.
 """
 
@@ -29,7 +29,7 @@ from .upload import PART_BYTES
 
 
 class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
-    """A file system over the buckets of a store; `options.settings_of` says what it takes. It may be used after a fork."""
+    """A file system over the buckets of a store; `options.settings_of` lists its options. It may be used after a fork."""
 
     protocol = ("striate", "s3", "s3a")
     root_marker = ""
@@ -44,12 +44,12 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self.default_block_size = default_block_size or StriateFile.DEFAULT_BLOCK_SIZE
         self.default_cache_type = default_cache_type
         self._given_loop = loop
-        self._epoch = 0  # of the cache: a listing that began before a write must not be kept after it
+        self._epoch = 0  # of the cache: a listing that began before a write must not be cached after it
         super().__init__(asynchronous=asynchronous, loop=loop or background.loop(), **rest)
 
     @property
     def loop(self) -> Any:
-        """The loop that calls without `await` run in: a forked child has its own."""
+        """The loop that runs calls without `await`; a forked child has its own."""
         if self.asynchronous:
             return None
         return self._given_loop if self._given_loop is not None and self._pid == os.getpid() else background.loop()
@@ -60,7 +60,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     @classmethod
     def split_path(cls, path: str) -> tuple[str, str]:
-        """Bucket and key of a path with or without its protocol."""
+        """Splits a path, with or without its protocol, into bucket and key."""
         bucket, _, key = str(cls._strip_protocol(path)).partition("/")
         return bucket, key
 
@@ -81,10 +81,10 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         try:
             return await self.client.get_merged(bucket, item)
         except InvalidRange:
-            return b""  # as files do behind their end
+            return b""  # as files do beyond their end
 
     async def _item(self, path: str, key: str, start: Optional[int], end: Optional[int]) -> Item:
-        """Bounds that count from the end, as in slices, need the size unless they mean the last bytes."""
+        """Returns the item for bounds as in slices. Bounds from the end need the size, unless they mean the last bytes."""
         if (start is not None and start < 0 and end is not None) or (end is not None and end < 0):
             size = (await self._info(path))["size"]
             start, end, _ = slice(start, end).indices(size)
@@ -112,7 +112,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self, paths: list[str], starts: Any, ends: Any, max_gap: Optional[int] = None, batch_size: Optional[int] = None,
         on_error: str = "return", **_: Any,
     ) -> list[Any]:
-        """`max_gap` makes no difference: ranges of a batch need no merging."""
+        """Reads many ranges. `max_gap` has no effect: ranges of a batch need no merging."""
         starts = [starts] * len(paths) if not isinstance(starts, Iterable) else list(starts)
         ends = [ends] * len(paths) if not isinstance(ends, Iterable) else list(ends)
         if not len(paths) == len(starts) == len(ends):
@@ -123,7 +123,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return out
 
     async def _read_all(self, wanted: Sequence[tuple[str, Optional[int], Optional[int]]]) -> list[Any]:
-        """The bytes, or the error, of each (path, start, end), by one batch read for each bucket."""
+        """Returns the bytes, or the error, of each (path, start, end), with one batch read for each bucket."""
         out: list[Any] = [None] * len(wanted)
         by_bucket: dict[str, list[tuple[int, Item]]] = {}
         for position, (path, start, end) in enumerate(wanted):
@@ -160,7 +160,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         callback.set_size(info.size)
 
     def _is_only_directory(self, path: str) -> bool:
-        """From the cache alone: a copy of a tree has just listed it, and other GETs need no request before them."""
+        """Consults only the cache: a copy of a tree has just listed it, and other GETs need no extra request."""
         listed = self._from_cache(self._strip_protocol(path))
         return listed is not None and listed["type"] == "directory"
 
@@ -213,7 +213,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _cp_file(self, path1: str, path2: str, **_: Any) -> None:
         info = await self._info(path1)
         if info["type"] == "directory":
-            return  # there are none; its files are copied
+            return  # directories do not exist; their files are copied
         (bucket, key), (to_bucket, to_key) = self._object_of(path1), self._object_of(path2)
         try:
             await self.client.copy(bucket, key, to_bucket, to_key)
@@ -231,7 +231,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self, path: Union[str, list[str]], recursive: bool = False, batch_size: Optional[int] = None,
         maxdepth: Optional[int] = None, **_: Any,
     ) -> None:
-        """Deletes objects, 1,000 a request. Recursively also what only marks a directory, and buckets."""
+        """Deletes objects, up to 1,000 in a request; recursively, also directory markers and buckets."""
         every = recursive and maxdepth is None
         paths = await self._expand_path(path, recursive=recursive and not every, maxdepth=maxdepth)
         keys: dict[str, list[str]] = {}
@@ -262,7 +262,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
     # Directories
 
     async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        """Makes a bucket. Directories below it are only prefixes, and need no making."""
+        """Creates a bucket. Directories below it are only prefixes and need not be created."""
         bucket, key = self.split_path(path)
         exists = await self.client.bucket_exists(bucket)
         if exists and not key:
@@ -338,7 +338,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return entries
 
     async def _list(self, bucket: str, prefix: str, begin: str = "") -> list[Entry]:
-        """A directory's entries whose names begin so."""
+        """Lists a directory's entries whose names begin with `begin`."""
         entries: list[Entry] = []
         async for page in self.client.pages(bucket, prefix + begin, delimiter="/"):
             entries += page_entries(bucket, prefix, page)
@@ -348,7 +348,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self, path: str, maxdepth: Optional[int] = None, withdirs: bool = False, detail: bool = False, prefix: str = "",
         refresh: bool = False, **_: Any,
     ) -> Any:
-        """All files below `path` by one flat listing, which is also remembered for the directories in it."""
+        """Finds all files below `path` with one flat listing, which also fills the cache for its directories."""
         path = self._strip_protocol(path)
         bucket, key = self.split_path(path)
         if not bucket or (maxdepth is not None and not (maxdepth == 1 and prefix)):
@@ -364,13 +364,13 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
             entries.append(directory_entry(path))
         out: dict[str, Entry] = {}
         for entry in sorted(entries, key=lambda entry: str(entry["name"])):
-            # A file and a directory may have the same name: then it is the file.
+            # A file and a directory may have the same name: then the file wins.
             if entry["type"] == "file" or (withdirs and entry["name"] not in out):
                 out[entry["name"]] = entry
         return out if detail else list(out)
 
     async def _alone(self, path: str) -> list[Entry]:
-        """What a path is below which there is nothing: a file, a directory that is only marked, or nothing."""
+        """Returns the entry of a path with nothing below it: a file, a directory marker, or none."""
         try:
             return [await self._info(path)]
         except FileNotFoundError:
@@ -389,7 +389,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
     # The cache of listings
 
     def _from_cache(self, path: str) -> Optional[Entry]:
-        """A path's entry if a listing that is still good has it; that it has not proves nothing."""
+        """Returns a path's entry from a cached listing, or None, which does not prove that the path is missing."""
         parent = path.rpartition("/")[0]
         if parent in self.dircache:
             found: list[Entry] = [entry for entry in self.dircache[parent] if entry["name"] == path]
@@ -398,7 +398,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return None
 
     def invalidate_cache(self, path: Optional[str] = None) -> None:
-        """Forgets the listings that a change of `path` changes, its parents' included; all of them without a path."""
+        """Forgets the listings that a change of `path` affects, its parents' included; without a path, all of them."""
         self._epoch += 1
         if path is None:
             self.dircache.clear()
@@ -415,7 +415,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         for directory in [known for known in self.dircache if known.startswith(path + "/")]:
             self.dircache.pop(directory, None)
 
-    # What else users of s3fs call
+    # Further calls of s3fs
 
     def modified(self, path: str) -> Any:
         return self.info(path)["LastModified"]
@@ -433,7 +433,7 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return await self.client.presigned_url(bucket, key, expiration)
 
     def sign(self, path: str, expiration: int = 100, **_: Any) -> str:
-        """A URL that anybody may use for `expiration` seconds."""
+        """Returns a URL that gives access without keys for `expiration` seconds."""
         return background.run(self._sign(path, expiration))
 
     url = sign

@@ -1,4 +1,4 @@
-"""The headers of S3 requests."""
+"""Headers of S3 requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the adapters for KV caches share: the client that they are told of, threads that take work in order, and failures, which
-are logged and told as misses.
+"""Shared code of the adapters for KV caches: the configured client, threads that run work in order, and logged failures.
 
-A miss is the only failure that an engine survives.
+Adapters report failures as misses: a miss is the only failure that an engine survives.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import Any, Optional
 
 from .sync import Client
 
-# A server that is away is logged so often.
+# Seconds between two log lines about an unreachable server.
 LOG_EVERY_S = 10.0
 
 
 def client_of(timeout_s: float, endpoint: Optional[str] = None, **settings: Optional[str]) -> Client:
-    """A client that tries twice, and waits no longer than an engine wants to. What is missing comes from the environment."""
+    """Returns a client that tries twice and waits no longer than an engine wants. Missing settings come from the environment."""
     given: dict[str, Any] = {name: value for name, value in settings.items() if value}
     return Client(endpoint, retries=1, connect_timeout_s=min(timeout_s, 5), read_timeout_s=timeout_s, **given)
 
 
 class Failures:
-    """What went wrong last, logged now and then."""
+    """The last failure, logged at most every `LOG_EVERY_S` seconds."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.last: Optional[str] = None
@@ -45,7 +44,7 @@ class Failures:
 
 
 class Workers:
-    """Threads that take work in order. An executor makes a future of each piece, which takes as long as a look-up's answer."""
+    """Threads that run work in order. An executor would create a future for each piece, which takes as long as a lookup's answer."""
 
     def __init__(self, count: int, name: str) -> None:
         self._queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
@@ -55,13 +54,13 @@ class Workers:
             thread.start()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Raises `RuntimeError` when they are closed."""
+        """Queues work; raises `RuntimeError` after `close`."""
         if self._is_closed:
             raise RuntimeError("the adapter is closed")
         self._queue.put(work)
 
     def close(self) -> None:
-        """Waits for what was submitted."""
+        """Waits for all submitted work."""
         self._is_closed = True
         for _ in self._threads:
             self._queue.put(None)

@@ -1,9 +1,9 @@
-"""Plain connections for batches: bytes go from the caller's memory and come into it, without a copy in between.
+"""Plain connections for batches, which send from and receive into the caller's memory without a copy.
 
-`aiohttp` hands on what a connection delivers in buffers of its own, and gathers what it sends; `http.client` receives into the
-caller's view, but spends more on an answer's headers, and on each chunk, than on their bytes. Here a socket receives into the
-view and sends from it; both leave Python's lock to other threads. Each request has a connection to itself, kept for the
-next one. Of HTTP/1.1 this speaks what a batch needs.
+`aiohttp` delivers received bytes in its own buffers, and gathers what it sends; `http.client` receives into the caller's view,
+but spends more time on an answer's headers, and on each chunk, than on their bytes. Here a socket receives into the view and
+sends from it; both release Python's lock. Each request has its own connection, kept for the next one. This module implements
+only the part of HTTP/1.1 that a batch needs.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .signing import UNSIGNED, Query, Signer, encode_path, encode_query
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Whatever a connection that breaks raises.
+# Errors of a broken connection.
 BROKEN = (OSError, ProtocolError)
-# Pieces, and the bytes of a piece, from which on they are sent.
+# Collected pieces are sent at this number of pieces, or after a piece larger than this.
 MOST_PIECES, LARGE_BYTES = 64, 64 << 10
 MOST_HEADERS, MOST_LINE_BYTES = 200, 64 << 10
 
 
 class Connection:
-    """A socket, and the file that it is read by."""
+    """A socket, and the file for reading it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.file = sock.makefile("rb")
 
     def line(self) -> bytes:
-        """The next line of a head, without its end."""
+        """Reads the next line of a head, without its line end."""
         line = self.file.readline(MOST_LINE_BYTES)
         if not line.endswith(b"\n"):
             raise ProtocolError("the connection ended, or a line of the answer's head has no end")
@@ -52,7 +52,7 @@ class Connection:
 
 
 class Reply:
-    """An answer whose body is taken piece by piece."""
+    """An answer whose body is read piece by piece."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class Reply:
         self.content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().decode("latin-1")
         self.keeps = headers.get(b"connection", b"").lower() != b"close"
         self._is_chunked = headers.get(b"transfer-encoding", b"").lower() == b"chunked"
-        self._left: Optional[int] = 0  # of the body, or of the current chunk; None: until the connection ends
+        self._left: Optional[int] = 0  # bytes left of the body or the current chunk; None: until the connection ends
         self._has_ended = not self._is_chunked
         self._is_first_chunk = True
         if not self._is_chunked:
@@ -71,7 +71,7 @@ class Reply:
             self.keeps = self.keeps and length is not None
 
     def read(self) -> bytes:
-        """What is left of it."""
+        """Reads the rest of the body."""
         pieces = []
         while self._is_there():
             if self._left is None:
@@ -84,7 +84,7 @@ class Reply:
         return b"".join(pieces)
 
     def fill(self, buffer: Union[bytearray, memoryview]) -> None:
-        """Receives as many bytes as the buffer has; raises when the answer ends before."""
+        """Fills the buffer; raises `ProtocolError` if the answer ends first."""
         view = memoryview(buffer)
         while view:
             part = view if not self._is_there() or self._left is None else view[:self._left]
@@ -96,11 +96,11 @@ class Reply:
             view = view[received:]
 
     def _is_there(self) -> bool:
-        """Whether there is more of the body."""
+        """Returns whether more of the body follows."""
         return self._left != 0 or (not self._has_ended and self._next_chunk())
 
     def _next_chunk(self) -> bool:
-        """Reads the line before a chunk; False when it is the last one, which is empty."""
+        """Reads the line before a chunk; returns False for the last chunk, which is empty."""
         if not self._is_first_chunk and self._connection.line():
             raise ProtocolError("a chunk of the answer is longer than was said")
         self._is_first_chunk = False
@@ -114,7 +114,7 @@ class Reply:
 
 
 class Lanes:
-    """Connections to one endpoint, and threads to use several at a time."""
+    """Connections to one endpoint, and threads that use several at a time."""
 
     def __init__(self, settings: Settings, resolved: Resolved, signer: Signer, tls: Optional[ssl.SSLContext]) -> None:
         self._settings, self._resolved, self._signer, self._tls = settings, resolved, signer, tls
@@ -129,8 +129,10 @@ class Lanes:
         self, bucket: str, query: Query, content_type: str, length: int, body: Callable[[], Iterable[memoryview]],
         hashed: Optional[bytes] = None,
     ) -> Iterator[Reply]:
-        """One request that may be sent twice: on a kept connection, and on a new one where the server had closed that.
-        `body` gives what is sent; `hashed` is the same in one piece where it is signed."""
+        """Sends a request on a kept connection or, if that one turns out to be broken, again on a new one.
+
+        `body` yields the bytes to send; `hashed` has the same bytes in one piece if the body is to be signed.
+        """
         head = self._head(bucket, query, content_type, length, hashed)
         connection = self._kept()
         is_kept = connection is not None
@@ -156,7 +158,7 @@ class Lanes:
                 connection.close()
 
     def each(self, parts: list[T], work: Callable[[T], R]) -> list[R]:
-        """Does the work for all parts at the same time, the last one in this thread."""
+        """Runs the work for all parts concurrently, the last one in this thread."""
         if len(parts) < 2:
             return [work(part) for part in parts]
         with self._lock:
@@ -166,7 +168,7 @@ class Lanes:
         try:
             last = work(parts[-1])
         finally:
-            # Views of the caller's must not be written to after the call.
+            # The caller's views must not be written to after the call.
             for other in begun:
                 other.exception()
         return [*(other.result() for other in begun), last]
@@ -181,7 +183,7 @@ class Lanes:
             threads.shutdown(wait=False)
 
     def after_fork(self) -> None:
-        """A parent's connections and threads are not this process's, and its lock may be taken for good."""
+        """Forgets the parent's connections and threads, and its lock, which may never be released here."""
         self._lock, self._idle, self._threads = threading.Lock(), [], None
 
     def _kept(self) -> Optional[Connection]:
@@ -223,7 +225,7 @@ def _ask(connection: Connection, head: memoryview, body: Iterable[memoryview]) -
                 pieces = []
         _send(connection.sock, pieces)
     except (BrokenPipeError, ConnectionResetError) as error:
-        refused = error  # perhaps the server has said why
+        refused = error  # the server may have sent the reason
     try:
         return Reply(connection)
     except BROKEN as error:
@@ -244,7 +246,7 @@ def _send(sock: socket.socket, pieces: list[memoryview]) -> None:
 
 
 def _head_of(connection: Connection) -> tuple[int, dict[bytes, bytes]]:
-    """The status and the headers, their names in lower case."""
+    """Reads the status and the headers, with names in lower case."""
     version, _, rest = connection.line().partition(b" ")
     if not version.startswith(b"HTTP/1."):
         raise ProtocolError("the answer is not HTTP/1.1")

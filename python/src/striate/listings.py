@@ -1,4 +1,4 @@
-"""What S3 lists, in fsspec's terms: files, and the directories that keys with slashes imply."""
+"""S3's listings in fsspec's terms: files, and the directories that keys with slashes imply."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bucket_entry(bucket: Bucket) -> Entry:
 
 
 def page_entries(bucket: str, prefix: str, page: Page) -> list[Entry]:
-    """A page of a listing with delimiter. Objects that only mark a directory, as some tools write, are directories."""
+    """Returns the entries of a page listed with a delimiter. Directory markers, which some tools write, are not files."""
     entries = [directory_entry(f"{bucket}/{below.rstrip('/')}") for below in page.prefixes if below.strip("/")]
     return entries + [file_entry(bucket, info) for info in page.objects if info.key != prefix and not is_marker(info)]
 
@@ -39,7 +39,7 @@ def is_marker(info: ObjectInfo) -> bool:
 
 
 def tree(root: str, bucket: str, objects: Iterable[ObjectInfo]) -> dict[str, list[Entry]]:
-    """The directories from `root` on, each with its entries, of all objects below it."""
+    """Returns the directories from `root` down, each with its entries, for all objects below `root`."""
     directories: dict[str, list[Entry]] = {root: []}
 
     def make(path: str) -> None:

@@ -1,14 +1,14 @@
-"""Striate behind LMCache's server: an L2 adapter, so that the KV caches of vLLM and SGLang lie in a bucket.
+"""Striate behind LMCache's server: an L2 adapter that keeps the KV caches of vLLM and SGLang in a bucket.
 
     lmcache server … --l2-adapter '{"type": "plugin", "module_path": "striate.lmcache", "class_name": "StriateL2Adapter",
                                     "adapter_params": {"endpoint": "http://localhost:9000", "bucket": "kv-cache"}}'
 
-A store is one batch put, which only creates: a chunk is named by what it is a hash of, so one that exists is the same. A
-look-up is one request for all keys. A load is one batch read into LMCache's own memory. Nothing is locked between a
-look-up and its load, because objects do not change; one that is gone by then is a miss.
+A store is one batch put, which only creates: chunks are named by a hash of their content, so an existing one is identical. A
+lookup is one request for all keys. A load is one batch read into LMCache's own memory. Nothing is locked between a lookup
+and its load, because objects do not change; an object deleted in between is a miss.
 
-A miss is the only failure that an engine survives, so nothing here raises: what goes wrong is logged and told as a miss, or
-as a store that failed.
+A miss is the only failure that an engine survives, so nothing here raises: errors are logged and reported as misses or failed
+stores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PARAMETERS: dict[str, tuple[Any, str]] = {
 
 
 class StriateL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
-    """The adapter's parameters, checked before anything is started."""
+    """The adapter's parameters, validated before anything starts."""
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class StriateL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
 
 
 class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
-    """LMCache's L2 in a bucket."""
+    """LMCache's L2 cache in a bucket."""
 
     def __init__(self, config: StriateL2AdapterConfig, l1_memory_desc: Any = None) -> None:
         given = config.parameters
@@ -85,7 +85,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._bucket, self._prefix = given["bucket"], given.get("prefix", "")
         self._lanes = given.get("lanes", LANES)
         self._events = [create_event_notifier() for _ in (STORE, LOOK_UP, LOAD)]
-        # A look-up is short and waits for no bytes of others.
+        # Lookups are short and must not wait behind transfers.
         self._transfers = Workers(given.get("workers", 4), "striate-transfer")
         self._look_ups = Workers(2, "striate-look-up")
         self._mutex = threading.Lock()
@@ -153,7 +153,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         views = [_view(object) for object in objects]
         wanted = [(self._name(key), view) for key, view in zip(keys, views)]
         outcomes = self._client.get_many_into(self._bucket, wanted, self._lanes)
-        # An object of another size is of another layout.
+        # An object of another size has another layout.
         came = [outcome == len(view) for outcome, view in zip(outcomes, views)]
         loaded = [key for key, has_come in zip(keys, came) if has_come]
         if loaded:
@@ -189,7 +189,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     # Tasks
 
     def _submit(self, threads: Workers, kind: int, work: Callable[[], Any], otherwise: Any) -> int:
-        """Begins a task. Its result is `otherwise` when it fails."""
+        """Starts a task. If it fails, its result is `otherwise`."""
         with self._mutex:
             task, self._next_task = self._next_task, self._next_task + 1
 
@@ -217,8 +217,10 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             return self._done[kind].pop(task, None)
 
     def _name(self, key: ObjectKey) -> str:
-        """The key of a chunk's object: everything that tells chunks apart, the tenant (LMCache's salt) first, so that a rule
-        for a prefix can hold for it."""
+        """Returns the key of a chunk's object, which has every property that identifies the chunk.
+
+        The tenant (LMCache's salt) comes first, so that a rule for a prefix can apply to it.
+        """
         return (
             f"{self._prefix}salt={key.cache_salt}/model={key.model_name}/rank={key.kv_rank:x}/group={key.object_group_id}/"
             f"{key.chunk_hash.hex()}"

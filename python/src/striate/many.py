@@ -1,7 +1,7 @@
-"""Batches in the caller's memory: many objects created, looked up and read by one request each.
+"""Batches in the caller's memory: one request creates, looks up or reads many objects.
 
-The batch read of `batch.py` gives objects of their own and works with any S3 store; what is here needs Striate's batch calls,
-reads into buffers that the caller has, and sends from them.
+The batch read of `batch.py` returns new bytes objects and works with any S3 store. This module needs Striate's batch calls; it
+reads into the caller's buffers and sends from them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .objects import AnyItem, Item, item_of
 from .transport import BACKOFF_S, MOST_BACKOFF_S, refusal_of
 
 OPENING = 8
-# The server takes frames of at most 64 MiB.
+# The server accepts frames of at most 64 MiB.
 FRAME_BYTES = 64 << 20
-# Items of a request are spread over connections when each gets at least so many bytes.
+# Minimum bytes for each connection when a request's items are spread over several.
 LANE_BYTES = 4 << 20
 
 Buffer = Union[bytes, bytearray, memoryview, Any]
@@ -32,21 +32,21 @@ Arrived = Optional[Callable[[int], object]]
 
 
 class Put(NamedTuple):
-    """An object to be created: where its bytes lie."""
+    """An object to create, with a view of its bytes."""
 
     key: str
     view: memoryview
 
 
 class Into(NamedTuple):
-    """An object or range to be read: where its bytes go."""
+    """An object or range to read, with a view for its bytes."""
 
     item: Item
     view: memoryview
 
 
 class Many:
-    """The three batch calls. Any thread may use it; every call waits for its answer."""
+    """The three batch calls. Any thread may use them; every call waits for its answer."""
 
     def __init__(self, lanes: Lanes, retries: int, endpoint: str) -> None:
         self._lanes, self._retries, self._endpoint = lanes, retries, endpoint
@@ -87,7 +87,7 @@ class Many:
         return outcomes
 
     def _until_settled(self, bucket: str, outcomes: list[Any], part: list[int], once: Any) -> None:
-        """Asks for what has no outcome, or one that may become better, as often as is allowed."""
+        """Repeats a request for items without an outcome, or with a transient error, up to the limit of retries."""
         failed, left = 0, part
         while left:
             error: Optional[BaseException] = None
@@ -174,7 +174,7 @@ class _Receiver:
         self._header = bytearray(HEADER.size)
 
     def outcomes(self) -> Iterator[tuple[int, Union[int, S3Error]]]:
-        """Each item once, when its last frame has come and was verified."""
+        """Yields each item's outcome once, when its last frame has been received and verified."""
         settled = 0
         while True:
             item, status, flags, head, body_bytes = self._begin()
@@ -194,7 +194,7 @@ class _Receiver:
                 self._received_of(item, body_bytes)
 
     def _begin(self) -> tuple[int, int, int, bytes, int]:
-        """A frame, its body received and verified."""
+        """Receives and verifies a frame, its body included."""
         self._reply.fill(self._header)
         magic, item, status, flags, zero, head_bytes, body_bytes, crc = HEADER.unpack(self._header)
         if magic != MAGIC or zero or head_bytes > MAX_HEAD_BYTES or body_bytes > MAX_BODY_BYTES:
@@ -209,7 +209,7 @@ class _Receiver:
         return item, status, flags, bytes(head), body_bytes
 
     def _room(self, item: int, length: int) -> memoryview:
-        """Where the next bytes of an item go."""
+        """Returns the view for the next bytes of an item."""
         if item >= len(self._wanted):
             raise ProtocolError(f"a frame of item {item}, which was not asked for")
         at, into = self._received[item] or 0, self._wanted[item]
@@ -232,7 +232,7 @@ class _Receiver:
 
 
 def _frames(document: bytes, puts: list[Put]) -> Iterator[memoryview]:
-    """The body of a batch put. A checksum is computed just before its frame is sent, while the bytes before are on their way."""
+    """Yields the body of a batch put. A checksum is computed just before its frame is sent, while earlier bytes are in flight."""
     yield _header(len(puts), OPENING, document, b"")
     yield memoryview(document)
     for number, (_, view) in enumerate(puts):
@@ -286,7 +286,7 @@ def _pause(failed: int) -> None:
 
 
 def _parts(sizes: list[int], lanes: int) -> list[list[int]]:
-    """Positions in order, in at most `lanes` parts of about the same bytes, more where a part would have too many items."""
+    """Splits positions, in order, into at most `lanes` parts of about equal bytes; more if a part would have too many items."""
     total = sum(sizes)
     count = max(1, min(lanes, total // LANE_BYTES))
     parts: list[list[int]] = [[]]

@@ -1,8 +1,8 @@
-"""Single reads that are wanted at about the same time become one batch.
+"""Merges single reads made at about the same time into one batch.
 
-A read that comes while nothing is under way goes out in the next turn of the event loop, together with what the same turn
-brings (as `asyncio.gather` does): it waits for nobody. While an answer is under way, reads gather for half a millisecond,
-which catches those of other threads.
+If no request is in flight, a read is sent in the next turn of the event loop, together with all reads of the same turn (such as
+those of an `asyncio.gather`), without waiting. While a request is in flight, reads are collected for half a millisecond, which
+catches those of other threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Pending = list[tuple[Item, "asyncio.Future[Result]"]]
 
 
 class _Gathering:
-    """What waits in one event loop."""
+    """The waiting reads and the requests of one event loop."""
 
     def __init__(self) -> None:
         self.pending: dict[str, Pending] = {}
@@ -27,7 +27,7 @@ class _Gathering:
 
 
 class Merger:
-    """Reads single items, several at a time where that costs nobody anything."""
+    """Reads single items, several in one request if that delays none of them."""
 
     def __init__(self, reader: BatchReader, read_one: ReadOne) -> None:
         self._reader = reader
@@ -35,7 +35,7 @@ class Merger:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Gathering] = WeakKeyDictionary()
 
     async def read(self, bucket: str, item: Item) -> Result:
-        """The item's result. Errors that concern the whole request are raised."""
+        """Reads an item and returns its result. Errors of the whole request are raised."""
         loop = asyncio.get_running_loop()
         gathering = self._loops.setdefault(loop, _Gathering())
         pending = gathering.pending.get(bucket)
@@ -76,7 +76,7 @@ class Merger:
 
 
 def _cancel_when_unwanted(task: asyncio.Task[None], part: Pending) -> None:
-    """Ends a request when everybody who waited for it has been cancelled."""
+    """Cancels a request when all its readers have been cancelled."""
 
     def on_done(_: asyncio.Future[Result]) -> None:
         if all(future.cancelled() for _, future in part):

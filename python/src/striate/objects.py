@@ -1,4 +1,4 @@
-"""What is asked for and what comes back, as values."""
+"""Requests and results as values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import S3Error
 
 
 class Item(NamedTuple):
-    """One thing to read: a key, or bytes `start` to `end` (without it) of its object.
+    """One item to read: a key's object, or its bytes from `start` up to but not including `end`.
 
     A negative `start` without `end` means the last bytes. With `if_match` the object must still have this ETag.
     """
@@ -24,11 +24,11 @@ class Item(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it asks for no bytes, which HTTP has no words for."""
+        """Whether it asks for no bytes, which HTTP cannot express."""
         return self.end is not None and 0 <= self.end <= (self.start or 0)
 
     def range(self) -> Optional[str]:
-        """The value of the HTTP header `Range`; None for the whole object."""
+        """Returns the value of the HTTP header `Range`, None for the whole object."""
         if self.start is None and self.end is None:
             return None
         if self.start is not None and self.start < 0:
@@ -44,9 +44,9 @@ AnyItem = Union[str, Item, tuple[str, int, int]]
 
 
 def item_of(item: AnyItem) -> Item:
-    """Raises `ValueError` for what nobody could answer, before it is sent together with others."""
+    """Converts to an `Item`; raises `ValueError` for an impossible one, before it is sent together with others."""
     found = Item(item) if isinstance(item, str) else Item(*item)
-    if not found.key.encode():  # which also fails where a key is no Unicode text
+    if not found.key.encode():  # which also fails if a key is not Unicode text
         raise ValueError("an item needs a key")
     if not found.is_empty:
         found.range()
@@ -54,7 +54,7 @@ def item_of(item: AnyItem) -> Item:
 
 
 class Result(NamedTuple):
-    """An item of a batch: its place in what was asked, and either `data` or `error`."""
+    """The result of an item of a batch: its position in the request, and either `data` or `error`."""
 
     position: int
     item: Item
@@ -63,7 +63,7 @@ class Result(NamedTuple):
     info: Optional[ObjectInfo] = None
 
     def unwrap(self) -> bytes:
-        """The bytes; raises the error."""
+        """Returns the bytes, or raises the error."""
         if self.error is not None:
             raise self.error
         assert self.data is not None
@@ -98,7 +98,7 @@ class Bucket:
 
 
 def parse_time(text: Optional[str]) -> Optional[datetime.datetime]:
-    """RFC 3339, as in XML and frames. Python before 3.11 reads neither `Z` nor fractions of other than 3 or 6 digits."""
+    """Parses RFC 3339, as in XML and frames. Python before 3.11 reads neither `Z` nor fractions of other than 3 or 6 digits."""
     if not text:
         return None
     base, _, fraction = text.rstrip("Z").partition(".")
@@ -107,7 +107,7 @@ def parse_time(text: Optional[str]) -> Optional[datetime.datetime]:
 
 
 def info_of_headers(key: str, headers: Mapping[str, str]) -> ObjectInfo:
-    """From the answer to GET or HEAD; the size is the whole object's, also when a range was asked for."""
+    """Reads the answer to a GET or HEAD; the size is the whole object's, even if a range was requested."""
     content_range = headers.get("Content-Range")
     size = content_range.rpartition("/")[2] if content_range else headers.get("Content-Length", "0")
     modified = headers.get("Last-Modified")
@@ -120,7 +120,7 @@ def info_of_headers(key: str, headers: Mapping[str, str]) -> ObjectInfo:
 
 
 def info_of_head(key: str, head: Mapping[str, Any]) -> ObjectInfo:
-    """From a frame's head."""
+    """Reads a frame's head."""
     return ObjectInfo(
         key, int(head.get("size", 0)), str(head.get("etag", "")), parse_time(head.get("last_modified")),
         head.get("content_type"),

@@ -1,4 +1,4 @@
-"""The file system's options: Striate's own names, and those that s3fs has for the same things."""
+"""The file system's options: Striate's own names, and s3fs's names for the same options."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FSSPEC = {
 
 
 def settings_of(endpoint: Optional[str], storage: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-    """The client's settings, and what is left for fsspec.
+    """Returns the client's settings, and the remaining options for fsspec.
 
-    Takes the fields of `Settings`; `key`, `secret`, `token`, `anon`, `endpoint_url`, and of `client_kwargs` the
-    `endpoint_url`, `region_name` and `verify` (a file) as s3fs does; and fsspec's own options.
+    Accepts the fields of `Settings`; `key`, `secret`, `token`, `anon`, `endpoint_url`, and in `client_kwargs` the
+    `endpoint_url`, `region_name` and `verify` (a file), as s3fs does; and fsspec's own options.
     """
     ours = {field.name for field in fields(Settings)}
     given: dict[str, Any] = {"endpoint": endpoint} if endpoint is not None else {}

@@ -1,4 +1,4 @@
-"""Where the store is and who asks: from arguments, Striate's environment variables, then AWS's as botocore resolves them."""
+"""The store's endpoint and the access keys: from arguments, Striate's environment variables, then AWS's as botocore resolves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .signing import Keys
 
 
 class Options(TypedDict, total=False):
-    """The fields of `Settings` but for the endpoint, as keyword arguments of whatever makes a client."""
+    """The fields of `Settings` except the endpoint, as keyword arguments of anything that creates a client."""
 
     access_key: Optional[str]
     secret_key: Optional[str]
@@ -37,17 +37,17 @@ class ClientOptions(Options, total=False):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a client was given. It can be pickled: a worker process makes its own client from it.
+    """The settings of a client. They can be pickled: a worker process creates its own client from them.
 
     - `endpoint`: URL of the store; else `STRIATE_ENDPOINT`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, the profile's.
     - `access_key`, `secret_key`, `session_token`: else `STRIATE_ACCESS_KEY` and `STRIATE_SECRET_KEY`, else what botocore
       finds for `profile` (environment, `~/.aws`, container and instance roles).
-    - `anonymous`: requests are not signed.
+    - `anonymous`: do not sign requests.
     - `region`: else `STRIATE_REGION`, `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile's, `us-east-1`.
     - `ca`: file of certificates to trust; else `STRIATE_CA_FILE`, `AWS_CA_BUNDLE`, the system's.
-    - `connections`: at most this many at a time, and this many single requests of one call.
-    - `retries`: tries beyond the first that bring nothing new before a request is given up.
-    - `connect_timeout_s`, `read_timeout_s`: for a connection to open, and for any bytes to come.
+    - `connections`: maximum number of connections, and of concurrent single requests in one call.
+    - `retries`: tries after the first, without progress, before a request fails.
+    - `connect_timeout_s`, `read_timeout_s`: timeouts for opening a connection, and for receiving any bytes.
     """
 
     endpoint: Optional[str] = None
@@ -64,7 +64,7 @@ class Settings:
     read_timeout_s: float = 60.0
 
     def resolved(self) -> Resolved:
-        """Everything but the keys, which may have to be fetched."""
+        """Resolves everything but the access keys, which may have to be fetched."""
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigurationError("give both access_key and secret_key, or neither")
         profile = _Profile(self.profile)
@@ -90,7 +90,7 @@ class Resolved:
 
 
 class KeySource:
-    """Gives the keys for the next request; botocore renews temporary ones."""
+    """The source of the access keys for the next request; botocore renews temporary ones."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -98,15 +98,15 @@ class KeySource:
         self._credentials: Any = None
 
     async def keys(self) -> Optional[Keys]:
-        """None for anonymous requests."""
+        """Returns the access keys, or None for anonymous requests."""
         renews = getattr(self._credentials, "refresh_needed", None)
         is_ready = self._settings.anonymous or self._fixed is not None or self._credentials is not None
-        if not is_ready or (renews is not None and renews()):  # it may ask a server
+        if not is_ready or (renews is not None and renews()):  # this may contact a server
             return await asyncio.to_thread(self.keys_now)
         return self.keys_now()
 
     def keys_now(self) -> Optional[Keys]:
-        """As `keys`, for a thread that may wait."""
+        """Returns the same as `keys`, for a thread that may block."""
         if self._settings.anonymous:
             return None
         if self._fixed is not None:
@@ -137,7 +137,7 @@ def _botocore_credentials(profile: Optional[str]) -> Any:
 
 
 def _botocore_session(profile: Optional[str]) -> Any:
-    import botocore.session  # takes some tenths of a second, and is not needed when everything is given
+    import botocore.session  # takes some tenths of a second, and is not needed if all settings are given
 
     return botocore.session.Session(profile=profile)
 
@@ -147,7 +147,7 @@ def _environment(*names: str) -> Optional[str]:
 
 
 class _Profile:
-    """The settings of a profile in `~/.aws/config`, read when something is wanted of it."""
+    """The settings of a profile in `~/.aws/config`, read on demand."""
 
     def __init__(self, name: Optional[str]) -> None:
         self._name = name
@@ -165,7 +165,7 @@ class _Profile:
         return self._config().get("region")
 
     def endpoint(self) -> Optional[str]:
-        """That of the profile's `services` section for S3 comes before its general one."""
+        """Returns the profile's endpoint; the one for S3 in its `services` section has precedence."""
         config = self._config()
         services: Mapping[str, Any] = {}
         if self._session is not None and "services" in config:

@@ -1,7 +1,7 @@
 """Signature Version 4 for S3, in headers and in URLs.
 
-A signing key is four HMACs that depend on the secret, the day and the region only: it is kept, so that signing a request
-costs one HMAC and two hashes. The tests compare with botocore's signer.
+A signing key is four HMACs that depend only on the secret, the day and the region. It is cached, so that signing a request
+costs one HMAC and two hashes. The tests compare the signatures with botocore's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Query = list[tuple[str, str]]
 
 
 class Keys(NamedTuple):
-    """An access key with its secret, and a session token if it is a temporary one."""
+    """An access key with its secret, and a session token if it is temporary."""
 
     access_key: str
     secret_key: str
@@ -36,7 +36,7 @@ def encode_path(path: str) -> str:
 
 
 def encode_query(query: Query) -> str:
-    """In the order that the signature demands."""
+    """Encodes a query in the order that the signature demands."""
     return "&".join(sorted(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in query))
 
 
@@ -51,9 +51,9 @@ class Signer:
         self, keys: Keys, method: str, path: str, query: str, headers: dict[str, str], payload_hash: str,
         now: Optional[datetime.datetime] = None,
     ) -> None:
-        """Adds date, payload hash and `authorization` to `headers`, which are in lower case and have `host`.
+        """Adds date, payload hash and `authorization` to `headers`, whose names are in lower case and include `host`.
 
-        `path` and `query` are encoded already.
+        `path` and `query` are already encoded.
         """
         now = now or utc_now()
         headers["x-amz-date"] = f"{now:%Y%m%dT%H%M%SZ}"
@@ -72,7 +72,7 @@ class Signer:
     def presign(
         self, keys: Keys, method: str, host: str, path: str, expires_s: int, now: Optional[datetime.datetime] = None
     ) -> str:
-        """The query of a URL that anybody may use for `expires_s` seconds."""
+        """Returns the query of a URL that gives access without keys for `expires_s` seconds."""
         now = now or utc_now()
         query = [
             ("X-Amz-Algorithm", ALGORITHM), ("X-Amz-Credential", f"{keys.access_key}/{self._scope(now)}"),

@@ -1,4 +1,4 @@
-"""Results of a batch in the order of completion, while the rest is still on its way."""
+"""Results of a batch in the order of completion, while the rest is still in flight."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Optional
 from .batch import BatchReader
 from .objects import Item, Result
 
-# A reader who is slower than the server makes it wait, rather than filling memory.
+# Maximum number of waiting results: a slow reader makes the server wait instead of filling memory.
 MOST_WAITING = 64
 
 
 class ResultStream:
-    """An asynchronous iterator over results. Left early, it should be closed; `aclose` ends the request."""
+    """An asynchronous iterator over results. After leaving it early, close it: `aclose` ends the request."""
 
     def __init__(self, reader: BatchReader, bucket: str, items: Sequence[Item]) -> None:
         self._reader, self._bucket, self._items = reader, bucket, items
@@ -23,14 +23,14 @@ class ResultStream:
         self._task: Optional[asyncio.Task[None]] = None
 
     async def take(self) -> list[Result]:
-        """What has come since the last call, at least one; nothing when all has."""
+        """Waits for and returns the results since the last call, at least one; returns none after the last."""
         if self._task is None:
             self._changed, self._room = asyncio.Event(), asyncio.Event()
             self._task = asyncio.ensure_future(self._reader.read(self._bucket, self._items, self._deliver))
             self._task.add_done_callback(lambda _: self._changed.set())
         while not self._waiting:
             if self._task.done():
-                self._task.result()  # raises what went wrong
+                self._task.result()  # raises the task's error
                 return []
             self._changed.clear()
             await self._changed.wait()

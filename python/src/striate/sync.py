@@ -1,4 +1,4 @@
-"""The client for code without `await`: the same calls, each waiting for its answer."""
+"""The client for code without `await`: the same calls, each of which waits for its answer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .transport import Body
 from .upload import PART_BYTES
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # only for type checkers, who have it
+    from typing_extensions import Unpack  # only for type checkers, which have it
 
 
 class Client:
     """A client of one store; the arguments are those of `Settings`.
 
-    It works in any thread, also where an event loop runs, and after a fork; it can be pickled. The calls are those of
-    `AsyncClient`, which describes them.
+    It works in any thread, even one that runs an event loop, and after a fork; it can be pickled. `AsyncClient` documents
+    the calls.
     """
 
     def __init__(self, endpoint: Optional[str] = None, **options: Unpack[Options]) -> None:
@@ -140,7 +140,7 @@ class Client:
         return background.run(self._client.read_many(bucket, items, missing))
 
     def iter_many(self, bucket: str, items: Sequence[AnyItem]) -> Iterator[Result]:
-        """Results in the order of completion. Leaving the loop early ends the request."""
+        """Yields results in the order of completion. Leaving the loop early ends the request."""
         stream = self._client.iter_many(bucket, items)
         try:
             while True:
@@ -167,9 +167,9 @@ class Client:
     ) -> list[Union[int, S3Error]]:
         return self._client.many.get_into(bucket, items, lanes, arrived)
 
-    # Last, as its name hides the type in what follows it.
+    # Last, because its name hides the type in the code below it.
     def list(self, bucket: str, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose keys begin with `prefix`, in the order of their keys."""
+        """Yields all objects whose keys begin with `prefix`, in key order."""
         token: Optional[str] = None
         while True:
             page = background.run(self._client.page(bucket, prefix, token=token))

@@ -1,4 +1,4 @@
-"""Signed requests over pooled connections, tried again when that may help.
+"""Signed requests over pooled connections, with retries of transient failures.
 
 Sessions of aiohttp belong to an event loop and must not cross a fork: each process and loop gets its own, so that one
 client serves any number of both.
@@ -32,7 +32,7 @@ Body = Union[bytes, bytearray, memoryview]
 Sessions = dict[asyncio.AbstractEventLoop, aiohttp.ClientSession]
 
 BACKOFF_S, MOST_BACKOFF_S = 0.1, 5.0
-# What is sent in one piece; a larger body goes in slices, so that sending does not hold up the event loop.
+# Maximum size of a body sent in one piece; a larger one goes in slices, so that sending does not block the event loop.
 SLICE_BYTES = 1 << 18
 READ_BUFFER_BYTES = 1 << 20
 UNTRUSTED = aiohttp.ClientConnectorCertificateError
@@ -40,7 +40,7 @@ BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ProtocolEr
 
 
 class Response(NamedTuple):
-    """A whole answer; the headers' names in any case."""
+    """A complete answer; header names are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +48,7 @@ class Response(NamedTuple):
 
 
 class Tries:
-    """Counts what failed since something last came, and waits longer each time, by a random share."""
+    """Counts failures since the last progress, and waits longer after each, with random jitter."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -58,7 +58,7 @@ class Tries:
         self._failed = 0
 
     async def failed(self, error: BaseException) -> None:
-        """Returns when the next try may begin; raises `error` when there is none left, or none would help."""
+        """Returns when the next try may begin; raises `error` if no try is left, or none would help."""
         self._failed += 1
         if self._failed > self._limit or isinstance(error.__cause__, UNTRUSTED):
             raise error
@@ -86,9 +86,9 @@ class Transport:
         headers: Optional[Mapping[str, str]] = None, body: Body = b"", accept: tuple[int, ...] = (),
         errors_in_body: bool = False,
     ) -> Response:
-        """The whole answer. Statuses from 300 are errors, but for those that the caller accepts.
+        """Sends a request and returns the complete answer. Statuses from 300 are errors unless the caller accepts them.
 
-        `errors_in_body`: a long operation answers 200 before it knows how it ends, so an error may be in the body.
+        `errors_in_body`: a long operation answers 200 before it knows its outcome, so the body may contain an error.
         """
 
         async def once() -> Response:
@@ -124,7 +124,7 @@ class Transport:
     async def open(
         self, method: str, bucket: str, key: str, query: Query, headers: Optional[Mapping[str, str]], body: Body
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One try; the answer's body is still to be read, whatever the status."""
+        """Makes one try; yields the answer, whatever its status, with its body unread."""
         path = encode_path("/" + "/".join(part for part in (bucket, key) if part))
         text = encode_query(query)
         sent = {name.lower(): value for name, value in (headers or {}).items()}
@@ -190,7 +190,7 @@ def refusal(answer: aiohttp.ClientResponse, content: bytes, bucket: str, key: st
 
 
 def refusal_of(status: int, reason: str, content: bytes, bucket: str, key: str) -> S3Error:
-    """The error in an answer's XML; answers to HEAD have none, only a status."""
+    """Returns the error in an answer's XML; answers to HEAD have only a status."""
     code = message = ""
     try:
         root = ElementTree.fromstring(content)
@@ -204,7 +204,7 @@ def refusal_of(status: int, reason: str, content: bytes, bucket: str, key: str) 
 
 
 def _dispose(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> Optional[Future[None]]:
-    """Closes a session from outside its loop; what is returned is done when that is."""
+    """Closes a session from outside its loop; a returned future is done when the session is closed."""
     if loop.is_running():
         return asyncio.run_coroutine_threadsafe(session.close(), loop)
     connector = session.connector
@@ -212,7 +212,7 @@ def _dispose(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) ->
     if connector is not None:
         closing = connector.close().__await__()
         with suppress(StopIteration, RuntimeError):
-            next(closing)  # its first step closes the connections; for the rest there is no loop
+            next(closing)  # its first step closes the connections; the rest would need a loop
     return None
 
 
@@ -226,7 +226,7 @@ _inherited: list[Sessions] = []
 
 
 def _after_fork() -> None:
-    """A parent's sessions are kept for good: collecting them would take its connections from its event loop."""
+    """Keeps a parent's sessions alive: collecting them would remove its connections from its event loop."""
     for transport in _transports:
         _inherited.append(dict(transport._sessions))
         transport._sessions.clear()
@@ -238,6 +238,6 @@ def _at_exit() -> None:
         wait(_dispose_all(transport._sessions), timeout=1)
 
 
-if hasattr(os, "register_at_fork"):  # where there are forks
+if hasattr(os, "register_at_fork"):  # on systems with fork
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)

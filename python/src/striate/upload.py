@@ -19,13 +19,13 @@ CONDITIONS = ("if-match", "if-none-match")
 
 
 class Source(Protocol):
-    """What parts are read from."""
+    """The source of the parts."""
 
     def read(self, size: int, /) -> Body: ...
 
 
 class SliceReader:
-    """Reads bytes that are in memory, without copying them."""
+    """Reads bytes in memory without copying them."""
 
     def __init__(self, data: Body) -> None:
         self._rest = memoryview(data).cast("B")
@@ -36,7 +36,7 @@ class SliceReader:
 
 
 class Upload:
-    """A multipart upload: parts in any order and at the same time, then `complete`, or `abort`."""
+    """A multipart upload: parts in any order and concurrently, then `complete` or `abort`."""
 
     def __init__(self, transport: Transport, bucket: str, key: str, headers: Mapping[str, str]) -> None:
         self._transport, self._bucket, self._key = transport, bucket, key
@@ -50,12 +50,12 @@ class Upload:
         self._id = xml.text_of(answer.body, "UploadId")
 
     async def part(self, number: int, data: Body) -> None:
-        """Part `number`, from 1; all but the last of at least 5 MiB."""
+        """Sends part `number`, from 1. All parts but the last have at least 5 MiB."""
         answer = await self._transport.request("PUT", self._bucket, self._key, self._query(number), body=data)
         self._etags[number] = answer.headers.get("ETag", "")
 
     async def copied_part(self, number: int, bucket: str, key: str, start: int, end: int) -> None:
-        """A part from bytes `start` to `end` (without it) of another object, copied inside the store."""
+        """Copies bytes from `start` up to but not including `end` of another object as a part, inside the store."""
         headers = {"x-amz-copy-source": copy_source(bucket, key), "x-amz-copy-source-range": f"bytes={start}-{end - 1}"}
         answer = await self._transport.request(
             "PUT", self._bucket, self._key, self._query(number), headers, errors_in_body=True
@@ -80,7 +80,7 @@ class Upload:
 
 
 async def upload_parts(upload: Upload, sizes: list[int], source: Source) -> str:
-    """Reads and sends parts of these sizes, a few at a time; aborts the upload when anything fails."""
+    """Reads and sends parts of these sizes, a few at a time; aborts the upload on any failure."""
     await upload.begin()
     numbers = iter(enumerate(sizes, 1))
     reading = asyncio.Lock()
@@ -109,13 +109,13 @@ async def upload_parts(upload: Upload, sizes: list[int], source: Source) -> str:
 
 
 def part_sizes(total: int, part_bytes: int) -> list[int]:
-    """Equal parts but for the last, no more than S3 takes."""
+    """Returns the sizes of the parts, equal but for the last, and no more of them than S3 allows."""
     size = max(part_bytes, LEAST_PART_BYTES, -(-total // MOST_PARTS))
     return [size] * (total // size) + ([total % size] if total % size else [])
 
 
 async def copy_object(transport: Transport, bucket: str, key: str, size: int, to_bucket: str, to_key: str) -> None:
-    """Copies inside the store; more than 5 GiB in parts, as S3 demands."""
+    """Copies an object inside the store; one of more than 5 GiB in parts, as S3 demands."""
     if size <= MOST_COPIED_BYTES:
         headers = {"x-amz-copy-source": copy_source(bucket, key)}
         await transport.request("PUT", to_bucket, to_key, headers=headers, errors_in_body=True)

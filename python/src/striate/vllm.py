@@ -1,13 +1,13 @@
-"""Striate behind vLLM's own offloading: a secondary tier, so that blocks that leave the processor's memory lie in a bucket.
+"""Striate behind vLLM's own offloading: a secondary tier that keeps the blocks evicted from the processor's memory in a bucket.
 
     --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": {
         "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 17179869184, "secondary_tiers": [
             {"type": "StriateTier", "module_path": "striate.vllm", "endpoint": "http://localhost:9000", "bucket": "kv-cache"}]}}'
 
-A store is one batch put, which only creates; the look-ups of a step are one request; a load is one batch read into vLLM's memory.
-All of it runs in threads of its own, because a tier works in the scheduler and may not wait.
+A store is one batch put, which only creates; the lookups of a step are one request; a load is one batch read into vLLM's memory.
+All of it runs in its own threads, because a tier runs in the scheduler and may not block.
 
-vLLM calls this interface experimental. Nothing here raises once it runs: what goes wrong is logged and told as a miss or a job that failed.
+vLLM calls this interface experimental. Nothing here raises once it runs: errors are logged and reported as misses or failed jobs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class LookUps(AsyncLookupManager):  # type: ignore[misc]
-    """vLLM's look-ups of a step, asked at once in a thread."""
+    """vLLM's lookups of a step, sent together from a thread."""
 
     def __init__(self, tier_type: str, exist: Callable[[list[OffloadKey]], list[bool]]) -> None:
         self._exist = exist
@@ -46,9 +46,9 @@ class LookUps(AsyncLookupManager):  # type: ignore[misc]
 class StriateTier(SecondaryTierManager):  # type: ignore[misc]
     """A tier of vLLM's `TieringOffloadingManager` in a bucket.
 
-    `endpoint`, `access_key`, `secret_key` and `ca` are the client's; `prefix` is what the keys of all objects begin with; the
-    store may take `timeout_s` to go on with an answer; `workers` stores and loads run at the same time, a large one over `lanes`
-    connections. `locality` and `backpressure_detector` are vLLM's.
+    `endpoint`, `access_key`, `secret_key` and `ca` are the client's. `prefix` begins the keys of all objects. `timeout_s` is the
+    client's read timeout. Up to `workers` stores and loads run concurrently, each over up to `lanes` connections. `locality` and
+    `backpressure_detector` are vLLM's.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -61,7 +61,7 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
     ) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = None if locality is None else Locality(locality)
-        # A memoryview of two dimensions gives no rows; an array over it does.
+        # A memoryview of two dimensions cannot be indexed by row; an array over it can.
         self._rows: Optional[numpy.ndarray[Any, Any]] = numpy.asarray(primary_kv_view)
         self._mapper = FileMapper.from_offloading_spec(
             prefix, offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk, parallel_agnostic=True,
@@ -73,7 +73,7 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
         self._look_ups = LookUps(tier_type, self._exist)
         self._ended = threading.Condition()
         self._under_way = 0
-        self._done: list[tuple[JobResult, list[OffloadKey]]] = []  # with the keys that did not come
+        self._done: list[tuple[JobResult, list[OffloadKey]]] = []  # with the keys that failed
 
     # Look-ups
 
@@ -93,7 +93,7 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001, nothing may be raised
             self._failures.note(error)
             return [False] * len(keys)
-        # An object of another size is of another layout.
+        # An object of another size has another layout.
         return [size == self.block_size_bytes for size in sizes]
 
     # Stores and loads
@@ -118,7 +118,7 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
         return is_right
 
     def _submit(self, job: TransferJob, transfer: Callable[[list[tuple[str, Any]]], list[bool]]) -> None:
-        """Begins a job. Its chunks' memory is vLLM's, who leaves it alone until the job has ended."""
+        """Starts a job. Its chunks are in vLLM's memory, which vLLM leaves alone until the job has ended."""
         keys, rows = list(job.keys), self._rows
         assert rows is not None, "the tier has been shut down"
         chunks = [(self._name(key), rows[chunk]) for key, chunk in zip(keys, job.chunk_ids)]
@@ -152,7 +152,7 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
         with self._ended:
             done, self._done = self._done, []
         for _, failed in done:
-            # Or the scheduler would try the same load for ever.
+            # Otherwise the scheduler would retry the same load forever.
             self._look_ups.mark_miss(failed)
         return [result for result, _ in done]
 
@@ -169,12 +169,12 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
         self._look_ups.cleanup(req_context.req_id)
 
     def shutdown(self) -> None:
-        """Waits for the jobs, and lets vLLM's memory go."""
+        """Waits for the jobs and releases vLLM's memory."""
         self._look_ups.shutdown()
         self._transfers.close()
         self._client.close()
         self._rows = None
 
     def _name(self, key: OffloadKey) -> str:
-        """The key of a chunk's object: vLLM's name of it, in which are the model, the layout, the group and the hash of the tokens."""
+        """Returns the key of a chunk's object: vLLM's name, which has the model, the layout, the group and the hash of the tokens."""
         return str(self._mapper.get_file_name(key)).lstrip("/")

@@ -1,4 +1,4 @@
-"""S3's XML: what is sent and what is understood of the answers."""
+"""S3's XML: writes request bodies and reads answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .objects import Bucket, ObjectInfo, Page, parse_time
 
 
 def _parse(body: bytes) -> tuple[ElementTree.Element, str]:
-    """The root and its namespace in the form that find wants."""
+    """Returns the root and its namespace, as `find` needs it."""
     try:
         root = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
@@ -22,7 +22,7 @@ def _parse(body: bytes) -> tuple[ElementTree.Element, str]:
 
 
 def page_of(body: bytes) -> Page:
-    """A page of ListObjectsV2, whose keys were asked for percent-encoded: XML cannot carry every key."""
+    """Reads a page of ListObjectsV2, whose keys were requested percent-encoded: XML cannot carry every key."""
     root, ns = _parse(body)
     objects = [
         ObjectInfo(
@@ -68,7 +68,7 @@ def complete_request(etags: Iterable[str]) -> bytes:
 
 
 def text_of(body: bytes, name: str) -> str:
-    """The text of one element below the root, which must be there."""
+    """Returns the text of one element below the root, which must exist."""
     root, ns = _parse(body)
     text: Optional[str] = root.findtext(f"{ns}{name}")
     if text is None:
@@ -77,7 +77,7 @@ def text_of(body: bytes, name: str) -> str:
 
 
 def error_within(body: bytes, bucket: str, key: str) -> Optional[S3Error]:
-    """Long operations answer 200 before they know: the error is in the body."""
+    """Returns the error in the body of a 200, which long operations send before they know their outcome, or None."""
     root, ns = _parse(body)
     if root.tag != f"{ns}Error":
         return None
