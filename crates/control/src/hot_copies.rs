@@ -101,7 +101,7 @@ impl HotCopies {
                 stripes.runtime().sleep(LOOK_EVERY).await;
                 let hottest = source.hottest_partitions(stripes.runtime(), HOTTEST);
                 let is_warm = stripes.runtime().now() - began >= WARM_UP;
-                if let Err(error) = self.look(&stripes, &hottest, is_warm).await {
+                if let Err(error) = self.run_pass(&stripes, &hottest, is_warm).await {
                     tracing::warn!(%error, "copies of hot partitions are looked after later");
                 }
             }
@@ -114,7 +114,7 @@ impl HotCopies {
     ///
     /// # Errors
     /// When the metadata store fails; completed changes remain.
-    pub async fn look(
+    pub async fn run_pass(
         &self,
         stripes: &Stripes,
         hottest: &[PartitionReads],
@@ -137,7 +137,7 @@ impl HotCopies {
             (work.copies, work.bytes, work.budget_bytes) = (copies.0, copies.1, budget);
             *work
         };
-        tell(stripes, &work).await
+        publish(stripes, &work).await
     }
 }
 
@@ -372,7 +372,7 @@ async fn copied_stripes(stripes: &Stripes) -> Result<BTreeMap<StripeId, Revision
     Ok(copied)
 }
 
-async fn tell(stripes: &Stripes, work: &CopiesWork) -> Result<(), StripeError> {
+async fn publish(stripes: &Stripes, work: &CopiesWork) -> Result<(), StripeError> {
     let mut tx = stripes.transaction();
     let value = records::encode(work);
     let is_told = stripes.meta().get(&keys::copies_work()).await?.is_some_and(|row| row.value == value);

@@ -33,11 +33,11 @@ const QUEUE_WEIGHT: f64 = 1.0 / 8.0;
 /// Current load of the sites. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SiteStatistics {
-    known: Arc<Mutex<BTreeMap<SiteId, Known>>>,
+    known: Arc<Mutex<BTreeMap<SiteId, KnownSite>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownSite {
     load: SiteLoad,
     /// Bytes read per second, smoothed like the load.
     read: Option<f64>,
@@ -79,7 +79,7 @@ impl SiteStatistics {
         let looks: Vec<_> = sites
             .map(|site| {
                 let known = before.get(&site.id()).copied();
-                look(stripes, site, known)
+                sample(stripes, site, known)
             })
             .collect();
         let round = stream::iter(looks).buffer_unordered(ASKED_AT_ONCE);
@@ -93,7 +93,7 @@ impl SiteStatistics {
         let loads = loads_by_bytes(&known.values().copied().collect::<Vec<_>>());
         let omegas = site_loads(&loads, LoadWeights::default());
         let imbalances = load_imbalances(&omegas);
-        let view = |(place, (site, known)): (usize, (SiteId, Known))| SiteLoadView {
+        let view = |(place, (site, known)): (usize, (SiteId, KnownSite))| SiteLoadView {
             site,
             load: loads[place],
             queue: known.queue,
@@ -113,7 +113,7 @@ impl SiteStatistics {
     }
 }
 
-impl Known {
+impl KnownSite {
     fn now(before: Option<Self>, status: &SiteStatus) -> Self {
         let (report, queue) = (&status.load, f64::from(status.load.queue_requests));
         let read = status.read_bytes_per_s.map(|rate| rate as f64);
@@ -128,11 +128,11 @@ impl Known {
 
 /// Spreads the disks' mean share of time over the sites in proportion to the bytes they read. Returns the reported
 /// loads if a site does not report bytes, or nothing is read.
-fn loads_by_bytes(known: &[Known]) -> Vec<SiteLoad> {
+fn loads_by_bytes(known: &[KnownSite]) -> Vec<SiteLoad> {
     let count = known.len().max(1) as f64;
     let io = known.iter().map(|known| known.load.io).sum::<f64>() / count;
     let read: Option<f64> = known.iter().map(|known| known.read).sum();
-    let of = |known: &Known| match (known.read, read) {
+    let of = |known: &KnownSite| match (known.read, read) {
         (Some(own), Some(all)) if all > 0.0 => SiteLoad { io: io * own / (all / count), ..known.load },
         _ => known.load,
     };
@@ -140,7 +140,11 @@ fn loads_by_bytes(known: &[Known]) -> Vec<SiteLoad> {
 }
 
 /// Polls a site and merges its status with the earlier ones. `None` if it does not answer.
-async fn look(stripes: &Stripes, site: Arc<dyn Site>, known: Option<Known>) -> Option<(SiteId, Known)> {
+async fn sample(
+    stripes: &Stripes,
+    site: Arc<dyn Site>,
+    known: Option<KnownSite>,
+) -> Option<(SiteId, KnownSite)> {
     let status = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?;
-    Some((site.id(), Known::now(known, &status)))
+    Some((site.id(), KnownSite::now(known, &status)))
 }

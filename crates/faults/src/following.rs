@@ -38,7 +38,7 @@ impl KnownSites {
     ///
     /// # Errors
     /// If the metadata store fails; the client then keeps the sites that it knew.
-    pub async fn look(&self, cluster: &Cluster, client: &Client) -> Result<(), MetaError> {
+    pub async fn follow(&self, cluster: &Cluster, client: &Client) -> Result<(), MetaError> {
         let mut rows = Members::new(client.runtime(), client.meta().as_ref()).sites().await?;
         rows.retain(|row| row.state() != State::Retired);
         let mut handles = self.handles.lock();
@@ -75,6 +75,6 @@ pub async fn follow(cluster: &Cluster, client: &Client, known: KnownSites) {
     loop {
         cluster.runtime.sleep(LOOK_EVERY).await;
         // If the rows cannot be read, the known sites stay in use.
-        let _ = known.look(cluster, client).await;
+        let _ = known.follow(cluster, client).await;
     }
 }

@@ -60,7 +60,7 @@ impl Gateway {
             mutation::metadata(cluster.mutation, cluster.metadata_from(here), cluster, here, false);
         let client = Client::open(runtime.clone(), metadata, Vec::new(), cluster.client_options()).await?;
         let known = KnownSites::new(here, None);
-        known.look(cluster, &client).await?;
+        known.follow(cluster, &client).await?;
         // The gateway of the final checks has no memory sites, so it reads from the disks.
         let is_first = cluster.gateways.iter().any(|gateway| gateway.machine == here);
         if let Some(tier) = cluster.memory.as_ref().filter(|_| is_first) {

@@ -390,7 +390,9 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
             SiteId(0) => Condition::Debt,
             site => match cluster.site(site) {
                 None => Condition::Away,
-                Some(site) => look(&site, file_of(id, &record, index), location, len_of(&record, index)),
+                Some(site) => {
+                    condition_of(&site, file_of(id, &record, index), location, len_of(&record, index))
+                }
             },
         };
         let chunks = record.locations.iter().enumerate().map(condition).collect();
@@ -470,7 +472,7 @@ fn check_debt(cluster: &Cluster, id: StripeId, record: &Stripe) {
     }
 }
 
-fn look(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Condition {
+fn condition_of(site: &SiteMachine, chunk: ChunkId, location: &Location, chunk_len: u32) -> Condition {
     let Some(store) = site.store() else { return Condition::Away };
     // In virtual time the store returns at once.
     match store.verify(chunk).now_or_never() {
@@ -526,7 +528,7 @@ pub fn check_site(cluster: &Cluster, site: &SiteMachine) {
             if cluster.ledger.is_hurt(site.id(), chunk) {
                 continue;
             }
-            if let Condition::Bad(why) = look(site, chunk, location, record.chunk_len) {
+            if let Condition::Bad(why) = condition_of(site, chunk, location, record.chunk_len) {
                 let id = site.id();
                 cluster
                     .broken

@@ -132,7 +132,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
     // If this fails, the term ends and a process tries again.
     let Ok(client) = opened else { return };
     let known = KnownSites::new(control.machine, Some(steps));
-    if known.look(&cluster, &client).await.is_err() {
+    if known.follow(&cluster, &client).await.is_err() {
         return;
     }
     *control.term.lock() = Some(client.clone());

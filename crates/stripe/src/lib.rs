@@ -43,7 +43,7 @@ pub use table::{
     OpenedStripe, ProfileTexts, file_of, has_place, holders, id16, is_hole, len_of, own_locations, stripe_id,
     wide_of,
 };
-pub use trees::{Files, SLICE_LEN, combination, costs_around, equation_around};
+pub use trees::{Files, SLICE_LEN, combination, costs_in_wide, equation_in_wide};
 pub use write::{
     Besides, CodingGroup, Debt, Exchange, GroupWriter, MemberUpdate, Neighbours, NewBytes, Packer,
     PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange, Switched, WidePlan, WideStep,

@@ -34,7 +34,7 @@ pub(crate) fn terms(
 /// Returns the cost of reading each chunk of a wide stripe while the one at `position` is computed. `None` for
 /// that chunk and for every chunk that is unavailable. `cost` gives the costs of the chunks that are files; a
 /// hole costs nothing, since its zeros are known.
-pub fn costs_around(
+pub fn costs_in_wide(
     wide: &OpenedStripe,
     position: usize,
     cost: impl Fn(usize) -> Option<f64>,
@@ -53,7 +53,7 @@ pub fn costs_around(
 ///
 /// # Errors
 /// [`CodecError`] when the available chunks do not determine it.
-pub fn equation_around(
+pub fn equation_in_wide(
     wide: &OpenedStripe,
     position: usize,
     costs: &[Option<f64>],

@@ -40,7 +40,7 @@ pub struct OrphanReport {
 
 /// Action on an orphan.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum OnFinding {
     Counted,
     MadeGarbage,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn collect_orphan(
     chunk: ChunkId,
 ) -> Result<(), StripeError> {
     for _ in 0..ATTEMPTS {
-        if judge(stripes, site, chunk, Found::MadeGarbage, &mut OrphanReport::default()).await? {
+        if judge(stripes, site, chunk, OnFinding::MadeGarbage, &mut OrphanReport::default()).await? {
             return Ok(());
         }
     }
@@ -67,7 +67,7 @@ pub(crate) async fn collect_orphan(
 /// # Errors
 /// When the metadata store fails; completed changes remain.
 pub fn collect_orphans(stripes: &Stripes) -> BoxFuture<'_, Result<OrphanReport, StripeError>> {
-    Box::pin(async move { look(stripes, Found::MadeGarbage).await })
+    Box::pin(async move { examine(stripes, OnFinding::MadeGarbage).await })
 }
 
 /// Counts the orphans on all sites, except those that are garbage already.
@@ -75,17 +75,17 @@ pub fn collect_orphans(stripes: &Stripes) -> BoxFuture<'_, Result<OrphanReport, 
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn count_orphans(stripes: &Stripes) -> Result<OrphanReport, StripeError> {
-    look(stripes, Found::Counted).await
+    examine(stripes, OnFinding::Counted).await
 }
 
-async fn look(stripes: &Stripes, found: Found) -> Result<OrphanReport, StripeError> {
+async fn examine(stripes: &Stripes, found: OnFinding) -> Result<OrphanReport, StripeError> {
     let mut report = OrphanReport::default();
     for view in stripes.sites().into_iter().filter(|view| view.readable) {
         let mut from = None;
         // A site that fails is scanned in the next pass.
         while let Ok(page) = view.site.list(from, LIST_PAGE).await {
             let listed = page.chunks.iter().map(|info| info.chunk).collect();
-            look_at(stripes, view.site.id(), listed, found, &mut report).await?;
+            classify(stripes, view.site.id(), listed, found, &mut report).await?;
             from = page.next;
             if from.is_none() {
                 break;
@@ -96,11 +96,11 @@ async fn look(stripes: &Stripes, found: Found) -> Result<OrphanReport, StripeErr
 }
 
 /// Checks the chunks that a site has listed.
-async fn look_at(
+async fn classify(
     stripes: &Stripes,
     site: SiteId,
     listed: Vec<ChunkId>,
-    found: Found,
+    found: OnFinding,
     report: &mut OrphanReport,
 ) -> Result<(), StripeError> {
     let unnamed = unnamed(stripes, site, listed).await?;
@@ -177,7 +177,7 @@ async fn judge(
     stripes: &Stripes,
     site: SiteId,
     chunk: ChunkId,
-    found: Found,
+    found: OnFinding,
     report: &mut OrphanReport,
 ) -> Result<bool, StripeError> {
     let key = keys::stripe(chunk.stripe);
@@ -192,7 +192,7 @@ async fn judge(
         return Ok(true);
     }
     let is_decided =
-        found == Found::Counted || make_garbage(stripes, site, chunk, row.as_ref(), record).await?;
+        found == OnFinding::Counted || make_garbage(stripes, site, chunk, row.as_ref(), record).await?;
     report.orphans += u64::from(is_decided);
     Ok(is_decided)
 }

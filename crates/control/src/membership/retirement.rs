@@ -75,7 +75,7 @@ impl Members<'_> {
 
     /// Refuses while programs of earlier releases run: they do not check whether a site is closed.
     async fn refuse_old_programs(&self) -> Result<(), MembersError> {
-        let view = match Gate::new(self.runtime, self.meta).look(Vec::new()).await {
+        let view = match Gate::new(self.runtime, self.meta).view(Vec::new()).await {
             Ok(view) => view,
             Err(FinalizeError::Meta(error)) => return Err(error.into()),
             Err(error) => return Err(MembersError::Refused(error.to_string())),

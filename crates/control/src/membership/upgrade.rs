@@ -129,9 +129,9 @@ impl<'a> Gate<'a> {
     ///
     /// # Errors
     /// When the metadata cannot be read, or has no cluster.
-    pub async fn look(&self, others: Vec<Reader>) -> Result<GateView, FinalizeError> {
+    pub async fn view(&self, others: Vec<Reader>) -> Result<GateView, FinalizeError> {
         let cluster: Cluster = self.cluster_row().await?.record()?;
-        let mut view = self.look_from(&cluster).await?;
+        let mut view = self.read_rows_of(&cluster).await?;
         view.readers.extend(others);
         Ok(view)
     }
@@ -151,7 +151,7 @@ impl<'a> Gate<'a> {
             let row = self.cluster_row().await?;
             let mut cluster: Cluster = row.record()?;
             cluster.formats().check_readable(&cluster.needs_release)?;
-            let mut view = self.look_from(&cluster).await?;
+            let mut view = self.read_rows_of(&cluster).await?;
             view.readers.extend(others().await);
             if view.is_finalized() {
                 return Ok(view.in_force);
@@ -178,7 +178,7 @@ impl<'a> Gate<'a> {
         self.meta.get(&keys::cluster()).await?.ok_or(FinalizeError::NoCluster)
     }
 
-    async fn look_from(&self, cluster: &Cluster) -> Result<GateView, MetaError> {
+    async fn read_rows_of(&self, cluster: &Cluster) -> Result<GateView, MetaError> {
         let processes = self.processes().await?;
         let mut readers: Vec<Reader> = processes.iter().map(reader).collect();
         readers.extend(self.silent_leader(&processes).await?);
@@ -379,7 +379,7 @@ mod tests {
     async fn formats_are_put_in_force_when_everybody_reads_them_and_not_before() {
         let (runtime, meta) = engine();
         let gate = Gate::new(&runtime, meta.as_ref());
-        assert!(matches!(gate.look(Vec::new()).await, Err(FinalizeError::NoCluster)));
+        assert!(matches!(gate.view(Vec::new()).await, Err(FinalizeError::NoCluster)));
         old_cluster(&meta).await;
         runtime.spawn(report(&runtime, &meta, "gateway", "g1").keep(|| None));
         runtime.sleep(Duration::from_secs(60)).await;
@@ -389,13 +389,13 @@ mod tests {
         let silent = || async { vec![site(Err("it does not answer".to_owned()))] };
         let held = gate.finalize(silent).await.unwrap_err().to_string();
         assert!(held.contains("site 1: it does not answer"), "{held}");
-        let view = gate.look(others().await).await.unwrap();
+        let view = gate.view(others().await).await.unwrap();
         assert_eq!((view.in_force, view.is_finalized()), (Formats::OLDEST, false));
         assert_eq!(view.readers[0].who, "gateway g1");
 
         let newer = || async { vec![site(Ok(Formats::NEWEST))] };
         assert_eq!(gate.finalize(newer).await.unwrap(), Formats::NEWEST);
-        let view = gate.look(others().await).await.unwrap();
+        let view = gate.view(others().await).await.unwrap();
         assert!(view.is_finalized() && view.holding().is_empty());
         assert_eq!(gate.finalize(newer).await.unwrap(), Formats::NEWEST, "a second time changes nothing");
     }
@@ -410,10 +410,10 @@ mod tests {
         old.process.record_format = 1;
         of_process.spawn(old.keep(|| None));
         runtime.sleep(Duration::from_secs(300)).await;
-        assert_eq!(gate.look(Vec::new()).await.unwrap().holding().len(), 1, "its lease is kept alive");
+        assert_eq!(gate.view(Vec::new()).await.unwrap().holding().len(), 1, "its lease is kept alive");
         process.kill();
         runtime.sleep(LEASE_TTL * 2).await;
-        assert!(gate.look(Vec::new()).await.unwrap().readers.is_empty());
+        assert!(gate.view(Vec::new()).await.unwrap().readers.is_empty());
         runtime.spawn(report(&runtime, &meta, "gateway", "g2").keep(|| None));
         runtime.sleep(Duration::from_secs(1)).await;
         let rows = meta.scan(ScanRange::prefix(keys::PROCESSES), 10).await.unwrap();
@@ -431,8 +431,8 @@ mod tests {
         put(&meta, keys::intent(17, 0), records::encode(&intent)).await;
         let leader = Leader { lease: lease.0, name: "c1".to_owned() };
         put(&meta, keys::leader(), records::encode(&leader)).await;
-        assert_eq!(gate.with_writer(lease).look(Vec::new()).await.unwrap().holding().len(), 1);
-        let holding = gate.look(Vec::new()).await.unwrap().holding();
+        assert_eq!(gate.with_writer(lease).view(Vec::new()).await.unwrap().holding().len(), 1);
+        let holding = gate.view(Vec::new()).await.unwrap().holding();
         assert_eq!(holding.len(), 2, "{holding:?}");
         assert!(
             holding[0].contains("the leading control process c1") && holding[1].contains("writer number 17"),
@@ -441,7 +441,7 @@ mod tests {
 
         runtime.spawn(report(&runtime, &meta, LEADER_ROLE, "c1").keep(move || Some(lease)));
         runtime.sleep(Duration::from_secs(1)).await;
-        let holding = gate.look(Vec::new()).await.unwrap().holding();
+        let holding = gate.view(Vec::new()).await.unwrap().holding();
         assert!(holding.is_empty(), "{holding:?}");
     }
 

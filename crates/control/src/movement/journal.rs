@@ -19,7 +19,7 @@ use crate::statistics::SiteStatistics;
 /// Interval between two updates.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Updates per sample of the imbalance: one sample a minute.
-const LOOKS_PER_SAMPLE: u32 = 12;
+const ROUNDS_PER_SAMPLE: u32 = 12;
 /// Maximum number of samples: two hours of a store whose load changes all the time, more of others.
 const SAMPLES: usize = 120;
 /// Number of hottest blocks shown.
@@ -57,7 +57,7 @@ impl MovementJournal {
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
-            let mut told = loop {
+            let mut published = loop {
                 match before(&stripes).await {
                     Ok(work) => break work,
                     Err(error) => {
@@ -68,7 +68,7 @@ impl MovementJournal {
             };
             let begin = stripes.runtime().now();
             [&mut levelling, &mut optimising].into_iter().for_each(|counted| counted.recent.begin(begin));
-            for look in 1u32.. {
+            for round in 1u32.. {
                 stripes.runtime().sleep(LOOK_EVERY).await;
                 let (now, level, optimise) =
                     (stripes.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
@@ -78,14 +78,14 @@ impl MovementJournal {
                     levelling: Some(levelling.moves),
                     optimising: Some(optimising.moves),
                     givers: level.givers.iter().map(|&(site, bytes)| Giver { site: site.0, bytes }).collect(),
-                    imbalance: told.imbalance.clone(),
+                    imbalance: published.imbalance.clone(),
                     hottest: self.hottest(&stripes).await,
                 };
-                if work.imbalance.is_empty() || look % LOOKS_PER_SAMPLE == 0 {
+                if work.imbalance.is_empty() || round % ROUNDS_PER_SAMPLE == 0 {
                     self.sample(&stripes, &mut work.imbalance);
                 }
-                if work != told && tell(&stripes, &work).await {
-                    told = work;
+                if work != published && publish(&stripes, &work).await {
+                    published = work;
                 }
             }
         })
@@ -128,12 +128,12 @@ async fn before(stripes: &Stripes) -> Result<MovementWork, StripeError> {
 }
 
 /// Returns `false` if the journal could not be written.
-async fn tell(stripes: &Stripes, work: &MovementWork) -> bool {
+async fn publish(stripes: &Stripes, work: &MovementWork) -> bool {
     let mut tx = stripes.transaction();
     tx.put(keys::movement_work(), records::encode(work));
-    let told = stripes.meta().commit(tx).await;
-    if let Err(error) = &told {
-        tracing::debug!(%error, "what is moved could not be told");
+    let published = stripes.meta().commit(tx).await;
+    if let Err(error) = &published {
+        tracing::debug!(%error, "what is moved could not be published");
     }
-    told.is_ok()
+    published.is_ok()
 }

@@ -163,7 +163,7 @@ impl Rebalancer {
     ///
     /// # Errors
     /// When the metadata store fails; the next pass continues.
-    pub async fn look(&self, stripes: &Stripes) -> Result<u64, StripeError> {
+    pub async fn run_pass(&self, stripes: &Stripes) -> Result<u64, StripeError> {
         if self.is_paused() {
             return Ok(0);
         }
@@ -216,13 +216,13 @@ impl Rebalancer {
             progress.givers.clone_from(&givers);
             progress.chunks
         };
-        let mut look = Look { rebalancer: self, stripes, levelling, rng: stripes.runtime().rng() };
+        let mut pass = Pass { rebalancer: self, stripes, levelling, rng: stripes.runtime().rng() };
         // Each pass takes a part of what every giver has, so that the takers' space is shared by all of them and the
         // sites' reports are not too old.
         let most = (self.shared.options.bytes_per_s * PASS_S / givers.len().max(1) as u64).max(1);
         for (giver, bytes) in givers {
-            let part = if look.levelling.is_drained(giver) { bytes } else { bytes.div_ceil(4) };
-            look.relieve(giver, part.min(most)).await?;
+            let part = if pass.levelling.is_drained(giver) { bytes } else { bytes.div_ceil(4) };
+            pass.relieve(giver, part.min(most)).await?;
         }
         Ok(self.progress().chunks - before)
     }
@@ -273,7 +273,7 @@ impl Patience {
 }
 
 /// One pass and its moves.
-struct Look<'a> {
+struct Pass<'a> {
     rebalancer: &'a Rebalancer,
     stripes: &'a Stripes,
     levelling: Levelling,
@@ -283,7 +283,7 @@ struct Look<'a> {
 /// A move and the chunk's length.
 type Planned = (ChunkMove, u32);
 
-impl Look<'_> {
+impl Pass<'_> {
     /// Moves about `bytes` off a site.
     async fn relieve(&mut self, giver: SiteId, bytes: u64) -> Result<(), StripeError> {
         let mut left = bytes;

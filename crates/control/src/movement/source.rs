@@ -17,16 +17,16 @@ pub enum AccessSource {
 
 impl AccessSource {
     /// Calls `look` with the current statistics.
-    pub(super) async fn look<R: Send + 'static>(
+    pub(super) async fn draw_from<R: Send + 'static>(
         &self,
         runtime: &Runtime,
-        look: impl FnOnce(&CoAccess) -> R + Send + 'static,
+        draw: impl FnOnce(&CoAccess) -> R + Send + 'static,
     ) -> R {
         match self {
-            Self::Own(stripes) => stripes.sampler().with_co_access(look),
+            Self::Own(stripes) => stripes.sampler().with_co_access(draw),
             Self::Gathered(gathered) => {
                 let (gathered, now) = (gathered.clone(), runtime.now());
-                runtime.run_blocking(move || look(&gathered.together(now))).await
+                runtime.run_blocking(move || draw(&gathered.together(now))).await
             }
         }
     }

@@ -48,7 +48,7 @@ pub(super) async fn gather(
         is_enough.then(|| (draw_candidates(known, &mut rng, draws, sample), totals))
     };
     let Some((MovementCandidates { blocks: candidates, requests }, totals)) =
-        source.look(stripes.runtime(), drawn).await
+        source.draw_from(stripes.runtime(), drawn).await
     else {
         return Ok(None);
     };

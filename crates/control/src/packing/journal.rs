@@ -90,10 +90,10 @@ pub(crate) async fn write_sealed(
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn sum_again(stripes: &Stripes) -> Result<(), StripeError> {
-    let mut work = told(stripes).await?;
+    let mut work = published(stripes).await?;
     work.figures = Some(sum(stripes).await?);
     work.counted_unix_ms = stripes.runtime().wall_time().as_millis() as u64;
-    tell(stripes, &work).await;
+    publish(stripes, &work).await;
     Ok(())
 }
 
@@ -147,7 +147,7 @@ impl PackJournal {
     }
 
     /// Returns the journal if it has changed since the last call.
-    pub(crate) fn news(&mut self, now: Instant) -> Option<PackingWork> {
+    pub(crate) fn unpublished(&mut self, now: Instant) -> Option<PackingWork> {
         (_, self.work.rate_bytes_per_s) = self.recent.rates(now);
         (self.work != self.told).then(|| {
             self.told.clone_from(&self.work);
@@ -160,13 +160,13 @@ impl PackJournal {
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(crate) async fn told(stripes: &Stripes) -> Result<PackingWork, StripeError> {
+pub(crate) async fn published(stripes: &Stripes) -> Result<PackingWork, StripeError> {
     let row = stripes.meta().get(&keys::packing_work()).await?;
     Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
 }
 
 /// Publishes the journal.
-pub(crate) async fn tell(stripes: &Stripes, work: &PackingWork) {
+pub(crate) async fn publish(stripes: &Stripes, work: &PackingWork) {
     put(stripes, keys::packing_work(), records::encode(work)).await;
 }
 

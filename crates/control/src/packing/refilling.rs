@@ -23,7 +23,7 @@ use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, entry_room, object_s
 use striate_stripe::{Exchange, MemberUpdate, NewBytes, Stored, StripeError, Stripes};
 
 use crate::packing::pace::Pace;
-use crate::packing::repacking::Look;
+use crate::packing::repacking::Inspection;
 use crate::packing::switching::{Home, Packed, switch};
 use crate::packing::{Candidate, READ_BYTES, read, together};
 
@@ -59,13 +59,13 @@ pub(crate) enum Worn {
 
 impl Quiet {
     /// Decides how to treat a worn group.
-    pub(crate) fn judge(&mut self, stripes: &Stripes, id: StripeId, look: &Look) -> Worn {
-        if !is_refillable(&look.record) {
+    pub(crate) fn judge(&mut self, stripes: &Stripes, id: StripeId, inspection: &Inspection) -> Worn {
+        if !is_refillable(&inspection.record) {
             self.0.remove(&id);
             return Worn::Rewritten;
         }
         let (now, grace, mark) =
-            (stripes.runtime().now(), stripes.options().garbage_grace, look.mark.version);
+            (stripes.runtime().now(), stripes.options().garbage_grace, inspection.mark.version);
         let seen = self.0.entry(id).or_insert(Seen { mark, since: now, first: now });
         if seen.mark != mark {
             (seen.mark, seen.since) = (mark, now);
@@ -103,21 +103,21 @@ pub(crate) struct Refilled {
 pub(crate) async fn refill(
     stripes: &Stripes,
     id: StripeId,
-    look: &Look,
+    inspection: &Inspection,
     candidates: Vec<Candidate>,
     mut pace: Pace<'_>,
 ) -> Result<Refilled, StripeError> {
-    let k = stripes.code_of(&look.record)?.k();
+    let k = stripes.code_of(&inspection.record)?.k();
     let (mut refilled, mut packed) = (Refilled { left: candidates, partitions: 0 }, Vec::new());
     for index in 0..k as u32 {
         // The changes of a partition are in memory, and once more while they are sent in one piece.
-        let share = stripes.memory_for(2 * look.record.chunk_len as usize + READ_BYTES).await;
-        let filling = Filling::plan(look, index, &mut refilled.left);
-        if filling.len() < u64::from(look.record.chunk_len / LEAST_SHARE) {
+        let share = stripes.memory_for(2 * inspection.record.chunk_len as usize + READ_BYTES).await;
+        let filling = Filling::plan(inspection, index, &mut refilled.left);
+        if filling.len() < u64::from(inspection.record.chunk_len / LEAST_SHARE) {
             refilled.left.extend(filling.into_candidates());
             continue;
         }
-        match filling.write(stripes, id, look, &mut pace).await? {
+        match filling.write(stripes, id, inspection, &mut pace).await? {
             Written::Named(of) => {
                 refilled.partitions += 1;
                 packed.extend(of);
@@ -129,7 +129,7 @@ pub(crate) async fn refill(
     }
     let mut rest = &packed[..];
     while !rest.is_empty() {
-        let step = switch(stripes, &Home::Refilled(id), rest, &look.record.profile).await?;
+        let step = switch(stripes, &Home::Refilled(id), rest, &inspection.record.profile).await?;
         rest = &rest[step.taken..];
         pace.rest().await;
     }
@@ -172,18 +172,18 @@ enum Written {
 
 impl<'a> Filling<'a> {
     /// Places some of the candidates, the largest first, and removes them from the list.
-    fn plan(look: &'a Look, index: u32, candidates: &mut Vec<Candidate>) -> Self {
-        let live = look.live.iter().filter_map(|of| match &of.stored {
+    fn plan(inspection: &'a Inspection, index: u32, candidates: &mut Vec<Candidate>) -> Self {
+        let live = inspection.live.iter().filter_map(|of| match &of.stored {
             Stored::Extent(at) if at.index == index => {
                 let Extent { offset, len, crc32c, .. } = *at;
                 Some(PartitionEntry { key: of.key.clone(), offset, len, crc32c })
             }
             _ => None,
         });
-        let dead = look.dead.iter().filter(|(of, _)| *of == index).map(|(_, entry)| entry).collect();
+        let dead = inspection.dead.iter().filter(|(of, _)| *of == index).map(|(_, entry)| entry).collect();
         let mut this = Self {
             index,
-            len: look.record.chunk_len,
+            len: inspection.record.chunk_len,
             holes: Vec::new(),
             live: live.collect(),
             dead,
@@ -251,10 +251,10 @@ impl<'a> Filling<'a> {
         mut self,
         stripes: &Stripes,
         id: StripeId,
-        look: &Look,
+        inspection: &Inspection,
         pace: &mut Pace<'_>,
     ) -> Result<Written, StripeError> {
-        let location = &look.record.locations[self.index as usize];
+        let location = &inspection.record.locations[self.index as usize];
         let content_version = location.content_version;
         let (packed, mut new) = self.gather(stripes, (id, content_version + 1), pace).await;
         let not_now = |packed: Vec<Packed>| Written::NotNow(packed.into_iter().map(|of| of.of).collect());
@@ -277,8 +277,8 @@ impl<'a> Filling<'a> {
             content_version,
             new,
             besides: &|stripe: &mut Stripe, tx: &mut Transaction| {
-                // Requires that nothing has died or come to life since the look.
-                tx.require_unchanged(look.mark.key.clone(), Some(&look.mark));
+                // Requires that nothing has died or come to life since the inspection.
+                tx.require_unchanged(inspection.mark.key.clone(), Some(&inspection.mark));
                 stripe.packed_objects = stripe.packed_objects.saturating_add_signed(more.0);
                 stripe.packed_bytes = stripe.packed_bytes.saturating_add_signed(more.1);
             },

@@ -62,7 +62,7 @@ impl Liveness {
 pub(crate) type TellDone<'a> = &'a mut (dyn FnMut(&[(StripeId, Repacked)]) -> ControlFlow<()> + Send);
 
 /// Result of looking at a marked stripe (R1).
-pub(crate) struct Look {
+pub(crate) struct Inspection {
     pub(crate) mark: Row,
     row: Row,
     pub(crate) record: Stripe,
@@ -157,16 +157,18 @@ async fn follow_marks(
     let mut rows = Rows::with_prefix(keys::MARKS);
     while let Some(page) = rows.next(stripes).await? {
         for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
-            let rewritten = match look_at(stripes, id, options).await? {
-                LookedAt::Done(what) => {
+            let rewritten = match inspect_marked(stripes, id, options).await? {
+                Inspected::Done(what) => {
                     done.push((id, what));
                     Vec::new()
                 }
-                LookedAt::Worn(look) => {
-                    let judge = |quiet: &mut &mut Quiet| quiet.judge(stripes, id, &look);
+                Inspected::Worn(inspection) => {
+                    let judge = |quiet: &mut &mut Quiet| quiet.judge(stripes, id, &inspection);
                     match quiet.as_mut().map_or(Worn::Rewritten, judge) {
-                        Worn::Refilled => rewriting.add_refillable(id, look).await?,
-                        Worn::Rewritten => rewriting.add(id, &look.record.profile, look.live).await?,
+                        Worn::Refilled => rewriting.add_refillable(id, inspection).await?,
+                        Worn::Rewritten => {
+                            rewriting.add(id, &inspection.record.profile, inspection.live).await?
+                        }
                         Worn::Waits => {
                             done.push((id, Repacked::Later));
                             Vec::new()
@@ -174,69 +176,69 @@ async fn follow_marks(
                     }
                 }
             };
-            look_again(stripes, rewritten, options, &mut done).await?;
+            inspect_again(stripes, rewritten, options, &mut done).await?;
             if tell(&done).is_break() {
                 return Ok(done);
             }
         }
     }
     let rewritten = rewriting.finish().await?;
-    look_again(stripes, rewritten, options, &mut done).await?;
+    inspect_again(stripes, rewritten, options, &mut done).await?;
     let _ended = tell(&done);
     Ok(done)
 }
 
 /// Looks again at groups whose living objects were written elsewhere.
-async fn look_again(
+async fn inspect_again(
     stripes: &Stripes,
     rewritten: Vec<StripeId>,
     options: &PackOptions,
     done: &mut Vec<(StripeId, Repacked)>,
 ) -> Result<(), StripeError> {
     for id in rewritten {
-        done.push(match look_at(stripes, id, options).await? {
-            LookedAt::Done(what) => (id, what),
+        done.push(match inspect_marked(stripes, id, options).await? {
+            Inspected::Done(what) => (id, what),
             // Some objects were overtaken, or did not fit.
-            LookedAt::Worn(_) => (id, Repacked::Later),
+            Inspected::Worn(_) => (id, Repacked::Later),
         });
     }
     Ok(())
 }
 
 /// Outcome of looking at a marked stripe.
-enum LookedAt {
+enum Inspected {
     Done(Repacked),
     /// The living objects must be rewritten.
-    Worn(Box<Look>),
+    Worn(Box<Inspection>),
 }
 
 /// Looks at one marked stripe, and does what takes one transaction.
-fn look_at<'a>(
+fn inspect_marked<'a>(
     stripes: &'a Stripes,
     id: StripeId,
     options: &'a PackOptions,
-) -> BoxFuture<'a, Result<LookedAt, StripeError>> {
+) -> BoxFuture<'a, Result<Inspected, StripeError>> {
     Box::pin(async move {
-        let look = match look(stripes, id).await {
-            Ok(Some(look)) => look,
-            Ok(None) => return Ok(LookedAt::Done(Repacked::Later)),
+        let inspection = match inspect(stripes, id).await {
+            Ok(Some(inspection)) => inspection,
+            Ok(None) => return Ok(Inspected::Done(Repacked::Later)),
             Err(error @ (StripeError::Unreadable { .. } | StripeError::Inconsistent { .. })) => {
                 tracing::warn!(stripe = %id, %error, "what lives in a packed stripe cannot be seen");
-                return Ok(LookedAt::Done(Repacked::Unreadable));
+                return Ok(Inspected::Done(Repacked::Unreadable));
             }
             Err(error) => return Err(error),
         };
-        if look.live.is_empty() {
-            return release(stripes, id, look).await.map(LookedAt::Done);
+        if inspection.live.is_empty() {
+            return release(stripes, id, inspection).await.map(Inspected::Done);
         }
-        if look.found.dead_share() > options.dead_share {
-            return Ok(LookedAt::Worn(Box::new(look)));
+        if inspection.found.dead_share() > options.dead_share {
+            return Ok(Inspected::Worn(Box::new(inspection)));
         }
         let mut tx = stripes.transaction();
         // Entries written into it since may be dead.
-        tx.require_unchanged(look.row.key.clone(), Some(&look.row));
-        tx.require_unchanged(look.mark.key.clone(), Some(&look.mark)).delete(look.mark.key);
-        Ok(LookedAt::Done(match stripes.meta().commit(tx).await? {
+        tx.require_unchanged(inspection.row.key.clone(), Some(&inspection.row));
+        tx.require_unchanged(inspection.mark.key.clone(), Some(&inspection.mark)).delete(inspection.mark.key);
+        Ok(Inspected::Done(match stripes.meta().commit(tx).await? {
             Commit::Done(_) => Repacked::Kept,
             Commit::Conflict { .. } => Repacked::Later,
         }))
@@ -255,14 +257,14 @@ pub async fn liveness(stripes: &Stripes, id: StripeId) -> Result<Option<Liveness
 
 /// R1: reads the mark, the reservation and the record from one state; then the directories, then their rows. `None`
 /// while the reservation exists, or if the mark or the record is gone.
-async fn look(stripes: &Stripes, id: StripeId) -> Result<Option<Look>, StripeError> {
+async fn inspect(stripes: &Stripes, id: StripeId) -> Result<Option<Inspection>, StripeError> {
     let wanted = [keys::mark(id), keys::intent(id.writer(), id.sequence()), keys::stripe(id)];
     let mut rows = stripes.meta().get_many(&wanted).await?.into_iter();
     let (mark, intent, row) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
     let (Some(mark), None, Some(row)) = (mark, intent, row) else { return Ok(None) };
     let record: Stripe = row.record()?;
     let Lives { live, dead, found } = find_live(stripes, id, &record).await?;
-    Ok(Some(Look { mark, row, record, live, dead, found }))
+    Ok(Some(Inspection { mark, row, record, live, dead, found }))
 }
 
 /// Living and dead objects of a stripe, in the order of its directories.
@@ -331,13 +333,13 @@ async fn directory(
 
 /// R4: releases a stripe in which nothing lives. Its record must be as it was read, and nothing may have died since:
 /// a row may have moved meanwhile.
-async fn release(stripes: &Stripes, id: StripeId, look: Look) -> Result<Repacked, StripeError> {
+async fn release(stripes: &Stripes, id: StripeId, inspection: Inspection) -> Result<Repacked, StripeError> {
     let mut tx = stripes.transaction();
-    tx.require_unchanged(look.row.key.clone(), Some(&look.row));
-    tx.require_unchanged(look.mark.key.clone(), Some(&look.mark));
+    tx.require_unchanged(inspection.row.key.clone(), Some(&inspection.row));
+    tx.require_unchanged(inspection.mark.key.clone(), Some(&inspection.mark));
     tx.require(Precondition::Absent(keys::intent(id.writer(), id.sequence())));
-    release_stripe(&mut tx, id, &look.record);
-    tx.delete(look.mark.key);
+    release_stripe(&mut tx, id, &inspection.record);
+    tx.delete(inspection.mark.key);
     Ok(match stripes.meta().commit(tx).await? {
         Commit::Done(_) => Repacked::Released,
         Commit::Conflict { .. } => Repacked::Later,

@@ -13,7 +13,7 @@ use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::pace::Pace;
 use crate::packing::refilling::refill;
-use crate::packing::repacking::Look;
+use crate::packing::repacking::Inspection;
 use crate::packing::setting::longest_partition;
 use crate::packing::walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
@@ -44,7 +44,7 @@ struct Gathered {
     live: Vec<Candidate>,
     room: usize,
     /// Worn groups whose dead ranges take the objects first.
-    refillable: Vec<(StripeId, Box<Look>)>,
+    refillable: Vec<(StripeId, Box<Inspection>)>,
 }
 
 impl Gathered {
@@ -93,18 +93,18 @@ impl<'a> Rewriting<'a> {
     pub(crate) async fn add_refillable(
         &mut self,
         id: StripeId,
-        look: Box<Look>,
+        inspection: Box<Inspection>,
     ) -> Result<Rewritten, StripeError> {
-        let profile = look.record.profile.clone();
-        let class = look.live[0].class;
-        if look.live.iter().any(|of| of.class != class) {
-            return self.add(id, &profile, look.live).await;
+        let profile = inspection.record.profile.clone();
+        let class = inspection.live[0].class;
+        if inspection.live.iter().any(|of| of.class != class) {
+            return self.add(id, &profile, inspection.live).await;
         }
-        let key = (bucket_of(&look.live), profile, class);
+        let key = (bucket_of(&inspection.live), profile, class);
         let most = self.longest_partition(&key.0).await?;
         let mut gathered = self.gathered.remove(&key).unwrap_or_default();
         gathered.most = most;
-        gathered.refillable.push((id, look));
+        gathered.refillable.push((id, inspection));
         let is_full = gathered.refillable.len() == MOST_REFILLABLE;
         self.gathered.insert(key.clone(), gathered);
         let mut done = Rewritten::new();
@@ -138,21 +138,22 @@ impl<'a> Rewriting<'a> {
         gathered.refillable.sort_by(|(_, a), (_, b)| a.found.dead_share().total_cmp(&b.found.dead_share()));
         loop {
             if gathered.live.is_empty()
-                && let Some((id, look)) = gathered.refillable.pop()
+                && let Some((id, inspection)) = gathered.refillable.pop()
             {
-                gathered.add(id, look.live);
+                gathered.add(id, inspection.live);
             }
             if gathered.refillable.is_empty() {
                 return Ok(());
             }
-            let (id, look) = gathered.refillable.remove(0);
+            let (id, inspection) = gathered.refillable.remove(0);
             let pace = Pace::new(self.stripes, &self.processors, self.options);
-            let refilled = refill(self.stripes, id, &look, std::mem::take(&mut gathered.live), pace).await?;
+            let refilled =
+                refill(self.stripes, id, &inspection, std::mem::take(&mut gathered.live), pace).await?;
             self.processors = Processors::new(self.stripes.runtime().clone());
             gathered.room = refilled.left.iter().map(Candidate::room).sum();
             gathered.live = refilled.left;
             match refilled.partitions {
-                0 => gathered.add(id, look.live),
+                0 => gathered.add(id, inspection.live),
                 _ => done.push(id),
             }
             if gathered.live.is_empty() {

@@ -12,7 +12,7 @@ use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::packing::journal::{sum_again, told, write_bucket};
+use crate::packing::journal::{published, sum_again, write_bucket};
 use crate::packing::repacking::{Repacked, repack_marked_while};
 use crate::packing::service::default_profile;
 use crate::packing::setting::{WhyNot, decide_packing, impossible, own_packing};
@@ -121,7 +121,7 @@ pub(crate) struct Told {
 impl Told {
     /// Reads the settings that the leader's service has recorded, at full speed.
     pub(crate) async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
-        let work = told(stripes).await?;
+        let work = published(stripes).await?;
         let setting = work.setting.parse().unwrap_or_default();
         let mut options = PackOptions { pace: 1.0, yields: false, ..PackOptions::default() };
         if let Packing::Partitions(len) = setting {

@@ -24,7 +24,7 @@ use striate_runtime::Instant;
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::PackOptions;
-use crate::packing::journal::{PackJournal, sum, tell, told, write_bucket};
+use crate::packing::journal::{PackJournal, publish, published, sum, write_bucket};
 use crate::packing::repacking::Repacker;
 use crate::packing::setting::{PackDecision, decide_packing};
 use crate::packing::turn::{PackingTurn, SEEN_WITHIN, is_taken};
@@ -102,7 +102,7 @@ impl Drop for PackingHold {
 }
 
 /// State kept between two passes.
-struct Looks {
+struct Passes {
     packer: Option<Packer>,
     repacker: Repacker,
     /// Last count of each bucket, with the longest partition that applied then.
@@ -161,7 +161,7 @@ impl PackingService {
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // If the journal cannot be read, no figures are known until the buckets have been counted.
-            let before = told(&stripes).await.unwrap_or_default();
+            let before = published(&stripes).await.unwrap_or_default();
             let now = stripes.runtime().now();
             self.shared.journal.lock().begin(&self.shared.options, now, before);
             self.shared.runs.store(true, Ordering::Relaxed);
@@ -189,17 +189,17 @@ impl PackingService {
     /// Publishes the progress, so that other processes see it.
     async fn keep_telling(&self, stripes: &Stripes) {
         loop {
-            let news = self.shared.journal.lock().news(stripes.runtime().now());
+            let news = self.shared.journal.lock().unpublished(stripes.runtime().now());
             if let Some(work) = news {
-                tell(stripes, &work).await;
+                publish(stripes, &work).await;
             }
             stripes.runtime().sleep(TELL_EVERY).await;
         }
     }
 
     async fn keep_looking(&self, stripes: &Stripes) {
-        let mut looks =
-            Looks { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
+        let mut passes =
+            Passes { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
         let mut pause = FIRST_LOOK_AFTER;
         loop {
             stripes.runtime().sleep(pause).await;
@@ -209,10 +209,10 @@ impl PackingService {
             }
             let began = stripes.runtime().now();
             let looking = self.shared.looking.lock().await;
-            let looked = looks.look(self, stripes).await;
+            let ran = passes.run(self, stripes).await;
             drop(looking);
             pause = LOOK_EVERY;
-            match looked {
+            match ran {
                 Ok(busy) => {
                     let took = (stripes.runtime().now() - began).saturating_sub(busy);
                     pause = pause.max(took * (SHARE_OF_LOOKS - 1));
@@ -220,7 +220,7 @@ impl PackingService {
                 Err(error) => {
                     tracing::warn!(%error, "packing goes on later");
                     // Unfinished groups may remain: their reservations end with the lease, and the collector decides.
-                    if let Some(packer) = looks.packer.take() {
+                    if let Some(packer) = passes.packer.take() {
                         packer.close().await;
                     }
                 }
@@ -229,20 +229,20 @@ impl PackingService {
     }
 }
 
-impl Looks {
+impl Passes {
     /// Runs one pass over all marks and buckets; returns how much of its time was productive work.
-    async fn look(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
+    async fn run(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
         if stripes.formats().records < formats::PACKED {
             // Nothing is packed in this format, and nothing may be.
             return Ok(Duration::ZERO);
         }
         let packer = self.packer.take().unwrap_or_else(|| stripes.packer());
-        let busy = self.look_with(&packer, service, stripes).await;
+        let busy = self.run_pass_with(&packer, service, stripes).await;
         self.packer = Some(packer);
         busy
     }
 
-    async fn look_with(
+    async fn run_pass_with(
         &mut self,
         packer: &Packer,
         service: &PackingService,
@@ -264,7 +264,7 @@ impl Looks {
             for row in page {
                 let bucket: Bucket = row.record()?;
                 seen.push(bucket.name.clone());
-                busy += self.look_at(bucket, &default, packer, service, stripes).await?;
+                busy += self.visit(bucket, &default, packer, service, stripes).await?;
             }
         }
         let leaving_since = stripes.runtime().now();
@@ -298,7 +298,7 @@ impl Looks {
     }
 
     /// Packs and counts a bucket, or only counts it, if that is due.
-    async fn look_at(
+    async fn visit(
         &mut self,
         bucket: Bucket,
         default: &Profile,

@@ -70,7 +70,7 @@ impl Silences {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn look(&mut self, stripes: &Stripes, wait: Duration) -> Result<Absent, StripeError> {
+    pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<Absent, StripeError> {
         let (known, retired) = known_sites(stripes).await?;
         let conditions = conditions(stripes).await;
         let now = stripes.runtime().now();

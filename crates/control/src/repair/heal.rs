@@ -184,7 +184,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         let takers = self.stripes.candidates().iter().map(|candidate| candidate.site).collect();
         let sites_changed = absent != self.absent || takers != self.takers;
         (self.absent, self.takers) = (absent, takers);
-        let ranks = self.wide.look(self.stripes, &self.absent.gone).await?;
+        let ranks = self.wide.rank(self.stripes, &self.absent.gone).await?;
         let mut work = WorkList::take(self.stripes, &self.absent, ranks, Extent::All).await?.stripes;
         // Stripes that are no longer listed were deleted, or repaired by another process.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();

@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Returns the progress if it has changed since the last call.
-    pub(crate) fn news(&mut self, now: Instant) -> Option<RepairWork> {
+    pub(crate) fn unpublished(&mut self, now: Instant) -> Option<RepairWork> {
         (self.work.rate_stripes_per_ks, self.work.rate_bytes_per_s) = self.recent.rates(now);
         if self.told.as_ref() == Some(&self.work) {
             return None;

@@ -38,7 +38,7 @@ const BATCH: u64 = 64;
 pub fn keep_scrubbing(stripes: Stripes, cycle: Duration) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let mut scrub = loop {
-            match Scrub::go_on(&stripes, cycle).await {
+            match Scrub::resume(&stripes, cycle).await {
                 Ok(scrub) => break scrub,
                 Err(error) => tracing::warn!(%error, "the scrub cannot start; will retry"),
             }
@@ -69,7 +69,7 @@ struct Scrub<'a> {
 impl<'a> Scrub<'a> {
     /// Resumes where the last process was. If the cycle's length has changed, the elapsed time is scaled in
     /// proportion.
-    async fn go_on(stripes: &'a Stripes, cycle: Duration) -> Result<Self, StripeError> {
+    async fn resume(stripes: &'a Stripes, cycle: Duration) -> Result<Self, StripeError> {
         let row = stripes.meta().get(&keys::scrub_work()).await?;
         let mut work: ScrubWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
         let part = work.elapsed_s as f64 / work.cycle_s.max(1) as f64;

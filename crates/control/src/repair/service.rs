@@ -168,7 +168,7 @@ impl RepairService {
         Box::pin(async move {
             self.shared.progress.lock().begin(stripes.runtime().now(), self.shared.options.limits.is_none());
             if self.shared.options.limits.is_none() {
-                return self.tell(&stripes).await;
+                return self.publish(&stripes).await;
             }
             futures::future::join(self.watch(&stripes), self.repair(&stripes)).await;
         })
@@ -178,20 +178,20 @@ impl RepairService {
     async fn watch(&self, stripes: &Stripes) {
         let mut silences = Silences::default();
         loop {
-            match silences.look(stripes, self.shared.options.after).await {
+            match silences.observe(stripes, self.shared.options.after).await {
                 Ok(absent) => *self.shared.absent.lock() = Some(absent),
                 Err(error) => tracing::warn!(%error, "cannot determine which sites are lost; will retry"),
             }
             let silent = silences.view(stripes.runtime().now(), self.shared.options.after);
             self.shared.progress.lock().sites(silent);
-            self.tell(stripes).await;
+            self.publish(stripes).await;
             stripes.runtime().sleep(LOOK_EVERY).await;
         }
     }
 
     /// Publishes the progress if it has changed, so that other processes see it.
-    async fn tell(&self, stripes: &Stripes) {
-        let Some(record) = self.shared.progress.lock().news(stripes.runtime().now()) else { return };
+    async fn publish(&self, stripes: &Stripes) {
+        let Some(record) = self.shared.progress.lock().unpublished(stripes.runtime().now()) else { return };
         let mut tx = stripes.transaction();
         tx.put(keys::repair_work(), records::encode(&record));
         if let Err(error) = stripes.meta().commit(tx).await {
@@ -247,7 +247,7 @@ impl RepairService {
         now: Instant,
     ) -> Result<WorkList, StripeError> {
         let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
-        let ranks = repairing.wide.look(stripes, &repairing.seen.0.gone).await?;
+        let ranks = repairing.wide.rank(stripes, &repairing.seen.0.gone).await?;
         let list = {
             let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
             let (absent, takers) = &repairing.seen;

@@ -34,7 +34,7 @@ impl WideLosses {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(crate) async fn look(
+    pub(crate) async fn rank(
         &mut self,
         stripes: &Stripes,
         gone: &BTreeSet<SiteId>,

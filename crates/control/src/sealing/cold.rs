@@ -96,7 +96,7 @@ impl Cold {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(super) async fn look_at(
+    pub(super) async fn consider(
         &mut self,
         stripes: &Stripes,
         page: &[ColdStripe],

@@ -199,7 +199,7 @@ pub fn seal_bucket<'a>(
         loop {
             let enough = options.together * most_k;
             let walked = survey
-                .go_on(&mut run.cold, enough, &mut |cold| {
+                .advance(&mut run.cold, enough, &mut |cold| {
                     run.report.cold_stripes = cold.stripes;
                     tell(&run.report)
                 })

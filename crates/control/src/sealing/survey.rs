@@ -80,7 +80,7 @@ impl<'a> Survey<'a> {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(super) async fn go_on(
+    pub(super) async fn advance(
         &mut self,
         cold: &mut Cold,
         enough: usize,
@@ -102,7 +102,7 @@ impl<'a> Survey<'a> {
             }
             let most = PAGE.min(enough - added).min(self.found.len());
             let page: Vec<ColdStripe> = self.found.drain(..most).collect();
-            added += cold.look_at(self.stripes, &page, self.options, self.now_ms).await?;
+            added += cold.consider(self.stripes, &page, self.options, self.now_ms).await?;
         }
         Ok(Walked::Further)
     }

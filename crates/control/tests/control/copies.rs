@@ -218,7 +218,7 @@ async fn the_service_copies_what_is_hot_within_its_budget_and_drops_what_has_coo
     let service = HotCopies::new(HotCopiesOptions { share: 0.1 });
     let reads = |chunk: u8, count| PartitionReads { partition: (stripe, chunk % 4), count };
     let hottest = [reads(chunk + 1, 900), reads(chunk + 2, 800), reads(chunk, 300)];
-    service.look(stripes, &hottest, true).await.unwrap();
+    service.run_pass(stripes, &hottest, true).await.unwrap();
     let mut copies: Vec<u8> = copied.record().await.copies.iter().map(|copy| copy.index as u8).collect();
     copies.sort_unstable();
     let mut wanted = vec![(chunk + 1) % 4, (chunk + 2) % 4];
@@ -228,9 +228,9 @@ async fn the_service_copies_what_is_hot_within_its_budget_and_drops_what_has_coo
         copied.packing.cluster.meta.get(&keys::copies_work()).await.unwrap().unwrap().record().unwrap();
     assert_eq!((work.copies, work.bytes, work.budget_bytes), (2, 2 * len, 2 * len));
     assert_eq!((work.made, work.dropped, work.share_ppm), (2, 1, 100_000));
-    service.look(stripes, &[], false).await.unwrap();
+    service.run_pass(stripes, &[], false).await.unwrap();
     assert_eq!(copied.record().await.copies.len(), 2, "it may know of few reads as yet");
-    service.look(stripes, &[], true).await.unwrap();
+    service.run_pass(stripes, &[], true).await.unwrap();
     assert!(copied.record().await.copies.is_empty());
     copied.packing.collect().await;
     copied.assert_clean().await;

@@ -276,9 +276,9 @@ async fn what_is_sealed_and_stays_hot_gets_its_own_parities_again() {
     stripes.meta().commit(tx).await.unwrap();
     let copies = HotCopies::new(HotCopiesOptions { share: 0.1 });
     let hottest = [PartitionReads { partition: (id, 1), count: 1_000 }];
-    copies.look(stripes, &hottest, true).await.unwrap();
+    copies.run_pass(stripes, &hottest, true).await.unwrap();
     assert_eq!((record().await.copies.len(), record().await.dropped), (1, true), "a copy first");
-    copies.look(stripes, &hottest, true).await.unwrap();
+    copies.run_pass(stripes, &hottest, true).await.unwrap();
     assert!(!record().await.dropped && sealing.cluster.debts().await == 1);
     sealing.heal().await;
     let narrow = record().await;
@@ -289,7 +289,7 @@ async fn what_is_sealed_and_stays_hot_gets_its_own_parities_again() {
     sealing.assert_clean().await;
     sealing.seal().await;
     assert!(!record().await.dropped, "as long as it has copies");
-    copies.look(stripes, &[], true).await.unwrap();
+    copies.run_pass(stripes, &[], true).await.unwrap();
     assert!(record().await.copies.is_empty());
     sealing.seal().await;
     assert!(record().await.dropped, "it has cooled");

@@ -46,7 +46,7 @@ async fn a_drained_site_is_emptied_and_takes_nothing() {
     cluster.sites[6..].iter().for_each(|site| *site.capacity.lock() = 200 * CHUNK);
     cluster.client.stripes().set_draining(SiteId(1), true);
     let rebalancer = Rebalancer::default();
-    assert!(rebalancer.look(cluster.client.stripes()).await.unwrap() >= OBJECTS as u64);
+    assert!(rebalancer.run_pass(cluster.client.stripes()).await.unwrap() >= OBJECTS as u64);
     cluster.collect().await;
     assert_eq!(cluster.sites[0].chunks.lock().len(), 0);
     assert_well(&cluster).await;
@@ -66,7 +66,7 @@ async fn a_drained_site_is_emptied_of_members_of_wide_stripes() {
         stripes.set_draining(sealing.cluster.sites[site].id(), true);
         let rebalancer = Rebalancer::default();
         for _ in 0..4 {
-            rebalancer.look(stripes).await.unwrap();
+            rebalancer.run_pass(stripes).await.unwrap();
             sealing.collect().await;
         }
         assert_eq!(sealing.cluster.sites[site].chunks.lock().len(), 0, "{:?}", rebalancer.progress());
@@ -123,7 +123,7 @@ async fn nearly_equal_sites_are_left_alone() {
     *cluster.sites[6].capacity.lock() = 6_000 * CHUNK;
     let rebalancer = Rebalancer::default();
     assert_eq!(
-        rebalancer.look(cluster.client.stripes()).await.unwrap(),
+        rebalancer.run_pass(cluster.client.stripes()).await.unwrap(),
         0,
         "1% and nothing lie close enough"
     );
@@ -162,7 +162,7 @@ async fn a_site_that_takes_nothing_does_not_stop_the_others() {
     cluster.client.stripes().set_draining(SiteId(3), true);
     let rebalancer = Rebalancer::default();
     for _ in 0..20 {
-        rebalancer.look(cluster.client.stripes()).await.unwrap();
+        rebalancer.run_pass(cluster.client.stripes()).await.unwrap();
     }
     cluster.collect().await;
     assert_eq!(cluster.sites[2].chunks.lock().len(), 0);

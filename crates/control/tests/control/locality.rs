@@ -76,7 +76,7 @@ async fn drain_one(sealing: &Sealing, turn: usize) -> usize {
     stripes.set_draining(site.id(), true);
     let rebalancer = Rebalancer::default();
     for _ in 0..4 {
-        rebalancer.look(stripes).await.unwrap();
+        rebalancer.run_pass(stripes).await.unwrap();
         sealing.collect().await;
     }
     assert_eq!(site.chunks.lock().len(), 0, "{:?}", rebalancer.progress());

@@ -270,7 +270,7 @@ async fn a_chunk_that_is_in_the_way_of_a_member_moves_first() {
         if drains {
             stripes.set_draining(site, true);
             let rebalancer = Rebalancer::default();
-            while rebalancer.look(&stripes).await.unwrap() > 0 {}
+            while rebalancer.run_pass(&stripes).await.unwrap() > 0 {}
         } else {
             sealing.lose_each([site]).await;
         }
@@ -319,7 +319,7 @@ async fn another_chunk_of_the_wide_stripe_makes_room_where_parities_must_stay() 
         if drains {
             stripes.set_draining(site, true);
             let rebalancer = Rebalancer::default();
-            while rebalancer.look(&stripes).await.unwrap() > 0 {}
+            while rebalancer.run_pass(&stripes).await.unwrap() > 0 {}
         } else {
             // Chunks of another wide stripe that are known to be damaged count as lacking.
             let (wide, _) = wide_of(&before.locations[(index + 1) % 4]).unwrap();

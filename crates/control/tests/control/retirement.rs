@@ -60,7 +60,7 @@ async fn drain(cluster: &Cluster, site: SiteId) {
     cluster.client.stripes().set_draining(site, true);
     let rebalancer = Rebalancer::default();
     while on(cluster.meta.as_ref(), site).await > 0 {
-        rebalancer.look(cluster.client.stripes()).await.unwrap();
+        rebalancer.run_pass(cluster.client.stripes()).await.unwrap();
     }
 }
 

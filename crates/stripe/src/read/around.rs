@@ -18,7 +18,7 @@ use striate_site::{Priority, SiteError};
 use super::reads::Reads;
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
-use crate::trees::{SLICE_LEN, combination, costs_around, equation_around, files_of, terms};
+use crate::trees::{SLICE_LEN, combination, costs_in_wide, equation_in_wide, files_of, terms};
 
 /// Maximum number of trees tried. Each failure reveals at least one more unavailable chunk, or a newer record.
 const ATTEMPTS: usize = 6;
@@ -57,7 +57,7 @@ impl Reads {
             let summed = match attempt {
                 // The error of a tree does not always name the culprit. Read one by one, each chunk answers for
                 // itself.
-                1 => self.sum_here(&wide, &equation, &columns, &mut learned).await,
+                1 => self.sum_locally(&wide, &equation, &columns, &mut learned).await,
                 _ => self.sum_by_tree(&wide, position, &equation, &columns, &mut learned).await,
             };
             if let Some(sum) = summed {
@@ -90,10 +90,10 @@ impl Reads {
                 && !learned.missing.contains(&wide.file(at));
             can_be_had.then_some(1.0)
         };
-        let costs = costs_around(wide, position, cost);
+        let costs = costs_in_wide(wide, position, cost);
         let rack = |site: SiteId| sites.rack(site).unwrap_or_else(|| RackId::of_unknown(site));
         let home = rack(SiteId(wide.record.locations[position].site));
-        equation_around(wide, position, &costs, &home, rack).map_err(|error| StripeError::Unreadable {
+        equation_in_wide(wide, position, &costs, &home, rack).map_err(|error| StripeError::Unreadable {
             stripe: wide.id,
             needed: wide.code.k(),
             available: costs.iter().flatten().count(),
@@ -143,7 +143,7 @@ impl Reads {
     }
 
     /// Adds up the sum in this process, chunk by chunk. Returns `None` on failure, with the reasons in `learned`.
-    async fn sum_here(
+    async fn sum_locally(
         &self,
         wide: &OpenedStripe,
         equation: &[(u8, usize)],

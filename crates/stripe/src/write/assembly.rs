@@ -127,7 +127,7 @@ impl Assembly<'_> {
 
     /// Adds up the sum of these (coefficient, chunk index) in this process, slice by slice. For when sites cannot,
     /// because one has just joined and others do not know it yet.
-    pub(super) async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
+    pub(super) async fn sum_locally(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
         let mut sum = BytesMut::zeroed(self.record.chunk_len as usize);
         for &(coefficient, index) in terms {
             let end = len_of(self.record, index);

@@ -310,7 +310,7 @@ impl<'a> GroupWriter<'a> {
             return Ok(());
         };
         tracing::debug!(stripe = %self.name.id, %site, %error, "a parity is not made at its site");
-        let sum = assembly.sum_here(&terms).await;
+        let sum = assembly.sum_locally(&terms).await;
         self.placed.fail(index, site, &error);
         let payload = sum.map_err(|error| self.lacks(format!("a partition cannot be read back: {error}")))?;
         let granule_len = self.packer.writes.shared.options.formats.get().granule_len();

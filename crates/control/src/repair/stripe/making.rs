@@ -51,14 +51,14 @@ impl Job<'_> {
 
     /// Performs step 2 for the one lost chunk of a plan, slice by slice. `None` if a source was bad; `learned` then
     /// has it.
-    pub(super) async fn sum_here(
+    pub(super) async fn sum_locally(
         &self,
         plan: &StripeRepair,
         costs: &[f64],
         learned: &mut Learned,
     ) -> Result<Option<Vec<Bytes>>, StripeError> {
         let (index, target) = plan.targets[0];
-        let error = match self.change.sum_here(&self.terms(index, target, costs)).await {
+        let error = match self.change.sum_locally(&self.terms(index, target, costs)).await {
             Ok(sum) if crc32c(&sum) == self.change.record.locations[index].crc32c => {
                 return Ok(Some(vec![sum]));
             }

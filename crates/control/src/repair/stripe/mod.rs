@@ -236,7 +236,7 @@ impl<'a> Job<'a> {
         }
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
-            Err(_) if self.lost_members().next().is_some() => return self.run_around(learned).await,
+            Err(_) if self.lost_members().next().is_some() => return self.run_in_wide(learned).await,
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(learned.rebuilt) }));
@@ -261,7 +261,7 @@ impl<'a> Job<'a> {
             self.assemble(plan.targets[0].0, tree, generation, learned).await
         } else {
             let rebuilt = match self.is_wide() {
-                true => self.sum_here(&plan, &costs, learned).await?,
+                true => self.sum_locally(&plan, &costs, learned).await?,
                 false => self.rebuild(&plan, learned).await?,
             };
             let Some(chunks) = rebuilt else {
@@ -287,11 +287,11 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round for a chunk that its own stripe cannot restore: its wide stripe does, by a tree.
-    async fn run_around(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+    async fn run_in_wide(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
         let (mut chosen, mut why_not) = (None, None);
         for index in self.lost_members() {
             let Some((_, target)) = self.one_target(index, learned) else { continue };
-            match self.tree_around(index, target, learned).await? {
+            match self.tree_in_wide(index, target, learned).await? {
                 Ok((wide, tree)) => {
                     chosen = Some((index, target, wide, tree));
                     break;

@@ -3,14 +3,14 @@
 
 use striate_core::{RackId, SiteId};
 use striate_plan::{ChunkState, CombineTree, StripeRepair, repair_by_racks};
-use striate_stripe::{OpenedStripe, StripeError, costs_around, equation_around};
+use striate_stripe::{OpenedStripe, StripeError, costs_in_wide, equation_in_wide};
 
 use super::{Job, Learned};
 
 impl Job<'_> {
     /// Returns the wide stripe that can restore a lost member, and the tree that makes it at `target`; or why it
     /// cannot.
-    pub(super) async fn tree_around(
+    pub(super) async fn tree_in_wide(
         &self,
         index: usize,
         target: SiteId,
@@ -19,9 +19,9 @@ impl Job<'_> {
         let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
             return Ok(Err("no sealed wide stripe has it".to_owned()));
         };
-        let costs = costs_around(&wide, position, |at| self.cost_in(&wide, at, position, learned));
+        let costs = costs_in_wide(&wide, position, |at| self.cost_in(&wide, at, position, learned));
         let home = self.rack(target);
-        let terms = match equation_around(&wide, position, &costs, &home, |site| self.rack(site)) {
+        let terms = match equation_in_wide(&wide, position, &costs, &home, |site| self.rack(site)) {
             Ok(terms) => terms,
             Err(error) => return Ok(Err(error.to_string())),
         };

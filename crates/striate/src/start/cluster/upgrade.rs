@@ -25,7 +25,7 @@ impl Cluster {
 
     /// Returns the state of the gate, using the answers that sites have already given.
     pub(super) async fn formats_seen(&self, asked: &RemoteAnswers) -> Outcome<FormatsState> {
-        let view = self.gate().look(self.readers_without_rows(asked)).await.map_err(Failure::failed)?;
+        let view = self.gate().view(self.readers_without_rows(asked)).await.map_err(Failure::failed)?;
         Ok(state(&view))
     }
 

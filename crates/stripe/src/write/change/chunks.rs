@@ -95,8 +95,8 @@ impl StripeChange<'_> {
     ///
     /// # Errors
     /// As [`StripeChange::read_chunk`], for the first chunk that cannot be read.
-    pub async fn sum_here(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
-        self.assembly().sum_here(terms).await
+    pub async fn sum_locally(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
+        self.assembly().sum_locally(terms).await
     }
 
     /// As [`StripeChange::combine_tree`], over the chunks of another stripe.
