@@ -141,9 +141,10 @@ class Lanes:
             try:
                 reply = _ask(connection, head, body())
                 break
-            except BROKEN:
+            except BROKEN as error:
                 connection.close()
-                if not is_kept:
+                # A request that was not answered in time may have taken effect.
+                if not is_kept or isinstance(error, TimeoutError):
                     raise
                 connection, is_kept = None, False
         is_whole = False

@@ -133,8 +133,8 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
             self._end(job, keys, came, time.monotonic() - began)
 
         with self._ended:
+            self._transfers.submit(run)
             self._under_way += 1
-        self._transfers.submit(run)
 
     def _end(self, job: TransferJob, keys: list[OffloadKey], came: list[bool], transfer_s: float) -> None:
         good = [key for key, has_come in zip(keys, came) if has_come]
