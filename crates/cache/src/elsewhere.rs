@@ -27,7 +27,7 @@ const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// State of a block whose object is in another S3 store.
 #[derive(Debug)]
-pub enum Looked {
+pub enum LookedUp {
     /// As far as this process knows, the block is in memory.
     There,
     /// The block is not in memory. The caller must fetch it and fill the tier.
@@ -60,7 +60,7 @@ pub struct Missed {
 impl Cache {
     /// Returns the state of each block, and grants the caller the fills that it is to do. With `waits`, waits for the
     /// first block if another process is fetching it.
-    pub async fn look(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<Looked> {
+    pub async fn look_up(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<LookedUp> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
         let mut all = Vec::with_capacity(blocks.len());
@@ -69,7 +69,7 @@ impl Cache {
             let question = self.inner.question(&Stored::Memory(block.clone()), &live);
             let is_there =
                 question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
-            all.push(if is_there { Looked::There } else { Looked::Absent });
+            all.push(if is_there { LookedUp::There } else { LookedUp::Absent });
             asked.extend(question.filter(|_| !is_there).map(|question| (position, question)));
         }
         let (own, others): (Vec<_>, Vec<_>) =
@@ -80,10 +80,10 @@ impl Cache {
         for ((position, question), tended) in others.into_iter().zip(answers) {
             let Some(tended) = tended else { continue };
             match self.inner.learn(&question, tended, &live) {
-                Learned::There(_) => all[position] = Looked::There,
+                Learned::There(_) => all[position] = LookedUp::There,
                 // Begin the fill before the grant is dropped.
                 Learned::Granted(_expected) => {
-                    all[position] = self.grant(question, &live).map_or(Looked::Absent, Looked::Granted);
+                    all[position] = self.grant(question, &live).map_or(LookedUp::Absent, LookedUp::Granted);
                 }
                 Learned::Absent if tended.standing == Standing::Filling => {
                     under_way.push((position, question))
@@ -95,7 +95,7 @@ impl Cache {
             let is_awaited = waits && position == 0;
             all[position] = match is_awaited {
                 true => self.wait_for_fetch(question, &live).await,
-                false => Looked::OnItsWay,
+                false => LookedUp::OnItsWay,
             };
         }
         all
@@ -103,29 +103,29 @@ impl Cache {
 
     /// Waits for a block that another process is fetching. If that process gives up, the caller may be granted the
     /// fill.
-    async fn wait_for_fetch(&self, question: Question, live: &Arc<Sites>) -> Looked {
+    async fn wait_for_fetch(&self, question: Question, live: &Arc<Sites>) -> LookedUp {
         let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
         loop {
             let left = until.saturating_duration_since(self.inner.runtime.now());
             let waited = self.inner.wait_for_fill(&question, live, left).await;
             if matches!(waited, Learned::There(_)) {
-                return Looked::There;
+                return LookedUp::There;
             }
             // The home may have granted the fill to this process meanwhile.
             if let Some(fill) = self.grant(question, live) {
-                return Looked::Granted(fill);
+                return LookedUp::Granted(fill);
             }
             drop(waited);
             let Some(Some(tended)) = self.inner.tend(&[question], 0, TendMatter::Look).await.pop() else {
-                return Looked::Absent;
+                return LookedUp::Absent;
             };
             match self.inner.learn(&question, tended, live) {
-                Learned::There(_) => return Looked::There,
+                Learned::There(_) => return LookedUp::There,
                 Learned::Granted(_expected) => {
-                    return self.grant(question, live).map_or(Looked::Absent, Looked::Granted);
+                    return self.grant(question, live).map_or(LookedUp::Absent, LookedUp::Granted);
                 }
                 Learned::Absent if tended.standing == Standing::Filling && !left.is_zero() => {}
-                Learned::Absent => return Looked::Absent,
+                Learned::Absent => return LookedUp::Absent,
             }
         }
     }

@@ -66,7 +66,7 @@ impl Inner {
         } else if let Some(fate) = self.fates.of(question.name) {
             format!("not in memory: {}", fate.reason())
         } else {
-            "not in memory, as far as this gateway knows, which has not read it of late".to_owned()
+            "not in memory, as far as this gateway knows, which has not read it recently".to_owned()
         };
         match live.sites.len() {
             1 => state,

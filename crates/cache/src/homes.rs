@@ -158,7 +158,7 @@ impl Inner {
             Ok(Ok(Ok(answer))) => Some(answer),
             failed => {
                 let error = failed.map(|answered| answered.map(|answer| answer.err()));
-                tracing::debug!(site = %home, ?error, "a home of cached blocks was asked in vain");
+                tracing::debug!(site = %home, ?error, "the home of cached blocks did not answer");
                 self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
                 None
             }

@@ -42,6 +42,6 @@ mod view;
 mod volatile;
 
 pub use cache::{Cache, CacheSettings};
-pub use elsewhere::{BlockFill, Looked, Missed};
+pub use elsewhere::{BlockFill, LookedUp, Missed};
 pub use keeper::Keeper;
 pub use view::{CacheCounts, ReadOutcome};

@@ -30,7 +30,7 @@ use crate::movement::{AccessSource, verify_new};
 use crate::rows::Rows;
 
 /// Interval between two passes.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const PASS_EVERY: Duration = Duration::from_secs(30);
 /// Time after the start during which no partition with a copy counts as cold: the service may not have seen enough
 /// reads yet.
 const WARM_UP: Duration = Duration::from_secs(600);
@@ -98,7 +98,7 @@ impl HotCopies {
         Box::pin(async move {
             let began = stripes.runtime().now();
             loop {
-                stripes.runtime().sleep(LOOK_EVERY).await;
+                stripes.runtime().sleep(PASS_EVERY).await;
                 let hottest = source.hottest_partitions(stripes.runtime(), HOTTEST);
                 let is_warm = stripes.runtime().now() - began >= WARM_UP;
                 if let Err(error) = self.run_pass(&stripes, &hottest, is_warm).await {

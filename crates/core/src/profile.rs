@@ -138,7 +138,7 @@ impl Profile {
                 "older programs do not read packed objects; run `striate admin upgrade finalize` first"
             }
             Self { layout: Layout::Wide, .. } => {
-                "wide stripes are made of what is cold (`striate bucket create --cold-profile`)"
+                "wide stripes are made of cold data (`striate bucket create --cold-profile`)"
             }
             Self { layout: Layout::Packed, code: CodeSpec::Wide { .. }, .. } => {
                 "what is packed comes under a wide code when it is cold"

@@ -177,7 +177,7 @@ impl Shared {
         key_of: fn(&T) -> &String,
     ) -> Vec<Item<T>> {
         let keys: Vec<Arc<str>> = window.iter().map(|(_, of)| key_of(of).as_str().into()).collect();
-        let looked = self.fences.look_many(bucket, keys.iter().map(|key| &**key)).await;
+        let looked = self.fences.standings_of(bucket, keys.iter().map(|key| &**key)).await;
         let looked = looked.and_then(|(origin, standings)| {
             let origin = self.buckets.note(bucket, origin.as_ref())?;
             // The bucket was recreated, here. The next request finds it there.

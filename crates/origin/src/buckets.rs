@@ -63,7 +63,7 @@ impl Buckets {
     }
 
     /// Reads the rows of all buckets.
-    async fn look(&self) -> Result<(), ClientError> {
+    async fn refresh(&self) -> Result<(), ClientError> {
         let (mut after, mut elsewhere) = (String::new(), Vec::new());
         loop {
             let page = self.client.list_buckets(&after, PAGE).await?;
@@ -92,8 +92,8 @@ impl Buckets {
         let runtime = self.client.runtime().clone();
         loop {
             let changes = self.client.meta().watch(keys::BUCKETS).await.ok();
-            if let Err(error) = self.look().await {
-                tracing::warn!(%error, "the buckets could not be looked at; those known to be elsewhere stay so");
+            if let Err(error) = self.refresh().await {
+                tracing::warn!(%error, "the buckets could not be read; those known to be elsewhere stay so");
             }
             let until = runtime.now() + LOOK_EVERY;
             let Some(mut changes) = changes else {

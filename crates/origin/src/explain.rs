@@ -38,7 +38,7 @@ impl Origins {
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Busy`] if the bucket has no origin any more.
     pub async fn explain(&self, bucket: &str, key: &str) -> Result<ObjectExplained, ClientError> {
         let shared = &self.shared;
-        let (origin, standing) = shared.fences.look(bucket, key).await?;
+        let (origin, standing) = shared.fences.standing_of(bucket, key).await?;
         let origin = shared.buckets.note(bucket, origin.as_ref())?.ok_or(ClientError::Busy)?;
         let mut explained = ObjectExplained {
             origin: format!("s3://{} at {}", origin.bucket, origin.endpoint),

@@ -81,20 +81,20 @@ impl Fences {
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`], or if the metadata store fails.
-    pub(crate) async fn look(
+    pub(crate) async fn standing_of(
         &self,
         bucket: &str,
         key: &str,
     ) -> Result<(Option<Origin>, Standing), ClientError> {
-        let (origin, standings) = self.look_many(bucket, [key]).await?;
+        let (origin, standings) = self.standings_of(bucket, [key]).await?;
         Ok((origin, standings.into_iter().next().unwrap_or_default()))
     }
 
-    /// As [`Fences::look`], for many objects in their order, all in one read.
+    /// As [`Fences::standing_of`], for many objects in their order, all in one read.
     ///
     /// # Errors
-    /// As [`Fences::look`].
-    pub(crate) async fn look_many(
+    /// As [`Fences::standing_of`].
+    pub(crate) async fn standings_of(
         &self,
         bucket: &str,
         objects: impl IntoIterator<Item = &str, IntoIter: Send>,
@@ -309,24 +309,24 @@ mod tests {
         meta.revoke_lease(dead.stripes().writer_lease()).await.unwrap();
         // The note is not renewed any more.
         drop((noted, writer, dead));
-        let before = reader.look("ours", "k").await.unwrap().1;
+        let before = reader.standing_of("ours", "k").await.unwrap().1;
         assert!(before.is_written);
         let mut seen = HashMap::new();
         reader.sweep_once(&mut seen).await.unwrap();
         runtime.sleep(MARGIN).await;
         reader.sweep_once(&mut seen).await.unwrap();
-        assert_eq!(reader.look("ours", "k").await.unwrap().1, before, "it may still happen");
+        assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, before, "it may still happen");
         runtime.sleep(SWEEP_EVERY).await;
         reader.sweep_once(&mut seen).await.unwrap();
-        let after = reader.look("ours", "k").await.unwrap().1;
+        let after = reader.standing_of("ours", "k").await.unwrap().1;
         reader.sweep_once(&mut seen).await.unwrap();
         assert!(!after.is_written && after.epoch != before.epoch && after.epoch != 0, "{after:?}");
         runtime.sleep(LONG).await;
         reader.sweep_once(&mut seen).await.unwrap();
-        assert_ne!(reader.look("ours", "k").await.unwrap().1.epoch, 0, "what was learnt may still be used");
+        assert_ne!(reader.standing_of("ours", "k").await.unwrap().1.epoch, 0, "what was learnt may still be used");
         runtime.sleep(MARGIN + SWEEP_EVERY).await;
         reader.sweep_once(&mut seen).await.unwrap();
-        assert_eq!(reader.look("ours", "k").await.unwrap().1, Standing::default());
+        assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, Standing::default());
     }
 
     #[tokio::test(start_paused = true)]
@@ -343,10 +343,10 @@ mod tests {
         let mut seen = HashMap::new();
         for _ in 0..20 {
             reader.sweep_once(&mut seen).await.unwrap();
-            assert!(reader.look("ours", "k").await.unwrap().1.is_written);
+            assert!(reader.standing_of("ours", "k").await.unwrap().1.is_written);
             runtime.sleep(SWEEP_EVERY).await;
         }
         noted.end().await;
-        assert!(!reader.look("ours", "k").await.unwrap().1.is_written);
+        assert!(!reader.standing_of("ours", "k").await.unwrap().1.is_written);
     }
 }

@@ -112,7 +112,7 @@ impl Shared {
                 Err(ReadError::Changed) => {
                     add(&self.upstream.counts.changes, 1);
                     self.known.forget(&name);
-                    standing = self.fences.look(bucket, key).await?.1;
+                    standing = self.fences.standing_of(bucket, key).await?.1;
                 }
             }
         }

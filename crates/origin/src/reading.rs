@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use striate_cache::{BlockFill, Looked, Missed, ReadOutcome};
+use striate_cache::{BlockFill, LookedUp, Missed, ReadOutcome};
 use striate_client::{ClientError, ObjectStream};
 use striate_stripe::{BlocksRead, Share};
 
@@ -174,8 +174,8 @@ impl Reading {
         let (start, end) = (number * len, self.object.blocks.end(number));
         let wanted = (self.left.start - start) as u32..(self.left.end.min(end) - start) as u32;
         let block = self.object.blocks.block(number);
-        match self.shared.cache.look(std::slice::from_ref(&block), true).await.pop() {
-            Some(Looked::There) => match self.shared.cache.read(&block, wanted.clone()).await {
+        match self.shared.cache.look_up(std::slice::from_ref(&block), true).await.pop() {
+            Some(LookedUp::There) => match self.shared.cache.read(&block, wanted.clone()).await {
                 Ok(mut read) => {
                     self.pieces.extend(std::mem::take(&mut read.blocks[0]));
                     self.outcome.get_or_insert(ReadOutcome::Hit);
@@ -184,8 +184,8 @@ impl Reading {
                 }
                 Err(missed) => self.take_parts(start, wanted, missed).await,
             },
-            Some(Looked::Granted(fill)) => self.open_run(start, Some(fill)).await,
-            Some(Looked::Absent | Looked::OnItsWay) | None => self.open_run(self.left.start, None).await,
+            Some(LookedUp::Granted(fill)) => self.open_run(start, Some(fill)).await,
+            Some(LookedUp::Absent | LookedUp::OnItsWay) | None => self.open_run(self.left.start, None).await,
         }
     }
 
@@ -196,15 +196,15 @@ impl Reading {
         let last = blocks.end((self.left.end - 1) / blocks.len);
         let mut until = if fill.is_some() { last } else { self.left.end };
         let number = from / blocks.len;
-        let mut looked = self.shared.cache.look(&claimed(&self.object, number + 1, until), false).await;
-        if let Some(there) = looked.iter().position(|looked| matches!(looked, Looked::There)) {
+        let mut looked = self.shared.cache.look_up(&claimed(&self.object, number + 1, until), false).await;
+        if let Some(there) = looked.iter().position(|looked| matches!(looked, LookedUp::There)) {
             looked.truncate(there);
             until = (number + 1 + there as u64) * blocks.len;
         }
         let body = self.object.ask(&self.shared, from..until).await?;
         let mut run = Run::new(body, from..until);
         if let Some(fill) = fill {
-            run.claim(number, vec![Looked::Granted(fill)]);
+            run.claim(number, vec![LookedUp::Granted(fill)]);
             run.claim(number + 1, looked);
         }
         self.run = Some(run);

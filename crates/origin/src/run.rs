@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use striate_cache::{BlockFill, Looked};
+use striate_cache::{BlockFill, LookedUp};
 use striate_client::ClientError;
 use striate_stripe::{MemoryBlock, Share};
 use tokio::sync::{mpsc, oneshot};
@@ -96,10 +96,10 @@ impl Run {
     /// memory instead.
     pub(crate) async fn settle(mut self, shared: &Shared, object: &Object) -> Option<Self> {
         let number = self.at / object.blocks.len;
-        let looked = shared.cache.look(&claimed(object, number, self.until), false).await;
+        let looked = shared.cache.look_up(&claimed(object, number, self.until), false).await;
         match looked.first() {
-            Some(Looked::There | Looked::OnItsWay) => None,
-            Some(Looked::Granted(_) | Looked::Absent) | None => {
+            Some(LookedUp::There | LookedUp::OnItsWay) => None,
+            Some(LookedUp::Granted(_) | LookedUp::Absent) | None => {
                 self.claim(number, looked);
                 Some(self)
             }
@@ -107,10 +107,10 @@ impl Run {
     }
 
     /// Records the results of looking up the blocks from `number` on, some of which are to be filled.
-    pub(crate) fn claim(&mut self, number: u64, looked: Vec<Looked>) {
+    pub(crate) fn claim(&mut self, number: u64, looked: Vec<LookedUp>) {
         self.looked_to = number + looked.len() as u64;
         for (number, looked) in (number..).zip(looked) {
-            if let Looked::Granted(fill) = looked {
+            if let LookedUp::Granted(fill) = looked {
                 self.claims.push_back((number, fill));
             }
         }
@@ -127,7 +127,7 @@ impl Run {
         let len = object.blocks.len;
         let next = self.at.div_ceil(len);
         if self.at == next * len && next >= self.looked_to {
-            let looked = shared.cache.look(&claimed(object, next, self.until), false).await;
+            let looked = shared.cache.look_up(&claimed(object, next, self.until), false).await;
             self.claim(next, looked);
         }
     }

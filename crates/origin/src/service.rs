@@ -123,7 +123,7 @@ impl Elsewhere for Origins {
 
     async fn answer(&self, mut request: ElsewhereRequest) -> Result<Response<Body>, ClientError> {
         let shared = &self.shared;
-        let (origin, standing) = shared.fences.look(&request.bucket, &request.key).await?;
+        let (origin, standing) = shared.fences.standing_of(&request.bucket, &request.key).await?;
         let Some(origin) = shared.buckets.note(&request.bucket, origin.as_ref())? else {
             // The bucket was recreated, here. The next request finds it.
             return Err(ClientError::Busy);

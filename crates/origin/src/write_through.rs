@@ -170,7 +170,7 @@ impl Shared {
     async fn ask_about_written(self: &Arc<Self>, wanted: &Wanted) {
         let Ok(_asking) = self.write_through.asking.try_acquire() else { return };
         let asked = async {
-            let (_, standing) = self.fences.look(&wanted.bucket, &wanted.key).await?;
+            let (_, standing) = self.fences.standing_of(&wanted.bucket, &wanted.key).await?;
             self.find(wanted, &Asked::head(), standing, None, None).await
         };
         if let Err(error) = asked.await {

@@ -83,12 +83,12 @@ pub enum IdentityError {
     Missing(PathBuf),
     /// The directory holds chunks or metadata, but no identity file.
     #[error(
-        "{} holds Striate data but no .striate/identity.json; restore that file, or admit the disk anew with \
+        "{} holds Striate data but no .striate/identity.json; restore that file, or admit the disk again with \
          `striate disk replace {}`", .0.display(), .0.display()
     )]
     Lost(PathBuf),
     /// The identity file cannot be parsed.
-    #[error("{} is damaged ({reason}); restore it, or admit the disk anew with `striate disk replace`", .path.display())]
+    #[error("{} is damaged ({reason}); restore it, or admit the disk again with `striate disk replace`", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -134,7 +134,7 @@ pub enum IdentityError {
     },
     /// The site is right, but the disk is not: it is a copy, or a disk that was replaced long ago.
     #[error(
-        "{} is an old disk of site {site} that has since been replaced; remove it, or admit it anew with `striate disk \
+        "{} is an old disk of site {site} that has since been replaced; remove it, or admit it again with `striate disk \
          replace {}`", .directory.display(), .directory.display()
     )]
     Replaced {

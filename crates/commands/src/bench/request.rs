@@ -165,7 +165,7 @@ impl Target {
             return Ok(len);
         }
         let reason = format!(
-            "{}: {len} bytes came, {expected} were expected; was it loaded with other options? --load writes it anew",
+            "{}: {len} bytes came, {expected} were expected; was it loaded with other options? --load writes it again",
             self.describe(key),
         );
         Err(Problem::new("wrong size", reason))

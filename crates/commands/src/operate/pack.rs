@@ -55,7 +55,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
             let path = format!("/v1/packing/undo/{bucket}");
             let undoing = server.follow(&path, |progress| {
                 bar.set_message(format!(
-                    "{} looked at, {} ({}) split again",
+                    "{} checked, {} ({}) split again",
                     counted(number(&progress, "seen"), "object"),
                     number(&progress, "objects"),
                     human_bytes(number(&progress, "bytes")),
@@ -91,12 +91,12 @@ fn pack_progress(progress: &Value) -> String {
     let packed = &progress["packed"];
     match progress["bucket"].as_str().unwrap_or_default() {
         "" => format!(
-            "{} with dead objects looked at, {} released",
+            "{} with dead objects checked, {} released",
             counted(number(progress, "marked"), "group"),
             number(progress, "released")
         ),
         bucket => format!(
-            "{}: {} looked at, {} ({}) packed into {}{}",
+            "{}: {} checked, {} ({}) packed into {}{}",
             printable(bucket),
             counted(number(progress, "seen"), "object"),
             number(packed, "objects"),
@@ -291,7 +291,7 @@ fn packed(report: &Value) -> String {
     let mut say = |line: String| writeln!(text, "{line}").expect("writing to a string");
     if number(progress, "marked") > 0 {
         say(format!(
-            "{} with dead objects looked at, {} released: their space returns after the grace",
+            "{} with dead objects checked, {} released: their space returns after the grace",
             counted(number(progress, "marked"), "group"),
             number(progress, "released")
         ));

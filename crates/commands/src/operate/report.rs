@@ -310,7 +310,7 @@ pub fn heal(report: &Value, took: Duration) -> String {
         rounds => format!(", in {rounds} rounds"),
     };
     let mut text = format!(
-        "{} looked at{rounds}, {} ({}) rebuilt in {:.1} s\n",
+        "{} checked{rounds}, {} ({}) rebuilt in {:.1} s\n",
         counted(number(progress, "stripes_done"), "stripe"),
         counted(number(progress, "chunks"), "chunk"),
         human_bytes(number(progress, "bytes")),
@@ -459,7 +459,7 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         cells(["largest block", &block]),
         cells(["groups", &group]),
         cells(["packing", bucket.packing.as_deref().unwrap_or("as its profile and the store say")]),
-        cells(["what is cold", &cold(bucket)]),
+        cells(["cold data", &cold(bucket)]),
     ];
     rows.extend(bucket.classes.iter().filter_map(class_of));
     rows.push(cells(["owner", &bucket.owner]));

@@ -138,7 +138,7 @@ impl ObjectStore {
         let answer = self.call(Call { bucket: &at.bucket, query: &query, ..Call::default() }).await?;
         let page: xml::ListBucketResult = document(&answer)?;
         if page.is_truncated && page.next_continuation_token.is_empty() {
-            return Err(Failure::failed(format!("{at}: the store does not say where the listing goes on")));
+            return Err(Failure::failed(format!("{at}: the store does not say where the listing continues")));
         }
         let object = |object: &xml::Contents| Listed {
             key: page.decode(&object.key),

@@ -17,7 +17,7 @@ use striate_runtime::{Instant, Runtime};
 /// Lifetime of the leader's lease. A dead leader is replaced after this time and one poll at the latest.
 const LEASE_TTL: Duration = Duration::from_secs(12);
 /// Interval between two polls for a vacant leadership.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const PASS_EVERY: Duration = Duration::from_secs(2);
 
 /// A process that wants to lead.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Candidacy {
                     tracing::warn!(%error, "cannot read who leads; will retry")
                 }
             }
-            self.runtime.sleep(LOOK_EVERY).await;
+            self.runtime.sleep(PASS_EVERY).await;
         }
     }
 

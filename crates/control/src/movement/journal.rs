@@ -17,7 +17,7 @@ use crate::recent::Recent;
 use crate::statistics::SiteStatistics;
 
 /// Interval between two updates.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const PASS_EVERY: Duration = Duration::from_secs(5);
 /// Updates per sample of the imbalance: one sample a minute.
 const ROUNDS_PER_SAMPLE: u32 = 12;
 /// Maximum number of samples: two hours of a store whose load changes all the time, more of others.
@@ -64,12 +64,12 @@ impl MovementJournal {
                         tracing::debug!(%error, "how evenly sites were loaded before cannot be read yet")
                     }
                 }
-                stripes.runtime().sleep(LOOK_EVERY).await;
+                stripes.runtime().sleep(PASS_EVERY).await;
             };
             let begin = stripes.runtime().now();
             [&mut levelling, &mut optimising].into_iter().for_each(|counted| counted.recent.begin(begin));
             for round in 1u32.. {
-                stripes.runtime().sleep(LOOK_EVERY).await;
+                stripes.runtime().sleep(PASS_EVERY).await;
                 let (now, level, optimise) =
                     (stripes.runtime().now(), self.rebalancer.progress(), self.optimiser.progress());
                 levelling.note(now, self.rebalancer.is_paused(), level.chunks, level.bytes);

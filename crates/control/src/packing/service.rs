@@ -33,11 +33,11 @@ use crate::rows::Rows;
 use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
 
 /// Pause before the first pass.
-const FIRST_LOOK_AFTER: Duration = Duration::from_secs(10);
+const FIRST_PASS_AFTER: Duration = Duration::from_secs(10);
 /// Minimum interval between two passes for settled and dead objects.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const PASS_EVERY: Duration = Duration::from_secs(60);
 /// Divisor: passes take at most one part in this many of the time.
-const SHARE_OF_LOOKS: u32 = 10;
+const SHARE_OF_PASSES: u32 = 10;
 /// Interval between two counts of a bucket that is not packed.
 const COUNT_EVERY: Duration = Duration::from_secs(3_600);
 /// Interval between two checks whether the journal has changed.
@@ -200,7 +200,7 @@ impl PackingService {
     async fn keep_looking(&self, stripes: &Stripes) {
         let mut passes =
             Passes { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
-        let mut pause = FIRST_LOOK_AFTER;
+        let mut pause = FIRST_PASS_AFTER;
         loop {
             stripes.runtime().sleep(pause).await;
             if self.is_held() {
@@ -211,14 +211,14 @@ impl PackingService {
             let looking = self.shared.looking.lock().await;
             let ran = passes.run(self, stripes).await;
             drop(looking);
-            pause = LOOK_EVERY;
+            pause = PASS_EVERY;
             match ran {
                 Ok(busy) => {
                     let took = (stripes.runtime().now() - began).saturating_sub(busy);
-                    pause = pause.max(took * (SHARE_OF_LOOKS - 1));
+                    pause = pause.max(took * (SHARE_OF_PASSES - 1));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "packing goes on later");
+                    tracing::warn!(%error, "packing will be retried");
                     // Unfinished groups may remain: their reservations end with the lease, and the collector decides.
                     if let Some(packer) = passes.packer.take() {
                         packer.close().await;

@@ -22,9 +22,9 @@ use crate::collection::orphans::count_orphans;
 use crate::repair::verify::examine;
 
 /// Minimum interval between two checks for due chunks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const PASS_EVERY: Duration = Duration::from_secs(1);
 /// Maximum interval between two checks for due chunks.
-const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+const PASS_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 /// Pause while requests wait at a site.
 const YIELD: Duration = Duration::from_secs(1);
 /// Divisor: a scrub that is behind by more than one part in this many of all chunks does not yield.
@@ -42,7 +42,7 @@ pub fn keep_scrubbing(stripes: Stripes, cycle: Duration) -> BoxFuture<'static, (
                 Ok(scrub) => break scrub,
                 Err(error) => tracing::warn!(%error, "the scrub cannot start; will retry"),
             }
-            stripes.runtime().sleep(LOOK_AT_LEAST_EVERY).await;
+            stripes.runtime().sleep(PASS_AT_LEAST_EVERY).await;
         };
         loop {
             if let Err(error) = scrub.step().await {
@@ -109,7 +109,7 @@ impl<'a> Scrub<'a> {
     /// Returns the time until about the next chunk is due.
     fn pause(&self) -> Duration {
         let chunk = self.cycle.as_secs_f64() / self.work.total_chunks.max(1) as f64;
-        Duration::from_secs_f64(chunk.min(LOOK_AT_LEAST_EVERY.as_secs_f64())).max(LOOK_EVERY)
+        Duration::from_secs_f64(chunk.min(PASS_AT_LEAST_EVERY.as_secs_f64())).max(PASS_EVERY)
     }
 
     /// Examines the chunks that are due, and ends the cycle when it is over.

@@ -30,7 +30,7 @@ use crate::repair::work_list::{Extent, Most, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
 
 /// Poll interval for the sites, and for new debt.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const PASS_EVERY: Duration = Duration::from_secs(5);
 /// Time after which the list is taken again.
 const REVIEW_EVERY: Duration = Duration::from_secs(30);
 /// Interval between two counts of the remaining stripes; in between, repaired ones are subtracted.
@@ -185,7 +185,7 @@ impl RepairService {
             let silent = silences.view(stripes.runtime().now(), self.shared.options.after);
             self.shared.progress.lock().sites(silent);
             self.publish(stripes).await;
-            stripes.runtime().sleep(LOOK_EVERY).await;
+            stripes.runtime().sleep(PASS_EVERY).await;
         }
     }
 
@@ -212,7 +212,7 @@ impl RepairService {
                 tracing::warn!(%error, "a round of repair failed; will retry");
             }
             if !matches!(worked, Ok(true)) {
-                underway.beside(stripes.runtime().sleep(LOOK_EVERY)).await;
+                underway.beside(stripes.runtime().sleep(PASS_EVERY)).await;
             }
         }
     }

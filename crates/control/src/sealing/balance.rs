@@ -33,7 +33,7 @@ pub(super) fn warnings(geometry: &WideGeometry, rack_sizes: &[usize], in_racks: 
         let share = count as f64 / all as f64;
         if share > most {
             warnings.push(format!(
-                "{rack} holds {:.1}% of what is cold, and {} takes {:.1}% from a rack at most: the rest waits; move chunks to other \
+                "{rack} holds {:.1}% of the cold data, and {} takes {:.1}% from a rack at most: the rest waits; move chunks to other \
                  racks, or choose a code with fewer data chunks",
                 100.0 * share,
                 geometry.profile(),

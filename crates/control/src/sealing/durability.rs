@@ -36,7 +36,7 @@ pub fn durability_warnings(
         let (before, after) = (narrow.code.tolerance(), wide.code.tolerance());
         (after < before).then(|| {
             format!(
-                "{wide} survives {after} losses and {narrow} {before}: sealing makes what is cold less durable; choose a wide code \
+                "{wide} survives {after} losses and {narrow} {before}: sealing makes cold data less durable; choose a wide code \
                  with f = {before} or more"
             )
         })

@@ -12,7 +12,7 @@ use clap::Args;
         disks: clients work on few contended keys while machines crash, disks lose, damage and refuse data, and \
         messages get lost; afterwards every answer and every stored byte is judged. Prints how often each operation \
         met each fault; a cell without a hit is a failure, and so is a seed that broke an invariant. It is named with \
-        the commit, and --seed shows it again. With --out, the next call goes on after the last seed.",
+        the commit, and --seed shows it again. With --out, the next call resumes after the last seed.",
     after_long_help = "Examples:\n  \
         striate-lab faults\n  \
         striate-lab faults --seeds 10000 --out lab-results\n  \

@@ -51,7 +51,7 @@ impl Interrupted {
 }
 
 fn compacted() -> MetaError {
-    MetaError::Unavailable("etcd compacts faster than a read of several pages goes on".to_owned())
+    MetaError::Unavailable("etcd compacts faster than a read of several pages proceeds".to_owned())
 }
 
 impl EtcdStore {

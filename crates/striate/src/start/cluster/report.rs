@@ -269,7 +269,7 @@ fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
         others => format!(" and {others} more"),
     };
     let more = if buckets.len() + warnings.len() > 2 { "; `striate pack status` says more" } else { "" };
-    Some(format!("what is cold of {name}{others}: {}{more}", warnings.first()?))
+    Some(format!("cold data of {name}{others}: {}{more}", warnings.first()?))
 }
 
 fn replace_hint(what: &str, path: &str) -> String {
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(line(Vec::new()), None);
         let all_racks = "wide(42,15,4) uses all 12 racks; add a rack";
         let one = line(vec![of("archive", &[all_racks])]).unwrap();
-        assert_eq!(one, format!("what is cold of archive: {all_racks}"));
+        assert_eq!(one, format!("cold data of archive: {all_racks}"));
         let more = "; `striate pack status` says more";
         let two = line(vec![of("archive", &[all_racks, "rack1 holds 50.0%"])]).unwrap();
         assert_eq!(two, one.clone() + more);

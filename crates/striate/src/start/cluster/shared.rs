@@ -24,7 +24,7 @@ use crate::start::sealing::SealingBytes;
 use striate_runtime::Runtime;
 
 /// Interval at which the rows are read again, even without a notification.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const PASS_EVERY: Duration = Duration::from_secs(5);
 /// Poll interval for the row of a cluster that control has not created yet.
 const WAIT_FOR_CLUSTER: Duration = Duration::from_secs(1);
 /// Number of copies of a row that a separate engine keeps, which sets the cost of an inline object.
@@ -155,11 +155,11 @@ impl Cluster {
                 tracing::warn!(%error, "the sites of the metadata cannot be read; those known stay in use");
             }
             match changes.as_mut() {
-                Some(watch) => match runtime.timeout(LOOK_EVERY, watch.recv()).await {
+                Some(watch) => match runtime.timeout(PASS_EVERY, watch.recv()).await {
                     Ok(Some(_)) | Err(_) => {}
                     Ok(None) => changes = None,
                 },
-                None => runtime.sleep(LOOK_EVERY).await,
+                None => runtime.sleep(PASS_EVERY).await,
             }
         }
     }
