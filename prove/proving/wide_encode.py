@@ -33,7 +33,7 @@ def prove_encode(ledger, folder, full):
 
 
 def measure(ledger, racks, k, rate, full):
-    chunk_kib, repetitions = 4_096 if full or k == 16 else 1_024, 5 if full else 3
+    chunk_kib, repetitions = 4_096 if full or k == 16 else 1_024, 5 if full else 2
     seen = racks.run("wide-encode", CODES[k], "--chunk-kib", chunk_kib, "--repetitions", repetitions + 1)
     chunk = seen["chunk_bytes"]
     figures = {"code": CODES[k], "k": k, "rate_mbit": rate, "sums": seen["sums"], "racks": seen["racks"],

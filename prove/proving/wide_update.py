@@ -13,6 +13,8 @@ CODE = f"wide({DATA},{GROUP},{IN_RACK})"
 RACKS = 35
 # Mbit/s of links, KiB of a chunk and of the changed range. The paper changes whole chunks of 4 KiB in memory, on busy gateways.
 ON_DISK = [(1_000, 1_024, 4), (1_000, 1_024, 64), (1_000, 1_024, 1_024), (100, 1_024, 1_024)]
+# A range for which no saving is claimed.
+STATED_ONLY = (1_000, 1_024, 64)
 IN_MEMORY = [(1_000, 4, 4), (HEAVY_MBIT, 4, 4)]
 # The paper's maximum saving of time by each way, in percent, over a difference for each parity.
 PAPER = {"global": 33.2, "local": 14.4, "both": 47.6}
@@ -26,7 +28,8 @@ def prove_updates(ledger, folder, full):
     if hosts.are_missing(ledger):
         return
     with Racks(folder, RACKS) as racks:
-        found = [prove_range(ledger, racks, cell, [], 100 if full else 20) for cell in ON_DISK]
+        cells = ON_DISK if full else [cell for cell in ON_DISK if cell != STATED_ONLY]
+        found = [prove_range(ledger, racks, cell, [], 100 if full else 20) for cell in cells]
         found += [prove_range(ledger, racks, cell, ["--memory"], 500 if full else 100) for cell in IN_MEMORY]
     ledger.record("updates", found)
 

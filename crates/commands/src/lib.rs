@@ -12,7 +12,7 @@
 //! | [`credentials`] | access keys from the environment, and shown once |
 //! | [`failure`], [`interruption`] | how a command ends |
 //!
-//! Nothing here serves a request, so it is compiled without optimisation (`docs/decisions/release-build.md`).
+//! Nothing here serves a request, so it is compiled for size (`docs/decisions/release-build.md`).
 
 // Every `println!` here survives `| head`: these macros shadow the standard library's (`striate_runtime::output`).
 #[macro_use(eprintln, print, println)]

@@ -1,6 +1,6 @@
 //! Striate's vocabulary.
 //!
-//! An *object* (S3 key) is one or more *blocks* of at most 4 MiB. A block is coded into the n *chunks* of a *stripe*.
+//! An *object* (S3 key) is one or more *blocks* (4 MiB by default). A block is coded into the n *chunks* of a *stripe*.
 //! Chunks live on *sites*, and sites stand in *racks* (failure domains). A *profile* names a code, a layout, a spread
 //! over racks and a tier. The terms are those of the papers; `docs/` has a table of their symbols.
 //!
