@@ -323,7 +323,11 @@ mod tests {
         assert!(!after.is_written && after.epoch != before.epoch && after.epoch != 0, "{after:?}");
         runtime.sleep(LONG).await;
         reader.sweep_once(&mut seen).await.unwrap();
-        assert_ne!(reader.standing_of("ours", "k").await.unwrap().1.epoch, 0, "what was learnt may still be used");
+        assert_ne!(
+            reader.standing_of("ours", "k").await.unwrap().1.epoch,
+            0,
+            "what was learnt may still be used"
+        );
         runtime.sleep(MARGIN + SWEEP_EVERY).await;
         reader.sweep_once(&mut seen).await.unwrap();
         assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, Standing::default());

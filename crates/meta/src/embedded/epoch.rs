@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The record with the greatest (epoch, run) is in force. To eject a mirror, the engine records a greater epoch with a
-//! smaller in-sync set in every reachable directory, before it acknowledges anything that the mirror lacks. To start, n
-//! − r directories must be readable: each record in force was written to at least min(r+1, n−r) directories, so while n
-//! > 2r one of those n − r holds it, and a stale mirror cannot pass for a current one. (With n ≤ 2r, e.g. two
+//! smaller in-sync set in every reachable directory, before it acknowledges anything that the mirror lacks. To start,
+//! n − r directories must be readable: each record in force was written to at least min(r+1, n−r) directories, so
+//! while n > 2r one of those n − r holds it, and a stale mirror cannot pass for a current one. (With n ≤ 2r, e.g. two
 //! directories that mirror each other, the loss of the newest half and the return of the oldest cannot be told from a
 //! start after a failure; they are more than r failures.) `run` counts the engine's starts and orders records of equal
 //! epoch that two runs wrote to different directories.
