@@ -50,10 +50,10 @@ def prove_ageing(ledger, folder, full, gib):
         aged = [Aged(small, packed["groups"], PARTITION), Aged(large, large.size() // block, block // cluster.shape.narrow_k)]
         # Garbage is removed after a minute at the earliest. In the short run both buckets wait for it together.
         for together in [[of] for of in aged] if full else [aged]:
-            sealed_bytes = prove_sealing(ledger, cluster, together, 20 if full else 10)
+            prove_sealing(ledger, cluster, together, 20 if full else 10)
         prove_losses(ledger, cluster, [small, large], others)
         ledger.note("a site was lost, and another emptied")
-        prove_deletes(ledger, cluster, [small, large], others, sealed_bytes)
+        prove_deletes(ledger, cluster, [small, large], others)
         ledger.note("a third was deleted")
         prove_back(ledger, cluster, small, large)
         ledger.note("narrow again")
@@ -81,12 +81,10 @@ def prove_sealing(ledger, cluster, together, beside_s):
     ledger.note("sealed, and at rest")
     for of, of_before in zip(together, kept):
         add_kept(ledger, of_before, Kept(cluster, of.objects.bucket), of.objects)
-    after = cluster.payload()
-    add_bytes(ledger, cluster, list(zip(together, reports)), before, after)
+    add_bytes(ledger, cluster, list(zip(together, reports)), before)
     for of in together:
         wrong = of.objects.wrong(cluster)
         ledger.add(f"every byte of {of.objects.bucket} after sealing", f"{len(wrong)} of {len(of.objects.names)} wrong", not wrong, "0 wrong")
-    return after
 
 
 def seal(ledger, cluster, of, beside):
@@ -111,12 +109,12 @@ def seal(ledger, cluster, of, beside):
     return report
 
 
-def add_bytes(ledger, cluster, sealed, before, after):
+def add_bytes(ledger, cluster, sealed, before):
     """Compares the bytes of wide stripes' chunks with the code's.
 
     Bytes of other chunks are subtracted: other objects, waiting partitions, and remaining narrow parities.
     """
-    shape = cluster.shape
+    shape, after = cluster.shape, cluster.payload()
     others = before - sum(of.stripes * (shape.narrow_k + shape.narrow_r) * of.chunk for of, _ in sealed)
     waiting = sum(report["waiting"] * of.chunk for of, report in sealed)
     narrow = sum((of.stripes - report["sealed_stripes"]) * shape.narrow_r * of.chunk for of, report in sealed)
@@ -126,12 +124,10 @@ def add_bytes(ledger, cluster, sealed, before, after):
                f"{narrow / MIB:.1f} in parities of stripes that are not sealed or in part")
 
 
-def prove_deletes(ledger, cluster, all_objects, others, before):
-    """Deletes a third of the sealed data, whose space must be reclaimed. Meanwhile the rest is read, and another bucket is written.
-
-    `before` is the number of bytes of chunks at rest after sealing, of the same objects.
-    """
-    lived = sum(objects.size() for objects in all_objects)
+def prove_deletes(ledger, cluster, all_objects, others):
+    """Deletes a third of the sealed objects and waits for their space, while the rest is read and another bucket is written."""
+    wait_for_garbage(cluster)
+    before, lived = cluster.payload(), sum(objects.size() for objects in all_objects)
     replaced = 0
     for objects in all_objects:
         objects.delete(cluster, objects.names[: len(objects.names) // 3])
