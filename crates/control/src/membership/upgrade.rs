@@ -1,7 +1,7 @@
 //! The upgrade gate: newer formats are written only when every process reads them and an operator says so.
 //!
 //! Every gateway and control process keeps a row that says what its program reads, under a lease ([`ProcessReport`]);
-//! sites say it in their status. [`Gate::look`] compares these with the formats in force and names the processes that
+//! sites say it in their status. [`Gate::view`] compares these with the formats in force and names the processes that
 //! hold the gate. [`Gate::finalize`] puts the newer formats in force, by one compare-and-swap of the cluster's row. A
 //! process that starts meanwhile takes a writer's number from the same row, so the swap conflicts and all processes
 //! are checked again.
@@ -137,7 +137,7 @@ impl<'a> Gate<'a> {
     }
 
     /// Puts the newest formats of this program in force if every process reads them; returns the formats then in
-    /// force. Calls `others` before each attempt, for the readers that [`Gate::look`] takes.
+    /// force. Calls `others` before each attempt, for the readers that [`Gate::view`] takes.
     ///
     /// # Errors
     /// [`FinalizeError::Held`] with all processes that do not read them; nothing has changed then.
