@@ -13,7 +13,7 @@ use super::invariants;
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 /// One change in this many drops an existing copy.
 const DROPPED: u64 = 4;
-/// Pause factor with wide stripes, where as many copies are dropped as made: what has copies is not sealed.
+/// Pause factor with wide stripes, where as many copies are dropped as made: stripes with copies are not sealed.
 const SELDOM: u32 = 6;
 const SELDOM_DROPPED: u64 = 2;
 

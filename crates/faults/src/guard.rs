@@ -1,4 +1,4 @@
-//! I8 at every delete that reaches a store, whoever sent it and however late: no committed stripe names the chunk
+//! I8 at every delete that reaches a store, from any sender and however late: no committed stripe names the chunk
 //! when the delete begins, and what a stripe names there still exists when the delete has ended.
 
 use std::sync::Arc;

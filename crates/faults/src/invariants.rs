@@ -8,7 +8,7 @@
 //! |--|--|--|
 //! | I1 | at the end, and with exactly r chunks of each stripe lost | every object reads back |
 //! | I6 | at every commit and survey | sites of a stripe, and racks |
-//! | I7 | at every commit that names a chunk, after every start of a site, and at the end | what is named is stored, unless destroyed |
+//! | I7 | at every commit that names a chunk, after every start of a site, and at the end | every named chunk is stored, unless destroyed |
 //! | | at every commit of a put | it leaves out no more chunks than its quorum allows |
 //! | I8 | at every delete, before and after ([`super::guard`]) | no committed stripe names what it removes |
 //! | I10 | at every commit and survey | checksums and lengths are those of the first encoding, or of a later content version |

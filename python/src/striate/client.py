@@ -217,7 +217,7 @@ class AsyncClient:
         """Creates many objects from pairs `(key, data)`.
 
         Each outcome is True if the object was created, False if one existed, which stays unchanged, or the item's error.
-        `data` is any object with a buffer, and is sent without a copy. Large batches use up to `lanes` connections.
+        A request whose answer was lost is sent again: then False may mean that this call created the object. `data` is any object with a buffer, and is sent without a copy. Large batches use up to `lanes` connections.
         Errors of the whole request are raised.
         """
         return await asyncio.to_thread(self.many.put, bucket, items, lanes)

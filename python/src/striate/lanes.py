@@ -141,10 +141,9 @@ class Lanes:
             try:
                 reply = _ask(connection, head, body())
                 break
-            except BROKEN as error:
+            except BROKEN:
                 connection.close()
-                # A request that was not answered in time may have taken effect.
-                if not is_kept or isinstance(error, TimeoutError):
+                if not is_kept:
                     raise
                 connection, is_kept = None, False
         is_whole = False

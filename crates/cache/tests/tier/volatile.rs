@@ -149,7 +149,7 @@ fn an_evicted_volatile_object_answers_not_found() {
         sites.remove(splits[1]).await;
         let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
         assert!(matches!(error, ClientError::Evicted(_)), "{error}");
-        assert_eq!(gateway.reads(), [1, 0, 1, 0, 0], "what was evicted is a miss");
+        assert_eq!(gateway.reads(), [1, 0, 1, 0, 0], "an evicted object is a miss");
         sites.settle().await;
         let error = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap_err();
         assert!(matches!(error, ClientError::NoSuchKey(_)), "its row is gone too: {error}");

@@ -53,7 +53,7 @@ impl Cluster {
         }
     }
 
-    /// Puts a blank disk in the place of a lost one.
+    /// Replaces a lost disk with a blank one.
     pub fn replace(&self, number: usize) {
         std::fs::create_dir(self.path(number)).unwrap();
     }

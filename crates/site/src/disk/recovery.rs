@@ -9,7 +9,7 @@
 //! already in the snapshot. A chunk whose segment is gone and that has no other copy was deleted, and its tombstone
 //! dropped with the segment.
 //!
-//! What was scanned is synced before the store acknowledges anything. After a kill without a power cut, the page cache
+//! Scanned records are synced before the store acknowledges anything. After a kill without a power cut, the page cache
 //! shows records and names that are not durable yet, and a repeated write must not be acknowledged because of them.
 
 use std::collections::BTreeMap;

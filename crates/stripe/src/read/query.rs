@@ -483,7 +483,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         true
     }
 
-    /// Requests replacements for missing and late chunks, as far as there are any.
+    /// Requests replacements for missing and late chunks, if any exist.
     fn ask_for_the_rest(&mut self) {
         let why = std::mem::replace(&mut self.shortage, Shortage::None);
         let open: Vec<usize> = self.located.open_pieces().collect();
