@@ -57,7 +57,7 @@ type Partition = (StripeId, usize);
 
 /// Demand for a partition since the last table.
 #[derive(Debug)]
-struct Asked {
+struct PartitionDemand {
     code: Code,
     sites: Vec<SiteId>,
     bytes: f64,
@@ -73,7 +73,7 @@ struct Direction {
 #[derive(Debug, Default)]
 struct OptPlanner {
     degraded: DegradedReads,
-    asked: BTreeMap<Partition, Asked>,
+    asked: BTreeMap<Partition, PartitionDemand>,
     table: HashMap<Partition, Direction>,
     /// L_j + Q_j as the table expects them; empty before the first table.
     totals: BTreeMap<SiteId, f64>,
@@ -152,7 +152,7 @@ impl OptPlanner {
         if self.asked.len() >= MOST_PARTITIONS && !self.asked.contains_key(&partition) {
             return;
         }
-        let asked = self.asked.entry(partition).or_insert_with(|| Asked {
+        let asked = self.asked.entry(partition).or_insert_with(|| PartitionDemand {
             code: piece.code.clone(),
             sites: piece.sites.to_vec(),
             bytes: 0.0,

@@ -86,24 +86,24 @@ impl fmt::Display for Published {
 #[derive(Debug)]
 struct PublishedPlanner {
     extra_reads: usize,
-    cache: PlanCache<StripeId, Planned>,
-    wanted: Vec<Wanted>,
+    cache: PlanCache<StripeId, BlockFetch>,
+    wanted: Vec<PlanRequest>,
     solver: Solver,
 }
 
 /// What a cached plan fetches of a block.
 #[derive(Clone, Debug)]
-struct Planned {
+struct BlockFetch {
     indices: Vec<usize>,
     /// Number of the loads with which the plan was found.
     loads: u64,
     /// The places of the block's chunks at that time.
-    placed: Placed,
+    placed: BlockPlacement,
 }
 
 /// What a plan needs to know of a block.
 #[derive(Clone, Debug, PartialEq)]
-struct Placed {
+struct BlockPlacement {
     need: usize,
     /// Site of each chunk; 0 if it cannot be asked.
     sites: Vec<SiteId>,
@@ -111,7 +111,7 @@ struct Placed {
 
 /// A query without a plan, or with an outdated one.
 #[derive(Debug)]
-struct Wanted(Vec<(StripeId, Placed)>);
+struct PlanRequest(Vec<(StripeId, BlockPlacement)>);
 
 /// The costs of Eq. 1, and the solver.
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ impl PublishedPlanner {
         blocks: &[(usize, &QueryPiece<'_>)],
         rng: &mut dyn RngCore,
     ) -> Result<QueryPlan, CodecError> {
-        let placed = |of: &QueryPiece<'_>| Placed {
+        let placed = |of: &QueryPiece<'_>| BlockPlacement {
             need: (of.code.k() + self.extra_reads).min(of.available(query.can_be_asked).count()),
             sites: of
                 .sites
@@ -142,7 +142,8 @@ impl PublishedPlanner {
                 .map(|&site| if (query.can_be_asked)(site) { site } else { SiteId(0) })
                 .collect(),
         };
-        let all: Vec<(StripeId, Placed)> = blocks.iter().map(|(_, of)| (of.stripe, placed(of))).collect();
+        let all: Vec<(StripeId, BlockPlacement)> =
+            blocks.iter().map(|(_, of)| (of.stripe, placed(of))).collect();
         if let Some(plan) = self.plan_from_cache(&all, blocks, query) {
             return Ok(plan);
         }
@@ -153,7 +154,7 @@ impl PublishedPlanner {
             let had: Vec<usize> = of.available(query.can_be_asked).collect();
             of.code.decode_plan(&had, &(0..of.code.k()).collect::<Vec<_>>())?;
         }
-        self.wanted.push(Wanted(all));
+        self.wanted.push(PlanRequest(all));
         let chosen = chunks.unwrap_or_default().into_iter().map(|chunk| {
             let index = options[chunk.block][chunk.option];
             let site = sites[problem.block(chunk.block).options[chunk.option].site];
@@ -165,7 +166,7 @@ impl PublishedPlanner {
     /// Plans a query by a cached plan, if one covers it and all its sites can be asked.
     fn plan_from_cache(
         &mut self,
-        all: &[(StripeId, Placed)],
+        all: &[(StripeId, BlockPlacement)],
         blocks: &[(usize, &QueryPiece<'_>)],
         query: &ReadQuery<'_>,
     ) -> Option<QueryPlan> {
@@ -185,7 +186,7 @@ impl PublishedPlanner {
             return None;
         }
         if moved {
-            self.wanted.push(Wanted(all.to_vec()));
+            self.wanted.push(PlanRequest(all.to_vec()));
         }
         Some(QueryPlan { is_cached: true, ..QueryPlan::of_chunks(chosen) })
     }
@@ -199,9 +200,9 @@ impl PublishedPlanner {
     /// Solves and caches the plans of the queries that had none, or an outdated one. Returns their number.
     fn solve_wanted(&mut self) -> usize {
         let wanted = std::mem::take(&mut self.wanted);
-        for Wanted(blocks) in &wanted {
+        for PlanRequest(blocks) in &wanted {
             // Takes a block that the query names more than once only once.
-            let blocks: BTreeMap<StripeId, Placed> = blocks.iter().cloned().collect();
+            let blocks: BTreeMap<StripeId, BlockPlacement> = blocks.iter().cloned().collect();
             if let Some(plan) = self.solver.solve(&blocks) {
                 self.cache.insert(plan);
             }
@@ -243,7 +244,7 @@ impl ReadPlanner for PublishedPlanner {
 impl Solver {
     /// Solves a plan again if it was found with other loads: with the current places of the blocks in `asked`, and the
     /// former places of its other blocks.
-    fn renew(&mut self, plan: &mut CachedPlan<StripeId, Planned>, asked: &[(StripeId, Placed)]) {
+    fn renew(&mut self, plan: &mut CachedPlan<StripeId, BlockFetch>, asked: &[(StripeId, BlockPlacement)]) {
         if plan.values().all(|planned| planned.loads == self.loads) {
             return;
         }
@@ -255,7 +256,10 @@ impl Solver {
     }
 
     /// Solves for the optimal plan of these blocks, if there is one.
-    fn solve(&mut self, blocks: &BTreeMap<StripeId, Placed>) -> Option<CachedPlan<StripeId, Planned>> {
+    fn solve(
+        &mut self,
+        blocks: &BTreeMap<StripeId, BlockPlacement>,
+    ) -> Option<CachedPlan<StripeId, BlockFetch>> {
         let (problem, _, options) = self.problem(blocks.values());
         let solved = access::solve(&problem, BUDGET_OF_200_US, &mut self.workspace).ok()?;
         let mut indices = vec![Vec::new(); blocks.len()];
@@ -263,7 +267,7 @@ impl Solver {
             indices[chunk.block].push(options[chunk.block][chunk.option]);
         }
         let planned = blocks.iter().zip(indices).map(|((&id, placed), indices)| {
-            (id, Planned { indices, loads: self.loads, placed: placed.clone() })
+            (id, BlockFetch { indices, loads: self.loads, placed: placed.clone() })
         });
         Some(planned.collect())
     }
@@ -271,7 +275,7 @@ impl Solver {
     /// Eq. 1 for these blocks: the problem, its sites, and for each block the chunks that are its options.
     fn problem<'a>(
         &self,
-        blocks: impl Iterator<Item = &'a Placed> + Clone,
+        blocks: impl Iterator<Item = &'a BlockPlacement> + Clone,
     ) -> (AccessProblem, Vec<SiteId>, Vec<Vec<usize>>) {
         let mut sites: Vec<SiteId> = blocks
             .clone()
@@ -396,9 +400,9 @@ mod tests {
         let sites = [[1, 2, 3, 4].map(SiteId)];
         let mut rng = SmallRng::seed_from_u64(9);
         let mut planner = PublishedPlanner::new(0);
-        planner.wanted.push(Wanted(vec![(
+        planner.wanted.push(PlanRequest(vec![(
             StripeId::new(1, 1),
-            Placed { need: 1, sites: [0, 0, 0, 4].map(SiteId).to_vec() },
+            BlockPlacement { need: 1, sites: [0, 0, 0, 4].map(SiteId).to_vec() },
         )]));
         planner.solve_wanted();
         let plan = plan(&mut planner, &[1], &sites, &[], &mut rng).unwrap();
