@@ -24,10 +24,10 @@ use striate_stripe::{
 };
 use tokio::sync::Semaphore;
 
-use crate::fates::Fates;
-use crate::filling::Filling;
+use crate::filling::PendingFills;
 use crate::known::{KnownBlocks, Sites};
-use crate::refill::Pace;
+use crate::miss_reasons::MissReasons;
+use crate::refill::RefillRate;
 use crate::view::CacheCounts;
 
 /// Settings of a gateway's use of the tier.
@@ -68,14 +68,14 @@ pub(crate) struct Inner {
     pub(crate) stripes: WeakStripes,
     sites: Mutex<Tier>,
     pub(crate) known: KnownBlocks,
-    pub(crate) fates: Fates,
-    pub(crate) filling: Mutex<Filling>,
+    pub(crate) miss_reasons: MissReasons,
+    pub(crate) filling: Mutex<PendingFills>,
     /// Memory that fills may take together, in KiB. The semaphore holds what is free of it.
     pub(crate) kib_on_the_way: u32,
     pub(crate) on_the_way: Semaphore,
     pub(crate) split_bytes: u64,
     pub(crate) fills_writes: bool,
-    pub(crate) refill_pace: Pace,
+    pub(crate) refill_pace: RefillRate,
     pub(crate) counts: CacheCounts,
 }
 
@@ -98,13 +98,13 @@ impl Cache {
             stripes: stripes.downgrade(),
             sites: Mutex::default(),
             known: KnownBlocks::new(),
-            fates: Fates::new(),
+            miss_reasons: MissReasons::new(),
             filling: Mutex::default(),
             kib_on_the_way,
             on_the_way: Semaphore::new(kib_on_the_way as usize),
             split_bytes: settings.split_bytes,
             fills_writes: settings.fills_writes,
-            refill_pace: Pace::new(settings.refill_bytes_per_s),
+            refill_pace: RefillRate::new(settings.refill_bytes_per_s),
             counts: CacheCounts::default(),
         };
         Self { inner: Arc::new(inner) }

@@ -14,9 +14,9 @@ use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
 
 use crate::Cache;
 use crate::cache::Inner;
-use crate::fates::Fate;
-use crate::homes::{Learned, Question};
+use crate::homes::{HomeAnswer, HomeQuery};
 use crate::known::Sites;
+use crate::miss_reasons::MissReason;
 use crate::splits::split_len;
 use crate::view::ReadOutcome;
 
@@ -27,7 +27,7 @@ const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// State of a block whose object is in another S3 store.
 #[derive(Debug)]
-pub enum LookedUp {
+pub enum BlockLookup {
     /// As far as this process knows, the block is in memory.
     There,
     /// The block is not in memory. The caller must fetch it and fill the tier.
@@ -42,7 +42,7 @@ pub enum LookedUp {
 /// Permission and duty to fill a block. Dropped before the fill has begun, it lets another process fill the block.
 pub struct BlockFill {
     cache: Arc<Inner>,
-    question: Question,
+    question: HomeQuery,
     parities: usize,
     live: Arc<Sites>,
     has_begun: bool,
@@ -50,7 +50,7 @@ pub struct BlockFill {
 
 /// Result of a read that did not find all of its bytes in memory.
 #[derive(Debug, Default)]
-pub struct Missed {
+pub struct PartialRead {
     /// Bytes that were in memory, by their ranges in the block, ascending.
     pub parts: Vec<(Range<u32>, Vec<Bytes>)>,
     /// Set if the caller is to fetch the rest of the block and fill the tier.
@@ -60,7 +60,7 @@ pub struct Missed {
 impl Cache {
     /// Returns the state of each block, and grants the caller the fills that it is to do. With `waits`, waits for the
     /// first block if another process is fetching it.
-    pub async fn look_up(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<LookedUp> {
+    pub async fn look_up(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<BlockLookup> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
         let mut all = Vec::with_capacity(blocks.len());
@@ -69,33 +69,34 @@ impl Cache {
             let question = self.inner.question(&Stored::Memory(block.clone()), &live);
             let is_there =
                 question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
-            all.push(if is_there { LookedUp::There } else { LookedUp::Absent });
+            all.push(if is_there { BlockLookup::There } else { BlockLookup::Absent });
             asked.extend(question.filter(|_| !is_there).map(|question| (position, question)));
         }
         let (own, others): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
-        let questions: Vec<Question> = others.iter().map(|(_, question)| *question).collect();
+        let questions: Vec<HomeQuery> = others.iter().map(|(_, question)| *question).collect();
         let mut under_way = own;
         let answers = self.inner.tend(&questions, 1, TendMatter::Look).await;
         for ((position, question), tended) in others.into_iter().zip(answers) {
             let Some(tended) = tended else { continue };
             match self.inner.learn(&question, tended, &live) {
-                Learned::There(_) => all[position] = LookedUp::There,
+                HomeAnswer::There(_) => all[position] = BlockLookup::There,
                 // Begin the fill before the grant is dropped.
-                Learned::Granted(_expected) => {
-                    all[position] = self.grant(question, &live).map_or(LookedUp::Absent, LookedUp::Granted);
+                HomeAnswer::Granted(_expected) => {
+                    all[position] =
+                        self.grant(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
-                Learned::Absent if tended.standing == Standing::Filling => {
+                HomeAnswer::Absent if tended.standing == Standing::Filling => {
                     under_way.push((position, question))
                 }
-                Learned::Absent => {}
+                HomeAnswer::Absent => {}
             }
         }
         for (position, question) in under_way {
             let is_awaited = waits && position == 0;
             all[position] = match is_awaited {
                 true => self.wait_for_fetch(question, &live).await,
-                false => LookedUp::OnItsWay,
+                false => BlockLookup::OnItsWay,
             };
         }
         all
@@ -103,29 +104,29 @@ impl Cache {
 
     /// Waits for a block that another process is fetching. If that process gives up, the caller may be granted the
     /// fill.
-    async fn wait_for_fetch(&self, question: Question, live: &Arc<Sites>) -> LookedUp {
+    async fn wait_for_fetch(&self, question: HomeQuery, live: &Arc<Sites>) -> BlockLookup {
         let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
         loop {
             let left = until.saturating_duration_since(self.inner.runtime.now());
             let waited = self.inner.wait_for_fill(&question, live, left).await;
-            if matches!(waited, Learned::There(_)) {
-                return LookedUp::There;
+            if matches!(waited, HomeAnswer::There(_)) {
+                return BlockLookup::There;
             }
             // The home may have granted the fill to this process meanwhile.
             if let Some(fill) = self.grant(question, live) {
-                return LookedUp::Granted(fill);
+                return BlockLookup::Granted(fill);
             }
             drop(waited);
             let Some(Some(tended)) = self.inner.tend(&[question], 0, TendMatter::Look).await.pop() else {
-                return LookedUp::Absent;
+                return BlockLookup::Absent;
             };
             match self.inner.learn(&question, tended, live) {
-                Learned::There(_) => return LookedUp::There,
-                Learned::Granted(_expected) => {
-                    return self.grant(question, live).map_or(LookedUp::Absent, LookedUp::Granted);
+                HomeAnswer::There(_) => return BlockLookup::There,
+                HomeAnswer::Granted(_expected) => {
+                    return self.grant(question, live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
-                Learned::Absent if tended.standing == Standing::Filling && !left.is_zero() => {}
-                Learned::Absent => return LookedUp::Absent,
+                HomeAnswer::Absent if tended.standing == Standing::Filling && !left.is_zero() => {}
+                HomeAnswer::Absent => return BlockLookup::Absent,
             }
         }
     }
@@ -147,9 +148,9 @@ impl Cache {
         let live = self.inner.live(&stripes);
         let of = |block: &MemoryBlock| self.inner.question(&Stored::Memory(block.clone()), &live);
         // If one block has no home, no memory site is live and no block has one.
-        let questions: Vec<Question> = blocks.iter().filter_map(of).collect();
+        let questions: Vec<HomeQuery> = blocks.iter().filter_map(of).collect();
         let answers = self.inner.tend(&questions, 0, TendMatter::Look).await;
-        let granted = |(question, tended): (&Question, Option<Tended>)| {
+        let granted = |(question, tended): (&HomeQuery, Option<Tended>)| {
             let tended = tended.filter(|tended| tended.standing == Standing::Granted)?;
             let _expected = self.inner.learn(question, tended, &live);
             self.grant(*question, &live)
@@ -157,7 +158,7 @@ impl Cache {
         questions.iter().zip(answers).map(granted).collect()
     }
 
-    fn grant(&self, question: Question, live: &Arc<Sites>) -> Option<BlockFill> {
+    fn grant(&self, question: HomeQuery, live: &Arc<Sites>) -> Option<BlockFill> {
         let parities = self.inner.begin_fill(question.name)?;
         Some(BlockFill {
             cache: self.inner.clone(),
@@ -172,18 +173,18 @@ impl Cache {
     ///
     /// # Errors
     /// The parts that are in memory, if some are missing.
-    pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, Missed> {
-        let Some(stripes) = self.inner.stripes.upgrade() else { return Err(Missed::default()) };
+    pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, PartialRead> {
+        let Some(stripes) = self.inner.stripes.upgrade() else { return Err(PartialRead::default()) };
         let of = Stored::Memory(block.clone());
         if let Ok(read) = stripes.read_spans(&[Span { of: of.clone(), range }]).await {
             return Ok(read);
         }
         let live = self.inner.live(&stripes);
-        let Some(question) = self.inner.question(&of, &live) else { return Err(Missed::default()) };
+        let Some(question) = self.inner.question(&of, &live) else { return Err(PartialRead::default()) };
         // Read the splits that are present first: once the block is forgotten, its home must be asked again.
         let parts = splits_of(&stripes, question.name, of).await;
         if self.inner.known.forget(question.name) {
-            self.inner.fates.note(question.name, Fate::Gone);
+            self.inner.miss_reasons.note(question.name, MissReason::Gone);
         }
         let fill = match self.inner.tend(&[question], 1, TendMatter::Lost).await[..] {
             [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
@@ -192,7 +193,7 @@ impl Cache {
             }
             _ => None,
         };
-        Err(Missed { parts, fill })
+        Err(PartialRead { parts, fill })
     }
 
     /// Whether this process knows the block to be in memory. Sends no request.
@@ -262,10 +263,10 @@ impl BlockFill {
         });
     }
 
-    async fn write(&self, pieces: &[Bytes]) -> Result<usize, Fate> {
+    async fn write(&self, pieces: &[Bytes]) -> Result<usize, MissReason> {
         let kib = self.cache.kib_of_fill(&self.question, self.parities);
         let room = self.cache.runtime.timeout(WAIT_FOR_ROOM, self.cache.on_the_way.acquire_many(kib)).await;
-        let Ok(Ok(_on_the_way)) = room else { return Err(Fate::TooMuchOnTheWay) };
+        let Ok(Ok(_on_the_way)) = room else { return Err(MissReason::TooMuchOnTheWay) };
         self.cache.write_block(&self.question, pieces, self.parities, &self.live).await
     }
 }
@@ -276,7 +277,9 @@ impl Drop for BlockFill {
             return;
         }
         let (cache, question, live) = (self.cache.clone(), self.question, self.live.clone());
-        self.cache.runtime.spawn(async move { cache.end_fill(question, Err(Fate::NotRead), &live).await });
+        self.cache
+            .runtime
+            .spawn(async move { cache.end_fill(question, Err(MissReason::NotRead), &live).await });
     }
 }
 

@@ -8,9 +8,9 @@ use striate_site::SiteError;
 use striate_stripe::{OpenedStripe, Span, Stored};
 
 use crate::cache::Inner;
-use crate::fates::Fate;
-use crate::homes::Question;
+use crate::homes::HomeQuery;
 use crate::known::Sites;
+use crate::miss_reasons::MissReason;
 use crate::volatile::recorded;
 
 /// Maximum number of blocks to verify at memory sites, which read a whole split for each reply. Further blocks are
@@ -20,7 +20,7 @@ const MOST_ASKED: usize = 64;
 const ASK_WITHIN: Duration = Duration::from_secs(2);
 
 /// Splits and parities of a block found at memory sites.
-struct Found {
+struct CachedChunks {
     /// Number of splits and parities that exist.
     there: usize,
     /// Number of splits and parities that were asked for.
@@ -60,11 +60,11 @@ impl Inner {
     }
 
     /// Explains a block that this process does not know to be in memory.
-    fn explain_absent(&self, question: &Question, live: &Sites) -> String {
+    fn explain_absent(&self, question: &HomeQuery, live: &Sites) -> String {
         let state = if self.ended(question.name).is_some() {
             "being written to memory".to_owned()
-        } else if let Some(fate) = self.fates.of(question.name) {
-            format!("not in memory: {}", fate.reason())
+        } else if let Some(reason) = self.miss_reasons.of(question.name) {
+            format!("not in memory: {}", reason.reason())
         } else {
             "not in memory, as far as this gateway knows, which has not read it recently".to_owned()
         };
@@ -80,15 +80,17 @@ impl Inner {
             return form;
         }
         match self.look_for_splits(opened).await {
-            Found { is_certain: false, .. } => format!("{form}; not all of their sites answer"),
-            Found { there: 0, .. } => format!("not in memory any more: {}", Fate::Gone.reason()),
-            Found { there, of, .. } if there < of => format!("{form}; {there} of {of} are still there"),
-            Found { .. } => form,
+            CachedChunks { is_certain: false, .. } => format!("{form}; not all of their sites answer"),
+            CachedChunks { there: 0, .. } => format!("not in memory any more: {}", MissReason::Gone.reason()),
+            CachedChunks { there, of, .. } if there < of => {
+                format!("{form}; {there} of {of} are still there")
+            }
+            CachedChunks { .. } => form,
         }
     }
 
     /// Asks memory sites for the splits and parities of a block. This does not count as reading them.
-    async fn look_for_splits(&self, opened: &OpenedStripe) -> Found {
+    async fn look_for_splits(&self, opened: &OpenedStripe) -> CachedChunks {
         let ask = |(index, site): (usize, SiteId)| async move {
             let chunk = ChunkId { stripe: opened.id, index: index as u8, generation: Generation(0) };
             let site = self.site(site)?;
@@ -101,7 +103,7 @@ impl Inner {
         let sites = opened.record.locations.iter().map(|at| SiteId(at.site)).enumerate();
         let asked = sites.filter(|(_, site)| site.0 > 0).map(ask);
         let answers = join_all(asked).await;
-        Found {
+        CachedChunks {
             there: answers.iter().filter(|answer| **answer == Some(true)).count(),
             of: answers.len(),
             is_certain: answers.iter().all(Option::is_some),
@@ -110,7 +112,7 @@ impl Inner {
 }
 
 /// Describes a block that is in memory.
-fn form_of(question: &Question, opened: &OpenedStripe, live: &Sites) -> String {
+fn form_of(question: &HomeQuery, opened: &OpenedStripe, live: &Sites) -> String {
     if live.sites.len() == 1 {
         return "in memory, whole".to_owned();
     }

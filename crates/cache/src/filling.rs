@@ -20,15 +20,15 @@ use striate_stripe::{Span, Stored};
 use tokio::sync::watch;
 
 use crate::cache::Inner;
-use crate::fates::Fate;
-use crate::homes::Question;
+use crate::homes::HomeQuery;
 use crate::known::{NameHasher, Sites};
+use crate::miss_reasons::MissReason;
 
 /// Time after which a fill that never began is forgotten.
 const FORGET_FILL: Duration = Duration::from_secs(10);
 
 /// Blocks that this process is to fill, by name.
-pub(crate) type Filling = HashMap<StripeId, Fill, BuildHasherDefault<NameHasher>>;
+pub(crate) type PendingFills = HashMap<StripeId, Fill, BuildHasherDefault<NameHasher>>;
 
 /// A block that this process is to fill.
 pub(crate) struct Fill {
@@ -44,13 +44,13 @@ pub(crate) struct Fill {
 
 /// A granted fill, held by the task that asked for it. Dropped before the fill has begun, it returns the grant.
 /// Otherwise every reader of the block would wait for a fill that never comes, until the grant expires.
-pub(crate) struct Expected {
+pub(crate) struct FillGrant {
     cache: Arc<Inner>,
-    question: Question,
+    question: HomeQuery,
     grant: u64,
 }
 
-impl Drop for Expected {
+impl Drop for FillGrant {
     fn drop(&mut self) {
         let name = self.question.name;
         let is_own = |fill: &Fill| fill.grant == self.grant && !fill.has_begun;
@@ -72,17 +72,17 @@ impl Inner {
     /// Records that this process will fill a block with `parities` parities, under the home's grant of this number.
     pub(crate) fn expect_fill(
         self: &Arc<Self>,
-        question: &Question,
+        question: &HomeQuery,
         parities: usize,
         grant: u64,
-    ) -> Expected {
+    ) -> FillGrant {
         let now = self.runtime.now();
         let mut filling = self.filling.lock();
         filling.retain(|_, fill| fill.has_begun || now - fill.since < FORGET_FILL);
         let (done, ended) = watch::channel(());
         let fill = Fill { since: now, has_begun: false, parities, grant, _done: done, ended };
         filling.insert(question.name, fill);
-        Expected { cache: Arc::clone(self), question: *question, grant }
+        FillGrant { cache: Arc::clone(self), question: *question, grant }
     }
 
     /// If this process is filling a block or about to, returns a receiver that closes when the fill ends.
@@ -113,7 +113,7 @@ impl Inner {
     /// Fills a block that is absent or lacks splits, unless another process is filling it.
     pub(crate) async fn fill_if_granted(
         self: &Arc<Self>,
-        question: Question,
+        question: HomeQuery,
         of: Stored,
         whole: Option<Vec<Bytes>>,
         matter: TendMatter,
@@ -132,7 +132,7 @@ impl Inner {
     /// Splits, encodes and writes a block. Reads it first if `whole` is `None`.
     pub(crate) async fn fill(
         &self,
-        question: Question,
+        question: HomeQuery,
         of: Stored,
         whole: Option<Vec<Bytes>>,
         parities: usize,
@@ -143,19 +143,24 @@ impl Inner {
     }
 
     /// Reports the end of a fill to the block's home: the number of parities written, or failure.
-    pub(crate) async fn end_fill(&self, question: Question, filled: Result<usize, Fate>, live: &Sites) {
+    pub(crate) async fn end_fill(
+        &self,
+        question: HomeQuery,
+        filled: Result<usize, MissReason>,
+        live: &Sites,
+    ) {
         let (name, counts) = (question.name, &self.counts);
         let matter = match filled {
             Ok(parities) => {
                 counts.fills.fetch_add(1, Ordering::Relaxed);
                 counts.filled_bytes.fetch_add(question.len.into(), Ordering::Relaxed);
-                self.fates.forget(name);
+                self.miss_reasons.forget(name);
                 let now = self.runtime.now();
                 let _ = self.known.add(name, question.split_len(), (parities, parities), live, now);
                 TendMatter::Filled { parities: parities as u8 }
             }
-            Err(fate) => {
-                self.fates.note(name, fate);
+            Err(reason) => {
+                self.miss_reasons.note(name, reason);
                 counts.given_up.fetch_add(1, Ordering::Relaxed);
                 TendMatter::GaveUp
             }
@@ -166,7 +171,7 @@ impl Inner {
 
     /// Memory that a fill takes, in KiB: the bytes as they were read, and the splits. A fill larger than the whole
     /// budget takes all of it and runs alone.
-    pub(crate) fn kib_of_fill(&self, question: &Question, parities: usize) -> u32 {
+    pub(crate) fn kib_of_fill(&self, question: &HomeQuery, parities: usize) -> u32 {
         let chunks = (question.splits() + parities) as u64;
         let bytes = u64::from(question.len) + u64::from(question.split_len()) * chunks;
         bytes.div_ceil(1 << 10).min(self.kib_on_the_way.into()) as u32
@@ -178,20 +183,20 @@ impl Inner {
     /// The reason why its data is not in memory.
     async fn read_and_write(
         &self,
-        question: &Question,
+        question: &HomeQuery,
         of: Stored,
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,
-    ) -> Result<usize, Fate> {
+    ) -> Result<usize, MissReason> {
         let kib = self.kib_of_fill(question, parities);
-        let _on_the_way = self.on_the_way.try_acquire_many(kib).map_err(|_| Fate::TooMuchOnTheWay)?;
+        let _on_the_way = self.on_the_way.try_acquire_many(kib).map_err(|_| MissReason::TooMuchOnTheWay)?;
         let read;
         let pieces = match &whole {
             Some(pieces) => pieces,
             None => {
-                let stripes = self.stripes.upgrade().ok_or(Fate::NotRead)?.past_cache();
-                read = stripes.read_spans(&[Span::whole(of)]).await.map_err(|_| Fate::NotRead)?;
+                let stripes = self.stripes.upgrade().ok_or(MissReason::NotRead)?.past_cache();
+                read = stripes.read_spans(&[Span::whole(of)]).await.map_err(|_| MissReason::NotRead)?;
                 &read.blocks[0]
             }
         };
@@ -204,20 +209,20 @@ impl Inner {
     /// The reason why its data is not in memory.
     pub(crate) async fn write_block(
         &self,
-        question: &Question,
+        question: &HomeQuery,
         pieces: &[Bytes],
         parities: usize,
         live: &Sites,
-    ) -> Result<usize, Fate> {
+    ) -> Result<usize, MissReason> {
         let splits = question.splits();
         let all = self.split_and_encode(pieces, question.len, (splits, parities));
-        let all = all.map_err(|_| Fate::NotRead)?;
+        let all = all.map_err(|_| MissReason::NotRead)?;
         let places = places(question.name, &live.sites, splits + parities);
         let written = self.write_splits(question.name, 0, all, &places, Priority::Background).await;
         let (data, parities) = written.split_at(splits);
         match data.iter().zip(&places).find_map(|(written, site)| Some((written.as_ref().err()?, site))) {
-            Some((SiteError::NoSpace, site)) => Err(Fate::NoRoom(*site)),
-            Some((_, site)) => Err(Fate::NotWritten(*site)),
+            Some((SiteError::NoSpace, site)) => Err(MissReason::NoRoom(*site)),
+            Some((_, site)) => Err(MissReason::NotWritten(*site)),
             None => Ok(parities.iter().take_while(|written| written.is_ok()).count()),
         }
     }

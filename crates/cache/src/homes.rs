@@ -17,7 +17,7 @@ use striate_stripe::{OpenedStripe, Stored};
 
 use crate::answer::Answer;
 use crate::cache::Inner;
-use crate::filling::Expected;
+use crate::filling::FillGrant;
 use crate::known::Sites;
 use crate::names::name;
 use crate::splits::split_len;
@@ -33,13 +33,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A block of a query whose home is asked.
 #[derive(Clone, Copy)]
-pub(crate) struct Question {
+pub(crate) struct HomeQuery {
     pub(crate) name: StripeId,
     pub(crate) len: u32,
     pub(crate) home: SiteId,
 }
 
-impl Question {
+impl HomeQuery {
     /// Number of data splits of the block.
     pub(crate) fn splits(&self) -> usize {
         cached::splits(self.name)
@@ -67,16 +67,16 @@ impl Question {
 }
 
 /// What a home's answer means for a block.
-pub(crate) enum Learned {
+pub(crate) enum HomeAnswer {
     /// The block is in memory and is read in this form.
     There(Arc<OpenedStripe>),
     /// This process is to fill the block. Dropped before the fill begins, the value returns the grant.
-    Granted(Expected),
+    Granted(FillGrant),
     /// The block is not in memory, and is read from where it is stored.
     Absent,
 }
 
-impl Learned {
+impl HomeAnswer {
     /// Its form, if it is in memory.
     pub(crate) fn form(&self) -> Option<Arc<OpenedStripe>> {
         match self {
@@ -88,20 +88,20 @@ impl Learned {
 
 impl Inner {
     /// Returns the cached name of a block or extent, cut for the live sites, and its home.
-    pub(crate) fn question(&self, of: &Stored, live: &Sites) -> Option<Question> {
+    pub(crate) fn question(&self, of: &Stored, live: &Sites) -> Option<HomeQuery> {
         let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
         let name = name(of, splits).ok()?;
         let home = *places(name, &live.sites, 1).first()?;
-        Some(Question { name, len: of.len(), home })
+        Some(HomeQuery { name, len: of.len(), home })
     }
 
     /// Asks the homes of blocks that this process does not know to be cached. Waits for blocks that another gateway is
     /// filling, and records those that this process is to fill.
-    pub(crate) async fn ask(self: &Arc<Self>, questions: &[Question], live: &Arc<Sites>) -> Vec<Learned> {
-        let is_own = |question: &Question| self.ended(question.name).is_some();
-        let (own, others): (Vec<Question>, Vec<Question>) =
+    pub(crate) async fn ask(self: &Arc<Self>, questions: &[HomeQuery], live: &Arc<Sites>) -> Vec<HomeAnswer> {
+        let is_own = |question: &HomeQuery| self.ended(question.name).is_some();
+        let (own, others): (Vec<HomeQuery>, Vec<HomeQuery>) =
             questions.iter().partition(|question| is_own(question));
-        let mut found: HashMap<StripeId, Learned> = HashMap::new();
+        let mut found: HashMap<StripeId, HomeAnswer> = HashMap::new();
         let mut waiting = own;
         for (question, tended) in others.iter().zip(self.tend(&others, 1, TendMatter::Look).await) {
             match tended {
@@ -113,14 +113,14 @@ impl Inner {
         let wait = |question| self.wait_for_fill(question, live, WAIT_FOR_FILL);
         let waited = join_all(waiting.iter().map(wait)).await;
         found.extend(waiting.iter().map(|question| question.name).zip(waited));
-        questions.iter().map(|question| found.remove(&question.name).unwrap_or(Learned::Absent)).collect()
+        questions.iter().map(|question| found.remove(&question.name).unwrap_or(HomeAnswer::Absent)).collect()
     }
 
     /// Reports `reads` reads of each block to its home, and returns the homes' answers: `None` where one did not arrive
     /// in time.
     pub(crate) async fn tend(
         &self,
-        questions: &[Question],
+        questions: &[HomeQuery],
         reads: u32,
         matter: TendMatter,
     ) -> Vec<Option<Tended>> {
@@ -166,7 +166,7 @@ impl Inner {
     }
 
     /// Records a home's answer about a block.
-    pub(crate) fn learn(self: &Arc<Self>, question: &Question, tended: Tended, live: &Sites) -> Learned {
+    pub(crate) fn learn(self: &Arc<Self>, question: &HomeQuery, tended: Tended, live: &Sites) -> HomeAnswer {
         let name = question.name;
         let wanted = question.parities_within(tended.wanted_parities.into(), live);
         match tended.standing {
@@ -174,10 +174,10 @@ impl Inner {
                 let parities = question.parities_within(parities.into(), live);
                 let now = self.runtime.now();
                 let form = self.known.add(name, question.split_len(), (parities, wanted), live, now);
-                form.map_or(Learned::Absent, Learned::There)
+                form.map_or(HomeAnswer::Absent, HomeAnswer::There)
             }
-            Standing::Granted => Learned::Granted(self.expect_fill(question, wanted, tended.grant)),
-            Standing::Filling => Learned::Absent,
+            Standing::Granted => HomeAnswer::Granted(self.expect_fill(question, wanted, tended.grant)),
+            Standing::Filling => HomeAnswer::Absent,
         }
     }
 
@@ -185,15 +185,15 @@ impl Inner {
     /// passed.
     pub(crate) async fn wait_for_fill(
         self: &Arc<Self>,
-        question: &Question,
+        question: &HomeQuery,
         live: &Sites,
         patience: Duration,
-    ) -> Learned {
+    ) -> HomeAnswer {
         let waiting = async {
             if let Some(mut ended) = self.ended(question.name) {
                 // The sender never sends. This returns when it is dropped.
                 let _ = ended.changed().await;
-                return self.known.form(question.name, live).map_or(Learned::Absent, Learned::There);
+                return self.known.form(question.name, live).map_or(HomeAnswer::Absent, HomeAnswer::There);
             }
             let mut pause = ASK_AGAIN;
             loop {
@@ -203,10 +203,10 @@ impl Inner {
                 match tended.first() {
                     Some(Tended { standing: Standing::Filling, .. }) => {}
                     Some(tended) => return self.learn(question, *tended, live),
-                    None => return Learned::Absent,
+                    None => return HomeAnswer::Absent,
                 }
             }
         };
-        self.runtime.timeout(patience, waiting).await.unwrap_or(Learned::Absent)
+        self.runtime.timeout(patience, waiting).await.unwrap_or(HomeAnswer::Absent)
     }
 }

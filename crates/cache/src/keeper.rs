@@ -40,7 +40,7 @@ struct State {
     filling: BTreeMap<StripeId, Grant>,
     /// Number of grants so far; they are numbered from 1.
     grants: u64,
-    known: BTreeMap<StripeId, Known>,
+    known: BTreeMap<StripeId, BlockRecord>,
     planned_at: Option<Instant>,
     /// Bytes of the budget for first parities that are still free.
     first_left: u64,
@@ -55,7 +55,7 @@ struct Grant {
 
 /// Popularity and parities of a block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct BlockRecord {
     popularity: f64,
     split_len: u32,
     /// Parities reported as written.
@@ -157,7 +157,7 @@ impl Keeper {
         let fade = 0.5f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64());
         state.filling.retain(|_, grant| now - grant.since < FILL_WITHIN);
         state.known.values_mut().for_each(|known| known.popularity *= fade);
-        let popular = |(name, known): (&StripeId, &Known)| PopularBlock {
+        let popular = |(name, known): (&StripeId, &BlockRecord)| PopularBlock {
             splits: cached::splits(*name),
             split_bytes: known.split_len.into(),
             popularity: known.popularity,

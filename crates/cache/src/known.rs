@@ -51,17 +51,17 @@ impl std::hash::Hasher for NameHasher {
     }
 }
 
-type Table = Cache<StripeId, Known, InBytes, BuildHasherDefault<NameHasher>>;
+type Table = Cache<StripeId, CachedBlock, BlockWeighter, BuildHasherDefault<NameHasher>>;
 
 /// Weighs a known block by its memory in bytes.
 #[derive(Clone, Debug)]
-struct InBytes;
+struct BlockWeighter;
 
-impl Weighter<StripeId, Known> for InBytes {
-    fn weight(&self, _: &StripeId, known: &Known) -> u64 {
+impl Weighter<StripeId, CachedBlock> for BlockWeighter {
+    fn weight(&self, _: &StripeId, known: &CachedBlock) -> u64 {
         let record = &known.form.record;
         let heap = record.profile.capacity() + record.locations.capacity() * size_of::<Location>();
-        (size_of::<(StripeId, Known)>() + size_of::<OpenedStripe>() + heap + BYTES_BESIDE) as u64
+        (size_of::<(StripeId, CachedBlock)>() + size_of::<OpenedStripe>() + heap + BYTES_BESIDE) as u64
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Sites {
 
 /// A block that is in memory, as far as this process knows.
 #[derive(Clone)]
-struct Known {
+struct CachedBlock {
     form: Arc<OpenedStripe>,
     /// Version of the sites that determine the placement; `None` if the block's row names its sites.
     version: Option<u64>,
@@ -88,7 +88,7 @@ struct Known {
 
 /// Work that is due after a block was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct FollowUp {
     /// Number of reads to report to the home.
     pub(crate) tell: Option<u32>,
     /// Number of parities that the block should have, if it has another.
@@ -105,7 +105,7 @@ impl KnownBlocks {
     pub(crate) fn new() -> Self {
         let (hasher, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
         let blocks = (MOST_BYTES / BYTES_OF_ONE) as usize;
-        let table = Cache::with(blocks, MOST_BYTES, InBytes, hasher, lifecycle);
+        let table = Cache::with(blocks, MOST_BYTES, BlockWeighter, hasher, lifecycle);
         Self { table: Mutex::new(table), codes: Mutex::default() }
     }
 
@@ -137,7 +137,7 @@ impl KnownBlocks {
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let form = self.build(name, split_len, parities, sites)?;
         let version = Some(sites.version);
-        let known = Known { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted };
+        let known = CachedBlock { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted };
         self.table.lock().insert(name, known);
         Ok(form)
     }
@@ -160,9 +160,9 @@ impl KnownBlocks {
     }
 
     /// Records a read of a block and returns the work that is due.
-    pub(crate) fn note_read(&self, name: StripeId, now: Instant) -> Due {
+    pub(crate) fn note_read(&self, name: StripeId, now: Instant) -> FollowUp {
         let mut table = self.table.lock();
-        let Some(mut known) = table.get_mut(&name) else { return Due::default() };
+        let Some(mut known) = table.get_mut(&name) else { return FollowUp::default() };
         known.reads = known.reads.saturating_add(1);
         let is_due = now.saturating_duration_since(known.asked_at) >= ASK_AGAIN_AFTER;
         let tell = is_due.then(|| std::mem::take(&mut known.reads));
@@ -170,7 +170,7 @@ impl KnownBlocks {
             known.asked_at = now;
         }
         let parities = (known.wanted != known.parities).then_some(known.wanted);
-        Due { tell, parities }
+        FollowUp { tell, parities }
     }
 
     /// Builds the stripe of the memory tier as which a block is read. Parities that the block does not have get site 0.
@@ -203,8 +203,14 @@ impl KnownBlocks {
         let parities = placed.sites.len().saturating_sub(placed.splits);
         let spec = code(placed.splits, parities);
         let form = self.at(name, spec, split_len(block.len, placed.splits), placed.sites.clone())?;
-        let known =
-            Known { form: form.clone(), version: None, parities, asked_at: now, reads: 0, wanted: parities };
+        let known = CachedBlock {
+            form: form.clone(),
+            version: None,
+            parities,
+            asked_at: now,
+            reads: 0,
+            wanted: parities,
+        };
         self.table.lock().insert(name, known);
         Ok(form)
     }
@@ -305,10 +311,10 @@ mod tests {
         let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
         let name = cached::name(7 << 64, 4);
         known.add(name, 100, (0, 0), &sites(6, 1), runtime.now()).unwrap();
-        assert_eq!(known.note_read(name, runtime.now()), Due::default());
+        assert_eq!(known.note_read(name, runtime.now()), FollowUp::default());
         runtime.sleep(ASK_AGAIN_AFTER).await;
         assert_eq!(known.note_read(name, runtime.now()).tell, Some(2));
         known.asked(name, 3);
-        assert_eq!(known.note_read(name, runtime.now()), Due { tell: None, parities: Some(3) });
+        assert_eq!(known.note_read(name, runtime.now()), FollowUp { tell: None, parities: Some(3) });
     }
 }

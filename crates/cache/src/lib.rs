@@ -14,7 +14,7 @@
 //! - [`filling`]: writes blocks to the tier that were read from where they are stored.
 //! - [`splits`]: cuts, encodes and writes a block.
 //! - [`popularity`]: gives popular blocks more parities.
-//! - [`explain`]: explains what a read would find; [`fates`]: why blocks are not in memory; [`view`]: counters of the
+//! - [`explain`]: explains what a read would find; [`miss_reasons`]: why blocks are not in memory; [`view`]: counters of the
 //!   tier's work.
 //! - [`elsewhere`]: blocks of objects in other S3 stores.
 //! - [`refill`]: rewrites splits that memory sites have lost.
@@ -28,11 +28,11 @@ mod answer;
 mod cache;
 mod elsewhere;
 mod explain;
-mod fates;
 mod filling;
 mod homes;
 mod keeper;
 mod known;
+mod miss_reasons;
 mod names;
 mod popularity;
 mod reads;
@@ -42,6 +42,6 @@ mod view;
 mod volatile;
 
 pub use cache::{Cache, CacheSettings};
-pub use elsewhere::{BlockFill, LookedUp, Missed};
+pub use elsewhere::{BlockFill, BlockLookup, PartialRead};
 pub use keeper::Keeper;
 pub use view::{CacheCounts, ReadOutcome};

@@ -10,12 +10,12 @@ use striate_stripe::OWN_MEMORY;
 
 use crate::known::NameHasher;
 
-/// Maximum number of blocks whose fate is remembered.
+/// Maximum number of blocks whose miss reason is remembered.
 const MOST_KNOWN: usize = 16 << 10;
 
 /// Why a block is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum MissReason {
     /// It was in memory and is gone.
     Gone,
     /// When it was to be filled, other fills had taken all fill memory.
@@ -28,7 +28,7 @@ pub(crate) enum Fate {
     NotRead,
 }
 
-impl Fate {
+impl MissReason {
     /// The reason as text that follows "not in memory".
     pub(crate) fn reason(self) -> String {
         match self {
@@ -51,29 +51,29 @@ fn named(site: SiteId) -> String {
     }
 }
 
-/// Fates of blocks, as far as this process knows.
-pub(crate) struct Fates {
-    table: Mutex<Cache<StripeId, Fate, UnitWeighter, BuildHasherDefault<NameHasher>>>,
+/// Why blocks are not in memory, as far as this process knows.
+pub(crate) struct MissReasons {
+    table: Mutex<Cache<StripeId, MissReason, UnitWeighter, BuildHasherDefault<NameHasher>>>,
 }
 
-impl Fates {
+impl MissReasons {
     pub(crate) fn new() -> Self {
         let (hasher, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
         let table = Cache::with(MOST_KNOWN, MOST_KNOWN as u64, UnitWeighter, hasher, lifecycle);
         Self { table: Mutex::new(table) }
     }
 
-    pub(crate) fn note(&self, name: StripeId, fate: Fate) {
-        self.table.lock().insert(name, fate);
+    pub(crate) fn note(&self, name: StripeId, reason: MissReason) {
+        self.table.lock().insert(name, reason);
     }
 
-    /// Removes the fate of a block that is in memory again.
+    /// Removes the miss reason of a block that is in memory again.
     pub(crate) fn forget(&self, name: StripeId) {
         self.table.lock().remove(&name);
     }
 
     /// Returns why a block is not in memory.
-    pub(crate) fn of(&self, name: StripeId) -> Option<Fate> {
+    pub(crate) fn of(&self, name: StripeId) -> Option<MissReason> {
         self.table.lock().get(&name).copied()
     }
 }

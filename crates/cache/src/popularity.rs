@@ -14,19 +14,19 @@ use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::Stored;
 
 use crate::cache::Inner;
-use crate::fates::Fate;
-use crate::homes::Question;
-use crate::known::{Due, Sites, code};
-use crate::refill::Refill;
+use crate::homes::HomeQuery;
+use crate::known::{FollowUp, Sites, code};
+use crate::miss_reasons::MissReason;
+use crate::refill::RefillOutcome;
 use crate::splits::{cut, encode};
 
 impl Inner {
     /// Reports reads to a block's home, and gives the block as many parities as the home asks for.
     pub(crate) async fn follow(
         self: &Arc<Self>,
-        question: Question,
+        question: HomeQuery,
         of: Stored,
-        due: Due,
+        due: FollowUp,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
@@ -52,23 +52,23 @@ impl Inner {
     /// again.
     async fn refill_first_split(
         self: &Arc<Self>,
-        question: Question,
+        question: HomeQuery,
         grant: u64,
         of: Stored,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
         self.tell(question.home, vec![question.ending(grant, TendMatter::GaveUp)]).await;
-        if self.refill(question, of, whole, ChunkSet::first(1), live).await == Refill::NoRoom {
+        if self.refill(question, of, whole, ChunkSet::first(1), live).await == RefillOutcome::NoRoom {
             self.known.forget(question.name);
-            self.fates.note(question.name, Fate::Gone);
+            self.miss_reasons.note(question.name, MissReason::Gone);
         }
     }
 
     /// Sets the number of parities of a block. Adding parities needs the bytes of the block.
     async fn change_parities(
         &self,
-        question: &Question,
+        question: &HomeQuery,
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,
@@ -93,7 +93,7 @@ impl Inner {
     /// Writes the parities `from` to `to` of a block. Returns how many the block then has.
     async fn add_parities(
         &self,
-        question: &Question,
+        question: &HomeQuery,
         pieces: &[Bytes],
         (from, to): (usize, usize),
         live: &Sites,

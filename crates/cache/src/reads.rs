@@ -10,9 +10,9 @@ use striate_site::TendMatter;
 use striate_stripe::{FoundCached, MemoryBlock, ServedFrom, Span, Stored, StripeError};
 
 use crate::cache::Inner;
-use crate::fates::Fate;
-use crate::homes::{Learned, Question};
-use crate::known::{Due, Sites};
+use crate::homes::{HomeAnswer, HomeQuery};
+use crate::known::{FollowUp, Sites};
+use crate::miss_reasons::MissReason;
 use crate::view::ReadOutcome;
 use crate::volatile::recorded;
 
@@ -25,7 +25,7 @@ impl Inner {
             return FoundCached::default();
         }
         let mut forms = vec![None; spans.len()];
-        let mut unknown: HashMap<StripeId, (Question, Vec<usize>)> = HashMap::new();
+        let mut unknown: HashMap<StripeId, (HomeQuery, Vec<usize>)> = HashMap::new();
         for (position, span) in spans.iter().enumerate() {
             if let Some((block, placed)) = recorded(&span.of) {
                 forms[position] = self.known.recorded(block, placed, self.runtime.now()).ok();
@@ -37,15 +37,15 @@ impl Inner {
                 None => unknown.entry(question.name).or_insert((question, Vec::new())).1.push(position),
             }
         }
-        let mut unknown: Vec<(Question, Vec<usize>)> = unknown.into_values().collect();
+        let mut unknown: Vec<(HomeQuery, Vec<usize>)> = unknown.into_values().collect();
         unknown.sort_unstable_by_key(|(_, positions)| positions[0]);
-        let questions: Vec<Question> = unknown.iter().map(|(question, _)| *question).collect();
+        let questions: Vec<HomeQuery> = unknown.iter().map(|(question, _)| *question).collect();
         let learned = self.ask(&questions, &live).await;
         for (learned, (_, positions)) in learned.iter().zip(unknown) {
             positions.into_iter().for_each(|position| forms[position] = learned.form());
         }
-        let is_granted = |learned: &Learned| matches!(learned, Learned::Granted(_));
-        let granted: Vec<Learned> = learned.into_iter().filter(is_granted).collect();
+        let is_granted = |learned: &HomeAnswer| matches!(learned, HomeAnswer::Granted(_));
+        let granted: Vec<HomeAnswer> = learned.into_iter().filter(is_granted).collect();
         let expected = (!granted.is_empty()).then(|| Box::new(granted) as Box<dyn Send>);
         FoundCached { forms, expected }
     }
@@ -72,7 +72,7 @@ impl Inner {
                 self.counts.count(outcome, len, cached);
                 // Of the readers that find it missing at the same time, one asks.
                 if self.known.forget(question.name) {
-                    self.fates.note(question.name, Fate::Gone);
+                    self.miss_reasons.note(question.name, MissReason::Gone);
                     // A home knows whether a whole block is in memory by now. Of a split block, it knows its own split
                     // only.
                     let is_whole = question.splits() == 1;
@@ -107,7 +107,7 @@ impl Inner {
     /// Writes the missing splits of a block that was read from memory, and follows its popularity.
     fn after_hit(
         self: &Arc<Self>,
-        question: Question,
+        question: HomeQuery,
         of: &Stored,
         whole: impl Fn() -> Option<Vec<Bytes>>,
         missing: ChunkSet,
@@ -120,7 +120,7 @@ impl Inner {
             });
         }
         let due = self.known.note_read(question.name, self.runtime.now());
-        if due != Due::default() {
+        if due != FollowUp::default() {
             let (of, whole) = (of.clone(), whole());
             self.spawn(|this| async move { this.follow(question, of, due, whole, &live).await });
         }

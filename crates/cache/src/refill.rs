@@ -18,9 +18,9 @@ use striate_site::{Priority, Standing, TendMatter};
 use striate_stripe::{Span, Stored};
 
 use crate::cache::Inner;
-use crate::fates::Fate;
-use crate::homes::Question;
+use crate::homes::HomeQuery;
 use crate::known::Sites;
+use crate::miss_reasons::MissReason;
 use crate::splits::cut;
 
 /// Burst: the budget of this time may be used at once.
@@ -28,7 +28,7 @@ const BURST: Duration = Duration::from_secs(1);
 
 /// Outcome of a refill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refill {
+pub(crate) enum RefillOutcome {
     /// The splits were written, another process writes them, or they are not available now.
     Tried,
     /// The rate limit left no room for the refill.
@@ -36,13 +36,13 @@ pub(crate) enum Refill {
 }
 
 /// Rate limit of refills in bytes per second.
-pub(crate) struct Pace {
+pub(crate) struct RefillRate {
     bytes_per_s: u64,
     /// Time at which all bytes taken so far are paid for.
     paid_at: Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl RefillRate {
     pub(crate) fn new(bytes_per_s: u64) -> Self {
         Self { bytes_per_s, paid_at: Mutex::default() }
     }
@@ -66,36 +66,36 @@ impl Inner {
     /// Writes data splits that a cached block lacks, if its home grants this process the refill.
     pub(crate) async fn refill(
         self: &Arc<Self>,
-        question: Question,
+        question: HomeQuery,
         of: Stored,
         whole: Option<Vec<Bytes>>,
         missing: ChunkSet,
         live: &Sites,
-    ) -> Refill {
+    ) -> RefillOutcome {
         if !self.refill_pace.take(question.len.into(), self.runtime.now()) {
-            return Refill::NoRoom;
+            return RefillOutcome::NoRoom;
         }
         let pieces = match (whole, self.stripes.upgrade()) {
             (Some(pieces), _) => pieces,
             // If this read finds splits missing too, one of the two is granted the refill.
             (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(of)]).await {
                 Ok(mut read) => read.blocks.swap_remove(0),
-                Err(_) => return Refill::Tried,
+                Err(_) => return RefillOutcome::Tried,
             },
-            (None, None) => return Refill::Tried,
+            (None, None) => return RefillOutcome::Tried,
         };
         let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Lost)]).await;
         let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
-            return Refill::Tried;
+            return RefillOutcome::Tried;
         };
         let parities = self.known.parities(question.name);
         let _expected = self.learn(&question, *tended, live);
         if self.begin_fill(question.name).is_some() {
             let written = self.write_missing(&question, &pieces, missing, live).await;
-            let filled = written.and_then(|()| parities.ok_or(Fate::Gone));
+            let filled = written.and_then(|()| parities.ok_or(MissReason::Gone));
             self.end_fill(question, filled, live).await;
         }
-        Refill::Tried
+        RefillOutcome::Tried
     }
 
     /// Writes the missing data splits.
@@ -104,25 +104,25 @@ impl Inner {
     /// The reason why some of them are still missing.
     async fn write_missing(
         &self,
-        question: &Question,
+        question: &HomeQuery,
         pieces: &[Bytes],
         missing: ChunkSet,
         live: &Sites,
-    ) -> Result<(), Fate> {
+    ) -> Result<(), MissReason> {
         let splits = question.splits();
         if missing.iter().any(|index| index >= splits) {
             // The sites have changed since, and the block is now cut in another way.
-            return Err(Fate::Gone);
+            return Err(MissReason::Gone);
         }
         let kib = self.kib_of_fill(question, 0);
-        let _on_the_way = self.on_the_way.try_acquire_many(kib).map_err(|_| Fate::TooMuchOnTheWay)?;
+        let _on_the_way = self.on_the_way.try_acquire_many(kib).map_err(|_| MissReason::TooMuchOnTheWay)?;
         let places = places(question.name, &live.sites, splits);
         let data = cut(pieces, question.len, splits);
         for index in missing.iter() {
             let split = vec![data[index].clone()];
             let written = self.write_splits(question.name, index, split, &places, Priority::Background).await;
             if written.iter().any(Result::is_err) {
-                return Err(Fate::NotWritten(places[index]));
+                return Err(MissReason::NotWritten(places[index]));
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_more_is_taken_than_its_rate_allows() {
         let runtime = Runtime::deterministic(1, Duration::ZERO);
-        let pace = Pace::new(10 << 20);
+        let pace = RefillRate::new(10 << 20);
         let mut taken = 0;
         for _ in 0..100 {
             taken += if pace.take(1 << 20, runtime.now()) { 1 } else { 0 };
@@ -148,6 +148,6 @@ mod tests {
             (50..=61).contains(&taken),
             "{taken} MiB in five seconds, at ten a second and one second's more"
         );
-        assert!(!Pace::new(0).take(1, runtime.now()));
+        assert!(!RefillRate::new(0).take(1, runtime.now()));
     }
 }

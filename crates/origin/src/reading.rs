@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use striate_cache::{BlockFill, LookedUp, Missed, ReadOutcome};
+use striate_cache::{BlockFill, BlockLookup, PartialRead, ReadOutcome};
 use striate_client::{ClientError, ObjectStream};
 use striate_stripe::{BlocksRead, Share};
 
@@ -175,7 +175,7 @@ impl Reading {
         let wanted = (self.left.start - start) as u32..(self.left.end.min(end) - start) as u32;
         let block = self.object.blocks.block(number);
         match self.shared.cache.look_up(std::slice::from_ref(&block), true).await.pop() {
-            Some(LookedUp::There) => match self.shared.cache.read(&block, wanted.clone()).await {
+            Some(BlockLookup::There) => match self.shared.cache.read(&block, wanted.clone()).await {
                 Ok(mut read) => {
                     self.pieces.extend(std::mem::take(&mut read.blocks[0]));
                     self.outcome.get_or_insert(ReadOutcome::Hit);
@@ -184,8 +184,10 @@ impl Reading {
                 }
                 Err(missed) => self.take_parts(start, wanted, missed).await,
             },
-            Some(LookedUp::Granted(fill)) => self.open_run(start, Some(fill)).await,
-            Some(LookedUp::Absent | LookedUp::OnItsWay) | None => self.open_run(self.left.start, None).await,
+            Some(BlockLookup::Granted(fill)) => self.open_run(start, Some(fill)).await,
+            Some(BlockLookup::Absent | BlockLookup::OnItsWay) | None => {
+                self.open_run(self.left.start, None).await
+            }
         }
     }
 
@@ -197,14 +199,14 @@ impl Reading {
         let mut until = if fill.is_some() { last } else { self.left.end };
         let number = from / blocks.len;
         let mut looked = self.shared.cache.look_up(&claimed(&self.object, number + 1, until), false).await;
-        if let Some(there) = looked.iter().position(|looked| matches!(looked, LookedUp::There)) {
+        if let Some(there) = looked.iter().position(|looked| matches!(looked, BlockLookup::There)) {
             looked.truncate(there);
             until = (number + 1 + there as u64) * blocks.len;
         }
         let body = self.object.ask(&self.shared, from..until).await?;
         let mut run = Run::new(body, from..until);
         if let Some(fill) = fill {
-            run.claim(number, vec![LookedUp::Granted(fill)]);
+            run.claim(number, vec![BlockLookup::Granted(fill)]);
             run.claim(number + 1, looked);
         }
         self.run = Some(run);
@@ -212,8 +214,13 @@ impl Reading {
     }
 
     /// Fetches the missing parts of a block of which memory has some.
-    async fn take_parts(&mut self, start: u64, wanted: Range<u32>, missed: Missed) -> Result<(), ReadError> {
-        let Missed { parts, fill } = missed;
+    async fn take_parts(
+        &mut self,
+        start: u64,
+        wanted: Range<u32>,
+        missed: PartialRead,
+    ) -> Result<(), ReadError> {
+        let PartialRead { parts, fill } = missed;
         if parts.is_empty() {
             return match fill {
                 Some(fill) => self.open_run(start, Some(fill)).await,

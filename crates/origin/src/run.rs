@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use striate_cache::{BlockFill, LookedUp};
+use striate_cache::{BlockFill, BlockLookup};
 use striate_client::ClientError;
 use striate_stripe::{MemoryBlock, Share};
 use tokio::sync::{mpsc, oneshot};
@@ -98,8 +98,8 @@ impl Run {
         let number = self.at / object.blocks.len;
         let looked = shared.cache.look_up(&claimed(object, number, self.until), false).await;
         match looked.first() {
-            Some(LookedUp::There | LookedUp::OnItsWay) => None,
-            Some(LookedUp::Granted(_) | LookedUp::Absent) | None => {
+            Some(BlockLookup::There | BlockLookup::OnItsWay) => None,
+            Some(BlockLookup::Granted(_) | BlockLookup::Absent) | None => {
                 self.claim(number, looked);
                 Some(self)
             }
@@ -107,10 +107,10 @@ impl Run {
     }
 
     /// Records the results of looking up the blocks from `number` on, some of which are to be filled.
-    pub(crate) fn claim(&mut self, number: u64, looked: Vec<LookedUp>) {
+    pub(crate) fn claim(&mut self, number: u64, looked: Vec<BlockLookup>) {
         self.looked_to = number + looked.len() as u64;
         for (number, looked) in (number..).zip(looked) {
-            if let LookedUp::Granted(fill) = looked {
+            if let BlockLookup::Granted(fill) = looked {
                 self.claims.push_back((number, fill));
             }
         }

@@ -1,6 +1,6 @@
 //! Explanations of the state of blocks in the tier.
 
-use striate_cache::LookedUp;
+use striate_cache::BlockLookup;
 use striate_stripe::{BlockCache, MemoryBlock, Span, Stored};
 
 use crate::fixture::*;
@@ -59,7 +59,7 @@ fn an_explanation_says_why_a_block_was_not_cached() {
         let gateway = sites.gateway().await;
         let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
         let spans = block.clone().map(|block| Span::whole(Stored::Memory(block)));
-        let LookedUp::Granted(fill) = gateway.cache.look_up(&block, true).await.remove(0) else {
+        let BlockLookup::Granted(fill) = gateway.cache.look_up(&block, true).await.remove(0) else {
             panic!("nobody fills it")
         };
         drop(fill);

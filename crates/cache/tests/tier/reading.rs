@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
-use striate_cache::{CacheSettings, LookedUp, ReadOutcome};
+use striate_cache::{BlockLookup, CacheSettings, ReadOutcome};
 use striate_client::{GetRequest, ReadOrder, ReadRange};
 
 use striate_stripe::{MemoryBlock, Span};
@@ -94,17 +94,17 @@ fn who_waits_for_a_process_that_has_died_fetches_in_its_place() {
         let (dead, one, other) = (sites.gateway().await, sites.gateway().await, sites.gateway().await);
         let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
         let granted = dead.cache.look_up(&block, true).await.pop();
-        assert!(matches!(granted, Some(LookedUp::Granted(_))));
+        assert!(matches!(granted, Some(BlockLookup::Granted(_))));
         // The process never reports that it gave up.
         std::mem::forget(granted);
         runtime.sleep(Duration::from_secs(1)).await;
-        let Some(LookedUp::Granted(fill)) = one.cache.look_up(&block, true).await.pop() else {
+        let Some(BlockLookup::Granted(fill)) = one.cache.look_up(&block, true).await.pop() else {
             panic!("the right passes on")
         };
         let bytes = noise(MIB, 1);
         let share = one.client.stripes().budget().acquire(MIB).await.unwrap();
         fill.fill(vec![bytes.clone().into()], share);
-        assert!(matches!(other.cache.look_up(&block, true).await[..], [LookedUp::There]));
+        assert!(matches!(other.cache.look_up(&block, true).await[..], [BlockLookup::There]));
         let read = other.cache.read(&block[0], 0..MIB as u32).await.unwrap();
         assert_eq!(read.blocks[0].concat(), bytes);
     });
