@@ -27,7 +27,7 @@ const MAX_ATTEMPTS: u32 = 64;
 const MAX_BACKOFF_MS: u64 = 100;
 
 /// Current state of a key: bucket and object from one committed state.
-pub(crate) struct Current {
+pub(crate) struct KeyState {
     pub(crate) bucket: Bucket,
     pub(crate) bucket_row: Row,
     pub(crate) row: Option<Row>,
@@ -57,7 +57,7 @@ pub(crate) struct NewVersion {
 
 /// Outcome of a change of an object.
 #[derive(Debug)]
-pub(crate) enum Committed {
+pub(crate) enum ChangeOutcome {
     /// The change is durable and visible.
     Done,
     /// A precondition added by the caller does not hold; nothing was written.
@@ -73,7 +73,7 @@ pub(crate) struct CommitFailure {
 }
 
 /// Outcome of a submitted transaction.
-pub(crate) enum Submitted {
+pub(crate) enum TransactionOutcome {
     Done,
     Conflict {
         failed: usize,
@@ -120,7 +120,7 @@ pub(crate) fn fenced() -> CommitFailure {
     MetaError::Unavailable(reason.to_owned()).into()
 }
 
-impl Current {
+impl KeyState {
     /// ETag of the current object; `None` for one that is gone.
     pub(crate) fn etag(&self) -> Option<&str> {
         self.object.as_ref().filter(|_| !self.is_gone).map(|object| object.etag.as_str())
@@ -138,7 +138,7 @@ impl Client {
         bucket: &str,
         key: &str,
         condition: &WriteCondition,
-    ) -> Result<Current, ClientError> {
+    ) -> Result<KeyState, ClientError> {
         let keys = [keys::bucket(bucket), keys::object(bucket, key)];
         loop {
             let mut rows = self.inner.meta.get_many(&keys).await?.into_iter();
@@ -157,7 +157,7 @@ impl Client {
                 Some(object) if condition.is_any() => self.are_gone(&[object]).await?[0],
                 _ => false,
             };
-            return Ok(Current { bucket: record, bucket_row, row, object, is_gone });
+            return Ok(KeyState { bucket: record, bucket_row, row, object, is_gone });
         }
     }
 
@@ -169,11 +169,11 @@ impl Client {
         bucket: &str,
         key: &str,
         condition: &WriteCondition,
-        mut current: Option<Current>,
+        mut current: Option<KeyState>,
         mut change: F,
-    ) -> Result<Committed, CommitFailure>
+    ) -> Result<ChangeOutcome, CommitFailure>
     where
-        F: FnMut(&mut Transaction, &Current) -> Result<Change, ClientError>,
+        F: FnMut(&mut Transaction, &KeyState) -> Result<Change, ClientError>,
     {
         for attempt in 0..MAX_ATTEMPTS {
             let now = match current.take() {
@@ -191,21 +191,23 @@ impl Client {
                 Change::Keep | Change::Describe(_) => None,
             };
             let version = match &change {
-                Change::Keep => return Ok(Committed::Done),
+                Change::Keep => return Ok(ChangeOutcome::Done),
                 Change::Replace(new) => Some(new.id.clone()),
                 Change::Describe(_) | Change::Remove => None,
             };
             self.apply(&mut tx, bucket, key, &now, change).await?;
             match self.submit(tx).await? {
-                Submitted::Done => {
+                TransactionOutcome::Done => {
                     if let Some(cause) = invalidation {
                         self.forget_in_memory(now.object.as_ref(), cause);
                     }
-                    return Ok(Committed::Done);
+                    return Ok(ChangeOutcome::Done);
                 }
-                Submitted::Conflict { failed } if callers.contains(&failed) => return Ok(Committed::Fenced),
-                Submitted::Conflict { .. } => {}
-                Submitted::Unsure => {
+                TransactionOutcome::Conflict { failed } if callers.contains(&failed) => {
+                    return Ok(ChangeOutcome::Fenced);
+                }
+                TransactionOutcome::Conflict { .. } => {}
+                TransactionOutcome::Unsure => {
                     if let Some(version) = version {
                         return self.look_for(bucket, key, &version).await;
                     }
@@ -222,7 +224,7 @@ impl Client {
         tx: &mut Transaction,
         bucket: &str,
         key: &str,
-        now: &Current,
+        now: &KeyState,
         change: Change,
     ) -> Result<(), ClientError> {
         let row = keys::object(bucket, key);
@@ -278,25 +280,30 @@ impl Client {
     }
 
     /// Checks whether `version` exists after a commit that may have happened.
-    async fn look_for(&self, bucket: &str, key: &str, version: &Bytes) -> Result<Committed, CommitFailure> {
+    async fn look_for(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: &Bytes,
+    ) -> Result<ChangeOutcome, CommitFailure> {
         let unknown = |error| CommitFailure { error, unknown: true };
         let now = self.read_current(bucket, key, &WriteCondition::default()).await.map_err(unknown)?;
         if now.object.is_some_and(|object| object.version == *version) {
-            return Ok(Committed::Done);
+            return Ok(ChangeOutcome::Done);
         }
         let reason = "the key was changed again before the outcome of a write became known".to_owned();
         Err(unknown(MetaError::UnknownOutcome(reason).into()))
     }
 
     /// Submits a transaction, retrying until its outcome is known.
-    pub(crate) async fn submit(&self, tx: Transaction) -> Result<Submitted, CommitFailure> {
+    pub(crate) async fn submit(&self, tx: Transaction) -> Result<TransactionOutcome, CommitFailure> {
         let mut unknown = false;
         let mut last = MetaError::Unavailable("it did not answer".to_owned());
         for attempt in 0..MAX_SUBMISSIONS {
             match self.inner.meta.commit(tx.clone()).await {
-                Ok(Commit::Done(_)) => return Ok(Submitted::Done),
-                Ok(Commit::Conflict { .. }) if unknown => return Ok(Submitted::Unsure),
-                Ok(Commit::Conflict { failed }) => return Ok(Submitted::Conflict { failed }),
+                Ok(Commit::Done(_)) => return Ok(TransactionOutcome::Done),
+                Ok(Commit::Conflict { .. }) if unknown => return Ok(TransactionOutcome::Unsure),
+                Ok(Commit::Conflict { failed }) => return Ok(TransactionOutcome::Conflict { failed }),
                 Err(error @ MetaError::UnknownOutcome(_)) => {
                     unknown = true;
                     last = error;
@@ -315,8 +322,8 @@ impl Client {
     /// When the metadata store fails, or the outcome stays unknown.
     pub(crate) async fn commit_rows(&self, tx: Transaction) -> Result<bool, CommitFailure> {
         match self.submit(tx).await? {
-            Submitted::Done => Ok(true),
-            Submitted::Conflict { .. } | Submitted::Unsure => Ok(false),
+            TransactionOutcome::Done => Ok(true),
+            TransactionOutcome::Conflict { .. } | TransactionOutcome::Unsure => Ok(false),
         }
     }
 

@@ -6,11 +6,11 @@ use striate_core::StorageClass;
 use striate_meta::Revision;
 use striate_meta::records::{Object, checksum::Algorithm, encode};
 
-use crate::commit::{Change, CommitFailure, Committed};
+use crate::commit::{Change, ChangeOutcome, CommitFailure};
 use crate::condition::{check_source, check_write};
 use crate::get::Budget;
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, ObjectAttributes, ObjectStream, PutBody};
-use crate::put::Replaced;
+use crate::put::ReplacedVersion;
 use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, CopyRequest, GetRequest, ObjectInfo, PutRequest};
 
@@ -98,7 +98,7 @@ impl Client {
         // A copy onto itself never replaces an object written meanwhile.
         let same = request.source_bucket == request.bucket && request.source_key == request.key;
         let keeps_tags = request.tags.is_none();
-        let replaces = same.then_some(Replaced { version: source.info.version, keeps_tags });
+        let replaces = same.then_some(ReplacedVersion { version: source.info.version, keeps_tags });
         if source.info.size > MAX_PUT_LEN {
             let reason = format!("a copy has at most {MAX_PUT_LEN} bytes; copy this object in parts");
             return Err((None, ClientError::InvalidRequest(reason)));
@@ -183,9 +183,9 @@ impl Client {
                 Ok(Change::Describe(row))
             });
         match commit.await.map_err(CommitFailure::into_error)? {
-            Committed::Done if is_recoded => Ok(None),
-            Committed::Done => described.map(Some).ok_or(ClientError::Conflict),
-            Committed::Fenced => Err(ClientError::Conflict),
+            ChangeOutcome::Done if is_recoded => Ok(None),
+            ChangeOutcome::Done => described.map(Some).ok_or(ClientError::Conflict),
+            ChangeOutcome::Fenced => Err(ClientError::Conflict),
         }
     }
 }

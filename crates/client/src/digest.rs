@@ -21,7 +21,7 @@ enum State {
 }
 
 /// One checksum of bytes as they arrive.
-pub struct Running {
+pub struct RunningChecksum {
     algorithm: Algorithm,
     state: State,
 }
@@ -30,7 +30,7 @@ pub struct Running {
 pub(crate) struct Digests {
     /// `None` if no MD5 is needed.
     md5: Option<Md5>,
-    running: Vec<Running>,
+    running: Vec<RunningChecksum>,
     expected: ExpectedDigests,
 }
 
@@ -83,7 +83,7 @@ fn crc_number(value: &[u8]) -> u64 {
     value.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-impl Running {
+impl RunningChecksum {
     /// Starts a checksum of no bytes; `None` if there is no algorithm.
     pub fn new(algorithm: Algorithm) -> Option<Self> {
         let state = match (crc_of(algorithm), algorithm) {
@@ -122,10 +122,10 @@ impl Digests {
     /// [`ClientError::InvalidRequest`] for a checksum whose length does not fit its algorithm.
     pub(crate) fn new(expected: ExpectedDigests) -> Result<Self, ClientError> {
         let named = expected.checksums.iter().map(Checksum::algorithm);
-        let mut running: Vec<Running> = Vec::new();
+        let mut running: Vec<RunningChecksum> = Vec::new();
         for algorithm in named.chain(expected.compute.iter().copied()) {
             if running.iter().all(|other| other.algorithm != algorithm) {
-                running.extend(Running::new(algorithm));
+                running.extend(RunningChecksum::new(algorithm));
             }
         }
         for checksum in &expected.checksums {
@@ -153,7 +153,7 @@ impl Digests {
         if self.expected.md5.is_some() && self.expected.md5 != md5 {
             return Err(ClientError::BadDigest("Content-MD5".to_owned()));
         }
-        let checksums: Vec<Checksum> = self.running.into_iter().map(Running::finish).collect();
+        let checksums: Vec<Checksum> = self.running.into_iter().map(RunningChecksum::finish).collect();
         for checksum in trailing {
             check_form(checksum)?;
         }
@@ -200,12 +200,12 @@ fn verify(expected: &Checksum, computed: &[Checksum]) -> Result<(), ClientError>
 pub(crate) struct WholeDigests {
     md5s: Md5,
     parts: usize,
-    whole: Option<Whole>,
+    whole: Option<MultipartChecksum>,
 }
 
 /// The additional checksum of a multipart object under construction.
-enum Whole {
-    Composite(Box<Running>),
+enum MultipartChecksum {
+    Composite(Box<RunningChecksum>),
     Full { algorithm: Algorithm, crc: Option<u64> },
 }
 
@@ -213,8 +213,10 @@ impl WholeDigests {
     /// Starts the digests of an upload with `algorithm`; `full` for a FULL_OBJECT checksum.
     pub(crate) fn new(algorithm: Algorithm, full: bool) -> Self {
         let whole = match full || algorithm == Algorithm::Crc64nvme {
-            true => crc_of(algorithm).map(|_| Whole::Full { algorithm, crc: None }),
-            false => Running::new(algorithm).map(|running| Whole::Composite(Box::new(running))),
+            true => crc_of(algorithm).map(|_| MultipartChecksum::Full { algorithm, crc: None }),
+            false => {
+                RunningChecksum::new(algorithm).map(|running| MultipartChecksum::Composite(Box::new(running)))
+            }
         };
         Self { md5s: Md5::new(), parts: 0, whole }
     }
@@ -228,14 +230,14 @@ impl WholeDigests {
         self.parts += 1;
         let Some(whole) = &mut self.whole else { return Ok(()) };
         let algorithm = match whole {
-            Whole::Composite(running) => running.algorithm,
-            Whole::Full { algorithm, .. } => *algorithm,
+            MultipartChecksum::Composite(running) => running.algorithm,
+            MultipartChecksum::Full { algorithm, .. } => *algorithm,
         };
         let checksum = checksums.iter().find(|checksum| checksum.algorithm() == algorithm);
         let checksum = checksum.ok_or_else(|| format!("it has no {} checksum", algorithm_name(algorithm)))?;
         match whole {
-            Whole::Composite(running) => running.update(&checksum.value),
-            Whole::Full { algorithm, crc } => {
+            MultipartChecksum::Composite(running) => running.update(&checksum.value),
+            MultipartChecksum::Full { algorithm, crc } => {
                 let next = crc_number(&checksum.value);
                 *crc = Some(match (*crc, crc_of(*algorithm)) {
                     (Some(crc), Some((combine, _))) => crc_fast::checksum_combine(combine, crc, next, len),
@@ -250,8 +252,8 @@ impl WholeDigests {
     pub(crate) fn finish(self) -> (String, Option<Checksum>) {
         let etag = format!("{}-{}", hex::encode(self.md5s.finalize()), self.parts);
         let checksum = self.whole.and_then(|whole| match whole {
-            Whole::Composite(running) => Some(Checksum { composite: true, ..running.finish() }),
-            Whole::Full { algorithm, crc } => Some(Checksum {
+            MultipartChecksum::Composite(running) => Some(Checksum { composite: true, ..running.finish() }),
+            MultipartChecksum::Full { algorithm, crc } => Some(Checksum {
                 algorithm: algorithm.into(),
                 value: crc_value(crc?, value_len(algorithm)),
                 composite: false,

@@ -34,7 +34,7 @@ pub(crate) struct Frames<'a> {
 }
 
 /// Gathers the blocks of a put, one after the other.
-pub(crate) struct Gathering<'a> {
+pub(crate) struct BlockGatherer<'a> {
     budget: &'a ByteBudget,
     runtime: &'a Runtime,
     /// Shares of the budget for each byte: 2 if the body itself is read from the store.
@@ -42,7 +42,7 @@ pub(crate) struct Gathering<'a> {
     sender: Arc<Sender>,
     /// Set once the put holds memory.
     registered: Option<Registered>,
-    block: Gathered,
+    block: BlockBuffer,
     share: Option<Share>,
 }
 
@@ -141,7 +141,7 @@ async fn polled<T>(future: impl Future<Output = T> + Send, mut while_waiting: im
     .await
 }
 
-impl<'a> Gathering<'a> {
+impl<'a> BlockGatherer<'a> {
     pub(crate) fn new(client: &'a Client, shares: usize) -> Self {
         Self {
             budget: client.inner.stripes.budget(),
@@ -149,7 +149,7 @@ impl<'a> Gathering<'a> {
             shares,
             sender: Arc::default(),
             registered: None,
-            block: Gathered::Nothing,
+            block: BlockBuffer::Nothing,
             share: None,
         }
     }
@@ -176,7 +176,7 @@ impl<'a> Gathering<'a> {
             if self.block.len() + taken.len() > UNCOUNTED {
                 self.take(room).await?;
             }
-            let block = std::mem::replace(&mut self.block, Gathered::Nothing);
+            let block = std::mem::replace(&mut self.block, BlockBuffer::Nothing);
             self.block = block.append(taken, room, self.runtime.buffers());
         }
         // With all announced bytes here, the end is confirmed before the block is written.
@@ -185,7 +185,7 @@ impl<'a> Gathering<'a> {
                 debug_assert!(frame.is_empty(), "more bytes than announced are an error");
             }
         }
-        let block = std::mem::replace(&mut self.block, Gathered::Nothing).into_bytes();
+        let block = std::mem::replace(&mut self.block, BlockBuffer::Nothing).into_bytes();
         let Some(block) = block else { return Ok(None) };
         self.take(block.len()).await?;
         Ok(self.share.take().map(|share| (block, share)))
@@ -242,13 +242,13 @@ impl<'a> Gathering<'a> {
 }
 
 /// The block being gathered.
-enum Gathered {
+enum BlockBuffer {
     Nothing,
     OneFrame(Bytes),
     Copied { buffer: Buffer, len: usize },
 }
 
-impl Gathered {
+impl BlockBuffer {
     fn len(&self) -> usize {
         match self {
             Self::Nothing => 0,

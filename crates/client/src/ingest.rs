@@ -16,7 +16,7 @@ use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, 
 
 use crate::commit::{CommitFailure, fenced};
 use crate::digest::{BodyDigests, Digests};
-use crate::gathering::{Frames, Gathering};
+use crate::gathering::{BlockGatherer, Frames};
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
 use crate::task::joined;
 use crate::{Client, ClientError};
@@ -40,24 +40,24 @@ pub(crate) struct Ingest {
 }
 
 /// A complete and stored body.
-pub(crate) struct Ingested {
+pub(crate) struct IngestedBody {
     pub(crate) size: u64,
     pub(crate) digests: BodyDigests,
-    pub(crate) stored: Stored,
+    pub(crate) stored: BodyLocation,
 }
 
 /// Location of a body's bytes.
-pub(crate) enum Stored {
+pub(crate) enum BodyLocation {
     /// In this value.
     Inline(Bytes),
     /// On sites; nothing names them yet.
-    Striped(Striped),
+    Striped(UncommittedBlocks),
     /// In memory only.
     InMemory(Vec<MemoryBlock>),
 }
 
 /// Durable blocks that wait for the commit that names them.
-pub(crate) struct Striped {
+pub(crate) struct UncommittedBlocks {
     session: PutSession,
     blocks: Blocks,
 }
@@ -76,15 +76,17 @@ impl Client {
         &self,
         mut body: Box<dyn PutBody>,
         how: Ingest,
-    ) -> Result<Ingested, ClientError> {
+    ) -> Result<IngestedBody, ClientError> {
         if how.content_len.is_some_and(|len| len > MAX_PUT_LEN) {
             return Err(ClientError::EntityTooLarge { limit: MAX_PUT_LEN });
         }
         let mut writer = BlockWriter::new(self.clone(), how.profile, how.block_len, how.neighbours.clone());
         match self.receive(body.as_mut(), &mut writer, how).await {
-            Ok((size, digests, Some(bytes))) => Ok(Ingested { size, digests, stored: Stored::Inline(bytes) }),
+            Ok((size, digests, Some(bytes))) => {
+                Ok(IngestedBody { size, digests, stored: BodyLocation::Inline(bytes) })
+            }
             Ok((size, digests, None)) => match writer.finish().await {
-                Ok(stored) => Ok(Ingested { size, digests, stored }),
+                Ok(stored) => Ok(IngestedBody { size, digests, stored }),
                 Err((writer, error)) => {
                     writer.abandon(&error).await;
                     Err(error)
@@ -106,7 +108,7 @@ impl Client {
     ) -> Result<(u64, BodyDigests, Option<Bytes>), ClientError> {
         let mut digests = Digests::new(how.digests)?;
         let mut frames = Frames::new(body, how.content_len);
-        let mut gathering = Gathering::new(self, how.shares);
+        let mut gathering = BlockGatherer::new(self, how.shares);
         let mut only = None;
         while !frames.has_ended() {
             let room = frames.announced().map_or(how.block_len as usize, |len| {
@@ -142,14 +144,14 @@ struct BlockWriter {
     block_len: u32,
     neighbours: Neighbours,
     session: Option<Arc<PutSession>>,
-    in_flight: VecDeque<JoinHandle<Result<Written, ClientError>>>,
+    in_flight: VecDeque<JoinHandle<Result<WrittenBlock, ClientError>>>,
     listed: Vec<StoredBlock>,
     segment: Option<SegmentWriter>,
     in_memory: Vec<MemoryBlock>,
 }
 
 /// A written block.
-enum Written {
+enum WrittenBlock {
     OnSites(StoredBlock),
     InMemory(MemoryBlock),
 }
@@ -175,20 +177,23 @@ impl BlockWriter {
     }
 
     /// Writes one block.
-    fn write(&mut self, data: Bytes) -> impl Future<Output = Result<Written, ClientError>> + Send + use<> {
+    fn write(
+        &mut self,
+        data: Bytes,
+    ) -> impl Future<Output = Result<WrittenBlock, ClientError>> + Send + use<> {
         let (session, profile, neighbours) = (self.session(), self.profile, self.neighbours.clone());
         let stripes = self.client.inner.stripes.clone();
         async move {
             let code = profile.code;
             if profile.tier == Tier::Memory {
                 let (splits, parities) = (code.data_count(), code.chunk_count() - code.data_count());
-                return Ok(Written::InMemory(stripes.keep_in_memory(data, splits, parities).await?));
+                return Ok(WrittenBlock::InMemory(stripes.keep_in_memory(data, splits, parities).await?));
             }
             let stored = session.write_block(data.clone(), &profile, &neighbours).await;
             drop(session);
             let stored = stored?;
             stripes.written(&stored.block, &data);
-            Ok(Written::OnSites(stored))
+            Ok(WrittenBlock::OnSites(stored))
         }
     }
 
@@ -200,8 +205,8 @@ impl BlockWriter {
     /// Writes the body's only block.
     async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
         match self.write(data).await? {
-            Written::OnSites(stored) => self.listed.push(stored),
-            Written::InMemory(block) => self.in_memory.push(block),
+            WrittenBlock::OnSites(stored) => self.listed.push(stored),
+            WrittenBlock::InMemory(block) => self.in_memory.push(block),
         }
         Ok(())
     }
@@ -224,8 +229,8 @@ impl BlockWriter {
     async fn settle_oldest(&mut self) -> Result<(), ClientError> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
         let stored = match joined(oldest.await)? {
-            Written::OnSites(stored) => stored,
-            Written::InMemory(block) => {
+            WrittenBlock::OnSites(stored) => stored,
+            WrittenBlock::InMemory(block) => {
                 self.in_memory.push(block);
                 return Ok(());
             }
@@ -245,14 +250,14 @@ impl BlockWriter {
     }
 
     /// Waits for all blocks. On an error returns the writer with it, to be abandoned.
-    async fn finish(mut self) -> Result<Stored, (Self, ClientError)> {
+    async fn finish(mut self) -> Result<BodyLocation, (Self, ClientError)> {
         while !self.in_flight.is_empty() {
             if let Err(error) = self.settle_oldest().await {
                 return Err((self, error));
             }
         }
         if !self.in_memory.is_empty() {
-            return Ok(Stored::InMemory(std::mem::take(&mut self.in_memory)));
+            return Ok(BodyLocation::InMemory(std::mem::take(&mut self.in_memory)));
         }
         let session = self.session.take().and_then(Arc::into_inner).expect("its tasks have ended");
         let blocks = match self.segment.take() {
@@ -265,7 +270,7 @@ impl BlockWriter {
                 }
             },
         };
-        Ok(Stored::Striped(Striped { session, blocks }))
+        Ok(BodyLocation::Striped(UncommittedBlocks { session, blocks }))
     }
 
     /// Gives up the written blocks, because of `cause`.
@@ -287,7 +292,7 @@ impl Drop for BlockWriter {
 
 /// Gives blocks up once the writes in flight have ended.
 async fn give_up_when_idle(
-    in_flight: VecDeque<JoinHandle<Result<Written, ClientError>>>,
+    in_flight: VecDeque<JoinHandle<Result<WrittenBlock, ClientError>>>,
     session: Option<Arc<PutSession>>,
     segment: Option<SegmentWriter>,
     unknown: bool,
@@ -320,7 +325,7 @@ async fn give_up(mut session: PutSession, segment: Option<SegmentWriter>, unknow
     session.discard().await;
 }
 
-impl Striped {
+impl UncommittedBlocks {
     /// Adds to `tx` the rows and preconditions that make the blocks part of what `tx` writes.
     pub(crate) fn name(&self, tx: &mut Transaction) {
         match &self.blocks {
@@ -345,7 +350,7 @@ impl Striped {
         Ok(())
     }
 
-    /// Records that a precondition of [`Striped::name`] does not hold.
+    /// Records that a precondition of [`UncommittedBlocks::name`] does not hold.
     fn note_fenced(&self) {
         if let Blocks::Listed(blocks) = &self.blocks {
             self.session.forget_placed(blocks);
@@ -378,16 +383,16 @@ fn memory_list(blocks: &[MemoryBlock]) -> MemoryBlocks {
     MemoryBlocks { blocks: blocks.iter().map(Into::into).collect() }
 }
 
-impl Stored {
+impl BodyLocation {
     /// Returns the body of an object's record.
     pub(crate) fn object_body(&self) -> object::Body {
         match self {
             Self::Inline(bytes) => object::Body::Inline(bytes.clone()),
             Self::InMemory(blocks) => object::Body::Memory(memory_list(blocks)),
-            Self::Striped(Striped { blocks: Blocks::Listed(blocks), .. }) => {
-                object::Body::Blocks(Striped::list(blocks))
+            Self::Striped(UncommittedBlocks { blocks: Blocks::Listed(blocks), .. }) => {
+                object::Body::Blocks(UncommittedBlocks::list(blocks))
             }
-            Self::Striped(Striped { blocks: Blocks::Segment(_, segment), .. }) => {
+            Self::Striped(UncommittedBlocks { blocks: Blocks::Segment(_, segment), .. }) => {
                 object::Body::Manifest(Manifest { segments: vec![segment.clone()] })
             }
         }
@@ -398,23 +403,23 @@ impl Stored {
         match self {
             Self::Inline(_) => upload_part::Body::Blocks(BlockList::default()),
             Self::InMemory(blocks) => upload_part::Body::Memory(memory_list(blocks)),
-            Self::Striped(Striped { blocks: Blocks::Listed(blocks), .. }) => {
-                upload_part::Body::Blocks(Striped::list(blocks))
+            Self::Striped(UncommittedBlocks { blocks: Blocks::Listed(blocks), .. }) => {
+                upload_part::Body::Blocks(UncommittedBlocks::list(blocks))
             }
-            Self::Striped(Striped { blocks: Blocks::Segment(_, segment), .. }) => {
+            Self::Striped(UncommittedBlocks { blocks: Blocks::Segment(_, segment), .. }) => {
                 upload_part::Body::Segment(segment.clone())
             }
         }
     }
 
-    /// See [`Striped::name`].
+    /// See [`UncommittedBlocks::name`].
     pub(crate) fn name(&self, tx: &mut Transaction) {
         if let Self::Striped(striped) = self {
             striped.name(tx);
         }
     }
 
-    /// Returns the error of a commit that failed on a precondition of [`Stored::name`].
+    /// Returns the error of a commit that failed on a precondition of [`BodyLocation::name`].
     pub(crate) fn fenced(&self) -> CommitFailure {
         if let Self::Striped(striped) = self {
             striped.note_fenced();
@@ -422,10 +427,10 @@ impl Stored {
         fenced()
     }
 
-    /// See [`Striped::committing`].
+    /// See [`UncommittedBlocks::committing`].
     ///
     /// # Errors
-    /// As [`Striped::committing`].
+    /// As [`UncommittedBlocks::committing`].
     pub(crate) async fn committing(&mut self) -> Result<(), StripeError> {
         match self {
             Self::Striped(striped) => striped.committing().await,
@@ -433,7 +438,7 @@ impl Stored {
         }
     }
 
-    /// See [`Striped::settle`].
+    /// See [`UncommittedBlocks::settle`].
     ///
     /// # Errors
     /// The error of the commit.

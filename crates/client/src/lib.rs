@@ -41,7 +41,7 @@ mod walk;
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
 pub use client::Client;
 pub use condition::{check_read, resolve_range};
-pub use digest::Running as RunningChecksum;
+pub use digest::RunningChecksum;
 pub use error::ClientError;
 pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplained, ReadExplained};
 pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};

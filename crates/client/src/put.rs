@@ -7,9 +7,9 @@ use striate_core::{Profile, StorageClass, Tier};
 use striate_meta::records::{Bucket, Object};
 use striate_stripe::Neighbours;
 
-use crate::commit::{Change, Committed, Current, NewVersion};
+use crate::commit::{Change, ChangeOutcome, KeyState, NewVersion};
 use crate::condition::check_write;
-use crate::ingest::{Ingest, Ingested};
+use crate::ingest::{Ingest, IngestedBody};
 use crate::record::{self, ShowParts, check_key};
 use crate::{Client, ClientError, ObjectInfo, PutRequest, WriteCondition};
 
@@ -59,7 +59,7 @@ impl Client {
     /// Stores an object over the state that was read. Every block takes `shares` of the byte budget.
     pub(crate) async fn put_over(
         &self,
-        current: Current,
+        current: KeyState,
         request: PutRequest,
         shares: usize,
     ) -> Result<ObjectInfo, ClientError> {
@@ -72,8 +72,8 @@ impl Client {
     /// [`ClientError::Inconsistent`] when another version is current.
     pub(crate) async fn put_replacing(
         &self,
-        replaces: Option<Replaced>,
-        current: Current,
+        replaces: Option<ReplacedVersion>,
+        current: KeyState,
         request: PutRequest,
         shares: usize,
     ) -> Result<ObjectInfo, ClientError> {
@@ -138,7 +138,7 @@ impl Client {
 
 /// The only object that a put may replace.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Replaced {
+pub(crate) struct ReplacedVersion {
     /// Version of the object.
     pub(crate) version: [u8; 16],
     /// Whether the new object takes over the tags that this one has at the commit: they may change while its bytes
@@ -147,8 +147,8 @@ pub(crate) struct Replaced {
 }
 
 /// Checks that the current object is the one that the put may replace.
-fn check_replaced(replaces: Option<Replaced>, key: &str, now: &Current) -> Result<(), ClientError> {
-    let Some(Replaced { version, .. }) = replaces else { return Ok(()) };
+fn check_replaced(replaces: Option<ReplacedVersion>, key: &str, now: &KeyState) -> Result<(), ClientError> {
+    let Some(ReplacedVersion { version, .. }) = replaces else { return Ok(()) };
     match &now.object {
         Some(object) if object.version == version[..] => Ok(()),
         _ => Err(ClientError::Inconsistent {
@@ -165,13 +165,13 @@ struct PutCommit {
     key: String,
     condition: WriteCondition,
     /// The only object that it may replace, if limited.
-    replaces: Option<Replaced>,
+    replaces: Option<ReplacedVersion>,
     /// Record with the object's attributes.
     object: Object,
 }
 
 impl PutCommit {
-    async fn run(self, current: Current, ingested: Ingested) -> Result<ObjectInfo, ClientError> {
+    async fn run(self, current: KeyState, ingested: IngestedBody) -> Result<ObjectInfo, ClientError> {
         let Self { client, bucket, key, condition, replaces, mut object } = self;
         let mut stored = ingested.stored;
         object.version = client.new_version().to_vec().into();
@@ -189,15 +189,15 @@ impl PutCommit {
             check_replaced(replaces, &key, now)?;
             stored.name(tx);
             Ok(Change::Replace(match (replaces, &now.object) {
-                (Some(Replaced { keeps_tags: true, .. }), Some(old)) => {
+                (Some(ReplacedVersion { keeps_tags: true, .. }), Some(old)) => {
                     NewVersion::of(&Object { tags: old.tags.clone(), ..object.clone() })
                 }
                 _ => new.clone(),
             }))
         });
         let outcome = match commit.await {
-            Ok(Committed::Done) => Ok(()),
-            Ok(Committed::Fenced) => Err(stored.fenced()),
+            Ok(ChangeOutcome::Done) => Ok(()),
+            Ok(ChangeOutcome::Fenced) => Err(stored.fenced()),
             Err(failure) => Err(failure),
         };
         stored.settle(outcome).await?;

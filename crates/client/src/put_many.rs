@@ -16,7 +16,7 @@ use striate_meta::{Row, keys};
 use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span};
 
-use crate::commit::Current;
+use crate::commit::KeyState;
 use crate::record::check_key;
 use crate::task::Task;
 use crate::{Client, ClientError, ObjectInfo, PutRequest};
@@ -69,10 +69,10 @@ impl Client {
 
     /// Asks the memory sites for all objects in memory only on which a put `depends`. If that fails, each put asks
     /// for itself.
-    async fn mark_gone(&self, depends: Vec<bool>, states: &mut [Option<Current>]) {
+    async fn mark_gone(&self, depends: Vec<bool>, states: &mut [Option<KeyState>]) {
         let depending = states.iter_mut().zip(depends).filter(|(_, depends)| *depends);
-        let there = |state: &Option<Current>| state.as_ref().is_some_and(|current| current.object.is_some());
-        let mut depending: Vec<&mut Option<Current>> =
+        let there = |state: &Option<KeyState>| state.as_ref().is_some_and(|current| current.object.is_some());
+        let mut depending: Vec<&mut Option<KeyState>> =
             depending.map(|(state, _)| state).filter(|state| there(state)).collect();
         let objects = depending.iter().filter_map(|state| state.as_ref()?.object.as_ref());
         let gone = self.are_gone(&objects.collect::<Vec<_>>()).await;
@@ -100,7 +100,7 @@ fn buckets_of(requests: &[PutRequest]) -> Vec<&str> {
 }
 
 /// Returns the state of each request's key from the rows of [`rows_of`]; `None` if the put must look it up itself.
-fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Current>> {
+fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<KeyState>> {
     let mut rows = rows.into_iter();
     let buckets: HashMap<&str, Option<Row>> =
         buckets_of(requests).into_iter().map(|bucket| (bucket, rows.next().flatten())).collect();
@@ -112,7 +112,7 @@ fn states_of(requests: &[PutRequest], rows: Vec<Option<Row>>) -> Vec<Option<Curr
         let is_here = |bucket: &Bucket| !bucket.deleting && bucket.origin.is_none();
         let bucket: Bucket = bucket_row.record().ok().filter(is_here)?;
         let object = row.as_ref().map(Row::record).transpose().ok()?;
-        Some(Current { bucket, bucket_row, row, object, is_gone: false })
+        Some(KeyState { bucket, bucket_row, row, object, is_gone: false })
     };
     requests.iter().map(&mut state).collect()
 }

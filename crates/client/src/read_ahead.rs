@@ -17,7 +17,7 @@ use crate::{Client, ClientError};
 pub(crate) type Read = (Vec<Bytes>, Share);
 
 /// Reads in the order of their bytes. Each has begun, or begins when it is awaited.
-pub(crate) enum Ahead {
+pub(crate) enum ReadAhead {
     /// A single span.
     Alone { len: u64, read: BoxFuture<'static, Result<Read, ClientError>> },
     /// Several spans.
@@ -27,17 +27,17 @@ pub(crate) enum Ahead {
 /// Spans read as one query.
 pub(crate) struct Window {
     task: Task<()>,
-    blocks: VecDeque<Expected>,
+    blocks: VecDeque<PendingBlock>,
 }
 
 /// A block of a window.
-struct Expected {
+struct PendingBlock {
     len: u64,
     pieces: oneshot::Receiver<Vec<Bytes>>,
     share: Share,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Creates a read that begins when it is awaited.
     pub(crate) fn when_awaited(client: &Client, span: Span, share: Share) -> Self {
         let (len, client) = (span.range.len() as u64, client.clone());
@@ -67,7 +67,7 @@ impl Ahead {
         let mut wanted = Vec::with_capacity(spans.len());
         for (span, share) in spans {
             let (sender, pieces) = oneshot::channel();
-            expected.push_back(Expected { len: span.range.len() as u64, pieces, share });
+            expected.push_back(PendingBlock { len: span.range.len() as u64, pieces, share });
             senders.push(Some(sender));
             wanted.push(span);
         }
@@ -109,7 +109,7 @@ impl Ahead {
 
 impl Window {
     async fn next(&mut self) -> Result<Read, ClientError> {
-        let Some(Expected { pieces, share, .. }) = self.blocks.pop_front() else {
+        let Some(PendingBlock { pieces, share, .. }) = self.blocks.pop_front() else {
             return Err(ClientError::Busy);
         };
         match pieces.await {

@@ -22,7 +22,7 @@ use tracing::Instrument;
 use crate::blocks::BlockWalk;
 use crate::get::{Budget, ends_early};
 use crate::object::ObjectStream;
-use crate::read_ahead::Ahead;
+use crate::read_ahead::ReadAhead;
 use crate::{Client, ClientError};
 
 /// Maximum bytes in flight of one get, including the block to be sent next, when the client's budget is large.
@@ -63,14 +63,14 @@ pub(crate) struct Reader {
     /// Spans begun and not handed out, in order.
     begun: VecDeque<Span>,
     /// Reads of the spans in `begun`.
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<ReadAhead>,
     /// Pieces left of the current read.
     pieces: std::vec::IntoIter<Bytes>,
     share: Option<Share>,
     /// Memory of the last piece handed out, set when the receiver is found idle.
     pinned: Option<Pinned>,
     last_piece: usize,
-    narrow: Option<Narrow>,
+    narrow: Option<NarrowReads>,
     /// True once the first read has completed: the receiver has the response's head.
     is_open: bool,
     /// Bytes that the receiver has not received yet.
@@ -79,7 +79,7 @@ pub(crate) struct Reader {
 }
 
 /// Size of the reads for a receiver that is slow or not known yet.
-struct Narrow {
+struct NarrowReads {
     len: u32,
     /// When the last read was ready; `None` if the receiver was idle since.
     ready: Option<Instant>,
@@ -87,7 +87,7 @@ struct Narrow {
     given: u64,
 }
 
-impl Narrow {
+impl NarrowReads {
     fn narrowest(given: u64) -> Self {
         Self { len: NARROWEST, ready: None, given }
     }
@@ -147,7 +147,7 @@ impl Reader {
             share: None,
             pinned: None,
             last_piece: 0,
-            narrow: is_narrow.then(|| Narrow::narrowest(budget.taken())),
+            narrow: is_narrow.then(|| NarrowReads::narrowest(budget.taken())),
             is_open: false,
             left,
             has_failed: false,
@@ -263,11 +263,11 @@ impl Reader {
             _ => None,
         };
         if let Some(Limit { begin, most }) = limit {
-            let begins = || Narrow { len: begin, ..Narrow::narrowest(self.budget.taken()) };
+            let begins = || NarrowReads { len: begin, ..NarrowReads::narrowest(self.budget.taken()) };
             let narrow = self.narrow.get_or_insert_with(begins);
             narrow.len = narrow.len.min(most);
         }
-        let Some(Narrow { len, ready: Some(ready), given }) = &mut self.narrow else { return };
+        let Some(NarrowReads { len, ready: Some(ready), given }) = &mut self.narrow else { return };
         let took = self.client.inner.runtime.now().saturating_duration_since(*ready);
         if took <= QUICK {
             let wider = limit.map_or(*len * GROWTH, |limit| limit.most.min(*len * GROWTH));
@@ -339,16 +339,16 @@ impl Reader {
         let is_awaited = self.ahead.is_empty();
         let client = &self.client;
         self.ahead.push_back(match (window.pop(), window.is_empty()) {
-            (Some((span, share)), true) if is_awaited => Ahead::when_awaited(client, span, share),
-            (Some((span, share)), true) => Ahead::now(client, span, share),
-            (last, _) => Ahead::window(client, window.into_iter().chain(last).collect()),
+            (Some((span, share)), true) if is_awaited => ReadAhead::when_awaited(client, span, share),
+            (Some((span, share)), true) => ReadAhead::now(client, span, share),
+            (last, _) => ReadAhead::window(client, window.into_iter().chain(last).collect()),
         });
         Ok(())
     }
 
     /// Bytes in flight.
     fn ahead_len(&self) -> u64 {
-        self.ahead.iter().map(Ahead::len).sum()
+        self.ahead.iter().map(ReadAhead::len).sum()
     }
 
     /// Bytes that a block's read counts in the byte budget, including chunks beyond the needed ones.
@@ -381,7 +381,7 @@ impl Shrink for Reader {
         for span in self.begun.drain(..).rev() {
             self.pending.push_front(span);
         }
-        self.narrow = Some(Narrow::narrowest(0));
+        self.narrow = Some(NarrowReads::narrowest(0));
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum Item {
 }
 
 /// A page of items.
-pub(crate) struct Walked {
+pub(crate) struct WalkPage {
     pub(crate) items: Vec<Item>,
     /// True if items follow the last one.
     pub(crate) more: bool,
@@ -89,10 +89,10 @@ impl Client {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub(crate) async fn walk(&self, walk: &Walk<'_>) -> Result<Walked, ClientError> {
+    pub(crate) async fn walk(&self, walk: &Walk<'_>) -> Result<WalkPage, ClientError> {
         let mut items = Vec::new();
         if walk.max == 0 {
-            return Ok(Walked { items, more: false });
+            return Ok(WalkPage { items, more: false });
         }
         let end = prefix_end(&[&walk.space, walk.prefix.as_bytes()].concat());
         let mut start: Bytes = [&walk.space[..], &walk.start()].concat().into();
@@ -101,7 +101,7 @@ impl Client {
         loop {
             let limit = batch.min(walk.max - items.len() + 1);
             if start >= end {
-                return Ok(Walked { items, more: false });
+                return Ok(WalkPage { items, more: false });
             }
             let rows = self.inner.meta.scan(ScanRange { start, end: end.clone() }, limit).await?;
             for row in &rows {
@@ -110,7 +110,7 @@ impl Client {
                     continue;
                 }
                 if items.len() == walk.max {
-                    return Ok(Walked { items, more: true });
+                    return Ok(WalkPage { items, more: true });
                 }
                 rolled_up = walk.common_prefix(name).map(str::to_owned);
                 items.push(match &rolled_up {
@@ -119,7 +119,7 @@ impl Client {
                 });
             }
             let Some(last) = rows.last().filter(|_| rows.len() == limit) else {
-                return Ok(Walked { items, more: false });
+                return Ok(WalkPage { items, more: false });
             };
             (start, batch) = match &rolled_up {
                 Some(prefix) => (prefix_end(&[&walk.space, prefix.as_bytes()].concat()), SEEK_BATCH),

@@ -8,11 +8,11 @@ use crate::{ClientError, GetRequest, ReadCondition, ReadRange};
 /// Unanswered requests.
 pub(super) struct Delivery {
     /// Requests by position; `None` once answered.
-    open: Vec<Option<Open>>,
+    open: Vec<Option<PendingRequest>>,
 }
 
 /// An unanswered request.
-struct Open {
+struct PendingRequest {
     /// Request for the rest.
     request: GetRequest,
     /// Version whose first parts were handed out.
@@ -21,7 +21,7 @@ struct Open {
 
 impl Delivery {
     pub(super) fn new(requests: Vec<GetRequest>) -> Self {
-        let open = |request| Some(Open { request, begun: None });
+        let open = |request| Some(PendingRequest { request, begun: None });
         Self { open: requests.into_iter().map(open).collect() }
     }
 
@@ -51,7 +51,7 @@ impl Delivery {
     }
 }
 
-impl Open {
+impl PendingRequest {
     /// Records a part. The first part of a continuation loses its head, and must be of the same version.
     fn continued(&mut self, mut part: ObjectPart) -> Result<ObjectPart, ClientError> {
         match (self.begun, &part.head) {

@@ -27,18 +27,18 @@ pub(super) enum Step {
     /// Small objects, together. May include results that are known already.
     Group(Vec<Entry>),
     /// A large object, or a large part of one.
-    Alone(Box<Alone>),
+    Alone(Box<SingleRead>),
 }
 
 /// One request of a group.
 pub(super) struct Entry {
     pub(super) position: usize,
     request: GetRequest,
-    pub(super) found: Found,
+    pub(super) found: LookupResult,
 }
 
 /// Result of a look-up, before any block is read.
-pub(super) enum Found {
+pub(super) enum LookupResult {
     Answer(Result<ObjectPart, ClientError>),
     /// A small object, or a small part of one.
     Spans {
@@ -48,7 +48,7 @@ pub(super) enum Found {
 }
 
 /// A request read as a get does.
-pub(super) struct Alone {
+pub(super) struct SingleRead {
     pub(super) position: usize,
     pub(super) request: GetRequest,
     /// The object's row, if it is fresh.
@@ -69,7 +69,7 @@ impl Step {
     /// Creates the results of requests that could not be looked up.
     pub(super) fn failed(positions: &[usize], error: &ClientError) -> Self {
         let entry = |&position: &usize| {
-            let found = Found::Answer(Err(error.clone()));
+            let found = LookupResult::Answer(Err(error.clone()));
             Entry { position, request: GetRequest::default(), found }
         };
         Self::Group(positions.iter().map(entry).collect())
@@ -78,13 +78,13 @@ impl Step {
 
 impl Entry {
     pub(super) fn is_answer(&self) -> bool {
-        matches!(self.found, Found::Answer(_))
+        matches!(self.found, LookupResult::Answer(_))
     }
 
     pub(super) fn spans(&self) -> &[Span] {
         match &self.found {
-            Found::Answer(_) => &[],
-            Found::Spans { spans, .. } => spans,
+            LookupResult::Answer(_) => &[],
+            LookupResult::Spans { spans, .. } => spans,
         }
     }
 
@@ -98,10 +98,10 @@ impl Entry {
     /// may come from an object that was replaced meanwhile.
     pub(super) fn by_itself(self, limits: Limits) -> Step {
         match self.found {
-            Found::Answer(_) => Step::Group(vec![self]),
-            Found::Spans { head, .. } => {
+            LookupResult::Answer(_) => Step::Group(vec![self]),
+            LookupResult::Spans { head, .. } => {
                 let weight = limits.weight(head.info.size);
-                let alone = Alone { position: self.position, request: self.request, row: None, weight };
+                let alone = SingleRead { position: self.position, request: self.request, row: None, weight };
                 Step::Alone(Box::new(alone))
             }
         }
@@ -150,12 +150,12 @@ impl Client {
                 },
             };
             match row.and_then(|row| self.find(&request, row, limits)) {
-                Ok(Way::Group(found)) => grouping.add(Entry { position, request, found }),
-                Ok(Way::Alone { row, weight }) => {
-                    grouping.add_alone(Alone { position, request, row: Some(row), weight });
+                Ok(ReadMethod::Group(found)) => grouping.add(Entry { position, request, found }),
+                Ok(ReadMethod::Alone { row, weight }) => {
+                    grouping.add_alone(SingleRead { position, request, row: Some(row), weight });
                 }
                 Err(error) => {
-                    grouping.add(Entry { position, request, found: Found::Answer(Err(error)) });
+                    grouping.add(Entry { position, request, found: LookupResult::Answer(Err(error)) });
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Client {
     }
 
     /// Decides how the object of a row is read.
-    fn find(&self, request: &GetRequest, row: Row, limits: Limits) -> Result<Way, ClientError> {
+    fn find(&self, request: &GetRequest, row: Row, limits: Limits) -> Result<ReadMethod, ClientError> {
         let object: Object = row.record()?;
         let weight = limits.weight(most_wanted(request.range, object.size));
         let is_listed = matches!(
@@ -185,7 +185,7 @@ impl Client {
             Some(Body::Inline(_) | Body::Blocks(_) | Body::Memory(_) | Body::Extent(_))
         );
         if !is_listed || matches!(request.range, ReadRange::Part(_)) {
-            return Ok(Way::Alone { row, weight });
+            return Ok(ReadMethod::Alone { row, weight });
         }
         let (info, body) =
             record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)?;
@@ -196,30 +196,30 @@ impl Client {
             Body::Inline(bytes) => {
                 let pieces = if range.is_empty() { Vec::new() } else { vec![inline(&bytes, range.clone())?] };
                 let head = Some(Box::new(ObjectHead { info, range }));
-                Found::Answer(Ok(ObjectPart { head, pieces, is_last: true }))
+                LookupResult::Answer(Ok(ObjectPart { head, pieces, is_last: true }))
             }
             Body::Blocks(list) if is_small => {
                 let spans = spans(list.blocks, range.clone()).collect();
-                Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
+                LookupResult::Spans { head: Box::new(ObjectHead { info, range }), spans }
             }
             Body::Memory(list) if is_small => {
                 let spans = memory_spans(&list, range.clone())?.collect();
-                Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
+                LookupResult::Spans { head: Box::new(ObjectHead { info, range }), spans }
             }
             Body::Extent(extent) if is_small => {
                 let span = Span { of: extent.into(), range: range.start as u32..range.end as u32 };
                 let spans = if range.is_empty() { Vec::new() } else { vec![span] };
-                Found::Spans { head: Box::new(ObjectHead { info, range }), spans }
+                LookupResult::Spans { head: Box::new(ObjectHead { info, range }), spans }
             }
-            _ => return Ok(Way::Alone { row, weight }),
+            _ => return Ok(ReadMethod::Alone { row, weight }),
         };
-        Ok(Way::Group(found))
+        Ok(ReadMethod::Group(found))
     }
 }
 
 /// How a request is read.
-enum Way {
-    Group(Found),
+enum ReadMethod {
+    Group(LookupResult),
     Alone { row: Row, weight: u64 },
 }
 
@@ -257,7 +257,7 @@ impl Grouping {
         self.group.push(entry);
     }
 
-    fn add_alone(&mut self, alone: Alone) {
+    fn add_alone(&mut self, alone: SingleRead) {
         if self.order == ReadOrder::Requests {
             self.end_group();
         }
@@ -290,7 +290,7 @@ mod tests {
         let block = |&len: &u32| Span::whole(Block { len, ..Block::default() });
         let spans: Vec<Span> = lens.iter().map(block).collect();
         let found = match spans.is_empty() {
-            true => Found::Answer(Err(ClientError::Busy)),
+            true => LookupResult::Answer(Err(ClientError::Busy)),
             false => {
                 let size = lens.iter().map(|&len| u64::from(len)).sum();
                 let info = crate::ObjectInfo {
@@ -304,14 +304,14 @@ mod tests {
                     parts: Vec::new(),
                     profile: None,
                 };
-                Found::Spans { head: Box::new(ObjectHead { info, range: 0..size }), spans }
+                LookupResult::Spans { head: Box::new(ObjectHead { info, range: 0..size }), spans }
             }
         };
         Entry { position, request: GetRequest::default(), found }
     }
 
-    fn alone(position: usize) -> Alone {
-        Alone { position, request: GetRequest::default(), row: None, weight: 1 }
+    fn alone(position: usize) -> SingleRead {
+        SingleRead { position, request: GetRequest::default(), row: None, weight: 1 }
     }
 
     /// Returns the positions of each step.

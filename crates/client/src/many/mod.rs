@@ -35,7 +35,7 @@ use crate::reader::{Limit, STAKE};
 use crate::task::Task;
 use crate::{Client, ClientError, GetRequest, ObjectInfo};
 use delivery::Delivery;
-use look_up::{Entry, Found, Step};
+use look_up::{Entry, LookupResult, Step};
 use running::Event;
 
 /// Number of requests whose rows are looked up together.
@@ -137,7 +137,7 @@ impl Client {
         let most = Limits::of(self.inner.options.stripes.in_flight_bytes);
         let budget = self.inner.stripes.budget();
         let limits = if Limit::now(budget, 0).is_some() { most.narrowest() } else { most };
-        let many = Many {
+        let many = BatchRead {
             query: Query { client: self.clone(), sample: self.inner.stripes.sampler().begin(), span },
             order,
             most,
@@ -182,7 +182,7 @@ impl Query {
 }
 
 /// A read of many objects on its way to a receiver.
-struct Many {
+struct BatchRead {
     query: Query,
     order: ReadOrder,
     /// Limits for a receiver that takes everything.
@@ -214,7 +214,7 @@ struct Many {
     given: u64,
 }
 
-impl Shrink for Many {
+impl Shrink for BatchRead {
     type Item = (usize, Result<ObjectPart, ClientError>);
 
     async fn next(&mut self) -> Option<Self::Item> {
@@ -253,7 +253,7 @@ impl Shrink for Many {
     }
 }
 
-impl Many {
+impl BatchRead {
     /// Sizes the next read by the receiver's pace.
     fn widen(&mut self) {
         let limit =
@@ -366,8 +366,8 @@ impl Many {
         let mut blocks = blocks.into_iter();
         for Entry { position, found, .. } in entries {
             let answer = match found {
-                Found::Answer(answer) => answer,
-                Found::Spans { head, spans: wanted } => {
+                LookupResult::Answer(answer) => answer,
+                LookupResult::Spans { head, spans: wanted } => {
                     let pieces = blocks.by_ref().take(wanted.len()).flatten().collect();
                     Ok(ObjectPart { head: Some(head), pieces, is_last: true })
                 }

@@ -6,7 +6,7 @@ use striate_stripe::{BlocksRead, Span};
 use tokio::sync::mpsc::{self, Sender};
 use tracing::Instrument;
 
-use super::look_up::{Alone, Entry, Step};
+use super::look_up::{Entry, SingleRead, Step};
 use super::{Limits, ObjectHead, ObjectPart, Query, ReadOrder};
 use crate::condition::check_read;
 use crate::get::{Budget, ends_early, span_of};
@@ -54,7 +54,7 @@ pub(super) fn group(query: &Query, entries: Vec<Entry>) -> BoxStream<'static, Ev
 }
 
 /// Reads one object or range.
-pub(super) fn alone(query: &Query, alone: Alone, limits: Limits) -> BoxStream<'static, Event> {
+pub(super) fn alone(query: &Query, alone: SingleRead, limits: Limits) -> BoxStream<'static, Event> {
     let (position, weight) = (alone.position, alone.weight);
     let (sender, parts) = mpsc::channel(1);
     let of_task = query.clone();
@@ -81,7 +81,7 @@ pub(super) fn alone(query: &Query, alone: Alone, limits: Limits) -> BoxStream<'s
 /// against the byte budget.
 async fn send_parts(
     query: Query,
-    alone: Alone,
+    alone: SingleRead,
     budget: Budget,
     parts: Sender<Result<ObjectPart, ClientError>>,
 ) {
@@ -114,8 +114,8 @@ async fn send_parts(
 
 impl Query {
     /// Opens an object as a get does, without reading ahead: others of the same receiver are read meanwhile.
-    async fn open_alone(&self, alone: Alone, budget: Budget) -> Result<GetObject, ClientError> {
-        let Alone { request, row, .. } = alone;
+    async fn open_alone(&self, alone: SingleRead, budget: Budget) -> Result<GetObject, ClientError> {
+        let SingleRead { request, row, .. } = alone;
         let Self { client, sample, .. } = self;
         let (span, sample) = (span_of(&request), sample.clone());
         match row {

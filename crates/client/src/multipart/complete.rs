@@ -16,7 +16,7 @@ use striate_meta::records::{
 use striate_meta::{Precondition, ScanRange, keys};
 
 use super::{OpenUpload, parse_id, part};
-use crate::commit::{Change, CommitFailure, Committed, NewVersion, abandon_parts};
+use crate::commit::{Change, ChangeOutcome, CommitFailure, NewVersion, abandon_parts};
 use crate::condition::check_write;
 use crate::digest::{WholeDigests, verify_whole};
 use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER};
@@ -162,8 +162,8 @@ impl Client {
                 Ok(Change::Replace(new.clone()))
             });
         match commit.await.map_err(CommitFailure::into_error)? {
-            Committed::Done => Ok(Some(object)),
-            Committed::Fenced => Ok(None),
+            ChangeOutcome::Done => Ok(Some(object)),
+            ChangeOutcome::Fenced => Ok(None),
         }
     }
 }

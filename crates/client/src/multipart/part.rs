@@ -5,11 +5,11 @@ use striate_meta::{MetaError, Row, Transaction, keys};
 use striate_stripe::Neighbours;
 
 use super::OpenUpload;
-use crate::commit::{CommitFailure, Submitted};
+use crate::commit::{CommitFailure, TransactionOutcome};
 use crate::condition::check_source;
 use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
 use crate::get::Budget;
-use crate::ingest::{Ingest, Stored};
+use crate::ingest::{BodyLocation, Ingest};
 use crate::object::{EtagSource, ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
 use crate::{Client, ClientError, CopyPartRequest, GetRequest, PartInfo, UploadPartRequest};
 
@@ -152,7 +152,7 @@ impl Client {
         target: &Target,
         upload: OpenUpload,
         part: &UploadPart,
-        stored: &Stored,
+        stored: &BodyLocation,
     ) -> Result<(), CommitFailure> {
         let keys = [upload.row.key.clone(), keys::part(&upload.id, target.number)];
         let value = encode(part);
@@ -171,10 +171,12 @@ impl Client {
                 self.inner.stripes.release_part(&mut tx, &old.record()?).await?;
             }
             match self.submit(tx).await? {
-                Submitted::Done => return Ok(()),
-                Submitted::Conflict { failed } if session.contains(&failed) => return Err(stored.fenced()),
-                Submitted::Conflict { .. } => {}
-                Submitted::Unsure => return self.look_for_part(&keys[1], &value).await,
+                TransactionOutcome::Done => return Ok(()),
+                TransactionOutcome::Conflict { failed } if session.contains(&failed) => {
+                    return Err(stored.fenced());
+                }
+                TransactionOutcome::Conflict { .. } => {}
+                TransactionOutcome::Unsure => return self.look_for_part(&keys[1], &value).await,
             }
             self.back_off(attempt).await;
         }
