@@ -12,7 +12,7 @@ pub struct Claims {
 
 /// Required value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bar {
+pub enum Requirement {
     #[cfg_attr(
         not(feature = "plan-bench"),
         allow(dead_code, reason = "only the planner's bars are like this")
@@ -33,15 +33,15 @@ impl Claims {
     pub fn judge(
         &mut self,
         claim: &str,
-        bar: Bar,
+        bar: Requirement,
         measured: f64,
         spread: &str,
         is_sound: bool,
     ) -> io::Result<()> {
         let (text, holds) = match bar {
-            Bar::AtMost(most) => (format!("≤ {most}"), Some(is_sound && measured <= most)),
-            Bar::AtLeast(least) => (format!("≥ {least}"), Some(is_sound && measured >= least)),
-            Bar::Stated => ("–".to_owned(), None),
+            Requirement::AtMost(most) => (format!("≤ {most}"), Some(is_sound && measured <= most)),
+            Requirement::AtLeast(least) => (format!("≥ {least}"), Some(is_sound && measured >= least)),
+            Requirement::Stated => ("–".to_owned(), None),
         };
         let verdict = match holds {
             None => "stated",

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use striate_plan::movement::instances::MovementShape;
 use striate_plan::movement::{MovementBudget, Objective, select_movement};
 
-use crate::claims::{Bar, Claims, quantile, sorted};
+use crate::claims::{Claims, Requirement, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
 /// Number of states that are searched.
@@ -30,7 +30,7 @@ pub fn run() -> ExitCode {
 
 fn measure() -> io::Result<bool> {
     let mut claims = Claims::new(Box::new(io::sink()));
-    let bar = Bar::AtLeast(LEAST_PER_SECOND);
+    let bar = Requirement::AtLeast(LEAST_PER_SECOND);
     let random = MovementShape {
         sites: 32,
         racks: 8,
@@ -44,9 +44,9 @@ fn measure() -> io::Result<bool> {
     for (shape, bar) in [
         (random, bar),
         (MovementShape { group: 8, ..random }, bar),
-        (MovementShape { sites: 98, racks: 14, k: 6, r: 3, ..random }, Bar::Stated),
-        (MovementShape { sites: 98, racks: 14, k: 6, r: 3, group: 8, ..random }, Bar::Stated),
-        (MovementShape { sites: 1_000, racks: 50, ..random }, Bar::Stated),
+        (MovementShape { sites: 98, racks: 14, k: 6, r: 3, ..random }, Requirement::Stated),
+        (MovementShape { sites: 98, racks: 14, k: 6, r: 3, group: 8, ..random }, Requirement::Stated),
+        (MovementShape { sites: 1_000, racks: 50, ..random }, Requirement::Stated),
     ] {
         let MovementShape { sites, k, r, group, partners, .. } = shape;
         let shape_name = format!("{sites} sites, RS({k},{r}), {partners} partners, groups of {group}");

@@ -11,7 +11,7 @@ use striate_plan::solver::alternatives::{
 
 use super::makespan::{KINDS, LIMIT_S, mean};
 use super::{Extent, highs as reference, options};
-use crate::claims::{Bar, Claims, quantile, sorted};
+use crate::claims::{Claims, Requirement, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
 /// Claims the cost above HiGHS's optimum and the processor time of planning.
@@ -36,11 +36,11 @@ pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
             tally.unproved
         );
         let claim = format!("{count} packed pieces, Eq. 1: cost above the optimum by HiGHS, mean, %");
-        claims.judge(&claim, Bar::AtMost(1.0), mean(&tally.gaps), &spread, tally.below == 0)?;
+        claims.judge(&claim, Requirement::AtMost(1.0), mean(&tally.gaps), &spread, tally.below == 0)?;
         let times = sorted(tally.times_us);
         let spread = format!("p99 {:.0}, slowest {:.0}", quantile(&times, 0.99), quantile(&times, 1.0));
         let claim = format!("{count} packed pieces, Eq. 1: processor time of that plan, median, µs");
-        claims.judge(&claim, Bar::AtMost(200.0), quantile(&times, 0.5), &spread, true)?;
+        claims.judge(&claim, Requirement::AtMost(200.0), quantile(&times, 0.5), &spread, true)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use striate_plan::solver::access::{AccessProblem, AccessWorkspace, solve};
 
 use super::highs::{self, Formulation};
 use super::{Extent, speed};
-use crate::claims::{Bar, Claims, quantile, sorted};
+use crate::claims::{Claims, Requirement, quantile, sorted};
 
 /// Work units of the long run that plans are compared with; it takes some seconds.
 const LONG_RUN: u64 = 40_000_000;
@@ -40,11 +40,11 @@ pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
                 above.len()
             );
             let claim = format!("{}{title}: cost above the best known, mean, %", speed::name(&shape));
-            claims.judge(&claim, Bar::AtMost(1.0), mean(&above), &spread, true)?;
+            claims.judge(&claim, Requirement::AtMost(1.0), mean(&above), &spread, true)?;
             let times = sorted(times);
             let spread = format!("fastest {:.0}, slowest {:.0}", times[0], quantile(&times, 1.0));
             let claim = format!("{}{title}: processor time of that plan, median, µs", speed::name(&shape));
-            claims.judge(&claim, Bar::AtMost(200.0), quantile(&times, 0.5), &spread, true)?;
+            claims.judge(&claim, Requirement::AtMost(200.0), quantile(&times, 0.5), &spread, true)?;
         }
     }
     Ok(())

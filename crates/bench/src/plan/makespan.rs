@@ -9,7 +9,7 @@ use striate_plan::solver::makespan::{
 };
 
 use super::{Extent, highs as reference, options};
-use crate::claims::{Bar, Claims, quantile, sorted};
+use crate::claims::{Claims, Requirement, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
 /// Seconds after which HiGHS gives up on an instance.
@@ -42,7 +42,7 @@ pub fn claim_speeds(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
                 let claim = format!(
                     "98 sites, {kind}, {count} pieces, {asking}: processor time of a plan, median, µs"
                 );
-                let bar = bar.map_or(Bar::Stated, Bar::AtMost);
+                let bar = bar.map_or(Requirement::Stated, Requirement::AtMost);
                 claims.judge(&claim, bar, quantile(&times, 0.5), &spread, true)?;
             }
         }
@@ -92,7 +92,7 @@ pub fn claim_gaps(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
                 tally.gaps.len()
             );
             let claim = format!("{count} packed pieces, {asking}: cost above the optimum by HiGHS, mean, %");
-            claims.judge(&claim, Bar::AtMost(1.0), mean(&tally.gaps), &spread, tally.below == 0)?;
+            claims.judge(&claim, Requirement::AtMost(1.0), mean(&tally.gaps), &spread, tally.below == 0)?;
         }
     }
     Ok(())

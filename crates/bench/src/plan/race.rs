@@ -9,7 +9,7 @@ use striate_plan::solver::access::{AccessProblem, AccessWorkspace};
 
 use super::highs::{self, Formulation};
 use super::{AMPLE, Extent, speed};
-use crate::claims::{Bar, Claims};
+use crate::claims::{Claims, Requirement};
 
 /// Relative tolerance between costs: HiGHS's integrality tolerance is 1e-6.
 const TOLERANCE: f64 = 1e-6;
@@ -40,7 +40,13 @@ pub fn claim_optima(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
             formulation.name()
         );
         let spread = format!("{} not proved by HiGHS, {} not by us", tally.unproved_by_highs, tally.unproved);
-        claims.judge(&claim, Bar::AtMost(0.0), tally.different as f64, &spread, tally.unproved == 0)?;
+        claims.judge(
+            &claim,
+            Requirement::AtMost(0.0),
+            tally.different as f64,
+            &spread,
+            tally.unproved == 0,
+        )?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use striate_plan::solver::access::{AccessProblem, AccessWorkspace, check_access,
 
 use super::highs::{self, Formulation};
 use super::{AMPLE, Extent};
-use crate::claims::{Bar, Claims, quantile, sorted};
+use crate::claims::{Claims, Requirement, quantile, sorted};
 use crate::stopwatch::Stopwatch;
 
 /// Solutions per instance; the best time counts.
@@ -34,7 +34,7 @@ pub fn run(problem: &AccessProblem, budget: u64, workspace: &mut AccessWorkspace
 /// Optimal plans of one shape, and the bar for the 99th percentile of their times.
 struct Case {
     shape: Shape,
-    bar: Bar,
+    bar: Requirement,
     budget: u64,
     title: &'static str,
     /// Best time of each instance, in µs.
@@ -58,7 +58,7 @@ fn cases(extent: &Extent) -> Vec<Case> {
             for &(blocks, bar) in requests {
                 // Beyond 20 blocks, optima with unequal m_j take longer than microseconds.
                 let budget = if spread > 0.0 && blocks > 20 { extent.budget } else { AMPLE };
-                let bar = bar.filter(|_| spread == 0.0).map_or(Bar::Stated, Bar::AtMost);
+                let bar = bar.filter(|_| spread == 0.0).map_or(Requirement::Stated, Requirement::AtMost);
                 let shape = Shape { sites, k, r, blocks, hot, spread };
                 let best_us = vec![f64::INFINITY; extent.speed_instances as usize];
                 cases.push(Case { shape, bar, budget, title, best_us });
@@ -140,7 +140,7 @@ pub fn state_heuristic(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
         let above = sorted(above);
         let spread = format!("quartiles {:.1}–{:.1}", quantile(&above, 0.25), quantile(&above, 0.75));
         let claim = format!("{}: cost of the published heuristic above the least, mean, %", name(&shape));
-        claims.judge(&claim, Bar::Stated, mean, &spread, true)?;
+        claims.judge(&claim, Requirement::Stated, mean, &spread, true)?;
     }
     Ok(())
 }
@@ -171,7 +171,7 @@ pub fn claim_ratios(claims: &mut Claims, extent: &Extent) -> io::Result<()> {
                 quantile(&theirs, 0.99)
             );
             let claim = format!("{}: HiGHS / own, {} model", name(&shape), formulation.name());
-            claims.judge(&claim, Bar::AtLeast(100.0), quantile(&ratios, 0.5), &spread, true)?;
+            claims.judge(&claim, Requirement::AtLeast(100.0), quantile(&ratios, 0.5), &spread, true)?;
         }
     }
     Ok(())
