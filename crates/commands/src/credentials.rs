@@ -34,7 +34,7 @@ pub fn given(dev: bool) -> Result<Option<Credentials>, String> {
 
 /// The place where a secret was shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum SecretOutput {
     /// On the terminal.
     Terminal,
     /// In this file.
@@ -46,7 +46,7 @@ pub enum Shown {
 ///
 /// # Errors
 /// If the file exists or cannot be written.
-pub fn show(credentials: &Credentials, file: Option<&Path>, folder: &Path) -> io::Result<Shown> {
+pub fn show(credentials: &Credentials, file: Option<&Path>, folder: &Path) -> io::Result<SecretOutput> {
     let text = Zeroizing::new(format!(
         "export STRIATE_ACCESS_KEY={}\nexport STRIATE_SECRET_KEY={}\n",
         credentials.access_key,
@@ -54,7 +54,7 @@ pub fn show(credentials: &Credentials, file: Option<&Path>, folder: &Path) -> io
     ));
     if file.is_none() && io::stdout().is_terminal() {
         io::stdout().lock().write_all(text.as_bytes())?;
-        return Ok(Shown::Terminal);
+        return Ok(SecretOutput::Terminal);
     }
     let path = match file {
         Some(path) => path.to_owned(),
@@ -63,14 +63,14 @@ pub fn show(credentials: &Credentials, file: Option<&Path>, folder: &Path) -> io
     let mut output = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     output.write_all(text.as_bytes())?;
     output.sync_all()?;
-    Ok(Shown::File(path))
+    Ok(SecretOutput::File(path))
 }
 
 /// Returns the next three commands to try.
-pub fn next_steps(endpoint: &str, shown: Option<&Shown>) -> String {
+pub fn next_steps(endpoint: &str, shown: Option<&SecretOutput>) -> String {
     let load = match shown {
-        Some(Shown::Terminal) => "paste the two export lines above, then:".to_owned(),
-        Some(Shown::File(path)) => format!("run `. {}`, then:", path.display()),
+        Some(SecretOutput::Terminal) => "paste the two export lines above, then:".to_owned(),
+        Some(SecretOutput::File(path)) => format!("run `. {}`, then:", path.display()),
         None => "with STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY set:".to_owned(),
     };
     format!(
@@ -94,7 +94,7 @@ mod tests {
             Credentials { access_key: "KEY".to_owned(), secret: Zeroizing::new("hush-hush".to_owned()) };
         let file = folder.path().join("key.sh");
         let shown = show(&credentials, Some(&file), folder.path()).unwrap();
-        assert_eq!(shown, Shown::File(file.clone()));
+        assert_eq!(shown, SecretOutput::File(file.clone()));
         assert!(std::fs::read_to_string(&file).unwrap().contains("STRIATE_SECRET_KEY=hush-hush"));
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(show(&credentials, Some(&file), folder.path()).is_err());

@@ -20,7 +20,7 @@ use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
-    BucketInfo, Explain, Explained, NewBucket, NewOrigin, ReplaceDisk, Replaced, SetBucket, Status,
+    BucketInfo, Explain, Explanation, NewBucket, NewOrigin, ReplaceDisk, ReplaceOutcome, SetBucket, Status,
 };
 use crate::args::{
     BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, OriginArgs, PackCommand,
@@ -117,7 +117,7 @@ pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
     let server = AdminClient::find(runtime, &args.admin)?;
     let objects = args.objects.into_iter().map(|object| (object.bucket, object.key)).collect();
     let wish = Explain { objects, policy: args.read_policy.map(|policy| policy.to_string()) };
-    let explained: Explained = server.post("/v1/explain", &wish).await?;
+    let explained: Explanation = server.post("/v1/explain", &wish).await?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&explained).map_err(Failure::failed)?),
         false => print!("{}", explain::text(&explained)),
@@ -178,7 +178,7 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
         DiskCommand::Replace { path, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
             let path = std::path::absolute(&path).map_err(Failure::refused)?;
-            let replaced: Replaced =
+            let replaced: ReplaceOutcome =
                 server.post("/v1/disks/replace", &ReplaceDisk { path: path.clone() }).await?;
             println!(
                 "{} is site {} now, in place of site {}",

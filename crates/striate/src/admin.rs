@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use striate_commands::admin::find::{SOCKET_NAME, STATE_FOLDER};
-use striate_commands::admin::messages::{Line, Refusal, ReplaceDisk, Replaced};
+use striate_commands::admin::messages::{Line, Refusal, ReplaceDisk, ReplaceOutcome};
 use striate_commands::failure::Failure;
 use striate_runtime::Runtime;
 use tokio::net::{UnixListener, UnixStream};
@@ -208,7 +208,7 @@ impl AdminService {
         }
         notes
             .push("the lost chunks are rebuilt in the background; `striate heal` does it at once".to_owned());
-        Ok(ok(&Replaced { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
+        Ok(ok(&ReplaceOutcome { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
     }
 
     /// Waits for exclusive use of an operation that runs once at a time; returns `None` if another one is running.

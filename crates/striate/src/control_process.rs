@@ -156,10 +156,10 @@ fn show(first: &Credentials) -> Outcome {
         .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
         .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
     let said = match shown {
-        credentials::Shown::Terminal => {
+        credentials::SecretOutput::Terminal => {
             "These are the first access key and its secret, shown once.".to_owned()
         }
-        credentials::Shown::File(path) => {
+        credentials::SecretOutput::File(path) => {
             format!("The first access key and its secret are in {} (mode 0600).", path.display())
         }
     };

@@ -222,10 +222,10 @@ fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<Strin
         .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
         .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
     let text = match &shown {
-        credentials::Shown::Terminal => {
+        credentials::SecretOutput::Terminal => {
             "These are the first access key and its secret, shown once.\n".to_owned()
         }
-        credentials::Shown::File(path) => {
+        credentials::SecretOutput::File(path) => {
             format!("The first access key and its secret are in {} (mode 0600).\n", path.display())
         }
     };

@@ -4,9 +4,9 @@
 //! |--|--|
 //! | `GET /v1/status` | [`Status`] |
 //! | `GET /v1/buckets`, `POST /v1/buckets`, `GET`, `POST` ([`SetBucket`]) or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
-//! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeyShown`], [`NewKey`] |
-//! | `POST /v1/disks/replace` | [`Replaced`] |
-//! | `POST /v1/explain` ([`Explain`]) | [`Explained`] |
+//! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeySummary`], [`NewKey`] |
+//! | `POST /v1/disks/replace` | [`ReplaceOutcome`] |
+//! | `POST /v1/explain` ([`Explain`]) | [`Explanation`] |
 //! | `GET /v1/upgrade`, `POST /v1/upgrade/finalize` | [`FormatsState`] |
 //! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
 //! | `POST /v1/packing/run` ([`PackNow`]), `POST /v1/packing/undo/NAME` | lines of [`Line`] |
@@ -460,7 +460,7 @@ pub struct Explain {
 
 /// How objects would be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Explained {
+pub struct Explanation {
     /// Objects of this store, in one query.
     #[serde(flatten)]
     pub read: ReadExplained,
@@ -503,7 +503,7 @@ pub struct ReplaceDisk {
 
 /// The outcome of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replaced {
+pub struct ReplaceOutcome {
     /// Site that was given up.
     pub old_site: u32,
     /// Site that replaced it.
@@ -514,7 +514,7 @@ pub struct Replaced {
 
 /// An access key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyShown {
+pub struct KeySummary {
     /// Access key.
     pub access_key: String,
     /// Purpose of the key.

@@ -13,7 +13,7 @@ use crate::args::{BenchArgs, PreloadName, WorkloadName};
 use crate::failure::{Failure, Outcome};
 
 /// The chosen workload.
-pub struct Chosen {
+pub struct ChosenWorkload {
     /// Workload of the warm-up, if it differs from the measured one.
     pub warm_up: Option<Box<dyn Workload>>,
     /// Workload to measure.
@@ -29,7 +29,7 @@ pub fn name(workload: WorkloadName) -> String {
 ///
 /// # Errors
 /// If an argument is missing or does not apply, or a file cannot be used.
-pub fn choose(args: &BenchArgs) -> Outcome<Chosen> {
+pub fn choose(args: &BenchArgs) -> Outcome<ChosenWorkload> {
     check(args)?;
     let (seed, scale) = (args.seed, args.size_scale.unwrap_or(1.0));
     let objects = |default| args.objects.unwrap_or(default);
@@ -58,7 +58,7 @@ pub fn choose(args: &BenchArgs) -> Outcome<Chosen> {
         WorkloadName::YcsbE => ycsb(args, YcsbWorkload::E),
         WorkloadName::YcsbF => ycsb(args, YcsbWorkload::F),
     };
-    Ok(Chosen { warm_up, measured })
+    Ok(ChosenWorkload { warm_up, measured })
 }
 
 fn ycsb(args: &BenchArgs, workload: YcsbWorkload) -> Box<dyn Workload> {

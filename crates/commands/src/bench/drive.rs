@@ -17,7 +17,7 @@ use striate_runtime::{Instant, Runtime};
 use striate_workload::{Due, Workload};
 use tokio::sync::Semaphore;
 
-use super::measured::Measured;
+use super::measured::Measurements;
 use super::request::{Request, SharedWorkload, Target};
 use crate::args::BenchArgs;
 use crate::interruption::Interruption;
@@ -71,7 +71,7 @@ struct Run {
     started: Instant,
     rng: Mutex<SmallRng>,
     drawn: AtomicU64,
-    measured: Mutex<Measured>,
+    measured: Mutex<Measurements>,
 }
 
 impl Driver {
@@ -99,7 +99,7 @@ impl Driver {
         workload: Box<dyn Workload>,
         arrivals: Arrivals,
         limits: Limits,
-    ) -> (Box<dyn Workload>, Measured) {
+    ) -> (Box<dyn Workload>, Measurements) {
         let runtime = self.target.endpoint.runtime();
         let has_own_times = workload.due() != Due::Whenever;
         let run = Arc::new(Run {
@@ -110,7 +110,7 @@ impl Driver {
             started: runtime.now(),
             rng: Mutex::new(SmallRng::from_rng(&mut *self.rng.lock())),
             drawn: AtomicU64::new(0),
-            measured: Mutex::new(Measured::default()),
+            measured: Mutex::new(Measurements::default()),
         });
         let work = async {
             match arrivals {

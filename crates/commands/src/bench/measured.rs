@@ -6,7 +6,7 @@ use std::time::Duration;
 use striate_workload::Kind;
 use striate_workload::latency::Latencies;
 
-use super::request::{Moved, Problem};
+use super::request::{Problem, TransferSize};
 
 /// Operations of one kind.
 #[derive(Clone, Debug, Default)]
@@ -16,14 +16,14 @@ pub struct Tally {
     /// Number of successful operations.
     pub operations: u64,
     /// Objects and bytes that successful operations moved.
-    pub moved: Moved,
+    pub moved: TransferSize,
     /// Failed operations by kind: their number, and the message of the first.
     pub errors: BTreeMap<String, (u64, String)>,
 }
 
 /// The measurements of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct Measurements {
     /// Tallies by kind of operation.
     pub tallies: BTreeMap<Kind, Tally>,
     /// Time from the start to the last answer.
@@ -32,9 +32,9 @@ pub struct Measured {
     pub waited: u64,
 }
 
-impl Measured {
+impl Measurements {
     /// Counts an operation that took `took` and ended `at` after the start.
-    pub fn add(&mut self, kind: Kind, outcome: Result<Moved, Problem>, took: Duration, at: Duration) {
+    pub fn add(&mut self, kind: Kind, outcome: Result<TransferSize, Problem>, took: Duration, at: Duration) {
         self.elapsed = self.elapsed.max(at);
         let tally = self.tallies.entry(kind).or_default();
         match outcome {

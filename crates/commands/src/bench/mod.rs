@@ -26,7 +26,7 @@ use crate::args::{BenchArgs, WorkloadName};
 use crate::failure::{Failure, Outcome};
 use crate::transfer::{ObjectLocation, ObjectStore};
 
-use choice::Chosen;
+use choice::ChosenWorkload;
 use contents::Contents;
 use drive::{Arrivals, Driver, Limits};
 use objects::ObjectSet;
@@ -41,7 +41,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 /// # Errors
 /// If the arguments contradict each other, the store cannot be prepared, operations failed, or the user interrupted.
 pub async fn run(runtime: Runtime, args: BenchArgs) -> Outcome {
-    let Chosen { warm_up, measured } = choice::choose(&args)?;
+    let ChosenWorkload { warm_up, measured } = choice::choose(&args)?;
     let store = ObjectStore::connect(runtime, &args.endpoint)?;
     let contents = Contents::new(args.seed);
     let place = ObjectLocation { bucket: args.bucket.clone(), key: prefix(&args) };

@@ -6,7 +6,7 @@ use serde::Serialize;
 use striate_workload::latency::Latencies;
 
 use super::choice;
-use super::measured::{Measured, Tally};
+use super::measured::{Measurements, Tally};
 use crate::args::BenchArgs;
 
 /// The results, with everything needed to repeat them.
@@ -75,7 +75,7 @@ struct ErrorRow {
 
 impl Report {
     /// Creates the report of this run.
-    pub fn new(args: &BenchArgs, endpoint: &str, objects: u64, measured: &Measured) -> Self {
+    pub fn new(args: &BenchArgs, endpoint: &str, objects: u64, measured: &Measurements) -> Self {
         let elapsed_s = measured.elapsed.as_secs_f64();
         let rows = measured.tallies.iter().map(|(kind, tally)| Row::new(kind.name(), tally, elapsed_s));
         let mut operations: Vec<Row> = rows.collect();
@@ -208,7 +208,7 @@ impl Response {
     }
 }
 
-fn all(measured: &Measured) -> Tally {
+fn all(measured: &Measurements) -> Tally {
     let mut all = Tally::default();
     for tally in measured.tallies.values() {
         all.latencies.merge(&tally.latencies);

@@ -74,7 +74,7 @@ enum Change {
 
 /// The objects and bytes that a successful operation moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Moved {
+pub struct TransferSize {
     /// Number of objects that were read, written or deleted.
     pub objects: u64,
     /// Bytes of these objects.
@@ -133,10 +133,14 @@ impl Target {
     ///
     /// # Errors
     /// At the first failure.
-    pub async fn perform(&self, request: &Request, workload: &SharedWorkload) -> Result<Moved, Problem> {
+    pub async fn perform(
+        &self,
+        request: &Request,
+        workload: &SharedWorkload,
+    ) -> Result<TransferSize, Problem> {
         let reads = request.reads.iter().map(|read| self.read(read, workload));
         let read: u64 = try_join_all(reads).await?.into_iter().sum();
-        let mut moved = Moved { objects: request.reads.len() as u64, bytes: read };
+        let mut moved = TransferSize { objects: request.reads.len() as u64, bytes: read };
         match &request.change {
             None => return Ok(moved),
             Some(Change::Write { key, size }) => {

@@ -8,12 +8,12 @@ use striate_stripe::{
 };
 
 use super::report::{cells, table};
-use crate::admin::messages::{ElsewhereExplained, Explained};
+use crate::admin::messages::{ElsewhereExplained, Explanation};
 use crate::transfer::progress::human_bytes;
 
 /// Formats the output of `striate explain`.
-pub fn text(explained: &Explained) -> String {
-    let Explained { read, elsewhere } = explained;
+pub fn text(explained: &Explanation) -> String {
+    let Explanation { read, elsewhere } = explained;
     let mut text = if read.objects.is_empty() { String::new() } else { of_read(read) };
     for object in elsewhere {
         write!(text, "{}", of_elsewhere(object)).expect("writing to a string");

@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 
 use super::report;
 use crate::admin::client::AdminClient;
-use crate::admin::messages::{KeyShown, MakeKey, NewKey, RotateKey};
+use crate::admin::messages::{KeySummary, MakeKey, NewKey, RotateKey};
 use crate::args::KeysCommand;
-use crate::credentials::{Shown, show};
+use crate::credentials::{SecretOutput, show};
 use crate::failure::{Failure, Outcome};
 
 /// Runs one of the commands.
@@ -20,7 +20,7 @@ use crate::failure::{Failure, Outcome};
 pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
     match command {
         KeysCommand::List { admin } => {
-            let keys: Vec<KeyShown> = AdminClient::find(runtime, &admin)?.get("/v1/keys").await?;
+            let keys: Vec<KeySummary> = AdminClient::find(runtime, &admin)?.get("/v1/keys").await?;
             print!("{}", report::keys(&keys));
             Ok(())
         }
@@ -59,8 +59,8 @@ fn show_once(made: NewKey, file: Option<PathBuf>) -> Outcome {
     let credentials = Credentials { access_key: made.access_key, secret: Zeroizing::new(made.secret) };
     let folder = std::env::current_dir().unwrap_or_else(|_| std::env::temp_dir());
     match show(&credentials, file.as_deref(), &folder) {
-        Ok(Shown::Terminal) => println!("This secret is shown once."),
-        Ok(Shown::File(path)) => {
+        Ok(SecretOutput::Terminal) => println!("This secret is shown once."),
+        Ok(SecretOutput::File(path)) => {
             println!("{} and its secret are in {}", credentials.access_key, path.display())
         }
         Err(error) => {

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::number;
 use crate::admin::messages::{
-    BucketInfo, ClassOfBucket, ImbalanceSample, KeyShown, MovementState, MovesState, PlacementState,
+    BucketInfo, ClassOfBucket, ImbalanceSample, KeySummary, MovementState, MovesState, PlacementState,
     RepairState, ScrubState, Status,
 };
 use crate::transfer::progress::human_bytes;
@@ -473,7 +473,7 @@ pub fn bucket_warnings(bucket: &BucketInfo) -> String {
 }
 
 /// Formats the output of `striate admin keys list`.
-pub fn keys(keys: &[KeyShown]) -> String {
+pub fn keys(keys: &[KeySummary]) -> String {
     let mut rows = vec![cells(["ACCESS KEY", "STATE", "CREATED", "DESCRIPTION"])];
     for key in keys {
         let state = match (key.revoked, key.is_static) {

@@ -35,7 +35,7 @@ pub struct ObjectStore {
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedObject {
     /// Key of the object.
     pub key: String,
     /// Size in bytes.
@@ -48,7 +48,7 @@ pub struct Listed {
 #[derive(Clone, Debug, Default)]
 pub struct ListedPage {
     /// Objects of the page.
-    pub objects: Vec<Listed>,
+    pub objects: Vec<ListedObject>,
     /// Common prefixes of the page.
     pub prefixes: Vec<String>,
     /// Token with which the next page starts.
@@ -140,7 +140,7 @@ impl ObjectStore {
         if page.is_truncated && page.next_continuation_token.is_empty() {
             return Err(Failure::failed(format!("{at}: the store does not say where the listing continues")));
         }
-        let object = |object: &xml::Contents| Listed {
+        let object = |object: &xml::Contents| ListedObject {
             key: page.decode(&object.key),
             size: object.size,
             modified: object.last_modified.clone(),

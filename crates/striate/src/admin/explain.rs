@@ -1,7 +1,7 @@
 //! Explains how objects would be read now.
 
 use http::Response;
-use striate_commands::admin::messages::{ElsewhereExplained, Explain, Explained};
+use striate_commands::admin::messages::{ElsewhereExplained, Explain, Explanation};
 use striate_commands::failure::Failure;
 use striate_plan::ReadPolicy;
 use striate_s3::Elsewhere;
@@ -16,7 +16,7 @@ impl AdminService {
         let (elsewhere, here): (Vec<_>, Vec<_>) =
             wish.objects.into_iter().partition(|(bucket, _)| origins.has(bucket));
         let read = self.shared.cluster.client().explain(&here, policy).await.map_err(Failure::failed)?;
-        let mut explained = Explained { read, elsewhere: Vec::new() };
+        let mut explained = Explanation { read, elsewhere: Vec::new() };
         for (bucket, key) in elsewhere {
             let found = origins.explain(&bucket, &key).await.map_err(Failure::failed)?;
             explained.elsewhere.push(ElsewhereExplained {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Method, Response};
 use hyper::body::Incoming;
-use striate_commands::admin::messages::{KeyShown, MakeKey, NewKey, RotateKey};
+use striate_commands::admin::messages::{KeySummary, MakeKey, NewKey, RotateKey};
 use striate_commands::failure::Failure;
 use striate_s3::{Credentials, KeyInfo};
 
@@ -50,8 +50,8 @@ fn new_key(made: Credentials) -> NewKey {
     NewKey { access_key: made.access_key, secret: made.secret.to_string() }
 }
 
-fn shown(info: KeyInfo) -> KeyShown {
-    KeyShown {
+fn shown(info: KeyInfo) -> KeySummary {
+    KeySummary {
         access_key: info.access_key,
         description: info.description,
         created_unix_ms: info.created_unix_ms,
