@@ -83,7 +83,7 @@ pub struct HotCopies {
 }
 
 /// The stripes of hot partitions, and those with copies.
-type Known = BTreeMap<StripeId, Stripe>;
+type StripeRecords = BTreeMap<StripeId, Stripe>;
 
 impl HotCopies {
     /// Creates a service without starting it.
@@ -142,9 +142,9 @@ impl HotCopies {
 }
 
 /// Number of copies, and their bytes.
-type Counted = (u64, u64);
+type CopyTotals = (u64, u64);
 
-fn copies_now(known: &Known, made: Counted, dropped: Counted) -> Counted {
+fn copies_now(known: &StripeRecords, made: CopyTotals, dropped: CopyTotals) -> CopyTotals {
     let bytes = |stripe: &Stripe| stripe.copies.len() as u64 * u64::from(stripe.chunk_len);
     let before = known
         .values()
@@ -159,14 +159,14 @@ async fn packed_bytes(stripes: &Stripes) -> Result<u64, StripeError> {
     Ok(work.figures.map_or(0, |figures| figures.partition_bytes))
 }
 
-async fn known(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<Known, StripeError> {
+async fn known(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<StripeRecords, StripeError> {
     let mut ids: BTreeSet<StripeId> = hottest.iter().map(|reads| reads.partition.0).collect();
     let mut rows = Rows::with_prefix(keys::COPIES);
     while let Some(page) = rows.next(stripes).await? {
         ids.extend(page.iter().filter_map(|row| keys::stripe_of(&row.key)));
     }
     let ids: Vec<StripeId> = ids.into_iter().collect();
-    let mut known = Known::new();
+    let mut known = StripeRecords::new();
     for page in ids.chunks(PAGE) {
         let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
         for (&id, row) in page.iter().zip(stripes.meta().get_many(&keys).await?) {
@@ -179,7 +179,13 @@ async fn known(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<Known, S
 }
 
 /// Plans copies. Partitions with copies count as read at least `least` times.
-fn plan(stripes: &Stripes, known: &Known, hottest: &[PartitionReads], budget: u64, least: u64) -> CopyPlan {
+fn plan(
+    stripes: &Stripes,
+    known: &StripeRecords,
+    hottest: &[PartitionReads],
+    budget: u64,
+    least: u64,
+) -> CopyPlan {
     let counts: BTreeMap<Partition, u64> =
         hottest.iter().map(|reads| (reads.partition, reads.count)).collect();
     let copied =
@@ -210,9 +216,9 @@ fn plan(stripes: &Stripes, known: &Known, hottest: &[PartitionReads], budget: u6
 
 async fn carry_out(
     stripes: &Stripes,
-    known: &Known,
+    known: &StripeRecords,
     plan: &CopyPlan,
-) -> Result<(Counted, Counted), StripeError> {
+) -> Result<(CopyTotals, CopyTotals), StripeError> {
     let (mut made, mut dropped) = ((0, 0), (0, 0));
     for &(id, index) in &plan.drop {
         let count = drop_copies(stripes, id, index).await?;
@@ -235,7 +241,7 @@ async fn carry_out(
 
 /// Gives sealed stripes that stay hot their own parities again, so that a read asks few sites when a chunk is late or
 /// lost. These are stripes that already had copies and keep them.
-async fn narrow_again(stripes: &Stripes, known: &Known, plan: &CopyPlan) -> Result<(), StripeError> {
+async fn narrow_again(stripes: &Stripes, known: &StripeRecords, plan: &CopyPlan) -> Result<(), StripeError> {
     let has_cooled = |id: &StripeId| plan.drop.iter().any(|(of, _)| of == id);
     let stays_hot =
         |(id, record): &(&StripeId, &Stripe)| record.dropped && !record.copies.is_empty() && !has_cooled(id);

@@ -26,10 +26,10 @@ pub mod sealing;
 pub mod statistics;
 pub mod upkeep;
 
-mod named;
 mod object_stripes;
 mod recent;
 mod rows;
+mod stripe_counts;
 
 pub use access::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, ReportError, ReportView};
 pub use collection::abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
@@ -45,11 +45,11 @@ pub use membership::members::{Members, MembersError, SiteAnnouncement};
 pub use membership::memory_members::MemoryAnnouncement;
 pub use membership::upgrade::{FinalizeError, Gate, GateView, LEADER_ROLE, ProcessReport, Reader};
 pub use movement::{MoveOutcome, Optimiser, Rebalancer, move_chunk};
-pub use packing::repacking::{Liveness, Repacked, Repacker, liveness, repack_marked};
-pub use packing::run::{PackRunProgress, PackRunReport, PackWish, StillWaiting, pack_now};
+pub use packing::repacking::{Liveness, RepackOutcome, Repacker, liveness, repack_marked};
+pub use packing::run::{PackRequest, PackRunProgress, PackRunReport, WaitingObjects, pack_now};
 pub use packing::service::{PackingHold, PackingOptions, PackingService};
-pub use packing::setting::{PackDecision, WhyNot, decide_packing};
-pub use packing::unpacking::{TellUnpacked, UnpackProgress, UnpackReport, split_packed, unpack_bucket};
+pub use packing::setting::{PackDecision, SkipReason, decide_packing};
+pub use packing::unpacking::{UnpackCallback, UnpackProgress, UnpackReport, split_packed, unpack_bucket};
 pub use packing::walk::pack_bucket;
 pub use packing::{PackOptions, PackReport};
 pub use repair::heal::{HealProgress, HealReport, heal};
@@ -59,7 +59,7 @@ pub use repair::service::{RepairOptions, RepairService};
 pub use repair::verify::{VerifyProgress, VerifyReport, verify};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use sealing::{
-    SealOptions, SealReport, TellSealed, cold_of, cold_warnings, durability_warnings, leave_dead,
+    SealCallback, SealOptions, SealReport, cold_of, cold_warnings, durability_warnings, leave_dead,
     resume_wide, seal_bucket,
 };
 pub use statistics::{SiteLoadView, SiteStatistics};

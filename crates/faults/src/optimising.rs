@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions, Underway};
+use striate_control::movement::{AccessSource, ActiveMoves, Allowance, Optimiser, OptimiserOptions};
 use striate_control::{AccessReport, GatheredAccess, SiteStatistics};
 
 use super::cluster::Cluster;
@@ -35,7 +35,7 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
         }
     };
     let make_moves = async {
-        let mut underway = Underway::default();
+        let mut underway = ActiveMoves::default();
         while cluster.moves_chunks() {
             underway.during(client.runtime().sleep(EVERY)).await;
             report(cluster, client, &access);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use striate_client::{Client, ClientError};
-use striate_control::movement::{AccessSource, Allowance, Optimiser, OptimiserOptions, Underway};
+use striate_control::movement::{AccessSource, ActiveMoves, Allowance, Optimiser, OptimiserOptions};
 use striate_control::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, SiteStatistics};
 use striate_plan::movement::Objective;
 use striate_plan::{CoAccessLimits, ReadPolicy};
@@ -192,7 +192,7 @@ impl Movement {
     async fn keep_moving(self, statistics: SiteStatistics) {
         let runtime = self.client.runtime();
         let source = AccessSource::Gathered(self.access.clone());
-        let mut underway = Underway::default();
+        let mut underway = ActiveMoves::default();
         loop {
             underway.during(runtime.sleep(self.options.every)).await;
             let before = self.optimiser.progress().evaluated;

@@ -22,7 +22,7 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::collection::entries::cancel_dead_changes;
 use crate::collection::garbage::{GarbageCollector, chunks_of};
-use crate::collection::orphans::{Unnamed, collect_orphan, unnamed};
+use crate::collection::orphans::{OrphanChunk, collect_orphan, unnamed};
 use crate::rows::Rows;
 
 const LIST_PAGE: usize = 1_000;
@@ -124,11 +124,12 @@ async fn remove_unnamed(stripes: &Stripes, intent: &Intent) -> Result<u64, Strip
             let inside: Vec<ChunkId> =
                 page.chunks.iter().map(|info| info.chunk).filter(|chunk| chunk.stripe < end).collect();
             from = page.next.filter(|next| next.stripe < end);
-            let (of_stripes, chunks): (Vec<Unnamed>, Vec<Unnamed>) = unnamed(stripes, view.site.id(), inside)
-                .await?
-                .into_iter()
-                .partition(|found| found.has_record);
-            for Unnamed { chunk, .. } in of_stripes {
+            let (of_stripes, chunks): (Vec<OrphanChunk>, Vec<OrphanChunk>) =
+                unnamed(stripes, view.site.id(), inside)
+                    .await?
+                    .into_iter()
+                    .partition(|found| found.has_record);
+            for OrphanChunk { chunk, .. } in of_stripes {
                 if let Err(error) = collect_orphan(stripes, view.site.id(), chunk).await {
                     tracing::warn!(%chunk, site = %view.site.id(), %error, "a chunk of a dead writer was not collected; `striate verify` finds it");
                 }

@@ -40,7 +40,7 @@ pub struct OrphanReport {
 
 /// Action on an orphan.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum OnFinding {
+enum OrphanAction {
     Counted,
     MadeGarbage,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn collect_orphan(
     chunk: ChunkId,
 ) -> Result<(), StripeError> {
     for _ in 0..ATTEMPTS {
-        if judge(stripes, site, chunk, OnFinding::MadeGarbage, &mut OrphanReport::default()).await? {
+        if judge(stripes, site, chunk, OrphanAction::MadeGarbage, &mut OrphanReport::default()).await? {
             return Ok(());
         }
     }
@@ -67,7 +67,7 @@ pub(crate) async fn collect_orphan(
 /// # Errors
 /// When the metadata store fails; completed changes remain.
 pub fn collect_orphans(stripes: &Stripes) -> BoxFuture<'_, Result<OrphanReport, StripeError>> {
-    Box::pin(async move { examine(stripes, OnFinding::MadeGarbage).await })
+    Box::pin(async move { examine(stripes, OrphanAction::MadeGarbage).await })
 }
 
 /// Counts the orphans on all sites, except those that are garbage already.
@@ -75,10 +75,10 @@ pub fn collect_orphans(stripes: &Stripes) -> BoxFuture<'_, Result<OrphanReport, 
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn count_orphans(stripes: &Stripes) -> Result<OrphanReport, StripeError> {
-    examine(stripes, OnFinding::Counted).await
+    examine(stripes, OrphanAction::Counted).await
 }
 
-async fn examine(stripes: &Stripes, found: OnFinding) -> Result<OrphanReport, StripeError> {
+async fn examine(stripes: &Stripes, found: OrphanAction) -> Result<OrphanReport, StripeError> {
     let mut report = OrphanReport::default();
     for view in stripes.sites().into_iter().filter(|view| view.readable) {
         let mut from = None;
@@ -100,15 +100,16 @@ async fn classify(
     stripes: &Stripes,
     site: SiteId,
     listed: Vec<ChunkId>,
-    found: OnFinding,
+    found: OrphanAction,
     report: &mut OrphanReport,
 ) -> Result<(), StripeError> {
     let unnamed = unnamed(stripes, site, listed).await?;
     if unnamed.is_empty() {
         return Ok(());
     }
-    let reserved = Reserved::read(stripes).await?;
-    for Unnamed { chunk, .. } in unnamed.into_iter().filter(|found| !reserved.covers(found.chunk.stripe)) {
+    let reserved = ReservedNames::read(stripes).await?;
+    for OrphanChunk { chunk, .. } in unnamed.into_iter().filter(|found| !reserved.covers(found.chunk.stripe))
+    {
         match chunk.stripe.writer() > reserved.newest_writer {
             true => report.unexplained += 1,
             // If the stripe changes meanwhile, the next pass decides.
@@ -119,7 +120,7 @@ async fn classify(
 }
 
 /// A chunk that no stripe record names on its site.
-pub(crate) struct Unnamed {
+pub(crate) struct OrphanChunk {
     pub(crate) chunk: ChunkId,
     /// The stripe has a record: a repair or a move may be about to name the chunk.
     pub(crate) has_record: bool,
@@ -130,27 +131,27 @@ pub(crate) async fn unnamed(
     stripes: &Stripes,
     site: SiteId,
     chunks: Vec<ChunkId>,
-) -> Result<Vec<Unnamed>, StripeError> {
+) -> Result<Vec<OrphanChunk>, StripeError> {
     let keys: Vec<_> = chunks.iter().map(|chunk| keys::stripe(chunk.stripe)).collect();
     let rows = stripes.meta().get_many(&keys).await?;
     let mut unnamed = Vec::new();
     for (chunk, row) in chunks.into_iter().zip(rows) {
         let stripe: Option<Stripe> = row.map(|row| row.record()).transpose()?;
         if !stripe.as_ref().is_some_and(|stripe| is_named(stripe, site, chunk)) {
-            unnamed.push(Unnamed { chunk, has_record: stripe.is_some() });
+            unnamed.push(OrphanChunk { chunk, has_record: stripe.is_some() });
         }
     }
     Ok(unnamed)
 }
 
 /// Stripe names that puts may still use, and the last writer that the metadata has registered.
-struct Reserved {
+struct ReservedNames {
     /// Writer, first sequence number and the one after the last.
     ranges: BTreeSet<(u64, u64, u64)>,
     newest_writer: u64,
 }
 
-impl Reserved {
+impl ReservedNames {
     async fn read(stripes: &Stripes) -> Result<Self, StripeError> {
         let cluster = stripes.meta().get(&keys::cluster()).await?;
         let cluster: Cluster = cluster.map(|row| row.record()).transpose()?.unwrap_or_default();
@@ -177,7 +178,7 @@ async fn judge(
     stripes: &Stripes,
     site: SiteId,
     chunk: ChunkId,
-    found: OnFinding,
+    found: OrphanAction,
     report: &mut OrphanReport,
 ) -> Result<bool, StripeError> {
     let key = keys::stripe(chunk.stripe);
@@ -192,7 +193,7 @@ async fn judge(
         return Ok(true);
     }
     let is_decided =
-        found == OnFinding::Counted || make_garbage(stripes, site, chunk, row.as_ref(), record).await?;
+        found == OrphanAction::Counted || make_garbage(stripes, site, chunk, row.as_ref(), record).await?;
     report.orphans += u64::from(is_decided);
     Ok(is_decided)
 }

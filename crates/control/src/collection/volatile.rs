@@ -77,7 +77,7 @@ async fn sweep_bucket(
 ) -> Result<(), StripeError> {
     let mut rows = Rows::with_prefix(&keys::objects(bucket));
     while let Some(page) = rows.next(stripes).await? {
-        let mut asked = Asked::default();
+        let mut asked = LookupBatch::default();
         for row in page {
             let object: Object = row.record()?;
             let blocks = stripes.blocks_in_memory(&object).await?;
@@ -96,14 +96,14 @@ async fn sweep_bucket(
 
 /// Objects looked up together.
 #[derive(Default)]
-struct Asked {
+struct LookupBatch {
     objects: Vec<(Row, Object)>,
     blocks: Vec<Vec<MemoryBlock>>,
     /// Blocks of all objects.
     len: usize,
 }
 
-impl Asked {
+impl LookupBatch {
     fn add(&mut self, row: Row, object: Object, blocks: Vec<MemoryBlock>) {
         self.len += blocks.len();
         self.objects.push((row, object));

@@ -22,7 +22,7 @@ use striate_meta::{LeaseId, MetaError, Row, keys, records};
 
 use crate::membership::members::{MAX_ATTEMPTS, Members, MembersError};
 use crate::membership::upgrade::{FinalizeError, Gate};
-use crate::named::Named;
+use crate::stripe_counts::StripeCounts;
 
 /// Time after which a site is open again if the process that closed it has died.
 const CLOSED_FOR: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ impl Members<'_> {
     }
 
     async fn refuse_named(&self, site: SiteId, answers: bool) -> Result<(), MembersError> {
-        let named = Named::count(self, site).await?;
+        let named = StripeCounts::count(self, site).await?;
         match named.describe() {
             None => Ok(()),
             Some(what) => {

@@ -36,7 +36,7 @@ pub struct MovementJournal {
 
 /// Moves of one kind.
 #[derive(Debug, Default)]
-struct Counted {
+struct MoveHistory {
     moves: Moves,
     recent: Recent,
 }
@@ -56,7 +56,7 @@ impl MovementJournal {
     /// Updates the journal until the task is dropped. Run it in the one process of a cluster that moves chunks.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let (mut levelling, mut optimising) = (Counted::default(), Counted::default());
+            let (mut levelling, mut optimising) = (MoveHistory::default(), MoveHistory::default());
             let mut published = loop {
                 match before(&stripes).await {
                     Ok(work) => break work,
@@ -113,7 +113,7 @@ impl MovementJournal {
     }
 }
 
-impl Counted {
+impl MoveHistory {
     fn note(&mut self, now: Instant, off: bool, chunks: u64, bytes: u64) {
         self.recent.add(now, chunks - self.moves.chunks, bytes - self.moves.bytes);
         let (rate_chunks_per_ks, rate_bytes_per_s) = self.recent.rates(now);

@@ -2,6 +2,7 @@
 //! make reads cheaper (EC-Store §IV-D, §V-B2). `striate_plan::movement` decides what moves where. The
 //! [`MovementJournal`] records their progress.
 
+mod active_moves;
 mod budget;
 mod journal;
 mod mover;
@@ -11,9 +12,9 @@ mod room;
 mod source;
 mod state;
 mod throttle;
-mod underway;
-mod unseen;
+mod unseen_load;
 
+pub use active_moves::ActiveMoves;
 pub use budget::Allowance;
 pub use journal::MovementJournal;
 pub(crate) use mover::verify_new;
@@ -22,4 +23,3 @@ pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
 pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};
 pub(crate) use room::find_move_in_wide;
 pub use source::AccessSource;
-pub use underway::Underway;

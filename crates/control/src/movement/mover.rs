@@ -57,7 +57,7 @@ pub fn move_chunk<'a>(
     wanted: &'a ChunkMove,
 ) -> BoxFuture<'a, Result<MoveOutcome, StripeError>> {
     Box::pin(async move {
-        let mut way = Way::Direct;
+        let mut way = TransferPath::Direct;
         for _ in 0..ATTEMPTS {
             let change = stripes.change(wanted.stripe, Priority::Background).await?;
             let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
@@ -71,7 +71,7 @@ pub fn move_chunk<'a>(
 
 /// Path of the chunk's bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum TransferPath {
     /// From site to site.
     Direct,
     /// Through this process.
@@ -83,7 +83,7 @@ async fn attempt(
     stripes: &Stripes,
     mut change: StripeChange<'_>,
     wanted: &ChunkMove,
-    way: &mut Way,
+    way: &mut TransferPath,
 ) -> Result<Option<MoveOutcome>, StripeError> {
     let location = change.record.locations.get(wanted.index);
     if location.is_none_or(|at| at.site == 0 || at.site != wanted.from.0) {
@@ -94,7 +94,7 @@ async fn attempt(
     }
     let Some(generation) = change.open(&[(wanted.index, wanted.to)]).await? else { return Ok(None) };
     match way {
-        Way::Direct => {
+        TransferPath::Direct => {
             let tree = change.combine_tree(wanted.to, &[(1, wanted.index)], |_| 0.0);
             let sent = change.assemble_chunk(wanted.index, generation, &tree).await;
             if let Err(error) = sent {
@@ -105,11 +105,11 @@ async fn attempt(
                 }
                 tracing::debug!(stripe = %wanted.stripe, %error, "a chunk is moved through this process");
                 // Retry under a new generation: a chunk of this one may exist.
-                *way = Way::Here;
+                *way = TransferPath::Here;
                 return Ok(None);
             }
         }
-        Way::Here => {
+        TransferPath::Here => {
             if let ControlFlow::Break(outcome) = carry(stripes, &mut change, wanted, generation).await? {
                 change.give_up(&[], generation).await;
                 return Ok(outcome);

@@ -25,12 +25,12 @@ use striate_plan::{Adaptive, Policy};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
+use super::active_moves::{ActiveMoves, Room};
 use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
 use super::source::AccessSource;
 use super::state::gather;
-use super::underway::{Room, Underway};
-use super::unseen::Unseen;
+use super::unseen_load::UnseenLoad;
 use crate::statistics::SiteStatistics;
 
 /// Limit on concurrent moves. Bytes travel through this process if sites cannot reach each other.
@@ -109,7 +109,7 @@ pub struct Optimiser {
 }
 
 /// A planned move, and its share of the load that its plan shifts between sites.
-struct Planned {
+struct PlannedMove {
     wanted: ChunkMove,
     bytes: u64,
     shifts: Vec<(SiteId, f64)>,
@@ -120,7 +120,7 @@ struct Shared {
     options: OptimiserOptions,
     progress: Mutex<OptimiserProgress>,
     budget: Mutex<Budget>,
-    unseen: Mutex<Unseen>,
+    unseen: Mutex<UnseenLoad>,
     is_paused: AtomicBool,
 }
 
@@ -174,7 +174,7 @@ impl Optimiser {
         statistics: SiteStatistics,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let mut underway = Underway::default();
+            let mut underway = ActiveMoves::default();
             loop {
                 underway.during(stripes.runtime().sleep(self.shared.options.every)).await;
                 if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut underway).await {
@@ -195,7 +195,7 @@ impl Optimiser {
         statistics: &'a SiteStatistics,
     ) -> BoxFuture<'a, Result<u64, StripeError>> {
         Box::pin(async move {
-            let mut underway = Underway::default();
+            let mut underway = ActiveMoves::default();
             self.begin_round(stripes, source, statistics, &mut underway).await?;
             underway.finish().await
         })
@@ -210,7 +210,7 @@ impl Optimiser {
         stripes: &Stripes,
         source: &AccessSource,
         statistics: &SiteStatistics,
-        underway: &mut Underway,
+        underway: &mut ActiveMoves,
     ) -> Result<(), StripeError> {
         let (moving, room) = (underway.moves(), underway.room(AT_ONCE));
         let planned = underway.during(self.plan_round(stripes, source, statistics, &moving, room)).await?;
@@ -232,7 +232,7 @@ impl Optimiser {
         statistics: &SiteStatistics,
         moving: &[ChunkMove],
         room: Room,
-    ) -> Result<BTreeMap<StripeId, Vec<Planned>>, StripeError> {
+    ) -> Result<BTreeMap<StripeId, Vec<PlannedMove>>, StripeError> {
         if self.is_paused() {
             return Ok(BTreeMap::new());
         }
@@ -262,9 +262,9 @@ impl Optimiser {
         state: &mut MovementState,
         candidates: &[StripeId],
         room: Room,
-    ) -> BTreeMap<StripeId, Vec<Planned>> {
+    ) -> BTreeMap<StripeId, Vec<PlannedMove>> {
         let OptimiserOptions { objective, budget, .. } = self.shared.options;
-        let mut all: BTreeMap<StripeId, Vec<Planned>> = BTreeMap::new();
+        let mut all: BTreeMap<StripeId, Vec<PlannedMove>> = BTreeMap::new();
         let mut bytes_begun = 0;
         let may_go_on = |stripes: usize, bytes: u64| {
             let is_room = stripes < room.stripes && bytes < room.bytes;
@@ -288,7 +288,7 @@ impl Optimiser {
                 let bytes = u64::from(state.chunk_len_of(&wanted));
                 self.shared.budget.lock().spend(bytes);
                 bytes_begun += bytes;
-                let planned = Planned { wanted, bytes, shifts: shifts.clone() };
+                let planned = PlannedMove { wanted, bytes, shifts: shifts.clone() };
                 all.entry(wanted.stripe).or_default().push(planned);
             }
         }
@@ -298,7 +298,7 @@ impl Optimiser {
 
     /// Makes the moves of one stripe in order. Stops at the first that fails: the plan was based on an outdated view,
     /// and the remaining loads do not shift.
-    async fn make_in_order(self, stripes: Stripes, moves: Vec<Planned>) -> Result<u64, StripeError> {
+    async fn make_in_order(self, stripes: Stripes, moves: Vec<PlannedMove>) -> Result<u64, StripeError> {
         let mut made = 0;
         for planned in &moves {
             let outcome = move_chunk(&stripes, &planned.wanted).await;
@@ -316,7 +316,7 @@ impl Optimiser {
     }
 
     /// Reverts the load shifts of moves that were not made.
-    fn take_back(&self, now: Instant, moves: &[Planned]) {
+    fn take_back(&self, now: Instant, moves: &[PlannedMove]) {
         let mut unseen = self.shared.unseen.lock();
         for planned in moves {
             let back: Vec<(SiteId, f64)> = planned.shifts.iter().map(|&(site, load)| (site, -load)).collect();

@@ -87,12 +87,12 @@ struct Shared {
     progress: Mutex<RebalanceProgress>,
     is_paused: AtomicBool,
     /// Old chunks that may not have been deleted yet.
-    left: Mutex<Vec<Moved>>,
+    left: Mutex<Vec<RecentMove>>,
 }
 
 /// A chunk that has moved off a site.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+struct RecentMove {
     at: Instant,
     stripe: StripeId,
     from: SiteId,
@@ -131,7 +131,7 @@ impl Rebalancer {
     /// Runs until the task is dropped. Run it in one process of a cluster at a time; more than one would do no harm.
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let (mut patience, mut is_fruitful) = (Patience::default(), false);
+            let (mut patience, mut is_fruitful) = (Backoff::default(), false);
             loop {
                 if !is_fruitful {
                     stripes.runtime().sleep(self.shared.options.look_every).await;
@@ -190,7 +190,7 @@ impl Rebalancer {
     /// grace; how much longer depends on how much else is to be deleted.
     async fn forget_deleted(&self, stripes: &Stripes) -> Result<(), StripeError> {
         let (now, grace) = (stripes.runtime().now(), stripes.options().garbage_grace);
-        let may_be_deleted = |moved: &Moved| now.duration_since(moved.at) >= grace;
+        let may_be_deleted = |moved: &RecentMove| now.duration_since(moved.at) >= grace;
         if !self.shared.left.lock().iter().any(may_be_deleted) {
             return Ok(());
         }
@@ -203,7 +203,8 @@ impl Rebalancer {
                 garbage.extend(record.chunks.iter().map(|chunk| (stripe, SiteId(chunk.site))));
             }
         }
-        let is_left = |moved: &Moved| !may_be_deleted(moved) || garbage.contains(&(moved.stripe, moved.from));
+        let is_left =
+            |moved: &RecentMove| !may_be_deleted(moved) || garbage.contains(&(moved.stripe, moved.from));
         self.shared.left.lock().retain(is_left);
         Ok(())
     }
@@ -247,7 +248,7 @@ impl Rebalancer {
 
 /// Back-off after passes that moved nothing: the interval doubles each time, unless the sites change.
 #[derive(Debug, Default)]
-struct Patience {
+struct Backoff {
     members: Vec<(SiteId, bool, bool)>,
     /// Passes left to skip.
     skip: u32,
@@ -255,7 +256,7 @@ struct Patience {
     fruitless: u32,
 }
 
-impl Patience {
+impl Backoff {
     fn is_due(&mut self, levelling: &Levelling) -> bool {
         let members = levelling.members();
         if members != self.members {
@@ -281,7 +282,7 @@ struct Pass<'a> {
 }
 
 /// A move and the chunk's length.
-type Planned = (ChunkMove, u32);
+type SizedMove = (ChunkMove, u32);
 
 impl Pass<'_> {
     /// Moves about `bytes` off a site.
@@ -318,7 +319,7 @@ impl Pass<'_> {
         giver: SiteId,
         stripes: &[StripeId],
         left: &mut u64,
-    ) -> Result<Vec<Planned>, StripeError> {
+    ) -> Result<Vec<SizedMove>, StripeError> {
         let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
         let rows = self.stripes.meta().get_many(&keys).await?;
         let mut moves = Vec::new();
@@ -341,7 +342,7 @@ impl Pass<'_> {
         giver: SiteId,
         stripe: StripeId,
         record: &Stripe,
-    ) -> Result<Option<Planned>, StripeError> {
+    ) -> Result<Option<SizedMove>, StripeError> {
         let Some((index, at)) = own_locations(record).find(|(_, at)| at.site == giver.0) else {
             return Ok(None);
         };
@@ -379,7 +380,7 @@ impl Pass<'_> {
     }
 
     /// Moves chunks concurrently, within the budget. Returns the bytes of those that were not moved.
-    async fn run(&mut self, moves: Vec<Planned>) -> Result<u64, StripeError> {
+    async fn run(&mut self, moves: Vec<SizedMove>) -> Result<u64, StripeError> {
         let mut refused = 0;
         let (rebalancer, stripes) = (self.rebalancer, self.stripes);
         let outcomes = moves.into_iter().map(|(wanted, len)| async move {
@@ -396,7 +397,7 @@ impl Pass<'_> {
             match outcome {
                 Some(MoveOutcome::Moved { bytes }) => {
                     let at = stripes.runtime().now();
-                    let moved = Moved { at, stripe: wanted.stripe, from: wanted.from, bytes };
+                    let moved = RecentMove { at, stripe: wanted.stripe, from: wanted.from, bytes };
                     rebalancer.shared.left.lock().push(moved);
                 }
                 _ => {

@@ -20,7 +20,7 @@ use crate::statistics::{SiteLoadView, SiteStatistics};
 const BATCH: usize = 256;
 
 /// A state, and the candidates to search it for.
-pub(super) struct Gathered {
+pub(super) struct SearchInput {
     pub state: MovementState,
     /// Drawn blocks, in the order of the draws.
     pub candidates: Vec<StripeId>,
@@ -35,7 +35,7 @@ pub(super) async fn gather(
     source: &AccessSource,
     statistics: &SiteStatistics,
     options: &OptimiserOptions,
-) -> Result<Option<Gathered>, StripeError> {
+) -> Result<Option<SearchInput>, StripeError> {
     let OptimiserOptions { objective, draws, partners, requests, least_requests, .. } = *options;
     let sample = match objective.counts_requests() {
         true => MovementSample { partners: 0, requests },
@@ -77,7 +77,7 @@ pub(super) async fn gather(
     let traffic = Traffic { request_bytes: asked_bytes, weights: LoadWeights::default() };
     let state = objective.state(sites(stripes, statistics), blocks, &requests, traffic);
     let candidates = candidates.iter().filter(drawn).map(|candidate| candidate.block).collect();
-    Ok(Some(Gathered { state, candidates, request_bytes }))
+    Ok(Some(SearchInput { state, candidates, request_bytes }))
 }
 
 /// Returns the existing stripes of the candidates and their partners.

@@ -22,11 +22,11 @@ const PAGE: usize = 500;
 pub(crate) struct Tally {
     figures: PackingFigures,
     /// Living objects of each group.
-    groups: BTreeMap<StripeId, Living>,
+    groups: BTreeMap<StripeId, LiveData>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Living {
+struct LiveData {
     objects: u64,
     bytes: u64,
 }
@@ -36,7 +36,7 @@ impl Tally {
     pub(crate) fn see(&mut self, object: &Object) -> Result<(), StripeError> {
         if let Some(Body::Extent(extent)) = &object.body {
             let living = self.groups.entry(stripe_id(&extent.stripe)?).or_default();
-            *living = Living { objects: living.objects + 1, bytes: living.bytes + u64::from(extent.len) };
+            *living = LiveData { objects: living.objects + 1, bytes: living.bytes + u64::from(extent.len) };
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Tally {
     }
 }
 
-fn add_group(figures: &mut PackingFigures, record: &Stripe, living: Living) {
+fn add_group(figures: &mut PackingFigures, record: &Stripe, living: LiveData) {
     figures.groups += 1;
     figures.partition_bytes += record.len;
     figures.live_objects += living.objects;

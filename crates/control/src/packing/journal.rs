@@ -9,7 +9,7 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::packing::PackReport;
 use crate::packing::figures::add;
-use crate::packing::repacking::Repacked;
+use crate::packing::repacking::RepackOutcome;
 use crate::packing::service::PackingOptions;
 use crate::packing::setting::PackDecision;
 use crate::packing::walk::{Walk, within_memory};
@@ -131,12 +131,12 @@ impl PackJournal {
     }
 
     /// Records that all marks were followed; returns how many groups were released.
-    pub(crate) fn followed(&mut self, done: &[(StripeId, Repacked)]) -> u64 {
-        let are = |what: Repacked| done.iter().filter(move |(_, done)| *done == what);
-        let released = are(Repacked::Released).count() as u64;
+    pub(crate) fn followed(&mut self, done: &[(StripeId, RepackOutcome)]) -> u64 {
+        let are = |what: RepackOutcome| done.iter().filter(move |(_, done)| *done == what);
+        let released = are(RepackOutcome::Released).count() as u64;
         self.work.released += released;
-        self.work.unreadable = are(Repacked::Unreadable).count() as u64;
-        let named = are(Repacked::Unreadable).take(NAMED);
+        self.work.unreadable = are(RepackOutcome::Unreadable).count() as u64;
+        let named = are(RepackOutcome::Unreadable).take(NAMED);
         self.work.unreadable_stripes = named.map(|(id, _)| id.to_bytes().to_vec().into()).collect();
         released
     }

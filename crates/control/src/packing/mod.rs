@@ -33,8 +33,8 @@ use striate_meta::Row;
 use striate_meta::records::{Extent, Object, object::Body};
 use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes};
 
-use crate::packing::pace::Pace;
-use crate::packing::switching::{Home, Packed, switch};
+use crate::packing::pace::Pacer;
+use crate::packing::switching::{PackedObject, TargetGroup, switch};
 
 /// Maximum number of objects read together, and their bytes. More would hardly be read faster, and other requests
 /// would wait longer.
@@ -158,7 +158,7 @@ pub(crate) async fn pack_group(
     profile: &Profile,
     partition_len: u32,
     candidates: Vec<Candidate>,
-    mut pace: Pace<'_>,
+    mut pace: Pacer<'_>,
 ) -> Result<PackReport, StripeError> {
     let mut report = PackReport::default();
     let room: usize = candidates.iter().map(Candidate::room).sum();
@@ -193,7 +193,7 @@ pub(crate) async fn pack_group(
     let (before, mut rest) = (report.objects, &packed[..]);
     while !rest.is_empty() {
         let began = stripes.runtime().now();
-        match switch(stripes, &Home::Group(&group), rest, &text).await {
+        match switch(stripes, &TargetGroup::Group(&group), rest, &text).await {
             Ok(step) => {
                 report.objects += step.objects;
                 report.bytes += step.bytes;
@@ -225,8 +225,8 @@ async fn fill(
     writer: &mut GroupWriter<'_>,
     candidates: Vec<Candidate>,
     report: &mut PackReport,
-    pace: &mut Pace<'_>,
-) -> Result<Vec<Packed>, StripeError> {
+    pace: &mut Pacer<'_>,
+) -> Result<Vec<PackedObject>, StripeError> {
     let mut packed = Vec::with_capacity(candidates.len());
     let mut partition = writer.partition();
     for batch in together(candidates) {
@@ -256,7 +256,7 @@ async fn fill(
                 crc32c: entry.crc32c,
                 content_version: 0,
             };
-            packed.push(Packed { of, extent });
+            packed.push(PackedObject { of, extent });
         }
         pace.rest().await;
     }

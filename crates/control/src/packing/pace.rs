@@ -19,7 +19,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Paces the work on one group; see the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Pace<'a> {
+pub(crate) struct Pacer<'a> {
     stripes: &'a Stripes,
     /// Shares of the time: within a group, and overall.
     within: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Pace<'a> {
     worked: Duration,
 }
 
-impl<'a> Pace<'a> {
+impl<'a> Pacer<'a> {
     /// Starts with the first step.
     pub(crate) fn new(stripes: &'a Stripes, processors: &Processors, options: &PackOptions) -> Self {
         let spare = if options.yields { 1.0 - processors.busy() } else { 1.0 };

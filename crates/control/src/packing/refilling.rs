@@ -5,7 +5,7 @@
 //! the dead ranges of this one: the other group is released, and this one is full again.
 //!
 //! A range is overwritten only if no object has used it for the grace, which is longer than any read. The mark tells
-//! when something last died, because each death puts it. As long as the mark is unchanged ([`Quiet`]), nothing has
+//! when something last died, because each death puts it. As long as the mark is unchanged ([`QuietPeriods`]), nothing has
 //! died, and closing a change requires that it is still unchanged. Nothing can have come to life either: rows are
 //! switched to a range only together with the mark, and by the content version in which the range was given to them
 //! ([`crate::packing::switching`]).
@@ -22,9 +22,9 @@ use striate_runtime::Instant;
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, entry_room, object_start, partition_tail};
 use striate_stripe::{Exchange, MemberUpdate, NewBytes, Stored, StripeError, Stripes};
 
-use crate::packing::pace::Pace;
+use crate::packing::pace::Pacer;
 use crate::packing::repacking::Inspection;
-use crate::packing::switching::{Home, Packed, switch};
+use crate::packing::switching::{PackedObject, TargetGroup, switch};
 use crate::packing::{Candidate, READ_BYTES, read, together};
 
 /// Divisor: a change must fill at least one in this many of a partition's bytes to be worth new generations.
@@ -36,10 +36,10 @@ const PATIENCE: u32 = 10;
 
 /// Since when nothing has died in marked groups, as observed by this process.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet(HashMap<StripeId, Seen>);
+pub(crate) struct QuietPeriods(HashMap<StripeId, QuietPeriod>);
 
 #[derive(Debug)]
-struct Seen {
+struct QuietPeriod {
     mark: Revision,
     /// When this mark was first seen, and when any mark was.
     since: Instant,
@@ -48,7 +48,7 @@ struct Seen {
 
 /// Treatment of a worn group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worn {
+pub(crate) enum WornGroupAction {
     /// Cold objects may take the places of dead ones.
     Refilled,
     /// Its living objects are written elsewhere.
@@ -57,23 +57,28 @@ pub(crate) enum Worn {
     Waits,
 }
 
-impl Quiet {
+impl QuietPeriods {
     /// Decides how to treat a worn group.
-    pub(crate) fn judge(&mut self, stripes: &Stripes, id: StripeId, inspection: &Inspection) -> Worn {
+    pub(crate) fn judge(
+        &mut self,
+        stripes: &Stripes,
+        id: StripeId,
+        inspection: &Inspection,
+    ) -> WornGroupAction {
         if !is_refillable(&inspection.record) {
             self.0.remove(&id);
-            return Worn::Rewritten;
+            return WornGroupAction::Rewritten;
         }
         let (now, grace, mark) =
             (stripes.runtime().now(), stripes.options().garbage_grace, inspection.mark.version);
-        let seen = self.0.entry(id).or_insert(Seen { mark, since: now, first: now });
+        let seen = self.0.entry(id).or_insert(QuietPeriod { mark, since: now, first: now });
         if seen.mark != mark {
             (seen.mark, seen.since) = (mark, now);
         }
         match (now - seen.since >= grace, now - seen.first >= grace * PATIENCE) {
-            (true, _) => Worn::Refilled,
-            (false, true) => Worn::Rewritten,
-            (false, false) => Worn::Waits,
+            (true, _) => WornGroupAction::Refilled,
+            (false, true) => WornGroupAction::Rewritten,
+            (false, false) => WornGroupAction::Waits,
         }
     }
 
@@ -89,7 +94,7 @@ fn is_refillable(record: &Stripe) -> bool {
 }
 
 /// Result of refilling a group.
-pub(crate) struct Refilled {
+pub(crate) struct RefillResult {
     /// Candidates that are not written yet.
     pub(crate) left: Vec<Candidate>,
     /// Number of partitions changed.
@@ -105,31 +110,31 @@ pub(crate) async fn refill(
     id: StripeId,
     inspection: &Inspection,
     candidates: Vec<Candidate>,
-    mut pace: Pace<'_>,
-) -> Result<Refilled, StripeError> {
+    mut pace: Pacer<'_>,
+) -> Result<RefillResult, StripeError> {
     let k = stripes.code_of(&inspection.record)?.k();
-    let (mut refilled, mut packed) = (Refilled { left: candidates, partitions: 0 }, Vec::new());
+    let (mut refilled, mut packed) = (RefillResult { left: candidates, partitions: 0 }, Vec::new());
     for index in 0..k as u32 {
         // The changes of a partition are in memory, and once more while they are sent in one piece.
         let share = stripes.memory_for(2 * inspection.record.chunk_len as usize + READ_BYTES).await;
-        let filling = Filling::plan(inspection, index, &mut refilled.left);
+        let filling = PartitionRefill::plan(inspection, index, &mut refilled.left);
         if filling.len() < u64::from(inspection.record.chunk_len / LEAST_SHARE) {
             refilled.left.extend(filling.into_candidates());
             continue;
         }
         match filling.write(stripes, id, inspection, &mut pace).await? {
-            Written::Named(of) => {
+            WriteOutcome::Named(of) => {
                 refilled.partitions += 1;
                 packed.extend(of);
             }
-            Written::NotNow(candidates) => refilled.left.extend(candidates),
+            WriteOutcome::NotNow(candidates) => refilled.left.extend(candidates),
         }
         drop(share);
         pace.rest().await;
     }
     let mut rest = &packed[..];
     while !rest.is_empty() {
-        let step = switch(stripes, &Home::Refilled(id), rest, &inspection.record.profile).await?;
+        let step = switch(stripes, &TargetGroup::Refilled(id), rest, &inspection.record.profile).await?;
         rest = &rest[step.taken..];
         pace.rest().await;
     }
@@ -148,7 +153,7 @@ struct Hole {
 }
 
 /// Objects for the dead ranges of one partition.
-struct Filling<'a> {
+struct PartitionRefill<'a> {
     index: u32,
     len: u32,
     holes: Vec<Hole>,
@@ -163,14 +168,14 @@ struct Filling<'a> {
 }
 
 /// Outcome of writing a filling.
-enum Written {
+enum WriteOutcome {
     /// It is stored; rows must be switched to it.
-    Named(Vec<Packed>),
+    Named(Vec<PackedObject>),
     /// Nothing has changed.
     NotNow(Vec<Candidate>),
 }
 
-impl<'a> Filling<'a> {
+impl<'a> PartitionRefill<'a> {
     /// Places some of the candidates, the largest first, and removes them from the list.
     fn plan(inspection: &'a Inspection, index: u32, candidates: &mut Vec<Candidate>) -> Self {
         let live = inspection.live.iter().filter_map(|of| match &of.stored {
@@ -252,16 +257,17 @@ impl<'a> Filling<'a> {
         stripes: &Stripes,
         id: StripeId,
         inspection: &Inspection,
-        pace: &mut Pace<'_>,
-    ) -> Result<Written, StripeError> {
+        pace: &mut Pacer<'_>,
+    ) -> Result<WriteOutcome, StripeError> {
         let location = &inspection.record.locations[self.index as usize];
         let content_version = location.content_version;
         let (packed, mut new) = self.gather(stripes, (id, content_version + 1), pace).await;
-        let not_now = |packed: Vec<Packed>| Written::NotNow(packed.into_iter().map(|of| of.of).collect());
+        let not_now =
+            |packed: Vec<PackedObject>| WriteOutcome::NotNow(packed.into_iter().map(|of| of.of).collect());
         if packed.is_empty() {
             return Ok(not_now(packed));
         }
-        let entry = |Packed { of, extent }: &Packed| {
+        let entry = |PackedObject { of, extent }: &PackedObject| {
             let Extent { offset, len, crc32c, .. } = *extent;
             PartitionEntry { key: of.key.clone(), offset, len, crc32c }
         };
@@ -284,7 +290,7 @@ impl<'a> Filling<'a> {
             },
         };
         Ok(match stripes.update_in_wide(&update).await? {
-            Exchange::Done => Written::Named(packed),
+            Exchange::Done => WriteOutcome::Named(packed),
             Exchange::NotNow | Exchange::Unfit => not_now(packed),
         })
     }
@@ -295,8 +301,8 @@ impl<'a> Filling<'a> {
         &mut self,
         stripes: &Stripes,
         (id, content_version): (StripeId, u32),
-        pace: &mut Pace<'_>,
-    ) -> (Vec<Packed>, Vec<NewBytes>) {
+        pace: &mut Pacer<'_>,
+    ) -> (Vec<PackedObject>, Vec<NewBytes>) {
         let filled = self.holes.iter().filter(|hole| hole.filled > hole.start);
         // A buffer does not reach to where a next object would start: the directory may start before.
         let mut buffers: Vec<(u32, BytesMut)> =
@@ -316,7 +322,7 @@ impl<'a> Filling<'a> {
                 buffer[from..from + len as usize].copy_from_slice(&pieces.concat());
                 let stripe = id.to_bytes().to_vec().into();
                 let extent = Extent { stripe, index: self.index, offset, len, crc32c, content_version };
-                packed.push(Packed { of, extent });
+                packed.push(PackedObject { of, extent });
             }
             pace.rest().await;
         }
@@ -345,7 +351,7 @@ impl<'a> Filling<'a> {
 
     /// Returns how the number of objects that a directory lists changes, and their bytes, if these dead ones are
     /// still `listed`.
-    fn more_packed(&self, packed: &[Packed], listed: (u64, u64)) -> (i64, i64) {
+    fn more_packed(&self, packed: &[PackedObject], listed: (u64, u64)) -> (i64, i64) {
         let added: u64 = packed.iter().map(|packed| u64::from(packed.extent.len)).sum();
         let dead: u64 = self.dead.iter().map(|entry| u64::from(entry.len)).sum();
         let more = |added: u64, listed: u64, dead: u64| added as i64 + listed as i64 - dead as i64;

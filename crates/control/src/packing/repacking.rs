@@ -17,7 +17,7 @@ use striate_meta::{Commit, Precondition, Row, keys};
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
 use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
 
-use crate::packing::refilling::{Quiet, Worn};
+use crate::packing::refilling::{QuietPeriods, WornGroupAction};
 use crate::packing::rewriting::Rewriting;
 use crate::packing::{Candidate, PackOptions, extent_in};
 use crate::rows::Rows;
@@ -27,7 +27,7 @@ const PAGE: usize = 500;
 
 /// Outcome for a marked stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repacked {
+pub enum RepackOutcome {
     /// Its group is being written, its record changed, or something in it still lives: the next pass looks again.
     Later,
     /// It is dense enough: the mark was removed.
@@ -59,7 +59,8 @@ impl Liveness {
 }
 
 /// Progress callback, called after each marked stripe with all outcomes so far; `Break` ends the pass.
-pub(crate) type TellDone<'a> = &'a mut (dyn FnMut(&[(StripeId, Repacked)]) -> ControlFlow<()> + Send);
+pub(crate) type RepackCallback<'a> =
+    &'a mut (dyn FnMut(&[(StripeId, RepackOutcome)]) -> ControlFlow<()> + Send);
 
 /// Result of looking at a marked stripe (R1).
 pub(crate) struct Inspection {
@@ -76,7 +77,7 @@ pub(crate) struct Inspection {
 /// in place.
 #[derive(Debug, Default)]
 pub struct Repacker {
-    quiet: Quiet,
+    quiet: QuietPeriods,
 }
 
 impl Repacker {
@@ -90,7 +91,7 @@ impl Repacker {
         stripes: &Stripes,
         packer: &Packer,
         options: &PackOptions,
-    ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+    ) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
         self.repack_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
     }
 
@@ -103,8 +104,8 @@ impl Repacker {
         stripes: &Stripes,
         packer: &Packer,
         options: &PackOptions,
-        tell: TellDone<'_>,
-    ) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+        tell: RepackCallback<'_>,
+    ) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
         let mut is_whole = true;
         let mut tell = |done: &_| {
             let flow = tell(done);
@@ -128,7 +129,7 @@ pub async fn repack_marked(
     stripes: &Stripes,
     packer: &Packer,
     options: &PackOptions,
-) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
     repack_marked_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
 }
 
@@ -140,8 +141,8 @@ pub(crate) async fn repack_marked_while(
     stripes: &Stripes,
     packer: &Packer,
     options: &PackOptions,
-    tell: TellDone<'_>,
-) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+    tell: RepackCallback<'_>,
+) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
     follow_marks(stripes, packer, options, None, tell).await
 }
 
@@ -150,27 +151,27 @@ async fn follow_marks(
     stripes: &Stripes,
     packer: &Packer,
     options: &PackOptions,
-    mut quiet: Option<&mut Quiet>,
-    tell: TellDone<'_>,
-) -> Result<Vec<(StripeId, Repacked)>, StripeError> {
+    mut quiet: Option<&mut QuietPeriods>,
+    tell: RepackCallback<'_>,
+) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
     let (mut done, mut rewriting) = (Vec::new(), Rewriting::new(stripes, packer, options));
     let mut rows = Rows::with_prefix(keys::MARKS);
     while let Some(page) = rows.next(stripes).await? {
         for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
             let rewritten = match inspect_marked(stripes, id, options).await? {
-                Inspected::Done(what) => {
+                InspectOutcome::Done(what) => {
                     done.push((id, what));
                     Vec::new()
                 }
-                Inspected::Worn(inspection) => {
-                    let judge = |quiet: &mut &mut Quiet| quiet.judge(stripes, id, &inspection);
-                    match quiet.as_mut().map_or(Worn::Rewritten, judge) {
-                        Worn::Refilled => rewriting.add_refillable(id, inspection).await?,
-                        Worn::Rewritten => {
+                InspectOutcome::Worn(inspection) => {
+                    let judge = |quiet: &mut &mut QuietPeriods| quiet.judge(stripes, id, &inspection);
+                    match quiet.as_mut().map_or(WornGroupAction::Rewritten, judge) {
+                        WornGroupAction::Refilled => rewriting.add_refillable(id, inspection).await?,
+                        WornGroupAction::Rewritten => {
                             rewriting.add(id, &inspection.record.profile, inspection.live).await?
                         }
-                        Worn::Waits => {
-                            done.push((id, Repacked::Later));
+                        WornGroupAction::Waits => {
+                            done.push((id, RepackOutcome::Later));
                             Vec::new()
                         }
                     }
@@ -193,21 +194,21 @@ async fn inspect_again(
     stripes: &Stripes,
     rewritten: Vec<StripeId>,
     options: &PackOptions,
-    done: &mut Vec<(StripeId, Repacked)>,
+    done: &mut Vec<(StripeId, RepackOutcome)>,
 ) -> Result<(), StripeError> {
     for id in rewritten {
         done.push(match inspect_marked(stripes, id, options).await? {
-            Inspected::Done(what) => (id, what),
+            InspectOutcome::Done(what) => (id, what),
             // Some objects were overtaken, or did not fit.
-            Inspected::Worn(_) => (id, Repacked::Later),
+            InspectOutcome::Worn(_) => (id, RepackOutcome::Later),
         });
     }
     Ok(())
 }
 
 /// Outcome of looking at a marked stripe.
-enum Inspected {
-    Done(Repacked),
+enum InspectOutcome {
+    Done(RepackOutcome),
     /// The living objects must be rewritten.
     Worn(Box<Inspection>),
 }
@@ -217,30 +218,30 @@ fn inspect_marked<'a>(
     stripes: &'a Stripes,
     id: StripeId,
     options: &'a PackOptions,
-) -> BoxFuture<'a, Result<Inspected, StripeError>> {
+) -> BoxFuture<'a, Result<InspectOutcome, StripeError>> {
     Box::pin(async move {
         let inspection = match inspect(stripes, id).await {
             Ok(Some(inspection)) => inspection,
-            Ok(None) => return Ok(Inspected::Done(Repacked::Later)),
+            Ok(None) => return Ok(InspectOutcome::Done(RepackOutcome::Later)),
             Err(error @ (StripeError::Unreadable { .. } | StripeError::Inconsistent { .. })) => {
                 tracing::warn!(stripe = %id, %error, "what lives in a packed stripe cannot be seen");
-                return Ok(Inspected::Done(Repacked::Unreadable));
+                return Ok(InspectOutcome::Done(RepackOutcome::Unreadable));
             }
             Err(error) => return Err(error),
         };
         if inspection.live.is_empty() {
-            return release(stripes, id, inspection).await.map(Inspected::Done);
+            return release(stripes, id, inspection).await.map(InspectOutcome::Done);
         }
         if inspection.found.dead_share() > options.dead_share {
-            return Ok(Inspected::Worn(Box::new(inspection)));
+            return Ok(InspectOutcome::Worn(Box::new(inspection)));
         }
         let mut tx = stripes.transaction();
         // Entries written into it since may be dead.
         tx.require_unchanged(inspection.row.key.clone(), Some(&inspection.row));
         tx.require_unchanged(inspection.mark.key.clone(), Some(&inspection.mark)).delete(inspection.mark.key);
-        Ok(Inspected::Done(match stripes.meta().commit(tx).await? {
-            Commit::Done(_) => Repacked::Kept,
-            Commit::Conflict { .. } => Repacked::Later,
+        Ok(InspectOutcome::Done(match stripes.meta().commit(tx).await? {
+            Commit::Done(_) => RepackOutcome::Kept,
+            Commit::Conflict { .. } => RepackOutcome::Later,
         }))
     })
 }
@@ -263,21 +264,21 @@ async fn inspect(stripes: &Stripes, id: StripeId) -> Result<Option<Inspection>, 
     let (mark, intent, row) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
     let (Some(mark), None, Some(row)) = (mark, intent, row) else { return Ok(None) };
     let record: Stripe = row.record()?;
-    let Lives { live, dead, found } = find_live(stripes, id, &record).await?;
+    let StripeObjects { live, dead, found } = find_live(stripes, id, &record).await?;
     Ok(Some(Inspection { mark, row, record, live, dead, found }))
 }
 
 /// Living and dead objects of a stripe, in the order of its directories.
 #[derive(Default)]
-struct Lives {
+struct StripeObjects {
     live: Vec<Candidate>,
     dead: Vec<(u32, PartitionEntry)>,
     found: Liveness,
 }
 
-async fn find_live(stripes: &Stripes, id: StripeId, record: &Stripe) -> Result<Lives, StripeError> {
+async fn find_live(stripes: &Stripes, id: StripeId, record: &Stripe) -> Result<StripeObjects, StripeError> {
     let k = stripes.code_of(record)?.k();
-    let Lives { mut live, mut dead, mut found } = Lives::default();
+    let StripeObjects { mut live, mut dead, mut found } = StripeObjects::default();
     for index in 0..k as u32 {
         for page in directory(stripes, id, index, record).await?.chunks(PAGE) {
             let keys: Vec<Bytes> = page.iter().map(|entry| entry.key.clone()).collect();
@@ -300,7 +301,7 @@ async fn find_live(stripes: &Stripes, id: StripeId, record: &Stripe) -> Result<L
             }
         }
     }
-    Ok(Lives { live, dead, found })
+    Ok(StripeObjects { live, dead, found })
 }
 
 /// Reads the directory of one partition, with the record's content version or a later one: a cached location may lead
@@ -333,7 +334,11 @@ async fn directory(
 
 /// R4: releases a stripe in which nothing lives. Its record must be as it was read, and nothing may have died since:
 /// a row may have moved meanwhile.
-async fn release(stripes: &Stripes, id: StripeId, inspection: Inspection) -> Result<Repacked, StripeError> {
+async fn release(
+    stripes: &Stripes,
+    id: StripeId,
+    inspection: Inspection,
+) -> Result<RepackOutcome, StripeError> {
     let mut tx = stripes.transaction();
     tx.require_unchanged(inspection.row.key.clone(), Some(&inspection.row));
     tx.require_unchanged(inspection.mark.key.clone(), Some(&inspection.mark));
@@ -341,7 +346,7 @@ async fn release(stripes: &Stripes, id: StripeId, inspection: Inspection) -> Res
     release_stripe(&mut tx, id, &inspection.record);
     tx.delete(inspection.mark.key);
     Ok(match stripes.meta().commit(tx).await? {
-        Commit::Done(_) => Repacked::Released,
-        Commit::Conflict { .. } => Repacked::Later,
+        Commit::Done(_) => RepackOutcome::Released,
+        Commit::Conflict { .. } => RepackOutcome::Later,
     })
 }

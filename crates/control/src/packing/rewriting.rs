@@ -11,7 +11,7 @@ use striate_meta::keys;
 use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
-use crate::packing::pace::Pace;
+use crate::packing::pace::Pacer;
 use crate::packing::refilling::refill;
 use crate::packing::repacking::Inspection;
 use crate::packing::setting::longest_partition;
@@ -24,7 +24,7 @@ const MOST_REFILLABLE: usize = 8;
 const MOST_KEPT: usize = 32;
 
 /// Kind of objects that are gathered together: bucket, profile and storage class.
-type Together = (String, String, StorageClass);
+type GroupKey = (String, String, StorageClass);
 
 /// Objects gathered for rewriting.
 pub(crate) struct Rewriting<'a> {
@@ -33,11 +33,11 @@ pub(crate) struct Rewriting<'a> {
     options: &'a PackOptions,
     /// Load of this machine's processors since the last group.
     processors: Processors,
-    gathered: BTreeMap<Together, Gathered>,
+    gathered: BTreeMap<GroupKey, RewriteBatch>,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct RewriteBatch {
     /// Length in bytes of the longest partition that they may be written into.
     most: u32,
     of: Vec<StripeId>,
@@ -47,7 +47,7 @@ struct Gathered {
     refillable: Vec<(StripeId, Box<Inspection>)>,
 }
 
-impl Gathered {
+impl RewriteBatch {
     fn add(&mut self, id: StripeId, live: Vec<Candidate>) {
         self.of.push(id);
         self.room += live.iter().map(Candidate::room).sum::<usize>();
@@ -56,7 +56,7 @@ impl Gathered {
 }
 
 /// Groups whose living objects were written elsewhere, as far as possible: they must be looked at again.
-pub(crate) type Rewritten = Vec<StripeId>;
+pub(crate) type RewrittenGroups = Vec<StripeId>;
 
 impl<'a> Rewriting<'a> {
     pub(crate) fn new(stripes: &'a Stripes, packer: &'a Packer, options: &'a PackOptions) -> Self {
@@ -74,7 +74,7 @@ impl<'a> Rewriting<'a> {
         id: StripeId,
         profile: &str,
         live: Vec<Candidate>,
-    ) -> Result<Rewritten, StripeError> {
+    ) -> Result<RewrittenGroups, StripeError> {
         let mut by_class: BTreeMap<StorageClass, Vec<Candidate>> = BTreeMap::new();
         live.into_iter().for_each(|of| by_class.entry(of.class).or_default().push(of));
         let mut done = Vec::new();
@@ -94,7 +94,7 @@ impl<'a> Rewriting<'a> {
         &mut self,
         id: StripeId,
         inspection: Box<Inspection>,
-    ) -> Result<Rewritten, StripeError> {
+    ) -> Result<RewrittenGroups, StripeError> {
         let profile = inspection.record.profile.clone();
         let class = inspection.live[0].class;
         if inspection.live.iter().any(|of| of.class != class) {
@@ -107,7 +107,7 @@ impl<'a> Rewriting<'a> {
         gathered.refillable.push((id, inspection));
         let is_full = gathered.refillable.len() == MOST_REFILLABLE;
         self.gathered.insert(key.clone(), gathered);
-        let mut done = Rewritten::new();
+        let mut done = RewrittenGroups::new();
         if is_full {
             self.refill_kind(&key, &mut done).await?;
         }
@@ -118,14 +118,14 @@ impl<'a> Rewriting<'a> {
     }
 
     /// Returns the kind with the most refillable groups, if too many are kept.
-    fn to_make_room(&self) -> Option<Together> {
-        let kept = |of: &Gathered| of.refillable.len();
+    fn to_make_room(&self) -> Option<GroupKey> {
+        let kept = |of: &RewriteBatch| of.refillable.len();
         let is_full = self.gathered.values().map(kept).sum::<usize>() > MOST_KEPT;
         let most = self.gathered.iter().filter(|_| is_full).max_by_key(|(_, of)| kept(of));
         most.map(|(key, _)| key.clone())
     }
 
-    async fn refill_kind(&mut self, key: &Together, done: &mut Rewritten) -> Result<(), StripeError> {
+    async fn refill_kind(&mut self, key: &GroupKey, done: &mut RewrittenGroups) -> Result<(), StripeError> {
         let mut gathered = self.gathered.remove(key).unwrap_or_default();
         self.refill(&mut gathered, done).await?;
         self.gathered.insert(key.clone(), gathered);
@@ -134,7 +134,11 @@ impl<'a> Rewriting<'a> {
 
     /// Writes the gathered objects into the dead ranges of groups, and the living objects of the emptiest groups into
     /// the others. Objects that do not fit stay gathered, with those of groups that cannot be refilled.
-    async fn refill(&mut self, gathered: &mut Gathered, done: &mut Rewritten) -> Result<(), StripeError> {
+    async fn refill(
+        &mut self,
+        gathered: &mut RewriteBatch,
+        done: &mut RewrittenGroups,
+    ) -> Result<(), StripeError> {
         gathered.refillable.sort_by(|(_, a), (_, b)| a.found.dead_share().total_cmp(&b.found.dead_share()));
         loop {
             if gathered.live.is_empty()
@@ -146,7 +150,7 @@ impl<'a> Rewriting<'a> {
                 return Ok(());
             }
             let (id, inspection) = gathered.refillable.remove(0);
-            let pace = Pace::new(self.stripes, &self.processors, self.options);
+            let pace = Pacer::new(self.stripes, &self.processors, self.options);
             let refilled =
                 refill(self.stripes, id, &inspection, std::mem::take(&mut gathered.live), pace).await?;
             self.processors = Processors::new(self.stripes.runtime().clone());
@@ -170,9 +174,9 @@ impl<'a> Rewriting<'a> {
     async fn add_of_class(
         &mut self,
         id: StripeId,
-        key: Together,
+        key: GroupKey,
         live: Vec<Candidate>,
-    ) -> Result<Rewritten, StripeError> {
+    ) -> Result<RewrittenGroups, StripeError> {
         let profile = &*key.1;
         let room: usize = live.iter().map(Candidate::room).sum();
         let before = self.gathered.remove(&key).unwrap_or_default();
@@ -190,7 +194,7 @@ impl<'a> Rewriting<'a> {
     ///
     /// # Errors
     /// Like [`Rewriting::add`].
-    pub(crate) async fn finish(&mut self) -> Result<Rewritten, StripeError> {
+    pub(crate) async fn finish(&mut self) -> Result<RewrittenGroups, StripeError> {
         let mut done = Vec::new();
         while let Some(((_, profile, _), gathered)) = self.gathered.pop_first() {
             done.extend(self.write(&profile, gathered).await?);
@@ -204,10 +208,14 @@ impl<'a> Rewriting<'a> {
         Ok(self.stripes.code(&profile)?.k() * most as usize)
     }
 
-    async fn write(&mut self, profile: &str, mut gathered: Gathered) -> Result<Rewritten, StripeError> {
-        let mut done = Rewritten::new();
+    async fn write(
+        &mut self,
+        profile: &str,
+        mut gathered: RewriteBatch,
+    ) -> Result<RewrittenGroups, StripeError> {
+        let mut done = RewrittenGroups::new();
         self.refill(&mut gathered, &mut done).await?;
-        let Gathered { most, of, mut live, .. } = gathered;
+        let RewriteBatch { most, of, mut live, .. } = gathered;
         if live.is_empty() {
             return Ok(done);
         }
@@ -215,7 +223,7 @@ impl<'a> Rewriting<'a> {
         let profile = self.stripes.profiles().parse(profile)?;
         // Objects that do not fit are rewritten in the next pass.
         let len = snug_partition(&live, self.stripes.code(&profile)?.k()).min(most);
-        let pace = Pace::new(self.stripes, &self.processors, self.options);
+        let pace = Pacer::new(self.stripes, &self.processors, self.options);
         let packed = pack_group(self.stripes, self.packer, &profile, len, live, pace).await;
         self.processors = Processors::new(self.stripes.runtime().clone());
         match packed {

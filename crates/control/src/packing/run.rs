@@ -13,9 +13,9 @@ use striate_meta::records::Bucket;
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::journal::{published, sum_again, write_bucket};
-use crate::packing::repacking::{Repacked, repack_marked_while};
+use crate::packing::repacking::{RepackOutcome, repack_marked_while};
 use crate::packing::service::default_profile;
-use crate::packing::setting::{WhyNot, decide_packing, impossible, own_packing};
+use crate::packing::setting::{SkipReason, decide_packing, impossible, own_packing};
 use crate::packing::walk::{Step, Walk};
 use crate::packing::{PackOptions, PackReport};
 use crate::rows::Rows;
@@ -26,7 +26,7 @@ const NAMED: usize = 20;
 
 /// Request for a packing run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PackWish {
+pub struct PackRequest {
     /// The bucket to pack; `None`: all buckets that do not turn packing off themselves.
     pub bucket: Option<String>,
     /// Also packs objects that have not settled, and those that would not fill a group of the usual size.
@@ -66,7 +66,7 @@ pub struct PackRunReport {
     /// Buckets that were not packed, with the reasons.
     pub skipped: Vec<(String, String)>,
     /// Objects that wait in the other buckets.
-    pub waiting: Vec<StillWaiting>,
+    pub waiting: Vec<WaitingObjects>,
     /// Sealing reports of buckets, with the cold partitions that wait.
     pub sealed: Vec<(String, SealReport)>,
     /// Groups that stay because too many chunks of a directory are lost.
@@ -77,7 +77,7 @@ pub struct PackRunReport {
 
 /// Objects of a bucket that were not packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StillWaiting {
+pub struct WaitingObjects {
     /// Name of the bucket.
     pub bucket: String,
     /// Small objects that wait.
@@ -99,12 +99,17 @@ pub struct StillWaiting {
 /// the metadata store fails, or a group cannot be stored.
 pub async fn pack_now(
     stripes: &Stripes,
-    wish: &PackWish,
+    wish: &PackRequest,
     tell: impl FnMut(&PackRunProgress) -> ControlFlow<()> + Send,
 ) -> Result<PackRunReport, StripeError> {
     let packer = stripes.packer();
-    let mut run =
-        Run { stripes, wish, told: Told::of(stripes, wish).await?, report: PackRunReport::default(), tell };
+    let mut run = Run {
+        stripes,
+        wish,
+        told: PackingSettings::of(stripes, wish).await?,
+        report: PackRunReport::default(),
+        tell,
+    };
     let ended = run.all(&packer).await;
     packer.close().await;
     run.report.stopped = ended?.is_break();
@@ -113,14 +118,14 @@ pub async fn pack_now(
 }
 
 /// The store's packing settings.
-pub(crate) struct Told {
+pub(crate) struct PackingSettings {
     setting: Packing,
     pub(crate) options: PackOptions,
 }
 
-impl Told {
+impl PackingSettings {
     /// Reads the settings that the leader's service has recorded, at full speed.
-    pub(crate) async fn of(stripes: &Stripes, wish: &PackWish) -> Result<Self, StripeError> {
+    pub(crate) async fn of(stripes: &Stripes, wish: &PackRequest) -> Result<Self, StripeError> {
         let work = published(stripes).await?;
         let setting = work.setting.parse().unwrap_or_default();
         let mut options = PackOptions { pace: 1.0, yields: false, ..PackOptions::default() };
@@ -140,8 +145,8 @@ impl Told {
 /// State of a manual packing run.
 struct Run<'a, T> {
     stripes: &'a Stripes,
-    wish: &'a PackWish,
-    told: Told,
+    wish: &'a PackRequest,
+    told: PackingSettings,
     report: PackRunReport,
     tell: T,
 }
@@ -175,7 +180,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
                 let bucket: Bucket = row.record()?;
                 let mut why = impossible(self.stripes, &bucket, &default)?;
                 if own_packing(self.stripes, &bucket)? == Some(Packing::Off) {
-                    why = why.or(Some(WhyNot::Bucket));
+                    why = why.or(Some(SkipReason::Bucket));
                 }
                 if self.go_through(bucket, why, &default, packer).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
@@ -189,7 +194,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
     async fn go_through(
         &mut self,
         bucket: Bucket,
-        why_not_packed: Option<WhyNot>,
+        why_not_packed: Option<SkipReason>,
         default: &Profile,
         packer: &Packer,
     ) -> Result<ControlFlow<()>, StripeError> {
@@ -214,9 +219,9 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
     fn seals(
         &self,
         bucket: &Bucket,
-        why_not_packed: Option<WhyNot>,
+        why_not_packed: Option<SkipReason>,
     ) -> Option<Result<SealOptions, StripeError>> {
-        let may_seal = self.wish.cold && why_not_packed.is_none_or(WhyNot::allows_sealing);
+        let may_seal = self.wish.cold && why_not_packed.is_none_or(SkipReason::allows_sealing);
         if may_seal { cold_of(self.stripes, bucket).transpose() } else { None }
     }
 
@@ -226,13 +231,13 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             (ControlFlow::Continue(()), &mut self.report.progress, &mut self.tell);
         let done = repack_marked_while(self.stripes, packer, &self.told.options, &mut |done| {
             progress.marked = done.len() as u64;
-            progress.released = count(done, Repacked::Released);
+            progress.released = count(done, RepackOutcome::Released);
             flow = tell(&*progress);
             flow
         })
         .await?;
-        self.report.unreadable = count(&done, Repacked::Unreadable);
-        let unreadable = done.iter().filter(|(_, what)| *what == Repacked::Unreadable);
+        self.report.unreadable = count(&done, RepackOutcome::Unreadable);
+        let unreadable = done.iter().filter(|(_, what)| *what == RepackOutcome::Unreadable);
         self.report.unreadable_stripes = unreadable.take(NAMED).map(|(id, _)| id.to_string()).collect();
         Ok(flow)
     }
@@ -328,7 +333,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             let decision = decide_packing(self.stripes, &bucket, default, self.told.setting)?;
             let figures = write_bucket(self.stripes, walk, decision).await?;
             if figures.waiting_objects > 0 {
-                self.report.waiting.push(StillWaiting {
+                self.report.waiting.push(WaitingObjects {
                     bucket: name,
                     objects: figures.waiting_objects,
                     bytes: figures.waiting_bytes,
@@ -342,7 +347,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
     }
 }
 
-fn count(done: &[(StripeId, Repacked)], what: Repacked) -> u64 {
+fn count(done: &[(StripeId, RepackOutcome)], what: RepackOutcome) -> u64 {
     done.iter().filter(|(_, done)| *done == what).count() as u64
 }
 

@@ -102,7 +102,7 @@ impl Drop for PackingHold {
 }
 
 /// State kept between two passes.
-struct Passes {
+struct PassState {
     packer: Option<Packer>,
     repacker: Repacker,
     /// Last count of each bucket, with the longest partition that applied then.
@@ -199,7 +199,7 @@ impl PackingService {
 
     async fn keep_looking(&self, stripes: &Stripes) {
         let mut passes =
-            Passes { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
+            PassState { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
         let mut pause = FIRST_PASS_AFTER;
         loop {
             stripes.runtime().sleep(pause).await;
@@ -229,7 +229,7 @@ impl PackingService {
     }
 }
 
-impl Passes {
+impl PassState {
     /// Runs one pass over all marks and buckets; returns how much of its time was productive work.
     async fn run(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
         if stripes.formats().records < formats::PACKED {

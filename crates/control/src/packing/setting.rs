@@ -14,12 +14,12 @@ pub enum PackDecision {
     /// Packed into partitions of at most this many bytes.
     Packs(u32),
     /// Not packed.
-    Stays(WhyNot),
+    Stays(SkipReason),
 }
 
 /// Reason why a bucket is not packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhyNot {
+pub enum SkipReason {
     /// The bucket is being deleted.
     Deleting,
     /// Its objects are in memory only.
@@ -40,7 +40,7 @@ pub enum WhyNot {
     WideCode,
 }
 
-impl WhyNot {
+impl SkipReason {
     /// Returns whether cold data of such a bucket can still be sealed: its stripes are on the store's disks, and
     /// stay.
     pub(crate) fn allows_sealing(self) -> bool {
@@ -51,7 +51,7 @@ impl WhyNot {
     }
 }
 
-impl fmt::Display for WhyNot {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deleting => "the bucket is being deleted",
@@ -151,10 +151,10 @@ pub fn decide_packing(
     }
     let is_usual = bucket.profile.is_empty() && default.layout == Layout::Packed;
     match own.unwrap_or(store) {
-        Packing::Off => stays(if own.is_some() { WhyNot::Bucket } else { WhyNot::Store }),
-        Packing::Auto if stripes.sites().len() < FEWEST_SITES && !is_usual => stays(WhyNot::FewSites),
+        Packing::Off => stays(if own.is_some() { SkipReason::Bucket } else { SkipReason::Store }),
+        Packing::Auto if stripes.sites().len() < FEWEST_SITES && !is_usual => stays(SkipReason::FewSites),
         setting => {
-            Ok(setting.partition_len().map_or(PackDecision::Stays(WhyNot::Store), PackDecision::Packs))
+            Ok(setting.partition_len().map_or(PackDecision::Stays(SkipReason::Store), PackDecision::Packs))
         }
     }
 }
@@ -167,12 +167,12 @@ pub(crate) fn impossible(
     stripes: &Stripes,
     bucket: &Bucket,
     default: &Profile,
-) -> Result<Option<WhyNot>, StripeError> {
+) -> Result<Option<SkipReason>, StripeError> {
     if bucket.deleting {
-        return Ok(Some(WhyNot::Deleting));
+        return Ok(Some(SkipReason::Deleting));
     }
     if bucket.origin.is_some() {
-        return Ok(Some(WhyNot::Origin));
+        return Ok(Some(SkipReason::Origin));
     }
     unpackable(stripes, &profile_of(stripes, bucket, default)?)
 }
@@ -181,13 +181,13 @@ pub(crate) fn impossible(
 ///
 /// # Errors
 /// When the profile's code cannot be made.
-pub(crate) fn unpackable(stripes: &Stripes, profile: &Profile) -> Result<Option<WhyNot>, StripeError> {
+pub(crate) fn unpackable(stripes: &Stripes, profile: &Profile) -> Result<Option<SkipReason>, StripeError> {
     let code = stripes.code(profile)?;
     let reasons = [
-        (profile.tier == Tier::Memory, WhyNot::Volatile),
-        (code.k() == 1, WhyNot::Whole),
-        (stripes.formats().records < formats::PACKED, WhyNot::Formats),
-        (code.n() > stripes.sites().len(), WhyNot::WideCode),
+        (profile.tier == Tier::Memory, SkipReason::Volatile),
+        (code.k() == 1, SkipReason::Whole),
+        (stripes.formats().records < formats::PACKED, SkipReason::Formats),
+        (code.n() > stripes.sites().len(), SkipReason::WideCode),
     ];
     Ok(reasons.into_iter().find_map(|(is_so, why)| is_so.then_some(why)))
 }

@@ -26,20 +26,20 @@ const OTHER_OPERATIONS: usize = 3;
 const OTHER_BYTES: usize = 16 << 10;
 
 /// An object in a group, with its earlier location.
-pub(crate) struct Packed {
+pub(crate) struct PackedObject {
     pub(crate) of: Candidate,
     pub(crate) extent: Extent,
 }
 
 /// The group that now has the objects' bytes.
-pub(crate) enum Home<'a> {
+pub(crate) enum TargetGroup<'a> {
     /// A new, reserved group.
     Group(&'a CodingGroup<'a>),
     /// A group whose chunks were changed in place.
     Refilled(StripeId),
 }
 
-impl Home<'_> {
+impl TargetGroup<'_> {
     fn id(&self) -> StripeId {
         match self {
             Self::Group(group) => group.id(),
@@ -52,7 +52,7 @@ impl Home<'_> {
         &self,
         stripes: &Stripes,
         tx: Transaction,
-        packed: &[Packed],
+        packed: &[PackedObject],
     ) -> Result<Switched, StripeError> {
         match self {
             Self::Group(group) => group.switch(tx).await,
@@ -66,10 +66,10 @@ async fn switch_in_place(
     stripes: &Stripes,
     id: StripeId,
     mut tx: Transaction,
-    packed: &[Packed],
+    packed: &[PackedObject],
 ) -> Result<Switched, StripeError> {
     let Some(stripe) = stripes.find(id).await? else { return Ok(Switched::Conflict) };
-    let has = |Packed { extent, .. }: &Packed| {
+    let has = |PackedObject { extent, .. }: &PackedObject| {
         let location = stripe.record.locations.get(extent.index as usize);
         location.is_some_and(|location| location.content_version == extent.content_version)
     };
@@ -100,8 +100,8 @@ pub(crate) struct Step {
 /// When the metadata store fails, or the reservation is gone.
 pub(crate) async fn switch(
     stripes: &Stripes,
-    home: &Home<'_>,
-    packed: &[Packed],
+    home: &TargetGroup<'_>,
+    packed: &[PackedObject],
     profile: &str,
 ) -> Result<Step, StripeError> {
     let batch = &packed[..packed.len().min(BATCH)];
@@ -109,7 +109,7 @@ pub(crate) async fn switch(
     let mut taken = batch.len();
     for _ in 0..MAX_ATTEMPTS {
         let rows = stripes.meta().get_many(&keys).await?;
-        let mut switch = Switch::new(stripes.transaction(), profile);
+        let mut switch = RowSwitch::new(stripes.transaction(), profile);
         let rows = batch.iter().zip(rows).enumerate();
         taken = batch.len();
         for (position, (packed, row)) in rows {
@@ -129,7 +129,7 @@ pub(crate) async fn switch(
 }
 
 /// A growing transaction that switches rows.
-struct Switch<'a> {
+struct RowSwitch<'a> {
     tx: Transaction,
     profile: &'a str,
     /// Stripes that nothing names afterwards.
@@ -140,13 +140,13 @@ struct Switch<'a> {
     bytes: u64,
 }
 
-impl<'a> Switch<'a> {
+impl<'a> RowSwitch<'a> {
     fn new(tx: Transaction, profile: &'a str) -> Self {
         Self { tx, profile, released: Vec::new(), sources: BTreeSet::new(), objects: 0, bytes: 0 }
     }
 
     /// Adds an object's row if it still names what was packed. Returns `false` if the transaction has no room for it.
-    fn add(&mut self, packed: &Packed, row: &Row) -> Result<bool, StripeError> {
+    fn add(&mut self, packed: &PackedObject, row: &Row) -> Result<bool, StripeError> {
         let mut object: Object = row.record()?;
         if object.body.as_ref().and_then(stored).as_ref() != Some(&packed.of.stored) {
             return Ok(true);

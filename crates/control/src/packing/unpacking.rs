@@ -19,7 +19,7 @@ use striate_meta::{Commit, MetaError, Row, keys, records};
 use striate_stripe::{Neighbours, SeparateWriter, Span, Stored, StripeError, Stripes};
 
 use crate::packing::journal::{sum_again, write_bucket};
-use crate::packing::run::{PackWish, Told};
+use crate::packing::run::{PackRequest, PackingSettings};
 use crate::packing::service::default_profile;
 use crate::packing::setting::{decide_packing, profile_of_class};
 use crate::packing::walk::Walk;
@@ -66,10 +66,10 @@ impl UnpackReport {
 }
 
 /// Progress callback; `Break` ends unpacking.
-pub type TellUnpacked<'a> = &'a mut (dyn FnMut(&UnpackProgress) -> ControlFlow<()> + Send);
+pub type UnpackCallback<'a> = &'a mut (dyn FnMut(&UnpackProgress) -> ControlFlow<()> + Send);
 
 /// Outcome for one object.
-enum Unpacked {
+enum UnpackOutcome {
     Split(u64),
     Overtaken,
     Failed(String),
@@ -99,7 +99,7 @@ pub async fn unpack_bucket(
     let default =
         default.ok_or_else(|| StripeError::InvalidArgument("the store has no profile yet".into()))?;
     let report = split_packed(stripes, &record, &default, group_len, &mut tell).await?;
-    let options = Told::of(stripes, &PackWish::default()).await?.options;
+    let options = PackingSettings::of(stripes, &PackRequest::default()).await?.options;
     let mut counting = Walk::new(stripes, record.clone(), &default, &options)?;
     if !report.stopped
         && counting.run(&stripes.packer(), &mut |_| ControlFlow::Continue(())).await?.is_continue()
@@ -120,7 +120,7 @@ pub fn split_packed<'a>(
     bucket: &'a Bucket,
     default: &'a Profile,
     group_len: u32,
-    tell: TellUnpacked<'a>,
+    tell: UnpackCallback<'a>,
 ) -> BoxFuture<'a, Result<UnpackReport, StripeError>> {
     Box::pin(async move {
         let group_len = if bucket.group_len == 0 { group_len } else { bucket.group_len };
@@ -143,7 +143,7 @@ struct Unpacking<'a> {
 
 impl Unpacking<'_> {
     /// Walks all objects until nothing is left to do.
-    async fn walk_until_whole(&self, tell: TellUnpacked<'_>) -> Result<UnpackReport, StripeError> {
+    async fn walk_until_whole(&self, tell: UnpackCallback<'_>) -> Result<UnpackReport, StripeError> {
         let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
         let mut report = UnpackReport::default();
         loop {
@@ -163,7 +163,7 @@ impl Unpacking<'_> {
     async fn walk(
         &self,
         report: &mut UnpackReport,
-        tell: TellUnpacked<'_>,
+        tell: UnpackCallback<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
         let prefix = keys::objects(&self.bucket.name);
         let mut rows = Rows::with_prefix(&prefix);
@@ -199,34 +199,36 @@ impl Unpacking<'_> {
         prefix: usize,
         row: Row,
         extent: Extent,
-    ) -> (Result<Unpacked, StripeError>, String) {
+    ) -> (Result<UnpackOutcome, StripeError>, String) {
         let key = String::from_utf8_lossy(&row.key[prefix..]).into_owned();
         (self.unpack(&key, row, &extent).await, key)
     }
 
     /// Makes a split object of a packed one. Only a failure of the metadata store is an error.
-    async fn unpack(&self, key: &str, mut row: Row, extent: &Extent) -> Result<Unpacked, StripeError> {
+    async fn unpack(&self, key: &str, mut row: Row, extent: &Extent) -> Result<UnpackOutcome, StripeError> {
         for _ in 0..MAX_ATTEMPTS {
             match self.try_to_unpack(key, &row, extent).await {
-                Ok(true) => return Ok(Unpacked::Split(extent.len.into())),
+                Ok(true) => return Ok(UnpackOutcome::Split(extent.len.into())),
                 Ok(false) => {}
                 Err(error @ StripeError::Meta(MetaError::UnknownOutcome(_))) => {
-                    return Ok(Unpacked::Failed(error.to_string()));
+                    return Ok(UnpackOutcome::Failed(error.to_string()));
                 }
                 Err(StripeError::Meta(error)) => return Err(error.into()),
                 // A group that was rewritten and released meanwhile cannot be read: the row no longer names it.
                 Err(error) if self.names(&row, extent).await? => {
-                    return Ok(Unpacked::Failed(error.to_string()));
+                    return Ok(UnpackOutcome::Failed(error.to_string()));
                 }
                 Err(_) => {}
             }
-            let Some(now) = self.stripes.meta().get(&row.key).await? else { return Ok(Unpacked::Overtaken) };
+            let Some(now) = self.stripes.meta().get(&row.key).await? else {
+                return Ok(UnpackOutcome::Overtaken);
+            };
             row = now;
             if !is_of(&row, extent)? {
-                return Ok(Unpacked::Overtaken);
+                return Ok(UnpackOutcome::Overtaken);
             }
         }
-        Ok(Unpacked::Failed("others change it all the time".to_owned()))
+        Ok(UnpackOutcome::Failed("others change it all the time".to_owned()))
     }
 
     /// Returns whether the row still names the extent.
@@ -297,14 +299,14 @@ impl Unpacking<'_> {
     }
 }
 
-fn note(report: &mut UnpackReport, unpacked: Unpacked, key: &str) {
+fn note(report: &mut UnpackReport, unpacked: UnpackOutcome, key: &str) {
     match unpacked {
-        Unpacked::Split(bytes) => {
+        UnpackOutcome::Split(bytes) => {
             report.progress.objects += 1;
             report.progress.bytes += bytes;
         }
-        Unpacked::Overtaken => report.progress.overtaken += 1,
-        Unpacked::Failed(reason) => {
+        UnpackOutcome::Overtaken => report.progress.overtaken += 1,
+        UnpackOutcome::Failed(reason) => {
             report.progress.failed += 1;
             if report.examples.len() < NAMED {
                 report.examples.push(format!("{key}: {reason}"));

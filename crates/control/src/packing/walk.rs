@@ -16,7 +16,7 @@ use striate_runtime::Processors;
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::figures::Tally;
-use crate::packing::pace::Pace;
+use crate::packing::pace::Pacer;
 use crate::packing::setting::{impossible, profile_of, profile_of_class, unpackable};
 use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
 use crate::rows::Rows;
@@ -69,7 +69,7 @@ pub(crate) struct Step {
 }
 
 /// Progress callback, called after each page of rows and each group; `Break` ends the walk.
-pub(crate) type Tell<'a> = &'a mut (dyn FnMut(&Step) -> ControlFlow<()> + Send);
+pub(crate) type StepCallback<'a> = &'a mut (dyn FnMut(&Step) -> ControlFlow<()> + Send);
 
 /// A walk over one bucket.
 pub(crate) struct Walk<'a> {
@@ -86,7 +86,7 @@ pub(crate) struct Walk<'a> {
     /// Objects modified after this time (Unix milliseconds) do not count as settled.
     until_ms: u64,
     /// Candidates of each class; `None`: the class cannot be packed.
-    waiting: BTreeMap<StorageClass, Option<Waiting>>,
+    waiting: BTreeMap<StorageClass, Option<ClassCandidates>>,
     seen: u64,
     tally: Tally,
     /// Result of packing so far.
@@ -100,7 +100,7 @@ pub(crate) struct Walk<'a> {
 }
 
 /// Candidates of one storage class.
-struct Waiting {
+struct ClassCandidates {
     /// Profile of their group, and its number of data chunks.
     profile: Profile,
     k: usize,
@@ -112,7 +112,7 @@ struct Waiting {
     oldest_ms: u64,
 }
 
-impl Waiting {
+impl ClassCandidates {
     /// Creates an empty list for a class; `None` if the class has its own code and that cannot be packed. Whether the
     /// bucket's code can is checked before a walk packs.
     fn of(
@@ -203,7 +203,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn run<'s>(
         &'s mut self,
         packer: &'s Packer,
-        tell: Tell<'s>,
+        tell: StepCallback<'s>,
     ) -> BoxFuture<'s, Result<ControlFlow<()>, StripeError>> {
         Box::pin(async move {
             let mut rows = Rows::with_prefix(&keys::objects(&self.bucket.name));
@@ -231,7 +231,7 @@ impl<'a> Walk<'a> {
     async fn write_smaller(
         &mut self,
         packer: &Packer,
-        tell: Tell<'_>,
+        tell: StepCallback<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
         let options = self.options;
         for class in StorageClass::ALL {
@@ -274,7 +274,9 @@ impl<'a> Walk<'a> {
         let Some(candidate) = Candidate::of_row(row, &object) else { return Ok(class) };
         let waiting = match self.waiting.entry(class) {
             Entry::Occupied(of) => of.into_mut(),
-            Entry::Vacant(of) => of.insert(Waiting::of(self.stripes, &self.bucket, &self.default, class)?),
+            Entry::Vacant(of) => {
+                of.insert(ClassCandidates::of(self.stripes, &self.bucket, &self.default, class)?)
+            }
         };
         let Some(waiting) = waiting else { return Ok(class) };
         // The object's own profile survives more losses, or keeps whole copies to speed up reads.
@@ -316,7 +318,7 @@ impl<'a> Walk<'a> {
         packer: &Packer,
         class: StorageClass,
         partition_len: u32,
-        tell: Tell<'_>,
+        tell: StepCallback<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
         let Some(Some(waiting)) = self.waiting.get_mut(&class) else { return Ok(ControlFlow::Continue(())) };
         let (profile, group) = (waiting.profile, waiting.take());
@@ -333,7 +335,7 @@ impl<'a> Walk<'a> {
             self.stop();
             return Ok(ControlFlow::Continue(()));
         }
-        let pace = Pace::new(self.stripes, &self.processors, self.options);
+        let pace = Pacer::new(self.stripes, &self.processors, self.options);
         match pack_group(self.stripes, packer, &profile, partition_len, group, pace).await {
             Ok(packed) => self.report.add(packed),
             // Sites are away or full. The rest is still counted.

@@ -26,14 +26,14 @@ const ASKED_AT_ONCE: usize = 16;
 
 /// Sites that are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Absent {
+pub struct AbsentSites {
     /// Sites whose chunks count as lost.
     pub gone: BTreeSet<SiteId>,
     /// Sites that may come back: their chunks cannot be read, and are not rebuilt.
     pub awaited: BTreeSet<SiteId>,
 }
 
-impl Absent {
+impl AbsentSites {
     /// Counts every site that is not well as lost, without waiting. The exception are sites of other processes that
     /// this one does not know yet: they have just joined, and may already have chunks.
     ///
@@ -61,21 +61,21 @@ enum Condition {
 
 /// Start of each site's silence.
 #[derive(Debug, Default)]
-pub struct Silences {
+pub struct SilenceTracker {
     since: BTreeMap<SiteId, Instant>,
 }
 
-impl Silences {
+impl SilenceTracker {
     /// Polls all sites; those that have been silent for `wait` are gone.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<Absent, StripeError> {
+    pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<AbsentSites, StripeError> {
         let (known, retired) = known_sites(stripes).await?;
         let conditions = conditions(stripes).await;
         let now = stripes.runtime().now();
         self.since.retain(|site, _| known.contains(site));
-        let mut absent = Absent { gone: retired, awaited: BTreeSet::new() };
+        let mut absent = AbsentSites { gone: retired, awaited: BTreeSet::new() };
         for site in known {
             let condition = conditions.get(&site).copied().unwrap_or(Condition::Silent);
             if condition == Condition::Well {

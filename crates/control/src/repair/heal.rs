@@ -18,10 +18,10 @@ use serde::Serialize;
 use striate_core::{SiteId, StripeId};
 use striate_stripe::{StripeError, Stripes};
 
-use crate::repair::absence::Absent;
+use crate::repair::absence::AbsentSites;
 use crate::repair::pace::RepairPace;
 use crate::repair::wide_losses::WideLosses;
-use crate::repair::work_list::{Extent, WorkList};
+use crate::repair::work_list::{ListScope, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
 
 /// Stripes repaired concurrently.
@@ -89,7 +89,7 @@ pub async fn heal(
         stripes,
         tell: progress,
         progress: HealProgress::default(),
-        absent: Absent::default(),
+        absent: AbsentSites::default(),
         takers: BTreeSet::new(),
         left: BTreeMap::new(),
         healed: BTreeSet::new(),
@@ -104,25 +104,25 @@ struct Heal<'a, P> {
     tell: P,
     progress: HealProgress,
     /// Sites whose chunks count as lost in this round.
-    absent: Absent,
+    absent: AbsentSites,
     /// Sites that take chunks in this round.
     takers: BTreeSet<SiteId>,
     /// Stripes that were examined and are not whole.
-    left: BTreeMap<StripeId, Left>,
+    left: BTreeMap<StripeId, StripeDeficit>,
     /// Stripes that this heal has made whole.
     healed: BTreeSet<StripeId>,
     wide: WideLosses,
 }
 
 /// What a stripe lacks after its examination.
-struct Left {
+struct StripeDeficit {
     still_lost: u64,
     unknown: u64,
     refused: Vec<String>,
     unrepairable: Option<String>,
 }
 
-impl Left {
+impl StripeDeficit {
     /// Creates the entry of a stripe that could not be examined.
     fn failed(reason: String) -> Self {
         Self { still_lost: 0, unknown: 0, refused: Vec::new(), unrepairable: Some(reason) }
@@ -149,7 +149,7 @@ impl Left {
     }
 }
 
-impl From<RepairOutcome> for Left {
+impl From<RepairOutcome> for StripeDeficit {
     fn from(outcome: RepairOutcome) -> Self {
         let RepairOutcome { still_lost, unknown, refused, unrepairable, .. } = outcome;
         Self { still_lost, unknown, refused, unrepairable }
@@ -180,12 +180,12 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
 
     /// Takes a new list of the stripes that are worth a try now.
     async fn next_round(&mut self) -> Result<Vec<(StripeId, bool)>, StripeError> {
-        let absent = Absent::at_once(self.stripes).await?;
+        let absent = AbsentSites::at_once(self.stripes).await?;
         let takers = self.stripes.candidates().iter().map(|candidate| candidate.site).collect();
         let sites_changed = absent != self.absent || takers != self.takers;
         (self.absent, self.takers) = (absent, takers);
         let ranks = self.wide.rank(self.stripes, &self.absent.gone).await?;
-        let mut work = WorkList::take(self.stripes, &self.absent, ranks, Extent::All).await?.stripes;
+        let mut work = WorkList::take(self.stripes, &self.absent, ranks, ListScope::All).await?.stripes;
         // Stripes that are no longer listed were deleted, or repaired by another process.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
         self.left.retain(|stripe, _| listed.contains(stripe));
@@ -218,7 +218,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
             match outcome {
                 Ok(outcome) => self.add(stripe, outcome),
                 Err(StripeError::Meta(error)) => return Err(error.into()),
-                Err(error) => drop(self.left.insert(stripe, Left::failed(error.to_string()))),
+                Err(error) => drop(self.left.insert(stripe, StripeDeficit::failed(error.to_string()))),
             }
             self.progress.stripes_done += 1;
             if (self.tell)(&self.progress).is_break() {
@@ -245,7 +245,8 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         let mut left: Vec<_> = self.left.into_iter().collect();
         left.sort_unstable_by_key(|(stripe, _)| *stripe);
         let repairable = || left.iter().map(|(_, left)| left).filter(|left| left.unrepairable.is_none());
-        let name = |(stripe, left): &(StripeId, Left)| format!("stripe {stripe}: {}", left.describe());
+        let name =
+            |(stripe, left): &(StripeId, StripeDeficit)| format!("stripe {stripe}: {}", left.describe());
         HealReport {
             progress: self.progress,
             gone_sites,

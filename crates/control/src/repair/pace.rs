@@ -71,12 +71,12 @@ struct Slot {
 }
 
 /// A repair in progress at some sites, until dropped.
-pub(crate) struct Turn<'a> {
+pub(crate) struct RepairPermit<'a> {
     pace: &'a RepairPace,
     sites: Vec<SiteId>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RepairPermit<'_> {
     fn drop(&mut self) {
         let mut slots = self.pace.slots.lock();
         for site in &self.sites {
@@ -166,8 +166,13 @@ impl RepairPace {
     }
 
     /// Reserves the given number of chunks of `len` bytes at each of the sites and waits until they are free.
-    pub(crate) async fn turn(&self, stripes: &Stripes, loads: Vec<(SiteId, u32)>, len: u32) -> Turn<'_> {
-        let Some(limits) = self.limits else { return Turn { pace: self, sites: Vec::new() } };
+    pub(crate) async fn turn(
+        &self,
+        stripes: &Stripes,
+        loads: Vec<(SiteId, u32)>,
+        len: u32,
+    ) -> RepairPermit<'_> {
+        let Some(limits) = self.limits else { return RepairPermit { pace: self, sites: Vec::new() } };
         let begin = self.reserve(stripes, &loads, len, limits);
         stripes.runtime().sleep_until(begin).await;
         let sites: Vec<SiteId> = loads.into_iter().map(|(site, _)| site).collect();
@@ -178,7 +183,7 @@ impl RepairPace {
             }
         }
         drop(slots);
-        Turn { pace: self, sites }
+        RepairPermit { pace: self, sites }
     }
 
     /// Reserves the work, and returns when it may start.

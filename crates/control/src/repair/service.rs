@@ -22,11 +22,11 @@ use striate_meta::{keys, records};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::repair::absence::{Absent, Silences};
+use crate::repair::absence::{AbsentSites, SilenceTracker};
 use crate::repair::pace::{RepairLimits, RepairPace};
 use crate::repair::progress::Progress;
 use crate::repair::wide_losses::WideLosses;
-use crate::repair::work_list::{Extent, Most, WorkList};
+use crate::repair::work_list::{ListLimits, ListScope, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
 
 /// Poll interval for the sites, and for new debt.
@@ -75,7 +75,7 @@ struct Shared {
     options: RepairOptions,
     pace: RepairPace,
     /// Result of the last poll of the sites; `None` before the first.
-    absent: Mutex<Option<Absent>>,
+    absent: Mutex<Option<AbsentSites>>,
     progress: Mutex<Progress>,
     /// Number of current holds.
     holds: AtomicUsize,
@@ -93,7 +93,7 @@ impl Drop for Hold {
 
 /// A stripe that could not be repaired.
 #[derive(Clone, Copy, Debug)]
-struct PutOff {
+struct DeferredRepair {
     until: Instant,
     pause: Duration,
 }
@@ -101,28 +101,28 @@ struct PutOff {
 /// State of the repair loop.
 #[derive(Default)]
 struct Repairing {
-    put_off: HashMap<StripeId, PutOff>,
+    put_off: HashMap<StripeId, DeferredRepair>,
     /// The absent sites and the sites that take chunks, as of the stripes that were put off.
-    seen: (Arc<Absent>, BTreeSet<SiteId>),
+    seen: (Arc<AbsentSites>, BTreeSet<SiteId>),
     counted: Option<Instant>,
     in_work: BTreeSet<StripeId>,
     wide: WideLosses,
 }
 
 /// A repaired stripe, whether it was in debt, and the outcome.
-type Repaired = (StripeId, bool, Result<RepairOutcome, StripeError>);
+type RepairResult = (StripeId, bool, Result<RepairOutcome, StripeError>);
 
 /// Repairs in progress. They advance only while this is polled.
 #[derive(Default)]
-struct Underway {
-    repairs: FuturesUnordered<BoxFuture<'static, Repaired>>,
+struct ActiveRepairs {
+    repairs: FuturesUnordered<BoxFuture<'static, RepairResult>>,
     /// Repairs that ended during other work, and whose outcome has not been taken yet.
-    ended: VecDeque<Repaired>,
+    ended: VecDeque<RepairResult>,
 }
 
-impl Underway {
+impl ActiveRepairs {
     /// Waits for the next repair to end; `None` if none is in progress.
-    async fn next(&mut self) -> Option<Repaired> {
+    async fn next(&mut self) -> Option<RepairResult> {
         match self.ended.pop_front() {
             Some(ended) => Some(ended),
             None => self.repairs.next().await,
@@ -176,7 +176,7 @@ impl RepairService {
 
     /// Watches the sites, and publishes the progress.
     async fn watch(&self, stripes: &Stripes) {
-        let mut silences = Silences::default();
+        let mut silences = SilenceTracker::default();
         loop {
             match silences.observe(stripes, self.shared.options.after).await {
                 Ok(absent) => *self.shared.absent.lock() = Some(absent),
@@ -200,7 +200,7 @@ impl RepairService {
     }
 
     async fn repair(&self, stripes: &Stripes) {
-        let (mut repairing, mut underway) = (Repairing::default(), Underway::default());
+        let (mut repairing, mut underway) = (Repairing::default(), ActiveRepairs::default());
         loop {
             let absent = self.shared.absent.lock().clone();
             let is_held = self.shared.holds.load(Ordering::Relaxed) > 0;
@@ -221,9 +221,9 @@ impl RepairService {
     async fn round(
         &self,
         stripes: &Stripes,
-        absent: Absent,
+        absent: AbsentSites,
         repairing: &mut Repairing,
-        underway: &mut Underway,
+        underway: &mut ActiveRepairs,
     ) -> Result<bool, StripeError> {
         let now = stripes.runtime().now();
         let candidates = stripes.candidates().into_iter().map(|candidate| candidate.site);
@@ -252,8 +252,8 @@ impl RepairService {
             let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
             let (absent, takers) = &repairing.seen;
             let (put_off, in_work): (&(dyn Fn(StripeId) -> bool + Sync), _) = (&put_off, &repairing.in_work);
-            let most = Most { count: LISTED, in_work, put_off, takers, total };
-            WorkList::take(stripes, absent, ranks, Extent::Most(most)).await?
+            let most = ListLimits { count: LISTED, in_work, put_off, takers, total };
+            WorkList::take(stripes, absent, ranks, ListScope::Most(most)).await?
         };
         // A list that is not full is complete.
         let is_all = total || list.stripes.len() < LISTED;
@@ -271,7 +271,7 @@ impl RepairService {
         stripes: &Stripes,
         list: WorkList,
         repairing: &mut Repairing,
-        underway: &mut Underway,
+        underway: &mut ActiveRepairs,
     ) -> Result<(), StripeError> {
         let review_at = stripes.runtime().now() + REVIEW_EVERY;
         let at_once = (AT_ONCE_PER_SITE * stripes.sites().len()).clamp(*AT_ONCE.start(), *AT_ONCE.end());
@@ -336,7 +336,7 @@ impl Repairing {
         stripes: &Stripes,
         stripe: StripeId,
         in_debt: bool,
-    ) -> BoxFuture<'static, Repaired> {
+    ) -> BoxFuture<'static, RepairResult> {
         let (shared, stripes, absent) = (Arc::clone(shared), stripes.clone(), Arc::clone(&self.seen.0));
         self.in_work.insert(stripe);
         Box::pin(async move {
@@ -345,7 +345,7 @@ impl Repairing {
     }
 
     /// Takes over the sites of this round. If they have changed, stripes that were put off are due.
-    fn meet(&mut self, absent: Absent, takers: BTreeSet<SiteId>, now: Instant) {
+    fn meet(&mut self, absent: AbsentSites, takers: BTreeSet<SiteId>, now: Instant) {
         let seen = (Arc::new(absent), takers);
         if seen != self.seen {
             self.put_off.clear();
@@ -364,7 +364,7 @@ impl Repairing {
     fn put_off(&mut self, stripe: StripeId, now: Instant) {
         let before = self.put_off.get(&stripe).map(|put_off| put_off.pause);
         let pause = before.map_or(PUT_OFF, |pause| (pause * 2).min(PUT_OFF_AT_MOST));
-        self.put_off.insert(stripe, PutOff { until: now + pause, pause });
+        self.put_off.insert(stripe, DeferredRepair { until: now + pause, pause });
     }
 }
 
@@ -378,7 +378,7 @@ mod tests {
     fn repairs_go_on_beside_other_work_and_their_end_is_not_lost() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let began = runtime.now();
-            let mut underway = Underway::default();
+            let mut underway = ActiveRepairs::default();
             for (sequence, seconds) in [(1, 1), (2, 9)] {
                 let runtime = runtime.clone();
                 underway.repairs.push(Box::pin(async move {

@@ -89,7 +89,7 @@ pub async fn verify(
 
 /// Result of examining one stripe.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct Examination {
     pub(crate) good: Vec<ChunkInfo>,
     pub(crate) damage: Vec<String>,
     pub(crate) unknown: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Found {
 }
 
 impl VerifyReport {
-    fn add(&mut self, found: Found) {
+    fn add(&mut self, found: Examination) {
         self.progress.stripes += 1;
         self.progress.chunks += found.good.len() as u64;
         self.progress.bytes += found.good.iter().map(|info| u64::from(info.len)).sum::<u64>();
@@ -110,11 +110,11 @@ impl VerifyReport {
 }
 
 /// Reads the chunks of one stripe and compares them with its record. A damaged stripe is put in debt.
-pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found, StripeError>> {
+pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Examination, StripeError>> {
     Box::pin(async move {
-        let Some(id) = keys::stripe_of(&row.key) else { return Ok(Found::default()) };
+        let Some(id) = keys::stripe_of(&row.key) else { return Ok(Examination::default()) };
         let record: Stripe = row.record()?;
-        let mut found = Found::default();
+        let mut found = Examination::default();
         let k = stripes.code_of(&record)?.k();
         // A wide stripe's members are examined with the stripes they were written in.
         for (index, location) in own_locations(&record) {
@@ -149,7 +149,7 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Found
             found.queued = put_in_debt(stripes, &row, id).await?;
             if !found.queued {
                 // The record changed during the examination: the differences may not be damage.
-                return Ok(Found { good: found.good, ..Found::default() });
+                return Ok(Examination { good: found.good, ..Examination::default() });
             }
         }
         Ok(found)
@@ -161,7 +161,7 @@ async fn examine_copies(
     stripes: &Stripes,
     id: striate_core::StripeId,
     record: &Stripe,
-    found: &mut Found,
+    found: &mut Examination,
 ) -> Result<(), StripeError> {
     let mut wrong = Vec::new();
     for copy in &record.copies {

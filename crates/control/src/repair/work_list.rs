@@ -16,7 +16,7 @@ use striate_core::{SiteId, StripeId};
 use striate_meta::{Row, keys, records};
 use striate_stripe::{StripeError, Stripes};
 
-use crate::repair::absence::Absent;
+use crate::repair::absence::AbsentSites;
 use crate::repair::wide_losses::Ranks;
 use crate::rows::Rows;
 
@@ -24,15 +24,15 @@ use crate::rows::Rows;
 const WALKED_AT_ONCE: usize = 16;
 
 /// Extent of a list.
-pub(crate) enum Extent<'a> {
+pub(crate) enum ListScope<'a> {
     /// All stripes.
     All,
     /// The most endangered stripes.
-    Most(Most<'a>),
+    Most(ListLimits<'a>),
 }
 
 /// Bounds and filters of a list.
-pub(crate) struct Most<'a> {
+pub(crate) struct ListLimits<'a> {
     /// Maximum number of stripes.
     pub(crate) count: usize,
     /// Stripes being repaired, which are left out.
@@ -65,8 +65,8 @@ pub(crate) struct Placement {
 }
 
 /// A list under construction.
-struct Making<'a> {
-    extent: Extent<'a>,
+struct ListBuilder<'a> {
+    extent: ListScope<'a>,
     ranks: &'a Ranks,
     /// Listed stripes: number of chunks lost, more first; stripe; whether it is in debt.
     listed: BTreeSet<(Reverse<usize>, StripeId, bool)>,
@@ -82,11 +82,11 @@ impl WorkList {
     /// When the metadata store fails.
     pub(crate) async fn take(
         stripes: &Stripes,
-        absent: &Absent,
+        absent: &AbsentSites,
         ranks: &Ranks,
-        extent: Extent<'_>,
+        extent: ListScope<'_>,
     ) -> Result<Self, StripeError> {
-        let mut making = Making::new(ranks, extent);
+        let mut making = ListBuilder::new(ranks, extent);
         let mut rows = Rows::with_prefix(keys::DEBTS);
         while let Some(page) = rows.next(stripes).await? {
             making.add_debts(stripes, &page, &absent.gone).await?;
@@ -116,15 +116,15 @@ impl WorkList {
     }
 }
 
-impl<'a> Making<'a> {
-    fn new(ranks: &'a Ranks, extent: Extent<'a>) -> Self {
+impl<'a> ListBuilder<'a> {
+    fn new(ranks: &'a Ranks, extent: ListScope<'a>) -> Self {
         let (listed, in_debt) = (BTreeSet::new(), BTreeSet::new());
         Self { extent, ranks, listed, in_debt, list: WorkList::default() }
     }
 
     /// Returns whether stripes that lack `lost` chunks can no longer be listed and need not be counted.
     fn is_full_for(&self, lost: usize) -> bool {
-        let Extent::Most(Most { count, total: false, .. }) = self.extent else { return false };
+        let ListScope::Most(ListLimits { count, total: false, .. }) = self.extent else { return false };
         self.listed.len() >= count && self.listed.last().is_some_and(|(Reverse(last), ..)| *last >= lost)
     }
 
@@ -163,8 +163,8 @@ impl<'a> Making<'a> {
         mut rest: Rows,
     ) -> Result<(), StripeError> {
         let has_site = match &self.extent {
-            Extent::All => true,
-            Extent::Most(most) => most.takers.iter().any(|site| !placement.kept.contains(site)),
+            ListScope::All => true,
+            ListScope::Most(most) => most.takers.iter().any(|site| !placement.kept.contains(site)),
         };
         while let Some(rows) = page {
             self.list.found += rows.len() as u64;
@@ -185,13 +185,13 @@ impl<'a> Making<'a> {
     /// Adds a stripe. Stripes in debt are added before their placements are walked, since they lack at least as much.
     fn add(&mut self, stripe: StripeId, lost: usize, in_debt: bool) {
         let most = match &self.extent {
-            Extent::All => usize::MAX,
-            Extent::Most(most) if most.in_work.contains(&stripe) => return,
-            Extent::Most(most) if (most.put_off)(stripe) => {
+            ListScope::All => usize::MAX,
+            ListScope::Most(most) if most.in_work.contains(&stripe) => return,
+            ListScope::Most(most) if (most.put_off)(stripe) => {
                 self.list.waiting += 1;
                 return;
             }
-            Extent::Most(most) => most.count,
+            ListScope::Most(most) => most.count,
         };
         if in_debt {
             self.in_debt.insert(stripe);
@@ -244,7 +244,7 @@ mod tests {
     fn a_stripe_is_listed_by_what_its_wide_stripe_lacks() {
         let id = |number: u64| StripeId::new(1, number);
         let ranks = Ranks::from([(id(3), 4), (id(4), 3)]);
-        let mut making = Making::new(&ranks, Extent::All);
+        let mut making = ListBuilder::new(&ranks, ListScope::All);
         // One stripe in debt, those with a rank, and those of the placements.
         making.add(id(4), 1, true);
         ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));

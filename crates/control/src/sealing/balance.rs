@@ -14,14 +14,14 @@ use super::{SealOptions, cold_of, geometry_of};
 use crate::rows::Rows;
 
 /// Cold data chunks by rack.
-pub(super) type InRacks = BTreeMap<RackId, u64>;
+pub(super) type RackCounts = BTreeMap<RackId, u64>;
 
 /// Returns what is wrong with the racks for this geometry, as text. `rack_sizes` are the numbers of sites of the
 /// existing racks.
 ///
 /// A wide stripe takes at most c of its k members from a rack. If a rack holds a larger share of the cold data, the
 /// rest of it waits forever, however much is sealed.
-pub(super) fn warnings(geometry: &WideGeometry, rack_sizes: &[usize], in_racks: &InRacks) -> Vec<String> {
+pub(super) fn warnings(geometry: &WideGeometry, rack_sizes: &[usize], in_racks: &RackCounts) -> Vec<String> {
     let mut warnings: Vec<String> = missing_racks(geometry, rack_sizes).into_iter().collect();
     let all: u64 = in_racks.values().sum();
     let most = geometry.c() as f64 / geometry.k() as f64;
@@ -103,7 +103,7 @@ async fn warnings_of(
     if let Some(seen) = seen {
         return Ok(seen.warnings);
     }
-    let (sizes, nothing) = (stripes.rack_sizes(), InRacks::new());
+    let (sizes, nothing) = (stripes.rack_sizes(), RackCounts::new());
     let of = |profile| Ok(warnings(&geometry_of(profile)?, &sizes, &nothing));
     let each: Vec<Vec<String>> = options.profiles().iter().map(of).collect::<Result<_, StripeError>>()?;
     Ok([each.concat(), durability_warnings_of(stripes, bucket).await?].concat())
@@ -113,7 +113,7 @@ async fn warnings_of(
 mod tests {
     use super::*;
 
-    fn racks(counts: &[u64]) -> InRacks {
+    fn racks(counts: &[u64]) -> RackCounts {
         (1..).zip(counts).map(|(rack, &count)| (RackId(format!("rack{rack}")), count)).collect()
     }
 
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn racks_with_too_few_sites_do_not_count() {
         let geometry = WideGeometry::new("wide(10,5,3)".parse().unwrap()).unwrap();
-        let of = |sizes: &[usize]| warnings(&geometry, sizes, &InRacks::new());
+        let of = |sizes: &[usize]| warnings(&geometry, sizes, &RackCounts::new());
         assert!(of(&[4, 4, 4, 4, 4, 9, 1]).is_empty());
         let no_spare = of(&[4, 4, 4, 4, 4, 1]);
         assert!(no_spare.len() == 1 && no_spare[0].contains("all 5 racks that have 4 sites"), "{no_spare:?}");

@@ -14,8 +14,8 @@ use striate_plan::OpenPartition;
 use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::SealOptions;
-use super::balance::InRacks;
-use super::local_parities::Changing;
+use super::balance::RackCounts;
+use super::local_parities::ChangeShares;
 use super::survey::ColdStripe;
 use super::target::Target;
 
@@ -27,7 +27,7 @@ const SHORTEST: u32 = 64 << 10;
 
 /// Partitions that may share a wide stripe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Alike {
+pub(super) struct PoolKey {
     /// Text of the wide profile.
     pub(super) profile: String,
     /// Class of their lengths.
@@ -36,17 +36,17 @@ pub(super) struct Alike {
 
 /// Cold data of a bucket.
 #[derive(Default)]
-pub(super) struct Cold {
+pub(super) struct ColdData {
     /// Partitions in no wide stripe, grouped by those that may share one.
-    pub(super) pools: BTreeMap<Alike, Vec<OpenPartition>>,
+    pub(super) pools: BTreeMap<PoolKey, Vec<OpenPartition>>,
     /// Cold data chunks, sealed or not, by profile and rack.
-    pub(super) in_racks: BTreeMap<String, InRacks>,
+    pub(super) in_racks: BTreeMap<String, RackCounts>,
     /// Chunk lengths in bytes of the stripes that have partitions in the pools.
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some of the cold stripes are in.
     pub(super) wide: BTreeSet<StripeId>,
     /// Shares of the members of wide stripes that are expected to change.
-    pub(super) changing: Changing,
+    pub(super) changing: ChangeShares,
     /// Cold stripes that still have parities although all their data chunks are in wide stripes: they were hot.
     pub(super) cooled: Vec<StripeId>,
     /// Cold stripes.
@@ -91,7 +91,7 @@ pub(crate) fn is_too_short(
     Ok(object.size < k as u64 * u64::from(SHORTEST))
 }
 
-impl Cold {
+impl ColdData {
     /// Reads the records of cold stripes, and adds their waiting data chunks to the pools. Returns how many it added.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Cold {
                 is_overdue: since_ms <= overdue_ms,
             })
         });
-        let alike = Alike { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
+        let alike = PoolKey { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
         let pool = self.pools.entry(alike).or_default();
         let before = pool.len();
         pool.extend(waiting);

@@ -10,13 +10,13 @@ use striate_meta::records::Stripe;
 use striate_plan::{ChangingMember, swap_due};
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
 
-use super::TellCount;
+use super::CountCallback;
 
 /// Shares of members that are expected to change, by wide stripe and position; members not listed stay as they are.
 #[derive(Debug, Default)]
-pub(super) struct Changing(BTreeMap<StripeId, BTreeMap<usize, f64>>);
+pub(super) struct ChangeShares(BTreeMap<StripeId, BTreeMap<usize, f64>>);
 
-impl Changing {
+impl ChangeShares {
     /// Records that this share (0 to 1) of a stripe's chunks is expected to change.
     pub(super) fn expect(&mut self, stripe: &Stripe, share: f64) {
         if share > 0.0 {
@@ -33,8 +33,8 @@ impl Changing {
 /// When the metadata store fails.
 pub(super) async fn swap_local_parities(
     stripes: &Stripes,
-    changing: &Changing,
-    tell: TellCount<'_>,
+    changing: &ChangeShares,
+    tell: CountCallback<'_>,
 ) -> Result<ControlFlow<()>, StripeError> {
     let mut swapped = 0;
     for (&id, shares) in &changing.0 {

@@ -40,14 +40,14 @@ use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep};
 
 pub use self::balance::cold_warnings;
 use self::balance::warnings;
-use self::cold::Cold;
+use self::cold::ColdData;
 pub(crate) use self::cold::is_too_short;
 use self::dead::dissolve_dead;
 pub use self::dead::leave_dead;
 pub use self::durability::durability_warnings;
 use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
-use self::survey::{Survey, Walked};
+use self::survey::{Survey, WalkProgress};
 use self::vacancies::fill_vacancies;
 use crate::packing::journal::write_sealed;
 use crate::rows::Rows;
@@ -153,10 +153,10 @@ pub struct SealReport {
 }
 
 /// Progress callback, called while rows are read and after each wide stripe made or changed; `Break` ends the run.
-pub type TellSealed<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
+pub type SealCallback<'a> = &'a mut (dyn FnMut(&SealReport) -> ControlFlow<()> + Send);
 
 /// Progress callback with the number of items done so far; `Break` ends the work.
-type TellCount<'a> = &'a mut (dyn FnMut(u64) -> ControlFlow<()> + Send);
+type CountCallback<'a> = &'a mut (dyn FnMut(u64) -> ControlFlow<()> + Send);
 
 /// Resumes unfinished wide stripes; returns the outcome for each.
 ///
@@ -186,7 +186,7 @@ pub fn seal_bucket<'a>(
     packer: &'a Packer,
     bucket: &'a str,
     options: &'a SealOptions,
-    tell: TellSealed<'a>,
+    tell: SealCallback<'a>,
 ) -> BoxFuture<'a, Result<SealReport, StripeError>> {
     Box::pin(async move {
         check(stripes, options)?;
@@ -205,15 +205,15 @@ pub fn seal_bucket<'a>(
                 })
                 .await?;
             run.report.cold_stripes = run.cold.stripes;
-            let mut stops = walked == Walked::Stopped;
-            if walked == Walked::ToTheEnd {
+            let mut stops = walked == WalkProgress::Stopped;
+            if walked == WalkProgress::ToTheEnd {
                 stops = run.tend(tell).await?.is_break();
             }
             if stops || run.seal(tell).await?.is_break() {
                 // The survey is incomplete, so the record of the bucket stays as it was.
                 return Ok(run.report);
             }
-            if walked == Walked::ToTheEnd {
+            if walked == WalkProgress::ToTheEnd {
                 return run.finish(bucket, options).await;
             }
         }
@@ -303,7 +303,7 @@ struct Run<'a> {
     /// Number of wide stripes for which waiting partitions are kept.
     together: usize,
     /// Cold data found, less what has been sealed.
-    cold: Cold,
+    cold: ColdData,
     report: SealReport,
     /// Waiting partitions that are no longer kept, counted by site.
     waiting: HashMap<SiteId, usize>,
@@ -311,12 +311,12 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(stripes: &'a Stripes, packer: &'a Packer, together: usize) -> Self {
-        let (cold, report, waiting) = (Cold::default(), SealReport::default(), HashMap::new());
+        let (cold, report, waiting) = (ColdData::default(), SealReport::default(), HashMap::new());
         Self { stripes, packer, together, cold, report, waiting }
     }
 
     /// Improves existing wide stripes once the survey is complete and all expected changes are known.
-    async fn tend(&mut self, tell: TellSealed<'_>) -> Result<ControlFlow<()>, StripeError> {
+    async fn tend(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
         for &id in &self.cold.cooled {
             self.stripes.drop_narrow_parities(id).await?;
             if tell(&self.report).is_break() {
@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
     }
 
     /// Seals the partitions of each pool that fill wide stripes.
-    async fn seal(&mut self, tell: TellSealed<'_>) -> Result<ControlFlow<()>, StripeError> {
+    async fn seal(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
         let mut flow = ControlFlow::Continue(());
         for (of, mut pool) in std::mem::take(&mut self.cold.pools) {
             let profile = self.stripes.profiles().parse(&of.profile)?;
@@ -387,7 +387,7 @@ impl<'a> Run<'a> {
         &mut self,
         profile: &Profile,
         pool: &mut Vec<OpenPartition>,
-        tell: TellSealed<'_>,
+        tell: SealCallback<'_>,
     ) -> Result<ControlFlow<()>, StripeError> {
         let geometry = geometry_of(profile)?;
         loop {

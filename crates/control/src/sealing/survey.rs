@@ -14,8 +14,8 @@ use striate_meta::{Row, keys};
 use striate_stripe::{StripeError, Stripes};
 
 use super::SealOptions;
-use super::cold::Cold;
-use super::target::{Living, Target};
+use super::cold::ColdData;
+use super::target::{LiveData, Target};
 use crate::object_stripes::stripes_of;
 use crate::rows::Rows;
 
@@ -33,7 +33,7 @@ pub(super) struct ColdStripe {
 
 /// Progress of a walk over a bucket's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Walked {
+pub(super) enum WalkProgress {
     /// Enough was found, and more may follow.
     Further,
     /// Nothing is left.
@@ -43,7 +43,7 @@ pub(super) enum Walked {
 }
 
 /// Progress callback with what was found so far; `Break` ends the walk.
-type TellFound<'a> = &'a mut (dyn FnMut(&Cold) -> ControlFlow<()> + Send);
+type SurveyCallback<'a> = &'a mut (dyn FnMut(&ColdData) -> ControlFlow<()> + Send);
 
 /// A walk over a bucket's rows, and stripes whose records it has not read yet.
 pub(super) struct Survey<'a> {
@@ -54,7 +54,7 @@ pub(super) struct Survey<'a> {
     /// Remaining rows of the current page.
     page: VecDeque<Row>,
     /// Living data of packed stripes in the rows read so far.
-    packed: BTreeMap<StripeId, Living>,
+    packed: BTreeMap<StripeId, LiveData>,
     /// Cold stripes whose records have not been read yet.
     found: VecDeque<ColdStripe>,
     /// Whether all rows have been read.
@@ -82,29 +82,29 @@ impl<'a> Survey<'a> {
     /// When the metadata store fails.
     pub(super) async fn advance(
         &mut self,
-        cold: &mut Cold,
+        cold: &mut ColdData,
         enough: usize,
-        tell: TellFound<'_>,
-    ) -> Result<Walked, StripeError> {
+        tell: SurveyCallback<'_>,
+    ) -> Result<WalkProgress, StripeError> {
         let mut added = 0;
         while added < enough {
             while self.found.len() < PAGE && !self.ended {
                 if self.page.is_empty() && tell(cold).is_break() {
-                    return Ok(Walked::Stopped);
+                    return Ok(WalkProgress::Stopped);
                 }
                 self.step().await?;
             }
             if self.found.is_empty() {
-                return Ok(Walked::ToTheEnd);
+                return Ok(WalkProgress::ToTheEnd);
             }
             if tell(cold).is_break() {
-                return Ok(Walked::Stopped);
+                return Ok(WalkProgress::Stopped);
             }
             let most = PAGE.min(enough - added).min(self.found.len());
             let page: Vec<ColdStripe> = self.found.drain(..most).collect();
             added += cold.consider(self.stripes, &page, self.options, self.now_ms).await?;
         }
-        Ok(Walked::Further)
+        Ok(WalkProgress::Further)
     }
 
     /// Processes one more row.
@@ -132,7 +132,7 @@ impl<'a> Survey<'a> {
             // An object that is not cold keeps the others in its stripe warm.
             return stripes_of(self.stripes, body, &mut |id, len| {
                 let of = self.packed.entry(id).and_modify(|of| of.add(len, &object, target));
-                of.or_insert_with(|| Living::new(len, &object, target));
+                of.or_insert_with(|| LiveData::new(len, &object, target));
             })
             .await;
         }
@@ -140,14 +140,14 @@ impl<'a> Survey<'a> {
             return Ok(());
         }
         stripes_of(self.stripes, body, &mut |id, len| {
-            let living = Living::new(len, &object, target);
+            let living = LiveData::new(len, &object, target);
             self.found.extend(cold_stripe(id, &living, self.options, self.now_ms));
         })
         .await
     }
 }
 
-fn cold_stripe(id: StripeId, of: &Living, options: &SealOptions, now_ms: u64) -> Option<ColdStripe> {
+fn cold_stripe(id: StripeId, of: &LiveData, options: &SealOptions, now_ms: u64) -> Option<ColdStripe> {
     let (profile, since_ms) = of.sealed_as(options, now_ms)?;
     Some(ColdStripe { id, living_bytes: of.bytes, profile, since_ms })
 }

@@ -39,7 +39,7 @@ fn cold_at_ms(modified_ms: u64, options: &SealOptions) -> u64 {
 
 /// Living data of a stripe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Living {
+pub(super) struct LiveData {
     /// Bytes of the living objects.
     pub(super) bytes: u64,
     newest_ms: u64,
@@ -47,7 +47,7 @@ pub(super) struct Living {
     target: Option<Target>,
 }
 
-impl Living {
+impl LiveData {
     pub(super) fn new(len: u32, object: &Object, target: Target) -> Self {
         Self { bytes: len.into(), newest_ms: object.modified_unix_ms, target: Some(target) }
     }
@@ -99,7 +99,7 @@ mod tests {
         };
         let mut objects = objects.iter().map(object);
         let (target, first) = objects.next().unwrap();
-        let mut living = Living::new(10, &first, target);
+        let mut living = LiveData::new(10, &first, target);
         objects.for_each(|(target, object)| living.add(10, &object, target));
         let sealed = living.sealed_as(options, 1_000);
         sealed.map(|(profile, since)| (profile.to_string(), since))

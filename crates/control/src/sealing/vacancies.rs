@@ -8,9 +8,9 @@ use striate_core::StripeId;
 use striate_plan::OpenPartition;
 use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole};
 
-use super::cold::{Alike, Cold, LengthClass};
+use super::cold::{ColdData, LengthClass, PoolKey};
 use super::dead::wide_of_dead;
-use super::{TellCount, advance};
+use super::{CountCallback, advance};
 
 /// Gives vacant places, including those of `dead` stripes, to cold partitions, which leave their pools. Calls `tell`
 /// after each wide stripe with the number of places taken so far.
@@ -19,9 +19,9 @@ use super::{TellCount, advance};
 /// When the metadata store fails.
 pub(super) async fn fill_vacancies(
     stripes: &Stripes,
-    cold: &mut Cold,
+    cold: &mut ColdData,
     dead: &[OpenedStripe],
-    tell: TellCount<'_>,
+    tell: CountCallback<'_>,
 ) -> Result<ControlFlow<()>, StripeError> {
     let mut wide = std::mem::take(&mut cold.wide);
     wide.extend(wide_of_dead(dead));
@@ -32,7 +32,8 @@ pub(super) async fn fill_vacancies(
             return Ok(ControlFlow::Break(()));
         }
         let Some(of) = stripes.find(id).await? else { continue };
-        let alike = Alike { profile: of.record.profile.clone(), lens: LengthClass::of(of.record.chunk_len) };
+        let alike =
+            PoolKey { profile: of.record.profile.clone(), lens: LengthClass::of(of.record.chunk_len) };
         let Some(pool) = cold.pools.get_mut(&alike) else { continue };
         if of.record.is_sealed() {
             let filled = fill(stripes, of, pool, &dead).await?;

@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, content, go_on, options};
 use crate::dying::{Death, DyingStore};
 use futures::future::join;
 use striate_client::Client;
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{MoveOutcome, collect_abandoned, collect_orphans, move_chunk, repair_stripe, verify};
 use striate_core::{Formats, InForce, SiteId, StripeId};
@@ -92,7 +92,7 @@ where
         cluster.runtime.sleep(LEASE).await;
         let collected = collect_abandoned(cluster.client.stripes()).await.unwrap();
         assert_eq!(collected.chunks, 0, "{case}");
-        let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+        let (absent, pace) = (AbsentSites::default(), RepairPace::unlimited());
         let stripe = cluster.stripes().await[0].0;
         let repaired = repair_stripe(cluster.client.stripes(), stripe, &absent, &pace, true).await.unwrap();
         assert!(repaired.is_whole(), "{case}: {repaired:?}");
@@ -118,7 +118,7 @@ async fn a_repair_that_dies_at_any_commit_leaves_an_entry_at_most_and_it_is_canc
             let site = cluster.sites.iter().find(|site| site.id() == lost).unwrap();
             site.chunks.lock().clear();
         }
-        let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+        let (absent, pace) = (AbsentSites::default(), RepairPace::unlimited());
         repair_stripe(dying.stripes(), stripe, &absent, &pace, true).await.unwrap();
     })
     .await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use striate_client::WriteCondition;
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{
     HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, pack_bucket, repack_marked, repair_stripe,
@@ -486,7 +486,7 @@ async fn a_repair_of_what_goes_meanwhile_has_nothing_to_say() {
         leave_all(&others).await;
     };
     *meta.after_get.lock() = Some((keys::stripe(id), Box::pin(meanwhile)));
-    let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+    let (absent, pace) = (AbsentSites::default(), RepairPace::unlimited());
     let outcome = repair_stripe(client.stripes(), id, &absent, &pace, true).await;
     assert!(meta.after_get.lock().is_none(), "it was read");
     assert!(outcome.as_ref().is_ok_and(|outcome| outcome.unrepairable.is_none()), "{outcome:?}");

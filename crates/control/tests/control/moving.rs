@@ -8,7 +8,7 @@ use crate::cluster::{BreakableSite, Cluster, content, go_on, options};
 use crate::dying::{Death, DyingStore};
 use futures::future::join;
 use striate_client::Client;
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{MoveOutcome, collect_orphans, heal, move_chunk, repair_stripe, verify};
 use striate_core::{RackId, SiteId, StripeId};
@@ -273,7 +273,7 @@ async fn movers_and_a_repair_of_one_stripe_do_not_take_a_live_chunk_from_each_ot
     let other = ChunkMove { index: 1, from: SiteId(cluster.stripes().await[0].1.locations[1].site), ..to_8 };
     let lost = SiteId(cluster.stripes().await[0].1.locations[2].site);
     site(&cluster, lost).chunks.lock().retain(|chunk, _| chunk.stripe != to_7.stripe);
-    let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+    let (absent, pace) = (AbsentSites::default(), RepairPace::unlimited());
     let movers =
         join(move_chunk(cluster.client.stripes(), &to_7), move_chunk(cluster.client.stripes(), &to_8));
     let others = join(

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, content, options};
 use crate::dying::DyingStore;
 use striate_client::Client;
 use striate_codec::crc32c;
-use striate_control::movement::{AccessSource, OptimiserOptions, Underway};
+use striate_control::movement::{AccessSource, ActiveMoves, OptimiserOptions};
 use striate_control::{Optimiser, SiteStatistics};
 use striate_core::SiteId;
 use striate_meta::keys;
@@ -117,7 +117,7 @@ async fn slow_moves_do_not_hold_up_the_next_round() {
     for site in &cluster.sites {
         *site.lag.lock() = Duration::from_secs(2);
     }
-    let (mut underway, mut plans) = (Underway::default(), Vec::new());
+    let (mut underway, mut plans) = (ActiveMoves::default(), Vec::new());
     for _ in 0..3 {
         let begin = cluster.runtime.now();
         optimiser.begin_round(cluster.client.stripes(), &source, &statistics, &mut underway).await.unwrap();

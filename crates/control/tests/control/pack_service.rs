@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use striate_client::{CreateBucket, WriteCondition};
 use striate_control::{
-    PackDecision, PackOptions, PackRunReport, PackWish, PackingOptions, PackingService, WhyNot,
+    PackDecision, PackOptions, PackRequest, PackRunReport, PackingOptions, PackingService, SkipReason,
     decide_packing, pack_now,
 };
 use striate_core::{Formats, Packing as Setting, Profile};
@@ -46,7 +46,7 @@ impl Packing {
         work.figures.unwrap()
     }
 
-    async fn run(&self, wish: PackWish) -> PackRunReport {
+    async fn run(&self, wish: PackRequest) -> PackRunReport {
         pack_now(self.cluster.client.stripes(), &wish, go_on).await.unwrap()
     }
 }
@@ -249,12 +249,12 @@ async fn packing_by_hand_takes_what_has_settled_and_with_now_all_that_fills_a_gr
         cluster.put(&name(key), &of(key)).await.unwrap();
     }
     let stripes = cluster.client.stripes();
-    let report = pack_now(stripes, &PackWish::default(), go_on).await.unwrap();
+    let report = pack_now(stripes, &PackRequest::default(), go_on).await.unwrap();
     assert_eq!(report.progress.packed.objects, 0);
     let left = &report.waiting[0];
     assert_eq!((left.objects, left.settled_objects, left.group_bytes), (60, 0, 4 << 20));
 
-    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: true, cold: false };
+    let wish = PackRequest { bucket: Some(BUCKET.to_owned()), now: true, cold: false };
     let mut told = Vec::new();
     let report = pack_now(stripes, &wish, |progress| {
         told.push(progress.packed.objects);
@@ -291,7 +291,7 @@ async fn three_groups() -> Packing {
 async fn packing_by_hand_ends_after_the_group_that_it_is_at() {
     let packing = three_groups().await;
     let client = &packing.cluster.client;
-    let wish = PackWish { bucket: None, now: true, cold: false };
+    let wish = PackRequest { bucket: None, now: true, cold: false };
     let report = pack_now(client.stripes(), &wish, |progress| match progress.packed.groups {
         0 => ControlFlow::Continue(()),
         _ => ControlFlow::Break(()),
@@ -323,16 +323,16 @@ async fn packing_by_hand_leaves_buckets_alone_that_say_so_unless_they_are_named(
     for key in 0..OBJECTS {
         packing.cluster.put(&name(key), &content(key, 100_000)).await.unwrap();
     }
-    let report = packing.run(PackWish { bucket: None, now: true, cold: false }).await;
+    let report = packing.run(PackRequest { bucket: None, now: true, cold: false }).await;
     assert_eq!(report.progress.packed.objects, 0);
     let why: Vec<_> = report.skipped.iter().map(|(bucket, why)| (bucket.as_str(), why.as_str())).collect();
     assert_eq!(why.len(), 2);
     assert!(why[0] == (BUCKET, "its own setting is off") && why[1].1.contains("whole copies"), "{why:?}");
 
-    let report = packing.run(PackWish { bucket: Some(BUCKET.to_owned()), now: true, cold: false }).await;
+    let report = packing.run(PackRequest { bucket: Some(BUCKET.to_owned()), now: true, cold: false }).await;
     assert!(report.progress.packed.objects > 30, "{report:?}");
     for (bucket, reason) in [("copies", "whole copies"), ("absent", "no bucket")] {
-        let wish = PackWish { bucket: Some(bucket.to_owned()), now: true, cold: false };
+        let wish = PackRequest { bucket: Some(bucket.to_owned()), now: true, cold: false };
         let refused = pack_now(client.stripes(), &wish, go_on).await.unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");
     }
@@ -355,21 +355,21 @@ async fn a_buckets_own_word_goes_before_its_profile_and_the_profile_before_the_s
     for (cluster, own, profile, default, store, expected) in [
         (&large, "", "", "rs(4,2)", auto, packs(32)),
         (&large, "", "", "rs(4,2)", eight, packs(8)),
-        (&large, "", "", "rs(4,2)", off, stays(WhyNot::Store)),
+        (&large, "", "", "rs(4,2)", off, stays(SkipReason::Store)),
         (&large, "16MiB", "", "rs(4,2)", off, packs(16)),
-        (&large, "off", "packed rs(4,2)", "rs(4,2)", auto, stays(WhyNot::Bucket)),
+        (&large, "off", "packed rs(4,2)", "rs(4,2)", auto, stays(SkipReason::Bucket)),
         (&large, "", "packed rs(4,2)", "rs(4,2)", off, packs(32)),
         (&large, "", "packed lrc(3,1,1)", "none", off, packs(32)),
-        (&large, "", "", "packed rs(4,2)", off, stays(WhyNot::Store)),
-        (&large, "", "replica(3)", "rs(4,2)", auto, stays(WhyNot::Whole)),
-        (&large, "auto", "", "none", eight, stays(WhyNot::Whole)),
-        (&large, "", "cache rs(3,1)", "rs(4,2)", auto, stays(WhyNot::Volatile)),
-        (&large, "", "rs(6,3)", "rs(4,2)", auto, stays(WhyNot::WideCode)),
-        (&small, "", "", "rs(3,2)", auto, stays(WhyNot::FewSites)),
-        (&small, "auto", "", "rs(3,2)", off, stays(WhyNot::FewSites)),
+        (&large, "", "", "packed rs(4,2)", off, stays(SkipReason::Store)),
+        (&large, "", "replica(3)", "rs(4,2)", auto, stays(SkipReason::Whole)),
+        (&large, "auto", "", "none", eight, stays(SkipReason::Whole)),
+        (&large, "", "cache rs(3,1)", "rs(4,2)", auto, stays(SkipReason::Volatile)),
+        (&large, "", "rs(6,3)", "rs(4,2)", auto, stays(SkipReason::WideCode)),
+        (&small, "", "", "rs(3,2)", auto, stays(SkipReason::FewSites)),
+        (&small, "auto", "", "rs(3,2)", off, stays(SkipReason::FewSites)),
         (&small, "", "", "rs(3,2)", eight, packs(8)),
         (&small, "", "", "packed rs(3,2)", auto, packs(32)),
-        (&old, "", "", "rs(4,2)", eight, stays(WhyNot::Formats)),
+        (&old, "", "", "rs(4,2)", eight, stays(SkipReason::Formats)),
     ] {
         let decision = decide(cluster, own, profile, default, store);
         assert_eq!(decision, expected, "{own:?}, {profile:?}, {default:?}, {store}");
@@ -386,7 +386,7 @@ async fn a_bucket_that_is_switched_off_gets_no_further_group() {
         packing.cluster.runtime.sleep(Duration::from_millis(120)).await;
         client.set_packing(BUCKET, Some(Setting::Off)).await.unwrap();
     };
-    let wish = PackWish { bucket: Some(BUCKET.to_owned()), now: false, cold: false };
+    let wish = PackRequest { bucket: Some(BUCKET.to_owned()), now: false, cold: false };
     packing.cluster.runtime.sleep(Duration::from_secs(7_200)).await;
     let (report, ()) = tokio::join!(pack_now(client.stripes(), &wish, go_on), switch_off);
     let report = report.unwrap();

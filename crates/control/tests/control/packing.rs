@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use striate_client::{CopyRequest, GetRequest, ObjectAttributes, ReadOrder, ReadRange, WriteCondition};
 use striate_control::{
-    GarbageCollector, PackOptions, PackReport, Repacked, collect_abandoned, heal, liveness, pack_bucket,
+    GarbageCollector, PackOptions, PackReport, RepackOutcome, collect_abandoned, heal, liveness, pack_bucket,
     repack_marked, verify,
 };
 use striate_core::Profile;
@@ -62,7 +62,7 @@ impl Packing {
         pack_bucket(stripes, &self.packer, BUCKET, &self.default, options).await.unwrap()
     }
 
-    pub async fn repack(&self) -> Vec<Repacked> {
+    pub async fn repack(&self) -> Vec<RepackOutcome> {
         let done = repack_marked(self.cluster.client.stripes(), &self.packer, &options()).await.unwrap();
         done.into_iter().map(|(_, what)| what).collect()
     }
@@ -212,7 +212,7 @@ async fn overwriting_or_deleting_a_packed_object_leaves_its_neighbours_alone() {
     assert_eq!(packing.rows(keys::MARKS).await, 1);
     let found = liveness(client.stripes(), stripe).await.unwrap().unwrap();
     assert_eq!((found.dead_objects, found.dead_bytes), (2, (len(1) + len(2)) as u64));
-    assert_eq!(packing.repack().await, [Repacked::Kept], "it is dense enough");
+    assert_eq!(packing.repack().await, [RepackOutcome::Kept], "it is dense enough");
     assert_eq!(packing.rows(keys::MARKS).await, 0);
     packing.assert_reads(3..OBJECTS).await;
 }
@@ -259,7 +259,7 @@ async fn space_comes_back_when_most_is_deleted_and_all_of_it_when_everything_is(
         client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
     }
     let done = packing.repack().await;
-    assert!(done.len() > 1 && done.iter().all(|what| *what == Repacked::Released), "{done:?}");
+    assert!(done.len() > 1 && done.iter().all(|what| *what == RepackOutcome::Released), "{done:?}");
     let mut groups: Vec<_> = Vec::new();
     for &key in &live {
         groups.extend(packing.extent(key).await.map(|extent| extent.stripe));
@@ -341,7 +341,7 @@ async fn what_lives_in_many_groups_with_neighbouring_keys_is_rewritten() {
     let together = PackOptions { partition_len: 1 << 20, ..options() };
     let client = &packing.cluster.client;
     let done = repack_marked(client.stripes(), &packing.packer, &together).await.unwrap();
-    let released = done.iter().filter(|(_, what)| *what == Repacked::Released).count();
+    let released = done.iter().filter(|(_, what)| *what == RepackOutcome::Released).count();
     assert!(released >= ROUNDS, "{done:?}");
     packing.assert_reads((0..KEYS).filter(lives)).await;
 }
@@ -483,11 +483,11 @@ async fn what_lives_is_rewritten_when_there_are_sites_for_it_and_nothing_is_lost
     }
     let set_full = |is_full| packing.cluster.sites[..5].iter().for_each(|site| *site.full.lock() = is_full);
     set_full(true);
-    assert_eq!(packing.repack().await, [Repacked::Later]);
+    assert_eq!(packing.repack().await, [RepackOutcome::Later]);
     packing.collect().await;
     packing.assert_reads((0..OBJECTS).step_by(5)).await;
     set_full(false);
-    assert_eq!(packing.repack().await, [Repacked::Released]);
+    assert_eq!(packing.repack().await, [RepackOutcome::Released]);
     packing.assert_reads((0..OBJECTS).step_by(5)).await;
 }
 
@@ -508,11 +508,11 @@ async fn a_lost_directory_stops_the_release_until_it_is_repaired() {
         }
     };
     set_down(true);
-    assert_eq!(packing.repack().await, [Repacked::Unreadable]);
+    assert_eq!(packing.repack().await, [RepackOutcome::Unreadable]);
     assert_eq!(packing.rows(keys::MARKS).await, 1);
     set_down(false);
     client.stripes().runtime().sleep(Duration::from_secs(5)).await;
-    assert_eq!(packing.repack().await, [Repacked::Kept]);
+    assert_eq!(packing.repack().await, [RepackOutcome::Kept]);
 }
 
 /// A site's last report may be old: the site may even be gone.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{MoveOutcome, Rebalancer, RepairOutcome, heal, move_chunk, repair_stripe, verify};
 use striate_core::{SiteId, StripeId};
@@ -53,7 +53,7 @@ impl Sealing {
 
     /// Runs one repair of a stripe while these sites are gone.
     async fn repair(&self, id: StripeId, gone: BTreeSet<SiteId>) -> RepairOutcome {
-        let absent = Absent { gone, awaited: BTreeSet::new() };
+        let absent = AbsentSites { gone, awaited: BTreeSet::new() };
         let stripes = self.cluster.client.stripes();
         repair_stripe(stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::channel::oneshot;
 use striate_client::{ClientError, GetRequest, ObjectPart, ReadOrder, ReadRange};
-use striate_control::{Repacked, Repacker, collect_abandoned, resume_wide};
+use striate_control::{RepackOutcome, Repacker, collect_abandoned, resume_wide};
 use striate_core::StripeId;
 use striate_meta::records::{Object, Stripe, object::Body};
 use striate_meta::{ScanRange, keys};
@@ -30,7 +30,7 @@ impl Sealing {
         sealing
     }
 
-    async fn repack_with(&self, repacker: &mut Repacker) -> Vec<(StripeId, Repacked)> {
+    async fn repack_with(&self, repacker: &mut Repacker) -> Vec<(StripeId, RepackOutcome)> {
         repacker.repack(self.cluster.client.stripes(), &self.packer, &pack_options()).await.unwrap()
     }
 
@@ -74,14 +74,17 @@ async fn what_lives_in_a_worn_group_takes_the_places_of_the_dead_in_another_that
     let before: BTreeSet<StripeId> = sealing.cluster.stripes().await.iter().map(|(id, _)| *id).collect();
     let mut repacker = Repacker::default();
     let done = sealing.repack_with(&mut repacker).await;
-    assert!(done.iter().any(|(_, what)| *what == Repacked::Later), "something has died just now: {done:?}");
+    assert!(
+        done.iter().any(|(_, what)| *what == RepackOutcome::Later),
+        "something has died just now: {done:?}"
+    );
     assert_eq!(sealing.refilled().await, 0);
     sealing.let_grace_pass().await;
     let done = sealing.repack_with(&mut repacker).await;
     let refilled = sealing.refilled().await;
     let in_place = sealing.objects_in_place().await;
     assert!(refilled > 2 && in_place > refilled, "{in_place} objects in {refilled} partitions: {done:?}");
-    assert!(done.iter().any(|(_, what)| *what == Repacked::Released), "{done:?}");
+    assert!(done.iter().any(|(_, what)| *what == RepackOutcome::Released), "{done:?}");
     sealing.assert_reads().await;
     let stripes = sealing.cluster.stripes().await;
     let is_changed = |record: &Stripe| record.locations.iter().any(|at| at.content_version > 0);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{
     GarbageCollector, MoveOutcome, RepairLimits, RepairOptions, RepairService, heal, move_chunk,
@@ -392,7 +392,7 @@ async fn damage_below_a_repairer_is_left_out_of_the_next_tree() {
     }
     let lost = cluster.retire(0).await;
     cluster.sites[4].corrupt_all();
-    let (absent, pace) = (Absent::default(), RepairPace::unlimited());
+    let (absent, pace) = (AbsentSites::default(), RepairPace::unlimited());
     let mut rebuilt = 0;
     let stripes: Vec<_> = lost.chunks.lock().keys().map(|chunk| chunk.stripe).collect();
     for stripe in stripes {
@@ -429,7 +429,7 @@ async fn debt_that_comes_during_a_repair_outlasts_it() {
             others.meta().commit(others.transaction().put(keys::debt(id), "").clone()).await.unwrap();
         };
         *meta.after_get.lock() = Some((keys::stripe(id), Box::pin(reported)));
-        let mut absent = Absent::default();
+        let mut absent = AbsentSites::default();
         absent.gone.insert(lost);
         let pace = RepairPace::unlimited();
         let repaired = repair_stripe(stripes, id, &absent, &pace, examine).await.unwrap();

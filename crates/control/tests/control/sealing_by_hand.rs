@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::{ColdSetting, CreateBucket, GetRequest, PutRequest};
-use striate_control::{PackRunReport, PackWish, SealOptions, pack_now, seal_bucket};
+use striate_control::{PackRequest, PackRunReport, SealOptions, pack_now, seal_bucket};
 use striate_core::Packing;
 use striate_meta::keys;
 use striate_meta::records::PackedBucket;
@@ -20,8 +20,8 @@ fn cold() -> ColdSetting {
     ColdSetting { profile: WIDE.parse().unwrap(), after: Duration::ZERO, without_spare_rack: false }
 }
 
-fn seal_all(bucket: Option<&str>) -> PackWish {
-    PackWish { bucket: bucket.map(str::to_owned), now: false, cold: true }
+fn seal_all(bucket: Option<&str>) -> PackRequest {
+    PackRequest { bucket: bucket.map(str::to_owned), now: false, cold: true }
 }
 
 fn stops(is_enough: bool) -> ControlFlow<()> {
@@ -92,7 +92,7 @@ async fn buckets_that_are_not_packed_are_sealed_all_the_same() {
 async fn a_bucket_that_cannot_be_packed_is_sealed_when_it_is_named() {
     let cluster = not_packed().await;
     let stripes = cluster.client.stripes();
-    let packing_alone = PackWish { cold: false, ..seal_all(Some(COPIES)) };
+    let packing_alone = PackRequest { cold: false, ..seal_all(Some(COPIES)) };
     let refused = pack_now(stripes, &packing_alone, go_on).await.unwrap_err().to_string();
     assert!(refused.contains("copies cannot be packed"), "{refused}");
     let report = pack_now(stripes, &seal_all(Some(COPIES)), go_on).await.unwrap();

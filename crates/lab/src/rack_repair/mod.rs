@@ -22,7 +22,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use rand::RngCore;
 use striate_codec::{Code, CodecError, MultipleChecksums, accumulate, gf256, predict_checksum};
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::repair_stripe;
 use striate_core::{ChunkId, FencingEpoch, Formats, Generation, InForce, Profile, SiteId, StripeId};
@@ -143,7 +143,7 @@ impl RackRepair {
     /// If the chunk was not repaired.
     pub async fn repair(&mut self) -> Result<Duration, RackRepairError> {
         let [from, to] = self.places;
-        let absent = Absent { gone: BTreeSet::from([from]), awaited: BTreeSet::new() };
+        let absent = AbsentSites { gone: BTreeSet::from([from]), awaited: BTreeSet::new() };
         let began = self.runtime.now();
         let repaired =
             repair_stripe(&self.stripes, self.stripe, &absent, &RepairPace::unlimited(), false).await?;

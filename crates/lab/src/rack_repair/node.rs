@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use striate_codec::Code;
-use striate_control::repair::absence::Absent;
+use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::{RepairChoice, RepairPace};
 use striate_control::repair_stripe;
 use striate_core::{Profile, RackId, SiteId, StripeId};
@@ -82,7 +82,7 @@ impl NodeRepair {
     /// # Errors
     /// If a stripe was not repaired.
     pub async fn repair(&self, choice: RepairChoice) -> Result<NodeRepaired, RackRepairError> {
-        let absent = Absent { gone: BTreeSet::from([LOST_SITE]), awaited: BTreeSet::new() };
+        let absent = AbsentSites { gone: BTreeSet::from([LOST_SITE]), awaited: BTreeSet::new() };
         let pace = RepairPace::unlimited().choosing(choice);
         let began = self.runtime.now();
         let repairs = self.ids.iter().map(|&id| repair_stripe(&self.stripes, id, &absent, &pace, false));

@@ -4,7 +4,7 @@
 use http::Response;
 use striate_commands::admin::messages::{Line, PackNow};
 use striate_commands::failure::Failure;
-use striate_control::PackWish;
+use striate_control::PackRequest;
 use striate_core::Packing;
 
 use super::{AdminService, Body, STOPPING, ok};
@@ -38,7 +38,7 @@ impl AdminService {
                     Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
                     Err(error) => return Line::Failed(error.to_string()),
                 };
-            let wish = PackWish { bucket: wish.bucket, now: wish.now, cold: wish.cold };
+            let wish = PackRequest { bucket: wish.bucket, now: wish.now, cold: wish.cold };
             let packed = striate_control::pack_now(cluster.client().stripes(), &wish, |progress| {
                 pace.progress(progress)
             });

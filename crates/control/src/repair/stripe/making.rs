@@ -8,7 +8,7 @@ use striate_plan::{ChunkState, CombineTree, StripeRepair};
 use striate_site::SiteError;
 use striate_stripe::StripeError;
 
-use super::{Job, Learned, state_after};
+use super::{Findings, Job, state_after};
 
 impl Job<'_> {
     /// Performs steps 2 and 3 at the site that takes the one lost chunk. Returns the chunk, or nothing; `learned`
@@ -18,7 +18,7 @@ impl Job<'_> {
         index: usize,
         tree: &CombineTree,
         generation: Generation,
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
         let made = self.change.assemble_chunk(index, generation, tree).await;
         self.take_made(index, tree.site, generation, made, learned)
@@ -31,7 +31,7 @@ impl Job<'_> {
         site: SiteId,
         generation: Generation,
         made: Result<(), SiteError>,
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
         let Err(error) = made else { return vec![(index, site)] };
         self.change.note_stray(index, site, generation, &error);
@@ -55,7 +55,7 @@ impl Job<'_> {
         &self,
         plan: &StripeRepair,
         costs: &[f64],
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Result<Option<Vec<Bytes>>, StripeError> {
         let (index, target) = plan.targets[0];
         let error = match self.change.sum_locally(&self.terms(index, target, costs)).await {
@@ -82,7 +82,7 @@ impl Job<'_> {
     pub(super) async fn rebuild(
         &self,
         plan: &StripeRepair,
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Result<Option<Vec<Bytes>>, StripeError> {
         let chunk_len = self.change.record.chunk_len as usize;
         let read = async |index: usize| match self.states[index] {
@@ -129,7 +129,7 @@ impl Job<'_> {
         plan: &StripeRepair,
         generation: Generation,
         chunks: Vec<Bytes>,
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
         let writes = plan.targets.iter().zip(chunks);
         let writes =

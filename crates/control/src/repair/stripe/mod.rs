@@ -27,7 +27,7 @@ use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{StripeError, Stripes, has_place, is_hole};
 
-use crate::repair::absence::Absent;
+use crate::repair::absence::AbsentSites;
 use crate::repair::pace::RepairPace;
 use striate_stripe::StripeChange;
 
@@ -58,7 +58,7 @@ impl RepairOutcome {
 struct Job<'a> {
     stripes: &'a Stripes,
     change: StripeChange<'a>,
-    absent: &'a Absent,
+    absent: &'a AbsentSites,
     pace: &'a RepairPace,
     states: Vec<ChunkState>,
     /// Revision of the stripe's debt before its record was read.
@@ -71,7 +71,7 @@ struct Job<'a> {
 
 /// Findings of earlier rounds of one stripe's repair.
 #[derive(Default)]
-struct Learned {
+struct Findings {
     /// States of chunks that were read.
     chunks: HashMap<ChunkId, ChunkState>,
     /// Sites that took no chunk, with the reasons: full, suspect, silent. Others are asked instead.
@@ -82,7 +82,7 @@ struct Learned {
     rebuilt: u64,
 }
 
-impl Learned {
+impl Findings {
     /// Merges the outcome of a round into the totals. `None` requests another round, because wide stripes rebuild one
     /// chunk per round.
     fn add(&mut self, outcome: RepairOutcome, one_at_a_time: bool) -> Option<RepairOutcome> {
@@ -106,12 +106,12 @@ impl Learned {
 pub fn repair_stripe<'a>(
     stripes: &'a Stripes,
     id: StripeId,
-    absent: &'a Absent,
+    absent: &'a AbsentSites,
     pace: &'a RepairPace,
     examine: bool,
 ) -> BoxFuture<'a, Result<RepairOutcome, StripeError>> {
     Box::pin(async move {
-        let mut learned = Learned::default();
+        let mut learned = Findings::default();
         let mut rounds = 0;
         // Every round rebuilds a chunk, learns of at least one more bad chunk or site, or loses against another executor.
         while rounds < 8 + learned.rebuilt {
@@ -139,9 +139,9 @@ impl<'a> Job<'a> {
     async fn open(
         stripes: &'a Stripes,
         id: StripeId,
-        absent: &'a Absent,
+        absent: &'a AbsentSites,
         pace: &'a RepairPace,
-        learned: &Learned,
+        learned: &Findings,
     ) -> Result<Option<Self>, StripeError> {
         // Read the debt before the record: this round does not cover damage reported from now on.
         let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
@@ -222,7 +222,7 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round; `None` requests another.
-    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+    async fn run(mut self, learned: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
         if self.is_stuck(learned) {
             if let Some(wanted) = self.in_the_way(learned) {
                 return self.make_room(&wanted, learned).await;
@@ -287,7 +287,7 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round for a chunk that its own stripe cannot restore: its wide stripe does, by a tree.
-    async fn run_in_wide(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+    async fn run_in_wide(mut self, learned: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
         let (mut chosen, mut why_not) = (None, None);
         for index in self.lost_members() {
             let Some((_, target)) = self.one_target(index, learned) else { continue };

@@ -6,7 +6,7 @@ use striate_meta::records::GarbageChunk;
 use striate_plan::ChunkState;
 use striate_stripe::{Debt, StripeError, pay_debt};
 
-use super::{Job, Learned, RepairOutcome};
+use super::{Findings, Job, RepairOutcome};
 
 impl Job<'_> {
     /// Performs step 4. `None` if another process changed the record.
@@ -14,7 +14,7 @@ impl Job<'_> {
         &mut self,
         written: &[(usize, SiteId)],
         generation: Generation,
-        learned: &Learned,
+        learned: &Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         let mut replaced = Vec::new();
         for &(index, site) in written {

@@ -14,12 +14,12 @@ use striate_plan::movement::ChunkMove;
 use striate_plan::{ChunkState, Place, clearing_move};
 use striate_stripe::{OpenedStripe, StripeError};
 
-use super::{Job, Learned, RepairOutcome};
+use super::{Findings, Job, RepairOutcome};
 use crate::movement::{MoveOutcome, find_move_in_wide, move_chunk};
 
 impl Job<'_> {
     /// Returns whether the stripe's own rule bars every site that wide stripes admit for its lost members.
-    pub(super) fn is_stuck(&self, learned: &Learned) -> bool {
+    pub(super) fn is_stuck(&self, learned: &Findings) -> bool {
         self.change.is_bound_by_rule()
             && self.lost_members().next().is_some()
             // A site that has refused a chunk may take it another time.
@@ -28,7 +28,7 @@ impl Job<'_> {
     }
 
     /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
-    pub(super) fn in_the_way(&self, learned: &Learned) -> Option<ChunkMove> {
+    pub(super) fn in_the_way(&self, learned: &Findings) -> Option<ChunkMove> {
         let change = &self.change;
         let elsewhere = |index: usize| match self.states[index] {
             ChunkState::Good(_) => self.one_target(index, learned).map(|(_, to)| (to, self.rack(to))),
@@ -43,7 +43,7 @@ impl Job<'_> {
     }
 
     /// Returns the places where its wide stripe admits a lost member.
-    fn places_for(&self, lost: usize, learned: &Learned) -> Vec<Place> {
+    fn places_for(&self, lost: usize, learned: &Findings) -> Vec<Place> {
         self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect()
     }
 
@@ -51,7 +51,7 @@ impl Job<'_> {
     /// stripe admits it.
     pub(super) async fn in_the_way_in_wide(
         &self,
-        learned: &Learned,
+        learned: &Findings,
     ) -> Result<Option<ChunkMove>, StripeError> {
         let well: BTreeSet<SiteId> = self.takers(&[], learned).into_iter().map(|of| of.site).collect();
         for lost in self.lost_members() {
@@ -73,7 +73,7 @@ impl Job<'_> {
     pub(super) async fn make_room(
         &self,
         wanted: &ChunkMove,
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         let outcome = move_chunk(self.stripes, wanted).await?;
         tracing::debug!(?wanted, ?outcome, "moving a chunk that blocks a repair");
@@ -96,7 +96,7 @@ impl Job<'_> {
 
     /// Returns whether the stripe should give up its own parities, or those it was to get back, so that its lost
     /// members are not missing for good. Each of its data chunks must be protected as well by a wide stripe.
-    pub(super) async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
+    pub(super) async fn may_give_up_parities(&self, learned: &Findings) -> Result<bool, StripeError> {
         let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let lacking = self.states.iter().filter(is_lacking).count();
         let bears = self.change.code.tolerance().saturating_sub(lacking);
@@ -113,7 +113,7 @@ impl Job<'_> {
 
     /// Returns how many chunks a wide stripe lacks once this round has rebuilt one. A stripe in debt may lack any of
     /// its chunks.
-    async fn lacking_in(&self, wide: &OpenedStripe, learned: &Learned) -> Result<usize, StripeError> {
+    async fn lacking_in(&self, wide: &OpenedStripe, learned: &Findings) -> Result<usize, StripeError> {
         let owner = |at: usize| match wide.record.members.get(at) {
             Some(member) => member.stripe_id(),
             None => Some(wide.id),

@@ -6,11 +6,11 @@ use striate_core::SiteId;
 use striate_plan::{Candidate, ChunkState};
 use striate_stripe::wide_of;
 
-use super::{Job, Learned};
+use super::{Findings, Job};
 
 impl Job<'_> {
     /// Returns sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
-    pub(super) fn targets(&self, learned: &Learned) -> Vec<(usize, SiteId)> {
+    pub(super) fn targets(&self, learned: &Findings) -> Vec<(usize, SiteId)> {
         if self.is_one_at_a_time() {
             return self.lost().find_map(|index| self.one_target(index, learned)).into_iter().collect();
         }
@@ -34,11 +34,11 @@ impl Job<'_> {
     }
 
     /// Returns a site for a lost chunk.
-    pub(super) fn one_target(&self, index: usize, learned: &Learned) -> Option<(usize, SiteId)> {
+    pub(super) fn one_target(&self, index: usize, learned: &Findings) -> Option<(usize, SiteId)> {
         self.draw_targets(&[index], learned).pop()
     }
 
-    fn draw_targets(&self, lost: &[usize], learned: &Learned) -> Vec<(usize, SiteId)> {
+    fn draw_targets(&self, lost: &[usize], learned: &Findings) -> Vec<(usize, SiteId)> {
         // Lost chunks that are not placed now return to where they were, if possible.
         let kept = (0..self.states.len()).filter(|index| !lost.contains(index));
         let kept = kept.map(|index| SiteId(self.change.record.locations[index].site));
@@ -62,7 +62,7 @@ impl Job<'_> {
     }
 
     /// Returns the sites that take chunks, and where the wide stripes of the lost chunks admit them.
-    pub(super) fn takers(&self, lost: &[usize], learned: &Learned) -> Vec<Candidate> {
+    pub(super) fn takers(&self, lost: &[usize], learned: &Findings) -> Vec<Candidate> {
         let mut candidates = self.pace.candidates(self.stripes, self.change.record.chunk_len);
         candidates.retain(|&Candidate { site, .. }| {
             !learned.refusals.contains_key(&site)

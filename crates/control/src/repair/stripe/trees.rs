@@ -5,7 +5,7 @@ use striate_core::{RackId, SiteId};
 use striate_plan::{ChunkState, CombineTree, StripeRepair, repair_by_racks};
 use striate_stripe::{OpenedStripe, StripeError, costs_in_wide, equation_in_wide};
 
-use super::{Job, Learned};
+use super::{Findings, Job};
 
 impl Job<'_> {
     /// Returns the wide stripe that can restore a lost member, and the tree that makes it at `target`; or why it
@@ -14,7 +14,7 @@ impl Job<'_> {
         &self,
         index: usize,
         target: SiteId,
-        learned: &Learned,
+        learned: &Findings,
     ) -> Result<Result<(OpenedStripe, CombineTree), String>, StripeError> {
         let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
             return Ok(Err("no sealed wide stripe has it".to_owned()));
@@ -39,7 +39,7 @@ impl Job<'_> {
         wide: &OpenedStripe,
         at: usize,
         position: usize,
-        learned: &Learned,
+        learned: &Findings,
     ) -> Option<f64> {
         let site = SiteId(wide.record.locations[at].site);
         let is_bad = || learned.chunks.contains_key(&wide.file(at)) || self.absent.contains(site);

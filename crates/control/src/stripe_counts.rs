@@ -25,14 +25,14 @@ const MOST: usize = 1_000;
 
 /// Stripes on a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct StripeCounts {
     /// Stripes that have a chunk there, counted up to about [`MOST`].
     stripes: usize,
     /// Stripes that have a copy of a chunk there.
     copied: usize,
 }
 
-impl Named {
+impl StripeCounts {
     /// Counts what is on `site`.
     ///
     /// # Errors

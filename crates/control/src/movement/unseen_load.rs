@@ -14,14 +14,14 @@ use crate::statistics::SiteLoadView;
 
 /// Load not shown yet, for each site.
 #[derive(Debug, Default)]
-pub(super) struct Unseen {
+pub(super) struct UnseenLoad {
     last: Vec<SiteLoadView>,
-    of_sites: BTreeMap<SiteId, Hidden>,
+    of_sites: BTreeMap<SiteId, LoadShift>,
 }
 
 /// Load that was added to a site, or removed if negative.
 #[derive(Clone, Copy, Debug)]
-struct Hidden {
+struct LoadShift {
     /// Load that the site's own meter did not show at `at`.
     unmetered: f64,
     at: Instant,
@@ -29,7 +29,7 @@ struct Hidden {
     unshown: f64,
 }
 
-impl Hidden {
+impl LoadShift {
     /// Decays the meter's memory.
     fn fade(&mut self, now: Instant) {
         let since = now.saturating_duration_since(self.at);
@@ -38,11 +38,11 @@ impl Hidden {
     }
 }
 
-impl Unseen {
+impl UnseenLoad {
     /// Records that a move has just added these loads to sites, or removed them.
     pub(super) fn note(&mut self, now: Instant, shifts: &[(SiteId, f64)]) {
         for &(site, load) in shifts {
-            let none = Hidden { unmetered: 0.0, at: now, unshown: 0.0 };
+            let none = LoadShift { unmetered: 0.0, at: now, unshown: 0.0 };
             let hidden = self.of_sites.entry(site).or_insert(none);
             hidden.fade(now);
             hidden.unmetered += load;
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn what_is_shown_and_what_is_unseen_are_the_load() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let mut unseen = Unseen::default();
+            let mut unseen = UnseenLoad::default();
             let (mut metered, mut shown) = (0.2, SiteLoad { cpu: 0.0, io: 0.2, chunks: 0.0 });
             let view = |load: SiteLoad| {
                 vec![SiteLoadView { site: SiteId(2), load, queue: 0.0, omega: load.io, imbalance: 0.0 }]

@@ -15,19 +15,19 @@ use striate_plan::movement::ChunkMove;
 use striate_stripe::StripeError;
 
 /// Result of one stripe's moves: how many were made.
-pub(super) type Made = Result<u64, StripeError>;
+pub(super) type MovesResult = Result<u64, StripeError>;
 
 /// Moves in progress of one mover. They advance only while this is driven. Dropping it stops them where they are,
 /// which leaves chunks that nothing names.
 #[derive(Debug, Default)]
-pub struct Underway {
-    making: FuturesUnordered<BoxFuture<'static, (StripeId, Made)>>,
-    of_stripes: BTreeMap<StripeId, OfStripe>,
+pub struct ActiveMoves {
+    making: FuturesUnordered<BoxFuture<'static, (StripeId, MovesResult)>>,
+    of_stripes: BTreeMap<StripeId, StripeMoves>,
 }
 
 /// The moves of one stripe, and their bytes.
 #[derive(Debug)]
-struct OfStripe {
+struct StripeMoves {
     moves: Vec<ChunkMove>,
     bytes: u64,
 }
@@ -41,16 +41,16 @@ pub(super) struct Room {
     pub bytes: u64,
 }
 
-impl Underway {
+impl ActiveMoves {
     /// Starts the moves of one stripe.
     pub(super) fn begin(
         &mut self,
         stripe: StripeId,
         moves: Vec<ChunkMove>,
         bytes: u64,
-        making: impl Future<Output = Made> + Send + 'static,
+        making: impl Future<Output = MovesResult> + Send + 'static,
     ) {
-        self.of_stripes.insert(stripe, OfStripe { moves, bytes });
+        self.of_stripes.insert(stripe, StripeMoves { moves, bytes });
         self.making.push(making.map(move |made| (stripe, made)).boxed());
     }
 
@@ -97,7 +97,7 @@ impl Underway {
         all
     }
 
-    fn note(&mut self, ended: Option<(StripeId, Made)>) -> Option<Made> {
+    fn note(&mut self, ended: Option<(StripeId, MovesResult)>) -> Option<MovesResult> {
         let (stripe, made) = ended?;
         self.of_stripes.remove(&stripe);
         Some(made)
