@@ -5,7 +5,7 @@
 //! newer ones (`striate admin upgrade finalize`; the gate is `striate_control::upgrade`). Until then nothing is written
 //! that the previous release cannot read, so the cluster can be downgraded; afterwards older programs refuse to start.
 //!
-//! To add a format, add a row to [`RECORDS`] or [`CHUNKS`] and check [`InForce`] before writing it.
+//! To add a format, add a row to [`RECORDS`] or [`CHUNKS`] and check [`FormatsInForce`] before writing it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -155,9 +155,9 @@ fn parts(release: &str) -> Vec<u32> {
 ///
 /// A process may learn of a raise late. Until then it writes the older formats, which every process reads.
 #[derive(Clone, Debug)]
-pub struct InForce(Arc<AtomicU64>);
+pub struct FormatsInForce(Arc<AtomicU64>);
 
-impl InForce {
+impl FormatsInForce {
     /// Starts with `formats` in force.
     pub fn new(formats: Formats) -> Self {
         Self(Arc::new(AtomicU64::new(pack(formats))))
@@ -182,7 +182,7 @@ impl InForce {
     }
 }
 
-impl Default for InForce {
+impl Default for FormatsInForce {
     fn default() -> Self {
         Self::new(Formats::OLDEST)
     }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn formats_in_force_never_fall() {
-        let in_force = InForce::default();
+        let in_force = FormatsInForce::default();
         let seen = in_force.clone();
         in_force.raise(Formats { records: 3, chunks: 2 });
         in_force.raise(Formats { records: 2, chunks: 4 });

@@ -16,7 +16,7 @@ pub mod profile;
 pub mod storage_class;
 
 pub use chunk::{ChunkId, ChunkRange, GRANULE_LEN, SMALL_GRANULE_LEN};
-pub use formats::{Formats, InForce, NeedsNewerProgram};
+pub use formats::{Formats, FormatsInForce, NeedsNewerProgram};
 pub use id::{ClusterId, FencingEpoch, Generation, RackId, SiteId, StripeId};
 pub use load::LoadReport;
 pub use packing::{Packing, PackingError};

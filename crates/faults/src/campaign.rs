@@ -40,11 +40,11 @@ pub struct Campaign {
 }
 
 /// A seed and its report, or the text of its panic. `None`: the seed's cluster is not of the wanted family.
-type Ran = (u64, Option<Result<Report, String>>);
+type SeedRun = (u64, Option<Result<Report, String>>);
 
 /// A seed that broke an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct FailedSeed {
     /// The seed.
     pub seed: u64,
     /// Name of the invariant, or `panic`.
@@ -55,7 +55,7 @@ pub struct Failed {
 
 /// Results of a campaign so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct CampaignProgress {
     /// The program and the campaign's parameters. Only results with the same code are resumed.
     code: String,
     /// Next seed to run.
@@ -63,7 +63,7 @@ pub struct Shown {
     /// Number of seeds that broke no invariant.
     pub clean: u64,
     /// Seeds that broke an invariant.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedSeed>,
     /// Operations of all seeds.
     pub operations: u64,
     /// Faults injected in all seeds.
@@ -73,7 +73,7 @@ pub struct Shown {
     table: String,
 }
 
-impl Shown {
+impl CampaignProgress {
     /// Returns the table of operations and faults that met.
     pub fn table(&self) -> Table {
         Table::from_text(&self.table)
@@ -95,7 +95,7 @@ impl Shown {
             Err(panic) => Some(("panic".to_owned(), panic)),
         };
         match broken {
-            Some((invariant, what)) => self.failed.push(Failed { seed, invariant, what }),
+            Some((invariant, what)) => self.failed.push(FailedSeed { seed, invariant, what }),
             None => self.clean += 1,
         }
     }
@@ -115,19 +115,19 @@ impl Campaign {
     }
 
     /// Loads the results of an earlier call with the same code.
-    fn resume(&self) -> io::Result<Shown> {
-        let new = Shown { code: self.code(), next: self.from, ..Shown::default() };
+    fn resume(&self) -> io::Result<CampaignProgress> {
+        let new = CampaignProgress { code: self.code(), next: self.from, ..CampaignProgress::default() };
         let Some(path) = self.file() else { return Ok(new) };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(new),
             Err(error) => return Err(error),
         };
-        let shown: Shown = serde_json::from_str(&text).unwrap_or_default();
+        let shown: CampaignProgress = serde_json::from_str(&text).unwrap_or_default();
         Ok(if shown.code == new.code { shown } else { new })
     }
 
-    fn keep(&self, shown: &Shown) -> io::Result<()> {
+    fn keep(&self, shown: &CampaignProgress) -> io::Result<()> {
         let Some(path) = self.file() else { return Ok(()) };
         let unfinished = path.with_extension("tmp");
         fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
@@ -139,7 +139,7 @@ impl Campaign {
     ///
     /// # Errors
     /// If the state file cannot be read or written.
-    pub fn run(&self, mut tell: impl FnMut(&Shown)) -> io::Result<Shown> {
+    pub fn run(&self, mut tell: impl FnMut(&CampaignProgress)) -> io::Result<CampaignProgress> {
         let mut shown = self.resume()?;
         let (next, is_over) = (AtomicU64::new(shown.next), AtomicBool::new(self.is_over(&shown)));
         std::thread::scope(|scope| {
@@ -164,13 +164,13 @@ impl Campaign {
     }
 
     /// Returns true if no seed is left or the planted defect was found.
-    fn is_over(&self, shown: &Shown) -> bool {
+    fn is_over(&self, shown: &CampaignProgress) -> bool {
         let is_found = self.mutation != Mutation::None && !shown.failed.is_empty();
         is_found || shown.next >= self.from + self.seeds
     }
 
     /// Runs seeds until none is left.
-    fn work(&self, next: &AtomicU64, is_over: &AtomicBool, sender: Sender<Ran>) {
+    fn work(&self, next: &AtomicU64, is_over: &AtomicBool, sender: Sender<SeedRun>) {
         while !is_over.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.from + self.seeds {

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use striate_client::{ClientError, ClientOptions, CreateBucket};
 use striate_codec::Code;
 use striate_control::{Members, MembersError, SiteAnnouncement};
-use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
+use striate_core::{ClusterId, Formats, FormatsInForce, Profile, RackId, SiteId};
 use striate_meta::records::site::State;
 use striate_meta::{Commit, MetaStore, Row, Transaction, TxId, keys, records};
 use striate_plan::{PlacementRule, ReadPolicy};
@@ -21,11 +21,11 @@ use striate_stripe::StripeOptions;
 use striate_virtual_network::{DistantSite, Machine, Network, NetworkModel, Trace};
 
 use super::coverage::Coverage;
-use super::dead_space::Packed;
+use super::dead_space::PackedPlaces;
 use super::engine::EngineMachine;
 use super::gateway::Gateway;
 use super::guard::Guard;
-use super::invariants::{self, Broken};
+use super::invariants::{self, Violations};
 use super::ledger::Ledger;
 use super::memory::MemoryTier;
 use super::mutation::Mutation;
@@ -54,9 +54,9 @@ pub struct Cluster {
     /// Chunks that the injector destroyed.
     pub ledger: Arc<Ledger>,
     /// Broken invariants found so far.
-    pub broken: Arc<Broken>,
+    pub broken: Arc<Violations>,
     /// Places of packed objects.
-    pub packed: Packed,
+    pub packed: PackedPlaces,
     /// Planted defect.
     pub mutation: Mutation,
     /// Memory sites, if the cluster has any.
@@ -76,12 +76,12 @@ pub struct Cluster {
 
 /// The other sites, as seen from one site's machine.
 #[derive(Debug)]
-struct Neighbours {
+struct PeerSites {
     cluster: Weak<Cluster>,
     here: Machine,
 }
 
-impl SiteDirectory for Neighbours {
+impl SiteDirectory for PeerSites {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
         let there = self.cluster.upgrade()?.site_from(self.here, site)?;
         Some(Arc::new(there))
@@ -109,7 +109,7 @@ impl Cluster {
         shape: Shape,
         read_policy: ReadPolicy,
         mutation: Mutation,
-        broken: Arc<Broken>,
+        broken: Arc<Violations>,
     ) -> Result<Arc<Self>, String> {
         let trace = Trace::new(runtime.clone());
         let model = NetworkModel {
@@ -142,7 +142,7 @@ impl Cluster {
             network,
             engine,
             broken,
-            packed: Packed::default(),
+            packed: PackedPlaces::default(),
             mutation,
             code: shape.profile.parse().expect("shapes have codes that exist"),
             profiles: Mutex::default(),
@@ -212,7 +212,7 @@ impl Cluster {
         let (runtime, trace) = (self.runtime.clone(), self.trace.clone());
         let new =
             Arc::new(SiteMachine::new(runtime, trace, machine, identity, self.mutation, guard, capacity));
-        new.introduce(Arc::new(Neighbours { cluster: Arc::downgrade(self), here: machine }));
+        new.introduce(Arc::new(PeerSites { cluster: Arc::downgrade(self), here: machine }));
         new.start()?;
         Ok(new)
     }
@@ -260,7 +260,7 @@ impl Cluster {
             block_len: self.shape.block_len,
             min_part_len: 4 << 10,
             stripes: StripeOptions {
-                formats: InForce::new(Formats::NEWEST),
+                formats: FormatsInForce::new(Formats::NEWEST),
                 write_surplus: super::mutation::write_surplus(self.mutation),
                 durability_rule: super::mutation::durability_rule(self.mutation),
                 write_deadline: Duration::from_secs(1),

@@ -44,10 +44,10 @@ pub async fn unaccounted(cluster: &Cluster, client: &Client) -> Option<Vec<Strin
 
 /// Places of objects in packed stripes, recorded from the transactions that switched rows to them.
 #[derive(Debug, Default)]
-pub struct Packed(Mutex<Seen>);
+pub struct PackedPlaces(Mutex<PlaceLog>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct PlaceLog {
     places: BTreeMap<StripeId, BTreeMap<Place, Entry>>,
     /// Stripes whose partitions were changed in place. Rows do not name all of their places, so directories decide at
     /// the end of the run.
@@ -61,7 +61,7 @@ type Place = (u32, u32);
 /// Key of the object's row, and its length in bytes.
 type Entry = (Bytes, u32);
 
-impl Packed {
+impl PackedPlaces {
     /// Records what a transaction has switched, and checks the marks that it removed. Marks are not checked for a
     /// commit that is answered again, or after a later one, because rows have changed since.
     pub fn observe(&self, cluster: &Cluster, transaction: &Transaction, revision: Revision) {

@@ -39,15 +39,15 @@ pub struct EngineMachine {
     trace: Trace,
     mutation: Mutation,
     disks: Machine,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningEngine>>,
     observer: OnceLock<Observer>,
 }
 
 /// Callback for every transaction whose commit was answered, with its revision. It runs again for a commit that is
 /// answered again, to a client that does not know the outcome.
-pub struct Observer(Box<Tell>);
+pub struct Observer(Box<CommitCallback>);
 
-type Tell = dyn Fn(&Transaction, Revision) + Send + Sync;
+type CommitCallback = dyn Fn(&Transaction, Revision) + Send + Sync;
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +56,7 @@ impl fmt::Debug for Observer {
 }
 
 #[derive(Clone, Debug)]
-struct Running {
+struct RunningEngine {
     store: EmbeddedStore,
     process: Process,
 }
@@ -99,7 +99,7 @@ impl EngineMachine {
         let store = EmbeddedStore::open(&runtime, options(), layout(), &directories).await?;
         runtime.spawn(keep_mirrors(runtime.clone(), store.clone()));
         runtime.spawn(check_mirrors(runtime.clone(), store.clone()));
-        *self.running.lock() = Some(Running { store, process });
+        *self.running.lock() = Some(RunningEngine { store, process });
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl EngineMachine {
         Some(rows)
     }
 
-    fn running(&self) -> Result<Running, MetaError> {
+    fn running(&self) -> Result<RunningEngine, MetaError> {
         self.running.lock().clone().ok_or_else(unavailable)
     }
 
@@ -182,7 +182,7 @@ impl EngineMachine {
     where
         F: Future<Output = Result<T, MetaError>>,
     {
-        let Running { store, process } = self.running()?;
+        let RunningEngine { store, process } = self.running()?;
         let answer = tokio::select! {
             biased;
             () = process.killed() => Err(unavailable()),
@@ -240,7 +240,7 @@ impl MetaStore for EngineMachine {
 
     /// A broken connection leaves the outcome unknown.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
-        let Running { store, process } = self.running()?;
+        let RunningEngine { store, process } = self.running()?;
         let unknown = || MetaError::UnknownOutcome("the connection broke during a commit".to_owned());
         let committed = transaction.clone();
         let answer = tokio::select! {

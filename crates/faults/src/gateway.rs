@@ -20,12 +20,12 @@ const RETRY: Duration = Duration::from_millis(200);
 pub struct Gateway {
     /// The gateway's machine.
     pub machine: Machine,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningGateway>>,
 }
 
 /// A gateway's process.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct RunningGateway {
     /// Client service of the process.
     pub client: Client,
     /// Runtime that spawns the tasks of the process.
@@ -46,7 +46,7 @@ impl Gateway {
             if let Ok((client, known)) = self.open(cluster, &runtime).await {
                 let (of_task, cluster) = (client.clone(), Arc::clone(cluster));
                 runtime.spawn(async move { follow(&cluster, &of_task, known).await });
-                *self.running.lock() = Some(Running { client, runtime, process });
+                *self.running.lock() = Some(RunningGateway { client, runtime, process });
                 return;
             }
             process.kill();
@@ -91,7 +91,7 @@ impl Gateway {
     }
 
     /// Returns the process, if it runs.
-    pub fn running(&self) -> Option<Running> {
+    pub fn running(&self) -> Option<RunningGateway> {
         self.running.lock().clone()
     }
 
@@ -101,7 +101,7 @@ impl Gateway {
     }
 }
 
-impl Running {
+impl RunningGateway {
     /// Runs a task in the process; returns `None` if the process is killed meanwhile.
     pub async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
         match self.runtime.spawn(task).await {

@@ -13,7 +13,7 @@ use striate_site::{ChunkInfo, ChunkPage, ChunkStore, DiskStore, SiteError, Store
 use striate_stripe::own_locations;
 
 use super::engine::EngineMachine;
-use super::invariants::{Broken, Invariant};
+use super::invariants::{Invariant, Violations};
 use super::ledger::Ledger;
 
 /// Knows which chunks a site must keep.
@@ -22,7 +22,7 @@ pub struct Guard {
     site: SiteId,
     engine: Arc<EngineMachine>,
     ledger: Arc<Ledger>,
-    broken: Arc<Broken>,
+    broken: Arc<Violations>,
 }
 
 impl Guard {
@@ -31,7 +31,7 @@ impl Guard {
         site: SiteId,
         engine: &Arc<EngineMachine>,
         ledger: &Arc<Ledger>,
-        broken: &Arc<Broken>,
+        broken: &Arc<Violations>,
     ) -> Self {
         Self { site, engine: Arc::clone(engine), ledger: Arc::clone(ledger), broken: Arc::clone(broken) }
     }

@@ -87,15 +87,15 @@ impl fmt::Display for Invariant {
 
 /// Broken invariants found in a run, and the state needed to find them.
 #[derive(Debug, Default)]
-pub struct Broken {
+pub struct Violations {
     found: Mutex<Vec<(Invariant, String)>>,
-    stripes: Mutex<BTreeMap<StripeId, Remembered>>,
+    stripes: Mutex<BTreeMap<StripeId, CommittedStripe>>,
     sealing: Mutex<Sealing>,
 }
 
 /// A stripe's record as last committed.
 #[derive(Debug)]
-struct Remembered {
+struct CommittedStripe {
     record: Stripe,
     /// Revision of the row.
     revision: Revision,
@@ -119,7 +119,7 @@ fn place(at: &Location) -> (u32, u32) {
     (at.site, at.generation)
 }
 
-impl Broken {
+impl Violations {
     /// Reports a broken invariant.
     pub fn report(&self, invariant: Invariant, what: impl Into<String>) {
         self.found.lock().push((invariant, what.into()));
@@ -155,7 +155,7 @@ impl Broken {
         // A put names all its chunks under its own generation.
         let is_put = stripe.members.is_empty() && own().all(|(_, at)| at.generation == stripe.generation);
         let is_new = before.is_none() && is_put;
-        stripes.insert(id, Remembered { record: stripe.clone(), revision });
+        stripes.insert(id, CommittedStripe { record: stripe.clone(), revision });
         (anew, is_new)
     }
 
@@ -322,7 +322,7 @@ pub enum Condition {
 
 /// A committed stripe with the condition of its chunks.
 #[derive(Clone, Debug)]
-pub struct Surveyed {
+pub struct SurveyedStripe {
     /// Stripe id.
     pub id: StripeId,
     /// Committed record.
@@ -333,7 +333,7 @@ pub struct Surveyed {
     pub chunks: Vec<Condition>,
 }
 
-impl Surveyed {
+impl SurveyedStripe {
     /// Returns the file of a chunk.
     pub fn chunk(&self, index: usize) -> ChunkId {
         file_of(self.id, &self.record, index)
@@ -378,7 +378,7 @@ fn committed_rows(cluster: &Cluster) -> Option<Vec<(StripeId, Stripe, Revision)>
 
 /// Returns all committed stripes with the current condition of their chunks, bypassing network and queues. Checks I6,
 /// I10 and I11 on the way. `None` if the metadata cannot be read now.
-pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
+pub fn survey(cluster: &Cluster) -> Option<Vec<SurveyedStripe>> {
     let stripes = committed_rows(cluster)?;
     check_index(cluster, &stripes)?;
     let surveyed = stripes.into_iter().map(|(id, record, revision)| {
@@ -396,9 +396,9 @@ pub fn survey(cluster: &Cluster) -> Option<Vec<Surveyed>> {
             },
         };
         let chunks = record.locations.iter().enumerate().map(condition).collect();
-        Surveyed { id, record, code, chunks }
+        SurveyedStripe { id, record, code, chunks }
     });
-    let surveyed: Vec<Surveyed> = surveyed.collect();
+    let surveyed: Vec<SurveyedStripe> = surveyed.collect();
     wide::check_all(cluster, surveyed.iter().map(|stripe| (stripe.id, &stripe.record)));
     Some(surveyed)
 }
@@ -492,7 +492,7 @@ pub fn is_empty(cluster: &Cluster, site: SiteId) -> bool {
 /// Returns true if every stripe tolerates the loss of one more chunk, and none can come to name a destroyed chunk.
 pub fn can_spare_one(cluster: &Cluster) -> bool {
     survey(cluster).is_some_and(|stripes| {
-        let survives = |stripe: &Surveyed| stripe.code.survives(&stripe.good(), 1);
+        let survives = |stripe: &SurveyedStripe| stripe.code.survives(&stripe.good(), 1);
         stripes.iter().all(|stripe| !stripe.protects() || survives(stripe))
             && !may_name_what_was_taken(cluster, &stripes)
     })
@@ -500,7 +500,7 @@ pub fn can_spare_one(cluster: &Cluster) -> bool {
 
 /// Returns true if a running repair or move may still name a chunk that the injector has destroyed. While the
 /// stripe's record has the chunk's generation, no other change has intervened.
-pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[Surveyed]) -> bool {
+pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[SurveyedStripe]) -> bool {
     let taken = cluster.ledger.taken();
     stripes.iter().any(|stripe| {
         let first = ChunkId { stripe: stripe.id, index: 0, generation: Generation(0) };
@@ -550,7 +550,7 @@ mod tests {
     #[test]
     fn a_generation_that_goes_back_is_found_and_a_commit_that_is_answered_again_is_not_one() {
         let id = StripeId::new(1, 1);
-        let broken = Broken::default();
+        let broken = Violations::default();
         let written = stripe(1, [(1, 1), (2, 1)]);
         assert_eq!(broken.compare(id, &written, Revision(5)), (vec![0, 1], true));
         assert_eq!(broken.compare(id, &stripe(2, [(1, 1), (3, 2)]), Revision(7)), (vec![1], false));

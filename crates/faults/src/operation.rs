@@ -9,10 +9,10 @@ use striate_client::{
     ListRequest, ObjectAttributes, ObjectInfo, PutBody, PutRequest, ReadOrder, ReadRange, UploadPartRequest,
     WriteCondition,
 };
-use striate_history::{Call, Condition, Outcome, Seen, Value};
+use striate_history::{Call, Condition, ObservedObject, Outcome, Value};
 use striate_meta::MetaError;
 
-use super::reading::{Judged, get, read_many};
+use super::reading::{JudgedRead, get, read_many};
 
 /// Bucket of all objects.
 pub const BUCKET: &str = "faults";
@@ -228,7 +228,7 @@ pub struct Answer {
     /// Outcomes for the history, one for each of [`Operation::calls`].
     pub outcomes: Vec<Outcome>,
     /// What the operation created besides objects.
-    pub made: Made,
+    pub made: MultipartResult,
     /// Error of a failed operation.
     pub error: Option<String>,
     /// Description of a broken invariant, if the operation found one.
@@ -237,9 +237,10 @@ pub struct Answer {
 
 impl Answer {
     /// Creates the answer of a read from its items.
-    pub fn of_items(items: Vec<Judged>) -> Self {
-        let mut answer = Self { outcomes: Vec::new(), made: Made::Nothing, error: None, broken: None };
-        for Judged { outcome, error, broken } in items {
+    pub fn of_items(items: Vec<JudgedRead>) -> Self {
+        let mut answer =
+            Self { outcomes: Vec::new(), made: MultipartResult::Nothing, error: None, broken: None };
+        for JudgedRead { outcome, error, broken } in items {
             answer.outcomes.push(outcome);
             answer.error = answer.error.or(error);
             answer.broken = answer.broken.or(broken);
@@ -250,7 +251,7 @@ impl Answer {
 
 /// What an operation created besides objects.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Made {
+pub enum MultipartResult {
     /// Nothing.
     Nothing,
     /// An upload with this id.
@@ -312,17 +313,20 @@ impl Operation {
             Self::List { prefix, after } => list(client, prefix, after).await,
             Self::CreateUpload { key } => {
                 let request = CreateUpload { bucket: BUCKET.to_owned(), key, ..CreateUpload::default() };
-                made(client.create_upload(request).await.map(|upload| Made::Upload(upload.id)))
+                made(client.create_upload(request).await.map(|upload| MultipartResult::Upload(upload.id)))
             }
-            Self::UploadPart { upload, number, bytes } => {
-                made(client.upload_part(part(upload, number, bytes)).await.map(|part| Made::Part(part.etag)))
-            }
+            Self::UploadPart { upload, number, bytes } => made(
+                client
+                    .upload_part(part(upload, number, bytes))
+                    .await
+                    .map(|part| MultipartResult::Part(part.etag)),
+            ),
             Self::CompleteUpload { upload, condition } => written(
                 client.complete_upload(complete(upload, &condition)).await.map(|info| Some(info.etag)),
             ),
-            Self::AbortUpload { upload } => {
-                made(client.abort_upload(BUCKET, &upload.key, &upload.id).await.map(|()| Made::Nothing))
-            }
+            Self::AbortUpload { upload } => made(
+                client.abort_upload(BUCKET, &upload.key, &upload.id).await.map(|()| MultipartResult::Nothing),
+            ),
             Self::Copy { from, to, condition } => {
                 let copied = client.copy(copy(from, to, &condition)).await;
                 written(copied.map(|info: ObjectInfo| Some(info.etag)))
@@ -400,12 +404,12 @@ fn written(result: Result<Option<String>, ClientError>) -> Answer {
         Err(ClientError::Meta(MetaError::UnknownOutcome(_))) => Outcome::Unknown,
         Err(_) => Outcome::NotApplied,
     };
-    Answer { outcomes: vec![outcome], made: Made::Nothing, error, broken: None }
+    Answer { outcomes: vec![outcome], made: MultipartResult::Nothing, error, broken: None }
 }
 
-fn made(result: Result<Made, ClientError>) -> Answer {
+fn made(result: Result<MultipartResult, ClientError>) -> Answer {
     let error = result.as_ref().err().map(ToString::to_string);
-    Answer { outcomes: Vec::new(), made: result.unwrap_or(Made::Nothing), error, broken: None }
+    Answer { outcomes: Vec::new(), made: result.unwrap_or(MultipartResult::Nothing), error, broken: None }
 }
 
 async fn list(client: &Client, prefix: String, after: String) -> Answer {
@@ -414,10 +418,14 @@ async fn list(client: &Client, prefix: String, after: String) -> Answer {
     let result = client.list(request).await;
     let error = result.as_ref().err().map(ToString::to_string);
     let outcome = result.map_or(Outcome::NotApplied, |page| Outcome::Listed {
-        entries: page.objects.into_iter().map(|info| (info.key, Seen::etag(info.etag, info.size))).collect(),
+        entries: page
+            .objects
+            .into_iter()
+            .map(|info| (info.key, ObservedObject::etag(info.etag, info.size)))
+            .collect(),
         through: page.next,
     });
-    Answer { outcomes: vec![outcome], made: Made::Nothing, error, broken: None }
+    Answer { outcomes: vec![outcome], made: MultipartResult::Nothing, error, broken: None }
 }
 
 struct OneFrame(Option<Bytes>);

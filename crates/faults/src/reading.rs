@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use futures::StreamExt;
 use striate_client::{Client, ClientError, GetRequest, ObjectHead, ObjectInfo, ReadOrder, ReadRange};
-use striate_history::{Outcome, Seen, Value};
+use striate_history::{ObservedObject, Outcome, Value};
 
 use super::operation::{Answer, BUCKET};
 
@@ -68,11 +68,11 @@ struct Item {
 }
 
 impl Item {
-    fn judge(self) -> Judged {
+    fn judge(self) -> JudgedRead {
         match (self.error, self.head) {
             (Some(error), _) => judge(Err(error)),
             (None, Some(head)) if self.ended => judge(Ok((head.info, head.range, self.bytes))),
-            (None, head) => Judged {
+            (None, head) => JudgedRead {
                 outcome: Outcome::NotApplied,
                 error: None,
                 broken: Some(format!("an item of a batch has no end: {head:?}, {} bytes", self.bytes.len())),
@@ -83,7 +83,7 @@ impl Item {
 
 /// A judged read of one object.
 #[derive(Debug)]
-pub struct Judged {
+pub struct JudgedRead {
     /// Outcome for the history.
     pub outcome: Outcome,
     /// Error of a failed read.
@@ -93,21 +93,21 @@ pub struct Judged {
 }
 
 /// I2: the served bytes are those of some value at the requested range, or the read fails.
-fn judge(result: Result<(ObjectInfo, Range<u64>, Vec<u8>), ClientError>) -> Judged {
+fn judge(result: Result<(ObjectInfo, Range<u64>, Vec<u8>), ClientError>) -> JudgedRead {
     let error = result.as_ref().err().map(ToString::to_string);
     let (outcome, broken) = match result {
         Ok((info, range, bytes)) => recognise(&info, range, &bytes),
         Err(ClientError::NoSuchKey(_)) => (Outcome::Read(None), None),
         Err(ClientError::InvalidRange { size }) => {
-            (Outcome::Read(Some(Seen { len: Some(size), ..Seen::default() })), None)
+            (Outcome::Read(Some(ObservedObject { len: Some(size), ..ObservedObject::default() })), None)
         }
         Err(_) => (Outcome::NotApplied, None),
     };
-    Judged { outcome, error, broken }
+    JudgedRead { outcome, error, broken }
 }
 
 fn recognise(info: &ObjectInfo, range: Range<u64>, bytes: &[u8]) -> (Outcome, Option<String>) {
-    let mut seen = Seen::etag(info.etag.clone(), info.size);
+    let mut seen = ObservedObject::etag(info.etag.clone(), info.size);
     let mut broken = None;
     if bytes.len() as u64 != range.end - range.start {
         broken = Some(format!("{} bytes for the range {range:?} of {:?}", bytes.len(), info.key));

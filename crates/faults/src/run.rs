@@ -13,13 +13,13 @@ use super::cluster::Cluster;
 use super::coverage::Table;
 use super::gateway::Gateway;
 use super::injector::Injector;
-use super::invariants::{self, Broken, Invariant, Surveyed};
+use super::invariants::{self, Invariant, SurveyedStripe, Violations};
 use super::mutation::Mutation;
 use super::operation::{Kind, LONGEST};
 use super::settling::settle;
 use super::shape::Shape;
 use super::wide::Sealing;
-use super::worker::{Answered, Shared, work};
+use super::worker::{OutcomeCounts, Shared, work};
 
 /// Clients per gateway.
 const CLIENTS: usize = 2;
@@ -66,7 +66,7 @@ pub struct Report {
     /// Number of operations begun.
     pub operations: u64,
     /// Number of operations by how they ended.
-    pub answered: Answered,
+    pub answered: OutcomeCounts,
     /// Number of faults injected.
     pub faults: u64,
     /// Counts of what happened to wide stripes.
@@ -93,7 +93,7 @@ fn read_policy(seed: u64) -> ReadPolicy {
 /// Runs a seed.
 pub fn run(options: RunOptions) -> Report {
     run_in_virtual_time(options.seed, WALL_START, move |runtime| async move {
-        let broken = Arc::new(Broken::default());
+        let broken = Arc::new(Violations::default());
         let shape = Shape::of(options.seed);
         let policy = read_policy(options.seed);
         let cluster = Cluster::start(runtime, shape, policy, options.mutation, Arc::clone(&broken)).await;
@@ -195,7 +195,9 @@ async fn keep_auditing(shared: Arc<Shared>) {
             continue;
         }
         let Some(stripes) = invariants::survey(cluster) else { continue };
-        if stripes.iter().all(Surveyed::is_whole) && !invariants::may_name_what_was_taken(cluster, &stripes) {
+        if stripes.iter().all(SurveyedStripe::is_whole)
+            && !invariants::may_name_what_was_taken(cluster, &stripes)
+        {
             // Copies, and chunks of dead stripes, protect nothing, so no service repairs them before they are
             // removed.
             let damaged = cluster.sites().into_iter().flat_map(|site| {

@@ -29,7 +29,7 @@ use super::operation::Kind;
 use super::optimising::keep_optimising;
 use super::packing::keep_packing;
 use super::sealing::keep_interfering;
-use super::steps::{SteppedMeta, Steps, Traps, as_service};
+use super::steps::{CrashTrap, SteppedMeta, Steps, as_service};
 
 /// Silence after which a site counts as lost.
 pub const WAIT: Duration = Duration::from_secs(4);
@@ -49,7 +49,7 @@ pub struct ControlProcess {
     /// Place in the network.
     pub machine: Machine,
     /// Traps that may end its steps.
-    pub traps: Arc<Traps>,
+    pub traps: Arc<CrashTrap>,
     running: Mutex<Option<(Runtime, Process)>>,
     /// Client of the current term, while the process leads or believes it does.
     term: Arc<Mutex<Option<Client>>>,

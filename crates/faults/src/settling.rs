@@ -13,7 +13,7 @@ use striate_meta::keys;
 
 use super::cluster::Cluster;
 use super::gateway::{self, Gateway};
-use super::invariants::{self, Condition, Invariant, Surveyed};
+use super::invariants::{self, Condition, Invariant, SurveyedStripe};
 use super::ledger::MESSAGES_ARRIVE;
 use super::operation::Operation;
 use super::orphans;
@@ -208,10 +208,10 @@ async fn lose_chunks(shared: &Shared, gateway: &Gateway) {
 }
 
 /// Checks that a heal reports every stripe that cannot be repaired and keeps all remaining chunks of these stripes.
-fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealReport>) {
+fn check_refused(cluster: &Cluster, damaged: &[SurveyedStripe], healed: Option<HealReport>) {
     let Some(after) = invariants::survey(cluster) else { return };
     let is_hopeless =
-        |stripe: &&Surveyed| stripe.protects() && !stripe.code.is_sufficient_set(&stripe.good());
+        |stripe: &&SurveyedStripe| stripe.protects() && !stripe.code.is_sufficient_set(&stripe.good());
     let hopeless = after.iter().filter(is_hopeless).count();
     let named = healed.as_ref().map_or(0, |report| report.unrepairable as usize);
     // A member that its wide stripe cannot restore is reported with its own stripe, and either stripe may later be
@@ -235,7 +235,7 @@ fn check_refused(cluster: &Cluster, damaged: &[Surveyed], healed: Option<HealRep
 
 /// Flips a bit in `count` chunks of every stripe, chosen by the stripe's number. A member of a wide stripe counts for
 /// both of its stripes if both protect it.
-fn damage(cluster: &Cluster, count: impl Fn(usize, &Surveyed) -> usize) {
+fn damage(cluster: &Cluster, count: impl Fn(usize, &SurveyedStripe) -> usize) {
     let Some(stripes) = invariants::survey(cluster) else { return };
     let mut protecting: BTreeMap<ChunkId, Vec<usize>> = BTreeMap::new();
     for (number, stripe) in stripes.iter().enumerate().filter(|(_, stripe)| stripe.protects()) {
@@ -262,6 +262,6 @@ fn damage(cluster: &Cluster, count: impl Fn(usize, &Surveyed) -> usize) {
     }
 }
 
-fn has_place(stripe: &Surveyed, index: usize) -> bool {
+fn has_place(stripe: &SurveyedStripe, index: usize) -> bool {
     stripe.chunks[index] != Condition::NoPlace
 }

@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use striate_core::{ChunkId, ChunkRange, FencingEpoch, Formats, InForce, LoadReport, RackId, SiteId};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, Formats, FormatsInForce, LoadReport, RackId, SiteId};
 use striate_runtime::{Process, Runtime};
 use striate_site::filesystem::{FileSystem, SimulatedFileSystem};
 use striate_site::{
@@ -76,7 +76,7 @@ pub struct SiteMachine {
 #[derive(Debug)]
 struct State {
     fs: SimulatedFileSystem,
-    running: Option<Running>,
+    running: Option<RunningSite>,
     /// Where segments were damaged since the last start.
     holes: BTreeMap<PathBuf, usize>,
     /// True while calls to the file system fail.
@@ -87,7 +87,7 @@ struct State {
 
 /// The site's process.
 #[derive(Clone, Debug)]
-struct Running {
+struct RunningSite {
     site: LocalSite,
     store: Arc<DiskStore>,
     process: Process,
@@ -106,7 +106,7 @@ struct Disk {
 fn options(site: SiteId, is_first_start: bool) -> DiskStoreOptions {
     let is_old = is_first_start && site.0 % 2 == 1;
     DiskStoreOptions {
-        formats: InForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
+        formats: FormatsInForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
         paged_from: 16 << 10,
         segment_len: 96 << 10,
         reserve_bytes: Some(64 << 10),
@@ -175,7 +175,7 @@ impl SiteMachine {
             site.set_directory(Arc::downgrade(neighbours));
         }
         runtime.spawn(keep_up(runtime.clone(), Arc::clone(&store)));
-        self.state.lock().running = Some(Running { site, store, process });
+        self.state.lock().running = Some(RunningSite { site, store, process });
         Ok(())
     }
 
@@ -319,7 +319,7 @@ impl SiteMachine {
         self.runtime.spawn(async move {
             runtime.sleep(after).await;
             let running = state.lock().running.clone();
-            let Some(Running { site, process, .. }) = running else { return };
+            let Some(RunningSite { site, process, .. }) = running else { return };
             tokio::select! {
                 biased;
                 () = process.killed() => {}
@@ -328,7 +328,7 @@ impl SiteMachine {
         });
     }
 
-    fn running(&self) -> Result<Running, SiteError> {
+    fn running(&self) -> Result<RunningSite, SiteError> {
         self.state.lock().running.clone().ok_or_else(broken)
     }
 
@@ -337,7 +337,7 @@ impl SiteMachine {
     where
         F: Future<Output = Result<T, SiteError>>,
     {
-        let Running { site, process, .. } = self.running()?;
+        let RunningSite { site, process, .. } = self.running()?;
         tokio::select! {
             biased;
             () = process.killed() => Err(broken()),
@@ -426,7 +426,7 @@ impl Site for SiteMachine {
 
     fn read(&self, request: ReadRequest) -> ReadStream {
         match self.running() {
-            Ok(Running { site, process, .. }) => {
+            Ok(RunningSite { site, process, .. }) => {
                 let killed = async move { process.killed().await };
                 site.read(request).take_until(Box::pin(killed)).boxed()
             }
@@ -460,7 +460,7 @@ impl Site for SiteMachine {
 
     fn combine(&self, request: CombineRequest) -> SliceStream {
         match self.running() {
-            Ok(Running { site, process, .. }) => until_killed(site.combine(request), process),
+            Ok(RunningSite { site, process, .. }) => until_killed(site.combine(request), process),
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
         }
     }
@@ -477,7 +477,7 @@ impl Site for SiteMachine {
 
     fn watch(&self) -> LoadStream {
         match self.running() {
-            Ok(Running { site, process, .. }) => {
+            Ok(RunningSite { site, process, .. }) => {
                 let killed = async move { process.killed().await };
                 site.watch().take_until(Box::pin(killed)).boxed()
             }

@@ -42,7 +42,7 @@ pub async fn as_service<F: Future>(kind: Kind, work: F) -> F::Output {
 
 /// Effect of a trap at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trap {
+pub enum CrashTarget {
     /// The process dies.
     Process,
     /// The asked site may die: the step waits for the decision.
@@ -51,8 +51,8 @@ pub enum Trap {
 
 /// An armed trap.
 #[derive(Clone, Copy, Debug)]
-struct Set {
-    trap: Trap,
+struct ArmedTrap {
+    trap: CrashTarget,
     /// Service whose steps spring the trap; `None`: any service.
     service: Option<Kind>,
     /// The trap springs at this step from now on, counted from 1.
@@ -63,22 +63,22 @@ struct Set {
 #[derive(Clone, Debug)]
 pub struct Steps {
     cluster: Weak<Cluster>,
-    traps: Arc<Traps>,
+    traps: Arc<CrashTrap>,
     process: Process,
 }
 
 /// The trap of a process, which outlives restarts.
 #[derive(Debug, Default)]
-pub struct Traps {
-    set: Mutex<Option<Set>>,
+pub struct CrashTrap {
+    set: Mutex<Option<ArmedTrap>>,
     /// The site whose fate is being decided.
     asked: Mutex<Option<SiteId>>,
 }
 
-impl Traps {
+impl CrashTrap {
     /// Sets a trap at the `after`-th step from now on, counting only steps of `service` if one is given.
-    pub fn set(&self, trap: Trap, service: Option<Kind>, after: u64) {
-        *self.set.lock() = Some(Set { trap, service, after });
+    pub fn set(&self, trap: CrashTarget, service: Option<Kind>, after: u64) {
+        *self.set.lock() = Some(ArmedTrap { trap, service, after });
         *self.asked.lock() = None;
     }
 
@@ -99,10 +99,11 @@ impl Traps {
     }
 
     /// Counts a step, at a site or elsewhere; returns the trap if it springs.
-    fn step(&self, service: Kind, site: Option<SiteId>) -> Option<Trap> {
+    fn step(&self, service: Kind, site: Option<SiteId>) -> Option<CrashTarget> {
         let mut set = self.set.lock();
         let at = set.as_mut()?;
-        if at.service.is_some_and(|wanted| wanted != service) || (at.trap != Trap::Process && site.is_none())
+        if at.service.is_some_and(|wanted| wanted != service)
+            || (at.trap != CrashTarget::Process && site.is_none())
         {
             return None;
         }
@@ -130,7 +131,7 @@ impl Drop for Step {
 
 impl Steps {
     /// Creates the steps of a process.
-    pub fn new(cluster: &Arc<Cluster>, traps: Arc<Traps>, process: Process) -> Self {
+    pub fn new(cluster: &Arc<Cluster>, traps: Arc<CrashTrap>, process: Process) -> Self {
         Self { cluster: Arc::downgrade(cluster), traps, process }
     }
 
@@ -147,11 +148,11 @@ impl Steps {
     async fn may_die(&self, service: Kind, site: Option<SiteId>) {
         match self.traps.step(service, site) {
             None => {}
-            Some(Trap::Process) => {
+            Some(CrashTarget::Process) => {
                 self.process.kill();
                 std::future::pending().await
             }
-            Some(Trap::Site) => {
+            Some(CrashTarget::Site) => {
                 *self.traps.asked.lock() = site;
                 while let Some(cluster) = self.cluster.upgrade().filter(|_| self.traps.asked().is_some()) {
                     cluster.runtime.sleep(DECIDED_EVERY).await;

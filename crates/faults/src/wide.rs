@@ -15,7 +15,7 @@ use striate_meta::{Transaction, Write, keys};
 use striate_stripe::{has_place, wide_of};
 
 use super::cluster::Cluster;
-use super::invariants::{self, Broken, Invariant};
+use super::invariants::{self, Invariant, Violations};
 
 /// Counts of what happened to wide stripes, taken from commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +155,7 @@ fn k_of(cluster: &Cluster, record: &Stripe) -> usize {
 
 /// Checks one stripe. `find` looks up other stripes; it returns `None` if they cannot be read now.
 fn check(
-    broken: &Broken,
+    broken: &Violations,
     id: StripeId,
     record: &Stripe,
     k: usize,
@@ -237,7 +237,7 @@ mod tests {
 
     /// Returns the first violation in these two records.
     fn found(own: &Stripe, wide: Option<&Stripe>) -> Option<Invariant> {
-        let broken = Broken::default();
+        let broken = Violations::default();
         let find = |id| Some(if id == StripeId::new(9, 9) { wide.cloned() } else { Some(own.clone()) });
         check(&broken, StripeId::new(1, 1), own, 2, find);
         if let Some(wide) = wide {

@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use striate_client::{ReadOrder, ReadRange};
-use striate_history::{Call, Condition, History, OperationId, Outcome, Seen, Value};
+use striate_history::{Call, Condition, History, ObservedObject, OperationId, Outcome, Value};
 use striate_virtual_network::Event;
 
 use super::cluster::Cluster;
 use super::gateway::Gateway;
 use super::invariants::Invariant;
-use super::operation::{Answer, Kind, LONGEST, Made, Operation, Upload};
+use super::operation::{Answer, Kind, LONGEST, MultipartResult, Operation, Upload};
 
 /// Keys that all clients compete for.
 const KEYS: usize = 16;
@@ -50,7 +50,7 @@ pub struct Shared {
     /// Number of operations begun.
     pub begun: AtomicU64,
     /// Number of operations by how they ended.
-    pub answered: Mutex<Answered>,
+    pub answered: Mutex<OutcomeCounts>,
     operations: u64,
     next_client: AtomicU32,
     next_value: AtomicU64,
@@ -61,7 +61,7 @@ pub struct Shared {
 
 /// Number of operations by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
+pub struct OutcomeCounts {
     /// Operations that succeeded.
     pub done: u64,
     /// Operations that failed.
@@ -186,20 +186,20 @@ impl Shared {
             ) => saw(key, etag.clone()),
             (Call::Delete { key, .. }, Outcome::Done { .. }) => saw(key, None),
             (Call::Get { key, .. }, Outcome::Read(seen)) => {
-                saw(key, seen.as_ref().and_then(|seen: &Seen| seen.etag.clone()));
+                saw(key, seen.as_ref().and_then(|seen: &ObservedObject| seen.etag.clone()));
             }
             _ => {}
         }
     }
 
-    fn remember_upload(&self, operation: &Operation, made: Made) {
+    fn remember_upload(&self, operation: &Operation, made: MultipartResult) {
         let mut state = self.state.lock();
         match (operation, made) {
-            (Operation::CreateUpload { key }, Made::Upload(id)) => {
+            (Operation::CreateUpload { key }, MultipartResult::Upload(id)) => {
                 let upload = self.plan_upload(key.clone(), id);
                 state.uploads.push(upload);
             }
-            (Operation::UploadPart { upload, number, .. }, Made::Part(etag)) => {
+            (Operation::UploadPart { upload, number, .. }, MultipartResult::Part(etag)) => {
                 let mut uploads = state.uploads.iter_mut();
                 if let Some(known) = uploads.find(|known| known.id == upload.id) {
                     known.etags[*number as usize - 1] = Some(etag);

@@ -9,7 +9,7 @@ const MAX_TRIED: usize = 12;
 
 /// The first answer that no order explains. All answers before it have an explanation.
 #[derive(Debug)]
-pub(super) struct Blame {
+pub(super) struct UnexplainedAnswer {
     /// The operation with this answer.
     pub(super) operation: usize,
     /// The states that the operation could have found.
@@ -18,7 +18,7 @@ pub(super) struct Blame {
 
 /// Finds the answer, if there is one. A history without an explanation stays so with every further answer, so a binary
 /// search works.
-pub(super) fn blame(steps: &[Step]) -> Option<Blame> {
+pub(super) fn blame(steps: &[Step]) -> Option<UnexplainedAnswer> {
     if search(steps.to_vec()) {
         return None;
     }
@@ -28,7 +28,7 @@ pub(super) fn blame(steps: &[Step]) -> Option<Blame> {
     let first = ends.partition_point(|&(end, _)| search(until(steps, end)));
     let (end, operation) = ends[first.min(ends.len() - 1)];
     let known = until(steps, end);
-    Some(Blame { operation, states: possible(&known, operation) })
+    Some(UnexplainedAnswer { operation, states: possible(&known, operation) })
 }
 
 /// The steps known at the event of this rank. A write without an answer by then may have happened or not.

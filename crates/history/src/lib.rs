@@ -31,7 +31,7 @@ mod tests;
 mod value;
 mod violation;
 
-pub use operation::{Call, Condition, OperationId, Outcome, Seen, Version};
+pub use operation::{Call, Condition, ObservedObject, OperationId, Outcome, Version};
 pub use value::Value;
 pub use violation::Violation;
 

@@ -95,7 +95,7 @@ pub enum Call {
 
 /// What a read or listing shows of an object; `None` for anything that the answer does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedObject {
     /// The value, recognised by its bytes.
     pub value: Option<Value>,
     /// The ETag of the object.
@@ -104,7 +104,7 @@ pub struct Seen {
     pub len: Option<u64>,
 }
 
-impl Seen {
+impl ObservedObject {
     /// An answer that shows bytes.
     pub fn value(value: Value) -> Self {
         Self { value: Some(value), ..Self::default() }
@@ -125,11 +125,11 @@ pub enum Outcome {
         etag: Option<String>,
     },
     /// A get or head shows this; `None` if there is no object.
-    Read(Option<Seen>),
+    Read(Option<ObservedObject>),
     /// A page of a listing.
     Listed {
         /// The listed keys in order, with what is shown of each.
-        entries: Vec<(String, Seen)>,
+        entries: Vec<(String, ObservedObject)>,
         /// The last key that the page covers; `None` for a listing's last page.
         through: Option<String>,
     },
@@ -167,13 +167,15 @@ impl Operation {
     }
 
     /// What the operation shows of a key, if it shows an object.
-    pub(super) fn seen(&self, key: &str) -> Option<Seen> {
+    pub(super) fn seen(&self, key: &str) -> Option<ObservedObject> {
         match self.outcome() {
             Outcome::Read(seen) => seen.clone(),
             Outcome::Listed { entries, .. } => {
                 entries.iter().find(|(listed, _)| listed == key).map(|(_, seen)| seen.clone())
             }
-            Outcome::Done { etag } => Some(Seen { etag: etag.clone(), ..Seen::default() }),
+            Outcome::Done { etag } => {
+                Some(ObservedObject { etag: etag.clone(), ..ObservedObject::default() })
+            }
             _ => None,
         }
     }
@@ -255,7 +257,7 @@ impl Display for Version {
     }
 }
 
-impl Display for Seen {
+impl Display for ObservedObject {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let parts = [
             self.value.map(|value| value.to_string()),
@@ -286,7 +288,8 @@ impl Display for Call {
 
 /// Describes what an operation showed of one key.
 pub(super) fn shown(outcome: &Outcome, key: &str) -> String {
-    let shown = |seen: Option<&Seen>| seen.map_or_else(|| "absent".to_owned(), Seen::to_string);
+    let shown =
+        |seen: Option<&ObservedObject>| seen.map_or_else(|| "absent".to_owned(), ObservedObject::to_string);
     match outcome {
         Outcome::Done { etag: Some(etag) } => format!("done, ETag {etag}"),
         Outcome::Done { etag: None } => "done".to_owned(),

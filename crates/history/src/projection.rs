@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::operation::{Call, Condition, Effect, Operation, Outcome, Seen};
+use super::operation::{Call, Condition, Effect, ObservedObject, Operation, Outcome};
 use super::search::{Action, OPEN, Step};
 use super::states::{ABSENT, FIRST_VERSION, OTHER, State, States};
 use super::{Value, Violation};
@@ -101,7 +101,7 @@ impl<'a> Projection<'a> {
             }
             (Call::Copy { from, .. }, Outcome::Done { .. }) if from == key => {
                 let value = resolved(operation, &self.etags);
-                Some(value.map_or_else(States::present, |value| table.showing(&Seen::value(value))))
+                Some(value.map_or_else(States::present, |value| table.showing(&ObservedObject::value(value))))
             }
             (Call::Copy { from, condition, .. }, Outcome::NoSuchKey) => {
                 let sure = from == key && !matches!(condition, Condition::IfMatch(_));
@@ -133,7 +133,8 @@ impl<'a> Projection<'a> {
             Condition::None => States::any(),
             Condition::IfNoneMatch => States::absent(),
             Condition::IfMatch(etag) => {
-                let states = table.showing(&Seen { etag: Some(etag.clone()), ..Seen::default() });
+                let states =
+                    table.showing(&ObservedObject { etag: Some(etag.clone()), ..ObservedObject::default() });
                 if delete { states.with(ABSENT) } else { states }
             }
         };
@@ -197,7 +198,7 @@ fn etags(operations: &[Operation]) -> Result<HashMap<&str, Value>, Violation> {
                 }
                 Some((etag, value))
             }
-            (_, Outcome::Read(Some(Seen { value: Some(value), etag: Some(etag), .. }))) => {
+            (_, Outcome::Read(Some(ObservedObject { value: Some(value), etag: Some(etag), .. }))) => {
                 Some((etag.as_str(), *value))
             }
             _ => None,
@@ -322,7 +323,7 @@ impl<'a> Table<'a> {
     }
 
     /// The states that can look like this.
-    fn showing(&self, seen: &Seen) -> States {
+    fn showing(&self, seen: &ObservedObject) -> States {
         let states = match (&seen.value, &seen.etag) {
             (Some(value), _) => self.by_value.get(&value.id).cloned().unwrap_or_default(),
             (None, Some(etag)) => {
@@ -334,7 +335,7 @@ impl<'a> Table<'a> {
         States::of(states.into_iter().filter(|&state| self.looks_like(state, seen)).collect())
     }
 
-    fn looks_like(&self, state: State, seen: &Seen) -> bool {
+    fn looks_like(&self, state: State, seen: &ObservedObject) -> bool {
         let (value, etag) = self.version(state);
         let etag_fits = match (etag, seen.etag.as_deref()) {
             (_, None) => true,

@@ -65,7 +65,7 @@ impl Action {
 /// Whether there is an order of the steps that starts with an absent key.
 pub(super) fn search(steps: Vec<Step>) -> bool {
     let search = Search::new(steps);
-    let mut visited = Visited::default();
+    let mut visited = VisitedSet::default();
     let mut stack = Vec::new();
     let start = Configuration {
         low: 0,
@@ -141,7 +141,7 @@ impl Search {
     fn enter(
         &self,
         mut configuration: Configuration,
-        visited: &mut Visited,
+        visited: &mut VisitedSet,
         stack: &mut Vec<(Configuration, Vec<Choice>)>,
     ) -> bool {
         let available = self.settle(&mut configuration);
@@ -397,15 +397,15 @@ fn set_bit(words: &mut Vec<u64>, bit: usize) {
 }
 
 /// A configuration without its `used` and `left`.
-type Visit = (usize, Vec<u64>, State, Option<State>);
+type VisitKey = (usize, Vec<u64>, State, Option<State>);
 
 /// Configurations that were visited: for each set of mandatory steps and each state, the minimal sets of the others.
 #[derive(Default)]
-struct Visited {
-    used: HashMap<Visit, Vec<Vec<u64>>>,
+struct VisitedSet {
+    used: HashMap<VisitKey, Vec<Vec<u64>>>,
 }
 
-impl Visited {
+impl VisitedSet {
     /// Whether no visited configuration can do all that this one can.
     fn is_new(&mut self, configuration: &Configuration) -> bool {
         let Configuration { low, done, used, state, idle, left: _ } = configuration;

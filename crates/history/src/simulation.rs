@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::{Call, Condition, History, OperationId, Outcome, Seen, Value, Version};
+use super::{Call, Condition, History, ObservedObject, OperationId, Outcome, Value, Version};
 
 /// Parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
@@ -194,15 +194,19 @@ impl World {
         match (&pending.call, &mut pending.outcome) {
             (Call::Copy { .. }, _) => pending.copied = object,
             (Call::Get { .. }, Outcome::Read(seen)) => {
-                let shown = |(value, etag): (Value, String)| Seen {
+                let shown = |(value, etag): (Value, String)| ObservedObject {
                     etag: with_etag.then_some(etag),
-                    ..Seen::value(value)
+                    ..ObservedObject::value(value)
                 };
                 *seen = object.map(shown);
             }
-            (_, Outcome::Read(seen)) => *seen = object.map(|(value, etag)| Seen::etag(etag, value.len)),
+            (_, Outcome::Read(seen)) => {
+                *seen = object.map(|(value, etag)| ObservedObject::etag(etag, value.len))
+            }
             (_, Outcome::Listed { entries, .. }) => {
-                entries.extend(object.map(|(value, etag)| (name.clone(), Seen::etag(etag, value.len))));
+                entries.extend(
+                    object.map(|(value, etag)| (name.clone(), ObservedObject::etag(etag, value.len))),
+                );
                 entries.sort_by(|(a, _), (b, _)| a.cmp(b));
             }
             _ => {}

@@ -227,7 +227,7 @@ fn a_stale_read_is_caught() {
             .into_iter()
             .find_map(|(get, key)| Some((get, history.outdated(&key, get, false)?)));
         let Some((get, value)) = place else { return false };
-        *history.answer(get) = Outcome::Read(Some(Seen::value(value)));
+        *history.answer(get) = Outcome::Read(Some(ObservedObject::value(value)));
         true
     });
 }
@@ -250,7 +250,7 @@ fn a_deleted_object_that_comes_back_is_caught() {
             .into_iter()
             .find_map(|(get, key)| Some((get, history.outdated(&key, get, true)?)));
         let Some((get, value)) = place else { return false };
-        *history.answer(get) = Outcome::Read(Some(Seen::value(value)));
+        *history.answer(get) = Outcome::Read(Some(ObservedObject::value(value)));
         true
     });
 }
@@ -272,7 +272,7 @@ fn a_failed_write_that_becomes_visible_is_caught() {
         };
         let place = gets(history, rng).into_iter().find_map(|(get, key)| Some((get, failed(get, &key)?)));
         let Some((get, value)) = place else { return false };
-        *history.answer(get) = Outcome::Read(Some(Seen::value(value)));
+        *history.answer(get) = Outcome::Read(Some(ObservedObject::value(value)));
         true
     });
 }
@@ -350,7 +350,7 @@ fn a_listing_that_shows_a_deleted_key_is_caught() {
         let Some((list, value, key)) = place else { return false };
         if let Outcome::Listed { entries, .. } = history.answer(list) {
             entries.retain(|(listed, _)| *listed != key);
-            entries.push((key, Seen::etag(etag_of(value), value.len)));
+            entries.push((key, ObservedObject::etag(etag_of(value), value.len)));
         }
         true
     });
@@ -360,7 +360,7 @@ fn a_listing_that_shows_a_deleted_key_is_caught() {
 fn bytes_that_nobody_wrote_and_reads_of_the_future_are_caught() {
     all_are_caught(&["I2"], |history, rng| {
         let Some((get, _)) = gets(history, rng).pop() else { return false };
-        *history.answer(get) = Outcome::Read(Some(Seen::value(Value { id: 1 << 40, len: 9 })));
+        *history.answer(get) = Outcome::Read(Some(ObservedObject::value(Value { id: 1 << 40, len: 9 })));
         true
     });
     all_are_caught(&["I3", "I9"], |history, rng| {
@@ -374,7 +374,7 @@ fn bytes_that_nobody_wrote_and_reads_of_the_future_are_caught() {
         });
         let Some((get, put)) = place else { return false };
         let Some((value, _)) = history.operations[put].version() else { return false };
-        *history.answer(get) = Outcome::Read(Some(Seen::value(value)));
+        *history.answer(get) = Outcome::Read(Some(ObservedObject::value(value)));
         true
     });
 }
@@ -387,7 +387,7 @@ fn put(history: &mut History, client: u32, at_ns: u64, id: u64) -> OperationId {
 
 fn get(history: &mut History, client: u32, at_ns: u64, id: Option<u64>) {
     let get = history.invoke(client, at_ns, Call::Get { key: "a".to_owned() });
-    let seen = id.map(|id| Seen::value(Value { id, len: 10 }));
+    let seen = id.map(|id| ObservedObject::value(Value { id, len: 10 }));
     history.complete(get, at_ns + 1, Outcome::Read(seen));
 }
 

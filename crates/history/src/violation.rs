@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::blame::Blame;
-use super::operation::{Effect, Operation, Outcome, Seen, shown};
+use super::blame::UnexplainedAnswer;
+use super::operation::{Effect, ObservedObject, Operation, Outcome, shown};
 use super::states::{ABSENT, FIRST_VERSION, OTHER, State};
 use super::{OperationId, Value};
 
@@ -50,7 +50,12 @@ impl Violation {
     }
 
     /// An operation shows a version that the key never was and never may have been.
-    pub(super) fn never_written(operations: &[Operation], key: &str, index: usize, seen: &Seen) -> Self {
+    pub(super) fn never_written(
+        operations: &[Operation],
+        key: &str,
+        index: usize,
+        seen: &ObservedObject,
+    ) -> Self {
         let writes = |operation: &Operation| {
             let written = operation.version().filter(|_| operation.call.written() == Some(key));
             written.is_some_and(|(value, etag)| {
@@ -77,7 +82,7 @@ impl Violation {
         operations: &[Operation],
         key: &str,
         versions: &[(Value, Option<String>)],
-        blame: &Blame,
+        blame: &UnexplainedAnswer,
     ) -> Self {
         let operation = &operations[blame.operation];
         let expected: Vec<String> =

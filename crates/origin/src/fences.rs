@@ -275,7 +275,7 @@ impl Noted {
 #[cfg(test)]
 mod tests {
     use striate_client::{Client, ClientOptions, CreateBucket};
-    use striate_core::{Formats, InForce};
+    use striate_core::{Formats, FormatsInForce};
     use striate_meta::{MemoryStore, MetaStore};
     use striate_stripe::StripeOptions;
 
@@ -285,7 +285,8 @@ mod tests {
 
     /// A gateway of its own, with a bucket.
     async fn fences(runtime: &Runtime, meta: &Arc<dyn MetaStore>) -> (Client, Fences) {
-        let stripes = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let stripes =
+            StripeOptions { formats: FormatsInForce::new(Formats::NEWEST), ..StripeOptions::default() };
         let options = ClientOptions { stripes, ..ClientOptions::default() };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await.unwrap();
         let origin = Some(Origin::default());

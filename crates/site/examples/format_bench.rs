@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use striate_codec::Code;
-use striate_core::{ChunkId, ChunkRange, Formats, Generation, InForce, StripeId};
+use striate_core::{ChunkId, ChunkRange, Formats, FormatsInForce, Generation, StripeId};
 use striate_runtime::Runtime;
 use striate_site::conformance::payload;
 use striate_site::granule::granule_crcs;
@@ -97,7 +97,7 @@ impl Side {
         len: usize,
     ) -> Self {
         let name = format!("{}-{paged_from}-{len}", formats.chunks);
-        let formats = InForce::new(formats);
+        let formats = FormatsInForce::new(formats);
         let options =
             DiskStoreOptions { formats: formats.clone(), paged_from, ..DiskStoreOptions::default() };
         let store =

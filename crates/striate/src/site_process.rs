@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, join_all};
 use striate_cache::Keeper;
 use striate_commands::args::{HostPort, SiteArgs};
 use striate_commands::failure::{Failure, Outcome};
-use striate_core::{ClusterId, Formats, InForce, RackId, SiteId};
+use striate_core::{ClusterId, Formats, FormatsInForce, RackId, SiteId};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
 use striate_site::protocol::limits::ServiceLimits;
@@ -144,7 +144,7 @@ impl Process {
             write_roster(cluster, &member, &formats)?;
         }
         let rack = RackId(self.rack.clone());
-        let in_force = InForce::new(formats.in_force);
+        let in_force = FormatsInForce::new(formats.in_force);
         let site = DiskSite::open_in(&self.runtime, cluster, &member, rack, &in_force).await;
         let site = site.map_err(Failure::refused)?;
         let neighbours: Arc<dyn SiteDirectory> = self.neighbours.clone();
@@ -309,7 +309,7 @@ impl Process {
         site: &DiskSite,
         address: &str,
         mut formats: RequiredFormats,
-        in_force: &InForce,
+        in_force: &FormatsInForce,
     ) {
         let mut said = None;
         loop {

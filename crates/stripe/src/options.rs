@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use striate_core::InForce;
+use striate_core::FormatsInForce;
 use striate_plan::{CoAccessLimits, DurabilityRule, ReadPolicy, is_durable};
 
 /// Limits and defaults of reads and writes of stripes.
@@ -40,7 +40,7 @@ pub struct StripeOptions {
     /// no process has written them for several times as long and no stripe is on these sites.
     pub placement_known_for: Duration,
     /// Formats in force, which limit what may be written. The opener of the service keeps them up to date.
-    pub formats: InForce,
+    pub formats: FormatsInForce,
 }
 
 impl Default for StripeOptions {
@@ -63,7 +63,7 @@ impl Default for StripeOptions {
             co_access: CoAccessLimits::default(),
             garbage_grace: Duration::from_secs(60),
             placement_known_for: Duration::from_secs(600),
-            formats: InForce::default(),
+            formats: FormatsInForce::default(),
         }
     }
 }

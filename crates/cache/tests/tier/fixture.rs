@@ -12,7 +12,7 @@ use striate_client::{
     Client, ClientError, ClientOptions, CreateBucket, ExpectedDigests, GetRequest, ObjectAttributes,
     ObjectInfo, PutBody, PutRequest, ReadRange, WriteCondition,
 };
-use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
+use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, FormatsInForce, RackId, SiteId};
 use striate_meta::{MemoryStore as MemoryMeta, MetaStore};
 use striate_runtime::Runtime;
 use striate_site::{
@@ -71,7 +71,8 @@ impl Sites {
     }
 
     pub(crate) async fn gateway_with(&self, settings: CacheSettings) -> Gateway {
-        let stripes = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        let stripes =
+            StripeOptions { formats: FormatsInForce::new(Formats::NEWEST), ..StripeOptions::default() };
         let profile = "rs(4,2)".parse().unwrap();
         let options = ClientOptions { profile, stripes, ..ClientOptions::default() };
         let client =

@@ -5,7 +5,7 @@ use striate_client::{
     CreateUpload, UploadPartRequest,
 };
 use striate_core::formats::WIDE;
-use striate_core::{Formats, InForce, Profile, StorageClass};
+use striate_core::{Formats, FormatsInForce, Profile, StorageClass};
 use striate_meta::records::{ClassProfile, Object, Stripe};
 use striate_meta::{ScanRange, keys};
 use striate_runtime::Runtime;
@@ -26,7 +26,7 @@ fn setting(class: StorageClass, profile: &str) -> ClassSetting {
 /// as wide(42,15,4).
 async fn open(runtime: Runtime) -> Cluster {
     let meta = std::sync::Arc::new(striate_meta::MemoryStore::new(runtime.clone()));
-    let formats = InForce::new(Formats::NEWEST);
+    let formats = FormatsInForce::new(Formats::NEWEST);
     let options = options();
     let stripes = StripeOptions { formats, ..options.stripes.clone() };
     let cluster = Cluster::open_with(runtime, meta, ClientOptions { stripes, ..options }).await;

@@ -17,7 +17,7 @@ use striate_client::{
 };
 use striate_codec::crc32c;
 use striate_control::leave_dead;
-use striate_core::{ChunkId, Formats, InForce, LoadReport, Profile, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Formats, FormatsInForce, LoadReport, Profile, RackId, SiteId, StripeId};
 use striate_meta::memory::MemoryStore;
 use striate_meta::{Commit, MetaStore, ScanRange, keys, records};
 use striate_runtime::Runtime;
@@ -342,7 +342,7 @@ impl Cluster {
         let sites: Vec<_> = (1..=sites).map(|id| BreakableSite::new(id, &runtime)).collect();
         let handles = sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
         let mut options = options(profile);
-        options.stripes.formats = InForce::new(formats);
+        options.stripes.formats = FormatsInForce::new(formats);
         let client = Client::open(runtime.clone(), meta.clone(), handles, options).await.unwrap();
         let neighbours = Arc::default();
         let cluster = Self { client, sites, meta, runtime, neighbours };

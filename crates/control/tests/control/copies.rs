@@ -12,7 +12,7 @@ use striate_control::{
     CopyOutcome, HotCopies, HotCopiesOptions, Members, MoveOutcome, drop_copies, heal, make_copy, move_chunk,
     verify,
 };
-use striate_core::{ChunkId, Formats, Generation, InForce, SiteId};
+use striate_core::{ChunkId, Formats, FormatsInForce, Generation, SiteId};
 use striate_meta::records::{CopiesWork, PackingFigures, PackingWork, Stripe};
 use striate_meta::{keys, records};
 use striate_plan::movement::ChunkMove;
@@ -28,7 +28,7 @@ use crate::packing::{OBJECTS, Packing, name};
 async fn adaptive_client(cluster: &Cluster) -> Client {
     let mut options = options("rs(4,2)");
     options.stripes.read_policy = "adaptive".parse().unwrap();
-    options.stripes.formats = InForce::new(Formats::NEWEST);
+    options.stripes.formats = FormatsInForce::new(Formats::NEWEST);
     let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     Client::open(cluster.runtime.clone(), cluster.meta.clone(), sites, options).await.unwrap()
 }

@@ -12,7 +12,7 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_client::Client;
-use striate_core::{Formats, InForce};
+use striate_core::{Formats, FormatsInForce};
 use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
 use striate_site::Site;
 
@@ -153,6 +153,6 @@ impl MetaStore for DyingStore {
 pub async fn dying_client(cluster: &Cluster, meta: &Arc<DyingStore>) -> Client {
     let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     let mut settings = options("rs(4,2)");
-    settings.stripes.formats = InForce::new(Formats::NEWEST);
+    settings.stripes.formats = FormatsInForce::new(Formats::NEWEST);
     Client::open(cluster.runtime.clone(), meta.clone(), sites, settings).await.unwrap()
 }

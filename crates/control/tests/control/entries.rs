@@ -12,7 +12,7 @@ use striate_client::Client;
 use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{MoveOutcome, collect_abandoned, collect_orphans, move_chunk, repair_stripe, verify};
-use striate_core::{Formats, InForce, SiteId, StripeId};
+use striate_core::{Formats, FormatsInForce, SiteId, StripeId};
 use striate_meta::{MetaStore, ScanRange, keys};
 use striate_plan::movement::ChunkMove;
 use striate_site::{Priority, Site};
@@ -41,7 +41,7 @@ async fn wanted(cluster: &Cluster, index: usize, to: u32) -> ChunkMove {
 async fn process(cluster: &Cluster, meta: Arc<dyn MetaStore>) -> Client {
     let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
     let mut options = options("rs(4,2)");
-    options.stripes.formats = InForce::new(Formats::NEWEST);
+    options.stripes.formats = FormatsInForce::new(Formats::NEWEST);
     Client::open(cluster.runtime.clone(), meta, sites, options).await.unwrap()
 }
 

@@ -11,7 +11,7 @@ use crate::invariants;
 use crate::operation::Kind;
 use crate::services::WAIT;
 use crate::site::{Crash, SiteMachine};
-use crate::steps::Trap;
+use crate::steps::CrashTarget;
 
 /// Maximum number of sites that join beyond the initial ones.
 const MOST_JOIN: usize = 2;
@@ -31,7 +31,7 @@ impl Injector {
             services.extend([Some(Kind::Seal); 3]);
         }
         let service = self.cluster.choose(&services).expect("there are some");
-        leader.traps.set(Trap::Process, service, 1 + self.cluster.draw(24));
+        leader.traps.set(CrashTarget::Process, service, 1 + self.cluster.draw(24));
         let deadline = self.cluster.runtime.now() + Duration::from_secs(6);
         while !leader.traps.has_sprung() && self.cluster.runtime.now() < deadline {
             self.pause(1, 2).await;
@@ -78,7 +78,7 @@ impl Injector {
     async fn wait_for_second(&self) -> Option<Arc<SiteMachine>> {
         let controls = &self.cluster.controls;
         let after = 1 + self.cluster.draw(40);
-        controls.iter().for_each(|control| control.traps.set(Trap::Site, Some(Kind::Repair), after));
+        controls.iter().for_each(|control| control.traps.set(CrashTarget::Site, Some(Kind::Repair), after));
         let deadline = self.cluster.runtime.now() + WAIT + Duration::from_secs(14);
         let mut second = None;
         while second.is_none() && self.cluster.runtime.now() < deadline {
@@ -91,7 +91,9 @@ impl Injector {
             // A request to a site that may not die proceeds.
             controls.iter().for_each(|control| control.traps.remove());
             if second.is_none() {
-                controls.iter().for_each(|control| control.traps.set(Trap::Site, Some(Kind::Repair), 1));
+                controls
+                    .iter()
+                    .for_each(|control| control.traps.set(CrashTarget::Site, Some(Kind::Repair), 1));
             }
         }
         controls.iter().for_each(|control| control.traps.remove());

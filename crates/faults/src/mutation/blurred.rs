@@ -10,7 +10,7 @@ use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 /// A cache that confuses blocks with the same number of splits and the same few hash bits, as if names of blocks
 /// outlived their content.
 #[derive(Debug)]
-pub(super) struct Blurred(pub Arc<dyn ChunkStore>);
+pub(super) struct BlurredCache(pub Arc<dyn ChunkStore>);
 
 /// The part of a name that the store looks at: the number of splits, and three bits.
 fn blurred(chunk: ChunkId) -> ChunkId {
@@ -18,7 +18,7 @@ fn blurred(chunk: ChunkId) -> ChunkId {
 }
 
 #[async_trait]
-impl ChunkStore for Blurred {
+impl ChunkStore for BlurredCache {
     async fn write(
         &self,
         chunk: ChunkId,

@@ -15,12 +15,12 @@ use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 
 /// A file system whose sync does nothing.
 #[derive(Debug)]
-pub(super) struct Unsynced(pub SimulatedFileSystem);
+pub(super) struct UnsyncedFileSystem(pub SimulatedFileSystem);
 
 #[derive(Debug)]
 struct UnsyncedFile(Arc<dyn File>);
 
-impl FileSystem for Unsynced {
+impl FileSystem for UnsyncedFileSystem {
     fn create_directories(&self, path: &Path) -> io::Result<()> {
         self.0.create_directories(path)
     }
@@ -106,13 +106,13 @@ impl File for UnsyncedFile {
 
 /// A store whose checksums do not cover the bytes: where the real store detects damage, it serves the damaged bytes.
 #[derive(Debug)]
-pub(super) struct Unchecked {
+pub(super) struct UncheckedStore {
     store: Arc<dyn ChunkStore>,
     /// Chunks that were written in this run.
     written: Mutex<BTreeMap<ChunkId, Bytes>>,
 }
 
-impl Unchecked {
+impl UncheckedStore {
     pub(super) fn new(store: Arc<dyn ChunkStore>) -> Self {
         Self { store, written: Mutex::default() }
     }
@@ -123,7 +123,7 @@ impl Unchecked {
 }
 
 #[async_trait]
-impl ChunkStore for Unchecked {
+impl ChunkStore for UncheckedStore {
     async fn write(
         &self,
         chunk: ChunkId,

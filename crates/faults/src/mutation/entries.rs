@@ -12,9 +12,9 @@ use super::wide::{record_now, rewrite, written};
 
 /// Entries that a process has opened and not closed. Without R1 it believes that they still exist.
 #[derive(Debug, Default)]
-pub(super) struct Opened(Mutex<BTreeMap<Bytes, Vec<Entry>>>);
+pub(super) struct OpenedEntries(Mutex<BTreeMap<Bytes, Vec<Entry>>>);
 
-impl Opened {
+impl OpenedEntries {
     /// Returns a stripe's row as the process believes it to be.
     pub(super) fn believed(&self, row: Row) -> Row {
         let opened = self.0.lock();

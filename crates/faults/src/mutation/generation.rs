@@ -10,9 +10,9 @@ use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 /// A store that accepts any generation of a chunk as the requested one. A stale copy is read and found good; deleting
 /// a chunk that has moved away deletes the one that has come back.
 #[derive(Debug)]
-pub(super) struct Forgetful(pub Arc<dyn ChunkStore>);
+pub(super) struct ForgetfulStore(pub Arc<dyn ChunkStore>);
 
-impl Forgetful {
+impl ForgetfulStore {
     /// Returns the newest generation of the chunk on this site.
     async fn newest(&self, chunk: ChunkId) -> ChunkId {
         let from = ChunkId { generation: Generation(0), ..chunk };
@@ -24,7 +24,7 @@ impl Forgetful {
 }
 
 #[async_trait]
-impl ChunkStore for Forgetful {
+impl ChunkStore for ForgetfulStore {
     async fn write(
         &self,
         chunk: ChunkId,

@@ -17,8 +17,8 @@ use striate_runtime::{Instant, Runtime};
 use striate_site::{DeleteRequest, Site};
 use striate_stripe::stripe_id;
 
-use super::entries::Opened;
-use super::wide::{self, Remembered};
+use super::entries::OpenedEntries;
+use super::wide::{self, FirstRecords};
 use super::{Mutation, packing};
 use crate::operation::BUCKET;
 
@@ -27,17 +27,17 @@ const CACHED_FOR: Duration = Duration::from_millis(100);
 
 /// The metadata store as used by a defective process.
 #[derive(Debug)]
-pub(super) struct Mutated {
+pub(super) struct DefectiveMeta {
     mutation: Mutation,
     store: Arc<dyn MetaStore>,
     runtime: Runtime,
     sites: Vec<Arc<dyn Site>>,
     cache: Mutex<BTreeMap<Bytes, (Instant, Option<Row>)>>,
-    opened: Opened,
-    remembered: Remembered,
+    opened: OpenedEntries,
+    remembered: FirstRecords,
 }
 
-impl Mutated {
+impl DefectiveMeta {
     pub(super) fn new(
         mutation: Mutation,
         store: Arc<dyn MetaStore>,
@@ -120,7 +120,7 @@ fn without_conditions(mut tx: Transaction) -> Transaction {
 }
 
 #[async_trait]
-impl MetaStore for Mutated {
+impl MetaStore for DefectiveMeta {
     async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
         let is_cached = self.mutation == Mutation::RecordCache && key.starts_with(&keys::objects(BUCKET));
         if is_cached && let Some(row) = self.cached(key) {

@@ -19,7 +19,7 @@ pub(super) fn favour_the_stale(directories: Vec<MetaDirectory>) -> Vec<MetaDirec
         return directories;
     };
     let lie = |directory: MetaDirectory| {
-        let volume = Arc::new(Lying { volume: directory.volume, stale });
+        let volume = Arc::new(LyingVolume { volume: directory.volume, stale });
         MetaDirectory { disk_id: directory.disk_id, volume }
     };
     directories.into_iter().map(lie).collect()
@@ -27,12 +27,12 @@ pub(super) fn favour_the_stale(directories: Vec<MetaDirectory>) -> Vec<MetaDirec
 
 /// A directory whose epoch names the wrong mirror.
 #[derive(Debug)]
-struct Lying {
+struct LyingVolume {
     volume: Arc<dyn Volume>,
     stale: DiskId,
 }
 
-impl Lying {
+impl LyingVolume {
     /// Returns the epoch file with another in-sync set.
     fn change(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let line = std::str::from_utf8(bytes).ok()?.lines().next()?;
@@ -43,7 +43,7 @@ impl Lying {
     }
 }
 
-impl Volume for Lying {
+impl Volume for LyingVolume {
     fn name(&self) -> String {
         self.volume.name()
     }

@@ -233,7 +233,7 @@ impl std::str::FromStr for Mutation {
 /// Returns the file system as the chunk store sees it.
 pub fn file_system(mutation: Mutation, fs: &SimulatedFileSystem) -> Arc<dyn FileSystem> {
     match mutation {
-        Mutation::SkipFsync => Arc::new(disk::Unsynced(fs.clone())),
+        Mutation::SkipFsync => Arc::new(disk::UnsyncedFileSystem(fs.clone())),
         _ => Arc::new(fs.clone()),
     }
 }
@@ -241,8 +241,8 @@ pub fn file_system(mutation: Mutation, fs: &SimulatedFileSystem) -> Arc<dyn File
 /// Returns the chunk store as the site sees it.
 pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
     match mutation {
-        Mutation::WrongChecksumScope => Arc::new(disk::Unchecked::new(store)),
-        Mutation::ForgetGeneration => Arc::new(generation::Forgetful(store)),
+        Mutation::WrongChecksumScope => Arc::new(disk::UncheckedStore::new(store)),
+        Mutation::ForgetGeneration => Arc::new(generation::ForgetfulStore(store)),
         _ => store,
     }
 }
@@ -250,7 +250,7 @@ pub fn chunk_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn Ch
 /// Returns a cache as its memory site sees it.
 pub fn cache_store(mutation: Mutation, store: Arc<dyn ChunkStore>) -> Arc<dyn ChunkStore> {
     match mutation {
-        Mutation::StaleCache => Arc::new(blurred::Blurred(store)),
+        Mutation::StaleCache => Arc::new(blurred::BlurredCache(store)),
         _ => store,
     }
 }
@@ -293,7 +293,7 @@ pub fn metadata(
         _ => true,
     };
     match is_planted {
-        true => Arc::new(metadata::Mutated::new(mutation, store, cluster.runtime.clone(), sites)),
+        true => Arc::new(metadata::DefectiveMeta::new(mutation, store, cluster.runtime.clone(), sites)),
         false => store,
     }
 }
@@ -301,7 +301,7 @@ pub fn metadata(
 /// Returns a site as the services of a control process see it.
 pub fn site(mutation: Mutation, site: Arc<dyn Site>, cluster: &Cluster) -> Arc<dyn Site> {
     match mutation {
-        Mutation::SealWithoutGlobals => Arc::new(only_locals::OnlyLocals::new(site, cluster)),
+        Mutation::SealWithoutGlobals => Arc::new(only_locals::LocalParitySite::new(site, cluster)),
         _ => site,
     }
 }

@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 
 /// A site as seen by a sealer that computes a wide stripe's local parities and assumes that the others are complete.
 #[derive(Debug)]
-pub(super) struct OnlyLocals {
+pub(super) struct LocalParitySite {
     site: Arc<dyn Site>,
     /// Tells which chunks are global parities of wide stripes under construction, from the records.
     is_global: IsGlobal,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for IsGlobal {
     }
 }
 
-impl OnlyLocals {
+impl LocalParitySite {
     pub(super) fn new(site: Arc<dyn Site>, cluster: &Cluster) -> Self {
         let engine = Arc::clone(&cluster.engine);
         let groups = cluster.wide_profile().and_then(|wide| wide.code.build().ok());
@@ -49,7 +49,7 @@ impl OnlyLocals {
 }
 
 #[async_trait]
-impl Site for OnlyLocals {
+impl Site for LocalParitySite {
     fn id(&self) -> SiteId {
         self.site.id()
     }

@@ -332,9 +332,9 @@ async fn carry_over(store: &dyn MetaStore, tx: &mut Transaction, key: &Bytes, wr
 
 /// The records of wide stripes as a process first read them.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(Mutex<BTreeMap<Bytes, Row>>);
+pub(super) struct FirstRecords(Mutex<BTreeMap<Bytes, Row>>);
 
-impl Remembered {
+impl FirstRecords {
     pub(super) fn first(&self, row: Row) -> Row {
         let is_wide = row.key.starts_with(keys::STRIPES)
             && row.record::<Stripe>().is_ok_and(|record| !record.members.is_empty());

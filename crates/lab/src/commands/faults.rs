@@ -1,6 +1,6 @@
 //! `striate-lab faults`: the store under random faults.
 
-use striate_faults::campaign::{Campaign, Shown};
+use striate_faults::campaign::{Campaign, CampaignProgress};
 use striate_faults::coverage::{FaultKind, Row, Table};
 use striate_faults::mutation::Mutation;
 use striate_faults::run::{self, RunOptions};
@@ -77,7 +77,7 @@ fn show(args: &FaultsArgs, seed: u64, mutation: Mutation) -> Outcome {
     }
 }
 
-fn run_campaign(clock: &Runtime, campaign: &Campaign) -> Result<Shown, Failure> {
+fn run_campaign(clock: &Runtime, campaign: &Campaign) -> Result<CampaignProgress, Failure> {
     let (started, every) = (clock.uptime(), (campaign.seeds / LINES).max(1));
     let mut done = 0;
     let shown = campaign.run(|shown| {
@@ -117,7 +117,7 @@ fn may_seal(campaign: &Campaign) -> bool {
     campaign.family.is_none_or(|family| family == Family::Wide)
 }
 
-fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
+fn judge(campaign: &Campaign, shown: &CampaignProgress) -> Outcome {
     let table = shown.table();
     println!("{table}");
     println!(
@@ -148,7 +148,7 @@ fn judge(campaign: &Campaign, shown: &Shown) -> Outcome {
     }
 }
 
-fn print_sealing(shown: &Shown, table: &Table) {
+fn print_sealing(shown: &CampaignProgress, table: &Table) {
     let Sealing {
         begun,
         sealed,
@@ -169,7 +169,7 @@ fn print_sealing(shown: &Shown, table: &Table) {
     );
 }
 
-fn judge_mutation(campaign: &Campaign, shown: &Shown) -> Outcome {
+fn judge_mutation(campaign: &Campaign, shown: &CampaignProgress) -> Outcome {
     let mutation = campaign.mutation;
     let Some(found) = shown.failed.first() else {
         return Err(Failure::failed(format!("{mutation} was not found in {} seeds", campaign.seeds)));

@@ -3,7 +3,7 @@
 use std::future;
 use std::sync::Arc;
 
-use striate_core::{Formats, InForce, RackId, SiteId};
+use striate_core::{Formats, FormatsInForce, RackId, SiteId};
 use striate_runtime::Runtime;
 use striate_site::disk::{DiskStore, DiskStoreOptions};
 use striate_site::filesystem::RealFileSystem;
@@ -52,7 +52,7 @@ async fn open(runtime: &Runtime, args: SiteArgs) -> Outcome<(Arc<dyn ChunkStore>
     let opened = runtime.run_blocking(move || {
         std::fs::create_dir_all(&args.data)
             .map_err(|error| Failure::refused(format!("{}: {error}", args.data.display())))?;
-        let formats = InForce::new(Formats::NEWEST);
+        let formats = FormatsInForce::new(Formats::NEWEST);
         let options = DiskStoreOptions { formats, ..DiskStoreOptions::default() };
         let store = DiskStore::open(&of_store, Arc::new(RealFileSystem), &args.data, options);
         store.map_err(Failure::refused)

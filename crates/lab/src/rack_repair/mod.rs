@@ -25,7 +25,7 @@ use striate_codec::{Code, CodecError, MultipleChecksums, accumulate, gf256, pred
 use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::repair_stripe;
-use striate_core::{ChunkId, FencingEpoch, Formats, Generation, InForce, Profile, SiteId, StripeId};
+use striate_core::{ChunkId, FencingEpoch, Formats, FormatsInForce, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_meta::{MemoryStore, MetaError, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::Runtime;
@@ -228,7 +228,7 @@ async fn open(
         tx.put(keys::stripe(*id), records::encode(&record));
     }
     engine.commit(tx).await?;
-    let options = StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+    let options = StripeOptions { formats: FormatsInForce::new(Formats::NEWEST), ..StripeOptions::default() };
     Ok(Stripes::open(runtime.clone(), engine, sites, options).await?)
 }
 

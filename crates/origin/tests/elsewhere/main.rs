@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use s3s::Body;
 use striate_cache::{Cache, CacheSettings, Keeper, ReadOutcome};
 use striate_client::{Client, ClientError, ClientOptions, CreateBucket};
-use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, InForce, RackId, SiteId};
+use striate_core::{ChunkId, ClusterId, FencingEpoch, Formats, FormatsInForce, RackId, SiteId};
 use striate_meta::records::Origin;
 use striate_meta::{MemoryStore as MemoryMeta, MetaStore, keys};
 use striate_origin::Origins;
@@ -84,7 +84,7 @@ impl World {
     /// Starts a gateway. The first one creates the bucket.
     async fn gateway(&self, ttl: Duration) -> Gateway {
         let mut stripes =
-            StripeOptions { formats: InForce::new(Formats::NEWEST), ..StripeOptions::default() };
+            StripeOptions { formats: FormatsInForce::new(Formats::NEWEST), ..StripeOptions::default() };
         stripes.in_flight_bytes = self.in_flight_bytes.unwrap_or(stripes.in_flight_bytes);
         let options = ClientOptions { stripes, ..ClientOptions::default() };
         let client =

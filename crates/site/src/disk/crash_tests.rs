@@ -39,7 +39,7 @@ fn open(fs: &SimulatedFileSystem) -> Result<DiskStore, DiskStoreError> {
 }
 
 fn open_with(fs: &SimulatedFileSystem, formats: Formats) -> Result<DiskStore, DiskStoreError> {
-    let options = DiskStoreOptions { formats: InForce::new(formats), ..options() };
+    let options = DiskStoreOptions { formats: FormatsInForce::new(formats), ..options() };
     DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options)
 }
 

@@ -19,7 +19,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Chunks of more than 300,000 bytes are paged.
-fn options(formats: &InForce) -> DiskStoreOptions {
+fn options(formats: &FormatsInForce) -> DiskStoreOptions {
     DiskStoreOptions {
         segment_len: 2 << 20,
         reserve_bytes: Some(0),
@@ -34,7 +34,7 @@ fn open_with(fs: &SimulatedFileSystem, options: DiskStoreOptions) -> DiskStore {
     DiskStore::open(&runtime, Arc::new(fs.clone()), Path::new("/disk"), options).expect("opens")
 }
 
-fn open(fs: &SimulatedFileSystem, formats: &InForce) -> DiskStore {
+fn open(fs: &SimulatedFileSystem, formats: &FormatsInForce) -> DiskStore {
     open_with(fs, options(formats))
 }
 
@@ -69,7 +69,7 @@ fn cost(
 #[test]
 fn a_cold_small_range_of_a_64_mib_chunk_is_one_small_read() {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
-    let formats = InForce::new(Formats::NEWEST);
+    let formats = FormatsInForce::new(Formats::NEWEST);
     let default = || DiskStoreOptions { formats: formats.clone(), ..DiskStoreOptions::default() };
     let bytes = payload(1, 64 * MIB);
     write(&open_with(&fs, default()), 1, &bytes);
@@ -88,7 +88,7 @@ fn a_cold_small_range_of_a_64_mib_chunk_is_one_small_read() {
 fn tables_are_read_once_and_small_chunks_have_none_to_read() {
     for (formats, granule_len) in [(Formats::OLDEST, GRANULE_LEN), (Formats::NEWEST, 4096)] {
         let fs = SimulatedFileSystem::new(1, 1 << 30);
-        let formats = InForce::new(formats);
+        let formats = FormatsInForce::new(formats);
         let (small, large) = (payload(1, 64 << 10), payload(2, 290_000));
         let store = open(&fs, &formats);
         write(&store, 1, &small);
@@ -111,7 +111,7 @@ fn tables_are_read_once_and_small_chunks_have_none_to_read() {
 #[test]
 fn only_format_1_is_written_until_2_is_in_force_and_each_in_segments_of_its_own() {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
-    let formats = InForce::new(Formats { records: 9, chunks: 1 });
+    let formats = FormatsInForce::new(Formats { records: 9, chunks: 1 });
     let (short, long) = (payload(1, 100_000), payload(2, 400_000));
     let store = open(&fs, &formats);
     write(&store, 1, &short);
@@ -141,7 +141,7 @@ fn only_format_1_is_written_until_2_is_in_force_and_each_in_segments_of_its_own(
         if !with_snapshot {
             fs.damage(Path::new("/disk/.striate/chunks/index.snapshot"), Vec::clear);
         }
-        let store = open(&fs, &InForce::default());
+        let store = open(&fs, &FormatsInForce::default());
         for (number, bytes) in [(1, &short), (2, &long), (3, &short), (4, &long)] {
             assert_eq!(block_on(store.read(range(number, 0, bytes.len()))).as_ref(), Ok(bytes));
             block_on(store.verify(chunk_id(number, 0, 1))).expect("intact");
@@ -152,7 +152,7 @@ fn only_format_1_is_written_until_2_is_in_force_and_each_in_segments_of_its_own(
 #[test]
 fn compaction_keeps_forms_and_pages_stay_pages() {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
-    let formats = InForce::new(Formats::OLDEST);
+    let formats = FormatsInForce::new(Formats::OLDEST);
     let store = open_with(&fs, DiskStoreOptions { segment_len: 4 << 20, ..options(&formats) });
     let bytes = |number: u64| payload(number, if number.is_multiple_of(2) { 400_000 } else { 100_000 });
     for number in 0..40 {
@@ -182,7 +182,7 @@ fn compaction_keeps_forms_and_pages_stay_pages() {
 #[test]
 fn bytes_that_differ_from_their_checksums_are_refused_before_they_are_stored() {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
-    let formats = InForce::new(Formats::NEWEST);
+    let formats = FormatsInForce::new(Formats::NEWEST);
     let store = open(&fs, &formats);
     for (number, len) in [(1, 100_000), (2, 400_000)] {
         let bytes = payload(number, len);
@@ -211,9 +211,9 @@ fn snapshot_version(fs: &SimulatedFileSystem) -> u8 {
 }
 
 /// Stores a chunk in one of the forms, on a disk of its own.
-fn stored(form: Form, len: usize) -> (SimulatedFileSystem, InForce, Bytes) {
+fn stored(form: Form, len: usize) -> (SimulatedFileSystem, FormatsInForce, Bytes) {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
-    let formats = InForce::new(if form == Form::Coarse { Formats::OLDEST } else { Formats::NEWEST });
+    let formats = FormatsInForce::new(if form == Form::Coarse { Formats::OLDEST } else { Formats::NEWEST });
     let bytes = payload(len as u64, len);
     let paged_from = if form == Form::Paged { 0 } else { usize::MAX };
     let store = open_with(&fs, DiskStoreOptions { paged_from, ..options(&formats) });

@@ -49,7 +49,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
-use striate_core::{ChunkId, ChunkRange, FencingEpoch, InForce};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, FormatsInForce};
 use striate_runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -89,7 +89,7 @@ pub struct DiskStoreOptions {
     /// Maximum number of open segment files.
     pub open_files: usize,
     /// The formats in force, which may be written. The caller that opens the store keeps them up to date.
-    pub formats: InForce,
+    pub formats: FormatsInForce,
     /// Length in bytes beyond which chunks are paged: a small range then takes one read, at the price of a copy.
     pub paged_from: usize,
     /// Memory in bytes for checksum tables that were read before.
@@ -112,7 +112,7 @@ impl Default for DiskStoreOptions {
             compact_pause: Duration::from_millis(50),
             direct_bytes: 256 * 1024,
             open_files: 512,
-            formats: InForce::default(),
+            formats: FormatsInForce::default(),
             paged_from: form::PAGED_FROM,
             table_bytes: 4 * 1024 * 1024,
             snapshot_after_bytes: 4 * 1024 * 1024 * 1024,

@@ -66,7 +66,8 @@ async fn the_disk_store_conforms_with_snapshots_and_without_on_either_runtime() 
 
 /// Returns options of stores that write coarse, fine and paged chunks.
 fn forms() -> [DiskStoreOptions; 3] {
-    let newest = DiskStoreOptions { formats: InForce::new(Formats::NEWEST), ..DiskStoreOptions::default() };
+    let newest =
+        DiskStoreOptions { formats: FormatsInForce::new(Formats::NEWEST), ..DiskStoreOptions::default() };
     [DiskStoreOptions::default(), newest.clone(), DiskStoreOptions { paged_from: 0, ..newest }]
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use striate_core::{ChunkId, ChunkRange, FencingEpoch, Formats, InForce};
+use striate_core::{ChunkId, ChunkRange, FencingEpoch, Formats, FormatsInForce};
 use striate_runtime::Runtime;
 use striate_site::conformance::{chunk_id, payload};
 use striate_site::{ChunkStore, DiskStore, DiskStoreOptions, RealFileSystem, SiteError};
@@ -30,7 +30,7 @@ fn open(directory: &Path, round: u64) -> DiskStore {
     let options = DiskStoreOptions {
         segment_len: 200_000,
         reserve_bytes: Some(0),
-        formats: InForce::new(if round < 5 { Formats::OLDEST } else { Formats::NEWEST }),
+        formats: FormatsInForce::new(if round < 5 { Formats::OLDEST } else { Formats::NEWEST }),
         paged_from: 5000,
         ..DiskStoreOptions::default()
     };

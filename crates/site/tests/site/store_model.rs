@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use proptest::prelude::*;
-use striate_core::{ChunkId, Formats, GRANULE_LEN, InForce, SMALL_GRANULE_LEN};
+use striate_core::{ChunkId, Formats, FormatsInForce, GRANULE_LEN, SMALL_GRANULE_LEN};
 use striate_runtime::Runtime;
 use striate_site::conformance::{Operation, StoreUnderTest, check_against_model};
 use striate_site::filesystem::SimulatedFileSystem;
@@ -50,7 +50,7 @@ impl StoreUnderTest for OnDisk {
         let options = DiskStoreOptions {
             segment_len: 300_000,
             reserve_bytes: Some(0),
-            formats: InForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
+            formats: FormatsInForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
             paged_from: 100_000,
             table_bytes: 2_000,
             ..Default::default()

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use striate_commands::admin::find::STATE_FOLDER;
-use striate_core::{ClusterId, InForce, RackId};
+use striate_core::{ClusterId, FormatsInForce, RackId};
 use striate_runtime::Runtime;
 use striate_site::disk::{DiskStore, DiskStoreOptions};
 use striate_site::filesystem::{FileSystem, RealFileSystem};
@@ -40,7 +40,7 @@ impl DiskSite {
         runtime: &Runtime,
         cluster: ClusterId,
         member: &Member,
-        formats: &InForce,
+        formats: &FormatsInForce,
     ) -> Result<Self, String> {
         Self::open_in(runtime, cluster, member, rack_of(member), formats).await
     }
@@ -54,7 +54,7 @@ impl DiskSite {
         cluster: ClusterId,
         member: &Member,
         rack: RackId,
-        formats: &InForce,
+        formats: &FormatsInForce,
     ) -> Result<Self, String> {
         let (rt, member, formats) = (runtime.clone(), member.clone(), formats.clone());
         let opened = runtime.run_blocking(move || open_store(&rt, cluster, &member, rack, formats)).await;
@@ -96,7 +96,7 @@ fn open_store(
     cluster: ClusterId,
     member: &Member,
     rack: RackId,
-    formats: InForce,
+    formats: FormatsInForce,
 ) -> Result<(Arc<DiskStore>, SiteIdentity), String> {
     let fs: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
     let disk = DiskId(u128::from_be_bytes(member.disk.0));

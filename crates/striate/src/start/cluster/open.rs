@@ -8,7 +8,7 @@ use striate_cache::{Cache, Keeper};
 use striate_client::{Client, ClientOptions};
 use striate_commands::admin::find::STATE_FOLDER;
 use striate_commands::failure::{Failure, Outcome};
-use striate_core::{ClusterId, Formats, InForce, Profile, RackId, SiteId};
+use striate_core::{ClusterId, Formats, FormatsInForce, Profile, RackId, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaStore, keys, records};
 use striate_runtime::Runtime;
@@ -57,7 +57,7 @@ impl Cluster {
         let sealing = sealing_key(&runtime, &plan, &paths)?;
         write_rosters(&plan.roster, &members);
         // The row may be ahead of the rosters, which follow it, but never behind them.
-        let formats = InForce::new(plan.roster.formats.in_force);
+        let formats = FormatsInForce::new(plan.roster.formats.in_force);
         let mut live = BTreeMap::new();
         for (member, lock) in members.into_iter().zip(locks.drain(..)) {
             match DiskSite::open(&runtime, plan.roster.cluster, &member, &formats).await {

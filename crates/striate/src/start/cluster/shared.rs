@@ -10,7 +10,7 @@ use striate_cache::Cache;
 use striate_client::{Client, ClientOptions};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Members, MembersError};
-use striate_core::{InForce, SiteId};
+use striate_core::{FormatsInForce, SiteId};
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
 use striate_s3::{KeyStore, SealingKey};
@@ -61,7 +61,7 @@ impl Cluster {
         let options = ClientOptions {
             profile,
             mirrors: ENGINE_COPIES,
-            stripes: StripeOptions { formats: InForce::new(row.formats()), ..settings.stripes },
+            stripes: StripeOptions { formats: FormatsInForce::new(row.formats()), ..settings.stripes },
             ..ClientOptions::default()
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
