@@ -11,7 +11,7 @@ use striate_workload::keys::{KeyDistribution, Keys};
 
 /// How parities follow an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct UpdateMethod {
     /// Parities are read and written back, instead of being sent the difference.
     pub reads_parities: bool,
     /// One global parity forwards the difference to the others in its rack.
@@ -20,7 +20,7 @@ pub struct Way {
     pub inner_local: bool,
 }
 
-impl Way {
+impl UpdateMethod {
     /// Sends the difference to each parity: the paper's baseline.
     pub const DELTAS: Self = Self { reads_parities: false, inner_global: false, inner_local: false };
 }

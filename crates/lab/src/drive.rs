@@ -48,7 +48,7 @@ pub struct DriveOptions {
 
 /// Results of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct RunMeasurements {
     /// Response times of the operations sent within the duration.
     pub latencies: Latencies,
     /// Response times by kind of operation.
@@ -106,11 +106,15 @@ struct Run {
     started: Instant,
     /// Number of operations sent.
     sent: AtomicU64,
-    measured: Mutex<Measured>,
+    measured: Mutex<RunMeasurements>,
 }
 
 /// Runs a workload until every operation that was sent is answered.
-pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Workload + 'static) -> Measured {
+pub async fn drive(
+    world: &Arc<World>,
+    options: DriveOptions,
+    workload: impl Workload + 'static,
+) -> RunMeasurements {
     let before = site_bytes(world);
     let is_open = options.rate_per_s.is_some() || workload.due() != Due::Whenever;
     let run = Arc::new(Run {
@@ -118,7 +122,7 @@ pub async fn drive(world: &Arc<World>, options: DriveOptions, workload: impl Wor
         workload: Mutex::new(Box::new(workload)),
         started: world.runtime.now(),
         sent: AtomicU64::new(0),
-        measured: Mutex::new(Measured::default()),
+        measured: Mutex::new(RunMeasurements::default()),
     });
     if is_open {
         open_loop(world, &run).await;
@@ -287,7 +291,7 @@ impl Cost {
     }
 }
 
-impl Measured {
+impl RunMeasurements {
     fn add(&mut self, cost: &Cost, client_work: Duration) {
         let Breakdown { metadata, plan, retrieve, decode, write, client_work: own } = &mut self.breakdown;
         *metadata += cost.read.metadata;

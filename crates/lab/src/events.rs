@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 
 /// Future events in the order of their times. Events at the same time keep the order in which they were pushed.
 pub(crate) struct Events<E> {
-    heap: BinaryHeap<Timed<E>>,
+    heap: BinaryHeap<ScheduledEvent<E>>,
     pushed: u64,
 }
 
-struct Timed<E> {
+struct ScheduledEvent<E> {
     at: f64,
     number: u64,
     event: E,
@@ -25,7 +25,7 @@ impl<E> Events<E> {
     /// Adds an event.
     pub(crate) fn push(&mut self, at: f64, event: E) {
         self.pushed += 1;
-        self.heap.push(Timed { at, number: self.pushed, event });
+        self.heap.push(ScheduledEvent { at, number: self.pushed, event });
     }
 
     /// Returns the time of the next event.
@@ -35,30 +35,30 @@ impl<E> Events<E> {
 
     /// Removes the next event; returns it with its time.
     pub(crate) fn pop(&mut self) -> Option<(f64, E)> {
-        self.heap.pop().map(|Timed { at, event, .. }| (at, event))
+        self.heap.pop().map(|ScheduledEvent { at, event, .. }| (at, event))
     }
 }
 
-impl<E> Ord for Timed<E> {
+impl<E> Ord for ScheduledEvent<E> {
     /// The earliest event is the greatest, for the heap.
     fn cmp(&self, other: &Self) -> Ordering {
         other.at.total_cmp(&self.at).then(other.number.cmp(&self.number))
     }
 }
 
-impl<E> PartialOrd for Timed<E> {
+impl<E> PartialOrd for ScheduledEvent<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> PartialEq for Timed<E> {
+impl<E> PartialEq for ScheduledEvent<E> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<E> Eq for Timed<E> {}
+impl<E> Eq for ScheduledEvent<E> {}
 
 #[cfg(test)]
 mod tests {

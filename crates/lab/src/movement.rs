@@ -41,7 +41,7 @@ pub struct MovementOptions {
 
 /// Chunks moved, and the cost of moving them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct MovementTotals {
     /// Chunks moved.
     pub chunks: u64,
     /// Bytes moved.
@@ -156,10 +156,10 @@ impl Movement {
     }
 
     /// Returns the moves so far.
-    pub fn moved(&self) -> Moved {
+    pub fn moved(&self) -> MovementTotals {
         let done = self.optimiser.progress();
         let together = self.access.together(self.client.runtime().now());
-        Moved {
+        MovementTotals {
             chunks: done.chunks,
             bytes: done.bytes,
             plans: done.plans,
@@ -207,7 +207,7 @@ impl Movement {
     }
 }
 
-impl Moved {
+impl MovementTotals {
     /// Returns the difference to an earlier state.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {

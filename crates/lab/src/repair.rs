@@ -22,7 +22,7 @@ use striate_virtual_network::Machine;
 
 use crate::calibration::Calibration;
 use crate::contents::WRITER;
-use crate::drive::{DriveOptions, Measured, drive};
+use crate::drive::{DriveOptions, RunMeasurements, drive};
 use crate::workload::EcStoreScans;
 use crate::world::{World, WorldOptions};
 
@@ -60,7 +60,7 @@ pub struct RepairTrial {
 
 /// Results of a trial, in virtual time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Repaired {
+pub struct TrialResult {
     /// Number of chunks rebuilt.
     pub chunks: u64,
     /// Time from the first chunk to the last, in seconds.
@@ -91,7 +91,7 @@ pub fn variation(values: &[u64]) -> f64 {
 ///
 /// # Errors
 /// If the world cannot be built or the repair does not end.
-pub fn run(trial: RepairTrial) -> Result<Repaired, ClientError> {
+pub fn run(trial: RepairTrial) -> Result<TrialResult, ClientError> {
     run_in_virtual_time(trial.seed, Duration::ZERO, move |runtime| async move {
         let options = WorldOptions {
             sites: trial.sites,
@@ -120,7 +120,7 @@ pub fn run(trial: RepairTrial) -> Result<Repaired, ClientError> {
         let stored = stored(&world, &client).await?;
         let moved = 2 * sent.iter().sum::<u64>();
         let allowed = trial.card_bytes_per_s * trial.share * f64::from(trial.sites - 1) * took.as_secs_f64();
-        Ok(Repaired {
+        Ok(TrialResult {
             chunks: service.progress().chunks,
             took_s: took.as_secs_f64(),
             used: moved as f64 / allowed,
@@ -191,7 +191,7 @@ async fn start_service(
 }
 
 /// Reads in open loop for this long.
-async fn read_for(world: &Arc<World>, trial: &RepairTrial, length: Duration) -> Measured {
+async fn read_for(world: &Arc<World>, trial: &RepairTrial, length: Duration) -> RunMeasurements {
     let options = DriveOptions {
         clients: 0,
         rate_per_s: Some(trial.reads_per_s),
@@ -208,8 +208,8 @@ async fn read_until_whole(
     world: &Arc<World>,
     trial: &RepairTrial,
     service: &RepairService,
-) -> Result<Measured, ClientError> {
-    let mut all = Measured::default();
+) -> Result<RunMeasurements, ClientError> {
+    let mut all = RunMeasurements::default();
     let whole = Box::pin(wait(world, || service.progress().left == 0));
     let mut whole = whole;
     loop {

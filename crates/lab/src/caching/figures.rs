@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::simulation::{self, Seen};
+use super::simulation::{self, ReadResults};
 use super::{MB, OWN_DECODE_S, Scheme, Setting};
 
 /// EC-Cache as published.
@@ -18,7 +18,7 @@ pub struct Point {
     /// Scheme by which blocks were kept and read.
     pub scheme: &'static str,
     /// Result of each placement.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ReadResults>,
 }
 
 /// Extent of the runs.

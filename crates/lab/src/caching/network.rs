@@ -28,7 +28,7 @@ struct Flow {
 
 /// A flow that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ended {
+pub struct EndedFlow {
     /// Id of the flow.
     pub id: FlowId,
     /// Server of the flow.
@@ -73,7 +73,7 @@ impl Network {
     }
 
     /// Advances time, at most to the next end; returns the flows that ended.
-    pub fn pass(&mut self, seconds: f64) -> Vec<Ended> {
+    pub fn pass(&mut self, seconds: f64) -> Vec<EndedFlow> {
         let mut ended = Vec::new();
         for flow in &mut self.flows {
             flow.left -= flow.rate * seconds;
@@ -81,7 +81,7 @@ impl Network {
         self.flows.retain(|flow| {
             let is_under_way = flow.left > NOTHING;
             if !is_under_way {
-                ended.push(Ended { id: flow.id, server: flow.server });
+                ended.push(EndedFlow { id: flow.id, server: flow.server });
             }
             is_under_way
         });
@@ -156,9 +156,9 @@ mod tests {
         network.begin(7, 0, 0, 100.0);
         network.begin(8, 0, 0, 50.0);
         assert_eq!(network.next_end_s(), Some(1.0));
-        assert_eq!(network.pass(1.0), [Ended { id: 8, server: 0 }]);
+        assert_eq!(network.pass(1.0), [EndedFlow { id: 8, server: 0 }]);
         assert_eq!(network.next_end_s(), Some(0.5));
-        assert_eq!(network.pass(0.5), [Ended { id: 7, server: 0 }]);
+        assert_eq!(network.pass(0.5), [EndedFlow { id: 7, server: 0 }]);
         assert_eq!(network.next_end_s(), None);
     }
 }

@@ -28,7 +28,7 @@ const SLOW_EVERY_S: f64 = 10.0;
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Seen {
+pub struct ReadResults {
     /// Number of reads.
     pub reads: u64,
     /// Mean time of a read, in milliseconds.
@@ -49,7 +49,7 @@ pub struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+enum EventKind {
     /// A client starts its next read.
     Read { client: usize },
     /// The flows of a read begin.
@@ -77,7 +77,7 @@ struct Request {
     is_over: bool,
 }
 
-struct FlowOf {
+struct SplitFlow {
     request: usize,
     /// Index of the split in the block.
     split: usize,
@@ -92,9 +92,9 @@ struct Simulation<'a> {
     rng: SmallRng,
     now: f64,
     network: Network,
-    events: Events<What>,
+    events: Events<EventKind>,
     requests: Vec<Request>,
-    flows: Vec<FlowOf>,
+    flows: Vec<SplitFlow>,
     /// Bytes that each server has sent.
     sent: Vec<f64>,
     /// Bytes that each server was recently asked for, and the time of the last update.
@@ -107,7 +107,7 @@ struct Simulation<'a> {
 }
 
 /// Lets the clients read `reads` blocks, after a warm-up of a tenth as many.
-pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> Seen {
+pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> ReadResults {
     let catalogue = Catalogue::draw(setting, scheme, seed);
     let cards = vec![setting.server_card; setting.servers];
     let mut simulation = Simulation {
@@ -138,17 +138,17 @@ impl Simulation<'_> {
     fn begin(&mut self) {
         for client in 0..self.setting.clients {
             let at = self.rng.random::<f64>() * self.setting.think_s.max(0.05);
-            self.at(at, What::Read { client });
+            self.at(at, EventKind::Read { client });
         }
         if self.setting.has_background {
             for server in 0..self.setting.servers {
                 let at = self.rng.random::<f64>() * SLOW_EVERY_S;
-                self.at(at, What::Card { server, is_slow: true });
+                self.at(at, EventKind::Card { server, is_slow: true });
             }
         }
     }
 
-    fn at(&mut self, at: f64, what: What) {
+    fn at(&mut self, at: f64, what: EventKind) {
         self.events.push(at, what);
     }
 
@@ -175,17 +175,17 @@ impl Simulation<'_> {
         }
     }
 
-    fn happen(&mut self, what: What) {
+    fn happen(&mut self, what: EventKind) {
         match what {
-            What::Read { client } => self.read(client),
-            What::Begin { request } => self.begin_flows(request),
-            What::Stalled { flow } => self.begin_flow(flow),
-            What::Hedge { request } => self.hedge(request),
-            What::End { request } => self.end(request),
-            What::Card { server, is_slow } => {
+            EventKind::Read { client } => self.read(client),
+            EventKind::Begin { request } => self.begin_flows(request),
+            EventKind::Stalled { flow } => self.begin_flow(flow),
+            EventKind::Hedge { request } => self.hedge(request),
+            EventKind::End { request } => self.end(request),
+            EventKind::Card { server, is_slow } => {
                 let (share, pause) = if is_slow { (0.5, SLOW_S) } else { (1.0, SLOW_EVERY_S - SLOW_S) };
                 self.network.set_server(server, self.setting.server_card * share);
-                self.at(self.now + pause, What::Card { server, is_slow: !is_slow });
+                self.at(self.now + pause, EventKind::Card { server, is_slow: !is_slow });
             }
         }
     }
@@ -210,14 +210,14 @@ impl Simulation<'_> {
             is_over: false,
         });
         let delay = setting.delay_s * (setting.delay_sigma * normal(&mut self.rng)).exp();
-        self.at(self.now + delay + setting.connection_s, What::Begin { request });
+        self.at(self.now + delay + setting.connection_s, EventKind::Begin { request });
     }
 
     fn begin_flows(&mut self, request: usize) {
         let splits = self.choose(request);
         if splits.len() < self.requests[request].needed {
             let elsewhere = self.setting.lost.unwrap_or(0.0);
-            return self.at(self.now + elsewhere, What::End { request });
+            return self.at(self.now + elsewhere, EventKind::End { request });
         }
         splits.into_iter().for_each(|split| self.ask(request, split));
     }
@@ -266,12 +266,12 @@ impl Simulation<'_> {
 
     fn ask(&mut self, request: usize, split: usize) {
         let flow = self.flows.len();
-        self.flows.push(FlowOf { request, split, is_ended: false });
+        self.flows.push(SplitFlow { request, split, is_ended: false });
         self.requests[request].flows.push(flow);
         let server = self.catalogue.places[self.requests[request].block][split];
         self.asked[server] = (self.asked_of(server) + self.bytes_of_flow(), self.now);
         match self.rng.random::<f64>() < self.setting.stalls {
-            true => self.at(self.now + self.setting.stall_s, What::Stalled { flow }),
+            true => self.at(self.now + self.setting.stall_s, EventKind::Stalled { flow }),
             false => self.begin_flow(flow),
         }
     }
@@ -284,7 +284,7 @@ impl Simulation<'_> {
     }
 
     fn begin_flow(&mut self, flow: FlowId) {
-        let FlowOf { request, split, is_ended } = self.flows[flow];
+        let SplitFlow { request, split, is_ended } = self.flows[flow];
         if is_ended {
             return;
         }
@@ -295,7 +295,7 @@ impl Simulation<'_> {
 
     fn flow_ended(&mut self, flow: FlowId, server: usize, at: f64) {
         self.sent[server] += self.bytes_of_flow();
-        let FlowOf { request, split, .. } = self.flows[flow];
+        let SplitFlow { request, split, .. } = self.flows[flow];
         self.flows[flow].is_ended = true;
         let of = &mut self.requests[request];
         if of.is_over {
@@ -308,7 +308,7 @@ impl Simulation<'_> {
             of.is_over = true;
             self.came(request, at);
         } else if lacks == HEDGE_AT && self.scheme == Scheme::Ours {
-            self.at(at + HEDGE_AFTER * (at - began), What::Hedge { request });
+            self.at(at + HEDGE_AFTER * (at - began), EventKind::Hedge { request });
         }
     }
 
@@ -324,12 +324,12 @@ impl Simulation<'_> {
                 self.take_back(flow);
             }
         }
-        self.at(at + decode, What::End { request });
+        self.at(at + decode, EventKind::End { request });
     }
 
     /// Cancels a flow. What the server has already sent counts.
     fn take_back(&mut self, flow: FlowId) {
-        let FlowOf { request, split, is_ended } = self.flows[flow];
+        let SplitFlow { request, split, is_ended } = self.flows[flow];
         if std::mem::replace(&mut self.flows[flow].is_ended, true) || is_ended {
             return;
         }
@@ -364,14 +364,14 @@ impl Simulation<'_> {
         self.useful += self.setting.block_bytes;
         self.reads += 1;
         let think = exponential(&mut self.rng, self.setting.think_s);
-        self.at(self.now + think, What::Read { client });
+        self.at(self.now + think, EventKind::Read { client });
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> ReadResults {
         let ms = |percent| self.latencies.at_percentile_ms(percent);
         let most = self.sent.iter().copied().fold(0.0, f64::max);
         let oracle = self.useful / self.setting.servers as f64;
-        Seen {
+        ReadResults {
             reads: self.reads,
             mean_ms: self.latencies.summary().mean_ms,
             median_ms: ms(50.0),

@@ -8,7 +8,7 @@ use super::{Scheme, Setting, simulation};
 
 /// A drawn value and the value of its formula.
 #[derive(Clone, Debug, Serialize)]
-pub struct Drawn {
+pub struct FormulaCheck {
     /// The formula and its parameters.
     pub what: String,
     /// Value from random draws.
@@ -22,17 +22,17 @@ const PLACEMENTS: u64 = 300;
 const READS: u64 = 20_000;
 
 /// Checks both of the paper's statements.
-pub fn all() -> Vec<Drawn> {
+pub fn all() -> Vec<FormulaCheck> {
     vec![variances(0.0), variances(Setting::PAPER.exponent), late_reads(0.01)]
 }
 
 /// Theorem 1: the variance of a server's load with whole blocks over that with k splits, without parities and copies.
 /// The theorem draws the server of each split independently and gives k. Here the k splits of a block are on distinct
 /// servers out of n, which varies even less: k (n − 1) / (n − k). Blocks are read by Zipf's law with this exponent.
-pub fn variances(exponent: f64) -> Drawn {
+pub fn variances(exponent: f64) -> FormulaCheck {
     let setting = Setting { exponent, blocks: 200, overhead: 0.0, ..Setting::PAPER };
     let (n, k) = (setting.servers as f64, setting.splits as f64);
-    Drawn {
+    FormulaCheck {
         what: format!("Theorem 1, Zipf {exponent}"),
         drawn: variance(&setting, Scheme::SelectiveReplication)
             / variance(&setting, Scheme::EcCache { extra: 0 }),
@@ -59,9 +59,9 @@ fn loads(setting: &Setting, scheme: Scheme, seed: u64) -> Vec<f64> {
 
 /// §5.2: if each flow stalls with probability `p`, a read of k flows is late with probability 1 − (1 − p)^k. Nothing
 /// else delays reads here.
-pub fn late_reads(p: f64) -> Drawn {
+pub fn late_reads(p: f64) -> FormulaCheck {
     let setting = Setting { stalls: p, delay_sigma: 0.0, clients: 1, ..Setting::PAPER };
-    Drawn {
+    FormulaCheck {
         what: format!("late reads, p = {p}, k = {}", setting.splits),
         drawn: simulation::run(&setting, Scheme::EcCache { extra: 0 }, READS, 3).late,
         formula: 1.0 - (1.0 - p).powf(setting.splits as f64),

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::args::CachingArgs;
 use crate::caching::figures::{self, Extent, Point};
-use crate::caching::simulation::Seen;
-use crate::caching::theorems::{self, Drawn};
+use crate::caching::simulation::ReadResults;
+use crate::caching::theorems::{self, FormulaCheck};
 use crate::failure::{Failure, Outcome};
 
 /// All results.
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 struct Figures {
     points: Vec<Point>,
     writes: Vec<figures::Write>,
-    theorems: Vec<Drawn>,
+    theorems: Vec<FormulaCheck>,
 }
 
 /// Runs the figures of EC-Cache and prints the results.
@@ -51,12 +51,12 @@ pub(super) fn run(args: &CachingArgs) -> Outcome {
 
 /// Formats the medians over the placements.
 fn row(point: &Point) -> String {
-    let median = |of: fn(&Seen) -> f64| {
+    let median = |of: fn(&ReadResults) -> f64| {
         let mut all: Vec<f64> = point.seen.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0
     };
-    let columns: [fn(&Seen) -> f64; 6] = [
+    let columns: [fn(&ReadResults) -> f64; 6] = [
         |of| of.mean_ms,
         |of| of.median_ms,
         |of| of.p95_ms,
@@ -86,7 +86,7 @@ fn writes(writes: &[figures::Write]) -> String {
     text
 }
 
-fn drawn(theorems: &[Drawn]) -> String {
+fn drawn(theorems: &[FormulaCheck]) -> String {
     let rows = theorems.iter().map(|of| format!("| {} | {:.3} | {:.3} |\n", of.what, of.drawn, of.formula));
     format!("| what | drawn | formula |\n|--|--|--|\n{}", rows.collect::<String>())
 }

@@ -99,7 +99,7 @@ fn render(number: u32, table: Table, case: Case, outcome: &contest::Outcome) -> 
          |--|--|--|--|--|--|--|--|--|\n",
     );
     for policy in policies {
-        let of = |value: &dyn Fn(&contest::Shown) -> f64| {
+        let of = |value: &dyn Fn(&contest::PolicyOutcome) -> f64| {
             median(outcome.shown.iter().filter(|shown| shown.policy == policy).map(value).collect())
         };
         let _ = writeln!(

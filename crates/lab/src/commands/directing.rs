@@ -11,7 +11,7 @@ use crate::args::DirectingArgs;
 use crate::directing::contest::loads;
 use crate::directing::figures::Figures;
 use crate::directing::outcome::paper;
-use crate::directing::prediction::{Cell, Loads, Plan, Prediction, TimedOut};
+use crate::directing::prediction::{Cell, Loads, Plan, Prediction, TimeoutResult};
 use crate::directing::{Fit, Table, tables};
 use crate::failure::{Failure, Outcome};
 
@@ -40,7 +40,7 @@ pub(super) fn run(clock: &Runtime, args: &DirectingArgs) -> Outcome {
             let prediction = plan.predict(seeds(args));
             check_loads(prediction.chosen.len(), number, prediction.tried, args)?;
             println!("{}", render(number, table, &prediction, args));
-            told.push(Told::of(number, table, &prediction));
+            told.push(PredictionReport::of(number, table, &prediction));
         }
     }
     match &args.json {
@@ -110,16 +110,16 @@ pub(super) fn to_json(value: &impl Serialize) -> Result<String, Failure> {
 
 /// The serialised form of a prediction.
 #[derive(Serialize)]
-struct Told {
+struct PredictionReport {
     table: u32,
     tried: u64,
     seeds: Vec<u64>,
-    policies: Vec<ToldPolicy>,
+    policies: Vec<PolicyReport>,
 }
 
 /// A policy's row: mean, median and 95th percentile relative to Normal, and medians over the loads.
 #[derive(Serialize)]
-struct ToldPolicy {
+struct PolicyReport {
     name: &'static str,
     cells: [Cell; 3],
     mean_s: f64,
@@ -129,11 +129,11 @@ struct ToldPolicy {
     probes_of_paper: f64,
 }
 
-impl Told {
+impl PredictionReport {
     fn of(number: u32, table: Table, prediction: &Prediction) -> Self {
         let policy =
             |(place, (_, name, row)): (usize, (&str, &'static str, crate::directing::outcome::Row))| {
-                ToldPolicy {
+                PolicyReport {
                     name,
                     cells: prediction.cells(table, place),
                     mean_s: prediction.median_of(place, |seen| seen.requests.mean),
@@ -187,12 +187,12 @@ fn render(number: u32, table: Table, prediction: &Prediction, args: &DirectingAr
 }
 
 /// Renders Normal's time-outs as Markdown.
-fn render_time_outs(number: u32, table: Table, swept: &[TimedOut]) -> String {
+fn render_time_outs(number: u32, table: Table, swept: &[TimeoutResult]) -> String {
     let mut text = format!(
         "## Table {number}: {}, Normal's time-out\n\n| load | policy | mean, s | median | 95th | timed out |\n|--|--|--|--|--|--|\n",
         table.code()
     );
-    for TimedOut { fit, policy, cells: [mean, median, p95], share } in swept {
+    for TimeoutResult { fit, policy, cells: [mean, median, p95], share } in swept {
         writeln!(
             text,
             "| {} | {policy} | {mean:.3} | {median:.3} | {p95:.3} | {:.2}% |",

@@ -1,6 +1,6 @@
 //! The commands of `striate-lab`: experiments in virtual time, and comparisons with real processes.
 
-mod awake;
+mod busy_loops;
 mod caching;
 mod contest;
 mod directing;

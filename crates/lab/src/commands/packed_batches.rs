@@ -8,11 +8,12 @@ use striate_codec::Code;
 use crate::args::PackedBatchesArgs;
 use crate::failure::{Failure, Outcome};
 use crate::packed_batches::comparison::{Comparison, Figures, figures};
-use crate::packed_batches::simulation::Knowledge;
+use crate::packed_batches::simulation::SiteKnowledge;
 
 /// The codes, and the gateways' knowledge of the sites.
 const CODES: [&str; 2] = ["lrc(6,2,2)", "rs(6,3)"];
-const KNOWLEDGE: [(Knowledge, &str); 2] = [(Knowledge::Exact, "exact"), (Knowledge::Pushed, "pushed")];
+const KNOWLEDGE: [(SiteKnowledge, &str); 2] =
+    [(SiteKnowledge::Exact, "exact"), (SiteKnowledge::Pushed, "pushed")];
 
 /// One comparison and its figures.
 #[derive(Serialize)]

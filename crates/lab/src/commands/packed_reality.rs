@@ -6,7 +6,7 @@ use serde::Serialize;
 use striate_plan::ReadPolicy;
 use striate_runtime::Runtime;
 
-use super::awake::Awake;
+use super::busy_loops::BusyLoops;
 use super::site_processes::{Media, SiteProcesses};
 use crate::args::PackedRealityArgs;
 use crate::calibration::Calibration;
@@ -19,7 +19,7 @@ const POLICIES: [&str; 3] = ["normal(2s)", "lmlf-pw2", "adaptive"];
 
 /// Results of a policy in one round.
 #[derive(Clone, Debug, Serialize)]
-struct Shown {
+struct PolicyRun {
     policy: &'static str,
     seed: u64,
     requests: u64,
@@ -44,7 +44,7 @@ pub(super) async fn run(runtime: &Runtime, args: &PackedRealityArgs) -> Outcome 
         warm_up: Duration::from_secs_f64(args.length / 5.0),
         length: Duration::from_secs_f64(args.length),
     };
-    let _awake = Awake::start().map_err(|error| {
+    let _awake = BusyLoops::start().map_err(|error| {
         Failure::failed(format!("chrt (util-linux), which keeps the processors awake: {error}"))
     })?;
     let mut shown = Vec::new();
@@ -64,7 +64,7 @@ async fn run_round(
     args: &PackedRealityArgs,
     setting: &PackedSetting,
     round: u32,
-) -> Outcome<Vec<Shown>> {
+) -> Outcome<Vec<PolicyRun>> {
     let seed = args.seed + u64::from(round);
     let media = Media::Modelled(setting.calibration.name, seed);
     let processes = SiteProcesses::start(runtime, setting.sites, media, args.dir.as_deref()).await?;
@@ -81,7 +81,7 @@ async fn run_round(
         let seen: Latencies =
             store.run(runtime, setting, &policy, connections, seed).await.map_err(Failure::failed)?;
         let summary = seen.summary();
-        shown.push(Shown {
+        shown.push(PolicyRun {
             policy: text,
             seed,
             requests: summary.count,
@@ -93,7 +93,7 @@ async fn run_round(
     Ok(shown)
 }
 
-fn line(shown: &Shown) -> String {
+fn line(shown: &PolicyRun) -> String {
     format!(
         "{:<10} mean {:.2} ms, p99 {:.1} ms, {} requests at {:.0} a second, seed {}",
         shown.policy, shown.mean_ms, shown.p99_ms, shown.requests, shown.rate_per_s, shown.seed

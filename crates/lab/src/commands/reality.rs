@@ -5,7 +5,7 @@ use std::time::Duration;
 use striate_core::Profile;
 use striate_runtime::Runtime;
 
-use super::awake::Awake;
+use super::busy_loops::BusyLoops;
 use super::processors::Usage;
 use super::site_processes::{Media, SiteProcesses};
 use super::write_file;
@@ -14,7 +14,7 @@ use crate::calibration::Calibration;
 use crate::failure::{Failure, Outcome};
 use crate::latency::Latencies;
 use crate::reality::outcome::{self, Outcome as Compared, Processors};
-use crate::reality::way::{self, Way};
+use crate::reality::path_cost::{self, PathCost};
 use crate::reality::{CASES, Setting, prepare, run_lab, run_real};
 
 const BLOCK_LEN: u32 = 100_000;
@@ -25,7 +25,7 @@ const BLOCK_LEN: u32 = 100_000;
 /// If a process does not start, a run fails, or the report cannot be written. A disagreement between the two sides is
 /// reported but is not an error.
 pub async fn run(runtime: &Runtime, args: &RealityArgs) -> Outcome {
-    let awake = Awake::start().map_err(|error| {
+    let awake = BusyLoops::start().map_err(|error| {
         Failure::failed(format!("chrt (util-linux), which keeps the processors awake: {error}"))
     })?;
     let mut outcomes = Vec::new();
@@ -62,11 +62,11 @@ pub async fn run(runtime: &Runtime, args: &RealityArgs) -> Outcome {
 }
 
 /// Measures the network path to sites like those of the runs, without modelled media.
-async fn measure_way(runtime: &Runtime, chunk_len: u32, args: &RealityArgs) -> Outcome<Way> {
+async fn measure_way(runtime: &Runtime, chunk_len: u32, args: &RealityArgs) -> Outcome<PathCost> {
     let processes =
         SiteProcesses::start(runtime, args.sites, Media::Directories, args.dir.as_deref()).await?;
     let sites = processes.connect(runtime)?;
-    way::measure(runtime, &sites, chunk_len).await.map_err(Failure::failed)
+    path_cost::measure(runtime, &sites, chunk_len).await.map_err(Failure::failed)
 }
 
 async fn compare(
@@ -74,7 +74,7 @@ async fn compare(
     name: &str,
     setting: Setting,
     args: &RealityArgs,
-    awake: &Awake,
+    awake: &BusyLoops,
 ) -> Outcome<Compared> {
     let (mut real, mut usage) = (Vec::new(), Usage::default());
     for seed in args.seed..args.seed + u64::from(args.rounds) {

@@ -20,7 +20,7 @@ use crate::rack_repair::layout::{self, Scheme};
 
 /// Results of the command.
 #[derive(Debug, Serialize)]
-struct Seen {
+struct EncodeReport {
     code: String,
     racks: usize,
     sites: usize,
@@ -36,7 +36,7 @@ struct Seen {
 
 /// Output of the single node.
 #[derive(Debug, Serialize, Deserialize)]
-struct Encoded {
+struct EncodeTimes {
     seconds: f64,
     processor_s: f64,
 }
@@ -69,7 +69,7 @@ pub(super) async fn run(runtime: &Runtime, args: &WideEncodeArgs) -> Outcome {
         trees.push(meter.stop(took)?);
         trial.verify(of_trees, &checksums).await.map_err(Failure::failed)?;
     }
-    print(&Seen {
+    print(&EncodeReport {
         code: args.code.to_string(),
         racks: hosts.len(),
         sites: rack_of.len(),
@@ -89,7 +89,7 @@ async fn on_one_node(
     rack: &RackHost,
     args: &WideEncodeArgs,
     generation: u32,
-) -> Outcome<Encoded> {
+) -> Outcome<EncodeTimes> {
     let mut command = processes.client(&host(rack), "encode-node").map_err(Failure::failed)?;
     command.args(["--code", &args.code.to_string()]);
     command.args([
@@ -116,7 +116,7 @@ pub(super) async fn encode_node(runtime: &Runtime, args: &EncodeNodeArgs) -> Out
     let trial =
         RackEncode::new(runtime, code(&args.code)?, sites, args.chunk_len).map_err(Failure::failed)?;
     let took = trial.here(args.generation).await.map_err(Failure::failed)?;
-    print(&Encoded { seconds: took.as_secs_f64(), processor_s: Usage::read(&[], &[])?.own_s })
+    print(&EncodeTimes { seconds: took.as_secs_f64(), processor_s: Usage::read(&[], &[])?.own_s })
 }
 
 fn code(profile: &Profile) -> Outcome<Code> {

@@ -17,19 +17,19 @@ const LOST: usize = 0;
 
 /// Results of the command.
 #[derive(Debug, Serialize)]
-struct Seen {
+struct RepairReport {
     code: String,
     racks: usize,
     sites: usize,
     chunk_bytes: u64,
     repetitions: Vec<Metered>,
     /// With --apart, the measurements beside each repetition.
-    apart: Vec<Apart>,
+    apart: Vec<RepairParts>,
 }
 
 /// The unavoidable parts of a repair, measured separately.
 #[derive(Debug, Serialize)]
-struct Apart {
+struct RepairParts {
     /// Its bytes, moved by the same sites.
     moved: Metered,
     /// Processor seconds of its sums, in memory.
@@ -38,7 +38,7 @@ struct Apart {
 
 /// Results of repairing a whole node.
 #[derive(Debug, Serialize)]
-struct NodeSeen {
+struct NodeReport {
     code: String,
     racks: usize,
     sites: usize,
@@ -91,7 +91,7 @@ async fn repair_chunk(runtime: &Runtime, args: &WideRepairArgs) -> Outcome {
             repetitions.push(repair_only(&mut trial, hosts, &processes).await?);
         }
     }
-    print(&Seen {
+    print(&RepairReport {
         code: args.code.to_string(),
         racks: hosts.len(),
         sites: rack_of.len(),
@@ -120,13 +120,13 @@ async fn measure_apart(
     sums: &mut Sums,
     hosts: &[RackHost],
     processes: &SiteProcesses,
-) -> Outcome<Apart> {
+) -> Outcome<RepairParts> {
     let meter = Meter::start(hosts, processes)?;
     let took = trial.move_apart().await.map_err(Failure::failed)?;
     let moved = meter.stop(took)?;
     trial.delete_moved().await.map_err(Failure::failed)?;
     let added_s = sums.add_apart().map_err(Failure::failed)?.as_secs_f64();
-    Ok(Apart { moved, added_s })
+    Ok(RepairParts { moved, added_s })
 }
 
 /// Repairs a whole node, on one rack more than a stripe needs, with `rack_sites` sites in each.
@@ -145,7 +145,7 @@ async fn repair_node(runtime: &Runtime, args: &WideRepairArgs, stripes: usize) -
     let repaired = trial.repair(choice).await.map_err(Failure::failed)?;
     let repetition = meter.stop(repaired.took)?;
     let site_s = processes.processor_s()?.into_iter().zip(before).map(|(now, then)| now - then).collect();
-    print(&NodeSeen {
+    print(&NodeReport {
         code: args.code.to_string(),
         racks: hosts.len(),
         sites: rack_of.len(),

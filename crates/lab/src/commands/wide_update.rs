@@ -11,24 +11,24 @@ use crate::rack_update::{Load, RackUpdate, WAYS, changes, shape};
 
 /// Results of the command.
 #[derive(Debug, Serialize)]
-struct Seen {
+struct UpdateReport {
     code: String,
     /// Racks of a stripe; the client has another one.
     racks: usize,
     sites: usize,
     chunk_bytes: u32,
     range_bytes: u32,
-    ways: Vec<SeenWay>,
+    ways: Vec<MethodReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct SeenWay {
+struct MethodReport {
     name: &'static str,
-    changes: Vec<SeenChange>,
+    changes: Vec<ChangeReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct SeenChange {
+struct ChangeReport {
     /// Index of the data chunk in its stripe.
     chunk: usize,
     /// Racks of the chunk and of the parities that follow it, the local one first.
@@ -69,17 +69,17 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
             trial.change(change).await.map_err(Failure::failed)?;
         }
     }
-    let mut ways: Vec<SeenWay> = WAYS.map(|(name, _)| SeenWay { name, changes: Vec::new() }).into();
+    let mut ways: Vec<MethodReport> = WAYS.map(|(name, _)| MethodReport { name, changes: Vec::new() }).into();
     for &change in &changes {
         for (trial, seen) in trials.iter_mut().zip(&mut ways) {
             let meter = Meter::start(hosts, &processes)?;
             let changed = trial.change(change).await.map_err(Failure::failed)?;
             let metered = meter.stop(changed.took)?;
             let (chunk, racks_of, crossed) = (change.data.chunk, trial.racks(change), changed.crossed);
-            seen.changes.push(SeenChange { chunk, racks_of, crossed, metered });
+            seen.changes.push(ChangeReport { chunk, racks_of, crossed, metered });
         }
     }
-    print(&Seen {
+    print(&UpdateReport {
         code: args.code.to_string(),
         racks,
         sites: rack_of.len(),

@@ -11,7 +11,7 @@ use super::Table;
 use super::contest::loads::Load;
 use super::outcome::{median, paper};
 use super::prediction::WARM_UP_S;
-use super::simulation::{self, Director, PROBE_S, Run, Times, quantile};
+use super::simulation::{self, Director, PROBE_S, Run, RunTimes, quantile};
 use super::store_default::StoreDefault;
 use crate::experiment::svg::LinePlot;
 
@@ -136,7 +136,7 @@ fn curves(table: Table, director: &Director, loads: &[Load]) -> [Vec<f64>; 4] {
             slow: None,
             copies: None,
         };
-        let (_, Times { requests, tasks, waits, controllers }) =
+        let (_, RunTimes { requests, tasks, waits, controllers }) =
             simulation::run_in_full(&run, &load.requests);
         [steps(&requests), steps(&tasks), steps(&waits), steps(&controllers)]
     };

@@ -12,7 +12,7 @@ use striate_splitmix::hash;
 
 use super::outcome::{Row, median, paper};
 use super::requests::{self, Request};
-use super::simulation::{self, Director, Run, Seen};
+use super::simulation::{self, Director, Run, RunSummary};
 use super::{FITS, Fit, Table};
 
 /// The loads to try, each with its own placement.
@@ -45,20 +45,20 @@ pub struct Plan {
 
 /// A load and placement that give Normal's row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+pub struct ChosenLoad {
     /// Seed of the placement and the requests.
     pub seed: u64,
     /// The load.
     pub fit: Fit,
     /// Result of each policy, in the order of [`paper`], Normal first.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<RunSummary>,
 }
 
 /// A prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// Loads from which the prediction is made.
-    pub chosen: Vec<Chosen>,
+    pub chosen: Vec<ChosenLoad>,
     /// Number of loads that were tried.
     pub tried: u64,
 }
@@ -105,7 +105,7 @@ impl Plan {
     }
 
     /// Runs all policies on the load of a seed, if it gives Normal's row.
-    fn try_load(&self, seed: u64) -> Option<Chosen> {
+    fn try_load(&self, seed: u64) -> Option<ChosenLoad> {
         let other = Self { table: self.table.other(), ..*self };
         if self.jointly {
             other.with_normal(seed)?;
@@ -114,11 +114,11 @@ impl Plan {
         let policies = paper(self.table);
         let others = policies[1..].iter().map(|(text, ..)| self.run(&fit, text, seed, &requests));
         let seen = std::iter::once(first).chain(others).collect();
-        Some(Chosen { seed, fit, seen })
+        Some(ChosenLoad { seed, fit, seen })
     }
 
     /// Returns the load of a seed and Normal's result on it, if that matches the paper's row.
-    pub fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, Seen)> {
+    pub fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, RunSummary)> {
         let (text, _, normal) = paper(self.table)[0];
         let fit = match self.loads {
             Loads::Fitted(fit) => fit,
@@ -159,7 +159,7 @@ impl Plan {
         at(f64::midpoint(low, high))
     }
 
-    fn run(&self, fit: &Fit, policy: &str, seed: u64, requests: &[Request]) -> Seen {
+    fn run(&self, fit: &Fit, policy: &str, seed: u64, requests: &[Request]) -> RunSummary {
         let policy: ReadPolicy =
             striate_baselines::read_policy(policy).expect("the table's policies are known");
         let (director, probe_s) = (Director::Published(policy), self.probe_s);
@@ -196,14 +196,14 @@ impl Prediction {
     }
 
     /// Returns the median over the runs of a figure of a policy.
-    pub fn median_of(&self, policy: usize, of: impl Fn(&Seen) -> f64) -> f64 {
+    pub fn median_of(&self, policy: usize, of: impl Fn(&RunSummary) -> f64) -> f64 {
         median(self.chosen.iter().map(|chosen| of(&chosen.seen[policy])).collect())
     }
 }
 
 /// Results of Normal with a time-out on one load: medians over placements.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TimedOut {
+pub struct TimeoutResult {
     /// The load.
     pub fit: Fit,
     /// Normal with its time-out, as [`striate_baselines::read_policy`] parses it.
@@ -219,18 +219,18 @@ const TIME_OUTS: [&str; 4] = ["normal(300ms)", "normal(500ms)", "normal(1s)", "n
 
 impl Plan {
     /// Runs Normal with several time-outs on each of the fits, on `wanted` placements each.
-    pub fn sweep_time_outs(&self, seeds: impl Iterator<Item = u64> + Clone) -> Vec<TimedOut> {
+    pub fn sweep_time_outs(&self, seeds: impl Iterator<Item = u64> + Clone) -> Vec<TimeoutResult> {
         let mut swept = Vec::new();
         for (fit, policy) in FITS.into_iter().flat_map(|fit| TIME_OUTS.map(|policy| (fit, policy))) {
             let on_placement = |seed: u64| {
                 let requests = requests::draw(&fit, self.table, self.length_s, seed);
                 self.run(&fit, policy, seed, &requests)
             };
-            let seen: Vec<Seen> = seeds.clone().take(self.wanted).map(on_placement).collect();
-            let median_of = |of: &dyn Fn(&Seen) -> f64| median(seen.iter().map(of).collect());
+            let seen: Vec<RunSummary> = seeds.clone().take(self.wanted).map(on_placement).collect();
+            let median_of = |of: &dyn Fn(&RunSummary) -> f64| median(seen.iter().map(of).collect());
             let cells = [0, 1, 2].map(|cell| median_of(&|seen| seen.requests.cells()[cell]));
             let share = median_of(&|seen| seen.timed_out);
-            swept.push(TimedOut { fit, policy: policy.to_owned(), cells, share });
+            swept.push(TimeoutResult { fit, policy: policy.to_owned(), cells, share });
         }
         swept
     }

@@ -23,7 +23,7 @@ const SIZES: [(usize, usize); 4] = [(12, 24), (30, 180), (60, 600), (NODES, PART
 
 /// A timed table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Timed {
+pub struct TimedTable {
     /// Code, options and norm.
     pub name: String,
     /// Solving time, in milliseconds.
@@ -47,7 +47,7 @@ pub struct Instance {
 
 /// An instance and its solutions.
 #[derive(Clone, Debug, Serialize)]
-pub struct Solved {
+pub struct SolvedInstance {
     /// The problem.
     pub instance: Instance,
     /// Solution by the ℓ2 norm.
@@ -115,7 +115,7 @@ impl Instance {
 }
 
 /// Solves tables of several sizes. `uptime` is the machine's real clock.
-pub fn solve_instances(uptime: impl Fn() -> Duration) -> Vec<Solved> {
+pub fn solve_instances(uptime: impl Fn() -> Duration) -> Vec<SolvedInstance> {
     let mut solved = Vec::new();
     for (nodes, partitions) in SIZES {
         for table in [Table::One, Table::Two] {
@@ -130,7 +130,7 @@ pub fn solve_instances(uptime: impl Fn() -> Duration) -> Vec<Solved> {
                 };
                 let squares = answer(DirectionProblem::least_squares);
                 let maximum = answer(DirectionProblem::least_maximum);
-                solved.push(Solved { instance, squares, maximum });
+                solved.push(SolvedInstance { instance, squares, maximum });
             }
         }
     }
@@ -139,7 +139,7 @@ pub fn solve_instances(uptime: impl Fn() -> Duration) -> Vec<Solved> {
 
 /// Times the tables of both codes by both norms, with one degraded read and with all. `uptime` is the machine's real
 /// clock.
-pub fn measure(uptime: impl Fn() -> Duration) -> Vec<Timed> {
+pub fn measure(uptime: impl Fn() -> Duration) -> Vec<TimedTable> {
     let norms: [(&str, Solve); 2] =
         [("ℓ2", DirectionProblem::least_squares), ("ℓ∞", DirectionProblem::least_maximum)];
     let mut tables = Vec::new();
@@ -149,7 +149,7 @@ pub fn measure(uptime: impl Fn() -> Duration) -> Vec<Timed> {
             for (norm, solve) in norms {
                 let (direction, ms) = timed(&uptime, || solve(&problem));
                 let gap = 1.0 - direction.lower_bound / direction.value;
-                tables.push(Timed { name: format!("{}, {options}, {norm}", table.code()), ms, gap });
+                tables.push(TimedTable { name: format!("{}, {options}, {norm}", table.code()), ms, gap });
             }
         }
     }

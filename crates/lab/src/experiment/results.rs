@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::file::{Experiment, Figure, Metric, PaperFigure};
-use super::run::Ran;
+use super::run::RunOutput;
 use crate::latency::Summary;
-use crate::movement::Moved;
+use crate::movement::MovementTotals;
 use crate::program::commit;
 
 /// A mean over seeds with its 95% confidence interval (Student's t).
@@ -92,7 +92,7 @@ pub struct SeedResult {
     pub planned_again: u64,
     /// Chunks moved in the warm-up and in the measured phase, if chunks are moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moved: Option<[Moved; 2]>,
+    pub moved: Option<[MovementTotals; 2]>,
     /// Mean response time in each interval; `None` if no operation was answered.
     pub over_time_ms: Vec<Option<f64>>,
     /// Real time of the run, in seconds.
@@ -164,8 +164,8 @@ pub struct Results {
 
 impl SeedResult {
     /// Collects the measurements of one run.
-    pub(super) fn new(seed: u64, ran: &Ran, intervals: usize, real_s: f64) -> Self {
-        let Ran { measured, trace, moved } = ran;
+    pub(super) fn new(seed: u64, ran: &RunOutput, intervals: usize, real_s: f64) -> Self {
+        let RunOutput { measured, trace, moved } = ran;
         let response = measured.latencies.summary();
         let operations = response.count.max(1) as f64;
         let mean_ms = |sum: std::time::Duration| 1e3 * sum.as_secs_f64() / operations;

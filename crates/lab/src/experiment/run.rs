@@ -18,9 +18,9 @@ use super::file::{Experiment, MovementUnderTest, PolicyUnderTest, WorkloadUnderT
 use super::results::{PolicyResult, Results, SeedResult};
 use super::trace::TraceReads;
 use crate::calibration::Episodes;
-use crate::drive::{DriveOptions, Measured, drive};
+use crate::drive::{DriveOptions, RunMeasurements, drive};
 use crate::latency::Latencies;
-use crate::movement::{Moved, Movement};
+use crate::movement::{Movement, MovementTotals};
 use crate::program::commit;
 use crate::workload::{EcStoreScans, Pages, Workload};
 use crate::world::{World, WorldOptions};
@@ -103,12 +103,12 @@ struct Task {
 }
 
 /// Output of one run.
-pub(super) struct Ran {
-    pub(super) measured: Measured,
+pub(super) struct RunOutput {
+    pub(super) measured: RunMeasurements,
     /// Hash of the run's events, and their number.
     pub(super) trace: String,
     /// Chunks moved in the warm-up and after it, if chunks are moved.
-    pub(super) moved: Option<[Moved; 2]>,
+    pub(super) moved: Option<[MovementTotals; 2]>,
 }
 
 enum Message {
@@ -256,7 +256,7 @@ fn measure(
     policy: &PolicyUnderTest,
     seed: u64,
     at: impl Fn(f64) + Send + 'static,
-) -> Result<Ran, String> {
+) -> Result<RunOutput, String> {
     let blocks = u64::from(experiment.scaled_blocks());
     let exponent = experiment.zipf_exponent;
     let protocol = Protocol::of(experiment, policy)?;
@@ -344,7 +344,7 @@ impl Protocol {
         warm_up: Option<W>,
         measured: W,
         at: impl Fn(f64) + Send + 'static,
-    ) -> Result<Ran, String> {
+    ) -> Result<RunOutput, String> {
         run_in_virtual_time(seed, Duration::ZERO, move |runtime| async move {
             let world = World::build_of(runtime, &self.world, sizes).await;
             let world = Arc::new(world.map_err(|error| error.to_string())?);
@@ -365,7 +365,7 @@ impl Protocol {
             let measured = drive(&world, self.measured, measured).await;
             let moved = movement.zip(before);
             let moved = moved.map(|(movement, before)| [before, movement.moved().since(&before)]);
-            Ok(Ran { measured, trace: world.trace.digest().to_string(), moved })
+            Ok(RunOutput { measured, trace: world.trace.digest().to_string(), moved })
         })
     }
 }

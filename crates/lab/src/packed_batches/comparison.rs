@@ -5,7 +5,7 @@ use striate_codec::Code;
 use striate_plan::{Adaptive, ReadPolicy};
 
 use super::layout::Layout;
-use super::simulation::{self, Knowledge, Run, Seen};
+use super::simulation::{self, Run, RunSummary, SiteKnowledge};
 use super::{OBJECT_BYTES, OBJECT_S, REQUEST_S, queries};
 
 /// Parameters of a comparison.
@@ -14,7 +14,7 @@ pub struct Comparison {
     /// Code of the partitions.
     pub code: Code,
     /// What gateways know about the sites.
-    pub knowledge: Knowledge,
+    pub knowledge: SiteKnowledge,
     /// Share of its time that the hottest site is busy under normal reads.
     pub load: f64,
     /// w of the default policy.
@@ -29,15 +29,15 @@ pub struct Comparison {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Placement {
     /// Reads of each object's own chunk.
-    pub normal: Seen,
+    pub normal: RunSummary,
     /// Least marginal load first for each object, with times for Q and D; an object's D includes its request.
-    pub lmlf: Seen,
+    pub lmlf: RunSummary,
     /// Least marginal load first with a D that excludes the request: it underestimates the load that it adds.
-    pub lmlf_of_bytes: Seen,
+    pub lmlf_of_bytes: RunSummary,
     /// One plan of the default policy.
-    pub one_plan: Seen,
+    pub one_plan: RunSummary,
     /// One plan of the default policy, with copies.
-    pub with_copies: Seen,
+    pub with_copies: RunSummary,
 }
 
 /// A policy's figures over all placements.
@@ -88,11 +88,11 @@ impl Comparison {
 }
 
 /// Selects a policy's results on a placement.
-type SeenOf = fn(&Placement) -> Seen;
+type ResultSelector = fn(&Placement) -> RunSummary;
 
 /// Returns the figures of all policies over all placements.
 pub fn figures(placements: &[Placement]) -> Vec<Figures> {
-    let columns: [(&str, SeenOf); 5] = [
+    let columns: [(&str, ResultSelector); 5] = [
         ("normal", |of| of.normal),
         ("LMLF", |of| of.lmlf),
         ("LMLF, D without the request", |of| of.lmlf_of_bytes),
@@ -102,7 +102,7 @@ pub fn figures(placements: &[Placement]) -> Vec<Figures> {
     let mean = |value: &dyn Fn(&Placement) -> f64| {
         placements.iter().map(value).sum::<f64>() / placements.len() as f64
     };
-    let of = |(policy, seen): (&'static str, SeenOf)| Figures {
+    let of = |(policy, seen): (&'static str, ResultSelector)| Figures {
         policy,
         mean_ms: 1e3 * mean(&|of| seen(of).mean_s),
         p99_ms: 1e3 * mean(&|of| seen(of).p99_s),

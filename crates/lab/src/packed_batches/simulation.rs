@@ -18,7 +18,7 @@ use super::{FRONT_ENDS, MESSAGE_S, OBJECT_BYTES, OBJECT_S, REQUEST_S, SITES};
 
 /// What a gateway knows about a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Knowledge {
+pub enum SiteKnowledge {
     /// When the site will have served everything that was sent to it.
     Exact,
     /// The site's last push, a message to every gateway when a request arrived or ended: its requests, counting the
@@ -34,7 +34,7 @@ pub struct Run<'a> {
     /// Policy of the gateways.
     pub policy: ReadPolicy,
     /// Knowledge of the gateways.
-    pub knowledge: Knowledge,
+    pub knowledge: SiteKnowledge,
     /// Size of an object for policies that count bytes.
     pub counted_bytes: u32,
     /// Number of warm-up queries, which are served but do not count.
@@ -45,7 +45,7 @@ pub struct Run<'a> {
 
 /// Results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct RunSummary {
     /// Mean time from a query's arrival to its last object, in seconds.
     pub mean_s: f64,
     /// 99th percentile of that time, in seconds.
@@ -90,12 +90,12 @@ impl Site {
     }
 
     /// Returns the seconds of work ahead of a request that is sent now, as a gateway knows it.
-    pub(super) fn queue_s(&self, knowledge: Knowledge, front_end: usize, now: f64) -> f64 {
+    pub(super) fn queue_s(&self, knowledge: SiteKnowledge, front_end: usize, now: f64) -> f64 {
         match knowledge {
-            Knowledge::Exact => {
+            SiteKnowledge::Exact => {
                 self.tasks.back().map_or(0.0, |last| (last.ends_at - now - MESSAGE_S).max(0.0))
             }
-            Knowledge::Pushed => {
+            SiteKnowledge::Pushed => {
                 let told_at = now - MESSAGE_S;
                 let is_known = |task: &&Task| match task.comes_at > told_at {
                     true => task.front_end == front_end,
@@ -111,7 +111,7 @@ impl Site {
 ///
 /// # Panics
 /// If there are no queries after the warm-up.
-pub fn run(run: &Run<'_>, queries: &[Query]) -> Seen {
+pub fn run(run: &Run<'_>, queries: &[Query]) -> RunSummary {
     let mut simulation = Simulation {
         run,
         sites: vec![Site::default(); SITES],
@@ -136,11 +136,11 @@ pub fn run(run: &Run<'_>, queries: &[Query]) -> Seen {
     times.sort_by(f64::total_cmp);
     let length_s = queries[queries.len() - 1].at - queries[run.warm_up].at;
     let pushes = match run.knowledge {
-        Knowledge::Exact => 0.0,
-        Knowledge::Pushed => (2 * simulation.requests * FRONT_ENDS) as f64 / length_s,
+        SiteKnowledge::Exact => 0.0,
+        SiteKnowledge::Pushed => (2 * simulation.requests * FRONT_ENDS) as f64 / length_s,
     };
     counted = counted.max(1);
-    Seen {
+    RunSummary {
         mean_s: times.iter().sum::<f64>() / counted as f64,
         p99_s: times[(counted * 99 / 100).min(counted - 1)],
         work_s: work_s / counted as f64,

@@ -6,16 +6,16 @@ use striate_plan::ReadPolicy;
 use super::comparison::{Comparison, figures};
 use super::layout::{Layout, place};
 use super::queries::{Query, draw, pace};
-use super::simulation::{Knowledge, Run, Seen, Site, run};
+use super::simulation::{Run, RunSummary, Site, SiteKnowledge, run};
 use super::{MESSAGE_S, OBJECT_BYTES, OBJECT_S, OBJECTS_OF_PARTITION, PARTITIONS, REQUEST_S, SITES};
 
 fn layout(code: &str) -> Layout {
     Layout::draw(code.parse().expect("a code"), 7)
 }
 
-fn serve(layout: &Layout, policy: &str, queries: &[Query]) -> Seen {
+fn serve(layout: &Layout, policy: &str, queries: &[Query]) -> RunSummary {
     let policy: ReadPolicy = striate_baselines::read_policy(policy).expect("a policy");
-    let knowledge = Knowledge::Exact;
+    let knowledge = SiteKnowledge::Exact;
     let of = Run { layout, policy, knowledge, counted_bytes: OBJECT_BYTES, warm_up: 0, seed: 1 };
     run(&of, queries)
 }
@@ -53,7 +53,7 @@ fn queries_wait_for_those_before_them() {
 /// requests earlier.
 #[test]
 fn what_is_pushed_is_as_old_as_a_message() {
-    use Knowledge::{Exact, Pushed};
+    use SiteKnowledge::{Exact, Pushed};
 
     let mut site = Site::default();
     assert_eq!(site.serve(0, 1.0, 0.004), 1.004);
@@ -134,7 +134,7 @@ fn copies_are_of_hot_partitions_on_other_sites_and_within_their_share() {
 fn one_plan_is_sooner_than_least_marginal_load_first() {
     let comparison = Comparison {
         code: "lrc(6,2,2)".parse().expect("a code"),
-        knowledge: Knowledge::Exact,
+        knowledge: SiteKnowledge::Exact,
         load: 0.8,
         load_weight: striate_plan::solver::makespan::USUAL_WEIGHT,
         copies: 0.01,

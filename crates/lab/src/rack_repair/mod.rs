@@ -101,9 +101,9 @@ impl RackRepair {
         let needed = needed(&code, lost);
         let checksums = write_chunks(runtime, stripe, &code, &sites, &needed, chunk_len).await?;
         let places = (1..=code.n() as u32).map(SiteId).collect();
-        let written = [Written { id: stripe, places, checksums }];
+        let written = [WrittenStripe { id: stripe, places, checksums }];
         let stripes = open(runtime, profile, &code, sites.clone(), &written, chunk_len).await?;
-        let [Written { checksums, .. }] = written;
+        let [WrittenStripe { checksums, .. }] = written;
         Ok(Self {
             runtime: runtime.clone(),
             code,
@@ -192,7 +192,7 @@ impl RackRepair {
 }
 
 /// A stripe on its sites.
-struct Written {
+struct WrittenStripe {
     id: StripeId,
     /// Site of each of the n chunks, and the chunk's checksum.
     places: Vec<SiteId>,
@@ -205,12 +205,12 @@ async fn open(
     profile: Profile,
     code: &Code,
     sites: Vec<Arc<dyn Site>>,
-    written: &[Written],
+    written: &[WrittenStripe],
     chunk_len: u32,
 ) -> Result<Stripes, RackRepairError> {
     let engine = Arc::new(MemoryStore::new(runtime.clone()));
     let mut tx = Transaction::new(TxId(u128::from(runtime.random_u64())));
-    for Written { id, places, checksums } in written {
+    for WrittenStripe { id, places, checksums } in written {
         let location = |(site, &crc32c): (&SiteId, &u32)| Location {
             site: site.0,
             generation: 1,

@@ -21,7 +21,7 @@ use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::Stripes;
 
-use super::{RackRepairError, Written, needed, open, write_chunks};
+use super::{RackRepairError, WrittenStripe, needed, open, write_chunks};
 use crate::contents::WRITER;
 
 /// The site whose chunks are lost.
@@ -31,7 +31,7 @@ const DRAWS: usize = 10_000;
 
 /// Result of the repair.
 #[derive(Clone, Debug)]
-pub struct NodeRepaired {
+pub struct NodeRepairResult {
     /// Time from the start to the last chunk.
     pub took: Duration,
     /// Chunks that each site made.
@@ -70,7 +70,7 @@ impl NodeRepair {
             let there: Vec<Arc<dyn Site>> =
                 places.iter().map(|site| Arc::clone(&sites[site.0 as usize - 1])).collect();
             let checksums = write_chunks(runtime, id, &code, &there, &group, chunk_len).await?;
-            written.push(Written { id, places, checksums });
+            written.push(WrittenStripe { id, places, checksums });
         }
         let ids = written.iter().map(|stripe| stripe.id).collect();
         let stripes = open(runtime, profile, &code, sites, &written, chunk_len).await?;
@@ -81,7 +81,7 @@ impl NodeRepair {
     ///
     /// # Errors
     /// If a stripe was not repaired.
-    pub async fn repair(&self, choice: RepairChoice) -> Result<NodeRepaired, RackRepairError> {
+    pub async fn repair(&self, choice: RepairChoice) -> Result<NodeRepairResult, RackRepairError> {
         let absent = AbsentSites { gone: BTreeSet::from([LOST_SITE]), awaited: BTreeSet::new() };
         let pace = RepairPace::unlimited().choosing(choice);
         let began = self.runtime.now();
@@ -91,7 +91,7 @@ impl NodeRepair {
         if let Some(wrong) = outcomes.iter().find(|outcome| outcome.chunks != 1 || !outcome.is_whole()) {
             return Err(RackRepairError::NotRepaired(format!("{wrong:?}")));
         }
-        Ok(NodeRepaired { took, made: self.made().await? })
+        Ok(NodeRepairResult { took, made: self.made().await? })
     }
 
     /// Counts the new chunks by site: those of a newer generation than the first.

@@ -31,7 +31,7 @@ use striate_runtime::Runtime;
 use striate_site::{DeleteRequest, Site, SiteError};
 
 use crate::contents::WRITER;
-use crate::data_updates::{DataChunk, Way};
+use crate::data_updates::{DataChunk, UpdateMethod};
 use crate::rack_repair::{RackRepairError, write_chunks};
 
 mod step;
@@ -43,7 +43,7 @@ pub use workload::{Change, Load, WAYS, changes};
 
 /// Cost of an update.
 #[derive(Clone, Copy, Debug)]
-pub struct Changed {
+pub struct UpdateCost {
     /// Time from the client's read to the last site's reply.
     pub took: Duration,
     /// Chunk bytes that have crossed racks.
@@ -66,7 +66,7 @@ pub struct RackUpdate {
     geometry: WideGeometry,
     sites: Vec<Arc<dyn Site>>,
     load: Load,
-    way: Way,
+    way: UpdateMethod,
     /// Site of each chunk of each stripe.
     places: Vec<Vec<usize>>,
     files: HashMap<(usize, usize), File>,
@@ -96,7 +96,7 @@ impl RackUpdate {
         code: &Code,
         sites: Vec<Arc<dyn Site>>,
         load: Load,
-        way: Way,
+        way: UpdateMethod,
         changes: &[Change],
     ) -> Result<Self, RackRepairError> {
         let geometry = geometry(code)?;
@@ -160,7 +160,7 @@ impl RackUpdate {
     ///
     /// # Errors
     /// If a site does not read or make a requested chunk.
-    pub async fn change(&mut self, change: Change) -> Result<Changed, RackRepairError> {
+    pub async fn change(&mut self, change: Change) -> Result<UpdateCost, RackRepairError> {
         let mut bytes = vec![0; self.load.range_len as usize];
         self.rng.fill_bytes(&mut bytes);
         let began = self.runtime.now();
@@ -176,7 +176,7 @@ impl RackUpdate {
             let deleted = self.sites[old.site].delete(request).await;
             deleted.map_err(|reason| self.failed(old.site, reason))?;
         }
-        Ok(Changed { took, crossed })
+        Ok(UpdateCost { took, crossed })
     }
 
     fn failed(&self, site: usize, reason: SiteError) -> RackRepairError {
@@ -250,7 +250,7 @@ mod tests {
 
     /// Ranges that an update sends across racks: to the client and back, and those of the parities. `racks` are those
     /// of the data chunk, of the local parity and of the global ones.
-    fn ranges_across(way: Way, racks: &[usize]) -> u64 {
+    fn ranges_across(way: UpdateMethod, racks: &[usize]) -> u64 {
         let [data, local, globals @ ..] = racks else { panic!("{racks:?}") };
         if way.reads_parities {
             return 2 * racks.len() as u64;

@@ -5,19 +5,19 @@ use rand::{Rng, SeedableRng};
 use striate_codec::Code;
 use striate_plan::WideGeometry;
 
-use crate::data_updates::{DataChunk, DataChunks, Way, count, hottest_rack};
+use crate::data_updates::{DataChunk, DataChunks, UpdateMethod, count, hottest_rack};
 use crate::rack_repair::RackRepairError;
 
 /// Observed updates per update made; they show which rack of a group is updated most.
 const OBSERVED: usize = 100;
 
 /// All methods with their names. In `rewrite`, the client reads and writes the parities.
-pub const WAYS: [(&str, Way); 5] = [
-    ("rewrite", Way { reads_parities: true, ..Way::DELTAS }),
-    ("deltas", Way::DELTAS),
-    ("global", Way { inner_global: true, ..Way::DELTAS }),
-    ("local", Way { inner_local: true, ..Way::DELTAS }),
-    ("both", Way { inner_global: true, inner_local: true, ..Way::DELTAS }),
+pub const WAYS: [(&str, UpdateMethod); 5] = [
+    ("rewrite", UpdateMethod { reads_parities: true, ..UpdateMethod::DELTAS }),
+    ("deltas", UpdateMethod::DELTAS),
+    ("global", UpdateMethod { inner_global: true, ..UpdateMethod::DELTAS }),
+    ("local", UpdateMethod { inner_local: true, ..UpdateMethod::DELTAS }),
+    ("both", UpdateMethod { inner_global: true, inner_local: true, ..UpdateMethod::DELTAS }),
 ];
 
 /// An update of a range of a data chunk.
@@ -69,7 +69,7 @@ fn drawn(k: usize, load: &Load) -> impl Iterator<Item = Change> + use<> {
 
 /// Returns the site of each chunk of each stripe: racks by combined locality, each stripe beginning in another rack,
 /// and local parities where the method has them.
-pub(super) fn places(geometry: &WideGeometry, load: &Load, way: Way) -> Vec<Vec<usize>> {
+pub(super) fn places(geometry: &WideGeometry, load: &Load, way: UpdateMethod) -> Vec<Vec<usize>> {
     let rack_of = geometry.parts_of_chunks();
     let mut used = vec![0; geometry.z()];
     let slots: Vec<(usize, usize)> = rack_of

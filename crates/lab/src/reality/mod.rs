@@ -5,7 +5,7 @@
 //! the site protocol, the disks' files, the processors and the schedulers are real. The lab's conclusions from its
 //! models are right to the extent that the two sides agree.
 //!
-//! - [`way`]: the cost of the path between processes, which the lab's network then has too.
+//! - [`path_cost`]: the cost of the path between processes, which the lab's network then has too.
 //! - [`run_lab`]: a run in virtual time.
 //! - [`prepare`], [`run_real`]: the same run against given sites, wherever they are.
 //! - [`packed`]: packed objects, read from real sites by one policy after the other.
@@ -15,7 +15,7 @@
 
 pub mod outcome;
 pub mod packed;
-pub mod way;
+pub mod path_cost;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use crate::drive::{DriveOptions, drive};
 use crate::latency::Latencies;
 use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions, load_metadata};
-use way::Way;
+use path_cost::PathCost;
 
 /// Maximum number of blocks in a scan: a quarter of the paper's, so that the machine's processors, which serve all
 /// sites and clients at once, do not dominate the result.
@@ -53,7 +53,7 @@ pub struct Setting {
     /// Media, and the clients' own work.
     pub calibration: Calibration,
     /// Path between sites and clients, in the lab. The calibration's own round trip is that of another network.
-    pub way: Way,
+    pub way: PathCost,
     /// Code of the blocks.
     pub profile: Profile,
     /// Policy that chooses the chunks to read.
@@ -221,7 +221,7 @@ pub fn stripes_of(setting: &Setting, seed: u64) -> Result<Arc<GeneratedStripes>,
 }
 
 /// The written blocks of a real run.
-pub struct Prepared {
+pub struct WrittenBlocks {
     client: Client,
     stripes: Arc<GeneratedStripes>,
 }
@@ -235,7 +235,7 @@ pub async fn prepare(
     setting: &Setting,
     seed: u64,
     sites: Vec<Arc<dyn Site>>,
-) -> Result<Prepared, RealityError> {
+) -> Result<WrittenBlocks, RealityError> {
     let of_task = setting.clone();
     let stripes = runtime.run_blocking(move || stripes_of(&of_task, seed)).await?;
     write_chunks(&sites, &stripes).await?;
@@ -248,7 +248,7 @@ pub async fn prepare(
         ..ClientOptions::default()
     };
     let client = Client::open(runtime.clone(), engine, sites, options).await?;
-    Ok(Prepared { client, stripes })
+    Ok(WrittenBlocks { client, stripes })
 }
 
 /// Runs the phases of [`run_lab`] on real sites.
@@ -259,7 +259,7 @@ pub async fn run_real(
     runtime: &Runtime,
     setting: &Setting,
     seed: u64,
-    prepared: &Prepared,
+    prepared: &WrittenBlocks,
 ) -> Result<Latencies, RealityError> {
     let mut latencies = Latencies::default();
     for (phase, (length, scans)) in setting.phases().into_iter().enumerate() {

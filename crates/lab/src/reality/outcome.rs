@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::way::Way;
+use super::path_cost::PathCost;
 use super::{Responses, Setting};
 use crate::experiment::results::Statistic;
 use crate::experiment::svg::{LinePlot, escape};
@@ -44,7 +44,7 @@ pub struct Outcome {
     /// Number of closed-loop clients.
     pub clients: u32,
     /// Path between sites and clients, as measured and as set in the lab.
-    pub way: Way,
+    pub way: PathCost,
     /// Length of the measured phase of each run, in seconds.
     pub measured_s: f64,
     /// Response times on real processes, over all runs.

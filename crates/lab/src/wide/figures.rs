@@ -14,7 +14,7 @@ use super::repair::{Repairs, Selection};
 use super::rows::{Extent, Row, Table};
 use super::simulation;
 use super::updates::{self, Load};
-use crate::data_updates::Way;
+use crate::data_updates::UpdateMethod;
 
 /// Slices in which the store sends a chunk of 64 MiB.
 pub const SLICES: usize = 256;
@@ -52,16 +52,16 @@ pub fn single_chunk_s(layout: &Layout, setting: &Setting) -> Result<f64, CodecEr
 }
 
 /// Seconds of each scheme with the same k and f: CL and LRC for each r, then TL.
-struct Rivals {
+struct SchemeTimes {
     combined: Vec<f64>,
     lrc: Vec<f64>,
     topology: f64,
 }
 
-fn rivals(k: usize, f: usize, localities: &[usize], setting: &Setting) -> Result<Rivals, CodecError> {
+fn rivals(k: usize, f: usize, localities: &[usize], setting: &Setting) -> Result<SchemeTimes, CodecError> {
     let combined = |r: &usize| single_chunk_s(&Layout::combined(&format!("wide({k},{r},{f})"))?, setting);
     let lrc = |r: &usize| single_chunk_s(&Layout::lrc(k, *r, f)?, setting);
-    Ok(Rivals {
+    Ok(SchemeTimes {
         combined: localities.iter().map(combined).collect::<Result<_, _>>()?,
         lrc: localities.iter().map(lrc).collect::<Result<_, _>>()?,
         topology: single_chunk_s(&Layout::topology(k, f)?, setting)?,
@@ -74,7 +74,7 @@ fn add_rivals(
     figure: &'static str,
     set: &str,
     localities: &[usize],
-    of: &Rivals,
+    of: &SchemeTimes,
     unit: &'static str,
 ) {
     let scale = if unit == "ms" { 1e3 } else { 1.0 };
@@ -91,7 +91,7 @@ fn add_stated(
     table: &mut Table<'_>,
     figure: &'static str,
     set: &str,
-    of: &Rivals,
+    of: &SchemeTimes,
     unit: &'static str,
     stated: [f64; 5],
     fits: bool,
@@ -200,7 +200,8 @@ fn encoding(table: &mut Table<'_>) {
 fn changes(table: &mut Table<'_>) -> Result<(), CodecError> {
     let layout = Layout::combined("wide(128,27,4)")?;
     let setting = Setting::hot(20.0);
-    let inner = |inner_global, inner_local| Way { inner_global, inner_local, ..Way::DELTAS };
+    let inner =
+        |inner_global, inner_local| UpdateMethod { inner_global, inner_local, ..UpdateMethod::DELTAS };
     let ways = [
         ("global in the rack", inner(true, false), 33.2),
         ("local in the rack", inner(false, true), 14.4),
@@ -214,7 +215,10 @@ fn changes(table: &mut Table<'_>) -> Result<(), CodecError> {
             let ms = |seed| 1e3 * updates::mean_update_s(&layout, &setting, way, &load(seed));
             table.seeds().map(ms).collect()
         };
-        let (deltas, rewritten) = (means(Way::DELTAS), means(Way { reads_parities: true, ..Way::DELTAS }));
+        let (deltas, rewritten) = (
+            means(UpdateMethod::DELTAS),
+            means(UpdateMethod { reads_parities: true, ..UpdateMethod::DELTAS }),
+        );
         let reduced = ways.map(|(_, way, _)| means(way));
         table.add(("13", set, "each parity rewritten", "ms"), &rewritten, None);
         table.add(("13", set, "each parity its delta", "ms"), &deltas, None);

@@ -17,7 +17,7 @@ use super::layout::Layout;
 use super::repair::{Repairs, Selection};
 use super::rows::Table;
 use super::sealing;
-use super::simulation::{self, Seen};
+use super::simulation::{self, SimulationResult};
 
 /// Number of racks of the large cluster, and of sites in each.
 const RACKS: usize = 40;
@@ -37,7 +37,7 @@ pub fn repair_large(
     selection: Selection,
     chunks: usize,
     seed: u64,
-) -> Result<(Cluster, Seen), CodecError> {
+) -> Result<(Cluster, SimulationResult), CodecError> {
     let setting = large_setting();
     let cluster = Cluster::new(RACKS, SITES_PER_RACK, &setting);
     let mut rng = SmallRng::seed_from_u64(seed);

@@ -33,7 +33,7 @@ impl Job {
 
 /// Results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct SimulationResult {
     /// Seconds of each job, in the order of their starts.
     pub job_s: Vec<f64>,
     /// Seconds until the last job has ended.
@@ -43,7 +43,7 @@ pub struct Seen {
 }
 
 /// A running job.
-struct Running {
+struct RunningJob {
     job: Job,
     began: f64,
     /// For each task, the number of tasks that it still waits for.
@@ -54,15 +54,15 @@ struct Running {
 struct Simulation {
     network: Network,
     now: f64,
-    running: Vec<Option<Running>>,
+    running: Vec<Option<RunningJob>>,
     /// (job, task) of each flow.
     flows: Vec<(usize, usize)>,
-    seen: Seen,
+    seen: SimulationResult,
 }
 
 /// Runs all jobs, at most `at_once` at a time. The next job is drawn when it begins.
-pub fn run(links: &[Link], mut jobs: impl Iterator<Item = Job>, at_once: usize) -> Seen {
-    let seen = Seen { carried: vec![0.0; links.len()], ..Seen::default() };
+pub fn run(links: &[Link], mut jobs: impl Iterator<Item = Job>, at_once: usize) -> SimulationResult {
+    let seen = SimulationResult { carried: vec![0.0; links.len()], ..SimulationResult::default() };
     let network = Network::new(links.to_vec());
     let mut simulation = Simulation { network, now: 0.0, running: Vec::new(), flows: Vec::new(), seen };
     let mut under_way = 0;
@@ -86,7 +86,7 @@ impl Simulation {
         let ready: Vec<usize> = (0..waits.len()).filter(|&task| waits[task] == 0).collect();
         let number = self.running.len();
         let left = job.tasks.len();
-        self.running.push(Some(Running { job, began: self.now, waits, left }));
+        self.running.push(Some(RunningJob { job, began: self.now, waits, left }));
         self.seen.job_s.push(0.0);
         ready.into_iter().for_each(|task| self.begin_task(number, task));
         left > 0
@@ -136,7 +136,7 @@ mod tests {
         let second = job.add(vec![(1, 1.0)], 10.0, &[]);
         job.add(vec![(0, 1.0), (1, 1.0)], 5.0, &[first, second]);
         let seen = run(&links, vec![job.clone()].into_iter(), 1);
-        assert_eq!(seen, Seen { job_s: vec![3.0], all_s: 3.0, carried: vec![15.0, 15.0] });
+        assert_eq!(seen, SimulationResult { job_s: vec![3.0], all_s: 3.0, carried: vec![15.0, 15.0] });
         assert_eq!(run(&links, vec![job.clone(), job.clone()].into_iter(), 1).job_s, [3.0, 3.0]);
         assert_eq!(run(&links, vec![job.clone(), job].into_iter(), 2).all_s, 6.0);
     }

@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::repair::{Repairs, Selection};
 use super::sealing;
 use super::updates::{Load, mean_update_s};
-use crate::data_updates::Way;
+use crate::data_updates::UpdateMethod;
 
 #[test]
 fn stripes_lie_as_the_stores_rule_demands_and_cross_racks_as_table_4_says() {
@@ -92,10 +92,11 @@ fn updates_in_the_rack_are_faster_and_reading_parities_is_slower() {
     let layout = Layout::combined("wide(32,7,4)").unwrap();
     let load = Load { stripes: 20, operations: 400, clients: 4, updates: 0.5, seed: 1 };
     let ms = |way| 1e3 * mean_update_s(&layout, &Setting::hot(20.0), way, &load);
-    let inner = |inner_global, inner_local| Way { inner_global, inner_local, ..Way::DELTAS };
+    let inner =
+        |inner_global, inner_local| UpdateMethod { inner_global, inner_local, ..UpdateMethod::DELTAS };
     let times = [
-        ms(Way { reads_parities: true, ..Way::DELTAS }),
-        ms(Way::DELTAS),
+        ms(UpdateMethod { reads_parities: true, ..UpdateMethod::DELTAS }),
+        ms(UpdateMethod::DELTAS),
         ms(inner(false, true)),
         ms(inner(true, false)),
         ms(inner(true, true)),

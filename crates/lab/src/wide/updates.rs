@@ -18,7 +18,7 @@ use striate_plan::{Scheme, WideGeometry};
 use super::cluster::{Cluster, Setting};
 use super::layout::Layout;
 use super::simulation::{self, Job};
-use crate::data_updates::{DataChunk, DataChunks, Way, count, hottest_rack};
+use crate::data_updates::{DataChunk, DataChunks, UpdateMethod, count, hottest_rack};
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +44,7 @@ struct Operation {
 }
 
 /// Returns the mean seconds of an update.
-pub fn mean_update_s(layout: &Layout, setting: &Setting, way: Way, load: &Load) -> f64 {
+pub fn mean_update_s(layout: &Layout, setting: &Setting, way: UpdateMethod, load: &Load) -> f64 {
     let Scheme::Combined(geometry) = &layout.scheme else { return f64::NAN };
     // One extra site in each rack is a client.
     let cluster = Cluster::new(layout.parts(), geometry.c() + 1, setting);
@@ -72,7 +72,7 @@ struct Store<'a> {
     layout: &'a Layout,
     geometry: &'a WideGeometry,
     chunk: f64,
-    way: Way,
+    way: UpdateMethod,
 }
 
 impl Store<'_> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use striate_client::ClientError;
 use striate_lab::calibration::Calibration;
-use striate_lab::drive::{DriveOptions, Measured, drive};
+use striate_lab::drive::{DriveOptions, RunMeasurements, drive};
 use striate_lab::objects::BUCKET;
 use striate_lab::workload::trace::{self, ReplayOptions};
 use striate_lab::workload::{EcStoreScans, Kind, Pages, Workload, Ycsb, YcsbWorkload};
@@ -21,7 +21,7 @@ fn small(calibration: Calibration) -> WorldOptions {
     WorldOptions { sites: 6, clients: 6, ..base }
 }
 
-fn run_open(rate_per_s: f64) -> Measured {
+fn run_open(rate_per_s: f64) -> RunMeasurements {
     run_in_virtual_time(3, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &small(Calibration::D)).await.unwrap());
         let options = DriveOptions {
@@ -79,7 +79,7 @@ fn a_closed_loop_has_as_many_operations_under_way_as_clients() {
     assert!(busy_s >= expected && busy_s < expected + 10.0 * summary.percentile(100.0) / 1e3, "{busy_s}");
 }
 
-fn run_ycsb(workload: YcsbWorkload) -> (Measured, String) {
+fn run_ycsb(workload: YcsbWorkload) -> (RunMeasurements, String) {
     run_in_virtual_time(5, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &small(Calibration::A)).await.unwrap());
         let options = DriveOptions {

@@ -20,14 +20,14 @@ const MESSAGES_PER_S: f64 = 8_000.0;
 
 /// A bar for a median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bar {
+pub struct Requirement {
     /// Value of the bar.
     pub value: f64,
     /// True if the median must not be below the value; false if not above.
     pub is_least: bool,
 }
 
-impl Bar {
+impl Requirement {
     fn at_most(value: f64) -> Self {
         Self { value, is_least: false }
     }
@@ -43,7 +43,7 @@ impl Bar {
 }
 
 /// Returns the bar of a figure of a default in a case, if there is one.
-pub(super) fn bar(table: Table, case: Case, policy: &str, what: &str) -> Option<Bar> {
+pub(super) fn bar(table: Table, case: Case, policy: &str, what: &str) -> Option<Requirement> {
     let has_copies = policy == Entrant::WITH_COPIES;
     if !has_copies && policy != Entrant::DEFAULT {
         return None;
@@ -57,11 +57,11 @@ pub(super) fn bar(table: Table, case: Case, policy: &str, what: &str) -> Option<
         }
         "p99 over the best of seven" => most_p99(case, has_copies, of_table),
         SESSIONS_AT_THE_BAR | SPEED_AT_THE_BAR => Some(1.0),
-        SESSIONS => return Some(Bar::at_least(if has_copies { 4.0 } else { of_table(1.4, 1.9) })),
-        SPEED => return Some(Bar::at_least(if has_copies { 3.0 } else { of_table(1.4, 1.7) })),
+        SESSIONS => return Some(Requirement::at_least(if has_copies { 4.0 } else { of_table(1.4, 1.9) })),
+        SPEED => return Some(Requirement::at_least(if has_copies { 3.0 } else { of_table(1.4, 1.7) })),
         _ => None,
     };
-    most.map(Bar::at_most)
+    most.map(Requirement::at_most)
 }
 
 fn most_mean(case: Case, has_copies: bool, of_table: impl Fn(f64, f64) -> f64) -> Option<f64> {

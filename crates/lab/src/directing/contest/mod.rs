@@ -14,7 +14,7 @@ pub mod loads;
 use serde::Serialize;
 use striate_codec::Code;
 
-use self::bars::{Bar, bar};
+use self::bars::{Requirement, bar};
 use self::loads::Load;
 use super::Table;
 use super::copies::{HotCopies, ONE_PERCENT};
@@ -22,7 +22,7 @@ use super::outcome::median;
 use super::placement::place;
 use super::prediction::WARM_UP_S;
 use super::requests::{Request, Sessions};
-use super::simulation::{self, Director, PROBE_S, Run, Seen, SlowEpisodes};
+use super::simulation::{self, Director, PROBE_S, Run, RunSummary, SlowEpisodes};
 use super::store_default::{Degraded, Pushes, StoreDefault};
 
 /// The seven policies, by their texts. Those that the paper ran with an LRC come first: "probing all the degraded
@@ -100,7 +100,7 @@ impl Entrant {
 
 /// Result of one policy on one load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shown {
+pub struct PolicyOutcome {
     /// Name of the case.
     pub case: &'static str,
     /// Name of the load.
@@ -108,7 +108,7 @@ pub struct Shown {
     /// Name of the policy.
     pub policy: String,
     /// Result of the run.
-    pub seen: Seen,
+    pub seen: RunSummary,
 }
 
 /// Verdict over all loads of a case.
@@ -131,14 +131,14 @@ pub struct Verdict {
     /// Number of loads.
     pub loads: usize,
     /// Required value of the median, if any.
-    pub bar: Option<Bar>,
+    pub bar: Option<Requirement>,
 }
 
 /// The outcome of a case.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Results of all runs.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<PolicyOutcome>,
     /// Verdicts on the results.
     pub verdicts: Vec<Verdict>,
 }
@@ -165,7 +165,7 @@ impl Contest {
         let mut ratios: Vec<Vec<[f64; 3]>> = vec![Vec::new(); entrants.len()];
         for load in loads {
             let seven = SEVEN.map(|text| self.show_published(case, text, load));
-            let least = |of: fn(&Seen) -> f64| seven.iter().map(of).fold(f64::INFINITY, f64::min);
+            let least = |of: fn(&RunSummary) -> f64| seven.iter().map(of).fold(f64::INFINITY, f64::min);
             let best = [least(|seen| seen.requests.mean), least(|seen| seen.p99)];
             let of_five = seven[..FIVE].iter().map(|seen| seen.requests.mean).fold(f64::INFINITY, f64::min);
             outcome.shown.extend(SEVEN.iter().zip(seven).map(|(text, seen)| shown(case, load, text, seen)));
@@ -186,7 +186,7 @@ impl Contest {
                 let values = ratios.iter().map(|ratio| ratio[place]).collect();
                 outcome.verdicts.push(self.verdict(case, &entrant.name(), what, values));
             }
-            let of_entrant = |shown: &&Shown| shown.policy == entrant.name();
+            let of_entrant = |shown: &&PolicyOutcome| shown.policy == entrant.name();
             let pushes =
                 outcome.shown.iter().filter(of_entrant).map(|shown| shown.seen.pushes_per_s).collect();
             outcome.verdicts.push(self.verdict(case, &entrant.name(), "messages a second", pushes));
@@ -208,12 +208,12 @@ impl Contest {
         entrants
     }
 
-    fn show_published(&self, case: Case, text: &str, load: &Load) -> Seen {
+    fn show_published(&self, case: Case, text: &str, load: &Load) -> RunSummary {
         let policy = striate_baselines::read_policy(text).expect("the seven are known");
         self.show_by(case, Director::Published(policy), None, load, &load.requests)
     }
 
-    fn show(&self, case: Case, entrant: &Entrant, load: &Load, requests: &[Request]) -> Seen {
+    fn show(&self, case: Case, entrant: &Entrant, load: &Load, requests: &[Request]) -> RunSummary {
         let copies = entrant.has_copies.then(|| {
             let code: Code = self.table.code();
             HotCopies::place(&code, &place(&code, load.seed), &load.before, ONE_PERCENT)
@@ -228,7 +228,7 @@ impl Contest {
         copies: Option<&HotCopies>,
         load: &Load,
         requests: &[Request],
-    ) -> Seen {
+    ) -> RunSummary {
         let run = Run {
             fit: &load.fit,
             table: self.table,
@@ -346,8 +346,8 @@ fn greatest(holds: impl Fn(f64) -> bool) -> f64 {
     low.exp()
 }
 
-fn shown(case: Case, load: &Load, policy: &str, seen: Seen) -> Shown {
-    Shown { case: case.name(), load: load.name.clone(), policy: policy.to_owned(), seen }
+fn shown(case: Case, load: &Load, policy: &str, seen: RunSummary) -> PolicyOutcome {
+    PolicyOutcome { case: case.name(), load: load.name.clone(), policy: policy.to_owned(), seen }
 }
 
 #[cfg(test)]

@@ -37,13 +37,13 @@ use crate::events::Events;
 
 mod event;
 mod nodes;
-mod seen;
+mod run_summary;
 mod views;
 
 use event::Event;
 pub use nodes::SlowEpisodes;
 use nodes::{BELIEF_S, Node};
-pub use seen::{Seen, Times, quantile};
+pub use run_summary::{RunSummary, RunTimes, quantile};
 use views::Views;
 
 /// Seconds per task, excluding its bytes.
@@ -112,7 +112,7 @@ pub struct Run<'a> {
 ///
 /// # Panics
 /// If there are no requests after the warm-up.
-pub fn run(run: &Run<'_>, requests: &[Request]) -> Seen {
+pub fn run(run: &Run<'_>, requests: &[Request]) -> RunSummary {
     run_in_full(run, requests).0
 }
 
@@ -120,7 +120,7 @@ pub fn run(run: &Run<'_>, requests: &[Request]) -> Seen {
 ///
 /// # Panics
 /// If there are no requests after the warm-up.
-pub fn run_in_full(run: &Run<'_>, requests: &[Request]) -> (Seen, Times) {
+pub fn run_in_full(run: &Run<'_>, requests: &[Request]) -> (RunSummary, RunTimes) {
     Simulation::new(run, requests).run()
 }
 
@@ -154,7 +154,7 @@ struct Simulation<'a> {
     progress: Vec<Progress>,
     events: Events<Event>,
     bytes_per_s: f64,
-    times: Times,
+    times: RunTimes,
     probes: u64,
     pushes: u64,
     timed_out: u64,
@@ -185,7 +185,7 @@ impl<'a> Simulation<'a> {
             progress,
             events: Events::default(),
             bytes_per_s: MEAN_BYTES / (run.fit.mean_service_s(run.table) - TASK_S),
-            times: Times::default(),
+            times: RunTimes::default(),
             probes: 0,
             pushes: 0,
             timed_out: 0,
@@ -222,7 +222,7 @@ impl<'a> Simulation<'a> {
         self.events.push(at, event);
     }
 
-    fn run(mut self) -> (Seen, Times) {
+    fn run(mut self) -> (RunSummary, RunTimes) {
         while let Some((at, event)) = self.events.pop() {
             match event {
                 Event::Arrives(request) => self.arrives(at, request),
@@ -241,13 +241,13 @@ impl<'a> Simulation<'a> {
         self.sum_up()
     }
 
-    fn sum_up(mut self) -> (Seen, Times) {
+    fn sum_up(mut self) -> (RunSummary, RunTimes) {
         self.times.sort();
         let counted = self.times.requests.len() as f64;
         let seconds = self.requests.last().map_or(0.0, |last| last.at) - self.run.warm_up_s;
         let most = self.nodes.iter().map(|node| node.served_bytes).fold(0.0, f64::max);
         let mean = self.nodes.iter().map(|node| node.served_bytes).sum::<f64>() / NODES as f64;
-        let seen = Seen {
+        let seen = RunSummary {
             requests: Row::of(&self.times.requests, self.probes as f64 / seconds),
             p99: quantile(&self.times.requests, 0.99),
             tasks: Row::of(&self.times.tasks, 0.0),

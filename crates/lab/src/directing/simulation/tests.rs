@@ -5,7 +5,7 @@ use crate::directing::{FITS, PARTITIONS, requests};
 
 const A3: Fit = FITS[2];
 
-fn run(table: Table, policy: &str, requests: &[Request], warm_up_s: f64) -> Seen {
+fn run(table: Table, policy: &str, requests: &[Request], warm_up_s: f64) -> RunSummary {
     let policy = striate_baselines::read_policy(policy).unwrap();
     run_of(table, Director::Published(policy), requests, warm_up_s, None)
 }
@@ -16,7 +16,7 @@ fn run_of(
     requests: &[Request],
     warm_up_s: f64,
     copies: Option<&HotCopies>,
-) -> Seen {
+) -> RunSummary {
     let run = Run { fit: &A3, table, director, probe_s: PROBE_S, warm_up_s, seed: 1, slow: None, copies };
     super::run(&run, requests)
 }

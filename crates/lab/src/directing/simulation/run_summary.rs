@@ -6,7 +6,7 @@ use super::super::outcome::Row;
 
 /// Summary of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Seen {
+pub struct RunSummary {
     /// Request latencies, from arrival at the front end to the last byte needed.
     pub requests: Row,
     /// 99th percentile of the request latencies, in seconds.
@@ -25,7 +25,7 @@ pub struct Seen {
 
 /// All times of a run in seconds, ascending.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Times {
+pub struct RunTimes {
     /// Request latencies.
     pub requests: Vec<f64>,
     /// Task latencies.
@@ -36,7 +36,7 @@ pub struct Times {
     pub controllers: Vec<f64>,
 }
 
-impl Times {
+impl RunTimes {
     pub(super) fn sort(&mut self) {
         for times in [&mut self.requests, &mut self.tasks, &mut self.waits, &mut self.controllers] {
             times.sort_by(f64::total_cmp);

@@ -26,14 +26,14 @@ const PAUSE: Duration = Duration::from_millis(4);
 
 /// Cost of the path in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Way {
+pub struct PathCost {
     /// Round trip of a request and its reply, without their bytes, in milliseconds.
     pub round_trip_ms: f64,
     /// Bandwidth of the sender's and of the receiver's card, in bytes per second.
     pub card_bytes_per_s: f64,
 }
 
-impl Way {
+impl PathCost {
     /// Derives the cost from the times in seconds to read a chunk of `len` bytes from one site, and from each of
     /// `sites` at once. A chunk passes two cards, and several chunks pass the client's card one after the other.
     fn of(len: u32, sites: usize, one_s: f64, all_s: f64) -> Self {
@@ -47,7 +47,7 @@ impl Way {
 ///
 /// # Errors
 /// On the first chunk that a site does not accept or return.
-pub async fn measure(runtime: &Runtime, sites: &[Arc<dyn Site>], len: u32) -> Result<Way, RealityError> {
+pub async fn measure(runtime: &Runtime, sites: &[Arc<dyn Site>], len: u32) -> Result<PathCost, RealityError> {
     for site in sites {
         let (payload, priority) = (Bytes::from(vec![7; len as usize]), Priority::Foreground);
         let request = WriteRequest { chunk: CHUNK, payload, granule_crcs: None, priority };
@@ -59,7 +59,7 @@ pub async fn measure(runtime: &Runtime, sites: &[Arc<dyn Site>], len: u32) -> Re
         one_s.push(time(runtime, &sites[site..=site], len).await?);
         all_s.push(time(runtime, sites, len).await?);
     }
-    Ok(Way::of(len, sites.len(), median(one_s), median(all_s)))
+    Ok(PathCost::of(len, sites.len(), median(one_s), median(all_s)))
 }
 
 /// A chunk of a writer that has no blocks in the lab.
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn a_way_gives_back_the_times_that_it_was_made_of() {
         // 0.3 ms round trip, 0.1 ms for a chunk at each card.
-        let way = Way::of(50_000, 8, 0.5e-3, 1.2e-3);
+        let way = PathCost::of(50_000, 8, 0.5e-3, 1.2e-3);
         assert!((way.round_trip_ms - 0.3).abs() < 1e-9, "{way:?}");
         assert!((way.card_bytes_per_s - 500e6).abs() < 1.0, "{way:?}");
-        let shared = Way::of(50_000, 8, 1e-4, 9e-3);
+        let shared = PathCost::of(50_000, 8, 1e-4, 9e-3);
         assert!(shared.round_trip_ms.abs() < 1e-9 && shared.card_bytes_per_s == 1e9, "{shared:?}");
     }
 }

@@ -12,11 +12,11 @@ const LOOP: &str =
 
 /// One loop per processor, until dropped.
 #[derive(Debug)]
-pub struct Awake {
+pub struct BusyLoops {
     loops: Vec<Child>,
 }
 
-impl Awake {
+impl BusyLoops {
     /// Starts the loops.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+impl Drop for BusyLoops {
     fn drop(&mut self) {
         for child in &mut self.loops {
             // It may have exited already.
