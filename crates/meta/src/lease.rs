@@ -24,13 +24,13 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 struct State {
     next: u64,
-    live: BTreeMap<LeaseId, Held>,
+    live: BTreeMap<LeaseId, HeldLease>,
     /// Time at which the live leases were last searched for ended ones.
     swept: Instant,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     ttl: Duration,
     ends: Instant,
 }
@@ -55,7 +55,7 @@ impl Leases {
         }
         let id = LeaseId(state.next);
         state.next += 1;
-        state.live.insert(id, Held { ttl, ends: now + ttl });
+        state.live.insert(id, HeldLease { ttl, ends: now + ttl });
         Lease { id, ttl }
     }
 

@@ -18,14 +18,14 @@ use std::sync::Arc;
 use striate_runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
-use super::group::{Draft, Drafted, Group};
+use super::group::{Draft, DraftOutcome, Group};
 use super::join::Backlog;
 use super::membership::{KnownDirectory, RESERVE_FILE};
 use super::mirror::MirrorDb;
 use super::shared::{MirrorEvent, Shared};
 use super::snapshot::{Failure, Snapshot};
 use super::volume::{DiskId, Volume};
-use super::worker::{Applied, Worker, apply_on_all};
+use super::worker::{ApplyResult, Worker, apply_on_all};
 use super::{Layout, Options, epoch::EpochRecord};
 use crate::outcomes::Outcomes;
 use crate::store::{Commit, MetaError, Revision, Transaction, WatchEvent, Write};
@@ -80,7 +80,7 @@ pub(super) struct Committer {
 
 /// Why a group did not become visible.
 #[derive(Debug)]
-enum Unapplied {
+enum ApplyFailure {
     /// No mirror holds the group.
     NoSpace(String),
     /// Some mirrors may hold the group.
@@ -88,10 +88,10 @@ enum Unapplied {
 }
 
 /// A drafted group with its watch events and replies.
-struct Drawn {
+struct DraftedGroup {
     group: Arc<Group>,
     events: Vec<WatchEvent>,
-    answers: Vec<Drafted>,
+    answers: Vec<DraftOutcome>,
 }
 
 impl Committer {
@@ -156,8 +156,10 @@ impl Committer {
         if !drawn.group.ids.is_empty() {
             match self.apply(&drawn.group) {
                 Ok(()) => self.publish(&drawn),
-                Err(Unapplied::NoSpace(reason)) => return answer_all(requests, &MetaError::NoSpace(reason)),
-                Err(Unapplied::Unknown(reason)) => {
+                Err(ApplyFailure::NoSpace(reason)) => {
+                    return answer_all(requests, &MetaError::NoSpace(reason));
+                }
+                Err(ApplyFailure::Unknown(reason)) => {
                     return answer_all(requests, &MetaError::UnknownOutcome(reason));
                 }
             }
@@ -165,9 +167,9 @@ impl Committer {
         for ((_, reply), drafted) in requests.into_iter().zip(drawn.answers) {
             // The caller may have gone.
             let _ = reply.send(match drafted {
-                Drafted::Answer(commit) => Ok(commit),
-                Drafted::Moved(whereto) => Err(MetaError::Moved(whereto)),
-                Drafted::NoSpace => Err(MetaError::NoSpace(format!(
+                DraftOutcome::Answer(commit) => Ok(commit),
+                DraftOutcome::Moved(whereto) => Err(MetaError::Moved(whereto)),
+                DraftOutcome::NoSpace => Err(MetaError::NoSpace(format!(
                     "less than {} KiB are free in a directory that holds metadata; only deletes are accepted until \
                      there is room",
                     self.options.min_free_bytes >> 10
@@ -177,7 +179,7 @@ impl Committer {
     }
 
     /// Drafts the group against the primary, or against the next mirror if the primary cannot be read.
-    fn draw(&mut self, requests: &[(Transaction, Reply)]) -> Result<Drawn, MetaError> {
+    fn draw(&mut self, requests: &[(Transaction, Reply)]) -> Result<DraftedGroup, MetaError> {
         let full = self.is_full();
         loop {
             let mut draft = Draft::new(&self.mirrors[0].snapshot, &self.outcomes, &self.shared.leases);
@@ -188,7 +190,7 @@ impl Committer {
                     if full && !group.ids.is_empty() {
                         self.give_up_reserves();
                     }
-                    return Ok(Drawn { group, events, answers });
+                    return Ok(DraftedGroup { group, events, answers });
                 }
                 Err(failure) if self.mirrors.len() == 1 => {
                     return Err(MetaError::Corrupt(failure.to_string()));
@@ -199,7 +201,7 @@ impl Committer {
     }
 
     /// Makes a group durable on all mirrors; ejects those that fail.
-    fn apply(&mut self, group: &Arc<Group>) -> Result<(), Unapplied> {
+    fn apply(&mut self, group: &Arc<Group>) -> Result<(), ApplyFailure> {
         let workers = self.mirrors.iter_mut().map(|mirror| &mut mirror.worker);
         let applied = apply_on_all(workers, group, self.options.deadline);
         let failed = self.take_snapshots(applied);
@@ -209,7 +211,7 @@ impl Committer {
             return self.recover_from_full_disks(group, &failed[0].1.to_string());
         }
         if !failed.is_empty() {
-            self.eject_or_go_down(failed).map_err(Unapplied::Unknown)?;
+            self.eject_or_go_down(failed).map_err(ApplyFailure::Unknown)?;
         }
         if let Some(backlog) = &self.joining {
             backlog.push(group.clone());
@@ -225,16 +227,16 @@ impl Committer {
         let group = Arc::new(Group::after(self.mirrors[0].snapshot.revision()));
         match self.apply(&group) {
             // A full disk is no reason to eject a mirror.
-            Ok(()) | Err(Unapplied::NoSpace(_)) => {
+            Ok(()) | Err(ApplyFailure::NoSpace(_)) => {
                 self.shared.show(self.mirrors[0].snapshot.clone());
                 Ok(())
             }
-            Err(Unapplied::Unknown(reason)) => Err(reason),
+            Err(ApplyFailure::Unknown(reason)) => Err(reason),
         }
     }
 
     /// Stores the new states, and returns the mirrors that failed to produce one.
-    fn take_snapshots(&mut self, applied: Vec<Applied>) -> Vec<(usize, Failure)> {
+    fn take_snapshots(&mut self, applied: Vec<ApplyResult>) -> Vec<(usize, Failure)> {
         let mut failed = Vec::new();
         for (position, (mirror, applied)) in self.mirrors.iter_mut().zip(applied).enumerate() {
             match applied {
@@ -245,7 +247,7 @@ impl Committer {
         failed
     }
 
-    fn publish(&mut self, drawn: &Drawn) {
+    fn publish(&mut self, drawn: &DraftedGroup) {
         self.shared.show(self.mirrors[0].snapshot.clone());
         for (id, number) in drawn.group.ids.iter().zip(drawn.group.base.0 + 1..) {
             self.outcomes.insert(*id, Revision(number));
@@ -267,7 +269,7 @@ impl Committer {
     /// Handles disks that all became full in the middle of a group. redb refuses a database that met an error, so all
     /// mirrors are reopened, which rolls the group back. If one holds the group after all, levelling gives it to the
     /// others.
-    fn recover_from_full_disks(&mut self, group: &Arc<Group>, reason: &str) -> Result<(), Unapplied> {
+    fn recover_from_full_disks(&mut self, group: &Arc<Group>, reason: &str) -> Result<(), ApplyFailure> {
         self.give_up_reserves();
         let mut closed = Vec::new();
         for mirror in self.mirrors.drain(..) {
@@ -289,12 +291,12 @@ impl Committer {
         if !names.is_empty() {
             let reason = format!("{reason}; then {}", names.into_iter().collect::<Vec<_>>().join("; "));
             self.go_down(&reason);
-            return Err(Unapplied::Unknown(reason));
+            return Err(ApplyFailure::Unknown(reason));
         }
         self.shared.show(self.mirrors[0].snapshot.clone());
         match self.mirrors[0].snapshot.revision() == group.last {
             true => Ok(()),
-            false => Err(Unapplied::NoSpace(reason.to_owned())),
+            false => Err(ApplyFailure::NoSpace(reason.to_owned())),
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct Draft<'a> {
 
 /// The outcome of a transaction in a draft.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Drafted {
+pub(super) enum DraftOutcome {
     /// The reply, once the group is durable.
     Answer(Commit),
     /// Refused: it needs space, and there is none.
@@ -92,20 +92,20 @@ impl<'a> Draft<'a> {
     }
 
     /// Checks `tx` and adds its writes. If `full`, accepts only transactions that take no space.
-    pub(super) fn add(&mut self, tx: &Transaction, full: bool) -> Result<Drafted, Failure> {
+    pub(super) fn add(&mut self, tx: &Transaction, full: bool) -> Result<DraftOutcome, Failure> {
         if let Some(revision) = self.outcomes.get(tx.id).or_else(|| self.drafted(tx.id)) {
-            return Ok(Drafted::Answer(Commit::Done(revision)));
+            return Ok(DraftOutcome::Answer(Commit::Done(revision)));
         }
         if let Some(mark) = self.mark()?.filter(|_| !tx.writes_migration()) {
-            return Ok(Drafted::Moved(migration::describe(&mark)));
+            return Ok(DraftOutcome::Moved(migration::describe(&mark)));
         }
         for (failed, precondition) in tx.preconditions.iter().enumerate() {
             if !self.holds(precondition)? {
-                return Ok(Drafted::Answer(Commit::Conflict { failed }));
+                return Ok(DraftOutcome::Answer(Commit::Conflict { failed }));
             }
         }
         if full && self.takes_space(tx)? {
-            return Ok(Drafted::NoSpace);
+            return Ok(DraftOutcome::NoSpace);
         }
         let revision = Revision(self.group.last.0 + 1);
         self.group.last = revision;
@@ -113,7 +113,7 @@ impl<'a> Draft<'a> {
         for write in &tx.writes {
             self.write(write, revision)?;
         }
-        Ok(Drafted::Answer(Commit::Done(revision)))
+        Ok(DraftOutcome::Answer(Commit::Done(revision)))
     }
 
     fn mark(&mut self) -> Result<Option<Bytes>, Failure> {

@@ -25,10 +25,10 @@ const LAST_GROUPS: usize = 4;
 
 /// Groups committed since a new mirror's snapshot.
 #[derive(Debug, Default)]
-pub(super) struct Backlog(Mutex<Waiting>);
+pub(super) struct Backlog(Mutex<JoinQueue>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct JoinQueue {
     groups: VecDeque<Arc<Group>>,
     bytes: usize,
     overrun: bool,
@@ -40,7 +40,7 @@ impl Backlog {
         waiting.bytes += group.bytes();
         waiting.groups.push_back(group);
         if waiting.bytes > BACKLOG_BYTES {
-            *waiting = Waiting { overrun: true, ..Waiting::default() };
+            *waiting = JoinQueue { overrun: true, ..JoinQueue::default() };
         }
     }
 

@@ -13,7 +13,7 @@ use super::epoch::{EPOCH_FILE, EpochRecord};
 use super::shared::{MirrorEvent, MirrorStatus};
 use super::snapshot::{Failure, Snapshot};
 use super::volume::{DiskId, MetaDirectory, Volume};
-use super::worker::{Wanted, gather};
+use super::worker::{AnswerQuorum, gather};
 use super::{Layout, Options};
 use crate::store::MetaError;
 
@@ -78,7 +78,7 @@ pub(super) fn record_everywhere(
     drop(answers);
     let (mut recorded, mut failures) = (0, Vec::new());
     let needed = layout.epoch_copies();
-    let wanted = Wanted { all: asked, least: needed, what: "directory that took the set of mirrors" };
+    let wanted = AnswerQuorum { all: asked, least: needed, what: "directory that took the set of mirrors" };
     gather(&answered, &wanted, deadline, |(name, written): (String, std::io::Result<()>)| {
         match &written {
             Ok(()) => recorded += 1,

@@ -29,7 +29,7 @@ use crate::outcomes::Outcomes;
 use crate::store::{MetaError, Revision, TxId};
 
 /// A store that is open but does not serve yet.
-struct Opened {
+struct OpenedStore {
     record: EpochRecord,
     mirrors: Vec<(MetaDirectory, MirrorDb)>,
     transactions: Vec<(TxId, Revision)>,
@@ -97,7 +97,7 @@ impl EmbeddedStore {
         options: Options,
         layout: Layout,
         directories: Vec<KnownDirectory>,
-        opened: Opened,
+        opened: OpenedStore,
     ) -> Result<Self, MetaError> {
         let start = |(directory, db): (MetaDirectory, MirrorDb)| {
             let name = directory.volume.name();
@@ -195,7 +195,7 @@ fn open(
     options: &Options,
     layout: &Layout,
     directories: &[KnownDirectory],
-) -> Result<Opened, MetaError> {
+) -> Result<OpenedStore, MetaError> {
     let newest = newest_record(layout, directories)?;
     // A start writes a little; the reserve may be all the space that is left.
     for KnownDirectory { directory: MetaDirectory { volume, .. }, .. } in directories {
@@ -222,7 +222,7 @@ fn open(
     let record = EpochRecord { cluster: layout.cluster, epoch: newest.epoch + 1, run, in_sync };
     record_everywhere(runtime, layout, directories, &BTreeSet::new(), &record, options.deadline)
         .map_err(MetaError::Unavailable)?;
-    Ok(Opened { record, mirrors, transactions })
+    Ok(OpenedStore { record, mirrors, transactions })
 }
 
 /// Returns the record in force.

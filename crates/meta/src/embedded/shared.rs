@@ -54,7 +54,7 @@ pub enum MirrorEvent {
 const EVENT_BUFFER: usize = 64;
 
 #[derive(Debug)]
-enum Visible {
+enum ServingState {
     Serving(Arc<Snapshot>),
     Down(String),
 }
@@ -62,7 +62,7 @@ enum Visible {
 /// State shared by the store's handles and its committer.
 #[derive(Debug)]
 pub(super) struct Shared {
-    visible: RwLock<Visible>,
+    visible: RwLock<ServingState>,
     pub(super) leases: Leases,
     pub(super) watchers: Watchers,
     pub(super) status: Mutex<Vec<MirrorStatus>>,
@@ -72,7 +72,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(visible: Arc<Snapshot>, leases: Leases) -> Self {
         Self {
-            visible: RwLock::new(Visible::Serving(visible)),
+            visible: RwLock::new(ServingState::Serving(visible)),
             leases,
             watchers: Watchers::default(),
             status: Mutex::default(),
@@ -83,17 +83,17 @@ impl Shared {
     /// Returns the state that readers see: durable on all in-sync mirrors.
     pub(super) fn visible(&self) -> Result<Arc<Snapshot>, MetaError> {
         match &*self.visible.read() {
-            Visible::Serving(snapshot) => Ok(snapshot.clone()),
-            Visible::Down(reason) => Err(MetaError::Unavailable(reason.clone())),
+            ServingState::Serving(snapshot) => Ok(snapshot.clone()),
+            ServingState::Down(reason) => Err(MetaError::Unavailable(reason.clone())),
         }
     }
 
     pub(super) fn show(&self, snapshot: Arc<Snapshot>) {
-        *self.visible.write() = Visible::Serving(snapshot);
+        *self.visible.write() = ServingState::Serving(snapshot);
     }
 
     pub(super) fn shut(&self, reason: &str) {
-        *self.visible.write() = Visible::Down(reason.to_owned());
+        *self.visible.write() = ServingState::Down(reason.to_owned());
     }
 
     pub(super) fn tell(&self, event: MirrorEvent) {

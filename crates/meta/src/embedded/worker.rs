@@ -28,11 +28,11 @@ pub(super) enum Worker {
 pub(super) struct Job {
     group: Arc<Group>,
     position: usize,
-    answers: mpsc::Sender<(usize, Applied)>,
+    answers: mpsc::Sender<(usize, ApplyResult)>,
 }
 
 /// Outcome of a group on one mirror.
-pub(super) type Applied = Result<Arc<Snapshot>, Failure>;
+pub(super) type ApplyResult = Result<Arc<Snapshot>, Failure>;
 
 impl Worker {
     pub(super) fn start(runtime: &Runtime, name: &str, mut db: MirrorDb) -> Self {
@@ -90,7 +90,7 @@ impl Worker {
 }
 
 /// redb panics where a file breaks its invariants; then the mirror is broken, not the server.
-fn apply(db: &mut MirrorDb, group: &Group) -> Applied {
+fn apply(db: &mut MirrorDb, group: &Group) -> ApplyResult {
     let applied = catch_unwind(AssertUnwindSafe(|| db.apply(group)));
     applied.unwrap_or_else(|_| Err(Failure::Broken("the database panicked: its file is damaged".to_owned())))
 }
@@ -104,7 +104,7 @@ pub(super) fn apply_on_all<'a>(
     workers: impl Iterator<Item = &'a mut Worker>,
     group: &Arc<Group>,
     deadline: Duration,
-) -> Vec<Applied> {
+) -> Vec<ApplyResult> {
     let (answers, answered) = mpsc::channel();
     let mut count = 0;
     for worker in workers {
@@ -112,8 +112,8 @@ pub(super) fn apply_on_all<'a>(
         count += 1;
     }
     drop(answers);
-    let mut applied: Vec<Option<Applied>> = (0..count).map(|_| None).collect();
-    let wanted = Wanted { all: count, least: 1, what: "mirror of the metadata that wrote a group" };
+    let mut applied: Vec<Option<ApplyResult>> = (0..count).map(|_| None).collect();
+    let wanted = AnswerQuorum { all: count, least: 1, what: "mirror of the metadata that wrote a group" };
     gather(&answered, &wanted, deadline, |(position, result)| {
         let is_done = result.is_ok();
         applied[position] = Some(result);
@@ -124,7 +124,7 @@ pub(super) fn apply_on_all<'a>(
 }
 
 /// Number of answers to wait for.
-pub(super) struct Wanted {
+pub(super) struct AnswerQuorum {
     /// Number of mirrors or directories asked.
     pub(super) all: usize,
     /// Number of successes to wait for regardless of the deadline.
@@ -137,7 +137,7 @@ pub(super) struct Wanted {
 /// come for `deadline`.
 pub(super) fn gather<T>(
     answered: &mpsc::Receiver<T>,
-    wanted: &Wanted,
+    wanted: &AnswerQuorum,
     deadline: Duration,
     mut take: impl FnMut(T) -> bool,
 ) {

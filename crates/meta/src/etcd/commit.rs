@@ -36,9 +36,9 @@ const MAX_UNRESOLVED: usize = 1 << 16;
 
 /// Transactions that an attempt of this process may still commit.
 #[derive(Debug, Default)]
-pub(super) struct Unresolved(Mutex<VecDeque<TxId>>);
+pub(super) struct UnresolvedTransactions(Mutex<VecDeque<TxId>>);
 
-impl Unresolved {
+impl UnresolvedTransactions {
     fn contains(&self, id: TxId) -> bool {
         let ids = self.0.lock();
         !ids.is_empty() && ids.contains(&id)
@@ -71,7 +71,7 @@ struct Submission<'t> {
 }
 
 /// The result of one attempt.
-enum Answered {
+enum AttemptResult {
     Committed(Revision),
     Conflict {
         failed: usize,
@@ -101,31 +101,31 @@ impl EtcdStore {
     async fn resolve(&self, submission: &mut Submission<'_>) -> Result<Commit, MetaError> {
         loop {
             match self.attempt(submission).await {
-                Ok(Answered::Committed(revision)) => return Ok(Commit::Done(revision)),
-                Ok(Answered::Conflict { failed }) if submission.unclear.is_none() => {
+                Ok(AttemptResult::Committed(revision)) => return Ok(Commit::Done(revision)),
+                Ok(AttemptResult::Conflict { failed }) if submission.unclear.is_none() => {
                     return Ok(Commit::Conflict { failed });
                 }
-                Ok(Answered::Conflict { failed }) => match self.void(submission).await {
+                Ok(AttemptResult::Conflict { failed }) => match self.void(submission).await {
                     Ok(None) => return Ok(Commit::Conflict { failed }),
                     Ok(Some(revision)) => return Ok(Commit::Done(revision)),
                     Err(failure) => submission.failed(self, failure).await?,
                 },
-                Ok(Answered::Voided(row)) => submission.own_row = row,
-                Ok(Answered::NoLease) => {}
+                Ok(AttemptResult::Voided(row)) => submission.own_row = row,
+                Ok(AttemptResult::NoLease) => {}
                 Err(failure) => submission.failed(self, failure).await?,
             }
         }
     }
 
     /// Submits the transaction once.
-    async fn attempt(&self, submission: &Submission<'_>) -> Result<Answered, Failure> {
+    async fn attempt(&self, submission: &Submission<'_>) -> Result<AttemptResult, Failure> {
         let lease = self.outcome_lease.take(&self.members).await.map_err(not_sent)?;
         match self.txn(self.request(submission, lease)).await {
-            Ok(answer) if answer.succeeded => Ok(Answered::Committed(checked(answer.revision())?)),
+            Ok(answer) if answer.succeeded => Ok(AttemptResult::Committed(checked(answer.revision())?)),
             Ok(answer) => self.why_not(submission, &answer),
             Err(failure) if failure.is_refused_with(Code::NotFound) => {
                 self.outcome_lease.ended(lease).await;
-                Ok(Answered::NoLease)
+                Ok(AttemptResult::NoLease)
             }
             Err(failure) => Err(failure),
         }
@@ -198,11 +198,11 @@ impl EtcdStore {
     }
 
     /// Finds the reason of a failure in the rows that the failure part read.
-    fn why_not(&self, submission: &Submission<'_>, answer: &TxnResponse) -> Result<Answered, Failure> {
+    fn why_not(&self, submission: &Submission<'_>, answer: &TxnResponse) -> Result<AttemptResult, Failure> {
         let mut rows = answer.responses.iter().map(found);
         let (own, version, moved) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
         if let Some(row) = own.filter(|row| row.value == COMMITTED) {
-            return Ok(Answered::Committed(checked(row.mod_revision)?));
+            return Ok(AttemptResult::Committed(checked(row.mod_revision)?));
         }
         if version.is_none_or(|row| row.value != LAYOUT_VERSION) {
             return Err(Failure::Fenced(MetaError::Corrupt(super::open::newer(version))));
@@ -213,7 +213,7 @@ impl EtcdStore {
         let mod_revision = |row: Option<&KeyValue>| row.map_or(0, |row| row.mod_revision);
         let own_row = mod_revision(own);
         if own_row != submission.own_row {
-            return Ok(Answered::Voided(own_row));
+            return Ok(AttemptResult::Voided(own_row));
         }
         let holds = |precondition: &Precondition, now: i64| match precondition {
             Precondition::Absent(_) => now == 0,
@@ -222,7 +222,7 @@ impl EtcdStore {
         };
         let mut checks = submission.tx.preconditions.iter().zip(rows);
         match checks.position(|(precondition, row)| !holds(precondition, mod_revision(row))) {
-            Some(failed) => Ok(Answered::Conflict { failed }),
+            Some(failed) => Ok(AttemptResult::Conflict { failed }),
             None => Err(Failure::Unclear("etcd refuses a transaction whose preconditions hold".to_owned())),
         }
     }

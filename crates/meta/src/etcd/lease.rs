@@ -85,10 +85,10 @@ const LEASE_IN_USE: Duration = Duration::from_secs(60);
 
 /// The lease of the rows of the latest transactions. It is never kept alive.
 #[derive(Debug, Default)]
-pub(super) struct OutcomeLease(tokio::sync::Mutex<Option<Current>>);
+pub(super) struct OutcomeLease(tokio::sync::Mutex<Option<CurrentLease>>);
 
 #[derive(Debug)]
-struct Current {
+struct CurrentLease {
     id: i64,
     until: Instant,
     left: u32,
@@ -107,7 +107,7 @@ impl OutcomeLease {
             return Ok(lease.id);
         }
         let granted = members.attempt(grant_request(REMEMBERED + LEASE_IN_USE), grant_once).await?;
-        *current = Some(Current { id: granted.id, until: now + LEASE_IN_USE, left: ROWS_OF_A_LEASE });
+        *current = Some(CurrentLease { id: granted.id, until: now + LEASE_IN_USE, left: ROWS_OF_A_LEASE });
         Ok(granted.id)
     }
 

@@ -38,7 +38,7 @@ pub struct EtcdStore {
     members: Arc<members::Members>,
     keys: layout::KeySpace,
     outcome_lease: lease::OutcomeLease,
-    unresolved: commit::Unresolved,
+    unresolved: commit::UnresolvedTransactions,
 }
 
 #[async_trait]

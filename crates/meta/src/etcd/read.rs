@@ -21,12 +21,12 @@ const KEYS_OF_A_TXN: usize = 100;
 const RESTARTS: usize = 5;
 
 /// Why a read at one revision ended early.
-enum Interrupted {
+enum ReadInterruption {
     Compacted,
     Failed(MetaError),
 }
 
-impl From<Failure> for Interrupted {
+impl From<Failure> for ReadInterruption {
     fn from(failure: Failure) -> Self {
         match failure.is_refused_with(Code::OutOfRange) {
             true => Self::Compacted,
@@ -35,13 +35,13 @@ impl From<Failure> for Interrupted {
     }
 }
 
-impl From<MetaError> for Interrupted {
+impl From<MetaError> for ReadInterruption {
     fn from(error: MetaError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Interrupted {
+impl ReadInterruption {
     fn begin_again(self) -> Result<(), MetaError> {
         match self {
             Self::Compacted => Ok(()),
@@ -77,7 +77,7 @@ impl EtcdStore {
         Err(compacted())
     }
 
-    async fn try_read_rows(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, Interrupted> {
+    async fn try_read_rows(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, ReadInterruption> {
         let (mut rows, mut revision) = (Vec::with_capacity(keys.len()), 0);
         for keys in keys.chunks(KEYS_OF_A_TXN) {
             let read = |key: &Bytes| {
@@ -119,7 +119,7 @@ impl EtcdStore {
         mut end: Bytes,
         limit: usize,
         back: bool,
-    ) -> Result<Vec<Row>, Interrupted> {
+    ) -> Result<Vec<Row>, ReadInterruption> {
         let (mut rows, mut revision) = (Vec::new(), 0);
         while rows.len() < limit {
             let page = (limit - rows.len()).min(PAGE_ROWS);

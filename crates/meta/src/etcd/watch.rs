@@ -54,10 +54,10 @@ struct Follow {
 }
 
 /// The watch has ended for good.
-struct Ended;
+struct WatchEnded;
 
 /// Why a call to etcd ended.
-enum Over {
+enum CallEnd {
     /// The member or the connection to it failed.
     Failed,
     /// The watcher's buffer is full.
@@ -68,12 +68,12 @@ impl Follow {
     async fn run(mut self) {
         let watcher = self.events.clone();
         tokio::select! {
-            Ended = self.follow() => {}
+            WatchEnded = self.follow() => {}
             () = watcher.closed() => {}
         }
     }
 
-    async fn follow(&mut self) -> Ended {
+    async fn follow(&mut self) -> WatchEnded {
         let mut attempts = 0;
         loop {
             let (number, _) = self.members.preferred();
@@ -82,12 +82,12 @@ impl Follow {
                     let before = self.next;
                     let over = match self.deliver(answers).await {
                         Ok(over) => over,
-                        Err(Ended) => return Ended,
+                        Err(WatchEnded) => return WatchEnded,
                     };
                     if self.next > before {
                         attempts = 0;
                     }
-                    if matches!(over, Over::Full) {
+                    if matches!(over, CallEnd::Full) {
                         let _ = self.events.reserve_many(WATCH_BUFFER_EVENTS).await;
                         continue;
                     }
@@ -118,11 +118,11 @@ impl Follow {
     }
 
     /// Delivers events until the call ends.
-    async fn deliver(&mut self, mut answers: Streaming<WatchResponse>) -> Result<Over, Ended> {
+    async fn deliver(&mut self, mut answers: Streaming<WatchResponse>) -> Result<CallEnd, WatchEnded> {
         while let Ok(Some(answer)) = answers.message().await {
             if answer.canceled {
                 tracing::debug!(reason = answer.cancel_reason, "etcd ended a watch");
-                return if answer.compact_revision > 0 { Err(Ended) } else { Ok(Over::Failed) };
+                return if answer.compact_revision > 0 { Err(WatchEnded) } else { Ok(CallEnd::Failed) };
             }
             for events in answer.events.chunk_by(|a, b| changed_at(a) == changed_at(b)) {
                 if let Some(over) = self.send(events)? {
@@ -134,24 +134,24 @@ impl Follow {
                 self.next = self.next.max(answer.header.map_or(0, |header| header.revision) + 1);
             }
         }
-        Ok(Over::Failed)
+        Ok(CallEnd::Failed)
     }
 
     /// Delivers all events of one revision, or none.
-    fn send(&mut self, events: &[Event]) -> Result<Option<Over>, Ended> {
+    fn send(&mut self, events: &[Event]) -> Result<Option<CallEnd>, WatchEnded> {
         let Some(at) = events.first().and_then(changed_at).filter(|&at| at >= self.next) else {
             return Ok(None);
         };
-        let revision = revision(at).map_err(|_| Ended)?;
+        let revision = revision(at).map_err(|_| WatchEnded)?;
         let room = match self.events.try_reserve_many(events.len()) {
             Ok(room) => room,
             // No watcher has room for this many.
-            Err(_) if events.len() > WATCH_BUFFER_EVENTS => return Err(Ended),
-            Err(TrySendError::Full(())) => return Ok(Some(Over::Full)),
-            Err(TrySendError::Closed(())) => return Err(Ended),
+            Err(_) if events.len() > WATCH_BUFFER_EVENTS => return Err(WatchEnded),
+            Err(TrySendError::Full(())) => return Ok(Some(CallEnd::Full)),
+            Err(TrySendError::Closed(())) => return Err(WatchEnded),
         };
         for (slot, event) in room.zip(events) {
-            let Some(kv) = &event.kv else { return Err(Ended) };
+            let Some(kv) = &event.kv else { return Err(WatchEnded) };
             let value = match event.r#type() {
                 EventType::Put => Some(kv.value.clone()),
                 EventType::Delete => None,

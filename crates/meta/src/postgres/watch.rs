@@ -66,13 +66,13 @@ struct Follow {
 }
 
 /// The watch has ended for good.
-struct Ended;
+struct WatchEnded;
 
 impl Follow {
     async fn run(mut self) {
         let watcher = self.events.clone();
         tokio::select! {
-            Ended = self.follow() => {}
+            WatchEnded = self.follow() => {}
             () = watcher.closed() => {}
         }
         let (server, id) = (&self.server, self.id);
@@ -83,24 +83,24 @@ impl Follow {
         }
     }
 
-    async fn follow(&mut self) -> Ended {
+    async fn follow(&mut self) -> WatchEnded {
         let mut polls = 0_u32;
         loop {
             match self.poll().await {
                 Ok(true) => continue,
                 Ok(false) => {}
-                Err(Ended) => return Ended,
+                Err(WatchEnded) => return WatchEnded,
             }
             polls += 1;
             if polls.is_multiple_of(RENEW_POLLS) && self.renew().await.is_err() {
-                return Ended;
+                return WatchEnded;
             }
             self.server.runtime.sleep(POLL).await;
         }
     }
 
     /// Delivers new changes. Returns true if there may be more.
-    async fn poll(&mut self) -> Result<bool, Ended> {
+    async fn poll(&mut self) -> Result<bool, WatchEnded> {
         let end = prefix_end(&self.start);
         let below = if end.is_empty() { "" } else { "AND c.key < $5 " };
         let sql = &self.server.sql(&format!(
@@ -118,7 +118,7 @@ impl Follow {
         });
         let Ok(rows) = found.await else { return Ok(false) };
         if rows.is_empty() {
-            return Err(Ended);
+            return Err(WatchEnded);
         }
         // A full page may end within a revision, the rest of which must not be skipped.
         let full = rows.len() as i64 == PAGE_CHANGES;
@@ -133,13 +133,13 @@ impl Follow {
             let value = row.get::<_, Option<&[u8]>>(2).map(Bytes::copy_from_slice);
             let event = WatchEvent { key, value, revision: Revision(revision.cast_unsigned()) };
             // The log keeps later changes until there is room, as long as the watch is renewed.
-            self.events.send(event).await.map_err(|_| Ended)?;
+            self.events.send(event).await.map_err(|_| WatchEnded)?;
             self.seen = revision;
         }
         Ok(full)
     }
 
-    async fn renew(&self) -> Result<(), Ended> {
+    async fn renew(&self) -> Result<(), WatchEnded> {
         let sql = &self.server.sql(&format!(
             "UPDATE $S.watches SET seen = $2, ends = clock_timestamp() + {TTL_S} * interval '1 second' \
              WHERE id = $1"
@@ -147,7 +147,7 @@ impl Follow {
         let (id, seen) = (self.id, self.seen);
         match self.server.with(|connection| async move { connection.execute(sql, &[&id, &seen]).await }).await
         {
-            Ok(0) => Err(Ended),
+            Ok(0) => Err(WatchEnded),
             // The server is unavailable; the next poll shows whether the watch survived.
             Ok(_) | Err(_) => Ok(()),
         }
