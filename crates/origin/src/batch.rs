@@ -20,13 +20,13 @@ use striate_client::{
 };
 use tokio::task::AbortHandle;
 
-use crate::asked::Asked;
 use crate::counts::add;
-use crate::fences::Standing;
-use crate::finding::{Begun, Found, Wanted};
+use crate::fences::FenceState;
+use crate::finding::{BegunRead, FindResult, OriginObject};
 use crate::head::Head;
+use crate::read_request::ReadRequest;
 use crate::service::Shared;
-use crate::upstream::{Ask, explanation, failed};
+use crate::upstream::{OriginRequest, explanation, failed};
 
 /// Number of items whose fences are read together.
 const LOOKED_AT_ONCE: usize = 128;
@@ -41,16 +41,16 @@ const LARGE_AT_ONCE: u64 = 4;
 pub(crate) struct Item<T> {
     position: usize,
     pub(crate) of: T,
-    pub(crate) looked: Result<(Wanted, Standing), ClientError>,
+    pub(crate) looked: Result<(OriginObject, FenceState), ClientError>,
 }
 
 /// An item whose bytes are read when its turn comes.
-enum Later {
+enum DeferredItem {
     Found {
-        wanted: Wanted,
-        asked: Asked,
-        standing: Standing,
-        begun: Begun,
+        wanted: OriginObject,
+        asked: ReadRequest,
+        standing: FenceState,
+        begun: BegunRead,
     },
     /// The bytes are arriving from the origin, past the cache.
     Open(ObjectHead, ObjectStream),
@@ -60,13 +60,13 @@ enum Later {
 enum Step {
     /// The whole item, or its error.
     Done(Result<ObjectPart, ClientError>),
-    Later(Box<Later>),
+    Later(Box<DeferredItem>),
 }
 
 /// A task that is aborted when its waiter is dropped.
-struct Awaited(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Awaited {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -131,14 +131,14 @@ impl Shared {
     /// Returns the size of an object, `None` if no readable object exists.
     pub(crate) async fn size_of(
         self: &Arc<Self>,
-        wanted: &Wanted,
-        standing: Standing,
+        wanted: &OriginObject,
+        standing: FenceState,
     ) -> Result<Option<u64>, ClientError> {
-        let Wanted { origin, key, .. } = wanted;
-        let answer = match self.find(wanted, &Asked::head(), standing, None, None).await? {
-            Found::Object { head, .. } | Found::Larger((head, _)) => return Ok(Some(head.size)),
-            Found::Answer(answer, _) => answer,
-            Found::PassBy => {
+        let OriginObject { origin, key, .. } = wanted;
+        let answer = match self.find(wanted, &ReadRequest::head(), standing, None, None).await? {
+            FindResult::Object { head, .. } | FindResult::Larger((head, _)) => return Ok(Some(head.size)),
+            FindResult::Answer(answer, _) => answer,
+            FindResult::PassBy => {
                 add(&self.upstream.counts.passed_by, 1);
                 self.ask_head(origin, key, None).await?
             }
@@ -186,7 +186,7 @@ impl Shared {
         let item = |(number, ((position, of), key)): (usize, ((usize, T), Arc<str>))| {
             let looked = check_key(&key).and_then(|()| {
                 let (origin, standings) = looked.as_ref().map_err(ClientError::clone)?;
-                let wanted = Wanted { origin: origin.clone(), bucket: bucket.clone(), key };
+                let wanted = OriginObject { origin: origin.clone(), bucket: bucket.clone(), key };
                 Ok((wanted, standings[number]))
             });
             Item { position, of, looked }
@@ -198,10 +198,10 @@ impl Shared {
     async fn step(
         self: Arc<Self>,
         request: GetRequest,
-        looked: Result<(Wanted, Standing), ClientError>,
+        looked: Result<(OriginObject, FenceState), ClientError>,
     ) -> Step {
         match self.find_item(request, looked).await {
-            Ok(Later::Open(head, bytes)) if head.range.end - head.range.start <= SMALL => {
+            Ok(DeferredItem::Open(head, bytes)) if head.range.end - head.range.start <= SMALL => {
                 let (head, pieces) = (Some(Box::new(head)), bytes.try_collect().await);
                 Step::Done(pieces.map(|pieces| ObjectPart { head, pieces, is_last: true }))
             }
@@ -213,12 +213,12 @@ impl Shared {
     async fn find_item(
         self: &Arc<Self>,
         request: GetRequest,
-        looked: Result<(Wanted, Standing), ClientError>,
-    ) -> Result<Later, ClientError> {
+        looked: Result<(OriginObject, FenceState), ClientError>,
+    ) -> Result<DeferredItem, ClientError> {
         let (wanted, standing) = looked?;
-        let asked = Asked::of_item(request.range, request.condition);
+        let asked = ReadRequest::of_item(request.range, request.condition);
         Ok(match self.find(&wanted, &asked, standing, None, Some(SMALL)).await? {
-            Found::Larger(begun) => Later::Found { wanted, asked, standing, begun },
+            FindResult::Larger(begun) => DeferredItem::Found { wanted, asked, standing, begun },
             found => self.opened(&wanted, &asked, found).await?,
         })
     }
@@ -226,22 +226,30 @@ impl Shared {
     /// Opens the bytes of an object that was found, wherever they come from.
     async fn opened(
         self: &Arc<Self>,
-        wanted: &Wanted,
-        asked: &Asked,
-        found: Found,
-    ) -> Result<Later, ClientError> {
+        wanted: &OriginObject,
+        asked: &ReadRequest,
+        found: FindResult,
+    ) -> Result<DeferredItem, ClientError> {
         match found {
-            Found::Object { head, range, bytes, .. } => {
-                Ok(Later::Open(ObjectHead { info: head.described(&wanted.key), range }, bytes))
+            FindResult::Object { head, range, bytes, .. } => {
+                Ok(DeferredItem::Open(ObjectHead { info: head.described(&wanted.key), range }, bytes))
             }
-            Found::Answer(answer, _) if !answer.status().is_success() => Err(refused(wanted, answer).await),
-            Found::Answer(..) | Found::PassBy | Found::Larger(_) => self.open_past(wanted, asked).await,
+            FindResult::Answer(answer, _) if !answer.status().is_success() => {
+                Err(refused(wanted, answer).await)
+            }
+            FindResult::Answer(..) | FindResult::PassBy | FindResult::Larger(_) => {
+                self.open_past(wanted, asked).await
+            }
         }
     }
 
     /// Requests an item from the origin, past the cache.
-    async fn open_past(&self, wanted: &Wanted, asked: &Asked) -> Result<Later, ClientError> {
-        let Wanted { origin, key, .. } = wanted;
+    async fn open_past(
+        &self,
+        wanted: &OriginObject,
+        asked: &ReadRequest,
+    ) -> Result<DeferredItem, ClientError> {
+        let OriginObject { origin, key, .. } = wanted;
         add(&self.upstream.counts.passed_by, 1);
         let mut headers = HeaderMap::new();
         let range = match asked.range {
@@ -255,7 +263,10 @@ impl Shared {
         if let Some(Ok(range)) = range.map(HeaderValue::try_from) {
             headers.insert(header::RANGE, range);
         }
-        let answer = self.upstream.read(origin, Ask { method: Method::GET, key, query: "", headers }).await?;
+        let answer = self
+            .upstream
+            .read(origin, OriginRequest { method: Method::GET, key, query: "", headers })
+            .await?;
         let Some(head) = Head::of(answer.status(), answer.headers()) else {
             return Err(refused(wanted, answer).await);
         };
@@ -272,25 +283,25 @@ impl Shared {
             add(&this.bytes, bytes.len() as u64);
             Ok(bytes)
         });
-        Ok(Later::Open(ObjectHead { info, range }, bytes.boxed()))
+        Ok(DeferredItem::Open(ObjectHead { info, range }, bytes.boxed()))
     }
 
     /// Hands out the parts of an item whose turn has come.
     fn take_later(
         self: Arc<Self>,
-        later: Later,
+        later: DeferredItem,
     ) -> impl Stream<Item = Result<ObjectPart, ClientError>> + Send + 'static {
         let opening = async move {
             let found = match later {
-                Later::Open(head, bytes) => return Ok((head, bytes)),
-                Later::Found { wanted, asked, standing, begun } => {
+                DeferredItem::Open(head, bytes) => return Ok((head, bytes)),
+                DeferredItem::Found { wanted, asked, standing, begun } => {
                     let found = self.find(&wanted, &asked, standing, Some(begun), None).await?;
                     self.opened(&wanted, &asked, found).await?
                 }
             };
             match found {
-                Later::Open(head, bytes) => Ok((head, bytes)),
-                Later::Found { .. } => Err(ClientError::Busy),
+                DeferredItem::Open(head, bytes) => Ok((head, bytes)),
+                DeferredItem::Found { .. } => Err(ClientError::Busy),
             }
         };
         stream::once(opening).flat_map(|opened| match opened {
@@ -306,7 +317,7 @@ impl Shared {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ClientError> {
         let task = self.client.runtime().spawn(work);
-        let _awaited = Awaited(task.abort_handle());
+        let _awaited = AbortOnDrop(task.abort_handle());
         task.await.map_err(|_| ClientError::Busy)
     }
 
@@ -343,11 +354,11 @@ fn parts(
 }
 
 /// The error of an item that the origin refused.
-pub(crate) async fn refused<B>(wanted: &Wanted, answer: Response<B>) -> ClientError
+pub(crate) async fn refused<B>(wanted: &OriginObject, answer: Response<B>) -> ClientError
 where
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 {
-    let Wanted { origin, key, .. } = wanted;
+    let OriginObject { origin, key, .. } = wanted;
     let (status, headers) = (answer.status(), answer.headers());
     let size = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok()?.rsplit_once('/'));
     let size = size.and_then(|(_, size)| size.parse().ok()).unwrap_or(0);

@@ -15,8 +15,8 @@ use striate_s3::{ElsewhereBody, ElsewhereRequest};
 use striate_stripe::Share;
 
 use crate::batch::refused;
-use crate::fences::Standing;
-use crate::finding::Wanted;
+use crate::fences::FenceState;
+use crate::finding::OriginObject;
 use crate::service::Shared;
 
 /// Number of objects that are created concurrently.
@@ -44,8 +44,8 @@ impl Shared {
 
     async fn create(
         self: Arc<Self>,
-        wanted: Wanted,
-        standing: Standing,
+        wanted: OriginObject,
+        standing: FenceState,
         request: PutRequest,
     ) -> Result<ObjectInfo, ClientError> {
         let exists = ClientError::PreconditionFailed("If-None-Match");
@@ -131,7 +131,7 @@ fn measured(body: Box<dyn PutBody>, expected: u64) -> ObjectStream {
     pieces.boxed()
 }
 
-fn created(wanted: &Wanted, etag: &str, size: u64) -> ObjectInfo {
+fn created(wanted: &OriginObject, etag: &str, size: u64) -> ObjectInfo {
     ObjectInfo {
         key: wanted.key.to_string(),
         version: [0; 16],

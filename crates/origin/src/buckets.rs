@@ -10,7 +10,7 @@ use striate_meta::records::{Bucket, Origin};
 use striate_meta::{Row, keys};
 use striate_s3::KeyStore;
 
-use crate::opened::Opened;
+use crate::origin_bucket::OriginBucket;
 
 /// Interval after which all buckets are read again, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ const PAGE: usize = 1_000;
 pub(crate) struct Buckets {
     client: Client,
     keys: Arc<KeyStore>,
-    table: RwLock<HashMap<String, Arc<Opened>>>,
+    table: RwLock<HashMap<String, Arc<OriginBucket>>>,
 }
 
 impl Buckets {
@@ -29,7 +29,7 @@ impl Buckets {
         Self { client, keys, table: RwLock::default() }
     }
 
-    pub(crate) fn get(&self, bucket: &str) -> Option<Arc<Opened>> {
+    pub(crate) fn get(&self, bucket: &str) -> Option<Arc<OriginBucket>> {
         self.table.read().get(bucket).cloned()
     }
 
@@ -46,7 +46,7 @@ impl Buckets {
         &self,
         bucket: &str,
         origin: Option<&Origin>,
-    ) -> Result<Option<Arc<Opened>>, ClientError> {
+    ) -> Result<Option<Arc<OriginBucket>>, ClientError> {
         let known = self.get(bucket);
         let Some(origin) = origin else {
             if known.is_some() {
@@ -57,7 +57,7 @@ impl Buckets {
         if let Some(known) = known.filter(|known| known.id[..] == origin.id[..]) {
             return Ok(Some(known));
         }
-        let opened = Arc::new(Opened::new(origin, &self.keys)?);
+        let opened = Arc::new(OriginBucket::new(origin, &self.keys)?);
         self.table.write().insert(bucket.to_owned(), opened.clone());
         Ok(Some(opened))
     }

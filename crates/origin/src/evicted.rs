@@ -19,12 +19,12 @@ const MOST_NAMES: usize = 750_000;
 
 /// Bloom filter of the names of objects that were known and evicted.
 #[derive(Debug)]
-pub(crate) struct Evicted {
-    halves: Mutex<Halves>,
+pub(crate) struct EvictedNames {
+    halves: Mutex<FilterHalves>,
 }
 
 #[derive(Debug)]
-struct Halves {
+struct FilterHalves {
     newer: Vec<u64>,
     older: Vec<u64>,
     names: usize,
@@ -42,16 +42,16 @@ fn places(name: &impl Hash) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-impl Evicted {
+impl EvictedNames {
     pub(crate) fn new() -> Self {
         // Pages that were never written to take no memory.
         let half = || vec![0; (BITS / 64) as usize];
-        Self { halves: Mutex::new(Halves { newer: half(), older: half(), names: 0 }) }
+        Self { halves: Mutex::new(FilterHalves { newer: half(), older: half(), names: 0 }) }
     }
 
     pub(crate) fn add(&self, name: &impl Hash) {
         let mut halves = self.halves.lock();
-        let Halves { newer, older, names } = &mut *halves;
+        let FilterHalves { newer, older, names } = &mut *halves;
         if *names == MOST_NAMES {
             std::mem::swap(newer, older);
             newer.fill(0);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_last_names_are_there_and_few_others_seem_to_be() {
-        let evicted = Evicted::new();
+        let evicted = EvictedNames::new();
         let last = 2 * MOST_NAMES + 10;
         (0..last).for_each(|name| evicted.add(&name));
         assert!((last - MOST_NAMES..last).all(|name| evicted.has(&name)));

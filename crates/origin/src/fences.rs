@@ -47,7 +47,7 @@ const PAGE: usize = 1_000;
 
 /// State of an object's fence, which a read must know before it uses anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct FenceState {
     /// Epoch of the last write; 0 if no write matters any more.
     pub(crate) epoch: u64,
     pub(crate) is_written: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Fences {
 }
 
 /// The notes of a write in progress.
-pub(crate) struct Noted {
+pub(crate) struct NotedWrite {
     fences: Fences,
     rows: Vec<Bytes>,
     id: u64,
@@ -85,7 +85,7 @@ impl Fences {
         &self,
         bucket: &str,
         key: &str,
-    ) -> Result<(Option<Origin>, Standing), ClientError> {
+    ) -> Result<(Option<Origin>, FenceState), ClientError> {
         let (origin, standings) = self.standings_of(bucket, [key]).await?;
         Ok((origin, standings.into_iter().next().unwrap_or_default()))
     }
@@ -98,7 +98,7 @@ impl Fences {
         &self,
         bucket: &str,
         objects: impl IntoIterator<Item = &str, IntoIter: Send>,
-    ) -> Result<(Option<Origin>, Vec<Standing>), ClientError> {
+    ) -> Result<(Option<Origin>, Vec<FenceState>), ClientError> {
         let fences = objects.into_iter().map(|key| keys::fence(bucket, key));
         let rows: Vec<Bytes> = std::iter::once(keys::bucket(bucket)).chain(fences).collect();
         let mut rows = self.stripes.meta().get_many(&rows).await?.into_iter();
@@ -106,7 +106,7 @@ impl Fences {
         let record: Bucket = of_bucket.record()?;
         let standing = |row: Option<Row>| {
             let fence: Fence = row.as_ref().map(Row::record).transpose()?.unwrap_or_default();
-            Ok::<_, MetaError>(Standing { epoch: fence.epoch, is_written: !fence.writes.is_empty() })
+            Ok::<_, MetaError>(FenceState { epoch: fence.epoch, is_written: !fence.writes.is_empty() })
         };
         Ok((record.origin, rows.map(standing).collect::<Result<_, _>>()?))
     }
@@ -120,10 +120,10 @@ impl Fences {
         bucket: &str,
         objects: &[String],
         ttl: Duration,
-    ) -> Result<Arc<Noted>, ClientError> {
+    ) -> Result<Arc<NotedWrite>, ClientError> {
         let id = self.runtime().random_u64();
         let ttl_ms = ttl.as_millis() as u64;
-        let mut noted = Noted { fences: self.clone(), rows: Vec::new(), id, ttl_ms };
+        let mut noted = NotedWrite { fences: self.clone(), rows: Vec::new(), id, ttl_ms };
         for key in objects {
             let row = keys::fence(bucket, key);
             noted.rows.push(row.clone());
@@ -219,7 +219,7 @@ impl Fences {
     }
 }
 
-impl Noted {
+impl NotedWrite {
     /// Notes the write in a row, or renews its note there.
     async fn renew(&self, row: &Bytes) -> Result<(), MetaError> {
         let write = FencedWrite { id: self.id, lease: self.fences.stripes.writer_lease().0 };
@@ -250,7 +250,7 @@ impl Noted {
         }
     }
 
-    /// As [`Noted::end`] for a write whose outcome is unknown, once it has happened at the origin or never will.
+    /// As [`NotedWrite::end`] for a write whose outcome is unknown, once it has happened at the origin or never will.
     pub(crate) async fn end_unsettled(self: Arc<Self>) {
         self.fences.runtime().sleep(UNSETTLED).await;
         self.end().await;
@@ -331,7 +331,7 @@ mod tests {
         );
         runtime.sleep(MARGIN + SWEEP_EVERY).await;
         reader.sweep_once(&mut seen).await.unwrap();
-        assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, Standing::default());
+        assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, FenceState::default());
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,34 +13,34 @@ use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ObjectStream, check_read, resolve_range};
 use striate_runtime::Instant;
 
-use crate::asked::Asked;
 use crate::counts::add;
-use crate::fences::Standing;
+use crate::fences::FenceState;
 use crate::head::Head;
-use crate::known::{Known, ObjectName, Turn};
-use crate::opened::Opened;
+use crate::known::{CachedHead, LookupTurn, ObjectName};
+use crate::origin_bucket::OriginBucket;
+use crate::read_request::ReadRequest;
 use crate::reading::{Object, ReadError, Reading, begins_at};
 use crate::run::Run;
 use crate::service::Shared;
-use crate::upstream::Ask;
+use crate::upstream::OriginRequest;
 
 /// Maximum number of attempts of a read whose object is replaced meanwhile.
 const MAX_RESTARTS: usize = 4;
 
 /// An object of a bucket that has an origin.
 #[derive(Clone)]
-pub(crate) struct Wanted {
-    pub(crate) origin: Arc<Opened>,
+pub(crate) struct OriginObject {
+    pub(crate) origin: Arc<OriginBucket>,
     /// Name of the bucket in this store.
     pub(crate) bucket: Arc<str>,
     pub(crate) key: Arc<str>,
 }
 
 /// The head of an object whose bytes are yet to be read, and perhaps a response that carries bytes.
-pub(crate) type Begun = (Arc<Head>, Option<Run>);
+pub(crate) type BegunRead = (Arc<Head>, Option<Run>);
 
 /// Result of finding an object.
-pub(crate) enum Found {
+pub(crate) enum FindResult {
     Object {
         head: Arc<Head>,
         /// The requested bytes.
@@ -50,7 +50,7 @@ pub(crate) enum Found {
         outcome: Option<ReadOutcome>,
     },
     /// More bytes than the caller takes at once.
-    Larger(Begun),
+    Larger(BegunRead),
     /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the GET or
     /// HEAD itself.
     Answer(Response<Incoming>, bool),
@@ -59,7 +59,7 @@ pub(crate) enum Found {
 }
 
 /// What the origin has of an object.
-enum Learned {
+enum OriginAnswer {
     /// The head, and perhaps a response that carries bytes.
     Object(Arc<Head>, Option<Run>),
     /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the request
@@ -74,39 +74,41 @@ impl Shared {
     /// Those of conditions and ranges; [`ClientError::Origin`].
     pub(crate) async fn find(
         self: &Arc<Self>,
-        wanted: &Wanted,
-        asked: &Asked,
-        mut standing: Standing,
-        mut begun: Option<Begun>,
+        wanted: &OriginObject,
+        asked: &ReadRequest,
+        mut standing: FenceState,
+        mut begun: Option<BegunRead>,
         most: Option<u64>,
-    ) -> Result<Found, ClientError> {
-        let Wanted { origin, bucket, key } = wanted;
+    ) -> Result<FindResult, ClientError> {
+        let OriginObject { origin, bucket, key } = wanted;
         let name = ObjectName::new(origin, key);
         for _ in 0..MAX_RESTARTS {
             if standing.is_written {
-                return Ok(Found::PassBy);
+                return Ok(FindResult::PassBy);
             }
             let (head, run) = match begun.take() {
                 Some(begun) => begun,
                 None => match self.learn(origin, key, &name, standing.epoch, asked).await? {
-                    Learned::Object(head, run) => (head, run),
-                    Learned::Answer(answer, is_final) => return Ok(Found::Answer(answer, is_final)),
+                    OriginAnswer::Object(head, run) => (head, run),
+                    OriginAnswer::Answer(answer, is_final) => {
+                        return Ok(FindResult::Answer(answer, is_final));
+                    }
                 },
             };
             let info = head.info(key);
             check_read(&asked.condition, &info)?;
             let range = resolve_range(asked.range, &info)?;
             if asked.is_head {
-                return Ok(Found::Object { head, range, bytes: stream::empty().boxed(), outcome: None });
+                return Ok(FindResult::Object { head, range, bytes: stream::empty().boxed(), outcome: None });
             }
             if most.is_some_and(|most| range.end - range.start > most) {
-                return Ok(Found::Larger((head, run)));
+                return Ok(FindResult::Larger((head, run)));
             }
             let blocks = origin.blocks(key, &head.etag, head.size);
             let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
             match Reading::new(self.clone(), object, range.clone(), run).open().await {
                 Ok((bytes, outcome)) => {
-                    return Ok(Found::Object { head, range, bytes, outcome: Some(outcome) });
+                    return Ok(FindResult::Object { head, range, bytes, outcome: Some(outcome) });
                 }
                 Err(ReadError::Failed(error)) => return Err(error),
                 Err(ReadError::Changed) => {
@@ -122,30 +124,30 @@ impl Shared {
     /// Returns what is known of an object, or asks the origin.
     async fn learn(
         self: &Arc<Self>,
-        origin: &Arc<Opened>,
+        origin: &Arc<OriginBucket>,
         key: &str,
         name: &ObjectName,
         epoch: u64,
-        asked: &Asked,
-    ) -> Result<Learned, ClientError> {
+        asked: &ReadRequest,
+    ) -> Result<OriginAnswer, ClientError> {
         let runtime = self.client.runtime();
         let mut has_waited = false;
         let _asker = loop {
             let now = runtime.now();
-            let holds = |known: &Known| {
+            let holds = |known: &CachedHead| {
                 known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
             };
             if let Some(known) = self.known.get(name).filter(holds) {
-                return Ok(Learned::Object(known.head, None));
+                return Ok(OriginAnswer::Object(known.head, None));
             }
             // With a ttl of zero, every request asks the origin.
             if origin.ttl.is_zero() {
                 break None;
             }
             match self.known.turn(name, epoch) {
-                Turn::Ask(asker) => break Some(asker),
-                Turn::Wait(_) if has_waited => break None,
-                Turn::Wait(mut done) => {
+                LookupTurn::Ask(asker) => break Some(asker),
+                LookupTurn::Wait(_) if has_waited => break None,
+                LookupTurn::Wait(mut done) => {
                     has_waited = true;
                     // The sender never sends. This returns when it is dropped.
                     let _ = done.changed().await;
@@ -167,8 +169,8 @@ impl Shared {
             self.known.forget(name);
             return match first {
                 Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.learn_head(origin, key).await,
-                Some(_) => Ok(Learned::Answer(answer, !status.is_success())),
-                None => Ok(Learned::Answer(answer, asked.is_head)),
+                Some(_) => Ok(OriginAnswer::Answer(answer, !status.is_success())),
+                None => Ok(OriginAnswer::Answer(answer, asked.is_head)),
             };
         };
         if stale.is_some_and(|stale| stale.head.etag != head.etag) {
@@ -179,18 +181,18 @@ impl Shared {
             None => None,
         };
         self.note(name, &head, epoch, asked_at);
-        Ok(Learned::Object(head, run))
+        Ok(OriginAnswer::Object(head, run))
     }
 
     fn note(&self, name: &ObjectName, head: &Arc<Head>, epoch: u64, asked_at: Instant) {
         self.known.follow_tier(self.cache.capacity_bytes());
-        self.known.learn(name.clone(), Known { head: head.clone(), epoch, asked_at });
+        self.known.learn(name.clone(), CachedHead { head: head.clone(), epoch, asked_at });
     }
 
     /// Requests an object's head, or its bytes from the start of a block on.
     pub(crate) async fn ask_head(
         &self,
-        origin: &Opened,
+        origin: &OriginBucket,
         key: &str,
         first: Option<(u64, Option<u64>)>,
     ) -> Result<Response<Incoming>, ClientError> {
@@ -205,22 +207,22 @@ impl Shared {
             headers.insert(header::RANGE, range);
         }
         let method = if first.is_some() { Method::GET } else { Method::HEAD };
-        self.upstream.read(origin, Ask { method, key, query: "", headers }).await
+        self.upstream.read(origin, OriginRequest { method, key, query: "", headers }).await
     }
 
     /// Requests an object's head alone, to report that a range is out of bounds.
-    async fn learn_head(&self, origin: &Opened, key: &str) -> Result<Learned, ClientError> {
+    async fn learn_head(&self, origin: &OriginBucket, key: &str) -> Result<OriginAnswer, ClientError> {
         let answer = self.ask_head(origin, key, None).await?;
         Ok(match Head::of(answer.status(), answer.headers()) {
-            Some(head) => Learned::Object(Arc::new(head), None),
-            None => Learned::Answer(answer, false),
+            Some(head) => OriginAnswer::Object(Arc::new(head), None),
+            None => OriginAnswer::Answer(answer, false),
         })
     }
 
     /// The bytes that came with the first response, unless they are in memory or already being fetched.
     async fn first_run(
         self: &Arc<Self>,
-        origin: &Arc<Opened>,
+        origin: &Arc<OriginBucket>,
         key: &str,
         head: &Arc<Head>,
         from: u64,

@@ -23,9 +23,9 @@ use striate_s3_client::encode_path;
 
 use crate::counts::add;
 use crate::known::ObjectName;
-use crate::opened::Opened;
+use crate::origin_bucket::OriginBucket;
 use crate::service::Shared;
-use crate::upstream::{Ask, decode, failed};
+use crate::upstream::{OriginRequest, decode, failed};
 
 /// Maximum number of keys that one request deletes, as in S3.
 const MOST_DELETED: usize = 1_000;
@@ -60,9 +60,9 @@ fn is_passed_on(name: &HeaderName) -> bool {
 }
 
 /// The request to the origin, without its body.
-pub(crate) fn ask(request: &ElsewhereRequest) -> Ask<'_> {
+pub(crate) fn ask(request: &ElsewhereRequest) -> OriginRequest<'_> {
     let headers = end_to_end(&request.headers, is_passed_on);
-    Ask { method: request.method.clone(), key: &request.key, query: &request.query, headers }
+    OriginRequest { method: request.method.clone(), key: &request.key, query: &request.query, headers }
 }
 
 /// The origin's response, unchanged except for headers of its connection.
@@ -159,7 +159,7 @@ impl Shared {
     /// [`ClientError::Origin`]; [`ClientError::NotForwarded`]; when a write cannot be fenced.
     pub(crate) async fn forward(
         self: &Arc<Self>,
-        origin: Arc<Opened>,
+        origin: Arc<OriginBucket>,
         mut request: ElsewhereRequest,
     ) -> Result<Response<Body>, ClientError> {
         self.name_source(&origin, &mut request.headers)?;
@@ -201,7 +201,7 @@ impl Shared {
     /// Forwards a write and reads its response, as long as the origin takes or sends something.
     async fn write(
         &self,
-        origin: &Opened,
+        origin: &OriginBucket,
         mut request: ElsewhereRequest,
     ) -> Result<Response<Bytes>, ClientError> {
         let runtime = self.client.runtime();
@@ -233,7 +233,7 @@ impl Shared {
     /// Forwards a request, without retries.
     pub(crate) async fn forward_once(
         &self,
-        origin: &Opened,
+        origin: &OriginBucket,
         mut request: ElsewhereRequest,
     ) -> Result<Response<Incoming>, ClientError> {
         let body = std::mem::replace(&mut request.body, ElsewhereBody::Held(Bytes::new()));
@@ -241,7 +241,7 @@ impl Shared {
     }
 
     /// Replaces the source of a copy by its name at the origin.
-    fn name_source(&self, origin: &Opened, headers: &mut HeaderMap) -> Result<(), ClientError> {
+    fn name_source(&self, origin: &OriginBucket, headers: &mut HeaderMap) -> Result<(), ClientError> {
         let Some(source) = headers.get("x-amz-copy-source") else { return Ok(()) };
         let source = source.to_str().unwrap_or_default();
         let (path, version) = match source.split_once("?versionId=") {
@@ -278,7 +278,10 @@ fn has_document(request: &ElsewhereRequest) -> bool {
 }
 
 /// Reads the whole body of a response, which is a small document.
-async fn read_small(origin: &Opened, answer: Response<Incoming>) -> Result<Response<Bytes>, ClientError> {
+async fn read_small(
+    origin: &OriginBucket,
+    answer: Response<Incoming>,
+) -> Result<Response<Bytes>, ClientError> {
     let (mut parts, body) = answer.into_parts();
     parts.headers = end_to_end(&parts.headers, is_answered);
     let body = Limited::new(body, LONGEST_DOCUMENT).collect().await;
@@ -287,7 +290,7 @@ async fn read_small(origin: &Opened, answer: Response<Incoming>) -> Result<Respo
 }
 
 async fn renamed(
-    origin: &Opened,
+    origin: &OriginBucket,
     bucket: &str,
     answer: Response<Incoming>,
 ) -> Result<Response<Body>, ClientError> {
@@ -295,7 +298,7 @@ async fn renamed(
 }
 
 /// Replaces the origin's name of the bucket by its name here.
-fn rename(origin: &Opened, bucket: &str, answer: Response<Bytes>) -> Response<Body> {
+fn rename(origin: &OriginBucket, bucket: &str, answer: Response<Bytes>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     let mut text = String::from_utf8_lossy(&body).into_owned();
     for element in ["Name", "Bucket"] {

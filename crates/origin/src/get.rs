@@ -9,13 +9,13 @@ use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ReadRange};
 use striate_s3::{ElsewhereRequest, object_body};
 
-use crate::asked::Asked;
 use crate::counts::add;
-use crate::fences::Standing;
-use crate::finding::{Found, Wanted};
+use crate::fences::FenceState;
+use crate::finding::{FindResult, OriginObject};
 use crate::forward::{answer_of, ask};
 use crate::head::Head;
-use crate::opened::Opened;
+use crate::origin_bucket::OriginBucket;
+use crate::read_request::ReadRequest;
 use crate::service::Shared;
 
 /// Response header that names the source of the bytes.
@@ -28,34 +28,36 @@ impl Shared {
     /// Those of conditions and ranges; [`ClientError::Origin`].
     pub(crate) async fn get(
         self: &Arc<Self>,
-        origin: &Arc<Opened>,
+        origin: &Arc<OriginBucket>,
         request: ElsewhereRequest,
-        standing: Standing,
+        standing: FenceState,
     ) -> Result<Response<Body>, ClientError> {
-        let Some(asked) = Asked::of(&request) else { return self.pass_by(origin, request).await };
-        let wanted = Wanted {
+        let Some(asked) = ReadRequest::of(&request) else { return self.pass_by(origin, request).await };
+        let wanted = OriginObject {
             origin: origin.clone(),
             bucket: request.bucket.as_str().into(),
             key: request.key.as_str().into(),
         };
         match self.find(&wanted, &asked, standing, None, None).await? {
-            Found::Object { head, range, bytes, outcome } => {
+            FindResult::Object { head, range, bytes, outcome } => {
                 let body = match outcome {
                     Some(_) => object_body(bytes, range.end - range.start),
                     None => Body::empty(),
                 };
                 Ok(answer(&asked, &head, &range, body, outcome))
             }
-            Found::Answer(answer, true) => Ok(answer_of(answer)),
+            FindResult::Answer(answer, true) => Ok(answer_of(answer)),
             // GET sets no limit, so nothing is larger.
-            Found::Answer(_, false) | Found::PassBy | Found::Larger(_) => self.pass_by(origin, request).await,
+            FindResult::Answer(_, false) | FindResult::PassBy | FindResult::Larger(_) => {
+                self.pass_by(origin, request).await
+            }
         }
     }
 
     /// Answers a read from the origin, past the cache.
     pub(crate) async fn pass_by(
         &self,
-        origin: &Opened,
+        origin: &OriginBucket,
         request: ElsewhereRequest,
     ) -> Result<Response<Body>, ClientError> {
         add(&self.upstream.counts.passed_by, 1);
@@ -71,7 +73,7 @@ impl Shared {
 
 /// Builds the response to a read.
 fn answer(
-    asked: &Asked,
+    asked: &ReadRequest,
     head: &Head,
     range: &Range<u64>,
     body: Body,

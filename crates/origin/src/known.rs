@@ -11,9 +11,9 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use striate_runtime::Instant;
 use tokio::sync::watch;
 
-use crate::evicted::Evicted;
+use crate::evicted::EvictedNames;
 use crate::head::Head;
-use crate::opened::Opened;
+use crate::origin_bucket::OriginBucket;
 
 /// Known objects may take this fraction (one over it) of the memory tier's capacity.
 const TIER_PART: u64 = 64;
@@ -27,14 +27,14 @@ const USUAL_BYTES: u64 = 400;
 pub(crate) struct ObjectName(Bytes);
 
 impl ObjectName {
-    pub(crate) fn new(origin: &Opened, key: &str) -> Self {
+    pub(crate) fn new(origin: &OriginBucket, key: &str) -> Self {
         Self([&origin.id[..], key.as_bytes()].concat().into())
     }
 }
 
 /// Knowledge of an object.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct CachedHead {
     pub(crate) head: Arc<Head>,
     /// Epoch of the object's fence when the origin was asked.
     pub(crate) epoch: u64,
@@ -43,22 +43,22 @@ pub(crate) struct Known {
 }
 
 #[derive(Clone)]
-struct Footprint;
+struct HeadWeighter;
 
-impl Weighter<ObjectName, Known> for Footprint {
-    fn weight(&self, name: &ObjectName, known: &Known) -> u64 {
+impl Weighter<ObjectName, CachedHead> for HeadWeighter {
+    fn weight(&self, name: &ObjectName, known: &CachedHead) -> u64 {
         name.0.len() as u64 + known.head.footprint()
     }
 }
 
 /// Remembers the names of evicted objects.
 #[derive(Clone)]
-struct Remembering(Arc<Evicted>);
+struct EvictionListener(Arc<EvictedNames>);
 
-impl Lifecycle<ObjectName, Known> for Remembering {
+impl Lifecycle<ObjectName, CachedHead> for EvictionListener {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), name: ObjectName, _: Known) {
+    fn on_evict(&self, (): &mut (), name: ObjectName, _: CachedHead) {
         self.0.add(&name);
     }
 }
@@ -67,37 +67,37 @@ impl Lifecycle<ObjectName, Known> for Remembering {
 pub(crate) struct KnownObjects {
     /// Current bound of the memory for known objects, in bytes.
     most_bytes: AtomicU64,
-    table: Cache<ObjectName, Known, Footprint, DefaultHashBuilder, Remembering>,
-    evicted: Arc<Evicted>,
-    asking: Arc<Mutex<Asking>>,
+    table: Cache<ObjectName, CachedHead, HeadWeighter, DefaultHashBuilder, EvictionListener>,
+    evicted: Arc<EvictedNames>,
+    asking: Arc<Mutex<PendingLookups>>,
 }
 
-type Asking = HashMap<(ObjectName, u64), watch::Receiver<()>>;
+type PendingLookups = HashMap<(ObjectName, u64), watch::Receiver<()>>;
 
 /// The one request that asks for an object. Other requests wait until it is dropped.
-pub(crate) struct Asker {
-    asking: Arc<Mutex<Asking>>,
+pub(crate) struct LookupGuard {
+    asking: Arc<Mutex<PendingLookups>>,
     of: (ObjectName, u64),
     _done: watch::Sender<()>,
 }
 
-impl Drop for Asker {
+impl Drop for LookupGuard {
     fn drop(&mut self) {
         self.asking.lock().remove(&self.of);
     }
 }
 
 /// Whether the caller is to ask, or to wait for another request that does.
-pub(crate) enum Turn {
-    Ask(Asker),
+pub(crate) enum LookupTurn {
+    Ask(LookupGuard),
     Wait(watch::Receiver<()>),
 }
 
 impl KnownObjects {
     pub(crate) fn new() -> Self {
-        let (least, evicted) = (BOUNDS.0, Arc::new(Evicted::new()));
-        let (count, remembering) = ((least / USUAL_BYTES) as usize, Remembering(evicted.clone()));
-        let table = Cache::with(count, least, Footprint, DefaultHashBuilder::default(), remembering);
+        let (least, evicted) = (BOUNDS.0, Arc::new(EvictedNames::new()));
+        let (count, remembering) = ((least / USUAL_BYTES) as usize, EvictionListener(evicted.clone()));
+        let table = Cache::with(count, least, HeadWeighter, DefaultHashBuilder::default(), remembering);
         Self { most_bytes: AtomicU64::new(least), table, evicted, asking: Arc::default() }
     }
 
@@ -109,11 +109,11 @@ impl KnownObjects {
         }
     }
 
-    pub(crate) fn get(&self, name: &ObjectName) -> Option<Known> {
+    pub(crate) fn get(&self, name: &ObjectName) -> Option<CachedHead> {
         self.table.get(name)
     }
 
-    pub(crate) fn learn(&self, name: ObjectName, known: Known) {
+    pub(crate) fn learn(&self, name: ObjectName, known: CachedHead) {
         self.table.insert(name, known);
     }
 
@@ -129,15 +129,15 @@ impl KnownObjects {
 
     /// Returns whether the caller asks or waits. Only requests that read the same epoch share a response: it was asked
     /// for after the last write.
-    pub(crate) fn turn(&self, name: &ObjectName, epoch: u64) -> Turn {
+    pub(crate) fn turn(&self, name: &ObjectName, epoch: u64) -> LookupTurn {
         let of = (name.clone(), epoch);
         let mut asking = self.asking.lock();
         if let Some(waiting) = asking.get(&of) {
-            return Turn::Wait(waiting.clone());
+            return LookupTurn::Wait(waiting.clone());
         }
         let (done, waiting) = watch::channel(());
         asking.insert(of.clone(), waiting);
-        Turn::Ask(Asker { asking: self.asking.clone(), of, _done: done })
+        LookupTurn::Ask(LookupGuard { asking: self.asking.clone(), of, _done: done })
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let head = Arc::new(Head::of(StatusCode::OK, &headers).unwrap());
         let name = |number: u64| ObjectName(Bytes::copy_from_slice(&number.to_be_bytes()));
         for number in 0..count {
-            let known = Known { head: head.clone(), epoch: 0, asked_at: runtime.now() };
+            let known = CachedHead { head: head.clone(), epoch: 0, asked_at: runtime.now() };
             objects.learn(name(number), known);
         }
         let (known, others): (Vec<_>, Vec<_>) =

@@ -6,18 +6,18 @@
 //! that bypass Striate are seen within the ttl.
 //!
 //! - [`service`]: the gateway's requests for such buckets.
-//! - [`buckets`]: which buckets these are; [`opened`]: one of them.
+//! - [`buckets`]: which buckets these are; [`origin_bucket`]: one of them.
 //! - [`upstream`]: requests to origins.
 //! - [`head`]: what an origin reports of an object; [`known`]: known objects; [`evicted`]: names of objects that were
 //!   evicted from these; [`fences`]: what invalidates them.
-//! - [`asked`]: what a read requests; [`finding`]: finds it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]: many
-//!   objects; [`reading`]: an object's bytes, from memory and from the origin; [`run`]: the part that the origin sends.
+//! - [`read_request`]: what a read requests; [`finding`]: finds it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]:
+//!   many objects; [`reading`]: an object's bytes, from memory and from the origin; [`run`]: the part that the origin
+//!   sends.
 //! - [`explain`]: what a read would do.
 //! - [`forward`]: forwards everything else; [`write_through`]: caches what is written.
 //!
 //! This crate does not know sites, or how blocks lie in memory.
 
-mod asked;
 mod batch;
 mod batch_put;
 mod buckets;
@@ -30,7 +30,8 @@ mod forward;
 mod get;
 mod head;
 mod known;
-mod opened;
+mod origin_bucket;
+mod read_request;
 mod reading;
 mod run;
 mod service;

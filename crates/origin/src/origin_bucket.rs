@@ -13,7 +13,7 @@ use striate_stripe::MemoryBlock;
 const USUAL_BLOCK_LEN: u32 = 4 << 20;
 
 /// A bucket of another store.
-pub(crate) struct Opened {
+pub(crate) struct OriginBucket {
     pub(crate) endpoint: String,
     /// Name of the bucket at the origin.
     pub(crate) bucket: String,
@@ -33,7 +33,7 @@ pub(crate) fn sealed_as(id: &[u8]) -> String {
     format!("origin {:02x?}", id)
 }
 
-impl Opened {
+impl OriginBucket {
     /// Opens the origin in a bucket's record.
     ///
     /// # Errors
@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    fn origin(id: u8, block_len: u64) -> Opened {
-        Opened {
+    fn origin(id: u8, block_len: u64) -> OriginBucket {
+        OriginBucket {
             endpoint: String::new(),
             bucket: String::new(),
             access_key: String::new(),

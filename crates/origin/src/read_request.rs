@@ -20,7 +20,7 @@ const INSTEAD: [&str; 6] = [
 const OF_ORIGIN: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-request-payer"];
 
 /// A parsed read request for an object.
-pub(crate) struct Asked {
+pub(crate) struct ReadRequest {
     pub(crate) is_head: bool,
     pub(crate) range: ReadRange,
     pub(crate) condition: ReadCondition,
@@ -29,7 +29,7 @@ pub(crate) struct Asked {
     pub(crate) instead: HeaderMap,
 }
 
-impl Asked {
+impl ReadRequest {
     /// Parses a request. Returns `None` if it cannot be answered from memory.
     pub(crate) fn of(request: &ElsewhereRequest) -> Option<Self> {
         let headers = &request.headers;
@@ -114,11 +114,11 @@ mod tests {
 
     use super::*;
 
-    fn asked(query: &str, headers: &[(&'static str, &'static str)]) -> Option<Asked> {
+    fn asked(query: &str, headers: &[(&'static str, &'static str)]) -> Option<ReadRequest> {
         let headers = headers
             .iter()
             .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
-        Asked::of(&ElsewhereRequest {
+        ReadRequest::of(&ElsewhereRequest {
             bucket: "b".to_owned(),
             key: "k".to_owned(),
             method: Method::GET,

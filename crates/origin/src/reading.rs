@@ -18,15 +18,15 @@ use striate_client::{ClientError, ObjectStream};
 use striate_stripe::{BlocksRead, Share};
 
 use crate::head::Head;
-use crate::opened::{Blocks, Opened};
-use crate::run::{Gathered, Run, claimed};
+use crate::origin_bucket::{Blocks, OriginBucket};
+use crate::run::{BlockReceiver, Run, claimed};
 use crate::service::Shared;
-use crate::upstream::{Ask, explanation, failed, has_changed};
+use crate::upstream::{OriginRequest, explanation, failed, has_changed};
 
 /// One version of an object.
 #[derive(Clone)]
 pub(crate) struct Object {
-    pub(crate) origin: Arc<Opened>,
+    pub(crate) origin: Arc<OriginBucket>,
     pub(crate) key: Arc<str>,
     pub(crate) head: Arc<Head>,
     pub(crate) blocks: Blocks,
@@ -54,7 +54,7 @@ pub(crate) struct Reading {
     left: Range<u64>,
     run: Option<Run>,
     /// The block of the run that is being gathered. Until its end, the gathering task has the run.
-    gathered: Option<Gathered>,
+    gathered: Option<BlockReceiver>,
     pieces: VecDeque<Bytes>,
     /// Bytes of the current block that the receiver gets from the origin.
     wanted: u64,
@@ -75,7 +75,7 @@ impl Object {
         };
         headers.insert(header::RANGE, value(format!("bytes={}-{}", range.start, range.end - 1))?);
         headers.insert(header::IF_MATCH, value(self.head.etag.clone())?);
-        let ask = Ask { method: Method::GET, key: &self.key, query: "", headers };
+        let ask = OriginRequest { method: Method::GET, key: &self.key, query: "", headers };
         let answer = shared.upstream.read(&self.origin, ask).await?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT if !begins_at(answer.headers(), range.start) => {

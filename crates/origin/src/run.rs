@@ -47,12 +47,12 @@ pub(crate) struct Run {
     /// Granted fills by block number, ascending. Blocks before `looked_to` were looked up.
     claims: VecDeque<(u64, BlockFill)>,
     looked_to: u64,
-    filling: Option<Filling>,
+    filling: Option<PendingFill>,
     breaks: u32,
 }
 
 /// A block that is being gathered to be put into memory.
-struct Filling {
+struct PendingFill {
     fill: BlockFill,
     pieces: Vec<Bytes>,
     end: u64,
@@ -60,7 +60,7 @@ struct Filling {
 }
 
 /// The receiver's end of a block that is being gathered.
-pub(crate) struct Gathered {
+pub(crate) struct BlockReceiver {
     /// Offset in the object of the next piece.
     pub(crate) at: u64,
     /// At most one block, whose memory `_share` accounts for.
@@ -72,7 +72,7 @@ pub(crate) struct Gathered {
 }
 
 /// The gathering task's end of a block that is being gathered.
-struct Gathering {
+struct BlockSender {
     pieces: mpsc::UnboundedSender<Bytes>,
     run: oneshot::Sender<Result<Run, ReadError>>,
     wanted: oneshot::Receiver<()>,
@@ -141,7 +141,7 @@ impl Run {
         if let Some((_, fill)) = self.claims.pop_front_if(is_claimed) {
             let share = shared.client.stripes().budget().try_acquire((block.end - block.start) as usize);
             let filling =
-                |share| Filling { fill, pieces: Vec::new(), end: block.end, share: Arc::new(share) };
+                |share| PendingFill { fill, pieces: Vec::new(), end: block.end, share: Arc::new(share) };
             self.filling = share.map(filling);
         }
         if self.filling.is_none() {
@@ -194,16 +194,16 @@ impl Run {
     }
 
     /// Gathers the block that has begun in a task of its own. Returns the run if no block has.
-    pub(crate) fn gather(self, shared: &Arc<Shared>, object: &Object) -> Result<Gathered, Box<Self>> {
+    pub(crate) fn gather(self, shared: &Arc<Shared>, object: &Object) -> Result<BlockReceiver, Box<Self>> {
         let Some(filling) = &self.filling else { return Err(Box::new(self)) };
         let (at, share) = (self.at, filling.share.clone());
         let (to_receiver, pieces) = mpsc::unbounded_channel();
         let (back, run) = oneshot::channel();
         let (wants, wanted) = oneshot::channel();
-        let gathering = Gathering { pieces: to_receiver, run: back, wanted };
+        let gathering = BlockSender { pieces: to_receiver, run: back, wanted };
         let (of, object) = (shared.clone(), object.clone());
         shared.client.runtime().spawn(async move { gathering.gather(self, &of, &object).await });
-        Ok(Gathered { at, pieces, run, wants: Some(wants), _share: share })
+        Ok(BlockReceiver { at, pieces, run, wants: Some(wants), _share: share })
     }
 
     /// Fetches the rest of the block that is being gathered.
@@ -233,14 +233,14 @@ impl Run {
         let Some(filling) = &mut self.filling else { return };
         filling.pieces.push(piece);
         if self.at == filling.end
-            && let Some(Filling { fill, pieces, share, .. }) = self.filling.take()
+            && let Some(PendingFill { fill, pieces, share, .. }) = self.filling.take()
         {
             fill.fill(pieces, share);
         }
     }
 }
 
-impl Gathering {
+impl BlockSender {
     /// Fetches a block to its end, even if the receiver has left: the next reader will want it.
     async fn gather(self, mut run: Run, shared: &Shared, object: &Object) {
         let Self { pieces, run: back, wanted } = self;
@@ -271,7 +271,7 @@ impl Gathering {
     }
 }
 
-impl Gathered {
+impl BlockReceiver {
     /// Returns the next piece of the block and its offset in the object; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<(u64, Bytes)> {
         let piece = self.pieces.recv().await?;

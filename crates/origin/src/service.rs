@@ -17,8 +17,8 @@ use crate::buckets::Buckets;
 use crate::counts::OriginCounts;
 use crate::fences::Fences;
 use crate::known::KnownObjects;
-use crate::opened::{Opened, sealed_as};
-use crate::upstream::{Ask, Upstream, explanation, failed};
+use crate::origin_bucket::{OriginBucket, sealed_as};
+use crate::upstream::{OriginRequest, Upstream, explanation, failed};
 use crate::write_through::WriteThrough;
 
 /// Timeout for a new origin's first response. An operator is waiting for it.
@@ -95,9 +95,13 @@ impl Origins {
         origin.id = Bytes::copy_from_slice(&id.to_be_bytes());
         let sealed = self.shared.keys.seal(&sealed_as(&origin.id), secret);
         origin.secret = sealed.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
-        let opened = Opened::new(&origin, &self.shared.keys)?;
-        let ask =
-            Ask { method: Method::GET, key: "", query: "list-type=2&max-keys=1", headers: HeaderMap::new() };
+        let opened = OriginBucket::new(&origin, &self.shared.keys)?;
+        let ask = OriginRequest {
+            method: Method::GET,
+            key: "",
+            query: "list-type=2&max-keys=1",
+            headers: HeaderMap::new(),
+        };
         let asking = self.shared.upstream.read(&opened, ask);
         let silent = |_| {
             let seconds = FIRST_ANSWER_WITHIN.as_secs();

@@ -16,7 +16,7 @@ use striate_s3::ElsewhereBody;
 use striate_s3_client::{HttpClient, Payload, RequestBody, client_config, encode_path, encode_query, whole};
 
 use crate::counts::{OriginCounts, add};
-use crate::opened::Opened;
+use crate::origin_bucket::OriginBucket;
 
 /// Timeout for the start of an origin's response to a read.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ pub(crate) struct Upstream {
 }
 
 /// A request to an origin, about an object or its bucket.
-pub(crate) struct Ask<'a> {
+pub(crate) struct OriginRequest<'a> {
     pub(crate) method: Method,
     /// Empty for the bucket.
     pub(crate) key: &'a str,
@@ -62,12 +62,12 @@ impl Upstream {
     /// [`ClientError::Origin`].
     pub(crate) async fn read(
         &self,
-        origin: &Opened,
-        ask: Ask<'_>,
+        origin: &OriginBucket,
+        ask: OriginRequest<'_>,
     ) -> Result<Response<Incoming>, ClientError> {
         let mut attempt = 0;
         loop {
-            let again = Ask {
+            let again = OriginRequest {
                 method: ask.method.clone(),
                 key: ask.key,
                 query: ask.query,
@@ -100,8 +100,8 @@ impl Upstream {
     /// [`ClientError::Origin`]; [`ClientError::InvalidRequest`] if the request cannot be signed.
     pub(crate) async fn send(
         &self,
-        origin: &Opened,
-        ask: Ask<'_>,
+        origin: &OriginBucket,
+        ask: OriginRequest<'_>,
         body: ElsewhereBody,
     ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::new(());
@@ -143,7 +143,7 @@ fn outgoing(body: ElsewhereBody) -> RequestBody {
     }
 }
 
-fn uri(origin: &Opened, key: &str, query: &str) -> Result<http::Uri, ClientError> {
+fn uri(origin: &OriginBucket, key: &str, query: &str) -> Result<http::Uri, ClientError> {
     let mut text = format!("{}/{}", origin.endpoint, origin.bucket);
     if !key.is_empty() {
         text.push('/');
@@ -171,11 +171,11 @@ pub(crate) fn decode(text: &str) -> String {
     percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-fn unusable(origin: &Opened, error: impl std::fmt::Display) -> ClientError {
+fn unusable(origin: &OriginBucket, error: impl std::fmt::Display) -> ClientError {
     ClientError::Origin { endpoint: origin.endpoint.clone(), reason: format!("it cannot be asked: {error}") }
 }
 
-pub(crate) fn failed(origin: &Opened, reason: String) -> ClientError {
+pub(crate) fn failed(origin: &OriginBucket, reason: String) -> ClientError {
     ClientError::Origin { endpoint: origin.endpoint.clone(), reason }
 }
 

@@ -22,11 +22,11 @@ use striate_s3::{ElsewhereBody, ElsewhereRequest};
 use striate_stripe::{ByteBudget, Holder, MemoryBlock, Registered, Share};
 use tokio::sync::Semaphore;
 
-use crate::asked::Asked;
 use crate::counts::{OriginCounts, add};
-use crate::finding::Wanted;
+use crate::finding::OriginObject;
 use crate::head::strong_etag;
-use crate::opened::Opened;
+use crate::origin_bucket::OriginBucket;
+use crate::read_request::ReadRequest;
 use crate::service::Shared;
 
 /// Maximum size in bytes of an object that is cached when it is written. Clients send longer ones in parts, and about
@@ -52,7 +52,7 @@ pub(crate) struct WriteThrough {
 
 /// A write whose body is held while it is forwarded.
 pub(crate) struct HeldWrite {
-    wanted: Wanted,
+    wanted: OriginObject,
     body: Arc<HeldBody>,
     _registered: Registered,
 }
@@ -63,10 +63,10 @@ struct HeldBody {
     len: u64,
     block_len: u64,
     /// `None` once the body is no longer held.
-    sent: Mutex<Option<Sent>>,
+    sent: Mutex<Option<SentBlocks>>,
 }
 
-struct Sent {
+struct SentBlocks {
     blocks: Vec<HeldBlock>,
     len: u64,
     /// Time at which its last bytes arrived.
@@ -111,7 +111,11 @@ fn is_whole_object(request: &ElsewhereRequest) -> bool {
 
 impl Shared {
     /// Starts to hold the body of a request as it is forwarded. Returns `None` if it will not be cached.
-    pub(crate) fn hold(&self, origin: &Arc<Opened>, request: &mut ElsewhereRequest) -> Option<HeldWrite> {
+    pub(crate) fn hold(
+        &self,
+        origin: &Arc<OriginBucket>,
+        request: &mut ElsewhereRequest,
+    ) -> Option<HeldWrite> {
         let len = match &request.body {
             ElsewhereBody::Held(bytes) => bytes.len() as u64,
             ElsewhereBody::Streamed { len, .. } => *len,
@@ -120,7 +124,7 @@ impl Shared {
             return None;
         }
         let of = self.write_through.clone();
-        let sent = Sent { blocks: Vec::new(), len: 0, since: of.runtime.now() };
+        let sent = SentBlocks { blocks: Vec::new(), len: 0, since: of.runtime.now() };
         let body = HeldBody { of, len, block_len: origin.block_len, sent: Mutex::new(Some(sent)) };
         let body = Arc::new(body);
         match &mut request.body {
@@ -135,7 +139,7 @@ impl Shared {
                 *bytes = held.boxed();
             }
         }
-        let wanted = Wanted {
+        let wanted = OriginObject {
             origin: origin.clone(),
             bucket: request.bucket.as_str().into(),
             key: request.key.as_str().into(),
@@ -155,7 +159,7 @@ impl Shared {
         });
     }
 
-    async fn fill_written(&self, wanted: &Wanted, etag: &str, len: u64, blocks: Vec<HeldBlock>) {
+    async fn fill_written(&self, wanted: &OriginObject, etag: &str, len: u64, blocks: Vec<HeldBlock>) {
         let names = wanted.origin.blocks(&wanted.key, etag, len);
         let all: Vec<MemoryBlock> = (0..blocks.len() as u64).map(|number| names.block(number)).collect();
         for (fill, block) in self.cache.claim(&all).await.into_iter().zip(blocks) {
@@ -167,11 +171,11 @@ impl Shared {
     }
 
     /// Asks the origin for an object's head, so that no read has to.
-    async fn ask_about_written(self: &Arc<Self>, wanted: &Wanted) {
+    async fn ask_about_written(self: &Arc<Self>, wanted: &OriginObject) {
         let Ok(_asking) = self.write_through.asking.try_acquire() else { return };
         let asked = async {
             let (_, standing) = self.fences.standing_of(&wanted.bucket, &wanted.key).await?;
-            self.find(wanted, &Asked::head(), standing, None, None).await
+            self.find(wanted, &ReadRequest::head(), standing, None, None).await
         };
         if let Err(error) = asked.await {
             tracing::debug!(key = &*wanted.key, %error, "what was written is not known; the next read asks");
@@ -190,7 +194,7 @@ impl HeldBody {
         }
     }
 
-    fn append(&self, sent: &mut Sent, mut piece: Bytes) -> bool {
+    fn append(&self, sent: &mut SentBlocks, mut piece: Bytes) -> bool {
         sent.since = self.of.runtime.now();
         while !piece.is_empty() {
             let (start, left) = (sent.len - sent.len % self.block_len, self.len.saturating_sub(sent.len));
