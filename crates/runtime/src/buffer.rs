@@ -28,14 +28,14 @@ pub struct BufferPool {
 struct Inner {
     /// Limit on the bytes in use and kept, together. Beyond it, no buffer is kept.
     limit: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<FreeBuffers>,
 }
 
 /// Memory of a pooled buffer. Its length is a multiple of [`STEP`].
 type Memory = Box<[u8]>;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FreeBuffers {
     /// Kept buffers by length.
     buffers: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
@@ -80,7 +80,7 @@ impl BufferPool {
     }
 }
 
-impl Kept {
+impl FreeBuffers {
     /// Takes a kept buffer of at least `len` bytes and at most twice as many. Without one, the caller allocates `len`
     /// bytes. Also returns the buffers to drop to make room for it.
     fn take(&mut self, len: usize, limit: usize) -> (Option<Memory>, Vec<Memory>) {

@@ -40,12 +40,12 @@ struct Pause {
 }
 
 /// A task of a process: runs unless the process is paused.
-pub(crate) struct OfProcess<T> {
+pub(crate) struct ProcessTask<T> {
     future: Task<T>,
     pause: Arc<Pause>,
 }
 
-impl<T> Future for OfProcess<T> {
+impl<T> Future for ProcessTask<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -71,8 +71,8 @@ impl Process {
     }
 
     /// Wraps a task so that it stops while this process is paused.
-    pub(crate) fn own<T>(&self, future: Task<T>) -> OfProcess<T> {
-        OfProcess { future, pause: Arc::clone(&self.pause) }
+    pub(crate) fn own<T>(&self, future: Task<T>) -> ProcessTask<T> {
+        ProcessTask { future, pause: Arc::clone(&self.pause) }
     }
 
     /// Pauses or resumes the process.
