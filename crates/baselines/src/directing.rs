@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use striate_codec::{ChunkSet, CodecError};
 use striate_core::SiteId;
-use striate_plan::ordered::{Chosen, plan_in_order};
+use striate_plan::ordered::{ChosenChunks, plan_in_order};
 use striate_plan::read::normal::fetched_normally;
 use striate_plan::{NodeState, QueryChunk, QueryPiece, QueryPlan, ReadQuery};
 
@@ -55,7 +55,7 @@ pub(crate) fn plan_pieces(
     mut choose: impl FnMut(&QueryPiece<'_>, &Queues<'_>) -> Result<ChunkSet, CodecError>,
 ) -> Result<QueryPlan, CodecError> {
     let mut queues = Queues { known: queue, asked: BTreeMap::new() };
-    let (mut chosen, mut others): (Chosen, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut chosen, mut others): (ChosenChunks, Vec<usize>) = (Vec::new(), Vec::new());
     for (piece, of) in query.pieces.iter().enumerate() {
         if !wants_one_chunk(of) {
             others.push(piece);

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rand::RngCore;
 use striate_codec::CodecError;
-use striate_plan::ordered::{Chosen, plan_in_order};
+use striate_plan::ordered::{ChosenChunks, plan_in_order};
 use striate_plan::{ChosenChunk, ChunkChoice, Policy, QueryPiece, QueryPlan, ReadPlanner, ReadQuery};
 
 /// Reads from the least loaded sites.
@@ -38,7 +38,7 @@ impl ReadPlanner for LeastLoaded {
 
 /// Sorts by the site's cost and the number of chunks that this query already asks of it. The sort is stable: equals
 /// stay in code order, data chunks first.
-fn sort_by_cost(order: &mut [usize], of: &QueryPiece<'_>, query: &ReadQuery<'_>, chosen: &Chosen) {
+fn sort_by_cost(order: &mut [usize], of: &QueryPiece<'_>, query: &ReadQuery<'_>, chosen: &ChosenChunks) {
     let cost_of = |index: &usize| {
         let site = of.sites[*index];
         let asked = chosen.iter().filter(|(other, _)| *other == site).count();

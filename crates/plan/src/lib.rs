@@ -82,5 +82,5 @@ pub use statistics::heat::{Partition, PartitionHeat, PartitionReads};
 pub use statistics::site_load::{LoadWeights, SiteLoad, load_imbalances, site_loads};
 pub use wide::fitting::{Misfit, fitting_codes};
 pub use wide::geometry::{RackPart, WideError, WideGeometry};
-pub use wide::reliability::{Hardware, Relaxed, StripeModel};
+pub use wide::reliability::{Hardware, NeglectedEffects, StripeModel};
 pub use wide::trade_off::Scheme;

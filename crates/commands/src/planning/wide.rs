@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use striate_core::CodeSpec;
-use striate_plan::wide::reliability::{Hardware, Relaxed, StripeModel};
+use striate_plan::wide::reliability::{Hardware, NeglectedEffects, StripeModel};
 use striate_plan::wide::trade_off::{Scheme, trade_off};
 use striate_plan::{WideGeometry, fitting_codes};
 
@@ -112,7 +112,7 @@ impl Row {
         let model = StripeModel::from(scheme);
         let hardware = hardware(args);
         let with_racks = args.rack_mttf.map(|years| {
-            let relaxed = Relaxed::at_most(scheme, 1.0 / years);
+            let relaxed = NeglectedEffects::at_most(scheme, 1.0 / years);
             model.relaxed_mttdl_years(&hardware, &relaxed)
         });
         Self {

@@ -59,10 +59,10 @@ pub fn parities(blocks: &[PopularBlock], budget: ParityBudget) -> Vec<usize> {
 /// longer fits the budget, or that has `most` splits in `given`, gets none; the other blocks continue.
 pub fn flatten(blocks: &[PopularBlock], given: &mut [usize], bytes: u64, most: usize) {
     let load = |block: usize, given: usize| blocks[block].popularity / (blocks[block].splits + given) as f64;
-    let loaded = |(block, &given): (usize, &usize)| Loaded { load: load(block, given), block };
-    let mut heap: BinaryHeap<Loaded> = given.iter().enumerate().map(loaded).collect();
+    let loaded = |(block, &given): (usize, &usize)| SplitLoad { load: load(block, given), block };
+    let mut heap: BinaryHeap<SplitLoad> = given.iter().enumerate().map(loaded).collect();
     let mut left = bytes;
-    while let Some(Loaded { load: bears, block }) = heap.pop() {
+    while let Some(SplitLoad { load: bears, block }) = heap.pop() {
         if bears <= 0.0 {
             break;
         }
@@ -71,26 +71,26 @@ pub fn flatten(blocks: &[PopularBlock], given: &mut [usize], bytes: u64, most: u
             continue;
         }
         (left, given[block]) = (rest, given[block] + 1);
-        heap.push(Loaded { load: load(block, given[block]), block });
+        heap.push(SplitLoad { load: load(block, given[block]), block });
     }
 }
 
 /// Load of each split of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Loaded {
+struct SplitLoad {
     load: f64,
     block: usize,
 }
 
-impl Eq for Loaded {}
+impl Eq for SplitLoad {}
 
-impl Ord for Loaded {
+impl Ord for SplitLoad {
     fn cmp(&self, other: &Self) -> Ordering {
         self.load.total_cmp(&other.load).then(other.block.cmp(&self.block))
     }
 }
 
-impl PartialOrd for Loaded {
+impl PartialOrd for SplitLoad {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

@@ -7,7 +7,7 @@
 //! destinations that hold a chunk of i is a query solved.
 
 use super::objective::AccessGain;
-use super::pair::{Needed, PairCost};
+use super::pair::{PairBlock, PairCost};
 use super::state::{Choice, MovementState};
 
 /// The gains of one block's moves. Call [`Self::begin_block`], then [`Self::begin_source`], then [`Self::at`] for any
@@ -52,7 +52,7 @@ impl AccessGains {
             if !state.blocks[partner].is_readable() {
                 continue;
             }
-            let own = Needed { need: of.need, choices: &of.choices };
+            let own = PairBlock { need: of.need, choices: &of.choices };
             let before = self.pair.of(own, other(state, partner));
             let query = Query { partner, likelihood, before, without: 0.0, with_one_less: 0.0 };
             self.queries.push(query);
@@ -68,8 +68,8 @@ impl AccessGains {
         self.rest.extend(state.blocks[self.block].choices_without(index));
         for query in &mut self.queries {
             let other = other(state, query.partner);
-            query.without = self.pair.of(Needed { need: self.need, choices: &self.rest }, other);
-            query.with_one_less = self.pair.of(Needed { need: self.need - 1, choices: &self.rest }, other);
+            query.without = self.pair.of(PairBlock { need: self.need, choices: &self.rest }, other);
+            query.with_one_less = self.pair.of(PairBlock { need: self.need - 1, choices: &self.rest }, other);
         }
     }
 
@@ -90,7 +90,7 @@ impl AccessGains {
                         self.after.extend_from_slice(&self.rest);
                         self.after.insert(place, new);
                     }
-                    let own = Needed { need: self.need, choices: &self.after };
+                    let own = PairBlock { need: self.need, choices: &self.after };
                     self.pair.of(own, other(state, query.partner))
                 }
             };
@@ -100,7 +100,7 @@ impl AccessGains {
     }
 }
 
-fn other(state: &MovementState, partner: usize) -> Needed<'_> {
+fn other(state: &MovementState, partner: usize) -> PairBlock<'_> {
     let of = &state.blocks[partner];
-    Needed { need: of.need, choices: &of.choices }
+    PairBlock { need: of.need, choices: &of.choices }
 }

@@ -1,6 +1,6 @@
 //! ω_j after a move, and what the move does to the balance (EC-Store §IV-C, Eq. 6 and 7).
 
-use super::state::{Placed, Traffic};
+use super::state::{PlacedBlock, Traffic};
 use crate::statistics::site_load::SiteLoad;
 
 /// The sites' loads, split into what moves with requests and what moves with chunks.
@@ -21,12 +21,12 @@ pub(super) struct Loads {
 
 /// The load that moves with a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Shift {
+pub(super) struct LoadShift {
     pub dynamic: f64,
     pub stored: f64,
 }
 
-impl Shift {
+impl LoadShift {
     pub(super) fn total(self) -> f64 {
         self.dynamic + self.stored
     }
@@ -63,7 +63,7 @@ impl Loads {
 
     /// Returns the share of one chunk of this block in all bytes that requests read. Requests read `need` of its n
     /// chunks.
-    pub(super) fn share_of(&self, block: &Placed) -> f64 {
+    pub(super) fn share_of(&self, block: &PlacedBlock) -> f64 {
         let chunks = block.at.len().max(1) as f64;
         block.popularity * block.need as f64 / chunks * self.part_of_bytes(block.chunk_len)
     }
@@ -74,13 +74,13 @@ impl Loads {
     }
 
     /// Returns the load that one of the block's chunks takes from `source`, at most what the source has.
-    pub(super) fn shift_of(&self, block: &Placed, source: usize) -> Shift {
+    pub(super) fn shift_of(&self, block: &PlacedBlock, source: usize) -> LoadShift {
         let dynamic = (self.all_dynamic * self.share_of(block)).min(self.dynamic[source]);
-        Shift { dynamic, stored: self.of_chunk.min(self.stored[source]) }
+        LoadShift { dynamic, stored: self.of_chunk.min(self.stored[source]) }
     }
 
     /// Returns the dynamic load of a chunk that this share of the block's requests reads.
-    pub(super) fn of_reads(&self, block: &Placed, share: f64) -> f64 {
+    pub(super) fn of_reads(&self, block: &PlacedBlock, share: f64) -> f64 {
         self.all_dynamic * block.popularity * share * self.part_of_bytes(block.chunk_len)
     }
 
@@ -96,9 +96,9 @@ impl Loads {
     }
 
     /// Limits `shift` to what `source` has.
-    pub(super) fn at_most(&self, shift: Shift, source: usize) -> Shift {
-        let Shift { dynamic, stored } = shift;
-        Shift { dynamic: dynamic.min(self.dynamic[source]), stored: stored.min(self.stored[source]) }
+    pub(super) fn at_most(&self, shift: LoadShift, source: usize) -> LoadShift {
+        let LoadShift { dynamic, stored } = shift;
+        LoadShift { dynamic: dynamic.min(self.dynamic[source]), stored: stored.min(self.stored[source]) }
     }
 
     /// Adds to the dynamic load of a site, which stays at 0 or above.

@@ -2,7 +2,7 @@
 
 use striate_core::StripeId;
 
-use super::loads::Shift;
+use super::loads::LoadShift;
 use super::state::{CostScale, MovementBlock, MovementSite, MovementState, Traffic};
 
 /// How the terms of Eq. 8 are computed and weighted.
@@ -109,7 +109,7 @@ impl Objective {
         state: &MovementState,
         from: usize,
         to: usize,
-        shift: Shift,
+        shift: LoadShift,
     ) -> Option<f64> {
         let (loads, total) = (&state.loads, shift.total());
         match self {

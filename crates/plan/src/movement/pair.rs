@@ -9,7 +9,7 @@ use super::state::Choice;
 
 /// A block of the query: how many chunks it needs, and the available ones, ascending by site.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Needed<'a> {
+pub(super) struct PairBlock<'a> {
     pub need: usize,
     pub choices: &'a [Choice],
 }
@@ -28,7 +28,7 @@ pub(super) struct PairCost {
 
 impl PairCost {
     /// Returns the cost of reading both; infinite if one has fewer chunks than it needs.
-    pub(super) fn of(&mut self, one: Needed<'_>, other: Needed<'_>) -> f64 {
+    pub(super) fn of(&mut self, one: PairBlock<'_>, other: PairBlock<'_>) -> f64 {
         self.split(one.choices, other.choices);
         add_up(&mut self.one_alone);
         add_up(&mut self.other_alone);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use striate_core::StripeId;
 
 use super::gains::AccessGains;
-use super::loads::Shift;
+use super::loads::LoadShift;
 use super::objective::{AccessGain, Objective};
 use super::requests::RequestGains;
 use super::state::{ChunkMove, MovementState};
@@ -185,7 +185,7 @@ impl Search {
                 Gains::Pairs(_) => shift,
                 Gains::Requests(gains) => {
                     let read = state.loads.of_reads(&state.blocks[block], gains.reads_at(state, to));
-                    Shift { dynamic: shift.dynamic.max(read), ..shift }
+                    LoadShift { dynamic: shift.dynamic.max(read), ..shift }
                 }
             };
             let Some(of_balance) = self.objective.of_balance(state, from, to, arrives) else { continue };
@@ -233,7 +233,7 @@ impl Search {
         if self.refused.contains(&(members[0].0, to)) {
             return false;
         }
-        let mut shift = Shift::default();
+        let mut shift = LoadShift::default();
         let mut bytes = 0;
         for &(member, _) in members {
             if !state.may_take(member, from, to) {

@@ -87,7 +87,7 @@ pub(super) enum CostScale {
 pub struct MovementState {
     /// Sites, ascending by number.
     pub(super) sites: Vec<MovementSite>,
-    pub(super) blocks: Vec<Placed>,
+    pub(super) blocks: Vec<PlacedBlock>,
     /// The blocks of each sampled request.
     pub(super) requests: Vec<Vec<usize>>,
     by_id: HashMap<StripeId, usize>,
@@ -101,7 +101,7 @@ pub struct MovementState {
 
 /// A block whose sites and partners are given as positions.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct PlacedBlock {
     pub id: StripeId,
     pub data_chunks: usize,
     pub need: usize,
@@ -130,7 +130,7 @@ pub(super) struct Choice {
     pub transfer: f64,
 }
 
-impl Placed {
+impl PlacedBlock {
     pub(super) fn is_at(&self, site: usize) -> bool {
         self.at.contains(&Some(site))
     }
@@ -162,7 +162,7 @@ impl MovementState {
         let by_id: HashMap<StripeId, usize> =
             blocks.iter().enumerate().map(|(place, block)| (block.id, place)).collect();
         let place_of = |site: SiteId| sites.binary_search_by_key(&site, |known| known.site).ok();
-        let placed = blocks.iter().map(|block| Placed {
+        let placed = blocks.iter().map(|block| PlacedBlock {
             id: block.id,
             data_chunks: block.data_chunks,
             need: block.need,
@@ -176,7 +176,7 @@ impl MovementState {
             changed: 0,
             is_moving: false,
         });
-        let blocks: Vec<Placed> = placed.collect();
+        let blocks: Vec<PlacedBlock> = placed.collect();
         let known =
             |request: &Vec<StripeId>| request.iter().filter_map(|id| by_id.get(id).copied()).collect();
         let requests = requests.iter().map(known).collect();
@@ -293,8 +293,8 @@ impl MovementState {
 
     /// Returns the memory that the state occupies, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let of_block = |block: &Placed| {
-            size_of::<Placed>()
+        let of_block = |block: &PlacedBlock| {
+            size_of::<PlacedBlock>()
                 + block.at.capacity() * size_of::<Option<usize>>()
                 + block.partners.capacity() * size_of::<(usize, f64)>()
                 + block.requests.capacity() * size_of::<usize>()

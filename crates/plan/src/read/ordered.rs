@@ -8,7 +8,7 @@ use super::piece::{QueryChunk, QueryPiece, QueryPlan};
 use super::policy::ReadQuery;
 
 /// The chunks chosen for the pieces so far, each with its site.
-pub type Chosen = Vec<(SiteId, QueryChunk)>;
+pub type ChosenChunks = Vec<(SiteId, QueryChunk)>;
 
 /// Takes the shortest prefix of every piece's chunks that determines it together with the awaited ones, and
 /// `extra_reads` (δ) chunks more. `order` sorts the available chunks of a piece, which come ascending. Pieces that do
@@ -19,9 +19,9 @@ pub type Chosen = Vec<(SiteId, QueryChunk)>;
 pub fn plan_in_order(
     query: &ReadQuery<'_>,
     extra_reads: usize,
-    mut order: impl FnMut(usize, &mut Vec<usize>, &Chosen),
+    mut order: impl FnMut(usize, &mut Vec<usize>, &ChosenChunks),
 ) -> Result<QueryPlan, CodecError> {
-    let mut chosen: Chosen = Vec::with_capacity(query.pieces.len() * 4);
+    let mut chosen: ChosenChunks = Vec::with_capacity(query.pieces.len() * 4);
     let (mut chunks, mut extra_chunks) = (Vec::new(), 0);
     for (piece, of) in query.pieces.iter().enumerate() {
         let of_chunk = |index: usize| (of.sites[index], QueryChunk { piece, index });

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use striate_core::{RackId, SiteId, StripeId};
 
 pub use self::local_parity::{ChangingMember, swap_due};
-use self::racks::{Racks, Wish};
+use self::racks::{RackPreference, Racks};
 use crate::placement::Candidate;
 use crate::placement::check::{PlacementFault, check_placement};
 use crate::placement::rule::PlacementRule;
@@ -158,7 +158,7 @@ pub fn plan_sealing(
         return Err(NotSealed::TooFewPartitions { waiting: pool.len(), needed });
     }
     let racks = Racks::new(geometry.c(), pool, sites);
-    let refusal = match racks.assign(geometry, Wish::Fullest) {
+    let refusal = match racks.assign(geometry, RackPreference::Fullest) {
         Ok(assigned) if assigned.lacking.is_empty() => {
             return Ok(choose(geometry, pool, &racks, &assigned.racks, false));
         }
@@ -168,7 +168,7 @@ pub fn plan_sealing(
     if most_holes == 0 {
         return Err(refusal);
     }
-    for wish in [Wish::Overdue, Wish::Fullest] {
+    for wish in [RackPreference::Overdue, RackPreference::Fullest] {
         let Ok(assigned) = racks.assign(geometry, wish) else { continue };
         let holes: usize = assigned.lacking.iter().map(|of| of.asked - of.available).sum();
         if holes > most_holes {

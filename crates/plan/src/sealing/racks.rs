@@ -12,7 +12,7 @@ use crate::wide::geometry::{RackPart, WideGeometry};
 
 /// Which racks are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum RackPreference {
     /// The racks with the most partitions.
     Fullest,
     /// The racks with overdue partitions, however many they have.
@@ -52,7 +52,7 @@ struct Site {
 }
 
 /// The rack of each part of the geometry, and what these racks lack.
-pub(super) struct Assigned {
+pub(super) struct RackAssignment {
     pub(super) racks: Vec<usize>,
     pub(super) lacking: Vec<RackLack>,
 }
@@ -82,7 +82,11 @@ impl<'a> Racks<'a> {
     }
 
     /// Chooses the rack of each part.
-    pub(super) fn assign(&self, geometry: &WideGeometry, wish: Wish) -> Result<Assigned, NotSealed> {
+    pub(super) fn assign(
+        &self,
+        geometry: &WideGeometry,
+        wish: RackPreference,
+    ) -> Result<RackAssignment, NotSealed> {
         let parts = geometry.parts();
         if self.racks.len() < parts.len() {
             return Err(NotSealed::TooFewRacks { racks: self.racks.len(), needed: parts.len() });
@@ -111,17 +115,17 @@ impl<'a> Racks<'a> {
             (available < asked).then(|| RackLack { rack: self.racks[rack].id.clone(), asked, available })
         };
         let lacking = parts.iter().zip(&racks).filter_map(lack).collect();
-        Ok(Assigned { racks, lacking })
+        Ok(RackAssignment { racks, lacking })
     }
 
     /// Returns the racks in the order of use.
-    fn order(&self, parts: &[RackPart], wish: Wish) -> Vec<usize> {
+    fn order(&self, parts: &[RackPart], wish: RackPreference) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.racks.len()).collect();
         order.sort_by(|&a, &b| {
             let (a, b) = (&self.racks[a], &self.racks[b]);
             b.waiting.cmp(&a.waiting).then(a.dead.total_cmp(&b.dead)).then(a.id.cmp(b.id))
         });
-        if wish == Wish::Overdue {
+        if wish == RackPreference::Overdue {
             order.sort_by_key(|&rack| Reverse(self.racks[rack].overdue > 0));
             let supplying = parts.iter().filter(|part| part.data > 0).count();
             order[..supplying]

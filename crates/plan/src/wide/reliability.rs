@@ -5,7 +5,7 @@
 //! bandwidth B. If several have failed, repair is urgent and takes the time T to start: μ' = 1/T from state to state.
 //! Data is lost at f + 1 failures.
 //!
-//! [`Relaxed`] drops two of the paper's assumptions: a share of the patterns of more than f failures decodes, and racks
+//! [`NeglectedEffects`] drops two of the paper's assumptions: a share of the patterns of more than f failures decodes, and racks
 //! fail with all their nodes. The failing nodes and racks are random: the state only counts them.
 //!
 //! MTTDLs reach 10¹⁵ years and rates differ by ten orders of magnitude, so solving the linear equations by subtraction
@@ -78,7 +78,7 @@ impl From<&Scheme> for StripeModel {
 
 /// Effects that the paper neglects.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Relaxed {
+pub struct NeglectedEffects {
     /// Failures of one rack per year, each of which destroys its nodes. The repair of its contents is urgent.
     pub rack_failures_per_year: f64,
     /// Shares of the patterns of f + 1, f + 2, … failures that decode; none decodes beyond the list. Shares decrease,
@@ -89,7 +89,7 @@ pub struct Relaxed {
     pub decodable_with_rack: Vec<f64>,
 }
 
-impl Relaxed {
+impl NeglectedEffects {
     /// Returns the shares of a code that decodes every pattern that any code with these local groups could decode. They
     /// are an upper bound for the code itself, whose shares can be counted or sampled from its matrix. MDS codes decode
     /// nothing beyond f.
@@ -115,11 +115,11 @@ impl Relaxed {
 impl StripeModel {
     /// Returns the mean years until data is lost, by the paper's model.
     pub fn mttdl_years(&self, hardware: &Hardware) -> f64 {
-        self.relaxed_mttdl_years(hardware, &Relaxed::default())
+        self.relaxed_mttdl_years(hardware, &NeglectedEffects::default())
     }
 
     /// Returns the mean years until data is lost if racks fail too and some patterns of more than f failures decode.
-    pub fn relaxed_mttdl_years(&self, hardware: &Hardware, relaxed: &Relaxed) -> f64 {
+    pub fn relaxed_mttdl_years(&self, hardware: &Hardware, relaxed: &NeglectedEffects) -> f64 {
         let beyond = relaxed.decodable.len().max(relaxed.decodable_with_rack.len());
         let mut chain = Chain::new(self.tolerance + 1 + beyond);
         let node_rate = 1.0 / (hardware.node_mttf_years * YEAR_S);
@@ -373,7 +373,7 @@ mod tests {
         ) {
             let (code, hardware) = (codes()[which], Hardware::default());
             let relaxed = |decodable: Vec<f64>, rate| {
-                code.relaxed_mttdl_years(&hardware, &Relaxed { rack_failures_per_year: rate, decodable, ..Relaxed::default() })
+                code.relaxed_mttdl_years(&hardware, &NeglectedEffects { rack_failures_per_year: rate, decodable, ..NeglectedEffects::default() })
             };
             let strict = code.mttdl_years(&hardware);
             prop_assert!(relaxed(vec![share], 0.0) > strict);
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn a_rack_of_one_node_fails_as_that_node_does() {
         let code = StripeModel::from(&Scheme::Rs { data: 12, tolerance: 4 });
-        let relaxed = Relaxed { rack_failures_per_year: 0.25, ..Relaxed::default() };
+        let relaxed = NeglectedEffects { rack_failures_per_year: 0.25, ..NeglectedEffects::default() };
         let both = code.relaxed_mttdl_years(&hardware(4.0, 1.0), &relaxed);
         let twice = code.mttdl_years(&hardware(2.0, 1.0));
         assert!((both / twice - 1.0).abs() < 1e-3, "{both:e} {twice:e}");
@@ -397,7 +397,7 @@ mod tests {
      {
         for code in codes() {
             let hardware = Hardware::default();
-            let relaxed = |decodable| Relaxed { decodable, ..Relaxed::default() };
+            let relaxed = |decodable| NeglectedEffects { decodable, ..NeglectedEffects::default() };
             let none = code.relaxed_mttdl_years(&hardware, &relaxed(vec![0.0, 0.0]));
             let all = code.relaxed_mttdl_years(&hardware, &relaxed(vec![1.0]));
             let more = StripeModel { tolerance: code.tolerance + 1, ..code }.mttdl_years(&hardware);
@@ -441,12 +441,12 @@ mod tests {
     #[test]
     fn local_groups_are_what_survives_a_rack_and_a_node() {
         let racks_fail = |scheme: &Scheme| {
-            let relaxed = Relaxed::at_most(scheme, 0.05);
+            let relaxed = NeglectedEffects::at_most(scheme, 0.05);
             StripeModel::from(scheme).relaxed_mttdl_years(&Hardware::default(), &relaxed)
         };
         let geometry = WideGeometry::new(CodeSpec::Wide { data: 128, locality: 27, tolerance: 4 }).unwrap();
         let combined = Scheme::Combined(geometry);
-        let strict = Relaxed { rack_failures_per_year: 0.05, ..Relaxed::default() };
+        let strict = NeglectedEffects { rack_failures_per_year: 0.05, ..NeglectedEffects::default() };
         let without = StripeModel::from(&combined).relaxed_mttdl_years(&Hardware::default(), &strict);
         assert!(racks_fail(&combined) > 3.0 * without);
         assert!(without > racks_fail(&Scheme::Topology { data: 128, tolerance: 4 }));

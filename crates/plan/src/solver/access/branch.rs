@@ -5,7 +5,7 @@
 //! the complement, that search takes over once few sites are undecided: its nodes are some ten times as fast, while a
 //! node here has the better bound.
 
-use super::closing::Closing;
+use super::closing::ClosingSearch;
 use super::complement::Packing;
 use super::component::Component;
 use super::dual::{Decision, Dual};
@@ -31,7 +31,7 @@ pub struct Branching {
     pub limit: u64,
     /// The state of the node at each depth.
     stack: Vec<Dual>,
-    closing: Closing,
+    closing: ClosingSearch,
     trial: OpenSites,
 }
 

@@ -31,7 +31,7 @@ const NODE_WORK: u64 = 4;
 
 /// The search and its memory.
 #[derive(Debug, Default)]
-pub struct Closing {
+pub struct ClosingSearch {
     /// The searched sites, by descending o_j. All other fields use positions in this list.
     sites: Vec<usize>,
     weights: Vec<f64>,
@@ -77,7 +77,7 @@ struct Node {
     priced: f64,
 }
 
-impl Closing {
+impl ClosingSearch {
     /// Searches the plans that the decisions of `dual` allow, with at most [`MOST_SITES`] undecided sites, for one that
     /// costs less than `best`. If there is one, stores the open sites of the cheapest in `open` and returns its cost.
     pub fn run(

@@ -14,7 +14,7 @@ const TURNS: usize = 4;
 const MOST_WORK: u64 = 100_000_000;
 
 /// The shares during the descent.
-pub(super) struct Descent<'a> {
+pub(super) struct DescentState<'a> {
     of: &'a DirectionProblem,
     pub(super) shares: Vec<f64>,
     /// L_j + Q_j.
@@ -23,7 +23,7 @@ pub(super) struct Descent<'a> {
     work: u64,
 }
 
-impl<'a> Descent<'a> {
+impl<'a> DescentState<'a> {
     /// Starts with every request read normally.
     pub(super) fn new(of: &'a DirectionProblem) -> Self {
         let shares = of.normal_shares();

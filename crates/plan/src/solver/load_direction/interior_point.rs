@@ -23,7 +23,7 @@ const MOST_ROUNDS: usize = 12;
 const OF_THE_WAY: f64 = 0.995;
 
 /// Shares, with a proven bound.
-pub(super) struct Solved {
+pub(super) struct Solution {
     pub(super) shares: Vec<f64>,
     pub(super) lower_bound: f64,
 }
@@ -33,7 +33,7 @@ pub(super) struct Solved {
 /// Few options get a share, and a problem with all options would pay for all of them at every step. So the problem is
 /// first solved with the options that have a share in `first` and the normal reads. Options that the resulting λ makes
 /// cheaper than all of these are added, and the problem is solved again (column generation).
-pub(super) fn least_maximum(problem: &DirectionProblem, first: &[f64], tolerance: f64) -> Solved {
+pub(super) fn least_maximum(problem: &DirectionProblem, first: &[f64], tolerance: f64) -> Solution {
     let normal = problem.normal_shares();
     let mut takes_part: Vec<bool> = first.iter().zip(&normal).map(|(a, b)| *a > 0.0 || *b > 0.0).collect();
     let mut best = (f64::INFINITY, normal);
@@ -53,7 +53,7 @@ pub(super) fn least_maximum(problem: &DirectionProblem, first: &[f64], tolerance
             break;
         }
     }
-    Solved { shares: best.1, lower_bound: bound }
+    Solution { shares: best.1, lower_bound: bound }
 }
 
 /// Returns the shares and λ of one problem.

@@ -21,7 +21,7 @@ mod interior_point;
 
 use rand::{Rng, RngCore};
 
-use self::descent::Descent;
+use self::descent::DescentState;
 
 /// Relative distance of F from its bound at which the solver of the ℓ2 norm ends.
 const TOLERANCE_OF_SQUARES: f64 = 1e-6;
@@ -112,7 +112,7 @@ impl DirectionProblem {
 
     /// Returns the shares of least ½ Σ (L_j + Q_j)² / S_j.
     pub fn least_squares(&self) -> LoadDirection {
-        let mut descent = Descent::new(self);
+        let mut descent = DescentState::new(self);
         let lower_bound = descent.descend(TOLERANCE_OF_SQUARES);
         let value = self.squares(&self.totals(&descent.shares));
         self.direction(descent.shares, value, lower_bound)
@@ -120,7 +120,7 @@ impl DirectionProblem {
 
     /// Returns the shares of least max (L_j + Q_j) / S_j.
     pub fn least_maximum(&self) -> LoadDirection {
-        let mut descent = Descent::new(self);
+        let mut descent = DescentState::new(self);
         descent.descend(TOLERANCE_OF_FIRST_SHARES);
         let solved = interior_point::least_maximum(self, &descent.shares, TOLERANCE_OF_MAXIMUM);
         let value = self.maximum(&solved.shares);

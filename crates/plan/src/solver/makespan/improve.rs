@@ -4,7 +4,7 @@
 //! *closed*: all their slots are removed and read elsewhere, if that is better.
 
 use super::problem::MakespanProblem;
-use super::response::{PRECISION, Wanted};
+use super::response::{PRECISION, ResponseBounds};
 use super::solve::MakespanWorkspace;
 
 /// Maximum number of rounds over all pieces.
@@ -17,13 +17,13 @@ const MOST_CLOSING: usize = 1_000;
 
 /// The slots taken of some pieces, to restore them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct SavedSlots {
     pieces: Vec<usize>,
     picks: Vec<u32>,
     ends: Vec<usize>,
 }
 
-impl Taken {
+impl SavedSlots {
     fn clear(&mut self) {
         self.pieces.clear();
         self.picks.clear();
@@ -99,7 +99,7 @@ impl MakespanWorkspace {
         self.state.give_back(problem, piece);
         let free = if touches_last { self.state.last(problem).0 } else { makespan };
         let rest = free + problem.weight * self.state.added_load(problem);
-        let wanted = Wanted { below: cost * (1.0 - PRECISION) - rest, ..Wanted::by(free) };
+        let wanted = ResponseBounds { below: cost * (1.0 - PRECISION) - rest, ..ResponseBounds::by(free) };
         let is_better = self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest);
         let picks = if is_better { &self.response.picks } else { self.before.picks(0) };
         self.state.take(problem, piece, picks);
@@ -135,7 +135,7 @@ impl MakespanWorkspace {
             let piece = self.before.pieces[put_back];
             let free = self.state.last(problem).0;
             let cost = free + problem.weight * self.state.added_load(problem);
-            let wanted = Wanted { free, closed: site, below: below - cost };
+            let wanted = ResponseBounds { free, closed: site, below: below - cost };
             if !self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest) {
                 break;
             }

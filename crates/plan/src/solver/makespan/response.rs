@@ -37,7 +37,7 @@ struct Candidate {
 
 /// The requirements of a response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ResponseBounds {
     /// Ends up to this cost nothing.
     pub(super) free: f64,
     /// A site that may not be asked, or [`usize::MAX`] for none.
@@ -46,7 +46,7 @@ pub(super) struct Wanted {
     pub(super) below: f64,
 }
 
-impl Wanted {
+impl ResponseBounds {
     /// Allows any sites at any cost, with ends up to `free` costing nothing.
     pub(super) fn by(free: f64) -> Self {
         Self { free, closed: usize::MAX, below: f64::INFINITY }
@@ -61,7 +61,7 @@ impl Response {
         problem: &MakespanProblem,
         state: &State,
         piece: usize,
-        wanted: Wanted,
+        wanted: ResponseBounds,
         earliest: &[f64],
     ) -> bool {
         (self.cost, self.end) = (wanted.below, 0.0);
@@ -93,7 +93,7 @@ impl Response {
         }
     }
 
-    fn take_one(&mut self, problem: &MakespanProblem, state: &State, of: Ranges, wanted: Wanted) {
+    fn take_one(&mut self, problem: &MakespanProblem, state: &State, of: Ranges, wanted: ResponseBounds) {
         for slot in of.slots() {
             if problem.pieces.slots[slot].site != wanted.closed {
                 let Candidate { end, load, .. } = candidate(problem, state, slot);
@@ -110,7 +110,7 @@ impl Response {
         problem: &MakespanProblem,
         state: &State,
         of: Ranges,
-        wanted: Wanted,
+        wanted: ResponseBounds,
         least: f64,
     ) {
         let open = (of.first..of.end).filter(|&slot| problem.pieces.slots[slot].site != wanted.closed);

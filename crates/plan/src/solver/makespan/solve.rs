@@ -1,9 +1,9 @@
 //! The solver: makes plans from the best floors on, and improves the best of them.
 
 use super::bound::{Bounds, Floor};
-use super::improve::Taken;
+use super::improve::SavedSlots;
 use super::problem::MakespanProblem;
-use super::response::{PRECISION, Response, Wanted};
+use super::response::{PRECISION, Response, ResponseBounds};
 use super::state::State;
 use crate::solver::piece_options::NoOption;
 
@@ -50,7 +50,7 @@ pub struct MakespanWorkspace {
     pub(super) bounds: Bounds,
     pub(super) state: State,
     pub(super) response: Response,
-    pub(super) before: Taken,
+    pub(super) before: SavedSlots,
     picks: Vec<u32>,
     ends: Vec<usize>,
 }
@@ -115,7 +115,7 @@ impl MakespanWorkspace {
         let mut free = floor;
         for &piece in &self.bounds.order {
             let piece = piece as usize;
-            self.response.find(problem, &self.state, piece, Wanted::by(free), &self.bounds.earliest);
+            self.response.find(problem, &self.state, piece, ResponseBounds::by(free), &self.bounds.earliest);
             self.state.take(problem, piece, &self.response.picks);
             free = free.max(self.response.end);
         }

@@ -38,7 +38,7 @@ struct Access {
 
 /// A block of the interval.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct BlockAccesses {
     id: StripeId,
     /// Numbers of its oldest and its newest access.
     first: u32,
@@ -60,7 +60,7 @@ pub(super) struct Interval {
     oldest_request: u32,
     oldest_access: u32,
     slots: Slots,
-    blocks: Vec<Seen>,
+    blocks: Vec<BlockAccesses>,
     free: Vec<u32>,
 }
 
@@ -87,7 +87,7 @@ impl Interval {
         let table = self.slots.capacity() * 8 / 7 * (size_of::<(StripeId, u32)>() + 1);
         self.requests.capacity() * size_of::<Request>()
             + self.accesses.capacity() * size_of::<Access>()
-            + self.blocks.capacity() * size_of::<Seen>()
+            + self.blocks.capacity() * size_of::<BlockAccesses>()
             + self.free.capacity() * size_of::<u32>()
             + table
     }
@@ -119,7 +119,7 @@ impl Interval {
         if let Some(&slot) = self.slots.get(&block) {
             return slot;
         }
-        let new = Seen { id: block, first: number, last: number, count: 0 };
+        let new = BlockAccesses { id: block, first: number, last: number, count: 0 };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.blocks[slot as usize] = new;
@@ -209,7 +209,7 @@ impl Interval {
         self.oldest_request.wrapping_add(self.requests.len() as u32).wrapping_sub(1)
     }
 
-    fn seen(&self, block: StripeId) -> Option<&Seen> {
+    fn seen(&self, block: StripeId) -> Option<&BlockAccesses> {
         self.slots.get(&block).map(|&slot| &self.blocks[slot as usize])
     }
 
