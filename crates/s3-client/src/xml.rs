@@ -102,7 +102,7 @@ pub struct InitiateMultipartUploadResult {
 
 /// Response to a request that may fail after the status 200 was sent.
 #[derive(Debug, Deserialize)]
-pub enum Late {
+pub enum LateResponse {
     /// An object was copied.
     CopyObjectResult(IgnoredAny),
     /// An upload was completed.
@@ -178,7 +178,7 @@ macro_rules! documents {
     };
 }
 
-documents!(Error, ListBucketsResult, ListBucketResult, InitiateMultipartUploadResult, Late;
+documents!(Error, ListBucketsResult, ListBucketResult, InitiateMultipartUploadResult, LateResponse;
     CompleteMultipartUpload, CreateBucketConfiguration<'_>);
 
 #[cfg(test)]
@@ -228,14 +228,14 @@ mod tests {
     #[test]
     fn late_failures_are_told_from_success() {
         let failed = read(b"<Error><Code>InternalError</Code><Message>m</Message></Error>").unwrap();
-        assert!(matches!(failed, Late::Error(Error { code, .. }) if code == "InternalError"));
+        assert!(matches!(failed, LateResponse::Error(Error { code, .. }) if code == "InternalError"));
         let done = b"<?xml version=\"1.0\"?>\n\n<CompleteMultipartUploadResult xmlns=\"x\"><ETag>e</ETag></CompleteMultipartUploadResult>";
-        assert!(matches!(read(done).unwrap(), Late::CompleteMultipartUploadResult(_)));
+        assert!(matches!(read(done).unwrap(), LateResponse::CompleteMultipartUploadResult(_)));
         assert!(matches!(
             read(b"<CopyObjectResult><ETag>e</ETag></CopyObjectResult>").unwrap(),
-            Late::CopyObjectResult(_)
+            LateResponse::CopyObjectResult(_)
         ));
-        assert!(read::<Late>(b"<html/>").is_err() && read::<Late>(b"").is_err());
+        assert!(read::<LateResponse>(b"<html/>").is_err() && read::<LateResponse>(b"").is_err());
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         #[test]
         fn nothing_panics(junk in "\\PC{0,60}") {
             let _ = read::<ListBucketResult>(junk.as_bytes());
-            let _ = read::<Late>(junk.as_bytes());
+            let _ = read::<LateResponse>(junk.as_bytes());
         }
     }
 }

@@ -324,10 +324,12 @@ fn document<T: Answer>((_, body): &(HeaderMap, Bytes)) -> Outcome<T> {
 /// Returns the outcome of a copy or completion, which may fail after the status was sent.
 fn late(at: &ObjectLocation, answer: &(HeaderMap, Bytes)) -> Outcome {
     match document(answer)? {
-        xml::Late::Error(error) => {
+        xml::LateResponse::Error(error) => {
             Err(Failure::failed(format!("{at}: {}", explain(&error.code, &error.message))))
         }
-        xml::Late::CopyObjectResult(_) | xml::Late::CompleteMultipartUploadResult(_) => Ok(()),
+        xml::LateResponse::CopyObjectResult(_) | xml::LateResponse::CompleteMultipartUploadResult(_) => {
+            Ok(())
+        }
     }
 }
 
