@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use s3s::StdError;
 use striate_client::{ClientError, ObjectInfo, ObjectStream, PutBody, PutRequest};
-use striate_s3::{ElsewhereBody, ElsewhereRequest};
+use striate_s3::{RemoteBody, RemoteRequest};
 use striate_stripe::Share;
 
 use crate::batch::refused;
@@ -64,7 +64,7 @@ impl Shared {
         }
         let (body, _share) = self.outgoing(body, len).await?;
         let (bucket, query) = (wanted.bucket.to_string(), String::new());
-        let outbound = ElsewhereRequest { bucket, key, method: Method::PUT, query, headers, body };
+        let outbound = RemoteRequest { bucket, key, method: Method::PUT, query, headers, body };
         let answer = self.forward(wanted.origin.clone(), outbound).await?;
         match answer.status() {
             status if status.is_success() => {
@@ -82,14 +82,14 @@ impl Shared {
         &self,
         body: Box<dyn PutBody>,
         len: u64,
-    ) -> Result<(ElsewhereBody, Option<Share>), ClientError> {
+    ) -> Result<(RemoteBody, Option<Share>), ClientError> {
         let mut bytes = measured(body, len);
         if len > GATHERED {
             // Send only after the first bytes have arrived: then it is this body's turn, and no connection waits for
             // the bodies before it.
             let first = bytes.next().await;
             let bytes = stream::iter(first).chain(bytes).map_err(|error| StdError::from(error.to_string()));
-            return Ok((ElsewhereBody::Streamed { bytes: bytes.boxed(), len }, None));
+            return Ok((RemoteBody::Streamed { bytes: bytes.boxed(), len }, None));
         }
         let first = bytes.try_next().await?.unwrap_or_default();
         let share = self.client.stripes().budget().acquire(len as usize).await?;
@@ -98,7 +98,7 @@ impl Shared {
         while let Some(piece) = bytes.try_next().await? {
             gathered.extend_from_slice(&piece);
         }
-        Ok((ElsewhereBody::Held(gathered.into()), Some(share)))
+        Ok((RemoteBody::Held(gathered.into()), Some(share)))
     }
 }
 

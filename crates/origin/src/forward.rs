@@ -18,7 +18,7 @@ use s3s::Body;
 use serde::Deserialize;
 use striate_client::ClientError;
 use striate_meta::MetaError;
-use striate_s3::{ElsewhereBody, ElsewhereRequest};
+use striate_s3::{RemoteBody, RemoteRequest};
 use striate_s3_client::encode_path;
 
 use crate::counts::add;
@@ -60,7 +60,7 @@ fn is_passed_on(name: &HeaderName) -> bool {
 }
 
 /// The request to the origin, without its body.
-pub(crate) fn ask(request: &ElsewhereRequest) -> OriginRequest<'_> {
+pub(crate) fn ask(request: &RemoteRequest) -> OriginRequest<'_> {
     let headers = end_to_end(&request.headers, is_passed_on);
     OriginRequest { method: request.method.clone(), key: &request.key, query: &request.query, headers }
 }
@@ -121,13 +121,13 @@ fn names(query: &str) -> impl Iterator<Item = String> {
 /// # Errors
 /// [`ClientError::MalformedDocument`] for a document that is malformed or deletes too many keys;
 /// [`ClientError::NotForwarded`] if the document was not read, so that the objects to fence are unknown.
-fn written(request: &ElsewhereRequest) -> Result<Vec<String>, ClientError> {
+fn written(request: &RemoteRequest) -> Result<Vec<String>, ClientError> {
     let has = |wanted: &str| names(&request.query).any(|name| name == wanted);
     if request.key.is_empty() {
         if request.method != Method::POST || !has("delete") {
             return Ok(Vec::new());
         }
-        let ElsewhereBody::Held(document) = &request.body else {
+        let RemoteBody::Held(document) = &request.body else {
             let reason =
                 "the body of a DeleteObjects request is streamed, so it is not known what it deletes";
             return Err(ClientError::NotForwarded(reason.to_owned()));
@@ -160,7 +160,7 @@ impl Shared {
     pub(crate) async fn forward(
         self: &Arc<Self>,
         origin: Arc<OriginBucket>,
-        mut request: ElsewhereRequest,
+        mut request: RemoteRequest,
     ) -> Result<Response<Body>, ClientError> {
         self.name_source(&origin, &mut request.headers)?;
         let objects = written(&request)?;
@@ -202,11 +202,11 @@ impl Shared {
     async fn write(
         &self,
         origin: &OriginBucket,
-        mut request: ElsewhereRequest,
+        mut request: RemoteRequest,
     ) -> Result<Response<Bytes>, ClientError> {
         let runtime = self.client.runtime();
         let last = Arc::new(Mutex::new(runtime.now()));
-        if let ElsewhereBody::Streamed { bytes, .. } = &mut request.body {
+        if let RemoteBody::Streamed { bytes, .. } = &mut request.body {
             let (pieces, last, runtime) =
                 (std::mem::replace(bytes, futures::stream::empty().boxed()), last.clone(), runtime.clone());
             *bytes = pieces.inspect(move |_| *last.lock() = runtime.now()).boxed();
@@ -234,9 +234,9 @@ impl Shared {
     pub(crate) async fn forward_once(
         &self,
         origin: &OriginBucket,
-        mut request: ElsewhereRequest,
+        mut request: RemoteRequest,
     ) -> Result<Response<Incoming>, ClientError> {
-        let body = std::mem::replace(&mut request.body, ElsewhereBody::Held(Bytes::new()));
+        let body = std::mem::replace(&mut request.body, RemoteBody::Held(Bytes::new()));
         self.upstream.send(origin, ask(&request), body).await
     }
 
@@ -272,7 +272,7 @@ fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
 }
 
 /// Whether the response is a document that names the bucket.
-fn has_document(request: &ElsewhereRequest) -> bool {
+fn has_document(request: &RemoteRequest) -> bool {
     let of_upload = names(&request.query).any(|name| name.starts_with("upload"));
     request.key.is_empty() && request.method == Method::GET || of_upload && request.method != Method::PUT
 }
@@ -314,14 +314,14 @@ fn rename(origin: &OriginBucket, bucket: &str, answer: Response<Bytes>) -> Respo
 mod tests {
     use super::*;
 
-    fn request(method: Method, key: &str, query: &str, body: &'static str) -> ElsewhereRequest {
-        ElsewhereRequest {
+    fn request(method: Method, key: &str, query: &str, body: &'static str) -> RemoteRequest {
+        RemoteRequest {
             bucket: "b".to_owned(),
             key: key.to_owned(),
             method,
             query: query.to_owned(),
             headers: HeaderMap::new(),
-            body: ElsewhereBody::Held(Bytes::from_static(body.as_bytes())),
+            body: RemoteBody::Held(Bytes::from_static(body.as_bytes())),
         }
     }
 
@@ -348,8 +348,8 @@ mod tests {
         assert!(super::written(&request(Method::POST, "", "delete", "<Delete><Object>")).is_err());
         let many = format!("<Delete>{}</Delete>", "<Object><Key>k</Key></Object>".repeat(1_001));
         assert!(super::written(&request(Method::POST, "", "delete", many.leak())).is_err());
-        let body = ElsewhereBody::Streamed { bytes: futures::stream::empty().boxed(), len: 1 };
-        let streamed = ElsewhereRequest { body, ..request(Method::POST, "", "delete", "") };
+        let body = RemoteBody::Streamed { bytes: futures::stream::empty().boxed(), len: 1 };
+        let streamed = RemoteRequest { body, ..request(Method::POST, "", "delete", "") };
         assert!(matches!(super::written(&streamed), Err(ClientError::NotForwarded(_))));
     }
 

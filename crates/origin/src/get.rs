@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use s3s::Body;
 use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ReadRange};
-use striate_s3::{ElsewhereRequest, object_body};
+use striate_s3::{RemoteRequest, object_body};
 
 use crate::counts::add;
 use crate::fences::FenceState;
@@ -29,7 +29,7 @@ impl Shared {
     pub(crate) async fn get(
         self: &Arc<Self>,
         origin: &Arc<OriginBucket>,
-        request: ElsewhereRequest,
+        request: RemoteRequest,
         standing: FenceState,
     ) -> Result<Response<Body>, ClientError> {
         let Some(asked) = ReadRequest::of(&request) else { return self.pass_by(origin, request).await };
@@ -58,7 +58,7 @@ impl Shared {
     pub(crate) async fn pass_by(
         &self,
         origin: &OriginBucket,
-        request: ElsewhereRequest,
+        request: RemoteRequest,
     ) -> Result<Response<Body>, ClientError> {
         add(&self.upstream.counts.passed_by, 1);
         let answer = self.upstream.read(origin, ask(&request)).await?;

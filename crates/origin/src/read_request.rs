@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use striate_client::{ReadCondition, ReadRange};
-use striate_s3::ElsewhereRequest;
+use striate_s3::RemoteRequest;
 
 use crate::upstream::decode;
 
@@ -31,7 +31,7 @@ pub(crate) struct ReadRequest {
 
 impl ReadRequest {
     /// Parses a request. Returns `None` if it cannot be answered from memory.
-    pub(crate) fn of(request: &ElsewhereRequest) -> Option<Self> {
+    pub(crate) fn of(request: &RemoteRequest) -> Option<Self> {
         let headers = &request.headers;
         let has_key_of_customer =
             headers.keys().any(|name| name.as_str().starts_with("x-amz-server-side-encryption-customer"));
@@ -110,7 +110,7 @@ fn etags(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use striate_s3::ElsewhereBody;
+    use striate_s3::RemoteBody;
 
     use super::*;
 
@@ -118,13 +118,13 @@ mod tests {
         let headers = headers
             .iter()
             .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
-        ReadRequest::of(&ElsewhereRequest {
+        ReadRequest::of(&RemoteRequest {
             bucket: "b".to_owned(),
             key: "k".to_owned(),
             method: Method::GET,
             query: query.to_owned(),
             headers: headers.collect(),
-            body: ElsewhereBody::Held(bytes::Bytes::new()),
+            body: RemoteBody::Held(bytes::Bytes::new()),
         })
     }
 

@@ -11,7 +11,7 @@ use s3s::Body;
 use striate_cache::Cache;
 use striate_client::{Client, ClientError, GetRequest, ObjectInfo, PartStream, PutRequest, ReadOrder};
 use striate_meta::records::Origin;
-use striate_s3::{Elsewhere, ElsewhereBody, ElsewhereRequest, KeyStore};
+use striate_s3::{KeyStore, RemoteBody, RemoteBuckets, RemoteRequest};
 
 use crate::buckets::Buckets;
 use crate::counts::OriginCounts;
@@ -120,12 +120,12 @@ impl Origins {
 }
 
 #[async_trait]
-impl Elsewhere for Origins {
+impl RemoteBuckets for Origins {
     fn has(&self, bucket: &str) -> bool {
         self.shared.buckets.has(bucket)
     }
 
-    async fn answer(&self, mut request: ElsewhereRequest) -> Result<Response<Body>, ClientError> {
+    async fn answer(&self, mut request: RemoteRequest) -> Result<Response<Body>, ClientError> {
         let shared = &self.shared;
         let (origin, standing) = shared.fences.standing_of(&request.bucket, &request.key).await?;
         let Some(origin) = shared.buckets.note(&request.bucket, origin.as_ref())? else {
@@ -134,7 +134,7 @@ impl Elsewhere for Origins {
         };
         let is_read = matches!(request.method, Method::GET | Method::HEAD) && !request.key.is_empty();
         if is_read && !is_about(&request.query) {
-            request.body = ElsewhereBody::Held(Bytes::new());
+            request.body = RemoteBody::Held(Bytes::new());
             return shared.get(&origin, request, standing).await;
         }
         shared.forward(origin, request).await

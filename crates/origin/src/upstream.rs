@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use striate_client::ClientError;
 use striate_runtime::Runtime;
-use striate_s3::ElsewhereBody;
+use striate_s3::RemoteBody;
 use striate_s3_client::{HttpClient, Payload, RequestBody, client_config, encode_path, encode_query, whole};
 
 use crate::counts::{OriginCounts, add};
@@ -73,7 +73,7 @@ impl Upstream {
                 query: ask.query,
                 headers: ask.headers.clone(),
             };
-            let sending = self.send(origin, again, ElsewhereBody::Held(Bytes::new()));
+            let sending = self.send(origin, again, RemoteBody::Held(Bytes::new()));
             let answer = match self.runtime.timeout(ANSWER_WITHIN, sending).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -102,7 +102,7 @@ impl Upstream {
         &self,
         origin: &OriginBucket,
         ask: OriginRequest<'_>,
-        body: ElsewhereBody,
+        body: RemoteBody,
     ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::new(());
         *request.method_mut() = ask.method;
@@ -113,8 +113,8 @@ impl Upstream {
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::try_from(host).map_err(|error| unusable(origin, error))?);
         let len = match &body {
-            ElsewhereBody::Held(bytes) => bytes.len() as u64,
-            ElsewhereBody::Streamed { len, .. } => *len,
+            RemoteBody::Held(bytes) => bytes.len() as u64,
+            RemoteBody::Streamed { len, .. } => *len,
         };
         let has_body = !matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE) || len > 0;
         if has_body {
@@ -122,8 +122,8 @@ impl Upstream {
         }
         if let Some(signer) = &origin.signer {
             let payload = match &body {
-                ElsewhereBody::Held(bytes) => Payload::Bytes(bytes),
-                ElsewhereBody::Streamed { .. } => Payload::Unsigned,
+                RemoteBody::Held(bytes) => Payload::Bytes(bytes),
+                RemoteBody::Streamed { .. } => Payload::Unsigned,
             };
             let signed = signer.sign(&mut request, payload, self.runtime.wall_time());
             signed.map_err(|error| ClientError::InvalidRequest(error.to_string()))?;
@@ -134,10 +134,10 @@ impl Upstream {
     }
 }
 
-fn outgoing(body: ElsewhereBody) -> RequestBody {
+fn outgoing(body: RemoteBody) -> RequestBody {
     match body {
-        ElsewhereBody::Held(bytes) => whole(bytes),
-        ElsewhereBody::Streamed { bytes, .. } => {
+        RemoteBody::Held(bytes) => whole(bytes),
+        RemoteBody::Streamed { bytes, .. } => {
             StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync()
         }
     }

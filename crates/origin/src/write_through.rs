@@ -18,7 +18,7 @@ use futures::StreamExt;
 use http::{HeaderName, Method, Response};
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
-use striate_s3::{ElsewhereBody, ElsewhereRequest};
+use striate_s3::{RemoteBody, RemoteRequest};
 use striate_stripe::{ByteBudget, Holder, MemoryBlock, Registered, Share};
 use tokio::sync::Semaphore;
 
@@ -98,7 +98,7 @@ impl WriteThrough {
 }
 
 /// Whether the body of a request becomes an object unchanged, readable without a customer's key.
-fn is_whole_object(request: &ElsewhereRequest) -> bool {
+fn is_whole_object(request: &RemoteRequest) -> bool {
     const NOT: [&str; 3] =
         ["x-amz-copy-source", "x-amz-server-side-encryption-customer", "x-amz-write-offset-bytes"];
     let is_other = |name: &HeaderName| NOT.iter().any(|prefix| name.as_str().starts_with(prefix));
@@ -111,14 +111,10 @@ fn is_whole_object(request: &ElsewhereRequest) -> bool {
 
 impl Shared {
     /// Starts to hold the body of a request as it is forwarded. Returns `None` if it will not be cached.
-    pub(crate) fn hold(
-        &self,
-        origin: &Arc<OriginBucket>,
-        request: &mut ElsewhereRequest,
-    ) -> Option<HeldWrite> {
+    pub(crate) fn hold(&self, origin: &Arc<OriginBucket>, request: &mut RemoteRequest) -> Option<HeldWrite> {
         let len = match &request.body {
-            ElsewhereBody::Held(bytes) => bytes.len() as u64,
-            ElsewhereBody::Streamed { len, .. } => *len,
+            RemoteBody::Held(bytes) => bytes.len() as u64,
+            RemoteBody::Streamed { len, .. } => *len,
         };
         if !(1..=LONGEST).contains(&len) || !is_whole_object(request) || !self.cache.fills_writes() {
             return None;
@@ -128,8 +124,8 @@ impl Shared {
         let body = HeldBody { of, len, block_len: origin.block_len, sent: Mutex::new(Some(sent)) };
         let body = Arc::new(body);
         match &mut request.body {
-            ElsewhereBody::Held(bytes) => body.hold(bytes.clone()),
-            ElsewhereBody::Streamed { bytes, .. } => {
+            RemoteBody::Held(bytes) => body.hold(bytes.clone()),
+            RemoteBody::Streamed { bytes, .. } => {
                 let (holding, pieces) =
                     (body.clone(), std::mem::replace(bytes, futures::stream::empty().boxed()));
                 let held = pieces.inspect(move |piece| match piece {

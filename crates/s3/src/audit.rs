@@ -79,13 +79,13 @@ pub trait RequestMetrics: Send + Sync {
 
 /// Records nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct NullSink;
 
-impl AuditSink for Silent {
+impl AuditSink for NullSink {
     fn record(&self, _entry: &AuditEntry) {}
 }
 
-impl RequestMetrics for Silent {
+impl RequestMetrics for NullSink {
     fn request(&self, _: &'static str, _: u16, _: u64, _: u64, _: Duration) {}
 
     fn connection(&self, _opened: bool) {}

@@ -40,27 +40,27 @@ const READ_OUT_FOR: Duration = Duration::from_secs(2);
 /// A connection can serve another request only if this one's body was read to its end. Whether it was must be known
 /// before the head of the response is sent, because the head has to say so.
 #[derive(Clone, Default)]
-pub(crate) struct Rest(Arc<Mutex<Unread>>);
+pub(crate) struct BodyRest(Arc<Mutex<RestState>>);
 
 #[derive(Default)]
-enum Unread {
+enum RestState {
     /// The body is still being read.
     #[default]
     Unknown,
     Nothing,
-    /// The unread part, for [`Rest::read_out`].
+    /// The unread part, for [`BodyRest::read_out`].
     Some(Incoming),
     /// The rest will not arrive, or not soon: its sender stalls, or waits for `100 Continue`.
     Lost,
 }
 
-impl Rest {
+impl BodyRest {
     /// Discards the rest if it is short. Returns whether the whole body was read.
     pub async fn read_out(&self, runtime: &Runtime) -> bool {
         let mut incoming = match std::mem::take(&mut *self.0.lock()) {
-            Unread::Nothing => return true,
-            Unread::Unknown | Unread::Lost => return false,
-            Unread::Some(incoming) => incoming,
+            RestState::Nothing => return true,
+            RestState::Unknown | RestState::Lost => return false,
+            RestState::Some(incoming) => incoming,
         };
         if Body::size_hint(&incoming).exact().is_some_and(|left| left > READ_OUT_BYTES) {
             return false;
@@ -80,23 +80,23 @@ impl Rest {
     }
 }
 
-/// A body as it arrives. If dropped before its end, it leaves the unread part to its [`Rest`].
-pub(crate) struct Arriving {
+/// A body as it arrives. If dropped before its end, it leaves the unread part to its [`BodyRest`].
+pub(crate) struct ArrivingBody {
     incoming: Option<Incoming>,
-    rest: Rest,
+    rest: BodyRest,
     /// Whether the sender waits for `100 Continue`, which the first poll would send.
     held_back: bool,
     /// Whether the sender was too slow.
     stalled: bool,
 }
 
-impl Arriving {
+impl ArrivingBody {
     pub fn new(incoming: Incoming, headers: &HeaderMap) -> Self {
         let held_back = headers.contains_key(http::header::EXPECT);
-        Self { incoming: Some(incoming), rest: Rest::default(), held_back, stalled: false }
+        Self { incoming: Some(incoming), rest: BodyRest::default(), held_back, stalled: false }
     }
 
-    pub fn rest(&self) -> Rest {
+    pub fn rest(&self) -> BodyRest {
         self.rest.clone()
     }
 
@@ -106,30 +106,30 @@ impl Arriving {
         let frame = ready!(Pin::new(incoming).poll_frame(cx));
         match &frame {
             Some(Ok(_)) => return Poll::Ready(frame),
-            Some(Err(_)) => *self.rest.0.lock() = Unread::Lost,
-            None => *self.rest.0.lock() = Unread::Nothing,
+            Some(Err(_)) => *self.rest.0.lock() = RestState::Lost,
+            None => *self.rest.0.lock() = RestState::Nothing,
         }
         self.incoming = None;
         Poll::Ready(frame)
     }
 }
 
-impl Drop for Arriving {
+impl Drop for ArrivingBody {
     fn drop(&mut self) {
         let Some(incoming) = self.incoming.take() else { return };
         *self.rest.0.lock() = if incoming.is_end_stream() {
-            Unread::Nothing
+            RestState::Nothing
         } else if self.held_back || self.stalled {
-            Unread::Lost
+            RestState::Lost
         } else {
-            Unread::Some(incoming)
+            RestState::Some(incoming)
         };
     }
 }
 
 /// A request's body, verified as it streams.
 pub(crate) struct RequestBody {
-    incoming: Arriving,
+    incoming: ArrivingBody,
     proof: Proof,
     peer: Arc<Peer>,
     trace: Arc<Trace>,
@@ -151,7 +151,7 @@ pub(crate) struct BodyError(pub String);
 impl RequestBody {
     /// Creates a body. `decoded_len` and `announced_trailers` apply to chunked bodies.
     pub fn new(
-        incoming: Arriving,
+        incoming: ArrivingBody,
         payload: Payload,
         decoded_len: u64,
         announced_trailers: Vec<String>,
@@ -343,15 +343,15 @@ pub(crate) struct AnswerBody {
     sent: u64,
     trace: Option<Arc<Trace>>,
     peer: Arc<Peer>,
-    _held: Held,
+    _held: RequestPermits,
 }
 
 /// What a request holds until its response has ended: memory for its document or for a form's fields, and its place
 /// among its key's requests.
-pub(crate) type Held = (Option<OwnedSemaphorePermit>, Option<InFlight>);
+pub(crate) type RequestPermits = (Option<OwnedSemaphorePermit>, Option<InFlight>);
 
 impl AnswerBody {
-    pub fn new(inner: s3s::Body, trace: Arc<Trace>, peer: Arc<Peer>, held: Held) -> Self {
+    pub fn new(inner: s3s::Body, trace: Arc<Trace>, peer: Arc<Peer>, held: RequestPermits) -> Self {
         Self { inner, sent: 0, trace: Some(trace), peer, _held: held }
     }
 }

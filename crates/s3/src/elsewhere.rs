@@ -24,10 +24,10 @@ use crate::body::Trailers;
 use crate::checksum;
 use crate::gateway::query_names;
 use crate::refusal::Refusal;
-use crate::translate::Carried;
+use crate::translate::RequestContext;
 
 /// A verified and authorised request for a bucket elsewhere.
-pub struct ElsewhereRequest {
+pub struct RemoteRequest {
     /// Name of the bucket.
     pub bucket: String,
     /// Object key; empty for a request about the bucket.
@@ -39,11 +39,11 @@ pub struct ElsewhereRequest {
     /// Headers as received, without a signature and without the framing of the body.
     pub headers: HeaderMap,
     /// The body.
-    pub body: ElsewhereBody,
+    pub body: RemoteBody,
 }
 
-/// Body of an `ElsewhereRequest`.
-pub enum ElsewhereBody {
+/// Body of an `RemoteRequest`.
+pub enum RemoteBody {
     /// A verified document, or nothing.
     Held(Bytes),
     /// An object's bytes, which are verified when the stream has ended without an error.
@@ -57,7 +57,7 @@ pub enum ElsewhereBody {
 
 /// Serves the buckets that are elsewhere.
 #[async_trait]
-pub trait Elsewhere: Send + Sync {
+pub trait RemoteBuckets: Send + Sync {
     /// Returns whether a bucket is elsewhere, as far as is known. Called for every request.
     fn has(&self, bucket: &str) -> bool;
 
@@ -65,7 +65,7 @@ pub trait Elsewhere: Send + Sync {
     ///
     /// # Errors
     /// The errors of own buckets; [`ClientError::Origin`] and [`ClientError::NotForwarded`].
-    async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError>;
+    async fn answer(&self, request: RemoteRequest) -> Result<Response<Body>, ClientError>;
 
     /// Reads many objects of a bucket, as [`striate_client::Client::read_many`] does.
     fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream;
@@ -92,7 +92,7 @@ pub trait Elsewhere: Send + Sync {
 
 /// A request for a bucket elsewhere, as the front passes it on.
 #[derive(Clone, Debug)]
-pub(crate) struct Outbound {
+pub(crate) struct ForwardedAddress {
     pub address: Address,
 }
 
@@ -168,11 +168,11 @@ pub(crate) fn allow(
 
 /// Builds the request from what the front has prepared.
 pub(crate) async fn request(
-    outbound: Outbound,
+    outbound: ForwardedAddress,
     parts: Parts,
-    carried: Option<Carried>,
+    carried: Option<RequestContext>,
     body: Body,
-) -> Result<ElsewhereRequest, ClientError> {
+) -> Result<RemoteRequest, ClientError> {
     let Parts { method, uri, mut headers, .. } = parts;
     let trailers = carried.as_ref().and_then(|carried| carried.trailers.clone());
     headers.extend(carried.map(|carried| carried.headers).unwrap_or_default());
@@ -184,16 +184,16 @@ pub(crate) async fn request(
     }
     let len = headers.remove(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
     let body = match body.bytes() {
-        Some(bytes) => ElsewhereBody::Held(bytes),
+        Some(bytes) => RemoteBody::Held(bytes),
         None => match len {
-            None | Some(0) => ElsewhereBody::Held(ended(body).await?),
+            None | Some(0) => RemoteBody::Held(ended(body).await?),
             Some(len) => {
-                ElsewhereBody::Streamed { bytes: Box::pin(Verified::new(body, &announced, trailers)), len }
+                RemoteBody::Streamed { bytes: Box::pin(VerifiedBody::new(body, &announced, trailers)), len }
             }
         },
     };
     let Address { bucket, key } = outbound.address;
-    Ok(ElsewhereRequest { bucket, key, method, query: uri.query().unwrap_or("").to_owned(), headers, body })
+    Ok(RemoteRequest { bucket, key, method, query: uri.query().unwrap_or("").to_owned(), headers, body })
 }
 
 /// Reads a body that should be empty to its end.
@@ -211,7 +211,7 @@ async fn ended(body: Body) -> Result<Bytes, ClientError> {
 
 /// A body whose last bytes are returned only after all of it is verified, so that a forwarded body
 /// is never complete and wrong.
-struct Verified {
+struct VerifiedBody {
     body: Body,
     held: Option<Bytes>,
     has_ended: bool,
@@ -220,7 +220,7 @@ struct Verified {
     trailers: Option<Trailers>,
 }
 
-impl Verified {
+impl VerifiedBody {
     fn new(body: Body, announced: &[Algorithm], trailers: Option<Trailers>) -> Self {
         let checksums = announced.iter().filter_map(|algorithm| RunningChecksum::new(*algorithm)).collect();
         Self { body, held: None, has_ended: false, checksums, trailers }
@@ -242,7 +242,7 @@ impl Verified {
     }
 }
 
-impl Stream for Verified {
+impl Stream for VerifiedBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(
@@ -278,16 +278,16 @@ impl Stream for Verified {
     }
 }
 
-/// An `Elsewhere` without any buckets.
-pub(crate) struct AllHere;
+/// An `RemoteBuckets` without any buckets.
+pub(crate) struct NoRemoteBuckets;
 
 #[async_trait]
-impl Elsewhere for AllHere {
+impl RemoteBuckets for NoRemoteBuckets {
     fn has(&self, _: &str) -> bool {
         false
     }
 
-    async fn answer(&self, request: ElsewhereRequest) -> Result<Response<Body>, ClientError> {
+    async fn answer(&self, request: RemoteRequest) -> Result<Response<Body>, ClientError> {
         Err(ClientError::NoSuchBucket(request.bucket))
     }
 
@@ -346,14 +346,14 @@ mod tests {
         }
     }
 
-    fn body(pieces: Vec<Result<&'static str, &'static str>>) -> Verified {
+    fn body(pieces: Vec<Result<&'static str, &'static str>>) -> VerifiedBody {
         let pieces = pieces.into_iter().map(|piece| {
             piece
                 .map(|text| http_body::Frame::data(Bytes::from_static(text.as_bytes())))
                 .map_err(StdError::from)
         });
         let stream = http_body_util::StreamBody::new(futures::stream::iter(pieces.collect::<Vec<_>>()));
-        Verified::new(Body::http_body_unsync(stream), &[], None)
+        VerifiedBody::new(Body::http_body_unsync(stream), &[], None)
     }
 
     #[tokio::test]
@@ -373,9 +373,9 @@ mod tests {
                 http::HeaderName::from_static("x-amz-checksum-crc32"),
                 http::HeaderValue::from_static(sum),
             )]);
-            let Verified { body, .. } = body(vec![Ok("12345"), Ok("6789")]);
+            let VerifiedBody { body, .. } = body(vec![Ok("12345"), Ok("6789")]);
             let trailers = Trailers::new(parking_lot::Mutex::new(Some(trailers)));
-            let all: Vec<_> = Verified::new(body, &[Algorithm::Crc32], Some(trailers)).collect().await;
+            let all: Vec<_> = VerifiedBody::new(body, &[Algorithm::Crc32], Some(trailers)).collect().await;
             assert_eq!(all.len(), 2);
             assert_eq!(all[1].is_ok(), is_right);
         }

@@ -41,7 +41,7 @@ mod wire;
 
 pub use audit::{AuditEntry, AuditSink, RequestMetrics};
 pub use auth::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};
-pub use elsewhere::{Elsewhere, ElsewhereBody, ElsewhereRequest};
+pub use elsewhere::{RemoteBody, RemoteBuckets, RemoteRequest};
 pub use gateway::{Gateway, GatewayError, Hooks, Readiness};
 pub use keys::{Credentials, KeyError, KeyInfo, KeyStore, SealingKey};
 pub use options::{GatewayOptions, Limits};

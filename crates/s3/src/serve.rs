@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::gateway::Gateway;
-use crate::peers::{Admitted, Peer};
+use crate::peers::{AdmittedPeer, Peer};
 use crate::tls::Certificates;
 use crate::wire::{Socket, Wire};
 
@@ -161,7 +161,7 @@ fn refuse(stream: TcpStream) {
 }
 
 impl Connections {
-    async fn run(self, stream: TcpStream, remote: SocketAddr, admitted: Admitted) {
+    async fn run(self, stream: TcpStream, remote: SocketAddr, admitted: AdmittedPeer) {
         let hooks = self.gateway.shared.hooks.clone();
         hooks.metrics.connection(true);
         if let Err(error) = stream.set_nodelay(true) {

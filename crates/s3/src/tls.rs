@@ -36,12 +36,12 @@ pub struct Certificates {
 
 struct Shared {
     directory: PathBuf,
-    current: RwLock<Loaded>,
+    current: RwLock<LoadedCertificate>,
     config: std::sync::OnceLock<Arc<ServerConfig>>,
 }
 
 #[derive(Clone)]
-struct Loaded {
+struct LoadedCertificate {
     public: Vec<u8>,
     key: Arc<CertifiedKey>,
     private_digest: [u8; 32],
@@ -53,7 +53,7 @@ impl Certificates {
     /// # Errors
     /// When a file is missing or not PEM, or the key does not belong to the certificate.
     pub fn load(directory: &Path) -> Result<Self, CertificateError> {
-        let current = RwLock::new(Loaded::read(directory)?);
+        let current = RwLock::new(LoadedCertificate::read(directory)?);
         let shared = Shared { directory: directory.to_owned(), current, config: Default::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -63,7 +63,7 @@ impl Certificates {
     /// # Errors
     /// As [`Certificates::load`]; the old certificates stay in use.
     pub fn reload(&self) -> Result<bool, CertificateError> {
-        let read = Loaded::read(&self.shared.directory)?;
+        let read = LoadedCertificate::read(&self.shared.directory)?;
         let mut current = self.shared.current.write();
         let changed = current.public != read.public || current.private_digest != read.private_digest;
         if changed {
@@ -99,7 +99,7 @@ impl Certificates {
     }
 }
 
-impl Loaded {
+impl LoadedCertificate {
     fn read(directory: &Path) -> Result<Self, CertificateError> {
         let file = |name: &str| {
             let path = directory.join(name);

@@ -10,7 +10,7 @@ use http::Method;
 use striate_client::{
     ClientError, GetRequest, ObjectHead, ObjectInfo, PutBody, PutRequest, ReadCondition, ReadOrder, ReadRange,
 };
-use striate_s3::Elsewhere;
+use striate_s3::RemoteBuckets;
 
 use crate::store::Faults;
 use crate::{BUCKET, Gateway, LONG, MIB, World, noise, none};

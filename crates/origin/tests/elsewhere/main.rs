@@ -21,7 +21,7 @@ use striate_meta::records::Origin;
 use striate_meta::{MemoryStore as MemoryMeta, MetaStore, keys};
 use striate_origin::Origins;
 use striate_runtime::Runtime;
-use striate_s3::{Elsewhere, ElsewhereBody, ElsewhereRequest, KeyStore, SealingKey};
+use striate_s3::{KeyStore, RemoteBody, RemoteBuckets, RemoteRequest, SealingKey};
 use striate_site::{CacheOptions, CacheStore, ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use striate_stripe::StripeOptions;
 
@@ -131,14 +131,14 @@ impl Gateway {
         method: Method,
         key: &str,
         headers: &[(&'static str, &str)],
-        body: ElsewhereBody,
+        body: RemoteBody,
     ) -> Result<Response<Body>, ClientError> {
         let headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::try_from(*value).unwrap()))
             .collect();
         let (bucket, key) = (BUCKET.to_owned(), key.to_owned());
-        let request = ElsewhereRequest { bucket, key, method, query: String::new(), headers, body };
+        let request = RemoteRequest { bucket, key, method, query: String::new(), headers, body };
         self.origins.answer(request).await
     }
 
@@ -158,7 +158,7 @@ impl Gateway {
     }
 
     async fn put(&self, key: &str, bytes: &[u8]) {
-        let body = ElsewhereBody::Held(Bytes::copy_from_slice(bytes));
+        let body = RemoteBody::Held(Bytes::copy_from_slice(bytes));
         assert_eq!(self.ask(Method::PUT, key, &[], body).await.unwrap().status(), StatusCode::OK);
     }
 
@@ -167,8 +167,8 @@ impl Gateway {
     }
 }
 
-fn none() -> ElsewhereBody {
-    ElsewhereBody::Held(Bytes::new())
+fn none() -> RemoteBody {
+    RemoteBody::Held(Bytes::new())
 }
 
 async fn try_bytes_of(answer: Response<Body>) -> Result<Vec<u8>, s3s::StdError> {

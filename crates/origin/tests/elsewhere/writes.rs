@@ -11,7 +11,7 @@ use futures::stream;
 use http::{Method, StatusCode};
 use s3s::StdError;
 use striate_client::ClientError;
-use striate_s3::{Elsewhere, ElsewhereBody};
+use striate_s3::{RemoteBody, RemoteBuckets};
 use striate_site::ChunkStore;
 
 use crate::batches::put_all;
@@ -46,7 +46,7 @@ impl Gateway {
             whole.chunks(70_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
         let broken = breaks_after.map(|_| Err(StdError::from("its sender is gone")));
         let sent = stream::iter(pieces).take(breaks_after.unwrap_or(usize::MAX)).chain(stream::iter(broken));
-        let body = ElsewhereBody::Streamed { bytes: sent.boxed(), len: whole.len() as u64 };
+        let body = RemoteBody::Streamed { bytes: sent.boxed(), len: whole.len() as u64 };
         Ok(self.ask(Method::PUT, key, headers, body).await?.status())
     }
 

@@ -24,7 +24,7 @@ pub(crate) enum Payload {
 }
 
 /// A request whose signature was verified.
-pub(crate) struct Verified {
+pub(crate) struct VerifiedRequest {
     pub access_key: String,
     pub payload: Payload,
     pub presigned: bool,
@@ -54,7 +54,7 @@ pub(crate) async fn verify(
     region: &str,
     bucket_host: Option<&str>,
     now: u64,
-) -> Result<Verified, Refusal> {
+) -> Result<VerifiedRequest, Refusal> {
     let query = parts.uri.query().unwrap_or("");
     if let Some(authorization) = parts.headers.get(http::header::AUTHORIZATION) {
         let authorization = authorization.to_str().map_err(|_| malformed("it is not ASCII"))?;
@@ -66,7 +66,7 @@ pub(crate) async fn verify(
     }
     if names().any(|name| name == "AWSAccessKeyId" || name == "Signature") {
         let access_key = super::version_2::verify(parts, query, keys, bucket_host, now).await?;
-        return Ok(Verified { access_key, payload: Payload::Unsigned, presigned: true });
+        return Ok(VerifiedRequest { access_key, payload: Payload::Unsigned, presigned: true });
     }
     Err(Refusal::anonymous())
 }
@@ -78,7 +78,7 @@ async fn verify_header(
     keys: &KeyStore,
     region: &str,
     now: u64,
-) -> Result<Verified, Refusal> {
+) -> Result<VerifiedRequest, Refusal> {
     let claim = parse_authorization(authorization, &parts.headers)?;
     check_region(&claim.scope, region, "AuthorizationHeaderMalformed")?;
     let date = parse_amz_date(&claim.amz_date).ok_or_else(no_date)?;
@@ -105,7 +105,7 @@ async fn verify_header(
             Payload::Chunked { signer, trailer }
         }
     };
-    Ok(Verified { access_key: claim.access_key, payload, presigned: false })
+    Ok(VerifiedRequest { access_key: claim.access_key, payload, presigned: false })
 }
 
 async fn verify_presigned(
@@ -114,7 +114,7 @@ async fn verify_presigned(
     keys: &KeyStore,
     region: &str,
     now: u64,
-) -> Result<Verified, Refusal> {
+) -> Result<VerifiedRequest, Refusal> {
     let (claim, expires) = parse_presigned(query)?;
     check_region(&claim.scope, region, "AuthorizationQueryParametersError")?;
     let date = parse_amz_date(&claim.amz_date).ok_or_else(|| query_error("X-Amz-Date is not a date"))?;
@@ -142,7 +142,7 @@ async fn verify_presigned(
         false => hash,
     };
     check_signature(&claim, parts, query, &hash, keys, now).await?;
-    Ok(Verified { access_key: claim.access_key, payload, presigned: true })
+    Ok(VerifiedRequest { access_key: claim.access_key, payload, presigned: true })
 }
 
 /// Checks that the scope names this region. us-east-1 is always accepted, because clients ask

@@ -36,11 +36,11 @@ const MAX_DOCUMENT: usize = 4 << 20;
 pub(crate) const MAX_BODY: usize = 64 << 20;
 
 /// The bytes of a request, in order.
-pub(crate) type Arriving = BoxStream<'static, Result<Bytes, StdError>>;
+pub(crate) type RequestBytes = BoxStream<'static, Result<Bytes, StdError>>;
 
 /// Why the rest of a request cannot be read.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Broken {
+pub(crate) enum RequestFault {
     /// It did not arrive, or its signature is wrong; the trace has the details.
     Transport(String),
     /// It violates the protocol.
@@ -58,7 +58,7 @@ struct Prefix {
 
 /// Reads the frames of a request.
 pub(crate) struct Reader {
-    arriving: Arriving,
+    arriving: RequestBytes,
     /// Bytes that arrived and were not yet taken.
     rest: Bytes,
     /// The current frame.
@@ -67,7 +67,7 @@ pub(crate) struct Reader {
     item: usize,
     /// Whether frames of this item have come.
     begun: bool,
-    broken: Option<Broken>,
+    broken: Option<RequestFault>,
 }
 
 /// A frame whose body was not yet taken to its end.
@@ -84,18 +84,18 @@ impl Frame {
     }
 }
 
-impl From<Refusal> for Broken {
+impl From<Refusal> for RequestFault {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-fn malformed(message: impl Into<String>) -> Broken {
+fn malformed(message: impl Into<String>) -> RequestFault {
     Refusal::bad("InvalidRequest", message).into()
 }
 
 impl Reader {
-    pub(crate) fn new(arriving: Arriving) -> Self {
+    pub(crate) fn new(arriving: RequestBytes) -> Self {
         Self { arriving, rest: Bytes::new(), frame: Frame::none(), item: 0, begun: false, broken: None }
     }
 
@@ -104,7 +104,7 @@ impl Reader {
     pub(crate) async fn open(
         &mut self,
         reserve: impl FnOnce(usize) -> Result<(), Refusal>,
-    ) -> Result<(usize, Bytes), Broken> {
+    ) -> Result<(usize, Bytes), RequestFault> {
         let (prefix, digest, crc) = self.prefix().await?;
         if prefix.flags != OPENING || prefix.body_len != 0 {
             return Err(malformed(
@@ -122,7 +122,7 @@ impl Reader {
     }
 
     /// Reads the end frame, after `items`, and the end of the body.
-    pub(crate) async fn end(&mut self, items: usize) -> Result<(), Broken> {
+    pub(crate) async fn end(&mut self, items: usize) -> Result<(), RequestFault> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
@@ -143,7 +143,7 @@ impl Reader {
     }
 
     /// Returns the next bytes of an item; `None` at its end, when all of its frames were verified.
-    async fn piece(&mut self, item: usize) -> Result<Option<Bytes>, Broken> {
+    async fn piece(&mut self, item: usize) -> Result<Option<Bytes>, RequestFault> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
@@ -154,13 +154,13 @@ impl Reader {
         piece
     }
 
-    async fn next_piece(&mut self, item: usize) -> Result<Option<Bytes>, Broken> {
+    async fn next_piece(&mut self, item: usize) -> Result<Option<Bytes>, RequestFault> {
         self.skip_to(item).await?;
         self.taken().await
     }
 
     /// Skips items before this one that were not wanted.
-    async fn skip_to(&mut self, item: usize) -> Result<(), Broken> {
+    async fn skip_to(&mut self, item: usize) -> Result<(), RequestFault> {
         while self.item < item {
             while self.taken().await?.is_some() {}
         }
@@ -168,7 +168,7 @@ impl Reader {
     }
 
     /// Returns the next bytes of the current item. After its last bytes, the next item becomes current.
-    async fn taken(&mut self) -> Result<Option<Bytes>, Broken> {
+    async fn taken(&mut self) -> Result<Option<Bytes>, RequestFault> {
         loop {
             if self.frame.left > 0 {
                 if self.rest.is_empty() && !self.more().await? {
@@ -190,7 +190,7 @@ impl Reader {
         }
     }
 
-    async fn begin_frame(&mut self) -> Result<(), Broken> {
+    async fn begin_frame(&mut self) -> Result<(), RequestFault> {
         let (prefix, digest, crc) = self.prefix().await?;
         let Prefix { item, flags, head_len, body_len } = prefix;
         let is_first = flags & FIRST != 0;
@@ -205,13 +205,13 @@ impl Reader {
         if body_len == 0 { self.end_frame() } else { Ok(()) }
     }
 
-    fn end_frame(&mut self) -> Result<(), Broken> {
+    fn end_frame(&mut self) -> Result<(), RequestFault> {
         let Frame { digest, crc, .. } = &mut self.frame;
         let (digest, crc) = (std::mem::replace(digest, Digest::new(CrcAlgorithm::Crc32IsoHdlc)), *crc);
         self.verify(digest, &[], crc)
     }
 
-    fn verify(&self, mut digest: Digest, more: &[u8], crc: u32) -> Result<(), Broken> {
+    fn verify(&self, mut digest: Digest, more: &[u8], crc: u32) -> Result<(), RequestFault> {
         digest.update(more);
         match digest.finalize() as u32 == crc {
             true => Ok(()),
@@ -223,7 +223,7 @@ impl Reader {
     }
 
     /// Reads a frame's fields; returns them with the digest over them and the frame's checksum.
-    async fn prefix(&mut self) -> Result<(Prefix, Digest, u32), Broken> {
+    async fn prefix(&mut self) -> Result<(Prefix, Digest, u32), RequestFault> {
         let mut bytes = self.exactly(HEADER_LEN).await?;
         let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
         digest.update(&bytes[..20]);
@@ -238,7 +238,7 @@ impl Reader {
     }
 
     /// Returns the next `len` bytes in one buffer.
-    async fn exactly(&mut self, len: usize) -> Result<Bytes, Broken> {
+    async fn exactly(&mut self, len: usize) -> Result<Bytes, RequestFault> {
         if self.rest.len() >= len {
             return Ok(self.rest.split_to(len));
         }
@@ -254,12 +254,12 @@ impl Reader {
     }
 
     /// Waits for bytes; returns false at the end of the body.
-    async fn more(&mut self) -> Result<bool, Broken> {
+    async fn more(&mut self) -> Result<bool, RequestFault> {
         while self.rest.is_empty() {
             match self.arriving.next().await {
                 None => return Ok(false),
                 Some(Ok(bytes)) => self.rest = bytes,
-                Some(Err(error)) => return Err(Broken::Transport(error.to_string())),
+                Some(Err(error)) => return Err(RequestFault::Transport(error.to_string())),
             }
         }
         Ok(true)
@@ -267,25 +267,25 @@ impl Reader {
 }
 
 /// Makes the bodies of a request be read one after the other.
-pub(crate) struct Turns {
+pub(crate) struct BodyTurns {
     reader: tokio::sync::Mutex<Reader>,
-    ended: Mutex<Ended>,
+    ended: Mutex<FinishedBodies>,
     /// One notification for each item, and one for the task that waits for all of them.
     calls: Vec<Notify>,
 }
 
 /// Which bodies have been read or given up.
-struct Ended {
+struct FinishedBodies {
     items: Vec<bool>,
     /// The first body that is still to be read.
     next: usize,
 }
 
-impl Turns {
+impl BodyTurns {
     pub(crate) fn new(reader: Reader, items: usize) -> Arc<Self> {
         let calls: Vec<Notify> = (0..=items).map(|_| Notify::new()).collect();
         calls[0].notify_one();
-        let ended = Mutex::new(Ended { items: vec![false; items], next: 0 });
+        let ended = Mutex::new(FinishedBodies { items: vec![false; items], next: 0 });
         Arc::new(Self { reader: tokio::sync::Mutex::new(reader), ended, calls })
     }
 
@@ -295,7 +295,7 @@ impl Turns {
     }
 
     /// Waits until all bodies were read or given up, and reads the request to its end.
-    pub(crate) async fn end(&self) -> Result<(), Broken> {
+    pub(crate) async fn end(&self) -> Result<(), RequestFault> {
         let items = self.calls.len() - 1;
         self.calls[items].notified().await;
         self.reader.lock().await.end(items).await
@@ -318,7 +318,7 @@ impl Turns {
 /// An item's bytes as they arrive, after those of the items before it.
 pub(crate) struct ItemBody {
     /// `None` after the end.
-    turns: Option<Arc<Turns>>,
+    turns: Option<Arc<BodyTurns>>,
     item: usize,
     is_called: bool,
 }
@@ -334,8 +334,8 @@ impl PutBody for ItemBody {
         match turns.reader.lock().await.piece(self.item).await {
             Ok(Some(piece)) => return Some(Ok(piece)),
             Ok(None) => {}
-            Err(Broken::Transport(message)) => return Some(Err(ClientError::Body(message))),
-            Err(Broken::Refused(refusal)) => return Some(Err(ClientError::Body(refusal.message))),
+            Err(RequestFault::Transport(message)) => return Some(Err(ClientError::Body(message))),
+            Err(RequestFault::Refused(refusal)) => return Some(Err(ClientError::Body(refusal.message))),
         }
         turns.pass(self.item);
         self.turns = None;

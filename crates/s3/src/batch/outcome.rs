@@ -59,14 +59,14 @@ impl Outcomes {
 
 /// The response to a query of which keys exist.
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Existing {
+pub(crate) struct ExistingKeys {
     /// Number of keys with objects before the first one without.
     prefix: usize,
     /// Size of each object, in the order of the keys; `null` if there is none.
     sizes: Vec<Option<u64>>,
 }
 
-impl From<Vec<Option<u64>>> for Existing {
+impl From<Vec<Option<u64>>> for ExistingKeys {
     fn from(sizes: Vec<Option<u64>>) -> Self {
         let prefix = sizes.iter().take_while(|size| size.is_some()).count();
         Self { prefix, sizes }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_at_the_first_gap() {
-        let existing = Existing::from(vec![Some(3), Some(0), None, Some(1)]);
+        let existing = ExistingKeys::from(vec![Some(3), Some(0), None, Some(1)]);
         let json = serde_json::to_string(&existing).unwrap();
         assert_eq!(json, r#"{"prefix":2,"sizes":[3,0,null,1]}"#);
     }

@@ -29,7 +29,7 @@ pub(crate) enum Format {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
-    pub items: Bounded<AskedItem>,
+    pub items: BoundedList<RequestedItem>,
     #[serde(default)]
     pub format: Format,
 }
@@ -37,7 +37,7 @@ pub(crate) struct BatchRequest {
 /// One object or range.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AskedItem {
+pub(crate) struct RequestedItem {
     pub key: String,
     pub range: Option<String>,
     pub if_match: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct AskedItem {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchPut {
-    pub items: Bounded<NewItem>,
+    pub items: BoundedList<NewItem>,
 }
 
 /// One object to create.
@@ -65,7 +65,7 @@ pub(crate) struct NewItem {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchExists {
-    pub keys: Bounded<String>,
+    pub keys: BoundedList<String>,
     /// Whether keys after the first missing one need not be looked up.
     #[serde(default)]
     pub until_gap: bool,
@@ -73,9 +73,9 @@ pub(crate) struct BatchExists {
 
 /// A list of at least one and at most [`MAX_ITEMS`] items, with never more in memory.
 #[derive(Debug)]
-pub(crate) struct Bounded<T>(pub Vec<T>);
+pub(crate) struct BoundedList<T>(pub Vec<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<T>(PhantomData<T>);
 
@@ -137,7 +137,7 @@ pub(crate) fn parse<T: Document>(json: &[u8]) -> Result<T, Refusal> {
     })
 }
 
-impl AskedItem {
+impl RequestedItem {
     /// Returns the item, and its read request or the reason why it is refused.
     pub fn open(self, bucket: &str) -> (Item, Result<GetRequest, Refusal>) {
         let (range, condition) = (self.read_range(), self.condition());
@@ -224,7 +224,7 @@ mod tests {
 
     fn open(range: Option<&str>, if_match: Option<&str>) -> Result<GetRequest, Refusal> {
         let own = |text: Option<&str>| text.map(str::to_owned);
-        let item = AskedItem { key: "k".to_owned(), range: own(range), if_match: own(if_match) };
+        let item = RequestedItem { key: "k".to_owned(), range: own(range), if_match: own(if_match) };
         let (opened, request) = item.open("b");
         assert_eq!(opened, Item { key: "k".to_owned(), is_range: range.is_some() });
         request

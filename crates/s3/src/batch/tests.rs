@@ -11,7 +11,7 @@ use striate_client::{
 
 use super::archive::archive;
 use super::frames::Frames;
-use super::incoming::{Arriving, Broken, ItemBody, Reader, Turns};
+use super::incoming::{BodyTurns, ItemBody, Reader, RequestBytes, RequestFault};
 use super::{Failure, Item};
 use crate::refusal::Refusal;
 
@@ -240,7 +240,7 @@ fn three() -> Vec<u8> {
     .concat()
 }
 
-fn in_pieces(bytes: &[u8], len: usize) -> Arriving {
+fn in_pieces(bytes: &[u8], len: usize) -> RequestBytes {
     let pieces: Vec<_> = bytes.chunks(len).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     stream::iter(pieces).boxed()
 }
@@ -255,12 +255,13 @@ async fn whole(mut body: Box<ItemBody>) -> Result<Vec<u8>, ClientError> {
 
 /// Returns what the opening frame says, the items' bodies where they are wanted, and how the request ended.
 async fn taken(
-    arriving: Arriving,
+    arriving: RequestBytes,
     wanted: &[bool],
-) -> (Result<(usize, Bytes), Broken>, Vec<Option<Result<Vec<u8>, ClientError>>>, Result<(), Broken>) {
+) -> (Result<(usize, Bytes), RequestFault>, Vec<Option<Result<Vec<u8>, ClientError>>>, Result<(), RequestFault>)
+{
     let mut reader = Reader::new(arriving);
     let opened = reader.open(|_| Ok(())).await;
-    let turns = Turns::new(reader, wanted.len());
+    let turns = BodyTurns::new(reader, wanted.len());
     let bodies = wanted.iter().enumerate().map(|(item, is_wanted)| (turns.body(item), *is_wanted));
     // All are read at the same time, the last one first.
     let mut bodies: Vec<_> = bodies.map(|(body, is_wanted)| is_wanted.then(|| whole(body))).collect();
@@ -307,8 +308,8 @@ async fn a_flipped_bit_or_a_cut_anywhere_ends_no_body_that_it_touches() {
 #[tokio::test]
 async fn what_is_no_batch_put_is_refused_and_too_long_documents_are_not_read() {
     let code = |broken| match broken {
-        Broken::Refused(refusal) => refusal.code,
-        Broken::Transport(_) => "Transport",
+        RequestFault::Refused(refusal) => refusal.code,
+        RequestFault::Transport(_) => "Transport",
     };
     for (bytes, expected) in [
         (b"{\"items\": [{\"key\": \"a\"}]}".to_vec(), "InvalidRequest"),

@@ -35,7 +35,7 @@ pub(crate) const HELD_BYTES: usize = parts::MAX_FIELDS_BYTES;
 const FILE_NAME: &str = "${filename}";
 
 /// A form with a valid signature and policy.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedForm {
     pub access_key: String,
     /// The PutObject that the form describes, without what the gateway carries.
     pub put: Request<Body>,
@@ -59,8 +59,8 @@ pub(crate) async fn accept(
     parts: &Parts,
     body: RequestBody,
     address: &mut Address,
-    front: Front<'_>,
-) -> Result<Accepted, Refusal> {
+    front: FormContext<'_>,
+) -> Result<AcceptedForm, Refusal> {
     if address.bucket.is_empty() || !address.key.is_empty() {
         let message = "The specified method is not allowed against this resource.";
         return Err(Refusal::new(http::StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
@@ -92,7 +92,7 @@ pub(crate) async fn accept(
     if let Some(host) = parts.headers.get(header::HOST) {
         put.headers_mut().insert(header::HOST, host.clone());
     }
-    Ok(Accepted { access_key, put, answer })
+    Ok(AcceptedForm { access_key, put, answer })
 }
 
 /// Returns the key for a form's field `key`, with the file's name inserted. Its length is computed first: a form of 64
@@ -112,7 +112,7 @@ fn named_key(field: &str, file_name: &str) -> Result<String, Refusal> {
 }
 
 /// What the gateway knows besides the form.
-pub(crate) struct Front<'a> {
+pub(crate) struct FormContext<'a> {
     pub keys: &'a KeyStore,
     pub region: &'a str,
     pub bucket_host: Option<&'a str>,

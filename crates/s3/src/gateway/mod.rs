@@ -24,20 +24,20 @@ use striate_runtime::Runtime;
 use tracing::Instrument;
 
 use crate::address::Domains;
-use crate::audit::{AuditSink, RequestMetrics, Silent};
-use crate::body::{AnswerBody, Arriving, Held};
+use crate::audit::{AuditSink, NullSink, RequestMetrics};
+use crate::body::{AnswerBody, ArrivingBody, RequestPermits};
 use crate::documents::Documents;
-use crate::elsewhere::{self, AllHere, Elsewhere, Outbound};
+use crate::elsewhere::{self, ForwardedAddress, NoRemoteBuckets, RemoteBuckets};
 use crate::failure;
 use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
 use crate::peers::{KeyLimits, Peer, Peers};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
-use crate::translate::{Carried, Translator};
+use crate::translate::{RequestContext, Translator};
 
 pub(crate) use head::query_names;
-use prepare::Prepared;
+use prepare::PreparedRequest;
 
 /// Reports for the health paths whether the store can serve. Called on the event loop, so it must not block.
 pub trait Readiness: Send + Sync {
@@ -60,7 +60,7 @@ pub struct Hooks {
     /// Reports for the health paths.
     pub readiness: Arc<dyn Readiness>,
     /// Serves buckets whose objects are in other stores.
-    pub elsewhere: Arc<dyn Elsewhere>,
+    pub elsewhere: Arc<dyn RemoteBuckets>,
 }
 
 /// The S3 gateway over a client service. Cheap to clone.
@@ -113,7 +113,7 @@ impl Gateway {
         let mut config = S3Config::default();
         config.xml_max_body_size = options.limits.xml_bytes;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        builder.set_validation(AnyName);
+        builder.set_validation(AnyBucketName);
         if !options.domains.is_empty() {
             builder.set_host(domains.clone());
         }
@@ -156,22 +156,22 @@ impl Gateway {
     ) -> Response<AnswerBody> {
         let shared = &self.shared;
         let (parts, incoming) = request.into_parts();
-        let incoming = Arriving::new(incoming, &parts.headers);
+        let incoming = ArrivingBody::new(incoming, &parts.headers);
         let rest = incoming.rest();
         let path = parts.uri.path().to_owned();
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let method = parts.method.clone();
         let mut bucket = None;
-        let mut held = Held::default();
+        let mut held = RequestPermits::default();
         let answered = match self.unsigned(&parts, &trace).await {
             Some(response) => {
                 drop(incoming);
                 Ok(response)
             }
             None => match self.prepare(parts, incoming, &trace, peer, &mut bucket).await {
-                Ok(Prepared { request, held: holds, form }) => {
+                Ok(PreparedRequest { request, held: holds, form }) => {
                     held = holds;
-                    let stored = match request.extensions().get::<Outbound>().is_some() {
+                    let stored = match request.extensions().get::<ForwardedAddress>().is_some() {
                         true => self.send_elsewhere(request, &trace).await,
                         false => self.call(request, &trace).await,
                     };
@@ -245,8 +245,10 @@ impl Gateway {
     async fn send_elsewhere(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
-        let carried = parts.extensions.remove::<Carried>();
-        let Some(outbound) = parts.extensions.remove::<Outbound>() else { return Err(Refusal::anonymous()) };
+        let carried = parts.extensions.remove::<RequestContext>();
+        let Some(outbound) = parts.extensions.remove::<ForwardedAddress>() else {
+            return Err(Refusal::anonymous());
+        };
         let answer = match elsewhere::request(outbound, parts, carried, body).await {
             Ok(request) => self.shared.hooks.elsewhere.answer(request).await,
             Err(error) => Err(error),
@@ -278,9 +280,9 @@ fn finish(response: &mut Response<Body>, trace: &Trace) {
 }
 
 /// Accepts every bucket name: the client service checks them, with better error messages.
-struct AnyName;
+struct AnyBucketName;
 
-impl s3s::validation::NameValidation for AnyName {
+impl s3s::validation::NameValidation for AnyBucketName {
     fn validate_bucket_name(&self, _name: &str) -> bool {
         true
     }
@@ -289,15 +291,15 @@ impl s3s::validation::NameValidation for AnyName {
 impl Default for Hooks {
     fn default() -> Self {
         Self {
-            audit: Arc::new(Silent),
-            metrics: Arc::new(Silent),
-            readiness: Arc::new(Silent),
-            elsewhere: Arc::new(AllHere),
+            audit: Arc::new(NullSink),
+            metrics: Arc::new(NullSink),
+            readiness: Arc::new(NullSink),
+            elsewhere: Arc::new(NoRemoteBuckets),
         }
     }
 }
 
-impl Readiness for Silent {
+impl Readiness for NullSink {
     fn is_ready(&self) -> bool {
         true
     }

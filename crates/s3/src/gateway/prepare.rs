@@ -12,21 +12,21 @@ use crate::address::Address;
 use crate::auth::{self, Payload};
 use crate::authorize::Identity;
 use crate::batch::Kind;
-use crate::body::{Arriving, Held, RequestBody, collect};
+use crate::body::{ArrivingBody, RequestBody, RequestPermits, collect};
 use crate::checksum;
 use crate::documents::batch_footprint;
-use crate::elsewhere::{self, Outbound};
-use crate::form::{self, Accepted, FormAnswer, Front};
+use crate::elsewhere::{self, ForwardedAddress};
+use crate::form::{self, AcceptedForm, FormAnswer, FormContext};
 use crate::options::Limits;
 use crate::peers::{InFlight, Peer};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
-use crate::translate::{BatchOf, Carried};
+use crate::translate::{BatchMark, RequestContext};
 
 /// A request that is ready for s3s.
-pub(super) struct Prepared {
+pub(super) struct PreparedRequest {
     pub(super) request: Request<Body>,
-    pub(super) held: Held,
+    pub(super) held: RequestPermits,
     /// Set if the request is a form: its response.
     pub(super) form: Option<FormAnswer>,
 }
@@ -58,11 +58,11 @@ impl Gateway {
     pub(super) async fn prepare(
         &self,
         parts: Parts,
-        incoming: Arriving,
+        incoming: ArrivingBody,
         trace: &Arc<Trace>,
         peer: &Arc<Peer>,
         bucket: &mut Option<String>,
-    ) -> Result<Prepared, Refusal> {
+    ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
         let limits = &shared.options.limits;
         if parts.headers.len() > limits.header_count {
@@ -84,11 +84,11 @@ impl Gateway {
     async fn prepare_signed(
         &self,
         mut parts: Parts,
-        incoming: Arriving,
+        incoming: ArrivingBody,
         trace: &Arc<Trace>,
         peer: &Arc<Peer>,
         address: Address,
-    ) -> Result<Prepared, Refusal> {
+    ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
         let limits = &shared.options.limits;
         let now = shared.runtime.wall_time().as_secs();
@@ -105,12 +105,12 @@ impl Gateway {
         {
             trace.set_operation(operation);
             elsewhere::allow(action, &parts, &address, &identity)?;
-            parts.extensions.insert(Outbound { address: address.clone() });
+            parts.extensions.insert(ForwardedAddress { address: address.clone() });
         }
         let batch = batch_kind(&parts, &address)?;
         if let Some(kind) = batch {
             let (bucket, documents) = (address.bucket.clone(), shared.documents.clone());
-            parts.extensions.insert(BatchOf { bucket, kind, documents });
+            parts.extensions.insert(BatchMark { bucket, kind, documents });
         }
         let is_document = batch != Some(Kind::Put) && is_held(&parts, &address);
         if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
@@ -129,7 +129,7 @@ impl Gateway {
             RequestBody::new(incoming, payload, decoded_len, trailers, Arc::clone(peer), trace.clone());
         let trailers = body.trailers();
         let mut carried =
-            Carried { trace, identity, trailers: None, headers, by_form: false, taken: peer.taken() };
+            RequestContext { trace, identity, trailers: None, headers, by_form: false, taken: peer.taken() };
         let (body, document) = match is_document {
             true => {
                 let mut permit = None;
@@ -151,18 +151,18 @@ impl Gateway {
         };
         parts.extensions.insert(carried);
         let request = Request::from_parts(parts, body);
-        Ok(Prepared { request, held: (document, in_flight), form: None })
+        Ok(PreparedRequest { request, held: (document, in_flight), form: None })
     }
 
     /// Prepares the put that a POST form describes.
     async fn prepare_form(
         &self,
         parts: &Parts,
-        incoming: Arriving,
+        incoming: ArrivingBody,
         trace: &Arc<Trace>,
         peer: &Arc<Peer>,
         mut address: Address,
-    ) -> Result<Prepared, Refusal> {
+    ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
         trace.set_operation("PostObject");
         let mut document = None;
@@ -170,14 +170,14 @@ impl Gateway {
         let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
         let body = RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, peer, Arc::clone(trace));
         let by_host = shared.domains.bucket_of(host_of(parts));
-        let front = Front {
+        let front = FormContext {
             keys: &shared.keys,
             region: &shared.options.region,
             bucket_host: by_host.as_deref(),
             now: shared.runtime.wall_time().as_secs(),
             trace,
         };
-        let Accepted { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
+        let AcceptedForm { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
         if shared.hooks.elsewhere.has(&address.bucket) {
             let reason = "Forms are not forwarded to another store; use PutObject.";
@@ -187,7 +187,7 @@ impl Gateway {
         let (mut parts, body) = put.into_parts();
         let headers = set_apart(&mut parts);
         let (trace, identity) = (Arc::clone(trace), Identity { access_key });
-        parts.extensions.insert(Carried {
+        parts.extensions.insert(RequestContext {
             trace,
             identity,
             trailers: None,
@@ -195,7 +195,7 @@ impl Gateway {
             by_form: true,
             taken: 0,
         });
-        Ok(Prepared { request: Request::from_parts(parts, body), held, form: Some(answer) })
+        Ok(PreparedRequest { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }
 
     /// Counts a request whose signature was verified against its key's limit.

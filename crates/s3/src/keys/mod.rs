@@ -104,10 +104,10 @@ pub struct KeyStore {
     meta: Arc<dyn MetaStore>,
     sealing: SealingKey,
     root: Option<(String, Arc<Secrets>)>,
-    opened: RwLock<HashMap<String, Opened>>,
+    opened: RwLock<HashMap<String, OpenedSecrets>>,
 }
 
-struct Opened {
+struct OpenedSecrets {
     version: Revision,
     read_at: Instant,
     secrets: Arc<Secrets>,
@@ -187,7 +187,7 @@ impl KeyStore {
             return Ok(Some(Arc::clone(&known.secrets)));
         }
         let secrets = Arc::new(self.open(&record)?);
-        let entry = Opened { version: row.version, read_at: now, secrets: Arc::clone(&secrets) };
+        let entry = OpenedSecrets { version: row.version, read_at: now, secrets: Arc::clone(&secrets) };
         opened.insert(access_key.to_owned(), entry);
         Ok(Some(secrets))
     }

@@ -49,19 +49,19 @@ const CUT_AT_LEAST: usize = 8;
 pub(crate) struct Peers {
     limits: Limits,
     metrics: Arc<dyn RequestMetrics>,
-    known: Mutex<Known>,
+    known: Mutex<PeerTable>,
     /// Whether memory ran short since the last tick.
     is_pressed: AtomicBool,
 }
 
 #[derive(Default)]
-struct Known {
+struct PeerTable {
     last: u64,
-    connections: HashMap<u64, Watched>,
+    connections: HashMap<u64, WatchedPeer>,
     by_address: HashMap<IpAddr, usize>,
 }
 
-struct Watched {
+struct WatchedPeer {
     peer: Arc<Peer>,
     address: IpAddr,
     rate: Rate,
@@ -72,7 +72,7 @@ struct Watched {
 }
 
 /// An admitted connection; forgotten when dropped.
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedPeer {
     peers: Arc<Peers>,
     number: u64,
     /// Peer of the connection.
@@ -81,14 +81,14 @@ pub(crate) struct Admitted {
 
 /// Why a connection was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
+pub(crate) enum PeerLimit {
     /// All connections are in use, and none is idle.
     Connections,
     /// All connections of its address are in use.
     Address,
 }
 
-impl Full {
+impl PeerLimit {
     /// Returns the name in metrics.
     pub fn reason(self) -> &'static str {
         match self {
@@ -115,15 +115,15 @@ impl Peers {
     ///
     /// # Errors
     /// The limit that is reached.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Full> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<AdmittedPeer, PeerLimit> {
         let address = counted(address);
         let mut known = self.known.lock();
         if known.by_address.get(&address).is_some_and(|&count| count >= self.limits.connections_per_address) {
-            return Err(Full::Address);
+            return Err(PeerLimit::Address);
         }
         if known.connections.len() >= self.limits.connections {
             let number = known.dispensable(self.pressed_ticks(), self.least(self.pressed_ticks()));
-            let number = number.ok_or(Full::Connections)?;
+            let number = number.ok_or(PeerLimit::Connections)?;
             if let Some(victim) = known.forget(number) {
                 victim.peer.cut();
                 self.metrics.cut("room");
@@ -132,10 +132,11 @@ impl Peers {
         known.last += 1;
         let number = known.last;
         let peer = Arc::new(Peer::default());
-        let watched = Watched { peer: Arc::clone(&peer), address, rate: Rate::default(), begun: 0, idle: 0 };
+        let watched =
+            WatchedPeer { peer: Arc::clone(&peer), address, rate: Rate::default(), begun: 0, idle: 0 };
         known.connections.insert(number, watched);
         *known.by_address.entry(address).or_default() += 1;
-        Ok(Admitted { peers: Arc::clone(self), number, peer })
+        Ok(AdmittedPeer { peers: Arc::clone(self), number, peer })
     }
 
     /// Reports that memory is short: until the next tick, the shorter window counts.
@@ -157,7 +158,7 @@ impl Peers {
         let is_pressed = self.is_pressed.swap(false, Ordering::Relaxed) || is_pressed;
         let mut known = self.known.lock();
         let (least, pressed_ticks) = (self.least(TICKS), self.pressed_ticks());
-        known.connections.values_mut().for_each(Watched::tick);
+        known.connections.values_mut().for_each(WatchedPeer::tick);
         let held: u64 = known.connections.values().map(|watched| watched.peer.held()).sum();
         let is_pressed = is_pressed || held > self.limits.unsent_bytes;
         let mut slow = Vec::new();
@@ -198,7 +199,7 @@ impl Peers {
     }
 }
 
-impl Known {
+impl PeerTable {
     /// Returns the connection that has been idle for the longest; if none is idle, the slowest of those that moved less
     /// than `least` bytes in their last `ticks`.
     fn dispensable(&self, ticks: usize, least: u64) -> Option<u64> {
@@ -213,7 +214,7 @@ impl Known {
         rated.filter(|(bytes, _)| *bytes < least).min().map(|(_, number)| number)
     }
 
-    fn forget(&mut self, number: u64) -> Option<Watched> {
+    fn forget(&mut self, number: u64) -> Option<WatchedPeer> {
         let watched = self.connections.remove(&number)?;
         if let Some(count) = self.by_address.get_mut(&watched.address) {
             *count -= 1;
@@ -225,7 +226,7 @@ impl Known {
     }
 }
 
-impl Watched {
+impl WatchedPeer {
     fn tick(&mut self) {
         let (begun, moved) = (self.peer.begun(), self.peer.moved());
         if begun != self.begun {
@@ -252,7 +253,7 @@ impl Watched {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmittedPeer {
     fn drop(&mut self) {
         self.peers.known.lock().forget(self.number);
     }

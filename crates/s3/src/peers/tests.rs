@@ -180,7 +180,7 @@ fn while_memory_is_short_senders_are_judged_sooner() {
 fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     let (peers, cuts) = peers();
     let mut admitted: Vec<_> = (0..3).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
-    assert_eq!(peers.admit(address(1)).err(), Some(Full::Address));
+    assert_eq!(peers.admit(address(1)).err(), Some(PeerLimit::Address));
     admitted[0].peer.begin_request();
     peers.sweep(false);
     admitted.push(peers.admit(address(2)).ok().unwrap());
@@ -193,7 +193,7 @@ fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     for admitted in admitted.iter().chain([&late]) {
         admitted.peer.begin_request();
     }
-    assert_eq!(peers.admit(address(3)).err(), Some(Full::Connections), "all are at work");
+    assert_eq!(peers.admit(address(3)).err(), Some(PeerLimit::Connections), "all are at work");
     drop(admitted);
     assert_eq!(peers.known.lock().by_address.len(), 1);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use s3s::dto::{Metadata, StorageClass, Timestamp, TimestampFormat};
 use striate_client::ObjectAttributes;
 
-use super::{Entered, not_implemented};
+use super::{AuthorisedRequest, not_implemented};
 use crate::refusal::Refusal;
 
 /// Maximum number of bytes of user metadata, names and values together.
@@ -84,7 +84,7 @@ pub(super) fn refuse(encrypted: bool, locked: bool, granted: bool, acl: Option<&
 
 impl Fields {
     /// Returns the attributes of an object that `entered` writes.
-    pub fn into_attributes(self, entered: &Entered) -> Result<ObjectAttributes, Refusal> {
+    pub fn into_attributes(self, entered: &AuthorisedRequest) -> Result<ObjectAttributes, Refusal> {
         let user_metadata: BTreeMap<String, String> = self
             .metadata
             .unwrap_or_default()

@@ -18,10 +18,10 @@ use striate_core::Profile;
 use striate_meta::records::checksum::Algorithm;
 
 use super::put::content_len;
-use super::{Entered, Translator, profile_of};
+use super::{AuthorisedRequest, Translator, profile_of};
 use crate::authorize::{Resource, authorize};
-use crate::batch::incoming::{Broken, Reader, Turns};
-use crate::batch::outcome::{Existing, Outcomes};
+use crate::batch::incoming::{BodyTurns, Reader, RequestFault};
+use crate::batch::outcome::{ExistingKeys, Outcomes};
 use crate::batch::request::{BatchExists, BatchPut, BatchRequest, Format, NewItem, parse};
 use crate::batch::{Item, Kind, archive, frames};
 use crate::documents::{Documents, batch_footprint};
@@ -31,7 +31,7 @@ use crate::trace::Trace;
 
 /// Marks a request as a batch. Set by the front, which knows addresses of both styles.
 #[derive(Clone)]
-pub(crate) struct BatchOf {
+pub(crate) struct BatchMark {
     pub bucket: String,
     pub kind: Kind,
     /// Memory budget for documents that the front does not hold.
@@ -39,7 +39,7 @@ pub(crate) struct BatchOf {
 }
 
 /// The items of a request, sorted by whether they are refused.
-struct Sorted {
+struct SortedItems {
     items: Vec<Item>,
     /// Positions of items that are refused before anything is read, ascending.
     refused: Vec<(usize, Refusal)>,
@@ -51,7 +51,7 @@ struct Sorted {
 #[async_trait::async_trait]
 impl S3Route for Translator {
     fn is_match(&self, _: &Method, _: &Uri, _: &HeaderMap, extensions: &mut Extensions) -> bool {
-        extensions.get::<BatchOf>().is_some()
+        extensions.get::<BatchMark>().is_some()
     }
 
     /// Allows the request: the front has verified the signature, and each object is authorised below.
@@ -60,8 +60,9 @@ impl S3Route for Translator {
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let batch = request.extensions.get::<BatchOf>().cloned();
-        let BatchOf { bucket, kind, documents } = batch.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
+        let batch = request.extensions.get::<BatchMark>().cloned();
+        let BatchMark { bucket, kind, documents } =
+            batch.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
         match kind {
             Kind::Read => self.batch_read(request, bucket).await,
             Kind::Put => self.batch_put(request, bucket, documents).await,
@@ -77,7 +78,7 @@ impl Translator {
         let asked: BatchRequest = parse(&json)?;
         let sorted = sort(asked.items.0.into_iter().map(|item| item.open(&bucket)), &bucket, &entered);
         self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
-        let Sorted { items, refused, positions, requests } = sorted;
+        let SortedItems { items, refused, positions, requests } = sorted;
         let (content_type, body) = match asked.format {
             Format::Frames => {
                 let parts = self.read_many(&bucket, requests, ReadOrder::Completion);
@@ -116,7 +117,7 @@ impl Translator {
             return Err(Refusal::bad("InvalidRequest", message).into());
         }
         self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
-        let turns = Turns::new(reader, count);
+        let turns = BodyTurns::new(reader, count);
         let (mut refused, mut requests) = (VecDeque::new(), Vec::new());
         for (position, item) in items.into_iter().enumerate() {
             let body = turns.body(position);
@@ -156,7 +157,7 @@ impl Translator {
             true => self.elsewhere.sizes_of(&bucket, keys.0, until_gap).await,
             false => self.client.sizes_of(&bucket, &keys.0, until_gap).await,
         };
-        json_answer(&Existing::from(sizes.map_err(|error| entered.fail(error))?))
+        json_answer(&ExistingKeys::from(sizes.map_err(|error| entered.fail(error))?))
     }
 
     fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
@@ -167,17 +168,17 @@ impl Translator {
     }
 }
 
-impl Entered {
+impl AuthorisedRequest {
     /// Checks that the caller may create an item.
     fn may_put(&self, bucket: &str, item: &NewItem) -> Result<(), Refusal> {
         authorize("s3:PutObject", Resource::Object(bucket, &item.key), Some(&self.identity))?;
         content_len(i64::try_from(item.content_length).ok().or(Some(i64::MAX))).map(drop)
     }
 
-    fn fail_broken(&self, broken: Broken) -> S3Error {
+    fn fail_broken(&self, broken: RequestFault) -> S3Error {
         match broken {
-            Broken::Transport(message) => self.fail(ClientError::Body(message)),
-            Broken::Refused(refusal) => refusal.into(),
+            RequestFault::Transport(message) => self.fail(ClientError::Body(message)),
+            RequestFault::Refused(refusal) => refusal.into(),
         }
     }
 }
@@ -187,7 +188,7 @@ fn creation(
     bucket: &str,
     item: NewItem,
     profile: Option<Profile>,
-    entered: &Entered,
+    entered: &AuthorisedRequest,
     body: Box<dyn PutBody>,
 ) -> PutRequest {
     let NewItem { key, content_length, content_type } = item;
@@ -216,7 +217,7 @@ fn json_answer(answer: &impl serde::Serialize) -> S3Result<S3Response<Body>> {
 }
 
 /// Logs items that the store fails to return; the request itself succeeds.
-fn logged(parts: PartStream, entered: &Entered) -> PartStream {
+fn logged(parts: PartStream, entered: &AuthorisedRequest) -> PartStream {
     let trace = Arc::clone(&entered.trace);
     let log = move |(item, result): &(usize, Result<ObjectPart, ClientError>)| {
         log_item(&trace, *item, result.as_ref().err());
@@ -237,10 +238,10 @@ fn log_item(trace: &Trace, item: usize, error: Option<&ClientError>) {
 fn sort(
     asked: impl Iterator<Item = (Item, Result<GetRequest, Refusal>)>,
     bucket: &str,
-    entered: &Entered,
-) -> Sorted {
+    entered: &AuthorisedRequest,
+) -> SortedItems {
     let mut sorted =
-        Sorted { items: Vec::new(), refused: Vec::new(), positions: Vec::new(), requests: Vec::new() };
+        SortedItems { items: Vec::new(), refused: Vec::new(), positions: Vec::new(), requests: Vec::new() };
     for (position, (item, request)) in asked.enumerate() {
         let resource = Resource::Object(bucket, &item.key);
         let allowed = authorize("s3:GetObject", resource, Some(&entered.identity));

@@ -6,14 +6,15 @@ use striate_client::CopyRequest;
 
 use super::attributes::{attribute_fields, parse_tags, refuse_unsupported, storage_class};
 use super::{
-    Entered, Translator, check_version, etag, not_implemented, profile_of, read_condition, timestamp,
+    AuthorisedRequest, Translator, check_version, etag, not_implemented, profile_of, read_condition,
+    timestamp,
 };
 use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
 use crate::refusal::Refusal;
 
 /// Returns the bucket and key of a copy source, which the caller must be allowed to read.
-pub(super) fn source_of(entered: &Entered, source: &CopySource) -> S3Result<(String, String)> {
+pub(super) fn source_of(entered: &AuthorisedRequest, source: &CopySource) -> S3Result<(String, String)> {
     let CopySource::Bucket { bucket, key, version_id } = source else {
         return Err(not_implemented("Copy sources are written as bucket/key.").into());
     };

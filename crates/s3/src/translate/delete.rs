@@ -5,7 +5,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::WriteCondition;
 
-use super::{Entered, Translator, check_version, etags, not_implemented};
+use super::{AuthorisedRequest, Translator, check_version, etags, not_implemented};
 use crate::authorize::Resource;
 use crate::failure;
 use crate::refusal::Refusal;
@@ -65,7 +65,7 @@ impl Translator {
 
     async fn delete_one(
         &self,
-        entered: &Entered,
+        entered: &AuthorisedRequest,
         bucket: &str,
         object: ObjectIdentifier,
     ) -> Result<DeletedObject, Error> {

@@ -13,13 +13,13 @@ use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
 use s3s::{Body, S3Error, S3Request, S3Response, S3Result, StdError};
 use striate_client::{ClientError, GetRequest, ObjectInfo, ObjectStream, Page, PartInfo, ReadRange};
 
-use super::{Entered, Translator, check_version, etag, not_implemented, read_condition, timestamp};
+use super::{AuthorisedRequest, Translator, check_version, etag, not_implemented, read_condition, timestamp};
 use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
 use crate::refusal::Refusal;
 
 /// The body of an object's response, passed on without a copy.
-struct Outgoing {
+struct ObjectBody {
     /// Never locked: the lock only makes the stream `Sync`, which s3s requires.
     stream: Mutex<ObjectStream>,
     left: u64,
@@ -27,10 +27,10 @@ struct Outgoing {
 
 /// Returns a response body of exactly `len` bytes from `stream`; if the stream ends early, the body breaks off.
 pub fn object_body(stream: ObjectStream, len: u64) -> Body {
-    Body::from(Box::pin(Outgoing { stream: Mutex::new(stream), left: len }) as DynByteStream)
+    Body::from(Box::pin(ObjectBody { stream: Mutex::new(stream), left: len }) as DynByteStream)
 }
 
-impl Stream for Outgoing {
+impl Stream for ObjectBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -48,7 +48,7 @@ impl Stream for Outgoing {
     }
 }
 
-impl ByteStream for Outgoing {
+impl ByteStream for ObjectBody {
     fn remaining_length(&self) -> RemainingLength {
         RemainingLength::new_exact(self.left as usize)
     }
@@ -180,7 +180,7 @@ impl Translator {
             None => expires_header(info),
         };
         let left = range.end - range.start;
-        output.body = Some(StreamingBlob::new(Outgoing { stream: Mutex::new(object.body), left }));
+        output.body = Some(StreamingBlob::new(ObjectBody { stream: Mutex::new(object.body), left }));
         Ok(S3Response::with_headers(output, headers))
     }
 
@@ -276,7 +276,7 @@ impl Translator {
 }
 
 /// Converts an error: S3 has another code for a missing part than for a range.
-fn refused(entered: &Entered, asked: ReadRange, error: ClientError) -> S3Error {
+fn refused(entered: &AuthorisedRequest, asked: ReadRange, error: ClientError) -> S3Error {
     match (asked, &error) {
         (ReadRange::Part(_), ClientError::InvalidRange { .. }) => {
             let status = http::StatusCode::RANGE_NOT_SATISFIABLE;
@@ -341,7 +341,7 @@ mod tests {
     async fn a_body_that_ends_early_is_an_error_not_an_end() {
         let pieces = vec![Ok(Bytes::from_static(b"abc"))];
         let stream = Mutex::new(Box::pin(futures::stream::iter(pieces)) as ObjectStream);
-        let mut body = Outgoing { stream, left: 5 };
+        let mut body = ObjectBody { stream, left: 5 };
         assert_eq!(body.remaining_length().exact(), Some(5));
         assert_eq!(body.next().await.unwrap().unwrap(), "abc");
         assert!(body.next().await.unwrap().is_err());

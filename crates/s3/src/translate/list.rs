@@ -8,7 +8,7 @@ use s3s::{S3Request, S3Response, S3Result};
 use striate_client::{ListPage, ListRequest, ObjectInfo};
 
 use super::bucket::owner;
-use super::{Entered, NULL_VERSION, Translator, etag, page_size, timestamp};
+use super::{AuthorisedRequest, NULL_VERSION, Translator, etag, page_size, timestamp};
 use crate::address::percent_encode;
 use crate::authorize::Resource;
 use crate::checksum;
@@ -70,7 +70,7 @@ fn class(text: &str) -> String {
 
 impl Translator {
     /// Returns one page. With `max_keys` 0 it is empty, but the bucket must exist.
-    async fn page(&self, entered: &Entered, list: ListRequest) -> S3Result<ListPage> {
+    async fn page(&self, entered: &AuthorisedRequest, list: ListRequest) -> S3Result<ListPage> {
         if list.max_keys == 0 {
             self.client.bucket(&list.bucket).await.map_err(|error| entered.fail(error))?;
             return Ok(ListPage::default());

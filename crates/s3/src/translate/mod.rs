@@ -27,11 +27,11 @@ use striate_core::Profile;
 
 use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
 use crate::body::Trailers;
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::RemoteBuckets;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
-pub(crate) use batch::BatchOf;
+pub(crate) use batch::BatchMark;
 pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
 pub(crate) use get::content_range;
 pub use get::object_body;
@@ -47,13 +47,13 @@ const NULL_VERSION: &str = "null";
 pub(crate) struct Translator {
     pub client: Client,
     /// Handles batches for buckets whose objects are in other stores.
-    pub elsewhere: Arc<dyn Elsewhere>,
+    pub elsewhere: Arc<dyn RemoteBuckets>,
     pub region: String,
 }
 
 /// What the front knows of a request; s3s carries it through.
 #[derive(Clone)]
-pub(crate) struct Carried {
+pub(crate) struct RequestContext {
     pub trace: Arc<Trace>,
     pub identity: Identity,
     pub trailers: Option<Trailers>,
@@ -65,7 +65,7 @@ pub(crate) struct Carried {
     pub taken: u64,
 }
 
-impl Carried {
+impl RequestContext {
     /// Returns the text of a carried header.
     pub fn text(&self, name: &str) -> Option<String> {
         std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok().map(str::to_owned)
@@ -73,13 +73,13 @@ impl Carried {
 }
 
 /// An authorised request.
-pub(crate) struct Entered {
+pub(crate) struct AuthorisedRequest {
     pub trace: Arc<Trace>,
     pub identity: Identity,
-    pub carried: Carried,
+    pub carried: RequestContext,
 }
 
-impl Entered {
+impl AuthorisedRequest {
     /// Authorises a further action of the same request.
     pub fn also(&self, action: &'static str, resource: Resource<'_>) -> Result<(), S3Error> {
         check_key(resource)?;
@@ -100,15 +100,15 @@ impl Translator {
         operation: &'static str,
         action: &'static str,
         resource: Resource<'_>,
-    ) -> Result<Entered, S3Error> {
-        let carried = request.extensions.get::<Carried>().cloned();
+    ) -> Result<AuthorisedRequest, S3Error> {
+        let carried = request.extensions.get::<RequestContext>().cloned();
         let carried = carried.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
         carried.trace.set_operation(operation);
         let identity = carried.identity.clone();
         authorize(action, resource, Some(&identity))?;
         check_key(resource)?;
         check_expected_owner(&request.headers)?;
-        Ok(Entered { trace: Arc::clone(&carried.trace), identity, carried })
+        Ok(AuthorisedRequest { trace: Arc::clone(&carried.trace), identity, carried })
     }
 }
 

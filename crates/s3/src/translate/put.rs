@@ -11,7 +11,9 @@ use striate_meta::records::Checksum as ChecksumRecord;
 use striate_meta::records::checksum::Algorithm;
 
 use super::attributes::{attribute_fields, refuse_unsupported};
-use super::{Carried, Entered, Translator, etag, not_implemented, profile_of, write_condition};
+use super::{
+    AuthorisedRequest, RequestContext, Translator, etag, not_implemented, profile_of, write_condition,
+};
 use crate::authorize::Resource;
 use crate::body::Trailers;
 use crate::checksum::{self, checksum_fields, set_checksum_fields};
@@ -91,7 +93,11 @@ pub(super) fn content_len(len: Option<i64>) -> Result<Option<u64>, Refusal> {
 }
 
 impl Upload {
-    pub fn new(body: Option<StreamingBlob>, entered: &Entered, announced: Vec<Algorithm>) -> Box<Self> {
+    pub fn new(
+        body: Option<StreamingBlob>,
+        entered: &AuthorisedRequest,
+        announced: Vec<Algorithm>,
+    ) -> Box<Self> {
         Box::new(Self { body, trailers: entered.carried.trailers.clone(), announced })
     }
 }
@@ -102,7 +108,7 @@ impl Translator {
         mut request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
-        let by_form = request.extensions.get::<Carried>().is_some_and(|carried| carried.by_form);
+        let by_form = request.extensions.get::<RequestContext>().is_some_and(|carried| carried.by_form);
         let operation = if by_form { "PostObject" } else { "PutObject" };
         let entered = self.enter(&request, operation, "s3:PutObject", Resource::Object(&bucket, &key))?;
         let input = &mut request.input;

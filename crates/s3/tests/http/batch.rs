@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use striate_client::{ClientError, GetRequest, ObjectInfo, PartStream, PutRequest, ReadOrder};
-use striate_s3::{Elsewhere, ElsewhereRequest, Limits};
+use striate_s3::{Limits, RemoteBuckets, RemoteRequest};
 
 use crate::fixture::{ACCESS, Fixture, limits};
 use crate::wire::{Request, Signer};
@@ -244,16 +244,16 @@ async fn existence_is_answered_for_all_keys_or_for_the_first_without_a_gap() {
     assert_eq!(ask(r#"{"items": []}"#, "/bucket?batch=exists").await.error(), (400, "InvalidRequest"));
 }
 
-/// An `Elsewhere` that has the bucket: it denies reads, and answers sizes with the lengths of the keys.
+/// An `RemoteBuckets` that has the bucket: it denies reads, and answers sizes with the lengths of the keys.
 struct Far;
 
 #[async_trait::async_trait]
-impl Elsewhere for Far {
+impl RemoteBuckets for Far {
     fn has(&self, bucket: &str) -> bool {
         bucket == "bucket"
     }
 
-    async fn answer(&self, _: ElsewhereRequest) -> Result<http::Response<s3s::Body>, ClientError> {
+    async fn answer(&self, _: RemoteRequest) -> Result<http::Response<s3s::Body>, ClientError> {
         panic!("a batch is no request to be passed on")
     }
 

@@ -14,8 +14,8 @@ use striate_meta::{
 };
 use striate_runtime::Runtime;
 use striate_s3::{
-    AuditEntry, AuditSink, Certificates, Credentials, Elsewhere, Gateway, GatewayOptions, Hooks, KeyStore,
-    Limits, RequestMetrics, SealingKey, serve,
+    AuditEntry, AuditSink, Certificates, Credentials, Gateway, GatewayOptions, Hooks, KeyStore, Limits,
+    RemoteBuckets, RequestMetrics, SealingKey, serve,
 };
 use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use tokio::net::TcpListener;
@@ -102,8 +102,8 @@ impl Fixture {
         fixture
     }
 
-    /// Opens a gateway with an `Elsewhere`.
-    pub async fn open_before(elsewhere: Arc<dyn Elsewhere>) -> Self {
+    /// Opens a gateway with an `RemoteBuckets`.
+    pub async fn open_before(elsewhere: Arc<dyn RemoteBuckets>) -> Self {
         let hooks = Hooks { elsewhere, ..Hooks::default() };
         let fixture = Self::start(limits(), &[], None, hooks).await;
         assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);

@@ -4,7 +4,7 @@ use http::Response;
 use striate_commands::admin::messages::{ElsewhereExplained, Explain, Explanation};
 use striate_commands::failure::Failure;
 use striate_plan::ReadPolicy;
-use striate_s3::Elsewhere;
+use striate_s3::RemoteBuckets;
 
 use super::{AdminService, Body, ok};
 
