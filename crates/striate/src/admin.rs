@@ -252,7 +252,7 @@ impl AdminService {
     async fn verified(
         &self,
         remove_orphans: bool,
-        mut pace: Pace,
+        mut pace: ProgressPacer,
     ) -> Result<Option<serde_json::Value>, String> {
         let cluster = &self.shared.cluster;
         let report = striate_control::verify(cluster.client().stripes(), |progress| pace.progress(progress));
@@ -276,12 +276,13 @@ impl AdminService {
     /// continues until its pace tells it to stop.
     fn long_operation<F, W>(self, work: W) -> Response<Body>
     where
-        W: FnOnce(Self, Pace) -> F,
+        W: FnOnce(Self, ProgressPacer) -> F,
         F: Future<Output = Line> + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(WAITING_LINES);
         let (runtime, stopping) = (self.runtime().clone(), self.shared.stopping.clone());
-        let pace = Pace { next: runtime.now(), runtime: runtime.clone(), lines: sender.clone(), stopping };
+        let pace =
+            ProgressPacer { next: runtime.now(), runtime: runtime.clone(), lines: sender.clone(), stopping };
         let work = work(self, pace);
         runtime.spawn(async move {
             let last = work.await;
@@ -297,14 +298,14 @@ impl AdminService {
 }
 
 /// Limits the rate of progress lines, and tells the operation when to stop.
-struct Pace {
+struct ProgressPacer {
     runtime: Runtime,
     lines: mpsc::Sender<Line>,
     next: striate_runtime::Instant,
     stopping: watch::Receiver<bool>,
 }
 
-impl Pace {
+impl ProgressPacer {
     fn progress(&mut self, progress: &impl Serialize) -> ControlFlow<()> {
         if self.lines.is_closed() || *self.stopping.borrow() {
             return ControlFlow::Break(());

@@ -67,7 +67,7 @@ pub async fn serve(
     let candidacy = Candidacy::new(runtime.clone(), meta.clone(), &own.name);
     let leading = runtime.spawn(candidacy.run({
         let (runtime, meta, trust) = (runtime.clone(), meta.clone(), trust.clone());
-        let term = Term {
+        let term = LeaderConfig {
             upkeep: (&args.upkeep).into(),
             memory_bytes: (args.body_memory_mib as usize) << 20,
             access: access.clone(),
@@ -84,7 +84,7 @@ pub async fn serve(
 
 /// Configuration of the leader.
 #[derive(Clone)]
-struct Term {
+struct LeaderConfig {
     upkeep: UpkeepOptions,
     /// Memory budget in bytes of packing, repairs and moves.
     memory_bytes: usize,
@@ -101,7 +101,13 @@ fn report(runtime: &Runtime, meta: &Arc<dyn MetaStore>, role: &str, trust: &Trus
 }
 
 /// Does the leader's work. Its client belongs to this term alone, and so does the epoch of its deletes.
-async fn lead(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, sealing: SealingBytes, term: Term) {
+async fn lead(
+    runtime: Runtime,
+    meta: Arc<dyn MetaStore>,
+    trust: Trust,
+    sealing: SealingBytes,
+    term: LeaderConfig,
+) {
     if let Err(error) = provide_first_key(&runtime, &meta, &sealing).await {
         tracing::error!(
             %error,

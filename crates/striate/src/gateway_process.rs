@@ -10,7 +10,7 @@ use striate_trust::Role;
 use crate::identity::{identify, sealing_key};
 use crate::membership::access::keep_reporting;
 use crate::membership::client::ControlClient;
-use crate::server::{Home, Listeners, serve, warn_of_dev};
+use crate::server::{Listeners, ServerPaths, serve, warn_of_dev};
 use crate::start::cluster::{Caching, Cluster, Settings};
 
 /// Runs a gateway until SIGTERM or SIGINT.
@@ -54,6 +54,6 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     );
     let stripes = cluster.client().stripes().clone();
     runtime.spawn(report.keep(move || Some(stripes.writer_lease())));
-    let home = Home { directories: vec![identity], name: Some(trust.own_name().name) };
+    let home = ServerPaths { directories: vec![identity], name: Some(trust.own_name().name) };
     serve(runtime, cluster, listeners, &args.listen, home, None).await
 }

@@ -55,11 +55,11 @@ impl SiteAddress {
 pub struct RemoteSites {
     runtime: Runtime,
     trust: Trust,
-    known: Mutex<BTreeMap<SiteId, Known>>,
+    known: Mutex<BTreeMap<SiteId, SiteClient>>,
 }
 
 #[derive(Clone)]
-struct Known {
+struct SiteClient {
     address: SiteAddress,
     site: Arc<dyn Site>,
 }
@@ -77,7 +77,7 @@ impl RemoteSites {
             let same = known.remove(&address.site).filter(|known| known.address == address);
             let connect = || Arc::new(address.connect(&self.runtime, &self.trust)) as Arc<dyn Site>;
             let site = same.map_or_else(connect, |known| known.site);
-            (address.site, Known { address, site })
+            (address.site, SiteClient { address, site })
         };
         let now: BTreeMap<_, _> = addresses.into_iter().map(&mut kept).collect();
         *known = now;

@@ -25,7 +25,7 @@ use crate::audit_log::AuditLog;
 use crate::console::{Access, Console};
 use crate::ellipsis::expand_all;
 use crate::metrics::Metrics;
-use crate::start::cluster::{Caching, Cluster, Opened, Settings};
+use crate::start::cluster::{Caching, Cluster, OpenedCluster, Settings};
 use crate::start::directories::inspect_all;
 use crate::start::plan::{OpenPlan, StartPlan, plan_start};
 
@@ -84,13 +84,13 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     }
     let endpoint = listeners.endpoint.clone();
     let first = introduce(&opened, &endpoint, args.listen.dev)?;
-    let home = Home { directories: opened.cluster.directories(), name: None };
+    let home = ServerPaths { directories: opened.cluster.directories(), name: None };
     serve(runtime, opened.cluster, listeners, &args.listen, home, first).await
 }
 
 /// The paths by which commands on this machine find a running server.
 #[derive(Clone, Debug)]
-pub struct Home {
+pub struct ServerPaths {
     /// Directories of the server. Those that hold a store get an admin socket; the others only lead to it.
     pub directories: Vec<PathBuf>,
     /// Name that distinguishes the process from others of its cluster.
@@ -189,7 +189,7 @@ fn announce(plan: &StartPlan, args: &ListenArgs) {
 ///
 /// # Errors
 /// If the key could not be shown.
-fn introduce(opened: &Opened, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
+fn introduce(opened: &OpenedCluster, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
     let cluster = &opened.cluster;
     if cluster.profile().code.tolerance() == 0 {
         tracing::warn!(
@@ -266,7 +266,7 @@ pub async fn serve(
     cluster: Cluster,
     listeners: Listeners,
     args: &ListenArgs,
-    home: Home,
+    home: ServerPaths,
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
@@ -337,7 +337,7 @@ pub async fn serve(
 /// Binds the admin sockets and writes the run record.
 fn publish(
     cluster: &Cluster,
-    home: Home,
+    home: ServerPaths,
     service: &AdminService,
     endpoint: &str,
 ) -> Option<(RunRecord, PathBuf)> {

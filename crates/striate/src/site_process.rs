@@ -30,7 +30,7 @@ use crate::membership::messages::{RegisterMemoryRequest, RegisterReply, Register
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::resident::ResidentMemory;
 use crate::server::{listen, watch_signals};
-use crate::start::directories::{DirectoryError, Found, inspect};
+use crate::start::directories::{DirectoryContents, DirectoryError, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, RequiredFormats, Roster};
 use crate::start::site::DiskSite;
@@ -133,7 +133,7 @@ impl Process {
         let cluster = self.trust.own_name().cluster;
         let port = listener.local_addr().map_err(Failure::failed)?.port();
         let address = HostPort { host: self.host.clone(), port }.to_string();
-        let Admitted { mut member, mut formats, lock } = admit(&self.runtime, directory, cluster)?;
+        let AdmittedDirectory { mut member, mut formats, lock } = admit(&self.runtime, directory, cluster)?;
         let mut stopped = stop.clone();
         if member.site == NO_NUMBER {
             let (number, required) = tokio::select! {
@@ -353,7 +353,7 @@ fn write_roster(cluster: ClusterId, member: &Member, formats: &RequiredFormats) 
 }
 
 /// A site's directory, admitted and locked.
-struct Admitted {
+struct AdmittedDirectory {
     member: Member,
     /// Formats that programs must read there, by its roster.
     formats: RequiredFormats,
@@ -370,7 +370,7 @@ impl From<&RegisterReply> for RequiredFormats {
 }
 
 /// Locks the directory of a site. At the first start, the site gets an identity, but no number yet.
-fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Admitted> {
+fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<AdmittedDirectory> {
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::refused(format!("{}: {error}", directory.display())))?;
     let inspected = inspect(directory).map_err(|error: DirectoryError| Failure::refused(error))?;
@@ -378,7 +378,7 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
     let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
     let refuse = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
     let (member, formats) = match inspected.found {
-        Found::Member { disk, roster, .. } => {
+        DirectoryContents::Member { disk, roster, .. } => {
             if roster.cluster != cluster {
                 return Err(refuse(format!(
                     "it belongs to cluster {}, the certificate is of {cluster}; use that cluster's or another directory",
@@ -391,14 +391,14 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
                 .ok_or_else(|| refuse("its roster does not name it".to_owned()))?;
             (Member { path: path.clone(), ..known }, roster.formats)
         }
-        Found::Remains(remains) => {
+        DirectoryContents::Remains(remains) => {
             return Err(refuse(format!(
                 "it holds remains of a store ({}) but no roster; remove {} if nobody misses it, or give another directory",
                 remains.example,
                 path.join(striate_commands::admin::find::STATE_FOLDER).display()
             )));
         }
-        Found::Blank | Found::Absent => {
+        DirectoryContents::Blank | DirectoryContents::Absent => {
             let mut disk = [0; 16];
             runtime.fill_secret(&mut disk);
             let member = Member { disk: DiskId(disk), site: NO_NUMBER, path: path.clone() };
@@ -407,7 +407,7 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
             (member, formats)
         }
     };
-    Ok(Admitted { member, formats, lock })
+    Ok(AdmittedDirectory { member, formats, lock })
 }
 
 #[cfg(test)]
@@ -434,10 +434,10 @@ mod tests {
         let runtime = Runtime::deterministic(1, Duration::ZERO);
         let folder = tempfile::tempdir().unwrap();
         let cluster = ClusterId(7);
-        let Admitted { mut member, lock, .. } = admit(&runtime, folder.path(), cluster).unwrap();
+        let AdmittedDirectory { mut member, lock, .. } = admit(&runtime, folder.path(), cluster).unwrap();
         assert_eq!(member.site, NO_NUMBER);
         drop(lock);
-        let Admitted { member: again, lock, .. } = admit(&runtime, folder.path(), cluster).unwrap();
+        let AdmittedDirectory { member: again, lock, .. } = admit(&runtime, folder.path(), cluster).unwrap();
         assert_eq!(
             again, member,
             "a start that ended before control answered has not lost the disk's identity"
@@ -445,7 +445,8 @@ mod tests {
         drop(lock);
         member.site = SiteId(3);
         write_roster(cluster, &member, &RequiredFormats::newest()).unwrap();
-        let Admitted { member: numbered, formats, lock } = admit(&runtime, folder.path(), cluster).unwrap();
+        let AdmittedDirectory { member: numbered, formats, lock } =
+            admit(&runtime, folder.path(), cluster).unwrap();
         assert_eq!((numbered, formats), (member, RequiredFormats::newest()));
         assert!(admit(&runtime, folder.path(), cluster).is_err(), "it is locked");
         drop(lock);

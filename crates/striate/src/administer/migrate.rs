@@ -9,17 +9,17 @@ use striate_meta::migration::{End, MigrationError, Progress, Step, cancel, migra
 use striate_meta::{EngineUrl, MetaError, MetaStore};
 use striate_runtime::Runtime;
 
-use crate::start::offline::Offline;
+use crate::start::offline::OfflineStore;
 
 /// An open engine, and its name for display.
-struct Opened {
+struct OpenedEngine {
     store: Arc<dyn MetaStore>,
     name: String,
     /// Lock on a stopped server, held while the engine is open.
-    offline: Option<Offline>,
+    offline: Option<OfflineStore>,
 }
 
-impl Opened {
+impl OpenedEngine {
     async fn url(runtime: &Runtime, url: &EngineUrl) -> Outcome<Self> {
         let store = striate_meta::open(runtime, url).await;
         let store = store.map_err(|error| Failure::refused(format!("{url}: {error}")))?;
@@ -34,7 +34,7 @@ impl Opened {
                 "name the directories of the stopped server, as it is started with them",
             )),
             Source::Embedded => {
-                let offline = Offline::open(runtime, &args.directories).await?;
+                let offline = OfflineStore::open(runtime, &args.directories).await?;
                 let name = format!("the embedded engine of cluster {}", offline.cluster);
                 Ok(Self { store: Arc::new(offline.store.clone()), name, offline: Some(offline) })
             }
@@ -54,7 +54,7 @@ impl Opened {
 /// If an engine cannot be opened or fails, or the copy cannot be proved equal. The source then remains the metadata in
 /// use, but fenced; running the same command again resumes the migration.
 pub async fn run(runtime: Runtime, args: MigrateArgs) -> Outcome {
-    let source = Opened::source(&runtime, &args).await?;
+    let source = OpenedEngine::source(&runtime, &args).await?;
     let ended = match &args.to {
         Some(to) => to_engine(&runtime, &source, to, args.quiet).await,
         None => cancel(&runtime, &*source.store)
@@ -66,8 +66,8 @@ pub async fn run(runtime: Runtime, args: MigrateArgs) -> Outcome {
     ended
 }
 
-async fn to_engine(runtime: &Runtime, source: &Opened, to: &EngineUrl, quiet: bool) -> Outcome {
-    let target = Opened::url(runtime, to).await?;
+async fn to_engine(runtime: &Runtime, source: &OpenedEngine, to: &EngineUrl, quiet: bool) -> Outcome {
+    let target = OpenedEngine::url(runtime, to).await?;
     if target.name == source.name {
         return Err(Failure::refused("the source and the target are the same"));
     }
@@ -89,7 +89,7 @@ async fn to_engine(runtime: &Runtime, source: &Opened, to: &EngineUrl, quiet: bo
     Ok(())
 }
 
-fn explain(error: MigrationError, source: &Opened) -> Failure {
+fn explain(error: MigrationError, source: &OpenedEngine) -> Failure {
     let failure = Failure::failed(&error);
     match error {
         MigrationError::Meta(

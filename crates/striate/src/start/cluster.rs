@@ -38,9 +38,9 @@ use super::lock::DirectoryLock;
 use super::roster::{Member, Roster};
 use super::sealing::SealingBytes;
 use super::site::{DiskSite, rack_of};
-use shared::Followed;
+use shared::FollowedSites;
 
-pub use open::Opened;
+pub use open::OpenedCluster;
 pub(super) use open::layout;
 pub use settings::{Caching, Settings};
 
@@ -92,21 +92,21 @@ struct Parts {
 /// The members that are present.
 struct State {
     roster: Roster,
-    live: BTreeMap<SiteId, Live>,
+    live: BTreeMap<SiteId, LiveMember>,
     /// Blank directories that were named at the start and left alone.
     ignored: Vec<PathBuf>,
     /// Sites in other processes, instead of those on directories.
-    followed: Option<Followed>,
+    followed: Option<FollowedSites>,
 }
 
 /// A member that is present.
-struct Live {
+struct LiveMember {
     member: Member,
     site: DiskSite,
     lock: DirectoryLock,
 }
 
-impl Live {
+impl LiveMember {
     /// Returns why its site accepts no more writes; `None` if it accepts them.
     fn suspect(&self) -> Option<String> {
         self.site.status().suspect

@@ -10,7 +10,7 @@ use striate_commands::admin::find::STATE_FOLDER;
 use striate_meta::embedded::{DiskId, EpochRecord, MetaDirectory};
 
 use super::lock::LOCK_FILE;
-use super::remains::{ASIDE_PREFIX, Remains};
+use super::remains::{ASIDE_PREFIX, FolderRemains};
 use super::roster::Roster;
 use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
@@ -20,7 +20,7 @@ const IGNORED_ENTRIES: [&str; 2] = ["lost+found", ".snapshots"];
 
 /// The contents of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum DirectoryContents {
     /// Nothing exists at the path.
     Absent,
     /// An empty directory.
@@ -35,16 +35,16 @@ pub enum Found {
         served: bool,
     },
     /// Files of a store, but nothing that identifies the directory as a member of a cluster.
-    Remains(Remains),
+    Remains(FolderRemains),
 }
 
 /// A directory and its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inspected {
+pub struct InspectedDirectory {
     /// Absolute path, with links resolved if it exists.
     pub path: PathBuf,
     /// Contents of the directory.
-    pub found: Found,
+    pub found: DirectoryContents,
 }
 
 /// Why a directory cannot be used. The message names the remedy.
@@ -95,7 +95,7 @@ pub enum DirectoryError {
 ///
 /// # Errors
 /// For the first directory that cannot be used.
-pub fn inspect_all(arguments: &[String]) -> Result<Vec<Inspected>, DirectoryError> {
+pub fn inspect_all(arguments: &[String]) -> Result<Vec<InspectedDirectory>, DirectoryError> {
     let mut seen: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
     let mut paths: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut all = Vec::new();
@@ -117,7 +117,7 @@ pub fn inspect_all(arguments: &[String]) -> Result<Vec<Inspected>, DirectoryErro
 ///
 /// # Errors
 /// If it cannot be used.
-pub fn inspect(path: &Path) -> Result<Inspected, DirectoryError> {
+pub fn inspect(path: &Path) -> Result<InspectedDirectory, DirectoryError> {
     let refused = |error: &io::Error| DirectoryError::Refused {
         path: path.to_owned(),
         reason: error.to_string(),
@@ -132,7 +132,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, DirectoryError> {
     let resolved = match fs::canonicalize(&absolute) {
         Ok(resolved) => resolved,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Inspected { path: absolute, found: Found::Absent });
+            return Ok(InspectedDirectory { path: absolute, found: DirectoryContents::Absent });
         }
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             return Err(DirectoryError::NotADirectory(absolute));
@@ -145,43 +145,46 @@ pub fn inspect(path: &Path) -> Result<Inspected, DirectoryError> {
     let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(&resolved, access).map_err(|error| refused(&error.into()))?;
     let found = contents(&resolved).map_err(|error| match error {
-        Contents::Io(error) => refused(&error),
-        Contents::Directory(error) => error,
+        ContentsError::Io(error) => refused(&error),
+        ContentsError::Directory(error) => error,
     })?;
-    Ok(Inspected { path: resolved, found })
+    Ok(InspectedDirectory { path: resolved, found })
 }
 
-enum Contents {
+enum ContentsError {
     Io(io::Error),
     Directory(DirectoryError),
 }
 
-fn contents(path: &Path) -> Result<Found, Contents> {
-    let fail = |reason: String| Contents::Directory(DirectoryError::Roster { path: path.to_owned(), reason });
+fn contents(path: &Path) -> Result<DirectoryContents, ContentsError> {
+    let fail =
+        |reason: String| ContentsError::Directory(DirectoryError::Roster { path: path.to_owned(), reason });
     if let Some((roster, disk)) = Roster::read(path).map_err(|error| fail(error.to_string()))? {
         let epoch = match MetaDirectory::open(disk, meta_folder(path)) {
             Ok(directory) => EpochRecord::read(&directory).map_err(|error| fail(error.to_string()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Contents::Io(error)),
+            Err(error) => return Err(ContentsError::Io(error)),
         };
         // The first epoch is written before the metadata is served, and every start writes a later one.
         let served = epoch.is_some_and(|record| record.epoch > 1);
-        return Ok(Found::Member { disk, roster, served });
+        return Ok(DirectoryContents::Member { disk, roster, served });
     }
-    for entry in fs::read_dir(path).map_err(Contents::Io)? {
-        let entry = entry.map_err(Contents::Io)?;
+    for entry in fs::read_dir(path).map_err(ContentsError::Io)? {
+        let entry = entry.map_err(ContentsError::Io)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_known = IGNORED_ENTRIES.contains(&name.as_str()) || name.starts_with(ASIDE_PREFIX);
         if name != STATE_FOLDER && !is_known {
-            return Err(Contents::Directory(DirectoryError::Occupied {
+            return Err(ContentsError::Directory(DirectoryError::Occupied {
                 path: path.to_owned(),
                 example: name,
             }));
         }
     }
-    match left_over(&path.join(STATE_FOLDER)).map_err(Contents::Io)? {
-        Some(example) => Ok(Found::Remains(Remains::in_directory(path, example).map_err(Contents::Io)?)),
-        None => Ok(Found::Blank),
+    match left_over(&path.join(STATE_FOLDER)).map_err(ContentsError::Io)? {
+        Some(example) => Ok(DirectoryContents::Remains(
+            FolderRemains::in_directory(path, example).map_err(ContentsError::Io)?,
+        )),
+        None => Ok(DirectoryContents::Blank),
     }
 }
 
@@ -216,8 +219,8 @@ mod tests {
         let at = |name: &str| root.path().join(name);
         fs::create_dir(at("blank")).unwrap();
         fs::create_dir(at("blank/lost+found")).unwrap();
-        assert_eq!(inspect(&at("blank")).unwrap().found, Found::Blank);
-        assert_eq!(inspect(&at("absent")).unwrap().found, Found::Absent);
+        assert_eq!(inspect(&at("blank")).unwrap().found, DirectoryContents::Blank);
+        assert_eq!(inspect(&at("absent")).unwrap().found, DirectoryContents::Absent);
 
         fs::create_dir(at("mine")).unwrap();
         fs::write(at("mine/holiday.jpg"), b"x").unwrap();
@@ -225,7 +228,9 @@ mod tests {
         assert!(error.contains("holiday.jpg") && error.contains("empty directory"), "{error}");
 
         fs::create_dir_all(at("lost/.striate/chunks")).unwrap();
-        let Found::Remains(remains) = inspect(&at("lost")).unwrap().found else { panic!("no remains") };
+        let DirectoryContents::Remains(remains) = inspect(&at("lost")).unwrap().found else {
+            panic!("no remains")
+        };
         assert_eq!(remains.example, ".striate/chunks");
         fs::write(at("lost/holiday.jpg"), b"x").unwrap();
         assert!(matches!(inspect(&at("lost")), Err(DirectoryError::Occupied { .. })));

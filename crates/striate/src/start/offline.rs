@@ -19,7 +19,7 @@ use crate::ellipsis::expand_all;
 
 /// Open metadata, and the locks of the directories.
 #[derive(Debug)]
-pub struct Offline {
+pub struct OfflineStore {
     /// Metadata store.
     pub store: EmbeddedStore,
     /// Cluster that the metadata belongs to.
@@ -27,7 +27,7 @@ pub struct Offline {
     _locks: Vec<DirectoryLock>,
 }
 
-impl Offline {
+impl OfflineStore {
     /// Opens the metadata in the directories that a server is started with.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use striate_core::ClusterId;
 use striate_meta::embedded::DiskId;
 
-use super::directories::{Found, Inspected};
-use super::remains::Remains;
+use super::directories::{DirectoryContents, InspectedDirectory};
+use super::remains::FolderRemains;
 use super::roster::{Member, Roster};
 
 /// The plan of a start.
@@ -139,10 +139,10 @@ fn describe_missing(
 ///
 /// # Errors
 /// If it must be refused.
-pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
+pub fn plan_start(inspected: &[InspectedDirectory]) -> Result<StartPlan, StartError> {
     let Some(newest) = newest_roster(inspected)? else {
-        let blank = |directory: &Inspected| match &directory.found {
-            Found::Remains(remains) => Err(refuse_remains(directory, remains)),
+        let blank = |directory: &InspectedDirectory| match &directory.found {
+            DirectoryContents::Remains(remains) => Err(refuse_remains(directory, remains)),
             _ => Ok(directory.path.clone()),
         };
         return Ok(StartPlan::First { paths: inspected.iter().map(blank).collect::<Result<_, _>>()? });
@@ -150,12 +150,15 @@ pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     let present = present_members(inspected, &newest)?;
     let is_present = |member: &Member| present.iter().any(|found| found.disk == member.disk);
     let absent: Vec<Member> = newest.members.iter().filter(|member| !is_present(member)).cloned().collect();
-    let is_blank = |directory: &Inspected| matches!(directory.found, Found::Blank | Found::Absent);
+    let is_blank = |directory: &InspectedDirectory| {
+        matches!(directory.found, DirectoryContents::Blank | DirectoryContents::Absent)
+    };
     let blank_at =
         |path: &Path| inspected.iter().any(|directory| directory.path == path && is_blank(directory));
     // An interrupted first start: nothing was ever served, and directories without a roster are still blank.
-    let served =
-        inspected.iter().any(|directory| matches!(directory.found, Found::Member { served: true, .. }));
+    let served = inspected
+        .iter()
+        .any(|directory| matches!(directory.found, DirectoryContents::Member { served: true, .. }));
     let is_unfinished = !served && absent.iter().all(|member| blank_at(&member.path));
     let (unfinished, missing) = if is_unfinished { (absent, Vec::new()) } else { (Vec::new(), absent) };
     refuse_too_few(inspected, &newest, &present, &missing, unfinished.len())?;
@@ -163,10 +166,10 @@ pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     let mut spare = Vec::new();
     for directory in inspected.iter().filter(|directory| !claimed(&directory.path)) {
         match &directory.found {
-            Found::Remains(remains) => return Err(refuse_remains(directory, remains)),
-            Found::Absent => return Err(StartError::Absent { path: directory.path.clone() }),
-            Found::Blank => spare.push(directory.path.clone()),
-            Found::Member { .. } => {}
+            DirectoryContents::Remains(remains) => return Err(refuse_remains(directory, remains)),
+            DirectoryContents::Absent => return Err(StartError::Absent { path: directory.path.clone() }),
+            DirectoryContents::Blank => spare.push(directory.path.clone()),
+            DirectoryContents::Member { .. } => {}
         }
     }
     let (admit, ignored) = if missing.is_empty() { (spare, Vec::new()) } else { (Vec::new(), spare) };
@@ -178,15 +181,15 @@ pub fn plan_start(inspected: &[Inspected]) -> Result<StartPlan, StartError> {
     Ok(StartPlan::Open(OpenPlan { roster, present, unfinished, missing, admit, ignored }))
 }
 
-fn refuse_remains(directory: &Inspected, remains: &Remains) -> StartError {
+fn refuse_remains(directory: &InspectedDirectory, remains: &FolderRemains) -> StartError {
     StartError::Remains { path: directory.path.clone(), example: remains.example.clone() }
 }
 
 /// Returns the roster with the greatest generation; `None` if there is none.
-fn newest_roster(inspected: &[Inspected]) -> Result<Option<Roster>, StartError> {
+fn newest_roster(inspected: &[InspectedDirectory]) -> Result<Option<Roster>, StartError> {
     let mut newest: Option<(&PathBuf, &Roster)> = None;
     for directory in inspected {
-        let Found::Member { roster, .. } = &directory.found else { continue };
+        let DirectoryContents::Member { roster, .. } = &directory.found else { continue };
         match newest {
             Some((first, other)) if other.cluster != roster.cluster => {
                 return Err(StartError::TwoClusters {
@@ -204,10 +207,10 @@ fn newest_roster(inspected: &[Inspected]) -> Result<Option<Roster>, StartError> 
 }
 
 /// Returns the members that are present, with the paths where they were found, in the roster's order.
-fn present_members(inspected: &[Inspected], newest: &Roster) -> Result<Vec<Member>, StartError> {
+fn present_members(inspected: &[InspectedDirectory], newest: &Roster) -> Result<Vec<Member>, StartError> {
     let mut by_disk: BTreeMap<DiskId, &PathBuf> = BTreeMap::new();
     for directory in inspected {
-        let Found::Member { disk, .. } = &directory.found else { continue };
+        let DirectoryContents::Member { disk, .. } = &directory.found else { continue };
         if newest.member(*disk).is_none() {
             return Err(StartError::Replaced { path: directory.path.clone() });
         }
@@ -223,7 +226,7 @@ fn present_members(inspected: &[Inspected], newest: &Roster) -> Result<Vec<Membe
 }
 
 fn refuse_too_few(
-    inspected: &[Inspected],
+    inspected: &[InspectedDirectory],
     newest: &Roster,
     present: &[Member],
     missing: &[Member],
@@ -237,10 +240,10 @@ fn refuse_too_few(
             inspected.iter().find(|directory| directory.path == path).map(|directory| &directory.found);
         match found {
             None => "not named in the command",
-            Some(Found::Absent) => "does not exist",
-            Some(Found::Blank) => "empty: another or an unmounted disk",
-            Some(Found::Member { .. }) => "another disk of the cluster is there",
-            Some(Found::Remains(_)) => "only remains, without roster and identity",
+            Some(DirectoryContents::Absent) => "does not exist",
+            Some(DirectoryContents::Blank) => "empty: another or an unmounted disk",
+            Some(DirectoryContents::Member { .. }) => "another disk of the cluster is there",
+            Some(DirectoryContents::Remains(_)) => "only remains, without roster and identity",
         }
     };
     let missing = missing.iter().map(|member| (member.path.clone(), what_is_at(&member.path))).collect();
@@ -277,16 +280,17 @@ mod tests {
         }
     }
 
-    fn member_at(number: u8, at: PathBuf, roster: &Roster) -> Inspected {
-        let found = Found::Member { disk: DiskId([number; 16]), roster: roster.clone(), served: true };
-        Inspected { path: at, found }
+    fn member_at(number: u8, at: PathBuf, roster: &Roster) -> InspectedDirectory {
+        let found =
+            DirectoryContents::Member { disk: DiskId([number; 16]), roster: roster.clone(), served: true };
+        InspectedDirectory { path: at, found }
     }
 
-    fn blank(number: u8) -> Inspected {
-        Inspected { path: path(number), found: Found::Blank }
+    fn blank(number: u8) -> InspectedDirectory {
+        InspectedDirectory { path: path(number), found: DirectoryContents::Blank }
     }
 
-    fn opened(inspected: &[Inspected]) -> OpenPlan {
+    fn opened(inspected: &[InspectedDirectory]) -> OpenPlan {
         match plan_start(inspected).unwrap() {
             StartPlan::Open(plan) => plan,
             first => panic!("{first:?}"),
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn blank_and_absent_directories_make_a_new_cluster() {
-        let inspected = [blank(1), Inspected { path: path(2), found: Found::Absent }];
+        let inspected = [blank(1), InspectedDirectory { path: path(2), found: DirectoryContents::Absent }];
         assert_eq!(plan_start(&inspected), Ok(StartPlan::First { paths: vec![path(1), path(2)] }));
     }
 
@@ -339,7 +343,10 @@ mod tests {
     #[test]
     fn remains_in_a_members_place_are_a_missing_disk_and_elsewhere_refused() {
         let roster = roster(4, 2);
-        let remains = |number| Inspected { path: path(number), found: Found::Remains(Remains::default()) };
+        let remains = |number| InspectedDirectory {
+            path: path(number),
+            found: DirectoryContents::Remains(FolderRemains::default()),
+        };
         let others = [1, 2, 3].map(|number| member_at(number, path(number), &roster));
         let plan = opened(&[&others[..], &[remains(4)]].concat());
         assert_eq!((plan.missing, plan.unfinished), (vec![roster.members[3].clone()], vec![]));
@@ -347,8 +354,10 @@ mod tests {
         assert!(matches!(refused, Err(StartError::Remains { .. })), "{refused:?}");
         let refused = plan_start(&[blank(1), remains(2)]);
         assert!(matches!(refused, Err(StartError::Remains { .. })), "{refused:?}");
-        let begun = Found::Member { disk: DiskId([1; 16]), roster: roster.clone(), served: false };
-        let plan = plan_start(&[Inspected { path: path(1), found: begun }, blank(2), blank(3), remains(4)]);
+        let begun =
+            DirectoryContents::Member { disk: DiskId([1; 16]), roster: roster.clone(), served: false };
+        let plan =
+            plan_start(&[InspectedDirectory { path: path(1), found: begun }, blank(2), blank(3), remains(4)]);
         assert!(
             matches!(plan, Err(StartError::TooManyMissing { .. })),
             "no first start leaves remains: {plan:?}"
@@ -358,8 +367,9 @@ mod tests {
     #[test]
     fn an_interrupted_first_start_is_finished() {
         let roster = roster(3, 1);
-        let begun = Found::Member { disk: DiskId([1; 16]), roster: roster.clone(), served: false };
-        let plan = opened(&[Inspected { path: path(1), found: begun }, blank(2), blank(3)]);
+        let begun =
+            DirectoryContents::Member { disk: DiskId([1; 16]), roster: roster.clone(), served: false };
+        let plan = opened(&[InspectedDirectory { path: path(1), found: begun }, blank(2), blank(3)]);
         assert_eq!((plan.unfinished.len(), plan.missing.len(), plan.admit.len()), (2, 0, 0));
     }
 
@@ -367,7 +377,7 @@ mod tests {
     fn other_clusters_copies_and_replaced_disks_are_refused() {
         let (mine, mut other) = (roster(3, 1), roster(3, 1));
         other.cluster = ClusterId(6);
-        let refusal = |inspected: &[Inspected]| plan_start(inspected).unwrap_err();
+        let refusal = |inspected: &[InspectedDirectory]| plan_start(inspected).unwrap_err();
         let two = refusal(&[member_at(1, path(1), &mine), member_at(2, path(2), &other)]);
         assert!(matches!(two, StartError::TwoClusters { .. }));
         let copy = refusal(&[member_at(1, path(1), &mine), member_at(1, path(2), &mine)]);
@@ -379,7 +389,7 @@ mod tests {
             member_at(3, path(3), &newer),
         ]);
         assert_eq!(replaced, StartError::Replaced { path: path(1) });
-        let absent = Inspected { path: path(8), found: Found::Absent };
+        let absent = InspectedDirectory { path: path(8), found: DirectoryContents::Absent };
         let whole = [1, 2, 3].map(|number| member_at(number, path(number), &mine));
         let added = refusal(&[&whole[..], &[absent]].concat());
         assert_eq!(added, StartError::Absent { path: path(8) });

@@ -30,7 +30,7 @@ pub const ASIDE_PREFIX: &str = ".striate.aside-";
 
 /// The information in a state folder without a roster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct FolderRemains {
     /// One of its entries, for display.
     pub example: String,
     /// Whether it has an identity file.
@@ -41,7 +41,7 @@ pub struct Remains {
     pub data: Option<String>,
 }
 
-impl Remains {
+impl FolderRemains {
     /// Inspects the state folder of `directory`; writes nothing.
     ///
     /// # Errors
@@ -157,17 +157,17 @@ mod tests {
 
     #[test]
     fn only_what_is_known_to_be_this_clusters_or_nobodys_may_make_room() {
-        let remains = Remains { example: ".striate/meta".to_owned(), ..Remains::default() };
+        let remains = FolderRemains { example: ".striate/meta".to_owned(), ..FolderRemains::default() };
         assert_eq!(remains.refusal(MINE, false), None, "nothing in it");
-        let data = Remains { data: Some(".striate/chunks/1.seg".to_owned()), ..remains.clone() };
+        let data = FolderRemains { data: Some(".striate/chunks/1.seg".to_owned()), ..remains.clone() };
         assert!(data.refusal(MINE, false).unwrap().contains("1.seg"));
         assert_eq!(data.refusal(MINE, true), None, "the running server's own");
-        let mine = Remains { cluster: Some(MINE), ..data.clone() };
+        let mine = FolderRemains { cluster: Some(MINE), ..data.clone() };
         assert_eq!(mine.refusal(MINE, false), None);
-        let theirs = Remains { cluster: Some(ClusterId(2)), ..data };
+        let theirs = FolderRemains { cluster: Some(ClusterId(2)), ..data };
         assert!(theirs.refusal(MINE, false).unwrap().contains("cluster"));
         assert!(theirs.refusal(MINE, true).is_some());
-        let named = Remains { has_identity: true, cluster: Some(MINE), ..remains };
+        let named = FolderRemains { has_identity: true, cluster: Some(MINE), ..remains };
         assert!(named.refusal(MINE, true).unwrap().contains("identity"));
     }
 

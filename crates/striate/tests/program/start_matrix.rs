@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use striate::start::cluster::{Caching, Cluster, Opened, Settings};
+use striate::start::cluster::{Caching, Cluster, OpenedCluster, Settings};
 use striate::start::directories::inspect_all;
-use striate::start::offline::Offline;
+use striate::start::offline::OfflineStore;
 use striate::start::plan::plan_start;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
 use striate_commands::args::{AdminCommand, HostPort, MigrateArgs, Source};
@@ -40,7 +40,7 @@ impl Disks {
 
     /// Starts on these directories. A dropped lock may be held a moment longer: a child that another test forks holds
     /// it until it executes its program.
-    async fn start(&self, numbers: &[usize]) -> Outcome<Opened> {
+    async fn start(&self, numbers: &[usize]) -> Outcome<OpenedCluster> {
         let runtime = Runtime::real();
         for _ in 0..100 {
             match start(&self.paths(numbers)).await {
@@ -59,11 +59,11 @@ impl Disks {
     }
 }
 
-async fn start(paths: &[PathBuf]) -> Outcome<Opened> {
+async fn start(paths: &[PathBuf]) -> Outcome<OpenedCluster> {
     start_with(Runtime::real(), paths, 1).await
 }
 
-async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -> Outcome<Opened> {
+async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -> Outcome<OpenedCluster> {
     let arguments: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let inspected = inspect_all(&arguments).map_err(Failure::refused)?;
     let plan = plan_start(&inspected).map_err(Failure::refused)?;
@@ -443,12 +443,12 @@ async fn metadata_that_were_moved_are_not_started_with_again() {
     let cluster = disks.start(&[1, 2, 3]).await.unwrap().cluster;
     let arguments: Vec<String> =
         disks.paths(&[1, 2, 3]).iter().map(|path| path.display().to_string()).collect();
-    let refused = Offline::open(&runtime, &arguments).await.unwrap_err();
+    let refused = OfflineStore::open(&runtime, &arguments).await.unwrap_err();
     assert!(refused.to_string().contains("in use by another server"), "{refused}");
     cluster.close().await;
     drop(cluster);
 
-    let offline = Offline::open(&runtime, &arguments).await.unwrap();
+    let offline = OfflineStore::open(&runtime, &arguments).await.unwrap();
     let target = MemoryStore::new(runtime.clone());
     let (from, to) =
         (End { store: &offline.store, name: "here" }, End { store: &target, name: "etcd://there/striate" });

@@ -12,8 +12,8 @@ use striate_core::{Profile, SiteId, Tier};
 use striate_meta::MetaError;
 
 use super::open::{layout, meta_directories, new_disk, write_rosters};
-use super::{Cluster, Live};
-use crate::start::directories::{Found, Inspected, inspect};
+use super::{Cluster, LiveMember};
+use crate::start::directories::{DirectoryContents, InspectedDirectory, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::remains::set_aside;
 use crate::start::roster::{Member, Roster};
@@ -53,7 +53,7 @@ impl Cluster {
         self.refuse_without_directories()?;
         self.refuse_healthy(path)?;
         let inspected = inspect(path).map_err(Failure::refused)?;
-        if !matches!(inspected.found, Found::Remains(_)) {
+        if !matches!(inspected.found, DirectoryContents::Remains(_)) {
             refuse_occupied(&inspected)?;
         }
         let old = self.lost_member(&inspected.path)?;
@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     /// Moves the remains of a store out of a directory that is to replace `old`, if they are certainly not needed.
-    fn make_room(&self, inspected: &Inspected, old: &Member) -> Outcome<Option<PathBuf>> {
+    fn make_room(&self, inspected: &InspectedDirectory, old: &Member) -> Outcome<Option<PathBuf>> {
         let path = &inspected.path;
         let (cluster, is_held) = {
             let state = self.inner.state.lock();
@@ -74,7 +74,7 @@ impl Cluster {
             // Another server may be about to use it.
             drop(DirectoryLock::take(path).map_err(Failure::refused)?);
         }
-        if let Found::Remains(remains) = &inspected.found
+        if let DirectoryContents::Remains(remains) = &inspected.found
             && let Some(reason) = remains.refusal(cluster, is_held)
         {
             return Err(Failure::refused(format!(
@@ -197,7 +197,7 @@ impl Cluster {
         let site_id = member.site;
         let given_up = {
             let mut state = self.inner.state.lock();
-            let live = Live { member, site, lock };
+            let live = LiveMember { member, site, lock };
             state.live.insert(site_id, live);
             old.and_then(|old| state.live.remove(&old.site))
         };
@@ -215,7 +215,8 @@ impl Cluster {
         let (layout, directories) = {
             let mut state = self.inner.state.lock();
             state.roster = next.clone();
-            let there: Vec<&Live> = state.live.values().filter(|live| still_there(&live.member)).collect();
+            let there: Vec<&LiveMember> =
+                state.live.values().filter(|live| still_there(&live.member)).collect();
             let members: Vec<Member> = there.iter().map(|live| live.member.clone()).collect();
             write_rosters(&next, &members);
             (layout(&next), meta_directories(there.into_iter()))
@@ -234,20 +235,20 @@ pub(super) fn still_there(member: &Member) -> bool {
 }
 
 /// Refuses a directory that is not blank.
-fn refuse_occupied(inspected: &Inspected) -> Outcome {
+fn refuse_occupied(inspected: &InspectedDirectory) -> Outcome {
     let path = &inspected.path;
     match &inspected.found {
-        Found::Blank => Ok(()),
-        Found::Remains(remains) => Err(Failure::refused(format!(
+        DirectoryContents::Blank => Ok(()),
+        DirectoryContents::Remains(remains) => Err(Failure::refused(format!(
             "{} is not blank: it holds {}. If nobody misses it, remove it and try again",
             path.display(),
             remains.example
         ))),
-        Found::Absent => Err(Failure::refused(format!(
+        DirectoryContents::Absent => Err(Failure::refused(format!(
             "{} does not exist; mount the new disk there, or make the directory: mkdir {0}",
             path.display()
         ))),
-        Found::Member { roster, .. } => Err(Failure::refused(format!(
+        DirectoryContents::Member { roster, .. } => Err(Failure::refused(format!(
             "{} is not blank: it belongs to cluster {}. If its data is not needed, empty it (also {}) and try again",
             path.display(),
             roster.cluster,

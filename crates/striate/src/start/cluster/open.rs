@@ -17,9 +17,9 @@ use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, SiteIdentit
 use striate_stripe::{OWN_MEMORY, StripeOptions};
 
 use super::rows::transaction;
-use super::{Cluster, Live, Parts, Settings, State};
+use super::{Cluster, LiveMember, Parts, Settings, State};
 use crate::resident::ResidentMemory;
-use crate::start::directories::{Found, inspect};
+use crate::start::directories::{DirectoryContents, inspect};
 use crate::start::lock::{DirectoryLock, LOCK_FILE};
 use crate::start::plan::{OpenPlan, StartPlan};
 use crate::start::roster::{Member, RequiredFormats, Roster};
@@ -27,7 +27,7 @@ use crate::start::sealing::{self, SealingBytes};
 use crate::start::site::{DiskSite, meta_folder};
 
 /// A store that was opened.
-pub struct Opened {
+pub struct OpenedCluster {
     /// The store itself.
     pub cluster: Cluster,
     /// First access key, if this start created one.
@@ -42,7 +42,7 @@ impl Cluster {
     /// # Errors
     /// If a directory is in use or cannot be written, or if the metadata cannot be opened. The message names the
     /// remedy.
-    pub async fn open(runtime: Runtime, plan: StartPlan, settings: Settings) -> Outcome<Opened> {
+    pub async fn open(runtime: Runtime, plan: StartPlan, settings: Settings) -> Outcome<OpenedCluster> {
         let is_new = matches!(plan, StartPlan::First { .. });
         let (plan, mut locks) = match plan {
             StartPlan::First { paths } => begin_first(&runtime, &paths, &settings)?,
@@ -61,7 +61,7 @@ impl Cluster {
         let mut live = BTreeMap::new();
         for (member, lock) in members.into_iter().zip(locks.drain(..)) {
             match DiskSite::open(&runtime, plan.roster.cluster, &member, &formats).await {
-                Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
+                Ok(site) => drop(live.insert(member.site, LiveMember { member, site, lock })),
                 Err(reason) => {
                     tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
                 }
@@ -113,7 +113,7 @@ impl Cluster {
             cluster.admit(&path).await?;
         }
         let first_key = cluster.first_key(settings.given_key.is_some()).await?;
-        Ok(Opened { cluster, first_key, is_new })
+        Ok(OpenedCluster { cluster, first_key, is_new })
     }
 
     /// Creates an access key if there is none.
@@ -176,7 +176,7 @@ fn begin_first(
         made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
         locks.push(lock(path)?);
         // Another server may have taken it between the inspection and the lock.
-        if inspect(path).map_err(Failure::refused)?.found != Found::Blank {
+        if inspect(path).map_err(Failure::refused)?.found != DirectoryContents::Blank {
             return Err(Failure::refused(format!("{} was taken by another server just now", path.display())));
         }
     }
@@ -251,13 +251,13 @@ pub(in crate::start) fn layout(roster: &Roster) -> Layout {
 }
 
 /// Returns the directories of the members that are present, in the form that the metadata engine uses.
-pub(super) fn meta_directories<'a>(live: impl Iterator<Item = &'a Live>) -> Vec<MetaDirectory> {
-    let directory = |live: &Live| {
+pub(super) fn meta_directories<'a>(live: impl Iterator<Item = &'a LiveMember>) -> Vec<MetaDirectory> {
+    let directory = |live: &LiveMember| {
         let path = &live.member.path;
         let lock = path.join(STATE_FOLDER).join(LOCK_FILE);
         MetaDirectory::open_with_witness(live.member.disk, meta_folder(path), lock)
     };
-    let open = |live: &Live| match directory(live) {
+    let open = |live: &LiveMember| match directory(live) {
         Ok(directory) => Some(directory),
         Err(error) => {
             tracing::warn!(directory = %live.member.path.display(), %error, "no metadata in this directory");
@@ -270,7 +270,7 @@ pub(super) fn meta_directories<'a>(live: impl Iterator<Item = &'a Live>) -> Vec<
 async fn open_metadata(
     runtime: &Runtime,
     roster: &Roster,
-    live: &BTreeMap<SiteId, Live>,
+    live: &BTreeMap<SiteId, LiveMember>,
 ) -> Outcome<EmbeddedStore> {
     let directories = meta_directories(live.values());
     let opened =

@@ -85,7 +85,7 @@ impl Cluster {
     /// Returns the capacity of this process's sites; a file system that several share is counted once.
     pub fn capacity(&self) -> Capacity {
         let state = self.inner.state.lock();
-        total_capacity(state.live.values().map(super::Live::store_status))
+        total_capacity(state.live.values().map(super::LiveMember::store_status))
     }
 
     /// Returns true if enough sites accept writes for the default profile.
@@ -173,7 +173,9 @@ impl Cluster {
             let load = view.map(|view| view.site.last_load()).unwrap_or_default();
             let capacity = match asked.get(&site) {
                 Some(answer) => total_capacity(answer.iter().map(|status| status.store.clone())),
-                None => total_capacity(state.live.get(&site).into_iter().map(super::Live::store_status)),
+                None => {
+                    total_capacity(state.live.get(&site).into_iter().map(super::LiveMember::store_status))
+                }
             };
             SiteState {
                 site: record.id,

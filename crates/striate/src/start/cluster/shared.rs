@@ -31,7 +31,7 @@ const WAIT_FOR_CLUSTER: Duration = Duration::from_secs(1);
 const ENGINE_COPIES: usize = 3;
 
 /// The sites that the metadata names.
-pub(super) struct Followed {
+pub(super) struct FollowedSites {
     pub(super) sites: Arc<RemoteSites>,
     /// Rows of the sites, without retired ones.
     pub(super) rows: Vec<records::Site>,
@@ -67,8 +67,12 @@ impl Cluster {
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
         let client = client.map_err(Failure::failed)?;
         let remote = || Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
-        let followed =
-            Followed { sites: remote(), rows: Vec::new(), memory_sites: remote(), memory_rows: Vec::new() };
+        let followed = FollowedSites {
+            sites: remote(),
+            rows: Vec::new(),
+            memory_sites: remote(),
+            memory_rows: Vec::new(),
+        };
         let roster = Roster {
             generation: 0,
             cluster: id,
