@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use striate_runtime::Runtime;
-use striate_site::{Site, SiteError, Standing, Tend, TendMatter, Tended};
+use striate_site::{CachedBlockState, Site, SiteError, Tend, TendEvent, Tended};
 use tokio::sync::oneshot;
 
 /// Grants expire after this time, so a later answer is useless.
@@ -44,10 +44,10 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let is_granted = |(_, tended): &(&Tend, &Tended)| tended.standing == Standing::Granted;
+        let is_granted = |(_, tended): &(&Tend, &Tended)| tended.standing == CachedBlockState::Granted;
         let given_up = |(tend, tended): (&Tend, &Tended)| Tend {
             reads: 0,
-            matter: TendMatter::GaveUp,
+            matter: TendEvent::GaveUp,
             grant: tended.grant,
             ..*tend
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use striate_core::{StripeId, cached};
-use striate_site::{Standing, TendMatter, Tended};
+use striate_site::{CachedBlockState, TendEvent, Tended};
 use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
 
 use crate::Cache;
@@ -76,7 +76,7 @@ impl Cache {
             asked.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
         let questions: Vec<HomeQuery> = others.iter().map(|(_, question)| *question).collect();
         let mut under_way = own;
-        let answers = self.inner.tend(&questions, 1, TendMatter::Look).await;
+        let answers = self.inner.tend(&questions, 1, TendEvent::Look).await;
         for ((position, question), tended) in others.into_iter().zip(answers) {
             let Some(tended) = tended else { continue };
             match self.inner.learn(&question, tended, &live) {
@@ -86,7 +86,7 @@ impl Cache {
                     all[position] =
                         self.grant(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
-                HomeAnswer::Absent if tended.standing == Standing::Filling => {
+                HomeAnswer::Absent if tended.standing == CachedBlockState::Filling => {
                     under_way.push((position, question))
                 }
                 HomeAnswer::Absent => {}
@@ -117,7 +117,7 @@ impl Cache {
                 return BlockLookup::Granted(fill);
             }
             drop(waited);
-            let Some(Some(tended)) = self.inner.tend(&[question], 0, TendMatter::Look).await.pop() else {
+            let Some(Some(tended)) = self.inner.tend(&[question], 0, TendEvent::Look).await.pop() else {
                 return BlockLookup::Absent;
             };
             match self.inner.learn(&question, tended, live) {
@@ -125,7 +125,7 @@ impl Cache {
                 HomeAnswer::Granted(_expected) => {
                     return self.grant(question, live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
-                HomeAnswer::Absent if tended.standing == Standing::Filling && !left.is_zero() => {}
+                HomeAnswer::Absent if tended.standing == CachedBlockState::Filling && !left.is_zero() => {}
                 HomeAnswer::Absent => return BlockLookup::Absent,
             }
         }
@@ -149,9 +149,9 @@ impl Cache {
         let of = |block: &MemoryBlock| self.inner.question(&Stored::Memory(block.clone()), &live);
         // If one block has no home, no memory site is live and no block has one.
         let questions: Vec<HomeQuery> = blocks.iter().filter_map(of).collect();
-        let answers = self.inner.tend(&questions, 0, TendMatter::Look).await;
+        let answers = self.inner.tend(&questions, 0, TendEvent::Look).await;
         let granted = |(question, tended): (&HomeQuery, Option<Tended>)| {
-            let tended = tended.filter(|tended| tended.standing == Standing::Granted)?;
+            let tended = tended.filter(|tended| tended.standing == CachedBlockState::Granted)?;
             let _expected = self.inner.learn(question, tended, &live);
             self.grant(*question, &live)
         };
@@ -186,8 +186,8 @@ impl Cache {
         if self.inner.known.forget(question.name) {
             self.inner.miss_reasons.note(question.name, MissReason::Gone);
         }
-        let fill = match self.inner.tend(&[question], 1, TendMatter::Lost).await[..] {
-            [Some(tended @ Tended { standing: Standing::Granted, .. })] => {
+        let fill = match self.inner.tend(&[question], 1, TendEvent::Lost).await[..] {
+            [Some(tended @ Tended { standing: CachedBlockState::Granted, .. })] => {
                 let _expected = self.inner.learn(&question, tended, &live);
                 self.grant(question, &live)
             }

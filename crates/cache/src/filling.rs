@@ -15,7 +15,7 @@ use striate_core::StripeId;
 use striate_meta::records::Block;
 use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
-use striate_site::{Priority, SiteError, Standing, TendMatter};
+use striate_site::{CachedBlockState, Priority, SiteError, TendEvent};
 use striate_stripe::{Span, Stored};
 use tokio::sync::watch;
 
@@ -62,7 +62,7 @@ impl Drop for FillGrant {
             let (question, grant) = (self.question, self.grant);
             self.cache.counts.given_up.fetch_add(1, Ordering::Relaxed);
             self.cache.spawn(|cache| async move {
-                cache.tell(question.home, vec![question.ending(grant, TendMatter::GaveUp)]).await;
+                cache.tell(question.home, vec![question.ending(grant, TendEvent::GaveUp)]).await;
             });
         }
     }
@@ -105,7 +105,7 @@ impl Inner {
         let Some(stripes) = self.fills_writes.then(|| self.stripes.upgrade()).flatten() else { return };
         let (of, live) = (Stored::from(block.clone()), self.live(&stripes));
         if let Some(question) = self.question(&of, &live) {
-            let (whole, matter) = (Some(vec![bytes.clone()]), TendMatter::Look);
+            let (whole, matter) = (Some(vec![bytes.clone()]), TendEvent::Look);
             self.spawn(|this| async move { this.fill_if_granted(question, of, whole, matter, &live).await });
         }
     }
@@ -116,11 +116,12 @@ impl Inner {
         question: HomeQuery,
         of: Stored,
         whole: Option<Vec<Bytes>>,
-        matter: TendMatter,
+        matter: TendEvent,
         live: &Sites,
     ) {
         let tended = self.tell(question.home, vec![question.tend(0, matter)]).await;
-        let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
+        let Some(tended) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted)
+        else {
             return;
         };
         let _expected = self.learn(&question, *tended, live);
@@ -157,12 +158,12 @@ impl Inner {
                 self.miss_reasons.forget(name);
                 let now = self.runtime.now();
                 let _ = self.known.add(name, question.split_len(), (parities, parities), live, now);
-                TendMatter::Filled { parities: parities as u8 }
+                TendEvent::Filled { parities: parities as u8 }
             }
             Err(reason) => {
                 self.miss_reasons.note(name, reason);
                 counts.given_up.fetch_add(1, Ordering::Relaxed);
-                TendMatter::GaveUp
+                TendEvent::GaveUp
             }
         };
         let grant = self.filling.lock().remove(&name).map_or(0, |fill| fill.grant);

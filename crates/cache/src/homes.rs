@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use striate_core::{SiteId, StripeId, cached};
 use striate_plan::cache::splits::{data_splits, places};
-use striate_site::{Standing, Tend, TendMatter, Tended};
+use striate_site::{CachedBlockState, Tend, TendEvent, Tended};
 use striate_stripe::{OpenedStripe, Stored};
 
 use crate::answer::Answer;
@@ -56,12 +56,12 @@ impl HomeQuery {
     }
 
     /// The message to the block's home.
-    pub(crate) fn tend(&self, reads: u32, matter: TendMatter) -> Tend {
+    pub(crate) fn tend(&self, reads: u32, matter: TendEvent) -> Tend {
         Tend { name: self.name, split_len: self.split_len(), reads, matter, grant: 0 }
     }
 
     /// The message that ends a grant at the block's home.
-    pub(crate) fn ending(&self, grant: u64, matter: TendMatter) -> Tend {
+    pub(crate) fn ending(&self, grant: u64, matter: TendEvent) -> Tend {
         Tend { grant, ..self.tend(0, matter) }
     }
 }
@@ -103,9 +103,9 @@ impl Inner {
             questions.iter().partition(|question| is_own(question));
         let mut found: HashMap<StripeId, HomeAnswer> = HashMap::new();
         let mut waiting = own;
-        for (question, tended) in others.iter().zip(self.tend(&others, 1, TendMatter::Look).await) {
+        for (question, tended) in others.iter().zip(self.tend(&others, 1, TendEvent::Look).await) {
             match tended {
-                Some(Tended { standing: Standing::Filling, .. }) => waiting.push(*question),
+                Some(Tended { standing: CachedBlockState::Filling, .. }) => waiting.push(*question),
                 Some(tended) => drop(found.insert(question.name, self.learn(question, tended, live))),
                 None => {}
             }
@@ -122,7 +122,7 @@ impl Inner {
         &self,
         questions: &[HomeQuery],
         reads: u32,
-        matter: TendMatter,
+        matter: TendEvent,
     ) -> Vec<Option<Tended>> {
         let mut homes: Vec<(SiteId, Vec<usize>)> = Vec::new();
         for (position, question) in questions.iter().enumerate() {
@@ -170,14 +170,16 @@ impl Inner {
         let name = question.name;
         let wanted = question.parities_within(tended.wanted_parities.into(), live);
         match tended.standing {
-            Standing::Filled { parities } => {
+            CachedBlockState::Filled { parities } => {
                 let parities = question.parities_within(parities.into(), live);
                 let now = self.runtime.now();
                 let form = self.known.add(name, question.split_len(), (parities, wanted), live, now);
                 form.map_or(HomeAnswer::Absent, HomeAnswer::There)
             }
-            Standing::Granted => HomeAnswer::Granted(self.expect_fill(question, wanted, tended.grant)),
-            Standing::Filling => HomeAnswer::Absent,
+            CachedBlockState::Granted => {
+                HomeAnswer::Granted(self.expect_fill(question, wanted, tended.grant))
+            }
+            CachedBlockState::Filling => HomeAnswer::Absent,
         }
     }
 
@@ -199,9 +201,9 @@ impl Inner {
             loop {
                 self.runtime.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Look)]).await;
+                let tended = self.tell(question.home, vec![question.tend(0, TendEvent::Look)]).await;
                 match tended.first() {
-                    Some(Tended { standing: Standing::Filling, .. }) => {}
+                    Some(Tended { standing: CachedBlockState::Filling, .. }) => {}
                     Some(tended) => return self.learn(question, *tended, live),
                     None => return HomeAnswer::Absent,
                 }

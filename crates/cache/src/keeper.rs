@@ -15,7 +15,9 @@ use striate_core::{ChunkId, Generation, StripeId, cached};
 use striate_plan::cache::parities::parities;
 use striate_plan::{ParityBudget, PopularBlock};
 use striate_runtime::Instant;
-use striate_site::{BlockKeeper, CacheStore, CacheView, MOST_PARITIES, Standing, Tend, TendMatter, Tended};
+use striate_site::{
+    BlockKeeper, CacheStore, CacheView, CachedBlockState, MOST_PARITIES, Tend, TendEvent, Tended,
+};
 
 /// Lifetime of a grant. A gateway that has not filled the block by then will not.
 const FILL_WITHIN: Duration = Duration::from_secs(10);
@@ -114,17 +116,17 @@ impl Keeper {
         let known = state.known.entry(tend.name).or_default();
         known.popularity += f64::from(tend.reads);
         known.split_len = tend.split_len;
-        if let TendMatter::Filled { parities } = tend.matter {
+        if let TendEvent::Filled { parities } = tend.matter {
             known.parities = parities;
         }
-        let filled = Standing::Filled { parities: known.parities };
+        let filled = CachedBlockState::Filled { parities: known.parities };
         let (standing, grant) = match tend.matter {
-            TendMatter::Filled { .. } | TendMatter::GaveUp => {
+            TendEvent::Filled { .. } | TendEvent::GaveUp => {
                 state.end_grant(tend);
                 (filled, 0)
             }
-            TendMatter::Look if self.is_there(tend.name) => (filled, 0),
-            TendMatter::Look | TendMatter::Lost => self.grant(state, tend, now),
+            TendEvent::Look if self.is_there(tend.name) => (filled, 0),
+            TendEvent::Look | TendEvent::Lost => self.grant(state, tend, now),
         };
         let wanted_parities = state.known.get(&tend.name).map_or(0, |known| known.wanted);
         Tended { standing, wanted_parities, grant }
@@ -132,11 +134,11 @@ impl Keeper {
 
     /// Grants the caller the fill and numbers the grant, unless another gateway is filling the block. A new block
     /// starts with one parity if memory allows.
-    fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> (Standing, u64) {
+    fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> (CachedBlockState, u64) {
         let is_filled_by_another =
             state.filling.get(&tend.name).is_some_and(|grant| now - grant.since < FILL_WITHIN);
         if is_filled_by_another {
-            return (Standing::Filling, 0);
+            return (CachedBlockState::Filling, 0);
         }
         state.grants += 1;
         let number = state.grants;
@@ -148,7 +150,7 @@ impl Keeper {
         {
             (state.first_left, known.wanted) = (left, 1);
         }
-        (Standing::Granted, number)
+        (CachedBlockState::Granted, number)
     }
 
     /// Lets popularity decay and plans how many parities each block should have.
@@ -212,7 +214,7 @@ mod tests {
 
     const SPLIT_LEN: u32 = 1 << 20;
 
-    fn tend(number: u64, reads: u32, matter: TendMatter) -> Tend {
+    fn tend(number: u64, reads: u32, matter: TendEvent) -> Tend {
         Tend {
             name: cached::name(u128::from(number) << 64, 4),
             split_len: SPLIT_LEN,
@@ -222,7 +224,7 @@ mod tests {
         }
     }
 
-    fn ending(number: u64, matter: TendMatter, granted: Tended) -> Tend {
+    fn ending(number: u64, matter: TendEvent, granted: Tended) -> Tend {
         Tend { grant: granted.grant, ..tend(number, 0, matter) }
     }
 
@@ -244,7 +246,7 @@ mod tests {
         }
 
         async fn write(&self, number: u64, index: u8) {
-            let stripe = tend(number, 0, TendMatter::Look).name;
+            let stripe = tend(number, 0, TendEvent::Look).name;
             let split = ChunkId { stripe, index, generation: Generation(0) };
             self.store.write(split, Bytes::from_static(b"bytes"), None).await.unwrap();
         }
@@ -253,23 +255,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_gateway_fills_a_block_and_the_others_are_told_so() {
         let home = Home::new(64);
-        let look = || home.ask(tend(1, 1, TendMatter::Look)).standing;
-        assert_eq!(look(), Standing::Granted);
-        assert_eq!(look(), Standing::Filling);
+        let look = || home.ask(tend(1, 1, TendEvent::Look)).standing;
+        assert_eq!(look(), CachedBlockState::Granted);
+        assert_eq!(look(), CachedBlockState::Filling);
         home.write(1, 0).await;
         assert_eq!(
-            home.ask(tend(1, 0, TendMatter::Filled { parities: 1 })).standing,
-            Standing::Filled { parities: 1 }
+            home.ask(tend(1, 0, TendEvent::Filled { parities: 1 })).standing,
+            CachedBlockState::Filled { parities: 1 }
         );
-        assert_eq!(look(), Standing::Filled { parities: 1 });
+        assert_eq!(look(), CachedBlockState::Filled { parities: 1 });
     }
 
     #[tokio::test(start_paused = true)]
     async fn blocks_that_are_there_count_by_their_parities() {
         let home = Home::new(64);
         for (number, parities) in [(1, 0), (2, 2), (3, 2), (4, 200), (5, 1)] {
-            home.ask(tend(number, 1, TendMatter::Look));
-            home.ask(tend(number, 0, TendMatter::Filled { parities }));
+            home.ask(tend(number, 1, TendEvent::Look));
+            home.ask(tend(number, 0, TendEvent::Filled { parities }));
             if number < 5 {
                 home.write(number, 0).await;
             }
@@ -280,40 +282,40 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_or_dies_makes_way_for_another() {
         let home = Home::new(64);
-        let look = |number| home.ask(tend(number, 1, TendMatter::Look)).standing;
-        let granted = home.ask(tend(1, 1, TendMatter::Look));
-        assert_eq!(granted.standing, Standing::Granted);
-        home.ask(ending(1, TendMatter::GaveUp, granted));
-        assert_eq!(look(1), Standing::Granted);
+        let look = |number| home.ask(tend(number, 1, TendEvent::Look)).standing;
+        let granted = home.ask(tend(1, 1, TendEvent::Look));
+        assert_eq!(granted.standing, CachedBlockState::Granted);
+        home.ask(ending(1, TendEvent::GaveUp, granted));
+        assert_eq!(look(1), CachedBlockState::Granted);
         home.runtime.sleep(FILL_WITHIN - Duration::from_millis(1)).await;
-        assert_eq!(look(1), Standing::Filling);
+        assert_eq!(look(1), CachedBlockState::Filling);
         home.runtime.sleep(Duration::from_millis(1)).await;
-        assert_eq!(look(1), Standing::Granted);
+        assert_eq!(look(1), CachedBlockState::Granted);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_ends_the_grant_of_another() {
         let home = Home::new(64);
-        let lost = || home.ask(tend(1, 1, TendMatter::Lost));
+        let lost = || home.ask(tend(1, 1, TendEvent::Lost));
         let first = lost();
         home.runtime.sleep(FILL_WITHIN).await;
         let second = lost();
-        assert_eq!((first.standing, second.standing), (Standing::Granted, Standing::Granted));
+        assert_eq!((first.standing, second.standing), (CachedBlockState::Granted, CachedBlockState::Granted));
         // The first gateway is too late, and a third has written a parity.
-        home.ask(ending(1, TendMatter::Filled { parities: 1 }, first));
-        home.ask(tend(1, 0, TendMatter::GaveUp));
-        assert_eq!(lost().standing, Standing::Filling);
-        home.ask(ending(1, TendMatter::GaveUp, second));
-        assert_eq!(lost().standing, Standing::Granted);
+        home.ask(ending(1, TendEvent::Filled { parities: 1 }, first));
+        home.ask(tend(1, 0, TendEvent::GaveUp));
+        assert_eq!(lost().standing, CachedBlockState::Filling);
+        home.ask(ending(1, TendEvent::GaveUp, second));
+        assert_eq!(lost().standing, CachedBlockState::Granted);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_gateway_fills_what_another_has_missed_splits_of() {
         let home = Home::new(64);
         home.write(1, 0).await;
-        assert_eq!(home.ask(tend(1, 1, TendMatter::Lost)).standing, Standing::Granted);
-        assert_eq!(home.ask(tend(1, 1, TendMatter::Lost)).standing, Standing::Filling);
-        assert!(matches!(home.ask(tend(1, 1, TendMatter::Look)).standing, Standing::Filled { .. }));
+        assert_eq!(home.ask(tend(1, 1, TendEvent::Lost)).standing, CachedBlockState::Granted);
+        assert_eq!(home.ask(tend(1, 1, TendEvent::Lost)).standing, CachedBlockState::Filling);
+        assert!(matches!(home.ask(tend(1, 1, TendEvent::Look)).standing, CachedBlockState::Filled { .. }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,18 +323,18 @@ mod tests {
         // 6.4 MiB for first parities, 3.2 MiB for more.
         let home = Home::new(64);
         for number in 0..10 {
-            home.ask(tend(number, if number == 0 { 1_000 } else { 10 }, TendMatter::Look));
+            home.ask(tend(number, if number == 0 { 1_000 } else { 10 }, TendEvent::Look));
         }
         home.runtime.sleep(PLAN_EVERY).await;
-        home.ask(tend(99, 0, TendMatter::GaveUp));
-        let wanted = |number| home.ask(tend(number, 0, TendMatter::Look)).wanted_parities;
+        home.ask(tend(99, 0, TendEvent::GaveUp));
+        let wanted = |number| home.ask(tend(number, 0, TendEvent::Look)).wanted_parities;
         assert_eq!((wanted(0), (1..10).map(wanted).sum::<u8>()), (4, 5), "three more for the popular one");
         home.runtime.sleep(HALF_LIFE * 10).await;
         for _ in 0..3 {
-            home.ask(tend(5, 1_000, TendMatter::Look));
+            home.ask(tend(5, 1_000, TendEvent::Look));
             home.runtime.sleep(PLAN_EVERY).await;
         }
-        home.ask(tend(99, 0, TendMatter::GaveUp));
+        home.ask(tend(99, 0, TendEvent::GaveUp));
         assert_eq!((wanted(0), wanted(5)), (1, 4));
     }
 
@@ -344,10 +346,10 @@ mod tests {
             let home = Home::new(16);
             for number in 0..1_000 {
                 assert_eq!(
-                    home.ask(tend(number, reads(number), TendMatter::Look)).standing,
-                    Standing::Granted
+                    home.ask(tend(number, reads(number), TendEvent::Look)).standing,
+                    CachedBlockState::Granted
                 );
-                assert_eq!(home.ask(tend(number, 0, TendMatter::Look)).standing, Standing::Filling);
+                assert_eq!(home.ask(tend(number, 0, TendEvent::Look)).standing, CachedBlockState::Filling);
                 let (known, filling) = {
                     let state = home.keeper.state.lock();
                     (state.known.len(), state.filling.len())
@@ -362,9 +364,9 @@ mod tests {
     async fn a_scan_does_not_make_a_home_forget_popular_blocks() {
         let home = Home::new(16);
         for number in 0..1_000 {
-            home.ask(tend(number, if number < 32 { 2 } else { 1 }, TendMatter::Look));
+            home.ask(tend(number, if number < 32 { 2 } else { 1 }, TendEvent::Look));
         }
         let state = home.keeper.state.lock();
-        assert!((0..32).all(|number| state.known.contains_key(&tend(number, 0, TendMatter::Look).name)));
+        assert!((0..32).all(|number| state.known.contains_key(&tend(number, 0, TendEvent::Look).name)));
     }
 }

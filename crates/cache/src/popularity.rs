@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use striate_codec::ChunkSet;
 use striate_plan::cache::splits::places;
-use striate_site::{Priority, Standing, TendMatter};
+use striate_site::{CachedBlockState, Priority, TendEvent};
 use striate_stripe::Stored;
 
 use crate::cache::Inner;
@@ -31,9 +31,9 @@ impl Inner {
         live: &Sites,
     ) {
         if let Some(reads) = due.tell {
-            let tended = self.tell(question.home, vec![question.tend(reads, TendMatter::Look)]).await;
+            let tended = self.tell(question.home, vec![question.tend(reads, TendEvent::Look)]).await;
             match tended.first() {
-                Some(tended) if tended.standing == Standing::Granted => {
+                Some(tended) if tended.standing == CachedBlockState::Granted => {
                     return self.refill_first_split(question, tended.grant, of, whole, live).await;
                 }
                 Some(tended) => {
@@ -58,7 +58,7 @@ impl Inner {
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
-        self.tell(question.home, vec![question.ending(grant, TendMatter::GaveUp)]).await;
+        self.tell(question.home, vec![question.ending(grant, TendEvent::GaveUp)]).await;
         if self.refill(question, of, whole, ChunkSet::first(1), live).await == RefillOutcome::NoRoom {
             self.known.forget(question.name);
             self.miss_reasons.note(question.name, MissReason::Gone);
@@ -86,7 +86,7 @@ impl Inner {
         let now = self.runtime.now();
         if self.known.add(name, question.split_len(), (written, written), live, now).is_ok() {
             let parities = written as u8;
-            self.tell(question.home, vec![question.tend(0, TendMatter::Filled { parities })]).await;
+            self.tell(question.home, vec![question.tend(0, TendEvent::Filled { parities })]).await;
         }
     }
 

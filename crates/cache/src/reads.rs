@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use striate_codec::ChunkSet;
 use striate_core::StripeId;
-use striate_site::TendMatter;
+use striate_site::TendEvent;
 use striate_stripe::{FoundCached, MemoryBlock, ServedFrom, Span, Stored, StripeError};
 
 use crate::cache::Inner;
@@ -76,7 +76,7 @@ impl Inner {
                     // A home knows whether a whole block is in memory by now. Of a split block, it knows its own split
                     // only.
                     let is_whole = question.splits() == 1;
-                    let matter = if is_whole { TendMatter::Look } else { TendMatter::Lost };
+                    let matter = if is_whole { TendEvent::Look } else { TendEvent::Lost };
                     let (of, whole) = (span.of.clone(), whole());
                     self.spawn(|this| async move {
                         this.fill_if_granted(question, of, whole, matter, &live).await;

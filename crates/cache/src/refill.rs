@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use striate_codec::ChunkSet;
 use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
-use striate_site::{Priority, Standing, TendMatter};
+use striate_site::{CachedBlockState, Priority, TendEvent};
 use striate_stripe::{Span, Stored};
 
 use crate::cache::Inner;
@@ -84,8 +84,9 @@ impl Inner {
             },
             (None, None) => return RefillOutcome::Tried,
         };
-        let tended = self.tell(question.home, vec![question.tend(0, TendMatter::Lost)]).await;
-        let Some(tended) = tended.first().filter(|tended| tended.standing == Standing::Granted) else {
+        let tended = self.tell(question.home, vec![question.tend(0, TendEvent::Lost)]).await;
+        let Some(tended) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted)
+        else {
             return RefillOutcome::Tried;
         };
         let parities = self.known.parities(question.name);

@@ -278,7 +278,7 @@ impl Stream for VerifiedBody {
     }
 }
 
-/// An `RemoteBuckets` without any buckets.
+/// A `RemoteBuckets` without any buckets.
 pub(crate) struct NoRemoteBuckets;
 
 #[async_trait]

@@ -175,14 +175,14 @@ pub struct Tend {
     /// Reads of the block since the gateway's last notice.
     pub reads: u32,
     /// The event that the gateway reports.
-    pub matter: TendMatter,
+    pub matter: TendEvent,
     /// The grant that ends when the block was filled or given up; 0 if there is none.
     pub grant: u64,
 }
 
 /// An event that a gateway reports about a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TendMatter {
+pub enum TendEvent {
     /// The gateway wants to read the block, or to fill it if it is not cached.
     Look,
     /// The gateway has filled the block.
@@ -200,7 +200,7 @@ pub enum TendMatter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tended {
     /// State of the block.
-    pub standing: Standing,
+    pub standing: CachedBlockState,
     /// Number of parities that the block should have for its popularity.
     pub wanted_parities: u8,
     /// If the caller is to fill the block, the number of its grant, which only the holder knows; otherwise 0.
@@ -209,7 +209,7 @@ pub struct Tended {
 
 /// State of a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CachedBlockState {
     /// The block is cached.
     Filled {
         /// Number of its parities, as far as the home was notified.

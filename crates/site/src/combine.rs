@@ -107,7 +107,7 @@ pub(crate) trait Sink: Send {
 }
 
 /// Gathers the whole sum in memory and then writes it.
-struct Whole {
+struct BufferedSum {
     site: Arc<dyn Site>,
     chunk: ChunkId,
     payload: BytesMut,
@@ -115,7 +115,7 @@ struct Whole {
 }
 
 #[async_trait]
-impl Sink for Whole {
+impl Sink for BufferedSum {
     fn append(&mut self, slice: &[u8]) {
         self.payload.extend_from_slice(slice);
     }
@@ -139,7 +139,7 @@ pub async fn assemble(
     check_assembled(&request)?;
     let CombineRequest { len, priority, .. } = request.combination;
     let payload = BytesMut::with_capacity(len as usize);
-    let sink = Whole { site: Arc::clone(&site), chunk: request.chunk, payload, priority };
+    let sink = BufferedSum { site: Arc::clone(&site), chunk: request.chunk, payload, priority };
     assemble_into(site, directory, request, Box::new(sink)).await
 }
 

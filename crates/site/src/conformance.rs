@@ -13,7 +13,7 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch, GRANULE_LEN, Generation, S
 
 use crate::api::SiteError;
 use crate::granule;
-use crate::store::{ChunkInfo, ChunkStore, Held};
+use crate::store::{ChunkInfo, ChunkStore, HeldResources};
 
 /// A place for one store, empty at first.
 #[async_trait]
@@ -120,7 +120,7 @@ async fn chunks_in_pieces(place: &mut dyn StoreUnderTest) {
         assert_eq!(store.verify(chunk).await, Err(SiteError::Missing(chunk)));
         let mut draft = store.draft(chunk, bytes.len() as u32).expect("as before");
         bytes.chunks(piece_len).for_each(|piece| draft.append(piece));
-        draft.store(Held::default()).await.expect("stored");
+        draft.store(HeldResources::default()).await.expect("stored");
         assert_eq!(store.verify(chunk).await.map(|info| info.crc32c), Ok(crc32c(&bytes)));
         assert_eq!(read(&*store, range(chunk, 3, 140_000)).await, Ok(bytes.slice(3..140_003)));
         store.write(chunk, bytes, None).await.expect("it is the same chunk");

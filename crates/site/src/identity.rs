@@ -167,7 +167,7 @@ pub fn identity_path(root: &Path) -> PathBuf {
 
 /// Just the version, which every format has.
 #[derive(Deserialize)]
-struct AnyFormat {
+struct FormatVersion {
     format: u32,
 }
 
@@ -197,7 +197,7 @@ impl Identity {
             path: path.clone(),
             reason: error.to_string(),
         };
-        let AnyFormat { format } = serde_json::from_slice(&content).map_err(damaged)?;
+        let FormatVersion { format } = serde_json::from_slice(&content).map_err(damaged)?;
         if format > DISK_FORMAT {
             return Err(IdentityError::NewerFormat { path, found: format });
         }

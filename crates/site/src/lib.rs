@@ -30,9 +30,9 @@ pub mod transport;
 pub mod transport_conformance;
 
 pub use api::{
-    AssembleRequest, BlockKeeper, ChunkPage, CombineRequest, CombineSource, DeleteRequest, LoadStream,
-    LocalTerm, Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError, SiteStatus,
-    SliceStream, Standing, Tend, TendMatter, Tended, Window, WriteRequest,
+    AssembleRequest, BlockKeeper, CachedBlockState, ChunkPage, CombineRequest, CombineSource, DeleteRequest,
+    LoadStream, LocalTerm, Priority, ReadReply, ReadRequest, ReadStream, Site, SiteDirectory, SiteError,
+    SiteStatus, SliceStream, Tend, TendEvent, Tended, Window, WriteRequest,
 };
 pub use cache::{CacheOptions, CacheStore, CacheView, Eviction, MOST_PARITIES, ProcessMemory};
 pub use disk::{DiskStore, DiskStoreError, DiskStoreOptions};

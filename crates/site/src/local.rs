@@ -39,8 +39,8 @@ use crate::identity::SiteIdentity;
 use crate::load::LoadMeter;
 use crate::protocol::limits::REPLY_TIMEOUT;
 use crate::pushes::Pushes;
-use crate::queue::{Buffered, Queue, QueueLimits, Ticket, Worker};
-use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, VERIFY_BYTES};
+use crate::queue::{BufferedBytes, Queue, QueueLimits, Ticket, Worker};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, HeldResources, VERIFY_BYTES};
 
 /// Longest read in bytes that may be served inline. Longer ones go through the queue even when they need no disk, so
 /// that they do not block the event loop.
@@ -112,7 +112,7 @@ impl LocalSite {
     pub(crate) async fn write_holding(
         &self,
         request: WriteRequest,
-        held: Held,
+        held: HeldResources,
     ) -> Result<LoadReport, SiteError> {
         let WriteRequest { chunk, payload, granule_crcs, priority } = request;
         if payload.is_empty() {
@@ -127,7 +127,7 @@ impl LocalSite {
     pub(crate) async fn assemble_holding(
         &self,
         request: AssembleRequest,
-        held: Held,
+        held: HeldResources,
     ) -> Result<LoadReport, SiteError> {
         let directory = self.inner.directory.get().and_then(Weak::upgrade);
         combine::check_assembled(&request)?;
@@ -135,9 +135,9 @@ impl LocalSite {
         let draft = self.inner.store.draft(chunk, len);
         let draft = draft.unwrap_or_else(|| {
             let (store, payload) = (Arc::clone(&self.inner.store), BytesMut::with_capacity(len as usize));
-            Box::new(Gathered { store, chunk, payload })
+            Box::new(BufferedChunk { store, chunk, payload })
         });
-        let sink = Made { site: self.clone(), draft, len, priority, held };
+        let sink = AssembledDraft { site: self.clone(), draft, len, priority, held };
         combine::assemble_into(Arc::new(self.clone()), directory, request, Box::new(sink)).await
     }
 }
@@ -167,8 +167,8 @@ impl Inner {
         &self,
         priority: Priority,
         len: u64,
-        held: Held,
-        write: impl FnOnce(Held) -> F,
+        held: HeldResources,
+        write: impl FnOnce(HeldResources) -> F,
     ) -> Result<LoadReport, SiteError>
     where
         F: Future<Output = Result<(), SiteError>>,
@@ -253,15 +253,15 @@ struct QueueReply {
     item: usize,
     result: Result<Bytes, SiteError>,
     /// Keeps the bytes counted until they are fetched.
-    buffered: Option<Buffered>,
+    buffered: Option<BufferedBytes>,
 }
 
 impl ReplyTo {
-    fn send(mut self, result: Result<Bytes, SiteError>, buffered: Option<Buffered>) {
+    fn send(mut self, result: Result<Bytes, SiteError>, buffered: Option<BufferedBytes>) {
         self.deliver(result, buffered);
     }
 
-    fn deliver(&mut self, result: Result<Bytes, SiteError>, buffered: Option<Buffered>) {
+    fn deliver(&mut self, result: Result<Bytes, SiteError>, buffered: Option<BufferedBytes>) {
         if let Some(sender) = self.sender.take() {
             // The send fails if the requester is gone; then the reply is not needed.
             let _ = sender.send(QueueReply { item: self.item, result, buffered });
@@ -294,7 +294,7 @@ struct LocalRead {
     ready: std::vec::IntoIter<ReadReply>,
     queued: Option<(Arc<Inner>, QueuedRead)>,
     /// The bytes of all ready replies, or of the last reply from the queue.
-    buffered: Option<Buffered>,
+    buffered: Option<BufferedBytes>,
 }
 
 impl Stream for LocalRead {
@@ -355,35 +355,35 @@ fn has_passed(deadline: Option<Instant>, runtime: &Runtime) -> bool {
 }
 
 /// An assembled chunk, which is prepared for the store as it arrives.
-struct Made {
+struct AssembledDraft {
     site: LocalSite,
     draft: Box<dyn ChunkDraft>,
     len: u32,
     priority: Priority,
-    held: Held,
+    held: HeldResources,
 }
 
 /// A chunk for a store that can prepare nothing before all of it has arrived.
-struct Gathered {
+struct BufferedChunk {
     store: Arc<dyn ChunkStore>,
     chunk: ChunkId,
     payload: BytesMut,
 }
 
 #[async_trait]
-impl ChunkDraft for Gathered {
+impl ChunkDraft for BufferedChunk {
     fn append(&mut self, bytes: &[u8]) {
         self.payload.extend_from_slice(bytes);
     }
 
-    async fn store(self: Box<Self>, held: Held) -> Result<(), SiteError> {
+    async fn store(self: Box<Self>, held: HeldResources) -> Result<(), SiteError> {
         let Self { store, chunk, payload } = *self;
         store.write_holding(chunk, payload.freeze(), None, held).await
     }
 }
 
 #[async_trait]
-impl combine::Sink for Made {
+impl combine::Sink for AssembledDraft {
     fn append(&mut self, slice: &[u8]) {
         self.draft.append(slice);
     }
@@ -432,12 +432,12 @@ impl Site for LocalSite {
     }
 
     async fn write(&self, request: WriteRequest) -> Result<LoadReport, SiteError> {
-        self.write_holding(request, Held::default()).await
+        self.write_holding(request, HeldResources::default()).await
     }
 
     async fn delete(&self, request: DeleteRequest) -> Result<LoadReport, SiteError> {
         let inner = &self.inner;
-        let held = Held::default().and(inner.queue.admit(Priority::Foreground, 0)?);
+        let held = HeldResources::default().and(inner.queue.admit(Priority::Foreground, 0)?);
         inner.in_time(inner.store.delete_holding(&request.chunks, request.epoch, held)).await?;
         Ok(inner.load.report())
     }
@@ -448,7 +448,7 @@ impl Site for LocalSite {
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
         let inner = &self.inner;
-        let held = Held::default().and(inner.queue.admit_bytes(Priority::Background, VERIFY_BYTES)?);
+        let held = HeldResources::default().and(inner.queue.admit_bytes(Priority::Background, VERIFY_BYTES)?);
         let _operation = inner.load.begin_store_operation();
         inner.in_time(inner.store.verify_holding(chunk, held)).await
     }
@@ -470,7 +470,7 @@ impl Site for LocalSite {
     }
 
     async fn assemble(&self, request: AssembleRequest) -> Result<LoadReport, SiteError> {
-        self.assemble_holding(request, Held::default()).await
+        self.assemble_holding(request, HeldResources::default()).await
     }
 
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {

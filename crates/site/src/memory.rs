@@ -24,7 +24,7 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct State {
-    chunks: BTreeMap<ChunkId, Stored>,
+    chunks: BTreeMap<ChunkId, StoredChunk>,
     payload_bytes: u64,
     capacity_bytes: u64,
     medium: u64,
@@ -32,13 +32,13 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Stored {
+struct StoredChunk {
     payload: Bytes,
     granules: Arc<[u32]>,
     crc32c: u32,
 }
 
-impl Stored {
+impl StoredChunk {
     fn info(&self, chunk: ChunkId) -> ChunkInfo {
         ChunkInfo { chunk, len: self.len(), crc32c: self.crc32c }
     }
@@ -132,7 +132,7 @@ impl ChunkStore for MemoryStore {
             return Err(SiteError::NoSpace);
         }
         state.payload_bytes += u64::from(len);
-        state.chunks.insert(chunk, Stored { payload, granules, crc32c });
+        state.chunks.insert(chunk, StoredChunk { payload, granules, crc32c });
         Ok(())
     }
 

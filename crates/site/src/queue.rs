@@ -103,16 +103,16 @@ impl Counts {
     }
 
     /// Counts bytes as read and not yet fetched, until the returned guard is dropped.
-    pub fn buffer(self: &Arc<Self>, bytes: u64) -> Buffered {
+    pub fn buffer(self: &Arc<Self>, bytes: u64) -> BufferedBytes {
         let buffered = self.hold(bytes);
         self.changed();
         buffered
     }
 
     /// As [`Counts::buffer`], for a caller that is about to remove the same bytes from those asked for.
-    fn hold(self: &Arc<Self>, bytes: u64) -> Buffered {
+    fn hold(self: &Arc<Self>, bytes: u64) -> BufferedBytes {
         self.buffered.fetch_add(bytes, Ordering::SeqCst);
-        Buffered { counts: Arc::clone(self), bytes }
+        BufferedBytes { counts: Arc::clone(self), bytes }
     }
 
     /// Checks the alarm; must be called after every change of a count.
@@ -141,7 +141,7 @@ pub struct Permit {
 
 impl Permit {
     /// Turns the bytes of an item that was read from asked-for into buffered ones, until the returned guard is dropped.
-    pub fn buffer(self, bytes: u64) -> Buffered {
+    pub fn buffer(self, bytes: u64) -> BufferedBytes {
         self.request.0.hold(bytes)
     }
 }
@@ -155,12 +155,12 @@ impl Drop for Permit {
 
 /// Keeps bytes that were read and wait to be fetched counted until dropped.
 #[derive(Debug)]
-pub struct Buffered {
+pub struct BufferedBytes {
     counts: Arc<Counts>,
     bytes: u64,
 }
 
-impl Drop for Buffered {
+impl Drop for BufferedBytes {
     fn drop(&mut self) {
         self.counts.buffered.fetch_sub(self.bytes, Ordering::SeqCst);
         self.counts.changed();
@@ -193,7 +193,7 @@ impl<W> Drop for Ticket<W> {
 
 /// An item that a worker has begun.
 #[derive(Debug)]
-pub struct Taken<W> {
+pub struct TakenItem<W> {
     /// The item.
     pub work: W,
     /// Keeps the item counted.
@@ -213,7 +213,7 @@ pub struct Worker<W> {
 
 impl<W> Worker<W> {
     /// Returns the next item, or `None` when nothing waits; the worker has then retired and must end.
-    pub fn next(&mut self, now: Instant) -> Option<Taken<W>> {
+    pub fn next(&mut self, now: Instant) -> Option<TakenItem<W>> {
         let taken = self.queue.take_or_retire(now);
         self.retired = taken.is_none();
         taken
@@ -304,11 +304,11 @@ impl<W> Queue<W> {
     ///
     /// # Errors
     /// [`SiteError::Busy`] when they would exceed the bounds.
-    pub(crate) fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<Buffered, SiteError> {
+    pub(crate) fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<BufferedBytes, SiteError> {
         let counts = &self.counts;
         let before = counts.buffered.fetch_add(bytes, Ordering::SeqCst);
         // From here on, dropping the guard undoes the count.
-        let buffered = Buffered { counts: Arc::clone(counts), bytes };
+        let buffered = BufferedBytes { counts: Arc::clone(counts), bytes };
         let held = before + counts.bytes();
         if held > 0 && held.saturating_add(bytes) > share(priority, self.limits.bytes) {
             return Err(SiteError::Busy);
@@ -374,7 +374,7 @@ impl<W> Queue<W> {
         entry
     }
 
-    fn take_or_retire(&self, now: Instant) -> Option<Taken<W>> {
+    fn take_or_retire(&self, now: Instant) -> Option<TakenItem<W>> {
         let mut state = self.state.lock();
         let Some(class) = state.next_class() else {
             state.workers -= 1;
@@ -391,7 +391,7 @@ impl<W> Queue<W> {
             first.remove();
             self.waiting_requests.fetch_sub(1, Ordering::Relaxed);
         }
-        Some(Taken { work, permit, expired, is_first })
+        Some(TakenItem { work, permit, expired, is_first })
     }
 }
 

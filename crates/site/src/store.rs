@@ -60,9 +60,9 @@ pub(crate) fn fence(seen: &mut FencingEpoch, given: FencingEpoch) -> Result<(), 
 /// What an operation has reserved, such as its place in the queue. It travels with the bytes and is dropped with them:
 /// when a disk hangs, callers give up, but their bytes stay in memory.
 #[derive(Default)]
-pub struct Held(Vec<Box<dyn Send>>);
+pub struct HeldResources(Vec<Box<dyn Send>>);
 
-impl Held {
+impl HeldResources {
     /// Holds `other` as well.
     #[must_use]
     pub fn and(mut self, other: impl Send + 'static) -> Self {
@@ -71,7 +71,7 @@ impl Held {
     }
 }
 
-impl Debug for Held {
+impl Debug for HeldResources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Held({})", self.0.len())
     }
@@ -85,7 +85,7 @@ pub trait ChunkDraft: Send {
     fn append(&mut self, bytes: &[u8]);
 
     /// Stores the complete chunk as [`ChunkStore::write_holding`] does.
-    async fn store(self: Box<Self>, held: Held) -> Result<(), SiteError>;
+    async fn store(self: Box<Self>, held: HeldResources) -> Result<(), SiteError>;
 }
 
 /// Keeps chunks durably. Chunks are immutable.
@@ -107,7 +107,7 @@ pub trait ChunkStore: Send + Sync + Debug {
         chunk: ChunkId,
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
-        held: Held,
+        held: HeldResources,
     ) -> Result<(), SiteError> {
         let written = self.write(chunk, payload, granule_crcs).await;
         drop(held);
@@ -140,7 +140,7 @@ pub trait ChunkStore: Send + Sync + Debug {
         &self,
         chunks: &[ChunkId],
         epoch: FencingEpoch,
-        held: Held,
+        held: HeldResources,
     ) -> Result<(), SiteError> {
         let deleted = self.delete(chunks, epoch).await;
         drop(held);
@@ -154,7 +154,7 @@ pub trait ChunkStore: Send + Sync + Debug {
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError>;
 
     /// As [`ChunkStore::verify`], treating `held` as [`ChunkStore::write_holding`] does.
-    async fn verify_holding(&self, chunk: ChunkId, held: Held) -> Result<ChunkInfo, SiteError> {
+    async fn verify_holding(&self, chunk: ChunkId, held: HeldResources) -> Result<ChunkInfo, SiteError> {
         let verified = self.verify(chunk).await;
         drop(held);
         verified

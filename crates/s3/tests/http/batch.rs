@@ -244,7 +244,7 @@ async fn existence_is_answered_for_all_keys_or_for_the_first_without_a_gap() {
     assert_eq!(ask(r#"{"items": []}"#, "/bucket?batch=exists").await.error(), (400, "InvalidRequest"));
 }
 
-/// An `RemoteBuckets` that has the bucket: it denies reads, and answers sizes with the lengths of the keys.
+/// A `RemoteBuckets` that has the bucket: it denies reads, and answers sizes with the lengths of the keys.
 struct Far;
 
 #[async_trait::async_trait]

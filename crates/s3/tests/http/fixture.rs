@@ -102,7 +102,7 @@ impl Fixture {
         fixture
     }
 
-    /// Opens a gateway with an `RemoteBuckets`.
+    /// Opens a gateway with a `RemoteBuckets`.
     pub async fn open_before(elsewhere: Arc<dyn RemoteBuckets>) -> Self {
         let hooks = Hooks { elsewhere, ..Hooks::default() };
         let fixture = Self::start(limits(), &[], None, hooks).await;

@@ -2,7 +2,7 @@
 //!
 //! Whatever it holds may be evicted at any time. Its bound covers everything that a chunk takes: the pages of its
 //! bytes, from when they are copied in until the last reader has dropped them ([`arena`]); the index; and whatever else
-//! the process has grown by since the cache was made, up to half of the bound ([`surroundings`]). A chunk is within the
+//! the process has grown by since the cache was made, up to half of the bound ([`process_growth`]). A chunk is within the
 //! bound or not in the store: when no entry can be evicted because all are being read, a write is refused.
 //!
 //! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside the locks. Eviction
@@ -11,9 +11,9 @@
 mod arena;
 mod nodes;
 mod order;
+mod process_growth;
 mod runs;
 mod shard;
-mod surroundings;
 
 use std::io;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use striate_core::{ChunkId, ChunkRange, FencingEpoch, GRANULE_LEN};
 use self::arena::{Arena, PAGE_LEN, Payload, pages_of};
 use self::nodes::Node;
 pub use self::order::Eviction;
+use self::process_growth::ProcessGrowth;
+pub use self::process_growth::ProcessMemory;
 use self::shard::{Entry, Shard};
-pub use self::surroundings::ProcessMemory;
-use self::surroundings::Surroundings;
 use crate::api::{ChunkPage, SiteError};
 use crate::granule;
 use crate::store::{ChunkInfo, ChunkStore, StoreStatus, fence};
@@ -129,7 +129,7 @@ pub struct CacheStore {
     options: CacheOptions,
     arena: Arc<Arena>,
     shards: Vec<Mutex<Shard>>,
-    surroundings: Surroundings,
+    process_growth: ProcessGrowth,
     /// Bytes of the indexes of all shards.
     index_bytes: AtomicU64,
     epoch: Mutex<FencingEpoch>,
@@ -142,7 +142,7 @@ impl CacheStore {
     /// # Errors
     /// When the bound is below [`LEAST_CACHE_BYTES`], or the system refuses the addresses.
     pub fn new(options: CacheOptions) -> io::Result<Self> {
-        Self::with_surroundings(options, Surroundings::new(None))
+        Self::with_growth(options, ProcessGrowth::new(None))
     }
 
     /// Creates an empty cache that shrinks as its process grows: `process` is asked now, and
@@ -151,10 +151,10 @@ impl CacheStore {
     /// # Errors
     /// As for [`Self::new`].
     pub fn within_process(options: CacheOptions, process: Arc<dyn ProcessMemory>) -> io::Result<Self> {
-        Self::with_surroundings(options, Surroundings::new(Some(process)))
+        Self::with_growth(options, ProcessGrowth::new(Some(process)))
     }
 
-    fn with_surroundings(options: CacheOptions, surroundings: Surroundings) -> io::Result<Self> {
+    fn with_growth(options: CacheOptions, process_growth: ProcessGrowth) -> io::Result<Self> {
         if options.bound_bytes < LEAST_CACHE_BYTES {
             let reason = format!("a cache has at least {} MiB", LEAST_CACHE_BYTES >> 20);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -167,7 +167,7 @@ impl CacheStore {
             options,
             arena: Arc::new(arena),
             shards,
-            surroundings,
+            process_growth,
             index_bytes: AtomicU64::new(0),
             epoch: Mutex::default(),
             counts: Counts::default(),
@@ -248,7 +248,7 @@ impl CacheStore {
     /// Returns the bytes of the bound that are not for pages. The growth of the process includes
     /// the index and incoming chunks.
     fn beside_pages(&self) -> u64 {
-        self.known_beside_pages().max(self.surroundings.grown_bytes().min(self.options.bound_bytes / 2))
+        self.known_beside_pages().max(self.process_growth.grown_bytes().min(self.options.bound_bytes / 2))
     }
 
     /// Returns the bytes set aside for incoming chunks and the index, however much the process grows.
@@ -265,7 +265,7 @@ impl CacheStore {
     /// Records that `bytes` of a chunk were written or read.
     fn moved(&self, chunk: ChunkId, bytes: usize) {
         let in_pages = || self.arena.resident_bytes();
-        if self.surroundings.moved(bytes as u64, self.known_beside_pages(), in_pages) {
+        if self.process_growth.moved(bytes as u64, self.known_beside_pages(), in_pages) {
             self.settle(chunk);
         }
     }

@@ -55,7 +55,7 @@ pub(super) struct Order {
     small: Queue,
     /// All other entries.
     main: Queue,
-    ghosts: Ghosts,
+    ghosts: GhostQueue,
 }
 
 impl Order {
@@ -142,12 +142,12 @@ impl Order {
 
 /// Names that recently left the small queue. A name that returns and leaves again may be forgotten early.
 #[derive(Debug, Default)]
-struct Ghosts {
+struct GhostQueue {
     known: HashSet<ChunkId>,
     order: VecDeque<ChunkId>,
 }
 
-impl Ghosts {
+impl GhostQueue {
     fn insert(&mut self, chunk: ChunkId, most: usize) {
         if self.known.insert(chunk) {
             self.order.push_back(chunk);

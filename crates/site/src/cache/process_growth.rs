@@ -25,7 +25,7 @@ pub trait ProcessMemory: Send + Sync + Debug {
 /// How much the process has grown since the cache was made, besides the cache's pages: request buffers, what the
 /// allocator keeps, the index.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct ProcessGrowth {
     /// `None` if its memory cannot be measured.
     process: Option<Arc<dyn ProcessMemory>>,
     /// Resident bytes before the cache held anything.
@@ -35,7 +35,7 @@ pub(super) struct Surroundings {
     grown: AtomicU64,
 }
 
-impl Surroundings {
+impl ProcessGrowth {
     /// Measures `process` from now on, if it reports its memory.
     pub(super) fn new(process: Option<Arc<dyn ProcessMemory>>) -> Self {
         let before = process.as_ref().and_then(|process| process.resident_bytes());
@@ -94,36 +94,36 @@ mod tests {
         }
     }
 
-    fn of(resident: u64) -> (Arc<Process>, Surroundings) {
+    fn of(resident: u64) -> (Arc<Process>, ProcessGrowth) {
         let process = Arc::new(Process { resident: resident.into(), ..Process::default() });
-        (process.clone(), Surroundings::new(Some(process)))
+        (process.clone(), ProcessGrowth::new(Some(process)))
     }
 
     #[test]
     fn growth_is_seen_at_once_and_forgotten_slowly() {
-        let (process, surroundings) = of(100 * MIB);
+        let (process, process_growth) = of(100 * MIB);
         process.resident.store(180 * MIB, Ordering::Relaxed);
-        surroundings.moved(LOOK_EVERY - 1, 0, || 16 * MIB);
-        assert_eq!(surroundings.grown_bytes(), 0, "too little has moved for a look");
-        surroundings.moved(1, 0, || 16 * MIB);
-        assert_eq!(surroundings.grown_bytes(), 64 * MIB);
+        process_growth.moved(LOOK_EVERY - 1, 0, || 16 * MIB);
+        assert_eq!(process_growth.grown_bytes(), 0, "too little has moved for a look");
+        process_growth.moved(1, 0, || 16 * MIB);
+        assert_eq!(process_growth.grown_bytes(), 64 * MIB);
         process.resident.store(110 * MIB, Ordering::Relaxed);
-        surroundings.moved(LOOK_EVERY, 0, || 16 * MIB);
-        assert_eq!(surroundings.grown_bytes(), 63 * MIB);
+        process_growth.moved(LOOK_EVERY, 0, || 16 * MIB);
+        assert_eq!(process_growth.grown_bytes(), 63 * MIB);
         for _ in 0..1_000 {
-            surroundings.moved(LOOK_EVERY, 0, || 16 * MIB);
+            process_growth.moved(LOOK_EVERY, 0, || 16 * MIB);
         }
-        assert!(surroundings.grown_bytes() < MIB);
+        assert!(process_growth.grown_bytes() < MIB);
     }
 
     #[test]
     fn what_is_free_is_given_back_before_growth_counts() {
-        let (process, surroundings) = of(100 * MIB);
+        let (process, process_growth) = of(100 * MIB);
         let look = |resident, free| {
             process.resident.store(resident * MIB, Ordering::Relaxed);
             process.free.store(free * MIB, Ordering::Relaxed);
-            surroundings.moved(LOOK_EVERY, 32 * MIB, || 16 * MIB);
-            (surroundings.grown_bytes() / MIB, process.given_back.load(Ordering::Relaxed))
+            process_growth.moved(LOOK_EVERY, 32 * MIB, || 16 * MIB);
+            (process_growth.grown_bytes() / MIB, process.given_back.load(Ordering::Relaxed))
         };
         assert_eq!(look(148, 20), (32, 0), "no more than there is room for");
         assert_eq!(look(216, 90), (31, 1), "all but ten MiB of the hundred were free");
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn where_nothing_is_known_nothing_has_grown() {
-        for surroundings in [Surroundings::new(None), of(0).1] {
-            surroundings.moved(LOOK_EVERY, 0, || 0);
-            assert_eq!(surroundings.grown_bytes(), 0);
+        for process_growth in [ProcessGrowth::new(None), of(0).1] {
+            process_growth.moved(LOOK_EVERY, 0, || 0);
+            assert_eq!(process_growth.grown_bytes(), 0);
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Entry {
 }
 
 /// An evicted entry. Dropping it frees its pages.
-pub(super) struct Evicted {
+pub(super) struct EvictedEntry {
     pub(super) is_parity: bool,
     pub(super) _payload: Payload,
 }
@@ -95,7 +95,7 @@ impl Shard {
     }
 
     /// Evicts the next entry. Parities go first while they occupy more than `parity_percent` of the pages.
-    pub(super) fn evict(&mut self, parity_percent: u64) -> Option<Evicted> {
+    pub(super) fn evict(&mut self, parity_percent: u64) -> Option<EvictedEntry> {
         let (parities, data) = (self.parities.pages(), self.data.pages());
         let is_beyond = parities * 100 > (parities + data) * parity_percent;
         let orders = match is_beyond {
@@ -105,7 +105,7 @@ impl Shard {
         let slot = orders.into_iter().find_map(|order| order.evict(&mut self.nodes))?;
         let node = self.take_node(slot)?;
         self.slots.remove(&node.chunk);
-        Some(Evicted { is_parity: cached::is_parity(node.chunk), _payload: node.payload })
+        Some(EvictedEntry { is_parity: cached::is_parity(node.chunk), _payload: node.payload })
     }
 
     fn take_node(&mut self, slot: Slot) -> Option<Node> {

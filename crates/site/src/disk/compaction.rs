@@ -25,7 +25,7 @@ use bytes::Bytes;
 use striate_runtime::Runtime;
 
 use super::index::Location;
-use super::job::{Job, Moved, Victim};
+use super::job::{Job, MovedRecord, Victim};
 use super::record::{ChunkRecord, Record};
 use super::scan::{Scanner, read_stored};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
@@ -320,7 +320,7 @@ impl Shared {
         let (name, sequence) = (chunk.chunk, chunk.sequence);
         let offset = job.append_chunk(chunk, &stored)?;
         let to = Location { segment: job.name.number, offset, ..from };
-        job.moved.push(Moved { chunk: name, sequence, from, to });
+        job.moved.push(MovedRecord { chunk: name, sequence, from, to });
         Ok(())
     }
 

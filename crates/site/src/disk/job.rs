@@ -26,7 +26,7 @@ pub(super) struct Job {
     pub waiting: Vec<u32>,
     pub current: Option<Victim>,
     pub done: Vec<Victim>,
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedRecord>,
     /// Segments that the copied tombstones name.
     pub tombstones: Vec<u32>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Victim {
 
 /// A copied record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moved {
+pub(super) struct MovedRecord {
     pub chunk: ChunkId,
     pub sequence: u64,
     pub from: Location,

@@ -32,7 +32,7 @@ const KEPT_BUFFER: usize = 4 << 20;
 
 /// Where and how a group is appended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Appended {
+pub(super) struct AppendPosition {
     pub name: SegmentName,
     pub start: u64,
     /// Whether a mark goes before the first record.
@@ -66,7 +66,7 @@ enum Piece {
 
 impl<'g> Layout<'g> {
     /// Lays `records` out. `buffer` is the memory of an earlier group.
-    pub fn new(at: Appended, records: &'g [(Record, Bytes)], buffer: Vec<u8>) -> Self {
+    pub fn new(at: AppendPosition, records: &'g [(Record, Bytes)], buffer: Vec<u8>) -> Self {
         let is_direct = records.iter().any(|(_, payload)| at.is_large(payload));
         let mut builder = Builder::new(at, buffer, room(at, records, is_direct));
         if at.mark_due {
@@ -124,7 +124,7 @@ impl<'g> Layout<'g> {
     }
 }
 
-impl Appended {
+impl AppendPosition {
     fn is_large(&self, payload: &[u8]) -> bool {
         payload.len() >= self.direct_bytes
     }
@@ -142,7 +142,7 @@ impl Appended {
 
 /// Returns an upper bound on the memory used, so that the buffer never moves and stays aligned: a mark and two gaps
 /// around the group, and a gap before each record.
-fn room(at: Appended, records: &[(Record, Bytes)], is_direct: bool) -> usize {
+fn room(at: AppendPosition, records: &[(Record, Bytes)], is_direct: bool) -> usize {
     let gap = if is_direct { 2 * PAGE } else { 0 };
     let of_record =
         |(record, payload): &(Record, Bytes)| gap + record.len() as usize - at.uncopied(payload, is_direct);
@@ -169,7 +169,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(at: Appended, mut made: Vec<u8>, room: usize) -> Self {
+    fn new(at: AppendPosition, mut made: Vec<u8>, room: usize) -> Self {
         made.clear();
         made.reserve(room + PAGE);
         let capacity = made.capacity();

@@ -65,7 +65,7 @@ use self::writer::{Change, Reply, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
 use crate::filesystem::{self, FileSystem, Lock};
 use crate::identity;
-use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, Held, StoreStatus};
+use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, HeldResources, StoreStatus};
 
 pub use self::compaction::CompactionStep;
 
@@ -344,7 +344,7 @@ impl Shared {
     }
 
     /// Hands a change to the writer. It keeps `held` until the writer is done, even if the caller stops waiting.
-    async fn change(&self, change: Change, held: Held) -> Result<(), SiteError> {
+    async fn change(&self, change: Change, held: HeldResources) -> Result<(), SiteError> {
         let (to, answer) = oneshot::channel();
         let reply = Reply { to, held };
         if let Some(reason) = self.hang() {
@@ -419,7 +419,7 @@ impl ChunkStore for DiskStore {
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
     ) -> Result<(), SiteError> {
-        self.write_holding(chunk, payload, granule_crcs, Held::default()).await
+        self.write_holding(chunk, payload, granule_crcs, HeldResources::default()).await
     }
 
     async fn write_holding(
@@ -427,7 +427,7 @@ impl ChunkStore for DiskStore {
         chunk: ChunkId,
         payload: Bytes,
         granule_crcs: Option<Arc<[u32]>>,
-        held: Held,
+        held: HeldResources,
     ) -> Result<(), SiteError> {
         let (record, stored) = self.shared.prepare(chunk, payload, granule_crcs).await?;
         self.shared.change(Change::Write { record, stored }, held).await
@@ -451,14 +451,14 @@ impl ChunkStore for DiskStore {
     }
 
     async fn delete(&self, chunks: &[ChunkId], epoch: FencingEpoch) -> Result<(), SiteError> {
-        self.delete_holding(chunks, epoch, Held::default()).await
+        self.delete_holding(chunks, epoch, HeldResources::default()).await
     }
 
     async fn delete_holding(
         &self,
         chunks: &[ChunkId],
         epoch: FencingEpoch,
-        held: Held,
+        held: HeldResources,
     ) -> Result<(), SiteError> {
         self.shared.change(Change::Delete { chunks: chunks.to_vec(), epoch }, held).await
     }
@@ -473,10 +473,10 @@ impl ChunkStore for DiskStore {
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
-        self.verify_holding(chunk, Held::default()).await
+        self.verify_holding(chunk, HeldResources::default()).await
     }
 
-    async fn verify_holding(&self, chunk: ChunkId, held: Held) -> Result<ChunkInfo, SiteError> {
+    async fn verify_holding(&self, chunk: ChunkId, held: HeldResources) -> Result<ChunkInfo, SiteError> {
         let shared = self.shared.clone();
         let verify = move || {
             let verified = shared.verify_chunk(chunk);

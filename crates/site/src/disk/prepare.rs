@@ -14,7 +14,7 @@ use super::record::{ChunkRecord, FORMAT_VERSION};
 use super::writer::Change;
 use crate::api::SiteError;
 use crate::granule;
-use crate::store::{ChunkDraft, Held};
+use crate::store::{ChunkDraft, HeldResources};
 
 impl Shared {
     /// Returns the newest record format that may be written.
@@ -93,7 +93,7 @@ impl ChunkDraft for PagedDraft {
         self.maker.append(bytes);
     }
 
-    async fn store(self: Box<Self>, held: Held) -> Result<(), SiteError> {
+    async fn store(self: Box<Self>, held: HeldResources) -> Result<(), SiteError> {
         let Self { shared, chunk, len, maker } = *self;
         let (stored, crc32c) = maker.finish();
         let record = ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]);

@@ -87,7 +87,7 @@ impl Shared {
     fn at_its_place<T>(
         &self,
         chunk: ChunkId,
-        read: impl Fn(&Stored<'_>) -> Found<T>,
+        read: impl Fn(&StoredChunk<'_>) -> TryReadResult<T>,
     ) -> Option<Result<T, SiteError>> {
         for _ in 0..MAX_LOOKUPS {
             let Some((location, segment)) = self.locate(chunk) else {
@@ -100,7 +100,7 @@ impl Shared {
                 }
                 Err(error) => return Some(Err(unreadable(chunk, &error))),
             };
-            return read(&Stored { shared: self, chunk, location, segment: &segment, file }).transpose();
+            return read(&StoredChunk { shared: self, chunk, location, segment: &segment, file }).transpose();
         }
         Some(Err(SiteError::Unavailable(format!("the segment of chunk {chunk} cannot be opened"))))
     }
@@ -117,7 +117,7 @@ impl Shared {
 }
 
 /// A chunk at its location.
-struct Stored<'s> {
+struct StoredChunk<'s> {
     shared: &'s Shared,
     chunk: ChunkId,
     location: Location,
@@ -126,11 +126,11 @@ struct Stored<'s> {
 }
 
 /// `None` if the source would have to wait.
-type Found<T> = Result<Option<T>, SiteError>;
+type TryReadResult<T> = Result<Option<T>, SiteError>;
 
-impl Stored<'_> {
+impl StoredChunk<'_> {
     /// Reads a range of a chunk that has a table of checksums in its header.
-    fn read_by_table(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
+    fn read_by_table(&self, range: &ChunkRange, source: Source) -> TryReadResult<Bytes> {
         let location = &self.location;
         let full = location.form.granule_len();
         let header_len = location.form.header_len(location.len);
@@ -166,7 +166,7 @@ impl Stored<'_> {
     }
 
     /// Reads the header and its table, and keeps them.
-    fn read_header(&self, source: Source) -> Found<Arc<ChunkRecord>> {
+    fn read_header(&self, source: Source) -> TryReadResult<Arc<ChunkRecord>> {
         let header_len = self.location.form.header_len(self.location.len);
         let Some(header) = self.read(source, 0, header_len)? else { return Ok(None) };
         let record = Arc::new(self.check_header(&header)?);
@@ -176,7 +176,7 @@ impl Stored<'_> {
 
     /// Reads a range of a chunk with a checksum behind each granule. It needs no header
     /// while the index knows the chunk.
-    fn read_pages(&self, range: &ChunkRange, source: Source) -> Found<Bytes> {
+    fn read_pages(&self, range: &ChunkRange, source: Source) -> TryReadResult<Bytes> {
         let (form, len) = (self.location.form, self.location.len);
         let pages = covering(range, form.granule_len());
         let first = pages.start * PAGE;
@@ -214,7 +214,7 @@ impl Stored<'_> {
     }
 
     /// Reads `len` bytes of the record, starting at byte `from`.
-    fn read(&self, source: Source, from: usize, len: usize) -> Found<Buffer> {
+    fn read(&self, source: Source, from: usize, len: usize) -> TryReadResult<Buffer> {
         let offset = u64::from(self.location.offset) + from as u64;
         let bytes = source.read(&self.file, self.shared.runtime.buffers(), offset, len);
         match bytes.map_err(|error| unreadable(self.chunk, &error))? {

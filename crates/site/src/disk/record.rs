@@ -99,7 +99,7 @@ pub(super) struct ChunkRecord {
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRecord {
+pub(super) enum RecordError {
     /// More bytes are needed to decide: this many from the start of the record.
     Needs(usize),
     /// The bytes are not a record.
@@ -223,12 +223,12 @@ impl Record {
     }
 
     /// Decodes header and table at the start of `bytes`, which may be longer or too short.
-    pub fn decode(bytes: &[u8], place: Place) -> Result<Record, NoRecord> {
+    pub fn decode(bytes: &[u8], place: Place) -> Result<Record, RecordError> {
         if bytes.len() < FIXED_LEN {
-            return Err(NoRecord::Needs(FIXED_LEN));
+            return Err(RecordError::Needs(FIXED_LEN));
         }
         if bytes[..4] != MAGIC {
-            return Err(NoRecord::Damaged);
+            return Err(RecordError::Damaged);
         }
         let (version, kind) = (bytes[4], bytes[5]);
         let payload_len = read_u32(bytes, 28);
@@ -237,23 +237,23 @@ impl Record {
             (1, 0) => Form::Coarse,
             (2.., 0) => Form::Fine,
             (2.., 1) => Form::Paged,
-            _ => return Err(NoRecord::Damaged),
+            _ => return Err(RecordError::Damaged),
         };
         let header_len = match kind {
             1 if payload_len > 0 && payload_len as usize <= MAX_CHUNK_LEN => form.header_len(payload_len),
             2 | 3 => FIXED_LEN + EPOCH_LEN,
             4 | 5 => FIXED_LEN,
-            _ => return Err(NoRecord::Damaged),
+            _ => return Err(RecordError::Damaged),
         };
         if bytes.len() < header_len {
-            return Err(NoRecord::Needs(header_len));
+            return Err(RecordError::Needs(header_len));
         }
         let header = &bytes[..header_len];
         if header_crc(place, header) != read_u32(header, CRC_FIELD.start) {
-            return Err(NoRecord::Damaged);
+            return Err(RecordError::Damaged);
         }
         if version > FORMAT_VERSION {
-            return Err(NoRecord::NewerVersion(version));
+            return Err(RecordError::NewerVersion(version));
         }
         Ok(Self::decode_checked(kind, form, header))
     }
@@ -352,11 +352,11 @@ mod tests {
             bytes.resize(header_len + more, 0xA5);
             prop_assert_eq!(Record::decode(&bytes, PLACE), Ok(record));
             for other in [Place { nonce: 78, ..PLACE }, Place { segment: 4, ..PLACE }, Place { offset: 8, ..PLACE }] {
-                prop_assert_eq!(Record::decode(&bytes, other), Err(NoRecord::Damaged));
+                prop_assert_eq!(Record::decode(&bytes, other), Err(RecordError::Damaged));
             }
             let bit = bit.index(header_len * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(!matches!(Record::decode(&bytes, PLACE), Ok(_) | Err(NoRecord::NewerVersion(_))));
+            prop_assert!(!matches!(Record::decode(&bytes, PLACE), Ok(_) | Err(RecordError::NewerVersion(_))));
         }
     }
 

@@ -23,7 +23,7 @@ use super::scan::{Scan, scan};
 use super::segment::{OpenFiles, SEGMENT_HEADER_LEN, Segment, SegmentName};
 use super::snapshot::{self, Snapshot};
 use super::state::{DeadCopy, SegmentState, State};
-use super::writer::{Active, Writer};
+use super::writer::{ActiveSegment, Writer};
 use super::{DiskStoreError, Shared};
 use crate::filesystem::{FileSystem, TEMPORARY_EXTENSION};
 
@@ -31,7 +31,7 @@ use std::path::Path;
 
 /// The result of opening a store.
 #[derive(Debug)]
-pub(super) struct Recovered {
+pub(super) struct RecoveredStore {
     pub state: State,
     pub writer: Writer,
     pub next_segment: u32,
@@ -41,24 +41,24 @@ pub(super) struct Recovered {
 
 /// A record found by a scan, without its table.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct ScannedRecord {
     chunk: ChunkId,
     sequence: u64,
-    what: What,
+    what: RecordKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum RecordKind {
     Copy(Location),
     /// A tombstone for a copy in the segment of this number, if there is one.
     Tombstone(u32),
 }
 
-impl Found {
+impl ScannedRecord {
     fn copy(&self) -> Option<Location> {
         match self.what {
-            What::Copy(location) => Some(location),
-            What::Tombstone(_) => None,
+            RecordKind::Copy(location) => Some(location),
+            RecordKind::Tombstone(_) => None,
         }
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn recover(
     directory: &Path,
     open_files: &OpenFiles,
     segment_len: u64,
-) -> Result<Recovered, DiskStoreError> {
+) -> Result<RecoveredStore, DiskStoreError> {
     let listing = Listing::read(fs, directory)?;
     let snapshot = snapshot::read(fs, directory).filter(|snapshot| listing.continues(snapshot));
     let snapshot = snapshot.unwrap_or_default();
@@ -83,7 +83,7 @@ pub(super) fn recover(
     recovery.resolve();
     let active = last.filter(|active| active.len < segment_len);
     let writer = Writer { active, next_sequence: recovery.next_sequence, buffer: Vec::new() };
-    Ok(Recovered { state: recovery.state, writer, next_segment, scanned_bytes: recovery.scanned_bytes })
+    Ok(RecoveredStore { state: recovery.state, writer, next_segment, scanned_bytes: recovery.scanned_bytes })
 }
 
 /// The segments of a directory, with the durable length of condemned ones.
@@ -139,7 +139,7 @@ struct Recovery {
     /// The first sequence that the snapshot does not cover.
     horizon: u64,
     next_sequence: u64,
-    found: Vec<Found>,
+    found: Vec<ScannedRecord>,
     scanned_bytes: u64,
 }
 
@@ -162,7 +162,7 @@ impl Recovery {
         open_files: &OpenFiles,
         name: SegmentName,
         condemned: Option<u64>,
-    ) -> Result<Option<Active>, DiskStoreError> {
+    ) -> Result<Option<ActiveSegment>, DiskStoreError> {
         let path = name.path(directory);
         let io = |action| {
             let path = path.clone();
@@ -202,7 +202,7 @@ impl Recovery {
         let is_clean = may_grow && scan.is_clean() && condemned.is_none() && header.is_some();
         let (len, mark_due) = (scan.file_len, !scan.records.is_empty());
         self.take_records(name, scan);
-        Ok(is_clean.then_some(Active { segment, version, file, len, mark_due }))
+        Ok(is_clean.then_some(ActiveSegment { segment, version, file, len, mark_due }))
     }
 
     fn take_records(&mut self, name: SegmentName, scan: Scan) {
@@ -210,11 +210,11 @@ impl Recovery {
             match record {
                 Record::Chunk(chunk) => {
                     let location = chunk.location(name.number, offset);
-                    let what = What::Copy(location);
-                    self.found.push(Found { chunk: chunk.chunk, sequence: chunk.sequence, what });
+                    let what = RecordKind::Copy(location);
+                    self.found.push(ScannedRecord { chunk: chunk.chunk, sequence: chunk.sequence, what });
                 }
                 Record::Tombstone { chunk, sequence, target, epoch } => {
-                    self.found.push(Found { chunk, sequence, what: What::Tombstone(target) });
+                    self.found.push(ScannedRecord { chunk, sequence, what: RecordKind::Tombstone(target) });
                     self.state.add_tombstone(name.number, target);
                     self.state.see_epoch(name.number, epoch);
                 }
@@ -227,7 +227,7 @@ impl Recovery {
     /// Decides for every chunk with a found record whether it lives, and where.
     fn resolve(&mut self) {
         let mut found = std::mem::take(&mut self.found);
-        let segment = |found: &Found| found.copy().map(|location| location.segment);
+        let segment = |found: &ScannedRecord| found.copy().map(|location| location.segment);
         found.sort_unstable_by_key(|record| (record.chunk, record.sequence, segment(record)));
         for records in found.chunk_by(|a, b| a.chunk == b.chunk) {
             self.resolve_chunk(records);
@@ -239,21 +239,22 @@ impl Recovery {
     }
 
     /// Resolves one chunk from its `records`, in ascending order of their sequence.
-    fn resolve_chunk(&mut self, records: &[Found]) {
+    fn resolve_chunk(&mut self, records: &[ScannedRecord]) {
         let chunk = records[0].chunk;
         let (old, new) = records.split_at(records.partition_point(|record| record.sequence < self.horizon));
         let base = self.state.index.get(chunk);
         let cover = highest_tombstone(new);
         let old_cover = highest_tombstone(old);
         let is_above =
-            |record: &&Found, cover: Option<u64>| cover.is_none_or(|cover| record.sequence > cover);
+            |record: &&ScannedRecord, cover: Option<u64>| cover.is_none_or(|cover| record.sequence > cover);
         let mut copies: Vec<Location> = Vec::new();
         if let (Some(base), None) = (base, cover) {
-            let moved = old.iter().filter(|record| is_above(record, old_cover)).filter_map(Found::copy);
+            let moved =
+                old.iter().filter(|record| is_above(record, old_cover)).filter_map(ScannedRecord::copy);
             copies.extend(moved.filter(|copy| (copy.len, copy.crc32c) == (base.len, base.crc32c)));
             copies.extend(Some(base).filter(|base| self.state.segments.contains_key(&base.segment)));
         }
-        copies.extend(new.iter().filter(|record| is_above(record, cover)).filter_map(Found::copy));
+        copies.extend(new.iter().filter(|record| is_above(record, cover)).filter_map(ScannedRecord::copy));
         self.find_uncovered(records, &copies);
         self.state.index.remove(chunk);
         let known = self.state.extra_copies.remove(&chunk).filter(|_| cover.is_none());
@@ -271,15 +272,15 @@ impl Recovery {
 
     /// Records the dead copies among `records` that no tombstone names: a crash interrupted a compaction after it
     /// placed them and before it buried them.
-    fn find_uncovered(&mut self, records: &[Found], live: &[Location]) {
+    fn find_uncovered(&mut self, records: &[ScannedRecord], live: &[Location]) {
         for record in records {
             let Some(copy) = record.copy().filter(|copy| !live.contains(copy)) else { continue };
-            let names_it = |other: &Found| {
-                matches!(other.what, What::Tombstone(target) if target == copy.segment)
+            let names_it = |other: &ScannedRecord| {
+                matches!(other.what, RecordKind::Tombstone(target) if target == copy.segment)
                     && other.sequence >= record.sequence
             };
             if !records.iter().any(names_it) {
-                let Found { chunk, sequence, .. } = *record;
+                let ScannedRecord { chunk, sequence, .. } = *record;
                 self.state.uncovered.push(DeadCopy { chunk, sequence, segment: copy.segment });
             }
         }
@@ -321,7 +322,7 @@ impl Recovery {
 }
 
 /// Returns the highest sequence that a tombstone among `records` covers.
-fn highest_tombstone(records: &[Found]) -> Option<u64> {
+fn highest_tombstone(records: &[ScannedRecord]) -> Option<u64> {
     records.iter().filter(|record| record.copy().is_none()).map(|record| record.sequence).max()
 }
 

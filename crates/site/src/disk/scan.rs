@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, NoRecord, Record};
+use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, Record, RecordError};
 use super::segment::SegmentName;
 use crate::filesystem::File;
 
@@ -102,7 +102,7 @@ impl Scanner {
                     self.position = position + record.len();
                     return Ok(Some((position as u32, record)));
                 }
-                Err(NoRecord::NewerVersion(version)) => return Err(version),
+                Err(RecordError::NewerVersion(version)) => return Err(version),
                 Err(_) => {
                     self.position = self.window.next_candidate(position + ALIGNMENT);
                     self.damaged_bytes += self.position - position;
@@ -113,10 +113,10 @@ impl Scanner {
     }
 
     /// Decodes the record at `position`, if it is one and ends within the file.
-    fn decode(&mut self, position: u64) -> Result<Record, NoRecord> {
+    fn decode(&mut self, position: u64) -> Result<Record, RecordError> {
         let place = self.name.place(position);
         let mut decoded = Record::decode(self.window.at(position, FIXED_LEN), place);
-        if let Err(NoRecord::Needs(len)) = decoded {
+        if let Err(RecordError::Needs(len)) = decoded {
             decoded = Record::decode(self.window.at(position, len), place);
         }
         let end = match &decoded {
@@ -124,7 +124,7 @@ impl Scanner {
             Ok(record) => position + record.len(),
             Err(_) => return decoded,
         };
-        if end > self.window.end { Err(NoRecord::Damaged) } else { decoded }
+        if end > self.window.end { Err(RecordError::Damaged) } else { decoded }
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Shared;
-use super::writer::Active;
+use super::writer::ActiveSegment;
 use crate::filesystem::{FileId, FileSystem};
 
 /// Files that must stay the same.
@@ -48,7 +48,7 @@ fn check_file(fs: &dyn FileSystem, path: &Path, id: FileId) -> Result<(), String
 
 impl Shared {
     /// Checks the watched files and the active segment.
-    pub(super) fn check_watched(&self, active: Option<&Active>) -> Result<(), String> {
+    pub(super) fn check_watched(&self, active: Option<&ActiveSegment>) -> Result<(), String> {
         self.watch.check(&*self.fs)?;
         let Some(active) = active else { return Ok(()) };
         let id = active.file.id().map_err(|error| error.to_string())?;

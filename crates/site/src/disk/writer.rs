@@ -20,14 +20,14 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::index::Location;
-use super::layout::{Appended, Layout};
+use super::layout::{AppendPosition, Layout};
 use super::record::{ChunkRecord, Record};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
 use crate::api::SiteError;
 use crate::filesystem::File;
 use crate::granule;
-use crate::store::Held;
+use crate::store::HeldResources;
 
 /// Number of bytes from which a group takes no further record.
 const MAX_GROUP_BYTES: u64 = 16 * 1024 * 1024;
@@ -43,7 +43,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub to: oneshot::Sender<Result<(), SiteError>>,
-    pub held: Held,
+    pub held: HeldResources,
 }
 
 impl Reply {
@@ -77,7 +77,7 @@ pub(super) enum Change {
 /// State of the writing thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    pub active: Option<Active>,
+    pub active: Option<ActiveSegment>,
     pub next_sequence: u64,
     /// Buffer for the next group's layout.
     pub buffer: Vec<u8>,
@@ -85,7 +85,7 @@ pub(super) struct Writer {
 
 /// The segment that is being appended to.
 #[derive(Debug)]
-pub(super) struct Active {
+pub(super) struct ActiveSegment {
     pub segment: Arc<Segment>,
     /// The newest format of a record that the segment may hold.
     pub version: u8,
@@ -153,8 +153,8 @@ impl Writer {
                 Change::Delete { chunks, epoch } => self.take_delete(shared, &mut group, chunks, epoch),
             };
             match taken {
-                Taken::Waits => group.waiting.push(request.reply),
-                Taken::Answered(result) => request.reply.send(result),
+                TakeOutcome::Waits => group.waiting.push(request.reply),
+                TakeOutcome::Answered(result) => request.reply.send(result),
             }
         }
         group
@@ -167,22 +167,22 @@ impl Writer {
         mut record: ChunkRecord,
         stored: Bytes,
         room: u64,
-    ) -> Taken {
+    ) -> TakeOutcome {
         let ChunkRecord { chunk, form, len, crc32c, .. } = record;
         let known = shared.state.read().index.get(chunk).map(|existing| (existing.len, existing.crc32c));
         if let Some(existing) = known.or_else(|| group.written.get(&chunk).copied()) {
             return match granule::check_rewrite(chunk, existing, (len, crc32c)) {
-                Ok(()) => Taken::Waits,
-                refused => Taken::Answered(refused),
+                Ok(()) => TakeOutcome::Waits,
+                refused => TakeOutcome::Answered(refused),
             };
         }
         if group.bytes + form.record_len(len) > room {
-            return Taken::Answered(Err(SiteError::NoSpace));
+            return TakeOutcome::Answered(Err(SiteError::NoSpace));
         }
         record.sequence = self.take_sequence();
         group.push(Record::Chunk(record), stored);
         group.written.insert(chunk, (len, crc32c));
-        Taken::Waits
+        TakeOutcome::Waits
     }
 
     fn take_delete(
@@ -191,10 +191,10 @@ impl Writer {
         group: &mut Group,
         chunks: Vec<ChunkId>,
         epoch: FencingEpoch,
-    ) -> Taken {
+    ) -> TakeOutcome {
         let epoch = if epoch == FencingEpoch::NONE { group.epoch } else { epoch };
         if epoch < group.epoch {
-            return Taken::Answered(Err(SiteError::Fenced { given: epoch, seen: group.epoch }));
+            return TakeOutcome::Answered(Err(SiteError::Fenced { given: epoch, seen: group.epoch }));
         }
         let state = shared.state.read();
         for chunk in chunks {
@@ -210,7 +210,7 @@ impl Writer {
             group.push(Record::Fence { epoch }, Bytes::new());
             group.epoch = epoch;
         }
-        Taken::Waits
+        TakeOutcome::Waits
     }
 
     fn take_sequence(&mut self) -> u64 {
@@ -312,7 +312,7 @@ impl Writer {
         let buffer = std::mem::take(&mut self.buffer);
         let version = records.iter().map(|(record, _)| record.version()).max().unwrap_or(1);
         let active = self.activate(shared, version)?;
-        let at = Appended {
+        let at = AppendPosition {
             name: active.segment.name,
             start: active.len,
             mark_due: active.mark_due,
@@ -336,7 +336,7 @@ impl Writer {
     /// Durably cuts off a group during which the disk became full. A cut that a power cut undoes would bring back
     /// records that were never acknowledged, and that later deletes did not know of.
     fn undo(&mut self, shared: &Shared, error: io::Error) -> AppendError {
-        let cut = |active: &Active| active.file.set_len(active.len).and_then(|()| active.file.sync());
+        let cut = |active: &ActiveSegment| active.file.set_len(active.len).and_then(|()| active.file.sync());
         let cut = self.active.as_ref().map(cut);
         if matches!(cut, Some(Err(_))) && self.condemn_active(shared).is_err() {
             return AppendError::Failed(error);
@@ -346,8 +346,9 @@ impl Writer {
 
     /// Returns the segment to append records of up to `version` to. Creates one if there is none, or if the current one
     /// is long enough or of an older format.
-    fn activate(&mut self, shared: &Shared, version: u8) -> Result<&mut Active, AppendError> {
-        let is_over = |active: &Active| active.len >= shared.options.segment_len || active.version < version;
+    fn activate(&mut self, shared: &Shared, version: u8) -> Result<&mut ActiveSegment, AppendError> {
+        let is_over =
+            |active: &ActiveSegment| active.len >= shared.options.segment_len || active.version < version;
         if self.active.as_ref().is_some_and(is_over) {
             self.seal();
         }
@@ -390,7 +391,7 @@ impl Writer {
     }
 }
 
-enum Taken {
+enum TakeOutcome {
     Waits,
     Answered(Result<(), SiteError>),
 }
@@ -425,7 +426,7 @@ fn is_full(error: &io::Error) -> bool {
 
 impl Shared {
     /// Creates the next segment, whose name is durable on return.
-    fn new_segment(&self, version: u8) -> io::Result<Active> {
+    fn new_segment(&self, version: u8) -> io::Result<ActiveSegment> {
         let name = self.next_segment_name();
         let epoch = self.state.read().epoch;
         let header = SegmentHeader { version, epoch };
@@ -435,7 +436,7 @@ impl Shared {
         self.open_files.put(&segment, file.clone());
         let state = SegmentState::new(segment.clone(), version, SEGMENT_HEADER_LEN, epoch);
         self.state.write().segments.insert(name.number, state);
-        Ok(Active { segment, version, file, len: SEGMENT_HEADER_LEN, mark_due: false })
+        Ok(ActiveSegment { segment, version, file, len: SEGMENT_HEADER_LEN, mark_due: false })
     }
 
     pub(super) fn next_segment_name(&self) -> SegmentName {

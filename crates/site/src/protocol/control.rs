@@ -8,8 +8,8 @@ use super::PROTOCOL_VERSION;
 use super::frame::{decode_error, decode_priority, encode_error, encode_priority};
 use super::limits::{MAX_CHUNK_LEN, MAX_TREE_DEPTH};
 use crate::api::{
-    AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, SiteError, SiteStatus, Standing,
-    Tend, TendMatter, Tended, Window,
+    AssembleRequest, CachedBlockState, CombineRequest, CombineSource, LocalTerm, Priority, SiteError,
+    SiteStatus, Tend, TendEvent, Tended, Window,
 };
 use crate::cache::{CacheView, MOST_PARITIES};
 use crate::store::{ChunkInfo, StoreStatus};
@@ -96,10 +96,10 @@ pub(crate) fn chunk_info(chunk: messages::Chunk) -> Result<ChunkInfo, SiteError>
 pub(crate) fn tend_message(blocks: &[Tend]) -> messages::TendRequest {
     let message = |tend: &Tend| {
         let (matter, parities) = match tend.matter {
-            TendMatter::Look => (messages::tend::Matter::Look, 0),
-            TendMatter::Filled { parities } => (messages::tend::Matter::Filled, parities),
-            TendMatter::GaveUp => (messages::tend::Matter::GaveUp, 0),
-            TendMatter::Lost => (messages::tend::Matter::Lost, 0),
+            TendEvent::Look => (messages::tend::Matter::Look, 0),
+            TendEvent::Filled { parities } => (messages::tend::Matter::Filled, parities),
+            TendEvent::GaveUp => (messages::tend::Matter::GaveUp, 0),
+            TendEvent::Lost => (messages::tend::Matter::Lost, 0),
         };
         messages::Tend {
             name: Bytes::copy_from_slice(&tend.name.to_bytes()),
@@ -122,10 +122,10 @@ pub(crate) fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, S
     let tend = |tend: messages::Tend| {
         let parities = u8::try_from(tend.parities).map_err(|_| malformed())?;
         let matter = match messages::tend::Matter::try_from(tend.matter).map_err(|_| malformed())? {
-            messages::tend::Matter::Look => TendMatter::Look,
-            messages::tend::Matter::Filled => TendMatter::Filled { parities },
-            messages::tend::Matter::GaveUp => TendMatter::GaveUp,
-            messages::tend::Matter::Lost => TendMatter::Lost,
+            messages::tend::Matter::Look => TendEvent::Look,
+            messages::tend::Matter::Filled => TendEvent::Filled { parities },
+            messages::tend::Matter::GaveUp => TendEvent::GaveUp,
+            messages::tend::Matter::Lost => TendEvent::Lost,
         };
         let name: [u8; 16] = tend.name[..].try_into().map_err(|_| malformed())?;
         let (name, split_len, reads) = (StripeId::from_bytes(name), tend.split_len, tend.reads);
@@ -138,9 +138,9 @@ pub(crate) fn tend_blocks(request: messages::TendRequest) -> Result<Vec<Tend>, S
 pub(crate) fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
     let message = |tended: Tended| {
         let (standing, parities) = match tended.standing {
-            Standing::Filled { parities } => (messages::tended::Standing::Filled, parities),
-            Standing::Granted => (messages::tended::Standing::Granted, 0),
-            Standing::Filling => (messages::tended::Standing::Filling, 0),
+            CachedBlockState::Filled { parities } => (messages::tended::Standing::Filled, parities),
+            CachedBlockState::Granted => (messages::tended::Standing::Granted, 0),
+            CachedBlockState::Filling => (messages::tended::Standing::Filling, 0),
         };
         messages::Tended {
             standing: standing.into(),
@@ -152,14 +152,16 @@ pub(crate) fn tended_messages(blocks: Vec<Tended>) -> Vec<messages::Tended> {
     blocks.into_iter().map(message).collect()
 }
 
-/// The inverse of [`tended_messages`]; an unknown state becomes [`Standing::Filling`].
+/// The inverse of [`tended_messages`]; an unknown state becomes [`CachedBlockState::Filling`].
 pub(crate) fn tended_blocks(blocks: Vec<messages::Tended>) -> Vec<Tended> {
     let most = |number: u32| number.min(u8::MAX.into()) as u8;
     let tended = |tended: messages::Tended| {
         let standing = match tended.standing() {
-            messages::tended::Standing::Filled => Standing::Filled { parities: most(tended.parities) },
-            messages::tended::Standing::Granted => Standing::Granted,
-            messages::tended::Standing::Filling => Standing::Filling,
+            messages::tended::Standing::Filled => {
+                CachedBlockState::Filled { parities: most(tended.parities) }
+            }
+            messages::tended::Standing::Granted => CachedBlockState::Granted,
+            messages::tended::Standing::Filling => CachedBlockState::Filling,
         };
         Tended { standing, wanted_parities: most(tended.wanted_parities), grant: tended.grant }
     };

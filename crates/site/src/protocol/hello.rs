@@ -90,14 +90,14 @@ fn check_version(bytes: &[u8]) -> Result<(), Refusal> {
 
 /// The reply to a hello.
 #[derive(Clone, Debug)]
-pub struct Welcome {
+pub struct HelloReply {
     /// Identity of the site.
     pub identity: SiteIdentity,
     /// Load of the site.
     pub load: LoadReport,
 }
 
-impl Welcome {
+impl HelloReply {
     /// Encodes the welcome.
     pub fn encode(&self) -> Bytes {
         let rack = self.identity.rack.0.as_bytes();
@@ -112,7 +112,7 @@ impl Welcome {
         out.freeze()
     }
 
-    /// The inverse of [`Welcome::encode`], for a member of `cluster`.
+    /// The inverse of [`HelloReply::encode`], for a member of `cluster`.
     ///
     /// # Errors
     /// The reason for which the welcome is refused.
@@ -147,11 +147,14 @@ mod tests {
         assert_eq!(accept_hello(&encode_hello(CLUSTER), CLUSTER), Ok(()));
         let identity = SiteIdentity { cluster: CLUSTER, site: SiteId(3), rack: RackId("r1".to_owned()) };
         let load = LoadReport { sequence: 5, queue_bytes: 9, ..LoadReport::default() };
-        let bytes = Welcome { identity: identity.clone(), load }.encode();
-        let welcome = Welcome::accept(&bytes, CLUSTER).unwrap();
+        let bytes = HelloReply { identity: identity.clone(), load }.encode();
+        let welcome = HelloReply::accept(&bytes, CLUSTER).unwrap();
         assert_eq!((welcome.identity, welcome.load), (identity, load));
         for cut in 0..bytes.len() {
-            assert!(matches!(Welcome::accept(&bytes[..cut], CLUSTER), Err(Refusal::Malformed(_))), "{cut}");
+            assert!(
+                matches!(HelloReply::accept(&bytes[..cut], CLUSTER), Err(Refusal::Malformed(_))),
+                "{cut}"
+            );
         }
     }
 
@@ -163,6 +166,6 @@ mod tests {
         let mut older = bytes.to_vec();
         older[0] = 1;
         assert_eq!(accept_hello(&older, CLUSTER), Err(Refusal::Version { theirs: 1 }));
-        assert_eq!(Welcome::accept(&older, CLUSTER).unwrap_err(), Refusal::Version { theirs: 1 });
+        assert_eq!(HelloReply::accept(&older, CLUSTER).unwrap_err(), Refusal::Version { theirs: 1 });
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! | request | body | reply |
 //! |--|--|--|
-//! | `POST /striate/v1/hello` | [`hello::encode_hello`] | [`hello::Welcome`] |
+//! | `POST /striate/v1/hello` | [`hello::encode_hello`] | [`hello::HelloReply`] |
 //! | `POST /striate/v1/read` | [`frame::ReadBody`] | a frame for each range, in order of arrival |
 //! | `POST /striate/v1/cancel` | [`frame::encode_cancel`] | one frame |
 //! | `PUT /striate/v1/chunk` | [`frame::WriteHead`], then the chunk | one frame |

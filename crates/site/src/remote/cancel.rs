@@ -24,10 +24,10 @@ use crate::protocol::limits::MAX_CANCELLED;
 /// Sends the cancellations of one site. A task does this, which the first read starts, because a read may be dropped
 /// where no task can be started.
 #[derive(Default)]
-pub(super) struct Canceller(OnceLock<UnboundedSender<Dropped>>);
+pub(super) struct Canceller(OnceLock<UnboundedSender<CancelledRead>>);
 
 /// A read that was dropped before its reply had ended.
-pub(super) struct Dropped {
+pub(super) struct CancelledRead {
     pub(super) site: Arc<Inner>,
     /// Identifier of the read at the site.
     pub(super) id: u64,
@@ -45,7 +45,7 @@ impl Canceller {
     }
 
     /// Cancels a read.
-    pub(super) fn cancel(&self, dropped: Dropped) {
+    pub(super) fn cancel(&self, dropped: CancelledRead) {
         if let Some(sender) = self.0.get() {
             // Without the task, dropping the frames closes their connection.
             let _ = sender.send(dropped);
@@ -53,7 +53,7 @@ impl Canceller {
     }
 }
 
-async fn run(runtime: Runtime, mut dropped: UnboundedReceiver<Dropped>) {
+async fn run(runtime: Runtime, mut dropped: UnboundedReceiver<CancelledRead>) {
     let mut batch = Vec::new();
     while dropped.recv_many(&mut batch, MAX_CANCELLED).await > 0 {
         let batch = std::mem::take(&mut batch);
@@ -66,7 +66,7 @@ async fn run(runtime: Runtime, mut dropped: UnboundedReceiver<Dropped>) {
     }
 }
 
-async fn take_back(batch: Vec<Dropped>) -> Result<(), SiteError> {
+async fn take_back(batch: Vec<CancelledRead>) -> Result<(), SiteError> {
     let site = Arc::clone(&batch[0].site);
     if !site.pool.has_place() {
         return Err(SiteError::Busy);

@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::RemoteOptions;
 use crate::api::SiteError;
 use crate::protocol::HELLO_PATH;
-use crate::protocol::hello::{MAX_WELCOME_LEN, Welcome, encode_hello};
+use crate::protocol::hello::{HelloReply, MAX_WELCOME_LEN, encode_hello};
 use crate::protocol::limits::MAX_ERROR_LEN;
 use crate::transport::{ByteStream, Connector};
 
@@ -71,18 +71,19 @@ impl Endpoint {
     pub(super) async fn greet<F, E>(
         &self,
         uri: &str,
-        send: impl FnOnce(Request<Outgoing>) -> F,
-    ) -> Result<Welcome, SiteError>
+        send: impl FnOnce(Request<RequestPieces>) -> F,
+    ) -> Result<HelloReply, SiteError>
     where
         F: Future<Output = Result<Response<Incoming>, E>>,
         E: fmt::Display,
     {
-        let body = Outgoing::new(encode_hello(self.cluster), Bytes::new());
+        let body = RequestPieces::new(encode_hello(self.cluster), Bytes::new());
         let request = Request::builder().method(Method::POST).uri(uri).body(body).expect("a fixed request");
         let response = self.within(self.options.connect_timeout, send(request)).await?;
         let response = self.check_status(response).await?;
         let bytes = self.collect(response.into_body(), MAX_WELCOME_LEN).await?;
-        let welcome = Welcome::accept(&bytes, self.cluster).map_err(|refusal| self.unavailable(refusal))?;
+        let welcome =
+            HelloReply::accept(&bytes, self.cluster).map_err(|refusal| self.unavailable(refusal))?;
         let site = welcome.identity.site;
         if self.expected.is_some_and(|expected| expected != site) {
             return Err(self.unavailable(format!("site {site} answers there: check the list of sites")));
@@ -112,7 +113,7 @@ impl Endpoint {
         })
     }
 
-    async fn open(&self) -> Result<(Connection, Welcome), SiteError> {
+    async fn open(&self) -> Result<(Connection, HelloReply), SiteError> {
         let stream = self.open_stream().await?;
         let handshake = http1::Builder::new().handshake(stream);
         let (mut sender, driver) = self.within(self.options.connect_timeout, handshake).await?;
@@ -138,11 +139,11 @@ impl Drop for Task {
 
 /// The body of a request: a head and possibly a chunk's bytes, neither of which is copied.
 #[derive(Clone, Debug)]
-pub(super) struct Outgoing {
+pub(super) struct RequestPieces {
     pieces: [Bytes; 2],
 }
 
-impl Outgoing {
+impl RequestPieces {
     pub(super) fn new(head: Bytes, payload: Bytes) -> Self {
         Self { pieces: [head, payload] }
     }
@@ -152,7 +153,7 @@ impl Outgoing {
     }
 }
 
-impl Body for Outgoing {
+impl Body for RequestPieces {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -174,7 +175,7 @@ impl Body for Outgoing {
 }
 
 struct Connection {
-    sender: http1::SendRequest<Outgoing>,
+    sender: http1::SendRequest<RequestPieces>,
     _task: Task,
     used_at: Instant,
     reused: bool,
@@ -242,7 +243,7 @@ impl Pool {
     }
 
     /// Opens a connection and keeps it, to learn which site replies.
-    pub(super) async fn greet(&self) -> Result<Welcome, SiteError> {
+    pub(super) async fn greet(&self) -> Result<HelloReply, SiteError> {
         let (connection, welcome) = self.endpoint.open().await?;
         self.keep(connection);
         Ok(welcome)
@@ -263,7 +264,7 @@ impl Pool {
     pub(super) async fn exchange(
         self: &Arc<Self>,
         call: &Call,
-        welcomed: impl Fn(Welcome),
+        welcomed: impl Fn(HelloReply),
     ) -> Result<(Exchange, Incoming), SiteError> {
         let endpoint = &self.endpoint;
         let waiting = Arc::clone(&self.in_flight).acquire_owned();
@@ -280,21 +281,21 @@ impl Pool {
                 }
             };
             match self.send(connection, call).await? {
-                Sent::Answered(connection, response) => {
+                SendOutcome::Answered(connection, response) => {
                     let response = endpoint.check_status(response).await?;
                     let exchange =
                         Exchange { pool: Arc::clone(self), connection: *connection, _place: place };
                     return Ok((exchange, response.into_body()));
                 }
                 // The next iteration opens a new connection, whose failure is final.
-                Sent::Stale => {}
+                SendOutcome::Stale => {}
             }
         }
     }
 
-    async fn send(&self, mut connection: Connection, call: &Call) -> Result<Sent, SiteError> {
+    async fn send(&self, mut connection: Connection, call: &Call) -> Result<SendOutcome, SiteError> {
         let endpoint = &self.endpoint;
-        let body = Outgoing::new(call.head.clone(), call.payload.clone());
+        let body = RequestPieces::new(call.head.clone(), call.payload.clone());
         let request = Request::builder().method(&call.method).uri(call.path);
         let request = request.body(body).expect("a request of fixed parts");
         let limit = endpoint.options.reply_timeout + call.work;
@@ -309,15 +310,15 @@ impl Pool {
             })
         };
         match endpoint.runtime.timeout(limit, sending).await {
-            Ok(Ok(response)) => Ok(Sent::Answered(Box::new(connection), response)),
-            Ok(Err((_, unsent))) if connection.reused && (unsent || call.is_read) => Ok(Sent::Stale),
+            Ok(Ok(response)) => Ok(SendOutcome::Answered(Box::new(connection), response)),
+            Ok(Err((_, unsent))) if connection.reused && (unsent || call.is_read) => Ok(SendOutcome::Stale),
             Ok(Err((reason, _))) => Err(endpoint.unavailable(reason)),
             Err(_) => Err(endpoint.unavailable(format!("no answer within {limit:?}"))),
         }
     }
 }
 
-enum Sent {
+enum SendOutcome {
     Answered(Box<Connection>, Response<Incoming>),
     /// The connection was closed while it idled.
     Stale,

@@ -13,7 +13,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
 
-use super::connection::{Endpoint, Outgoing, Task};
+use super::connection::{Endpoint, RequestPieces, Task};
 use super::watch::{PING_INTERVAL, WINDOW};
 use crate::api::SiteError;
 use crate::protocol::control::messages::site_control_client::SiteControlClient;
@@ -29,7 +29,7 @@ pub(super) struct ControlChannel {
 }
 
 struct Connection {
-    sender: http2::SendRequest<Outgoing>,
+    sender: http2::SendRequest<RequestPieces>,
     _task: Task,
 }
 
@@ -94,7 +94,7 @@ impl ControlChannel {
         let collected = Limited::new(body, MAX_REQUEST_LEN).collect().await;
         let body = collected.map_err(|error| SiteError::BadRequest(error.to_string()))?.to_bytes();
         let connection = self.connection().await?;
-        let request = Request::from_parts(parts, Outgoing::new(body, Bytes::new()));
+        let request = Request::from_parts(parts, RequestPieces::new(body, Bytes::new()));
         let sent = connection.sender.clone().send_request(request);
         let response = endpoint.within(endpoint.options.reply_timeout, sent).await?;
         endpoint.check_status(response).await

@@ -38,7 +38,7 @@ use crate::identity::SiteIdentity;
 use crate::protocol::control::messages;
 use crate::protocol::control::{self as convert};
 use crate::protocol::frame::WriteHead;
-use crate::protocol::hello::Welcome;
+use crate::protocol::hello::HelloReply;
 use crate::protocol::limits::{
     MAX_ASKED_CHUNKS, MAX_CHUNK_LEN, MAX_DELETED_CHUNKS, MAX_TENDED_BLOCKS, REPLY_TIMEOUT,
 };
@@ -151,7 +151,7 @@ impl Inner {
     }
 
     /// Takes over rack and load from the welcome of a new connection: the site may have been restarted.
-    fn welcomed(&self, welcome: Welcome) {
+    fn welcomed(&self, welcome: HelloReply) {
         *self.rack.lock() = welcome.identity.rack;
         *self.load.lock() = welcome.load;
     }

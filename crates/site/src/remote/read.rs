@@ -8,7 +8,7 @@ use futures::stream;
 use http::Method;
 
 use super::Inner;
-use super::cancel::Dropped;
+use super::cancel::CancelledRead;
 use super::connection::Call;
 use super::replies::Frames;
 use crate::api::{ReadReply, ReadRequest, ReadStream, SiteError};
@@ -126,7 +126,7 @@ impl RemoteRead {
 impl Drop for RemoteRead {
     fn drop(&mut self) {
         if let Phase::Open { id, frames } = std::mem::replace(&mut self.phase, Phase::Ended) {
-            self.site.canceller.cancel(Dropped { site: Arc::clone(&self.site), id, frames: *frames });
+            self.site.canceller.cancel(CancelledRead { site: Arc::clone(&self.site), id, frames: *frames });
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Frames {
 }
 
 /// A received frame.
-pub(super) struct Received {
+pub(super) struct ReceivedFrame {
     pub(super) header: FrameHeader,
     pub(super) result: Result<Bytes, SiteError>,
 }
@@ -34,7 +34,7 @@ impl Frames {
         &mut self,
         endpoint: &Endpoint,
         expected_len: impl FnOnce(u32) -> Option<u32>,
-    ) -> Result<Option<Received>, SiteError> {
+    ) -> Result<Option<ReceivedFrame>, SiteError> {
         if !self.more(endpoint).await? {
             return Ok(None);
         }
@@ -59,7 +59,7 @@ impl Frames {
             let unknown = || endpoint.unavailable(format!("unknown error {}", header.status));
             Err(decode_error(header.status, &bytes).unwrap_or_else(unknown))
         };
-        Ok(Some(Received { header, result }))
+        Ok(Some(ReceivedFrame { header, result }))
     }
 
     /// Returns the connection to the pool after the last frame, if the reply ends here as it should.

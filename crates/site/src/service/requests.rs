@@ -27,12 +27,12 @@ use crate::local::LocalSite;
 use crate::protocol::control::messages::site_control_server::SiteControlServer;
 use crate::protocol::control::{AnnouncedAssemble, decode_combine};
 use crate::protocol::frame::{ReadBody, WRITE_HEAD_LEN, WriteHead, decode_cancel, encode_frame};
-use crate::protocol::hello::{HELLO_LEN, Refusal, Welcome, accept_hello};
+use crate::protocol::hello::{HELLO_LEN, HelloReply, Refusal, accept_hello};
 use crate::protocol::limits::{MAX_REQUEST_LEN, ServiceLimits};
 use crate::protocol::{
     AMEND_PATH, ASSEMBLE_PATH, CANCEL_PATH, CHUNK_PATH, COMBINE_PATH, HELLO_PATH, READ_PATH,
 };
-use crate::store::Held;
+use crate::store::HeldResources;
 
 /// Minimum interval between two log lines about refused peers.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -46,12 +46,12 @@ pub(super) struct Service {
     reads: Arc<Reads>,
     stopping: watch::Receiver<bool>,
     cut_off: watch::Sender<bool>,
-    strangers: Mutex<Strangers>,
+    strangers: Mutex<RefusedPeers>,
 }
 
 /// Refused peers: a flood of them must not flood the log.
 #[derive(Default)]
-struct Strangers {
+struct RefusedPeers {
     /// Number of refusals since the last log line.
     unsaid: u64,
     said_at: Option<Instant>,
@@ -114,7 +114,7 @@ impl Service {
         strangers.unsaid += 1;
         if strangers.said_at.is_none_or(|said| now - said >= SAY_EVERY) {
             tracing::warn!(%error, refused = strangers.unsaid, "a peer was not admitted");
-            *strangers = Strangers { unsaid: 0, said_at: Some(now) };
+            *strangers = RefusedPeers { unsaid: 0, said_at: Some(now) };
         }
     }
 
@@ -174,7 +174,7 @@ impl Service {
         let identity = self.site.identity().clone();
         accept_hello(bytes, identity.cluster)?;
         peer.greeted.store(true, Ordering::Release);
-        let welcome = Welcome { identity, load: self.site.report_load() };
+        let welcome = HelloReply { identity, load: self.site.report_load() };
         Ok(Response::new(ReplyBody::whole(welcome.encode())))
     }
 
@@ -204,7 +204,7 @@ impl Service {
         let (len, priority) = announced.chunk();
         let request = announced.with_payload(Bytes::new()).map_err(Refusal::Malformed)?;
         let result = match self.reserve_for(priority, len.into()) {
-            Ok(reserved) => self.site.assemble_holding(request, Held::default().and(reserved)).await,
+            Ok(reserved) => self.site.assemble_holding(request, HeldResources::default().and(reserved)).await,
             Err(error) => Err(error),
         };
         Ok(self.outcome(result))
@@ -227,7 +227,7 @@ impl Service {
             Ok(reserved) => {
                 let payload = body.exactly(payload_len as usize).await?;
                 let request = announced.with_payload(payload).map_err(Refusal::Malformed)?;
-                self.site.assemble_holding(request, Held::default().and(reserved)).await
+                self.site.assemble_holding(request, HeldResources::default().and(reserved)).await
             }
             Err(error) => Err(error),
         };
@@ -266,7 +266,7 @@ impl Service {
         &self,
         head: WriteHead,
         payload: Bytes,
-        reserved: Reserved,
+        reserved: ReservedBytes,
     ) -> Result<striate_core::LoadReport, SiteError> {
         let granule_len = granule::told_granule_len(head.granule_crcs.len(), head.len);
         let received = payload.chunks(granule_len.unwrap_or(GRANULE_LEN)).map(crc32c);
@@ -276,24 +276,24 @@ impl Service {
         }
         let granule_crcs = Some(head.granule_crcs.into());
         let request = WriteRequest { chunk: head.chunk, payload, granule_crcs, priority: head.priority };
-        self.site.write_holding(request, Held::default().and(reserved)).await
+        self.site.write_holding(request, HeldResources::default().and(reserved)).await
     }
 
     /// Reserves memory for bytes that are about to be received, until the guard is dropped.
-    fn reserve(&self, bytes: u64) -> Result<Reserved, SiteError> {
+    fn reserve(&self, bytes: u64) -> Result<ReservedBytes, SiteError> {
         self.reserve_for(Priority::Foreground, bytes)
     }
 
     /// As [`Service::reserve`], with a share by priority. A chunk that other sites send takes long to arrive, and must
     /// leave room for users' writes.
-    fn reserve_for(&self, priority: Priority, bytes: u64) -> Result<Reserved, SiteError> {
+    fn reserve_for(&self, priority: Priority, bytes: u64) -> Result<ReservedBytes, SiteError> {
         let most = match priority {
             Priority::Foreground => self.limits.receiving_bytes,
             Priority::Repair => self.limits.receiving_bytes / 4 * 3,
             Priority::Background => self.limits.receiving_bytes / 2,
         };
         let held = self.receiving_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let reserved = Reserved(Arc::clone(&self.receiving_bytes), bytes);
+        let reserved = ReservedBytes(Arc::clone(&self.receiving_bytes), bytes);
         let fits = held == 0 || held + bytes <= most;
         if fits { Ok(reserved) } else { Err(SiteError::Busy) }
     }
@@ -311,9 +311,9 @@ impl Service {
 }
 
 /// Travels with the bytes to the store, and counts them until they are written.
-struct Reserved(Arc<AtomicU64>, u64);
+struct ReservedBytes(Arc<AtomicU64>, u64);
 
-impl Drop for Reserved {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }

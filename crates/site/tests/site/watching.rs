@@ -14,7 +14,7 @@ use hyper_util::server::conn::auto;
 use striate_core::{ChunkRange, LoadReport};
 use striate_runtime::Runtime;
 use striate_site::protocol::HELLO_PATH;
-use striate_site::protocol::hello::Welcome;
+use striate_site::protocol::hello::HelloReply;
 use striate_site::protocol::limits::ServiceLimits;
 use striate_site::transport_conformance::{GatedStore, chunk};
 use striate_site::{
@@ -100,7 +100,7 @@ async fn serve_old(runtime: &Runtime) -> String {
     let address = listener.local_addr().unwrap().to_string();
     let executor = RuntimeExecutor(runtime.clone());
     let answer = |request: Request<Incoming>| async move {
-        let welcome = Welcome { identity: identity(1), load: LoadReport::default() };
+        let welcome = HelloReply { identity: identity(1), load: LoadReport::default() };
         let response = Response::builder();
         Ok::<_, Infallible>(match request.uri().path() {
             HELLO_PATH => response.body(Full::new(welcome.encode())).unwrap(),
