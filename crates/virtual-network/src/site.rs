@@ -28,20 +28,20 @@ pub const SILENCE: Duration = Duration::from_secs(15);
 /// A site as seen from a machine of the network.
 #[derive(Debug)]
 pub struct DistantSite {
-    way: Way,
+    way: SitePath,
     last_load: Arc<Mutex<LoadReport>>,
 }
 
 /// The path to a site.
 #[derive(Clone, Debug)]
-struct Way {
+struct SitePath {
     network: Network,
     here: Machine,
     there: Machine,
     site: Arc<dyn Site>,
 }
 
-impl Way {
+impl SitePath {
     /// Sends a small message from one end to the other.
     async fn travel(&self, from: Machine, to: Machine) -> Result<(), SiteError> {
         let Some(arrives) = self.network.send(from, to, 0) else {
@@ -57,7 +57,7 @@ impl DistantSite {
     /// The transport from `here` to `site`, which runs on the machine `there`.
     pub fn new(network: Network, here: Machine, there: Machine, site: Arc<dyn Site>) -> Self {
         let last_load = Arc::new(Mutex::new(site.last_load()));
-        Self { way: Way { network, here, there, site }, last_load }
+        Self { way: SitePath { network, here, there, site }, last_load }
     }
 
     /// Makes a round trip around an operation. `bytes` are the sizes of the request and the reply.
@@ -70,7 +70,7 @@ impl DistantSite {
         T: Send + 'static,
         F: Future<Output = Result<T, SiteError>> + Send + 'static,
     {
-        let Way { network, here, there, site } = &self.way;
+        let SitePath { network, here, there, site } = &self.way;
         let answer = network.carry(*here, *there, bytes, operation(Arc::clone(site))).await;
         answer.unwrap_or_else(|| Err(SiteError::Unavailable("it did not answer in time".to_owned())))
     }
@@ -105,7 +105,7 @@ impl Site for DistantSite {
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
-        let Way { network, here, there, .. } = &self.way;
+        let SitePath { network, here, there, .. } = &self.way;
         let count = request.ranges.len();
         network.trace().record(Event::Sent, u64::from(self.id().0), count as u64);
         let arrives = network.send(*here, *there, 0);
@@ -225,7 +225,7 @@ enum Progress {
 
 /// Answers of a distant site, in the order in which they were sent.
 struct DistantRead {
-    way: Way,
+    way: SitePath,
     last_load: Arc<Mutex<LoadReport>>,
     progress: Progress,
     /// Answers in flight.
@@ -259,7 +259,7 @@ impl DistantRead {
 
     fn send_back(&mut self, reply: ReadReply) {
         let bytes = reply.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let Way { network, here, there, .. } = &self.way;
+        let SitePath { network, here, there, .. } = &self.way;
         match network.send(*there, *here, bytes) {
             // Answers share a connection: a later one waits for one that is retransmitted.
             Some(at) => {
@@ -304,7 +304,7 @@ impl Drop for DistantRead {
         if matches!(progress, Progress::Served | Progress::Lost) {
             return;
         }
-        let Way { network, here, there, site } = self.way.clone();
+        let SitePath { network, here, there, site } = self.way.clone();
         let runtime = network.runtime();
         network.trace().record(Event::Cancelled, u64::from(site.id().0), self.outstanding as u64);
         let taken_back_at = network.send(here, there, 0).unwrap_or(runtime.now() + SILENCE);

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::TraceError;
-use super::replay::{Preload, Replay, ReplayOptions, Timed};
+use super::replay::{Preload, Replay, ReplayOptions, TimedOperation};
 use super::rows::{Row, RowOp};
 use crate::{Objects, Operation};
 
 /// State of a key while rows are read.
-struct Known {
+struct KeyHistory {
     first_size: u64,
     size: u64,
     first_op: RowOp,
@@ -32,9 +32,9 @@ pub(super) struct Reading {
     options: ReplayOptions,
     names: Vec<String>,
     numbers: HashMap<String, u64>,
-    known: Vec<Known>,
+    known: Vec<KeyHistory>,
     other_sizes: HashMap<u64, Vec<u64>>,
-    operations: Vec<Timed>,
+    operations: Vec<TimedOperation>,
     start_s: Option<f64>,
     /// Group of the last row.
     group: Group,
@@ -106,7 +106,7 @@ impl Reading {
             let is_there = self.options.preload == Preload::All || row.op != RowOp::Put;
             self.names.push(key.clone());
             self.numbers.insert(key.clone(), number);
-            self.known.push(Known { first_size: size, size, first_op: row.op, is_there });
+            self.known.push(KeyHistory { first_size: size, size, first_op: row.op, is_there });
             return Ok(number);
         };
         let known = &mut self.known[number as usize];
@@ -159,7 +159,7 @@ impl Reading {
             Operation::Insert(object) | Operation::Update(object) => self.known[*object as usize].size,
             _ => 0,
         };
-        self.operations.push(Timed { due, operation, size });
+        self.operations.push(TimedOperation { due, operation, size });
     }
 
     /// Renumbers the objects so that the preloaded ones come first.
@@ -168,7 +168,7 @@ impl Reading {
             return Err(TraceError::File("it has no rows".to_owned()));
         }
         let is_preloaded =
-            |known: &Known| self.options.preload == Preload::All || known.first_op != RowOp::Put;
+            |known: &KeyHistory| self.options.preload == Preload::All || known.first_op != RowOp::Put;
         let mut order: Vec<usize> = (0..self.names.len()).collect();
         order.sort_by_key(|&number| !is_preloaded(&self.known[number]));
         let mut renumbered = vec![0; order.len()];

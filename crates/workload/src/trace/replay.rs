@@ -47,12 +47,12 @@ pub struct Replay {
     pub(super) sizes: Vec<u64>,
     /// All sizes of the objects whose size changes.
     pub(super) other_sizes: HashMap<u64, Vec<u64>>,
-    pub(super) operations: Vec<Timed>,
+    pub(super) operations: Vec<TimedOperation>,
     pub(super) done: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Timed {
+pub(super) struct TimedOperation {
     pub due: Duration,
     pub operation: Operation,
     /// Size of the written object.
@@ -100,7 +100,7 @@ impl Workload for Replay {
     }
 
     fn next(&mut self, _rng: &mut SmallRng) -> Operation {
-        let Timed { operation, size, .. } = &self.operations[self.done];
+        let TimedOperation { operation, size, .. } = &self.operations[self.done];
         self.done += 1;
         if let Operation::Insert(object) | Operation::Update(object) = operation {
             self.sizes[*object as usize] = *size;
