@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 
 use async_trait::async_trait;
-use striate_trust::{Expected, PeerName, Role, Trust};
+use striate_trust::{ExpectedPeer, PeerName, Role, Trust};
 use tokio::net::TcpStream;
 
 use crate::transport::{ByteStream, Connector};
@@ -34,13 +34,14 @@ impl Gate for Trust {
 #[derive(Clone, Debug)]
 pub struct SecureConnector {
     trust: Trust,
-    expected: Expected,
+    expected: ExpectedPeer,
 }
 
 impl SecureConnector {
     /// Creates a connector to the site with this name in its certificate; without a name, to any site of the cluster.
     pub fn new(trust: Trust, name: Option<&str>) -> Self {
-        let expected = name.map_or(Expected::any(Role::Site), |name| Expected::named(Role::Site, name));
+        let expected =
+            name.map_or(ExpectedPeer::any(Role::Site), |name| ExpectedPeer::named(Role::Site, name));
         Self { trust, expected }
     }
 }

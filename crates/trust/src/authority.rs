@@ -56,7 +56,7 @@ pub struct Authority {
 }
 
 /// A process's certificate and private key, in PEM.
-pub struct Issued {
+pub struct IssuedCertificate {
     authority: String,
     certificate: String,
     key: Zeroizing<String>,
@@ -114,10 +114,10 @@ impl Authority {
         role: Role,
         name: &str,
         life_time: Duration,
-    ) -> Result<Issued, AuthorityError> {
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let here = |reason: String| fail(&self.directory, reason);
         let name = PeerName::new(self.cluster, role, name).map_err(here)?;
-        let make = || -> Result<Issued, String> {
+        let make = || -> Result<IssuedCertificate, String> {
             let key = KeyPair::generate().map_err(|error| error.to_string())?;
             let mut params = CertificateParams::default();
             params.distinguished_name = DistinguishedName::new();
@@ -130,7 +130,7 @@ impl Authority {
             params.use_authority_key_identifier_extension = true;
             (params.not_before, params.not_after) = life(runtime, life_time)?;
             let signed = params.signed_by(&key, &self.issuer).map_err(|error| error.to_string())?;
-            Ok(Issued {
+            Ok(IssuedCertificate {
                 authority: self.certificate_pem.clone(),
                 certificate: signed.pem(),
                 key: Zeroizing::new(key.serialize_pem()),
@@ -140,7 +140,7 @@ impl Authority {
     }
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// Writes the identity into a directory. Creates the directory if needed. Replaces an existing identity file by
     /// file; a running process adopts the new one once all three files belong together.
     ///

@@ -14,7 +14,7 @@ mod peer;
 mod tls;
 mod verify;
 
-pub use authority::{AUTHORITY_KEY_FILE, Authority, AuthorityError, Issued};
+pub use authority::{AUTHORITY_KEY_FILE, Authority, AuthorityError, IssuedCertificate};
 pub use files::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, TrustError};
-pub use peer::{Expected, PeerName, Role};
+pub use peer::{ExpectedPeer, PeerName, Role};
 pub use tls::{RELOAD_EVERY, Trust};

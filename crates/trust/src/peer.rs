@@ -105,14 +105,14 @@ impl FromStr for PeerName {
 
 /// The process that a connection is meant for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedPeer {
     /// The role of the process.
     pub role: Role,
     /// The name of the process; `None` accepts any of that role.
     pub name: Option<String>,
 }
 
-impl Expected {
+impl ExpectedPeer {
     /// Accepts any process of a role.
     pub fn any(role: Role) -> Self {
         Self { role, name: None }
@@ -129,7 +129,7 @@ impl Expected {
     }
 }
 
-impl fmt::Display for Expected {
+impl fmt::Display for ExpectedPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => write!(f, "the {} {name}", self.role),

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::files::{Files, Material, TrustError};
-use crate::peer::{Expected, PeerName, Role};
+use crate::peer::{ExpectedPeer, PeerName, Role};
 use crate::verify::{AnswerVerifier, CallerVerifier, name_in};
 
 /// Interval between checks of the files.
@@ -38,10 +38,10 @@ struct Shared {
     runtime: Runtime,
     directory: PathBuf,
     provider: Arc<CryptoProvider>,
-    current: RwLock<Current>,
+    current: RwLock<CurrentFiles>,
 }
 
-struct Current {
+struct CurrentFiles {
     files: Files,
     material: Material,
 }
@@ -74,7 +74,7 @@ impl Trust {
         let provider = Arc::new(ring::default_provider());
         let files = Files::read(directory)?;
         let material = files.parse(directory, &provider)?;
-        let current = RwLock::new(Current { files, material });
+        let current = RwLock::new(CurrentFiles { files, material });
         let shared = Shared { runtime: runtime.clone(), directory: directory.to_owned(), provider, current };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -100,7 +100,7 @@ impl Trust {
         if old != new {
             return Err(TrustError::other_process(directory, &old, &new));
         }
-        *current.write() = Current { files, material };
+        *current.write() = CurrentFiles { files, material };
         Ok(true)
     }
 
@@ -128,7 +128,7 @@ impl Trust {
     ///
     /// # Errors
     /// If another process answers, or the connection fails. A refusal by the other end may only show in the first read.
-    pub async fn connect<S>(&self, stream: S, expected: &Expected) -> io::Result<client::TlsStream<S>>
+    pub async fn connect<S>(&self, stream: S, expected: &ExpectedPeer) -> io::Result<client::TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {

@@ -19,28 +19,28 @@ use rustls::{
 };
 use striate_core::ClusterId;
 
-use crate::peer::{Expected, PeerName, Role};
+use crate::peer::{ExpectedPeer, PeerName, Role};
 
 /// Why a certificate signed by the authority is not accepted.
-struct Stranger(String);
+struct CertificateRefusal(String);
 
 /// Prints the reason only: rustls puts the debug form into its errors.
-impl fmt::Debug for Stranger {
+impl fmt::Debug for CertificateRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Display for Stranger {
+impl fmt::Display for CertificateRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Stranger {}
+impl std::error::Error for CertificateRefusal {}
 
 fn stranger(reason: String) -> Error {
-    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Stranger(reason)))))
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(CertificateRefusal(reason)))))
 }
 
 /// Returns the name in a certificate.
@@ -74,7 +74,7 @@ pub(crate) struct AnswerVerifier {
     pub(crate) provider: Arc<CryptoProvider>,
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) cluster: ClusterId,
-    pub(crate) expected: Expected,
+    pub(crate) expected: ExpectedPeer,
 }
 
 impl ServerCertVerifier for AnswerVerifier {

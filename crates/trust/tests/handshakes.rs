@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use striate_core::ClusterId;
 use striate_runtime::Runtime;
-use striate_trust::{Authority, Expected, Role, Trust};
+use striate_trust::{Authority, ExpectedPeer, Role, Trust};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 const CLUSTER: ClusterId = ClusterId(0xc1);
@@ -41,7 +41,7 @@ impl Folder {
 /// refusal reaches it.
 async fn meet(
     caller: &Trust,
-    expected: Expected,
+    expected: ExpectedPeer,
     site: &Trust,
 ) -> (Result<u8, String>, Result<String, String>) {
     let (near, far): (DuplexStream, DuplexStream) = duplex(1 << 16);
@@ -62,7 +62,7 @@ async fn meet(
 async fn peers_of_one_cluster_learn_each_others_names() {
     let folder = Folder::new(CLUSTER);
     let (gateway, site) = (folder.trust(Role::Gateway, "g1"), folder.trust(Role::Site, "s1"));
-    for expected in [Expected::any(Role::Site), Expected::named(Role::Site, "s1")] {
+    for expected in [ExpectedPeer::any(Role::Site), ExpectedPeer::named(Role::Site, "s1")] {
         let (called, answered) = meet(&gateway, expected, &site).await;
         assert_eq!(called, Ok(7));
         assert_eq!(answered, Ok(format!("striate://{CLUSTER}/gateway/g1")));
@@ -73,7 +73,7 @@ async fn peers_of_one_cluster_learn_each_others_names() {
 async fn strangers_are_refused_in_the_handshake() {
     let (folder, other) = (Folder::new(CLUSTER), Folder::new(ClusterId(9)));
     let site = folder.trust(Role::Site, "s1");
-    let any = || Expected::any(Role::Site);
+    let any = || ExpectedPeer::any(Role::Site);
     // Signed by another authority, although it names the same cluster.
     let forger = Folder::new(CLUSTER).trust(Role::Gateway, "g1");
     let (called, answered) = meet(&forger, any(), &site).await;
@@ -113,10 +113,10 @@ async fn strangers_are_refused_in_the_handshake() {
 async fn another_process_than_the_one_meant_is_named() {
     let folder = Folder::new(CLUSTER);
     let (gateway, site) = (folder.trust(Role::Gateway, "g1"), folder.trust(Role::Site, "s1"));
-    let (called, _) = meet(&gateway, Expected::named(Role::Site, "s2"), &site).await;
+    let (called, _) = meet(&gateway, ExpectedPeer::named(Role::Site, "s2"), &site).await;
     let reason = called.unwrap_err();
     assert!(reason.contains("the site s1 answers there, not the site s2"), "{reason}");
-    let (called, _) = meet(&gateway, Expected::any(Role::Control), &site).await;
+    let (called, _) = meet(&gateway, ExpectedPeer::any(Role::Control), &site).await;
     assert!(called.unwrap_err().contains("not a control"));
 }
 
@@ -127,9 +127,9 @@ async fn certificates_end_by_the_runtimes_clock() {
     let later = Runtime::deterministic(1, folder.runtime.wall_time() + 2 * DAY);
     folder.runtime = later.clone();
     let site_later = Trust::load(&later, &folder.path().join("site-s1")).unwrap();
-    let (called, answered) = meet(&gateway, Expected::any(Role::Site), &site_later).await;
+    let (called, answered) = meet(&gateway, ExpectedPeer::any(Role::Site), &site_later).await;
     assert!(called.is_err() && answered.unwrap_err().contains("expired"));
-    assert_eq!(meet(&gateway, Expected::any(Role::Site), &site).await.0, Ok(7));
+    assert_eq!(meet(&gateway, ExpectedPeer::any(Role::Site), &site).await.0, Ok(7));
 }
 
 #[tokio::test]
@@ -145,18 +145,22 @@ async fn a_renewed_certificate_is_taken_and_another_processs_is_not() {
         ["ca/ca.crt", "new/ca.crt"].map(|file| std::fs::read_to_string(folder.path().join(file)).unwrap());
     std::fs::write(directory.join("ca.crt"), both.concat()).unwrap();
     assert!(site.reload().unwrap());
-    let (called, _) = meet(&gateway, Expected::any(Role::Site), &site).await;
+    let (called, _) = meet(&gateway, ExpectedPeer::any(Role::Site), &site).await;
     assert!(called.is_err(), "the gateway does not know the new authority yet");
     std::fs::write(folder.path().join("gateway-g1/ca.crt"), both.concat()).unwrap();
     assert!(gateway.reload().unwrap());
-    assert_eq!(meet(&gateway, Expected::any(Role::Site), &site).await.0, Ok(7));
+    assert_eq!(meet(&gateway, ExpectedPeer::any(Role::Site), &site).await.0, Ok(7));
 
     std::fs::write(directory.join("tls.crt"), "not a certificate").unwrap();
     site.reload().unwrap_err();
     folder.authority.issue(&folder.runtime, Role::Site, "s2", DAY).unwrap().write(&directory).unwrap();
     let error = site.reload().unwrap_err().to_string();
     assert!(error.contains("site/s2") && error.contains("restart"), "{error}");
-    assert_eq!(meet(&gateway, Expected::any(Role::Site), &site).await.0, Ok(7), "the old one stays in use");
+    assert_eq!(
+        meet(&gateway, ExpectedPeer::any(Role::Site), &site).await.0,
+        Ok(7),
+        "the old one stays in use"
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use striate_commands::args::HostPort;
 use striate_runtime::Runtime;
 use striate_site::RuntimeExecutor;
-use striate_trust::{Expected, Role, Trust};
+use striate_trust::{ExpectedPeer, Role, Trust};
 use tokio::net::TcpStream;
 use tonic::Status;
 
@@ -128,7 +128,7 @@ impl ControlClient {
         let connecting = async {
             let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
             stream.set_nodelay(true)?;
-            let stream = self.trust.connect(stream, &Expected::any(Role::Control)).await?;
+            let stream = self.trust.connect(stream, &ExpectedPeer::any(Role::Control)).await?;
             let mut builder = http2::Builder::new(RuntimeExecutor(self.runtime.clone()));
             let handshake = builder.timer(TokioTimer::new()).handshake(TokioIo::new(stream));
             handshake.await.map_err(std::io::Error::other)
