@@ -20,7 +20,7 @@ use striate_plan::cache::splits::SPLIT_BYTES;
 use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::{
-    BlockCache, FoundCached, Invalidation, MemoryBlock, ServedFrom, Span, StripeError, Stripes, WeakStripes,
+    BlockCache, CachedForms, Invalidation, MemoryBlock, ServedFrom, Span, StripeError, Stripes, WeakStripes,
 };
 use tokio::sync::Semaphore;
 
@@ -137,7 +137,7 @@ impl Cache {
 }
 
 impl BlockCache for Cache {
-    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, FoundCached> {
+    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, CachedForms> {
         self.inner.find(spans).boxed()
     }
 

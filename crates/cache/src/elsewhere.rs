@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_core::{StripeId, cached};
 use striate_site::{CachedBlockState, TendEvent, Tended};
-use striate_stripe::{BlocksRead, MemoryBlock, Span, Stored, Stripes};
+use striate_stripe::{BlocksRead, MemoryBlock, Span, StoredBytes, Stripes};
 
 use crate::Cache;
 use crate::cache::Inner;
@@ -66,7 +66,7 @@ impl Cache {
         let mut all = Vec::with_capacity(blocks.len());
         let mut asked = Vec::new();
         for (position, block) in blocks.iter().enumerate() {
-            let question = self.inner.question(&Stored::Memory(block.clone()), &live);
+            let question = self.inner.question(&StoredBytes::Memory(block.clone()), &live);
             let is_there =
                 question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
             all.push(if is_there { BlockLookup::There } else { BlockLookup::Absent });
@@ -146,7 +146,7 @@ impl Cache {
     pub async fn claim(&self, blocks: &[MemoryBlock]) -> Vec<Option<BlockFill>> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
-        let of = |block: &MemoryBlock| self.inner.question(&Stored::Memory(block.clone()), &live);
+        let of = |block: &MemoryBlock| self.inner.question(&StoredBytes::Memory(block.clone()), &live);
         // If one block has no home, no memory site is live and no block has one.
         let questions: Vec<HomeQuery> = blocks.iter().filter_map(of).collect();
         let answers = self.inner.tend(&questions, 0, TendEvent::Look).await;
@@ -175,7 +175,7 @@ impl Cache {
     /// The parts that are in memory, if some are missing.
     pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, PartialRead> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Err(PartialRead::default()) };
-        let of = Stored::Memory(block.clone());
+        let of = StoredBytes::Memory(block.clone());
         if let Ok(read) = stripes.read_spans(&[Span { of: of.clone(), range }]).await {
             return Ok(read);
         }
@@ -200,7 +200,7 @@ impl Cache {
     pub fn knows(&self, block: &MemoryBlock) -> bool {
         let Some(stripes) = self.inner.stripes.upgrade() else { return false };
         let live = self.inner.live(&stripes);
-        let question = self.inner.question(&Stored::Memory(block.clone()), &live);
+        let question = self.inner.question(&StoredBytes::Memory(block.clone()), &live);
         question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some())
     }
 
@@ -227,7 +227,7 @@ impl Cache {
 }
 
 /// Reads the splits of a block that are still in memory, each on its own.
-async fn splits_of(stripes: &Stripes, name: StripeId, of: Stored) -> Vec<(Range<u32>, Vec<Bytes>)> {
+async fn splits_of(stripes: &Stripes, name: StripeId, of: StoredBytes) -> Vec<(Range<u32>, Vec<Bytes>)> {
     let splits = cached::splits(name);
     let split_len = split_len(of.len(), splits);
     let split = |number: usize| {

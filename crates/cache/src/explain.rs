@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_site::SiteError;
-use striate_stripe::{OpenedStripe, Span, Stored};
+use striate_stripe::{OpenedStripe, Span, StoredBytes};
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
@@ -39,7 +39,7 @@ impl Inner {
         join_all(spans.iter().enumerate().map(explain)).await
     }
 
-    async fn explain_one(&self, of: &Stored, is_asked: bool) -> String {
+    async fn explain_one(&self, of: &StoredBytes, is_asked: bool) -> String {
         let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
         let live = self.live(&stripes);
         if let Some((block, placed)) = recorded(of) {

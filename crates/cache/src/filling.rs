@@ -16,7 +16,7 @@ use striate_meta::records::Block;
 use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
 use striate_site::{CachedBlockState, Priority, SiteError, TendEvent};
-use striate_stripe::{Span, Stored};
+use striate_stripe::{Span, StoredBytes};
 use tokio::sync::watch;
 
 use crate::cache::Inner;
@@ -103,7 +103,7 @@ impl Inner {
     /// Fills the tier with a block that was just written, if writes are cached.
     pub(crate) fn written(self: &Arc<Self>, block: &Block, bytes: &Bytes) {
         let Some(stripes) = self.fills_writes.then(|| self.stripes.upgrade()).flatten() else { return };
-        let (of, live) = (Stored::from(block.clone()), self.live(&stripes));
+        let (of, live) = (StoredBytes::from(block.clone()), self.live(&stripes));
         if let Some(question) = self.question(&of, &live) {
             let (whole, matter) = (Some(vec![bytes.clone()]), TendEvent::Look);
             self.spawn(|this| async move { this.fill_if_granted(question, of, whole, matter, &live).await });
@@ -114,7 +114,7 @@ impl Inner {
     pub(crate) async fn fill_if_granted(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: Stored,
+        of: StoredBytes,
         whole: Option<Vec<Bytes>>,
         matter: TendEvent,
         live: &Sites,
@@ -134,7 +134,7 @@ impl Inner {
     pub(crate) async fn fill(
         &self,
         question: HomeQuery,
-        of: Stored,
+        of: StoredBytes,
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,
@@ -185,7 +185,7 @@ impl Inner {
     async fn read_and_write(
         &self,
         question: &HomeQuery,
-        of: Stored,
+        of: StoredBytes,
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,

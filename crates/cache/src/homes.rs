@@ -13,7 +13,7 @@ use futures::future::join_all;
 use striate_core::{SiteId, StripeId, cached};
 use striate_plan::cache::splits::{data_splits, places};
 use striate_site::{CachedBlockState, Tend, TendEvent, Tended};
-use striate_stripe::{OpenedStripe, Stored};
+use striate_stripe::{OpenedStripe, StoredBytes};
 
 use crate::answer::Answer;
 use crate::cache::Inner;
@@ -88,7 +88,7 @@ impl HomeAnswer {
 
 impl Inner {
     /// Returns the cached name of a block or extent, cut for the live sites, and its home.
-    pub(crate) fn question(&self, of: &Stored, live: &Sites) -> Option<HomeQuery> {
+    pub(crate) fn question(&self, of: &StoredBytes, live: &Sites) -> Option<HomeQuery> {
         let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
         let name = name(of, splits).ok()?;
         let home = *places(name, &live.sites, 1).first()?;

@@ -20,7 +20,7 @@ use striate_plan::MemorySite;
 use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
 use striate_splitmix::hash;
-use striate_stripe::{MemoryBlock, OpenedStripe, Placed, StripeError};
+use striate_stripe::{MemoryBlock, OpenedStripe, SplitSites, StripeError};
 
 use crate::splits::split_len;
 
@@ -193,7 +193,7 @@ impl KnownBlocks {
     pub(crate) fn recorded(
         &self,
         block: &MemoryBlock,
-        placed: &Placed,
+        placed: &SplitSites,
         now: Instant,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let name = StripeId(block.content);

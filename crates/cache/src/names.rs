@@ -9,14 +9,14 @@
 
 use striate_core::{StripeId, cached};
 use striate_splitmix::hash;
-use striate_stripe::{Stored, StripeError};
+use striate_stripe::{StoredBytes, StripeError};
 
 /// Returns the name of a block or extent that is cut into `splits` data splits.
 ///
 /// # Errors
 /// [`StripeError::Inconsistent`] if the row that names it is malformed.
-pub(crate) fn name(of: &Stored, splits: usize) -> Result<StripeId, StripeError> {
-    if let Stored::Memory(block) = of {
+pub(crate) fn name(of: &StoredBytes, splits: usize) -> Result<StripeId, StripeError> {
+    if let StoredBytes::Memory(block) = of {
         return Ok(match &block.placed {
             Some(_) => StripeId(block.content),
             None => cached::name(block.content, splits),
@@ -24,8 +24,8 @@ pub(crate) fn name(of: &Stored, splits: usize) -> Result<StripeId, StripeError> 
     }
     let stripe = of.stripe()?;
     let place = match of {
-        Stored::Block(_) | Stored::Memory(_) => [0; 4],
-        Stored::Extent(extent) => {
+        StoredBytes::Block(_) | StoredBytes::Memory(_) => [0; 4],
+        StoredBytes::Extent(extent) => {
             let index = u64::from(extent.index) + 1;
             [index, extent.offset.into(), extent.len.into(), extent.content_version.into()]
         }
@@ -47,9 +47,9 @@ mod tests {
     #[test]
     fn every_field_changes_the_name() {
         let stripe = |number: u64| Bytes::copy_from_slice(&StripeId::new(3, number).to_bytes());
-        let block = |number| Stored::from(Block { stripe: stripe(number), len: 5, ..Block::default() });
+        let block = |number| StoredBytes::from(Block { stripe: stripe(number), len: 5, ..Block::default() });
         let extent = |index, offset, len, content_version| {
-            Stored::from(Extent {
+            StoredBytes::from(Extent {
                 stripe: stripe(1),
                 index,
                 offset,

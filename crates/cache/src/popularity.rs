@@ -11,7 +11,7 @@ use bytes::Bytes;
 use striate_codec::ChunkSet;
 use striate_plan::cache::splits::places;
 use striate_site::{CachedBlockState, Priority, TendEvent};
-use striate_stripe::Stored;
+use striate_stripe::StoredBytes;
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
@@ -25,7 +25,7 @@ impl Inner {
     pub(crate) async fn follow(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: Stored,
+        of: StoredBytes,
         due: FollowUp,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
@@ -54,7 +54,7 @@ impl Inner {
         self: &Arc<Self>,
         question: HomeQuery,
         grant: u64,
-        of: Stored,
+        of: StoredBytes,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {

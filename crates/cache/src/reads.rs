@@ -7,7 +7,7 @@ use bytes::Bytes;
 use striate_codec::ChunkSet;
 use striate_core::StripeId;
 use striate_site::TendEvent;
-use striate_stripe::{FoundCached, MemoryBlock, ServedFrom, Span, Stored, StripeError};
+use striate_stripe::{CachedForms, MemoryBlock, ServedFrom, Span, StoredBytes, StripeError};
 
 use crate::cache::Inner;
 use crate::homes::{HomeAnswer, HomeQuery};
@@ -18,11 +18,11 @@ use crate::volatile::recorded;
 
 impl Inner {
     /// See [`BlockCache::find`](striate_stripe::BlockCache::find).
-    pub(crate) async fn find(self: &Arc<Self>, spans: &[Span]) -> FoundCached {
-        let Some(stripes) = self.stripes.upgrade() else { return FoundCached::default() };
+    pub(crate) async fn find(self: &Arc<Self>, spans: &[Span]) -> CachedForms {
+        let Some(stripes) = self.stripes.upgrade() else { return CachedForms::default() };
         let live = self.live(&stripes);
         if live.sites.is_empty() {
-            return FoundCached::default();
+            return CachedForms::default();
         }
         let mut forms = vec![None; spans.len()];
         let mut unknown: HashMap<StripeId, (HomeQuery, Vec<usize>)> = HashMap::new();
@@ -47,7 +47,7 @@ impl Inner {
         let is_granted = |learned: &HomeAnswer| matches!(learned, HomeAnswer::Granted(_));
         let granted: Vec<HomeAnswer> = learned.into_iter().filter(is_granted).collect();
         let expected = (!granted.is_empty()).then(|| Box::new(granted) as Box<dyn Send>);
-        FoundCached { forms, expected }
+        CachedForms { forms, expected }
     }
 
     /// Counts a span that was read, and does the work that is due for its block in the background.
@@ -98,8 +98,10 @@ impl Inner {
     pub(crate) fn after_failure(&self, span: &Span, error: &StripeError) {
         let len = u64::from(span.range.end - span.range.start);
         match (&span.of, error) {
-            (Stored::Memory(MemoryBlock { placed: None, .. }), _) => {}
-            (Stored::Memory(_), StripeError::NotInMemory) => self.counts.count(ReadOutcome::Miss, len, 0),
+            (StoredBytes::Memory(MemoryBlock { placed: None, .. }), _) => {}
+            (StoredBytes::Memory(_), StripeError::NotInMemory) => {
+                self.counts.count(ReadOutcome::Miss, len, 0)
+            }
             _ => self.counts.count(ReadOutcome::Error, len, 0),
         }
     }
@@ -108,7 +110,7 @@ impl Inner {
     fn after_hit(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: &Stored,
+        of: &StoredBytes,
         whole: impl Fn() -> Option<Vec<Bytes>>,
         missing: ChunkSet,
         live: Arc<Sites>,

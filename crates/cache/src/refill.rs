@@ -15,7 +15,7 @@ use striate_codec::ChunkSet;
 use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
 use striate_site::{CachedBlockState, Priority, TendEvent};
-use striate_stripe::{Span, Stored};
+use striate_stripe::{Span, StoredBytes};
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
@@ -67,7 +67,7 @@ impl Inner {
     pub(crate) async fn refill(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: Stored,
+        of: StoredBytes,
         whole: Option<Vec<Bytes>>,
         missing: ChunkSet,
         live: &Sites,

@@ -13,7 +13,7 @@ use striate_codec::crc32c;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
 use striate_plan::cache::splits::{data_splits, places};
 use striate_site::{DeleteRequest, Priority};
-use striate_stripe::{Invalidation, MemoryBlock, Placed, Stored, StripeError};
+use striate_stripe::{Invalidation, MemoryBlock, SplitSites, StoredBytes, StripeError};
 
 use crate::cache::Inner;
 
@@ -21,10 +21,10 @@ use crate::cache::Inner;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Returns a block whose row names its sites, and these places. Such a block has no home.
-pub(crate) fn recorded(of: &Stored) -> Option<(&MemoryBlock, &Placed)> {
+pub(crate) fn recorded(of: &StoredBytes) -> Option<(&MemoryBlock, &SplitSites)> {
     match of {
-        Stored::Memory(block) => Some((block, block.placed.as_ref()?)),
-        Stored::Block(_) | Stored::Extent(_) => None,
+        StoredBytes::Memory(block) => Some((block, block.placed.as_ref()?)),
+        StoredBytes::Block(_) | StoredBytes::Extent(_) => None,
     }
 }
 
@@ -67,7 +67,7 @@ impl Inner {
             *site = SiteId(0);
         }
         let crc32c = Some(crc32c(&bytes));
-        Ok(MemoryBlock { content: name.0, len, crc32c, placed: Some(Placed { splits, sites }) })
+        Ok(MemoryBlock { content: name.0, len, crc32c, placed: Some(SplitSites { splits, sites }) })
     }
 
     /// Deletes a block that no row names any more from memory, once the reads that have begun are over. A split that

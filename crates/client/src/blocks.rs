@@ -11,7 +11,7 @@ use striate_meta::records::{
     Block, ManifestSegment, MemoryBlocks, PartRun, UploadPart, UploadedParts, object::Body, upload_part,
 };
 use striate_meta::{ScanRange, keys};
-use striate_stripe::{Span, Stored, StripeError, id16};
+use striate_stripe::{Span, StoredBytes, StripeError, id16};
 
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError};
@@ -54,7 +54,7 @@ pub(crate) fn gone(what: String) -> ClientError {
 
 /// Returns the blocks among `blocks` that overlap `range`, as spans.
 pub(crate) fn spans(blocks: Vec<Block>, range: Range<u64>) -> impl Iterator<Item = Span> {
-    overlapping(blocks.into_iter().map(Stored::from), range)
+    overlapping(blocks.into_iter().map(StoredBytes::from), range)
 }
 
 /// Returns the blocks in memory that overlap `range`, as spans.
@@ -65,11 +65,11 @@ pub(crate) fn memory_spans(
     list: &MemoryBlocks,
     range: Range<u64>,
 ) -> Result<impl Iterator<Item = Span> + use<>, ClientError> {
-    let blocks = list.blocks.iter().map(|block| Ok(Stored::Memory(block.try_into()?)));
+    let blocks = list.blocks.iter().map(|block| Ok(StoredBytes::Memory(block.try_into()?)));
     Ok(overlapping(blocks.collect::<Result<Vec<_>, StripeError>>()?.into_iter(), range))
 }
 
-fn overlapping(blocks: impl Iterator<Item = Stored>, range: Range<u64>) -> impl Iterator<Item = Span> {
+fn overlapping(blocks: impl Iterator<Item = StoredBytes>, range: Range<u64>) -> impl Iterator<Item = Span> {
     let mut at = 0;
     blocks.filter_map(move |of| {
         let (start, end) = (at, at + u64::from(of.len()));
@@ -85,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::NoSuchKey`], [`ClientError::NoSuchBucket`], or when the metadata cannot be read.
-    pub async fn blocks_of(&self, bucket: &str, key: &str) -> Result<Vec<Stored>, ClientError> {
+    pub async fn blocks_of(&self, bucket: &str, key: &str) -> Result<Vec<StoredBytes>, ClientError> {
         let object = self.current_object(bucket, key).await?;
         let (info, body) =
             record::open(key.to_owned(), object, self.inner.stripes.profiles(), ShowParts::No)?;

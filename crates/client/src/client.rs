@@ -7,7 +7,7 @@ use striate_core::Profile;
 use striate_meta::{MetaStore, Transaction};
 use striate_runtime::Runtime;
 use striate_site::Site;
-use striate_stripe::{BlocksRead, Span, Stored, Stripes};
+use striate_stripe::{BlocksRead, Span, StoredBytes, Stripes};
 use tracing::Instrument;
 
 use crate::error::ClientError;
@@ -92,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     /// The error of the first one that cannot be read.
-    pub async fn read_blocks<S: Clone + Into<Stored>>(
+    pub async fn read_blocks<S: Clone + Into<StoredBytes>>(
         &self,
         blocks: &[S],
     ) -> Result<BlocksRead, ClientError> {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use striate_runtime::{Buffer, BufferPool, Instant, Runtime};
-use striate_stripe::{ByteBudget, Holder, Registered, Share};
+use striate_stripe::{ByteBudget, Holder, HolderRegistration, Share};
 
 use crate::digest::Digests;
 use crate::object::{MAX_PUT_LEN, PutBody};
@@ -41,7 +41,7 @@ pub(crate) struct BlockGatherer<'a> {
     shares: usize,
     sender: Arc<Sender>,
     /// Set once the put holds memory.
-    registered: Option<Registered>,
+    registered: Option<HolderRegistration>,
     block: BlockBuffer,
     share: Option<Share>,
 }

@@ -4,7 +4,7 @@
 //! ([`crate::Client::read_spans`] plans in the same way). Failures end the stream with an error, never short
 //! (design.md §10.6).
 //!
-//! The memory held follows the receiver. One that takes nothing loses what was read for it ([`Parked`]), and gets it
+//! The memory held follows the receiver. One that takes nothing loses what was read for it ([`ParkedStream`]), and gets it
 //! in *narrow* reads when it resumes: parts of blocks, each larger than the one before while they are taken quickly.
 //! While idle receivers pin much of the memory, all reads are narrow; while any request waits for memory, they are
 //! fair shares of it ([`Limit`]). A receiver with large buffers looks fast until they fill, so each read is at most
@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_runtime::Instant;
-use striate_stripe::{ByteBudget, Parked, Pinned, SampledObject, Share, Shrink, Span};
+use striate_stripe::{ByteBudget, ParkedStream, Pinned, SampledObject, Share, Shrink, Span};
 use tracing::Instrument;
 
 use crate::blocks::BlockWalk;
@@ -171,7 +171,7 @@ impl Reader {
         }
         let (runtime, budget) =
             (self.client.inner.runtime.clone(), self.client.inner.stripes.budget().clone());
-        Ok(stream::unfold(Parked::new(runtime, &budget, self), Parked::step).boxed())
+        Ok(stream::unfold(ParkedStream::new(runtime, &budget, self), ParkedStream::step).boxed())
     }
 
     async fn next_piece(&mut self) -> Result<Option<Bytes>, ClientError> {

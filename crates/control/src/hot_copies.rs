@@ -24,7 +24,7 @@ use striate_meta::{Revision, Row, keys, records};
 use striate_plan::placement::hot_copies::LEAST_READS;
 use striate_plan::{CopyPlan, HotPartition, Partition, PartitionReads, plan_copies};
 use striate_site::Priority;
-use striate_stripe::{Debt, StripeError, Stripes};
+use striate_stripe::{DebtEffect, StripeError, Stripes};
 
 use crate::movement::{AccessSource, verify_new};
 use crate::rows::Rows;
@@ -312,7 +312,7 @@ async fn attempt(
         return Ok(Some(CopyOutcome::Refused(reason)));
     }
     change.add_copy(index, to, generation);
-    if change.swap(Vec::new(), Debt::AsItIs).await? {
+    if change.swap(Vec::new(), DebtEffect::AsItIs).await? {
         return Ok(Some(CopyOutcome::Made { bytes: u64::from(change.record.chunk_len) }));
     }
     change.give_up(&[(index, to)], generation).await;
@@ -340,7 +340,7 @@ pub(crate) async fn drop_copies_where(
         let Some(mut change) = stripes.change(id, Priority::Background).await? else { return Ok(0) };
         let files = change.record.drop_copies(&is_dropped);
         let count = files.len() as u64;
-        if count == 0 || change.swap(files, Debt::AsItIs).await? {
+        if count == 0 || change.swap(files, DebtEffect::AsItIs).await? {
             return Ok(count);
         }
     }

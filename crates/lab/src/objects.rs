@@ -49,7 +49,7 @@ impl World {
             for &object in objects {
                 let change = self.changes.0.lock().get(&object).cloned();
                 match change {
-                    None => blocks.extend(self.blocks_of(object).map(striate_stripe::Stored::from)),
+                    None => blocks.extend(self.blocks_of(object).map(striate_stripe::StoredBytes::from)),
                     Some(Change::Written(key)) => {
                         is_written = true;
                         blocks.extend(client.blocks_of(BUCKET, &key).await?);

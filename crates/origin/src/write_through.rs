@@ -19,7 +19,7 @@ use http::{HeaderName, Method, Response};
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 use striate_s3::{RemoteBody, RemoteRequest};
-use striate_stripe::{ByteBudget, Holder, MemoryBlock, Registered, Share};
+use striate_stripe::{ByteBudget, Holder, HolderRegistration, MemoryBlock, Share};
 use tokio::sync::Semaphore;
 
 use crate::counts::{OriginCounts, add};
@@ -54,7 +54,7 @@ pub(crate) struct WriteThrough {
 pub(crate) struct HeldWrite {
     wanted: OriginObject,
     body: Arc<HeldBody>,
-    _registered: Registered,
+    _registered: HolderRegistration,
 }
 
 /// A body whose forwarded bytes are held.

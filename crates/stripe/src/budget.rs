@@ -19,7 +19,7 @@ use striate_runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::StripeError;
-use crate::holders::{Holder, Holders, Registered};
+use crate::holders::{Holder, HolderRegistration, Holders};
 
 /// Interval at which waiters reclaim memory from idle peers.
 const RELIEF_EVERY: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ pub struct Pinned {
 }
 
 /// Counts one waiter until dropped.
-struct Waiting<'a>(&'a Inner);
+struct WaiterCount<'a>(&'a Inner);
 
 impl Share {
     /// Size of the share in bytes.
@@ -147,7 +147,7 @@ impl ByteBudget {
         if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
             return Share { permit: permit.expect("the semaphore is never closed") };
         }
-        let _waiting = Waiting::new(&self.inner);
+        let _waiting = WaiterCount::new(&self.inner);
         loop {
             // The longest idle give back first, and only until the request is satisfied.
             for holder in self.idle(IDLE) {
@@ -169,7 +169,7 @@ impl ByteBudget {
     }
 
     /// Registers a holder of memory for a peer until the returned guard is dropped.
-    pub fn register(&self, holder: Arc<dyn Holder>) -> Registered {
+    pub fn register(&self, holder: Arc<dyn Holder>) -> HolderRegistration {
         self.inner.holders.register(holder)
     }
 
@@ -241,7 +241,7 @@ impl ByteBudget {
     }
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaiterCount<'a> {
     fn new(inner: &'a Inner) -> Self {
         inner.waiting.fetch_add(1, Ordering::Relaxed);
         inner.waited.fetch_add(1, Ordering::Relaxed);
@@ -249,7 +249,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

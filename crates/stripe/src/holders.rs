@@ -1,6 +1,6 @@
 //! Holders of memory for peers. A holder gives its memory back when its peer is idle.
 //!
-//! A response is a stream that its receiver polls. Between two polls its state is *parked* ([`Parked`]) in a
+//! A response is a stream that its receiver polls. Between two polls its state is *parked* ([`ParkedStream`]) in a
 //! cell that others can reach. Bytes that were read but not taken can be dropped there, and are read again when
 //! the receiver resumes. Memory thus goes to active peers, at the price of a second read for those that
 //! stalled. A put cannot drop the bytes it has received; it gives back the memory reserved for the rest
@@ -30,30 +30,30 @@ pub trait Holder: Send + Sync {
 /// All holders of memory for peers.
 #[derive(Default)]
 pub(crate) struct Holders {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<HolderTable>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct HolderTable {
     last: u64,
     holders: BTreeMap<u64, Arc<dyn Holder>>,
     looked: Option<Instant>,
 }
 
 /// Keeps a holder registered until dropped.
-pub struct Registered {
-    known: Arc<Mutex<Known>>,
+pub struct HolderRegistration {
+    known: Arc<Mutex<HolderTable>>,
     number: u64,
 }
 
 impl Holders {
-    pub(crate) fn register(&self, holder: Arc<dyn Holder>) -> Registered {
+    pub(crate) fn register(&self, holder: Arc<dyn Holder>) -> HolderRegistration {
         let mut known = self.known.lock();
         known.last += 1;
         let number = known.last;
         known.holders.insert(number, holder);
         drop(known);
-        Registered { known: Arc::clone(&self.known), number }
+        HolderRegistration { known: Arc::clone(&self.known), number }
     }
 
     /// Number of holders.
@@ -81,7 +81,7 @@ impl Holders {
     }
 }
 
-impl Drop for Registered {
+impl Drop for HolderRegistration {
     fn drop(&mut self) {
         let holder = self.known.lock().holders.remove(&self.number);
         // Drop it without the lock, as above.
@@ -102,10 +102,10 @@ pub trait Shrink: Send + 'static {
 }
 
 /// State of a stream between two polls.
-pub struct Parked<T> {
+pub struct ParkedStream<T> {
     cell: Arc<Cell<T>>,
     runtime: Runtime,
-    _registered: Registered,
+    _registered: HolderRegistration,
 }
 
 struct Cell<T>(Mutex<Slot<T>>);
@@ -117,7 +117,7 @@ struct Slot<T> {
     is_small: bool,
 }
 
-impl<T: Shrink> Parked<T> {
+impl<T: Shrink> ParkedStream<T> {
     /// Parks `state`; its receiver is about to take from it.
     pub fn new(runtime: Runtime, budget: &ByteBudget, state: T) -> Self {
         let slot = Slot { state: Some(state), since: runtime.now(), is_small: false };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// Takes the lock of the holders while it is asked itself.
-    struct Asking(Arc<Mutex<Known>>);
+    struct Asking(Arc<Mutex<HolderTable>>);
 
     impl Holder for Asking {
         fn idle_since(&self) -> Option<Instant> {
@@ -210,7 +210,7 @@ mod tests {
     async fn what_is_not_taken_is_dropped_when_its_receiver_is_idle_and_made_again() {
         let runtime = Runtime::real();
         let budget = ByteBudget::new(runtime.clone(), 100, Duration::ZERO);
-        let parked = Parked::new(runtime.clone(), &budget, Counter { next: 0, held: Vec::new() });
+        let parked = ParkedStream::new(runtime.clone(), &budget, Counter { next: 0, held: Vec::new() });
         let cell = parked.cell.clone();
         let held = |cell: &Cell<Counter>| cell.0.lock().state.as_ref().map(|state| state.held.len());
         let (first, parked) = parked.step().await.unwrap();

@@ -27,14 +27,14 @@ mod write;
 
 pub use budget::{BudgetView, ByteBudget, Pinned, Share};
 pub use error::StripeError;
-pub use holders::{Holder, Parked, Registered, Shrink};
+pub use holders::{Holder, HolderRegistration, ParkedStream, Shrink};
 pub use memory_only::{OWN_MEMORY, is_gone_from_memory, remove_gone_from_memory};
 pub use options::StripeOptions;
 pub use read::{
-    BlockCache, BlockExplained, BlocksRead, ChunkExplained, ExtentExplained, FoundCached, Histogram,
-    HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplained, OptionKind, Phase, Placed,
-    QueryExplained, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span,
-    Stored,
+    BlockCache, BlockExplained, BlocksRead, CachedForms, ChunkExplained, ExtentExplained, Histogram,
+    HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplained, OptionKind, Phase, QueryExplained,
+    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span, SplitSites,
+    StoredBytes,
 };
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};
@@ -45,7 +45,7 @@ pub use table::{
 };
 pub use trees::{Files, SLICE_LEN, combination, costs_in_wide, equation_in_wide};
 pub use write::{
-    Besides, CodingGroup, Debt, Exchange, GroupWriter, MemberUpdate, Neighbours, NewBytes, Packer,
-    PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange, Switched, WidePlan, WideStep,
-    add_garbage, is_named, pay_debt, release_and_leave_debt, release_stripe,
+    CodingGroup, DebtEffect, ExchangeOutcome, ExtraChanges, GroupWriter, MemberUpdate, Neighbours, NewBytes,
+    Packer, PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange, SwitchOutcome, WidePlan,
+    WideStep, add_garbage, is_named, pay_debt, release_and_leave_debt, release_stripe,
 };

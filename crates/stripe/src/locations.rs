@@ -19,7 +19,7 @@ use striate_core::StripeId;
 
 use crate::table::OpenedStripe;
 
-type Known = Cache<StripeId, Arc<OpenedStripe>, UnitWeighter, BuildHasherDefault<NameHasher>>;
+type StripeCache = Cache<StripeId, Arc<OpenedStripe>, UnitWeighter, BuildHasherDefault<NameHasher>>;
 
 /// A fixed hash is safe here: stripe names come from a counter, not from users.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Hasher for NameHasher {
 }
 
 /// A bounded number of stripe records.
-pub(crate) struct Locations(Option<Mutex<Known>>);
+pub(crate) struct Locations(Option<Mutex<StripeCache>>);
 
 impl Locations {
     /// Creates a cache of at most `most` records; 0 disables it.

@@ -55,7 +55,7 @@ pub struct PartitionFooter {
 /// Why a payload is not a partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no partition: {0}")]
-pub struct NoPartition(&'static str);
+pub struct PartitionError(&'static str);
 
 /// A partition being filled.
 #[derive(Debug)]
@@ -191,14 +191,14 @@ impl PartitionFooter {
     /// Parses the footer of a partition of `payload_len` bytes from its last [`FOOTER_LEN`] bytes.
     ///
     /// # Errors
-    /// [`NoPartition`] when the bytes are not a valid footer.
-    pub fn parse(mut bytes: &[u8], payload_len: u32) -> Result<Self, NoPartition> {
+    /// [`PartitionError`] when the bytes are not a valid footer.
+    pub fn parse(mut bytes: &[u8], payload_len: u32) -> Result<Self, PartitionError> {
         if bytes.len() != FOOTER_LEN as usize || payload_len < FOOTER_LEN {
-            return Err(NoPartition("it is too short"));
+            return Err(PartitionError("it is too short"));
         }
         let checked = &bytes[..FOOTER_LEN as usize - 4];
         if !bytes.starts_with(MAGIC) {
-            return Err(NoPartition("it does not end as one"));
+            return Err(PartitionError("it does not end as one"));
         }
         let expected = crc32c(checked);
         bytes.advance(MAGIC.len());
@@ -206,14 +206,14 @@ impl PartitionFooter {
         let (entries, dir_offset, dir_len) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
         let footer = Self { entries, dir_offset, dir_len, dir_crc32c: bytes.get_u32() };
         if bytes.get_u32() != expected {
-            return Err(NoPartition("its footer does not match its checksum"));
+            return Err(PartitionError("its footer does not match its checksum"));
         }
         if format != FORMAT {
-            return Err(NoPartition("a newer program wrote it"));
+            return Err(PartitionError("a newer program wrote it"));
         }
         let end = dir_offset.checked_add(dir_len);
         if end.is_none_or(|end| end > payload_len - FOOTER_LEN) {
-            return Err(NoPartition("its directory lies outside it"));
+            return Err(PartitionError("its directory lies outside it"));
         }
         Ok(footer)
     }
@@ -221,23 +221,23 @@ impl PartitionFooter {
     /// Parses the objects from the directory's bytes.
     ///
     /// # Errors
-    /// [`NoPartition`] when the directory is damaged.
-    pub fn entries(&self, directory: &[u8]) -> Result<Vec<PartitionEntry>, NoPartition> {
+    /// [`PartitionError`] when the directory is damaged.
+    pub fn entries(&self, directory: &[u8]) -> Result<Vec<PartitionEntry>, PartitionError> {
         if directory.len() != self.dir_len as usize || crc32c(directory) != self.dir_crc32c {
-            return Err(NoPartition("its directory does not match its checksum"));
+            return Err(PartitionError("its directory does not match its checksum"));
         }
         let (mut rest, mut last) = (directory, Vec::new());
         let mut entries = Vec::with_capacity((self.entries as usize).min(directory.len() / ENTRY_LEN));
         while rest.has_remaining() {
-            let entry = next_entry(&mut rest, &mut last).ok_or(NoPartition("its directory is cut off"))?;
+            let entry = next_entry(&mut rest, &mut last).ok_or(PartitionError("its directory is cut off"))?;
             if entry.offset.checked_add(entry.len).is_none_or(|end| end > self.dir_offset) {
-                return Err(NoPartition("an object lies outside it"));
+                return Err(PartitionError("an object lies outside it"));
             }
             entries.push(entry);
         }
         match entries.len() == self.entries as usize {
             true => Ok(entries),
-            false => Err(NoPartition("its directory has another number of objects")),
+            false => Err(PartitionError("its directory has another number of objects")),
         }
     }
 }
@@ -270,11 +270,11 @@ mod tests {
 
     use super::*;
 
-    fn footer(payload: &[u8]) -> Result<PartitionFooter, NoPartition> {
+    fn footer(payload: &[u8]) -> Result<PartitionFooter, PartitionError> {
         PartitionFooter::parse(&payload[payload.len() - FOOTER_LEN as usize..], payload.len() as u32)
     }
 
-    fn entries(payload: &[u8]) -> Result<Vec<PartitionEntry>, NoPartition> {
+    fn entries(payload: &[u8]) -> Result<Vec<PartitionEntry>, PartitionError> {
         let footer = footer(payload)?;
         let (from, len) = (footer.dir_offset as usize, footer.dir_len as usize);
         footer.entries(&payload[from..from + len])

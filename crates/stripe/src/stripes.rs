@@ -22,7 +22,7 @@ use crate::read::{
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
 use crate::write::{
-    Exchange, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes,
+    ExchangeOutcome, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes,
 };
 
 /// Reads and writes stripes, and changes where their chunks are. One per process. Cheap to clone.
@@ -319,7 +319,7 @@ impl Stripes {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn leave_wide(&self, wide: StripeId) -> Result<Exchange, StripeError> {
+    pub async fn leave_wide(&self, wide: StripeId) -> Result<ExchangeOutcome, StripeError> {
         crate::write::leave(&self.inner.writes, wide).await
     }
 
@@ -354,7 +354,7 @@ impl Stripes {
         wide: StripeId,
         position: usize,
         new: (StripeId, usize),
-    ) -> Result<Exchange, StripeError> {
+    ) -> Result<ExchangeOutcome, StripeError> {
         crate::write::exchange(&self.inner.writes, wide, position, new).await
     }
 
@@ -363,16 +363,20 @@ impl Stripes {
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn swap_local_parity(&self, wide: StripeId, position: usize) -> Result<Exchange, StripeError> {
+    pub async fn swap_local_parity(
+        &self,
+        wide: StripeId,
+        position: usize,
+    ) -> Result<ExchangeOutcome, StripeError> {
         crate::write::swap_local_parity(&self.inner.writes, wide, position).await
     }
 
-    /// Changes ranges of a sealed member in place. [`Exchange::NotNow`] means that nothing has changed: the stripe
+    /// Changes ranges of a sealed member in place. [`ExchangeOutcome::NotNow`] means that nothing has changed: the stripe
     /// has parities of its own, the chunk has another content version, or a site that must take part is unavailable.
     ///
     /// # Errors
     /// When the metadata store fails; the update may or may not have happened then.
-    pub async fn update_in_wide(&self, update: &MemberUpdate<'_>) -> Result<Exchange, StripeError> {
+    pub async fn update_in_wide(&self, update: &MemberUpdate<'_>) -> Result<ExchangeOutcome, StripeError> {
         crate::write::update(&self.inner.writes, update).await
     }
 

@@ -1,7 +1,7 @@
 //! Explanations of the state of blocks in the tier.
 
 use striate_cache::BlockLookup;
-use striate_stripe::{BlockCache, MemoryBlock, Span, Stored};
+use striate_stripe::{BlockCache, MemoryBlock, Span, StoredBytes};
 
 use crate::fixture::*;
 
@@ -58,7 +58,7 @@ fn an_explanation_says_why_a_block_was_not_cached() {
         let sites = Sites::new(&runtime, 1, 64);
         let gateway = sites.gateway().await;
         let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
-        let spans = block.clone().map(|block| Span::whole(Stored::Memory(block)));
+        let spans = block.clone().map(|block| Span::whole(StoredBytes::Memory(block)));
         let BlockLookup::Granted(fill) = gateway.cache.look_up(&block, true).await.remove(0) else {
             panic!("nobody fills it")
         };

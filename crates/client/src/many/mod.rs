@@ -13,7 +13,7 @@
 //! everything that was read is handed out first, and nothing is begun that must be handed out before it. In the order
 //! of the requests, therefore, a read begins when all before it are in memory.
 //!
-//! A receiver that takes nothing loses what was read for it ([`Parked`]). When it resumes, the unanswered requests
+//! A receiver that takes nothing loses what was read for it ([`ParkedStream`]). When it resumes, the unanswered requests
 //! are begun again, with a *narrow* window that opens as it takes. While memory is tight, reads begin narrow.
 
 mod delivery;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use striate_runtime::Instant;
-use striate_stripe::{BlocksRead, Parked, Pinned, Sample, Shrink};
+use striate_stripe::{BlocksRead, ParkedStream, Pinned, Sample, Shrink};
 use tracing::{Instrument, Span, debug_span};
 
 use crate::reader::{Limit, STAKE};
@@ -157,8 +157,8 @@ impl Client {
             last_len: 0,
             given: 0,
         };
-        let parked = Parked::new(self.inner.runtime.clone(), budget, many);
-        stream::unfold(parked, Parked::step).boxed()
+        let parked = ParkedStream::new(self.inner.runtime.clone(), budget, many);
+        stream::unfold(parked, ParkedStream::step).boxed()
     }
 }
 

@@ -161,7 +161,7 @@ fn a_late_chunk_counts_again_where_the_others_are_too_few() {
 /// Runs a test with six slow sites, a client that reads by the adaptive policy and has measured them, and an object
 /// of six blocks.
 fn with_known_sites(
-    test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<striate_stripe::Stored>),
+    test: impl AsyncFnOnce(Runtime, Cluster, Vec<Arc<TimedStore>>, Vec<striate_stripe::StoredBytes>),
 ) {
     let options = with_policy("adaptive");
     with_object_of(options, 6, async |runtime, cluster, stores, _| {

@@ -25,7 +25,7 @@ use striate_site::{Priority, SiteError};
 use striate_stripe::{StripeError, Stripes};
 
 use crate::repair::state_after;
-use striate_stripe::{Debt, StripeChange};
+use striate_stripe::{DebtEffect, StripeChange};
 
 /// Attempts to move a chunk when other changes of the stripe win.
 const ATTEMPTS: u32 = 4;
@@ -122,7 +122,7 @@ async fn attempt(
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
     let replaced = change.replace(wanted.index, wanted.to, generation).into_iter().collect();
-    if change.swap(replaced, Debt::AsItIs).await? {
+    if change.swap(replaced, DebtEffect::AsItIs).await? {
         return Ok(Some(MoveOutcome::Moved { bytes: u64::from(change.record.chunk_len) }));
     }
     change.give_up(&written, generation).await;

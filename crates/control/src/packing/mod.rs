@@ -31,7 +31,7 @@ use striate_core::packing::PARTITION_LEN;
 use striate_core::{Profile, StorageClass, StripeId};
 use striate_meta::Row;
 use striate_meta::records::{Extent, Object, object::Body};
-use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, Stored, StripeError, Stripes};
+use striate_stripe::{CodingGroup, GroupWriter, Packer, Span, StoredBytes, StripeError, Stripes};
 
 use crate::packing::pace::Pacer;
 use crate::packing::switching::{PackedObject, TargetGroup, switch};
@@ -127,7 +127,7 @@ pub(crate) struct Candidate {
     /// Key of the object's row.
     pub(crate) key: Bytes,
     /// Current location of its bytes.
-    pub(crate) stored: Stored,
+    pub(crate) stored: StoredBytes,
     /// Storage class: a group holds objects of one class only.
     pub(crate) class: StorageClass,
 }

@@ -20,7 +20,7 @@ use striate_meta::records::{Extent, Stripe};
 use striate_meta::{Revision, Transaction};
 use striate_runtime::Instant;
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, entry_room, object_start, partition_tail};
-use striate_stripe::{Exchange, MemberUpdate, NewBytes, Stored, StripeError, Stripes};
+use striate_stripe::{ExchangeOutcome, MemberUpdate, NewBytes, StoredBytes, StripeError, Stripes};
 
 use crate::packing::pace::Pacer;
 use crate::packing::repacking::Inspection;
@@ -179,7 +179,7 @@ impl<'a> PartitionRefill<'a> {
     /// Places some of the candidates, the largest first, and removes them from the list.
     fn plan(inspection: &'a Inspection, index: u32, candidates: &mut Vec<Candidate>) -> Self {
         let live = inspection.live.iter().filter_map(|of| match &of.stored {
-            Stored::Extent(at) if at.index == index => {
+            StoredBytes::Extent(at) if at.index == index => {
                 let Extent { offset, len, crc32c, .. } = *at;
                 Some(PartitionEntry { key: of.key.clone(), offset, len, crc32c })
             }
@@ -290,8 +290,8 @@ impl<'a> PartitionRefill<'a> {
             },
         };
         Ok(match stripes.update_in_wide(&update).await? {
-            Exchange::Done => WriteOutcome::Named(packed),
-            Exchange::NotNow | Exchange::Unfit => not_now(packed),
+            ExchangeOutcome::Done => WriteOutcome::Named(packed),
+            ExchangeOutcome::NotNow | ExchangeOutcome::Unfit => not_now(packed),
         })
     }
 

@@ -15,7 +15,7 @@ use striate_core::StripeId;
 use striate_meta::records::{Extent, Stripe};
 use striate_meta::{Commit, Precondition, Row, keys};
 use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
-use striate_stripe::{Packer, Span, Stored, StripeError, Stripes, release_stripe};
+use striate_stripe::{Packer, Span, StoredBytes, StripeError, Stripes, release_stripe};
 
 use crate::packing::refilling::{QuietPeriods, WornGroupAction};
 use crate::packing::rewriting::Rewriting;
@@ -313,12 +313,12 @@ async fn directory(
     record: &Stripe,
 ) -> Result<Vec<PartitionEntry>, StripeError> {
     let (len, content_version) = (record.chunk_len, record.locations[index as usize].content_version);
-    let damaged = |error: striate_stripe::partition::NoPartition| StripeError::Inconsistent {
+    let damaged = |error: striate_stripe::partition::PartitionError| StripeError::Inconsistent {
         what: format!("chunk {index} of stripe {id}"),
         reason: error.to_string(),
     };
     let stripe = id.to_bytes().to_vec().into();
-    let payload: Stored = Extent { stripe, index, len, content_version, ..Extent::default() }.into();
+    let payload: StoredBytes = Extent { stripe, index, len, content_version, ..Extent::default() }.into();
     let read = async |from: u32, to: u32| -> Result<Vec<u8>, StripeError> {
         if from == to {
             return Ok(Vec::new());

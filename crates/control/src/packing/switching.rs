@@ -11,7 +11,7 @@ use striate_core::StripeId;
 use striate_meta::records::{Extent, Garbage, Object, object::Body};
 use striate_meta::store::limits::{MAX_OPERATIONS, MAX_TRANSACTION_BYTES};
 use striate_meta::{Commit, Row, Transaction, keys, records};
-use striate_stripe::{CodingGroup, Stored, StripeError, Stripes, Switched};
+use striate_stripe::{CodingGroup, StoredBytes, StripeError, Stripes, SwitchOutcome};
 
 use crate::packing::Candidate;
 
@@ -53,7 +53,7 @@ impl TargetGroup<'_> {
         stripes: &Stripes,
         tx: Transaction,
         packed: &[PackedObject],
-    ) -> Result<Switched, StripeError> {
+    ) -> Result<SwitchOutcome, StripeError> {
         match self {
             Self::Group(group) => group.switch(tx).await,
             Self::Refilled(id) => switch_in_place(stripes, *id, tx, packed).await,
@@ -67,19 +67,19 @@ async fn switch_in_place(
     id: StripeId,
     mut tx: Transaction,
     packed: &[PackedObject],
-) -> Result<Switched, StripeError> {
-    let Some(stripe) = stripes.find(id).await? else { return Ok(Switched::Conflict) };
+) -> Result<SwitchOutcome, StripeError> {
+    let Some(stripe) = stripes.find(id).await? else { return Ok(SwitchOutcome::Conflict) };
     let has = |PackedObject { extent, .. }: &PackedObject| {
         let location = stripe.record.locations.get(extent.index as usize);
         location.is_some_and(|location| location.content_version == extent.content_version)
     };
     if stripe.record.dead || !packed.iter().all(has) {
-        return Ok(Switched::Conflict);
+        return Ok(SwitchOutcome::Conflict);
     }
     tx.require_unchanged(keys::stripe(id), Some(&stripe.row)).put(keys::mark(id), Bytes::new());
     Ok(match stripes.submit(&tx).await? {
-        Commit::Done(_) => Switched::Done,
-        Commit::Conflict { .. } => Switched::Conflict,
+        Commit::Done(_) => SwitchOutcome::Done,
+        Commit::Conflict { .. } => SwitchOutcome::Conflict,
     })
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn switch(
         }
         let (objects, bytes) = (switch.objects, switch.bytes);
         let tx = switch.finish(home.id());
-        if objects == 0 || home.switch(stripes, tx, batch).await? == Switched::Done {
+        if objects == 0 || home.switch(stripes, tx, batch).await? == SwitchOutcome::Done {
             return Ok(Step { taken, objects, bytes });
         }
     }
@@ -155,8 +155,8 @@ impl<'a> RowSwitch<'a> {
         object.profile = self.profile.to_owned();
         let value = records::encode(&object);
         let source = match &packed.of.stored {
-            Stored::Block(_) | Stored::Memory(_) => None,
-            Stored::Extent(_) => Some(packed.of.stored.stripe()?),
+            StoredBytes::Block(_) | StoredBytes::Memory(_) => None,
+            StoredBytes::Extent(_) => Some(packed.of.stored.stripe()?),
         };
         let marks = self.sources.len() + usize::from(source.is_some_and(|id| !self.sources.contains(&id)));
         let operations = self.tx.preconditions.len() + self.tx.writes.len() + 2 + marks + OTHER_OPERATIONS;
@@ -166,8 +166,8 @@ impl<'a> RowSwitch<'a> {
             return Ok(false);
         }
         match (&packed.of.stored, source) {
-            (Stored::Block(block), _) => self.released.push(block.stripe.clone()),
-            (Stored::Extent(_) | Stored::Memory(_), source) => self.sources.extend(source),
+            (StoredBytes::Block(block), _) => self.released.push(block.stripe.clone()),
+            (StoredBytes::Extent(_) | StoredBytes::Memory(_), source) => self.sources.extend(source),
         }
         self.tx.require_unchanged(row.key.clone(), Some(row)).put(row.key.clone(), value);
         self.objects += 1;
@@ -192,7 +192,7 @@ impl<'a> RowSwitch<'a> {
 }
 
 /// Returns the bytes of an object that consists of one piece.
-fn stored(body: &Body) -> Option<Stored> {
+fn stored(body: &Body) -> Option<StoredBytes> {
     match body {
         Body::Blocks(list) => match list.blocks.as_slice() {
             [block] => Some(block.clone().into()),

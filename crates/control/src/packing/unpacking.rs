@@ -16,7 +16,7 @@ use serde::Serialize;
 use striate_core::{Layout, Packing, Profile};
 use striate_meta::records::{BlockList, Bucket, Extent, Object, object::Body};
 use striate_meta::{Commit, MetaError, Row, keys, records};
-use striate_stripe::{Neighbours, SeparateWriter, Span, Stored, StripeError, Stripes};
+use striate_stripe::{Neighbours, SeparateWriter, Span, StoredBytes, StripeError, Stripes};
 
 use crate::packing::journal::{sum_again, write_bucket};
 use crate::packing::run::{PackRequest, PackingSettings};
@@ -247,7 +247,7 @@ impl Unpacking<'_> {
         extent: &'a Extent,
     ) -> BoxFuture<'a, Result<bool, StripeError>> {
         Box::pin(async move {
-            let stored = Stored::from(extent.clone());
+            let stored = StoredBytes::from(extent.clone());
             let source = stored.stripe()?;
             let _share = self.stripes.memory_for(extent.len as usize).await;
             let bytes = self.read(stored, extent).await?;
@@ -285,7 +285,7 @@ impl Unpacking<'_> {
     }
 
     /// Reads the object's bytes and compares them with the checksum in its row.
-    async fn read(&self, stored: Stored, extent: &Extent) -> Result<Bytes, StripeError> {
+    async fn read(&self, stored: StoredBytes, extent: &Extent) -> Result<Bytes, StripeError> {
         let pieces = self.stripes.read_span(Span::whole(stored)).await?;
         let mut bytes = BytesMut::with_capacity(extent.len as usize);
         pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));

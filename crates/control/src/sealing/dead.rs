@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::stream::{self, StreamExt};
 use striate_core::StripeId;
 use striate_meta::{Row, keys};
-use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, wide_of};
+use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, wide_of};
 
 use crate::rows::Rows;
 
@@ -94,7 +94,7 @@ async fn leave_each(
     tell: &mut (dyn FnMut() -> ControlFlow<()> + Send),
 ) -> Result<ControlFlow<()>, StripeError> {
     let leave = |wide: StripeId| async move {
-        if done(stripes.leave_wide(wide).await)? != Some(Exchange::Done) {
+        if done(stripes.leave_wide(wide).await)? != Some(ExchangeOutcome::Done) {
             tracing::debug!(%wide, "dead members cannot leave now");
         }
         Ok::<_, StripeError>(())

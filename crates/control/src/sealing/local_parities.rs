@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::{ChangingMember, swap_due};
-use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
+use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, is_hole, wide_of};
 
 use super::CountCallback;
 
@@ -48,7 +48,7 @@ pub(super) async fn swap_local_parities(
         for group in 0..wide.code.local_groups().len() {
             let Some(position) = due(stripes, &wide, group, shares) else { continue };
             match stripes.swap_local_parity(id, position).await? {
-                Exchange::Done => {
+                ExchangeOutcome::Done => {
                     swapped += 1;
                     tracing::info!(wide = %id, group, position, "a local parity went to the rack that changes most");
                 }

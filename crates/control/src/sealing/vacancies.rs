@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use striate_core::StripeId;
 use striate_plan::OpenPartition;
-use striate_stripe::{Exchange, OpenedStripe, StripeError, Stripes, is_hole};
+use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, is_hole};
 
 use super::cold::{ColdData, LengthClass, PoolKey};
 use super::dead::wide_of_dead;
@@ -64,13 +64,13 @@ async fn fill(
         while let Some(at) = candidate(stripes, &wide, position, pool) {
             let (stripe, index) = pool.swap_remove(at).partition;
             match stripes.place_in_wide(wide.id, position, (stripe, index.into())).await? {
-                Exchange::Done => {
+                ExchangeOutcome::Done => {
                     taken += 1;
                     tracing::info!(wide = %wide.id, position, %stripe, "a partition has taken a vacant place");
                     break;
                 }
-                Exchange::NotNow => return Ok(taken),
-                Exchange::Unfit => {}
+                ExchangeOutcome::NotNow => return Ok(taken),
+                ExchangeOutcome::Unfit => {}
             }
         }
         match stripes.find(wide.id).await? {

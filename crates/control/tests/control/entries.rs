@@ -16,7 +16,7 @@ use striate_core::{Formats, FormatsInForce, SiteId, StripeId};
 use striate_meta::{MetaStore, ScanRange, keys};
 use striate_plan::movement::ChunkMove;
 use striate_site::{Priority, Site};
-use striate_stripe::Debt;
+use striate_stripe::DebtEffect;
 
 const LEN: usize = 6_000;
 /// Longer than a writer's lease lasts.
@@ -172,7 +172,7 @@ async fn whoever_removes_an_entry_fences_its_owner() {
     assert_eq!(entries(&cluster).await, (0, 0));
 
     let replaced = change.replace(0, SiteId(7), generation).into_iter().collect();
-    assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap(), "its entry is gone");
+    assert!(!change.swap(replaced, DebtEffect::AsItIs).await.unwrap(), "its entry is gone");
     change.give_up(&[(0, SiteId(7))], generation).await;
     drop(change);
     assert_ne!(cluster.stripes().await[0].1.locations[0].site, 7);
@@ -224,7 +224,7 @@ async fn an_object_deleted_during_a_move_takes_the_moves_files_along() {
     change.write_chunk(0, SiteId(7), generation, payload).await.unwrap();
     cluster.put("object", b"small").await.unwrap();
     let replaced = change.replace(0, SiteId(7), generation).into_iter().collect();
-    assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap());
+    assert!(!change.swap(replaced, DebtEffect::AsItIs).await.unwrap());
     drop(change);
     cluster.collect().await;
     assert_eq!((cluster.chunk_count(), entries(&cluster).await), (0, (0, 0)));

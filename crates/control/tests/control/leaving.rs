@@ -15,7 +15,7 @@ use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
 use striate_meta::{Commit, keys};
 use striate_plan::statistics::heat::PartitionReads;
 use striate_site::Site;
-use striate_stripe::{Exchange, is_hole, wide_of};
+use striate_stripe::{ExchangeOutcome, is_hole, wide_of};
 
 use crate::cluster::{BUCKET, content, go_on, leave_all};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -437,7 +437,7 @@ async fn dead_members_leave_although_another_member_moves_meanwhile() {
     let (left, moved) = futures::future::join(stripes.leave_wide(wide), moving).await;
     let moved = moved.unwrap();
     assert!(matches!(moved, striate_control::MoveOutcome::Moved { .. }), "{moved:?}, {left:?}");
-    assert_eq!(left.unwrap(), Exchange::Done, "of {most} dead members");
+    assert_eq!(left.unwrap(), ExchangeOutcome::Done, "of {most} dead members");
 }
 
 /// It would be retried every minute, and the other parities made meanwhile would be garbage each time.

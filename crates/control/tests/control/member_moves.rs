@@ -8,7 +8,7 @@ use striate_meta::keys;
 use striate_meta::records::Stripe;
 use striate_plan::movement::ChunkMove;
 use striate_site::{Priority, Site};
-use striate_stripe::{Debt, wide_of};
+use striate_stripe::{DebtEffect, wide_of};
 
 use crate::dying::{DyingStore, dying_client};
 use crate::interposed::{cancel_entries, move_first};
@@ -85,7 +85,7 @@ async fn of_two_members_that_move_to_one_site_at_the_same_time_one_stays() {
         let outcome = move_chunk(stripes, &wanted).await.unwrap();
         assert!(matches!(outcome, MoveOutcome::Moved { .. }), "{outcome:?}");
         let replaced = change.replace(index, to, generation).into_iter().collect();
-        assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap());
+        assert!(!change.swap(replaced, DebtEffect::AsItIs).await.unwrap());
         drop(change);
         sealing.assert_whole().await;
         tried += 1;
@@ -129,7 +129,7 @@ async fn a_change_whose_entry_goes_while_its_record_is_read_again_is_not_closed(
     };
     *meta.after_get.lock() = Some((keys::stripe(id), Box::pin(meanwhile)));
     let replaced = change.replace(index, to, generation).into_iter().collect();
-    assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap());
+    assert!(!change.swap(replaced, DebtEffect::AsItIs).await.unwrap());
     assert!(meta.after_get.lock().is_none(), "it was read again");
     drop(change);
     assert_eq!(sealing.record(id).await.locations[index].site, from.0);
@@ -155,7 +155,7 @@ async fn a_parity_that_is_put_on_top_of_another_change_stays_in_its_groups_racks
     change.write_chunk(10, spare, generation, payload).await.unwrap();
     assert!(move_first(stripes, &sealing.near_moves(&wide, 5).await).await);
     let replaced = change.replace(10, spare, generation).into_iter().collect();
-    assert!(!change.swap(replaced, Debt::AsItIs).await.unwrap());
+    assert!(!change.swap(replaced, DebtEffect::AsItIs).await.unwrap());
     drop(change);
     sealing.assert_whole().await;
 }

@@ -12,7 +12,7 @@ use striate_meta::records::Stripe;
 use striate_meta::{Commit, keys};
 use striate_plan::movement::ChunkMove;
 use striate_site::Site;
-use striate_stripe::{Exchange, file_of, is_hole, release_stripe, wide_of};
+use striate_stripe::{ExchangeOutcome, file_of, is_hole, release_stripe, wide_of};
 
 use crate::cluster::go_on;
 use crate::sealed::Sealing;
@@ -359,7 +359,7 @@ async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leave
     let record = sealing.record(id).await;
     assert!(record.dead && record.locations[index].site == to.0, "{record:?}");
     for (wide, _) in record.locations.iter().filter_map(wide_of) {
-        assert_eq!(stripes.leave_wide(wide).await.unwrap(), Exchange::Done);
+        assert_eq!(stripes.leave_wide(wide).await.unwrap(), ExchangeOutcome::Done);
     }
     assert!(stripes.release_dead(id).await.unwrap());
     sealing.assert_whole().await;

@@ -9,7 +9,7 @@ use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Object, Stripe, object::Body};
 use striate_plan::{PlacementRule, check_placement};
-use striate_stripe::{Exchange, stripe_id};
+use striate_stripe::{ExchangeOutcome, stripe_id};
 
 use crate::cluster::{BUCKET, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -80,12 +80,12 @@ async fn a_local_parity_changes_places_with_a_member_of_another_rack_where_the_r
             let outcome = stripes.swap_local_parity(id, position).await.unwrap();
             let now = sealing.record(id).await;
             if !may_swap {
-                assert_eq!(outcome, Exchange::Unfit);
+                assert_eq!(outcome, ExchangeOutcome::Unfit);
                 assert_eq!(now.locations, before.locations);
                 unfit += 1;
                 continue;
             }
-            assert_eq!(outcome, Exchange::Done);
+            assert_eq!(outcome, ExchangeOutcome::Done);
             let rack = |record: &Stripe, chunk| sealing.rack_at(record, chunk);
             assert_eq!(rack(&now, parity), rack(&before, position));
             assert_eq!(rack(&now, position), rack(&before, parity));
@@ -158,7 +158,7 @@ async fn a_swap_whose_entry_somebody_cancels_leaves_its_files_as_garbage() {
             cancel_entries(stripes, cancelled).await;
         };
         let (outcome, ()) = join(stripes.swap_local_parity(id, position), cancel).await;
-        assert_eq!(outcome.unwrap(), Exchange::NotNow);
+        assert_eq!(outcome.unwrap(), ExchangeOutcome::NotNow);
         assert_eq!(sealing.record(id).await.locations, before.locations);
         sealing.assert_nothing_left().await;
         assert_eq!(sealing.cluster.chunk_count(), chunks);
@@ -179,7 +179,7 @@ async fn a_member_that_has_just_moved_does_not_change_places() {
     let stripes = sealing.cluster.client.stripes().clone();
     let moved = async move { assert!(move_first(&stripes, &moves).await) };
     *meta.after_get.lock() = Some((keys::stripe(stripe), Box::pin(moved)));
-    assert_eq!(client.stripes().swap_local_parity(id, position).await.unwrap(), Exchange::NotNow);
+    assert_eq!(client.stripes().swap_local_parity(id, position).await.unwrap(), ExchangeOutcome::NotNow);
     assert!(meta.after_get.lock().is_none());
     let now = sealing.record(id).await;
     assert_eq!(now.locations[parity_of(position)], before.locations[parity_of(position)]);
@@ -207,7 +207,7 @@ async fn what_moves_beside_a_swap_obeys_the_rule_and_does_not_stop_it() {
         assert!(move_first(stripes, &other).await);
     };
     let (outcome, ()) = join(stripes.swap_local_parity(id, position), mover).await;
-    assert_eq!(outcome.unwrap(), Exchange::Done);
+    assert_eq!(outcome.unwrap(), ExchangeOutcome::Done);
     let now = sealing.record(id).await;
     let has_moved = |at: usize| now.locations[at].site != before.locations[at].site;
     assert_eq!((0..10).filter(|&at| has_moved(at)).count(), 2);
@@ -237,7 +237,7 @@ async fn of_two_transactions_the_first_would_break_the_rule() {
             }
         }
     }));
-    assert_eq!(client.stripes().swap_local_parity(id, position).await.unwrap(), Exchange::Done);
+    assert_eq!(client.stripes().swap_local_parity(id, position).await.unwrap(), ExchangeOutcome::Done);
     let (record, racks) = (sealing.record(id).await, sealing.racks());
     let profile: striate_core::Profile = WIDE.parse().unwrap();
     let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6);

@@ -14,7 +14,7 @@ use striate_meta::records::{Extent, Object, Stripe, object::Body};
 use striate_meta::{Row, keys, records};
 use striate_plan::movement::ChunkMove;
 use striate_site::Site as _;
-use striate_stripe::{Exchange, MemberUpdate, NewBytes, Stripes, file_of, is_hole, len_of, wide_of};
+use striate_stripe::{ExchangeOutcome, MemberUpdate, NewBytes, Stripes, file_of, is_hole, len_of, wide_of};
 
 use crate::cluster::{BUCKET, content, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -121,7 +121,7 @@ impl Updating {
         (id, index): (StripeId, usize),
         content_version: u32,
         targets: &[Target],
-    ) -> Exchange {
+    ) -> ExchangeOutcome {
         assert!(targets.len() > 1, "there are some");
         let mut new: Vec<NewBytes> = targets
             .iter()
@@ -185,7 +185,7 @@ async fn a_member_changes_in_place_with_all_its_parities_and_bears_as_many_losse
         let targets = updating.targets(member).await;
         let before = updating.stripes().find(member.0).await.unwrap().unwrap();
         let done = updating.update(updating.stripes(), member, version, &targets).await;
-        assert_eq!(done, Exchange::Done);
+        assert_eq!(done, ExchangeOutcome::Done);
         updating.changed.extend(targets.iter().map(|of| of.key));
         let after = updating.stripes().find(member.0).await.unwrap().unwrap();
         for index in 0..4 {
@@ -204,7 +204,7 @@ async fn a_member_changes_in_place_with_all_its_parities_and_bears_as_many_losse
     for version in [0, 1, 3] {
         assert_eq!(
             updating.update(updating.stripes(), member, version, &targets).await,
-            Exchange::NotNow,
+            ExchangeOutcome::NotNow,
             "{version}"
         );
     }
@@ -225,7 +225,7 @@ async fn parities_that_come_back_after_a_change_are_of_what_is_there_then() {
     let mut updating = Updating::start().await;
     let member = updating.a_member().await;
     let targets = updating.targets(member).await;
-    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, Exchange::Done);
+    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, ExchangeOutcome::Done);
     updating.changed.extend(targets.iter().map(|of| of.key));
     assert!(updating.stripes().narrow_again(member.0).await.unwrap());
     updating.sealing.heal().await;
@@ -248,7 +248,7 @@ async fn two_sites_of_its_group_may_be_away_after_a_change_and_none_that_takes_p
     for at in [10 + position / 5, 12, position] {
         *site(at).down.lock() = true;
         let done = updating.update(updating.stripes(), member, 0, &targets).await;
-        assert_eq!(done, Exchange::NotNow, "without {at}");
+        assert_eq!(done, ExchangeOutcome::NotNow, "without {at}");
         *site(at).down.lock() = false;
         updating.sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
     }
@@ -256,7 +256,7 @@ async fn two_sites_of_its_group_may_be_away_after_a_change_and_none_that_takes_p
     // Other members of its group do not matter.
     let others = [(position + 1) % 5, (position + 2) % 5].map(|at| site(at + position / 5 * 5));
     others.iter().for_each(|site| *site.down.lock() = true);
-    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, Exchange::Done);
+    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, ExchangeOutcome::Done);
     updating.changed.extend(targets.iter().map(|of| of.key));
     updating.assert_reads().await;
     others.iter().for_each(|site| *site.down.lock() = false);
@@ -286,7 +286,7 @@ async fn who_remembers_the_old_file_reads_the_new_bytes_as_soon_as_a_change_is_a
     for of in &targets {
         assert_eq!(middle(&elsewhere, of.key).await, content(of.key, len(of.key))[1..len(of.key) - 1]);
     }
-    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, Exchange::Done);
+    assert_eq!(updating.update(updating.stripes(), member, 0, &targets).await, ExchangeOutcome::Done);
     for of in &targets {
         assert_eq!(middle(&elsewhere, of.key).await, changed(of.key)[1..len(of.key) - 1]);
     }
@@ -295,7 +295,7 @@ async fn who_remembers_the_old_file_reads_the_new_bytes_as_soon_as_a_change_is_a
     let site = SiteId(wide.record.locations[position].site);
     let site = updating.sealing.cluster.sites.iter().find(|of| of.id() == site).unwrap();
     let targets = updating.targets(member).await;
-    assert_eq!(updating.update(updating.stripes(), member, 1, &targets).await, Exchange::Done);
+    assert_eq!(updating.update(updating.stripes(), member, 1, &targets).await, ExchangeOutcome::Done);
     *site.down.lock() = true;
     for of in &targets {
         assert_eq!(middle(&elsewhere, of.key).await, changed(of.key)[1..len(of.key) - 1]);
@@ -343,7 +343,7 @@ async fn changes_at_the_same_time_lose_nothing_of_each_other() {
         );
         for (outcome, targets) in [(a, first), (b, second)] {
             match outcome {
-                Exchange::Done => {
+                ExchangeOutcome::Done => {
                     updating.changed.extend(targets.iter().map(|of| of.key));
                     done += 1;
                 }

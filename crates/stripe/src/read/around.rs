@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 6;
 
 /// Unavailable chunks, as learned from failed trees.
 #[derive(Default)]
-struct Learned {
+struct UnavailableChunks {
     missing: BTreeSet<ChunkId>,
     /// Sites that failed to answer.
     silent: BTreeSet<SiteId>,
@@ -44,7 +44,7 @@ impl Reads {
         index: usize,
         columns: Range<u32>,
     ) -> Result<Bytes, StripeError> {
-        let mut learned = Learned::default();
+        let mut learned = UnavailableChunks::default();
         for attempt in 0..ATTEMPTS {
             let found = self.shared.table.wide_stripe_of(stripe, index).await?;
             let (wide, position) = found.ok_or_else(|| StripeError::Unreadable {
@@ -80,7 +80,7 @@ impl Reads {
         &self,
         wide: &OpenedStripe,
         position: usize,
-        learned: &Learned,
+        learned: &UnavailableChunks,
     ) -> Result<Vec<(u8, usize)>, StripeError> {
         let sites = self.shared.sites.snapshot();
         let cost = |at: usize| {
@@ -108,7 +108,7 @@ impl Reads {
         position: usize,
         equation: &[(u8, usize)],
         columns: &Range<u32>,
-        learned: &mut Learned,
+        learned: &mut UnavailableChunks,
     ) -> Option<Bytes> {
         if equation.is_empty() {
             return Some(BytesMut::zeroed(columns.len()).freeze());
@@ -148,7 +148,7 @@ impl Reads {
         wide: &OpenedStripe,
         equation: &[(u8, usize)],
         columns: &Range<u32>,
-        learned: &mut Learned,
+        learned: &mut UnavailableChunks,
     ) -> Option<Bytes> {
         let mut sum = BytesMut::zeroed(columns.len());
         let mut is_whole = true;
@@ -174,7 +174,7 @@ impl Reads {
     }
 }
 
-impl Learned {
+impl UnavailableChunks {
     /// Records an error: of the chunk that it names, or of the site that was `asked` alone.
     fn note(&mut self, error: &SiteError, asked: Option<SiteId>) {
         self.last = Some(error.to_string());

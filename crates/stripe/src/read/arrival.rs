@@ -25,7 +25,7 @@ const REFRESH: usize = 8;
 
 /// Arrival times of chunks under all conditions.
 #[derive(Debug)]
-pub(super) struct Arrivals {
+pub(super) struct ArrivalTimes {
     cells: Mutex<Vec<Cell>>,
 }
 
@@ -50,7 +50,7 @@ impl Conditions {
     }
 }
 
-impl Arrivals {
+impl ArrivalTimes {
     pub(super) fn new() -> Self {
         Self { cells: Mutex::new(vec![Cell::default(); QUEUES * SIZES]) }
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn late_is_what_takes_longer_than_95_of_100_under_the_same_conditions() {
-        let arrivals = Arrivals::new();
+        let arrivals = ArrivalTimes::new();
         let (idle, busy) = (Conditions::new(0.0, 50_000), Conditions::new(30.0, 50_000));
         for turn in 0..1_000 {
             arrivals.record(idle, if turn % 50 == 0 { MS * 90 } else { MS * 2 });
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn few_arrivals_tell_nothing() {
-        let arrivals = Arrivals::new();
+        let arrivals = ArrivalTimes::new();
         let under = Conditions::new(3.0, 1 << 20);
         (1..LEAST).for_each(|_| arrivals.record(under, MS));
         assert_eq!(arrivals.late_after(under), None);

@@ -19,7 +19,7 @@ use crate::table::OpenedStripe;
 
 /// Cached forms that a query found.
 #[derive(Default)]
-pub struct FoundCached {
+pub struct CachedForms {
     /// Cached form of each span's block or extent; `None` where the span is read from its durable copy. Empty if no
     /// span is cached.
     pub forms: Vec<Option<Arc<OpenedStripe>>>,
@@ -30,7 +30,7 @@ pub struct FoundCached {
 /// Knows which blocks are cached.
 pub trait BlockCache: Send + Sync {
     /// Finds the cached forms of the spans. Called once per query, before any other look-up.
-    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, FoundCached>;
+    fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, CachedForms>;
 
     /// Explains, as text, what a read of each block or extent would find cached, and otherwise why it would find
     /// nothing. Asks memory sites whether they still have the blocks that this process knows, unless there are too

@@ -16,7 +16,7 @@ use striate_plan::{
 use super::explain_options::{OptionExplained, options_of};
 use super::gathering::StripeRead;
 use super::reads::Reads;
-use super::span::{Span, Stored};
+use super::span::{Span, StoredBytes};
 use crate::error::StripeError;
 use crate::sites::{CostPart, SitesSnapshot};
 
@@ -112,7 +112,7 @@ pub struct SiteExplained {
 impl Reads {
     /// Looks up the stripes that hold the spans; for spans that are in memory only, their form there.
     async fn kept_forms(&self, spans: &[Span]) -> Result<Vec<StripeRead>, StripeError> {
-        let is_in_memory = |span: &&Span| matches!(span.of, Stored::Memory(_));
+        let is_in_memory = |span: &&Span| matches!(span.of, StoredBytes::Memory(_));
         let in_memory: Vec<Span> = spans.iter().filter(is_in_memory).cloned().collect();
         let mut forms = match self.shared.cache() {
             Some(cache) if !in_memory.is_empty() => cache.find(&in_memory).await.forms,
@@ -155,7 +155,7 @@ impl Reads {
             let planned = runtime.now();
             let Some(plan) = plan else { return Err(unplannable(&asked, &sites)) };
             let price = price_plan(&asked, &plan, |site| sites.cost(site));
-            let choices = Choices { policy, plan: &plan, sites: &sites };
+            let choices = PlanContext { policy, plan: &plan, sites: &sites };
             let mut cached = match self.shared.cache() {
                 Some(cache) => cache.explain(spans).await,
                 None => Vec::new(),
@@ -220,13 +220,13 @@ fn unplannable(pieces: &[QueryPiece<'_>], sites: &SitesSnapshot) -> StripeError 
 }
 
 /// The plan of a query and the policy and sites that led to it.
-struct Choices<'a> {
+struct PlanContext<'a> {
     policy: &'a ReadPolicy,
     plan: &'a QueryPlan,
     sites: &'a SitesSnapshot,
 }
 
-impl Choices<'_> {
+impl PlanContext<'_> {
     /// Explains one block. `position` is its place among the planned pieces, if sites are asked for any of it.
     fn of_block(
         &self,
@@ -245,8 +245,8 @@ impl Choices<'_> {
             },
         };
         let (extent, options) = match &span.of {
-            Stored::Block(_) | Stored::Memory(_) => (None, Vec::new()),
-            Stored::Extent(extent) => {
+            StoredBytes::Block(_) | StoredBytes::Memory(_) => (None, Vec::new()),
+            StoredBytes::Extent(extent) => {
                 let extent = ExtentExplained { chunk: extent.index as usize, offset: extent.offset };
                 (Some(extent), options_of(piece, &self.read_of(position), self.sites))
             }

@@ -14,7 +14,7 @@ use striate_plan::QueryPiece;
 use striate_runtime::{Buffer, BufferPool};
 use striate_site::SiteError;
 
-use super::span::{PieceShape, Stored};
+use super::span::{PieceShape, StoredBytes};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
 
@@ -30,13 +30,13 @@ pub(super) struct StripeRead {
     copy_sites: Vec<SiteId>,
     /// Counts restarts with a new record. Replies to requests of an earlier turn are ignored.
     pub(super) turn: u32,
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<ChunkRequest>,
     /// True while the record is looked up again.
     pub(super) is_looked_up: bool,
 }
 
 /// A request for columns of a chunk.
-pub(super) struct Asked {
+pub(super) struct ChunkRequest {
     index: usize,
     /// Position of the requested copy among the stripe's copies; `None` for the chunk itself.
     copy: Option<usize>,
@@ -47,7 +47,7 @@ pub(super) struct Asked {
 }
 
 /// How to obtain chunks that their stripe does not determine; each with its position in `asked`.
-pub(super) struct Around {
+pub(super) struct DetourRequests {
     /// Requests to sites.
     pub(super) asked: Vec<(SiteId, usize, ChunkRange)>,
     /// Chunks to compute from wide stripes.
@@ -134,7 +134,7 @@ impl StripeRead {
             ..self.copies.partition_point(|copy| of(copy) <= index)
     }
 
-    fn covering(&self, columns: &Range<u32>) -> impl Iterator<Item = &Asked> {
+    fn covering(&self, columns: &Range<u32>) -> impl Iterator<Item = &ChunkRequest> {
         let columns = columns.clone();
         self.asked.iter().filter(move |request| request.covers(&columns))
     }
@@ -159,7 +159,7 @@ impl StripeRead {
         }
         let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
         let (columns, state) = (columns.clone(), State::Awaited);
-        self.asked.push(Asked { index, copy, is_computed: false, columns, state });
+        self.asked.push(ChunkRequest { index, copy, is_computed: false, columns, state });
         Some((self.asked.len() - 1, range))
     }
 
@@ -170,7 +170,7 @@ impl StripeRead {
         &mut self,
         shape: &PieceShape,
         can_be_asked: &impl Fn(SiteId) -> bool,
-    ) -> Option<Around> {
+    ) -> Option<DetourRequests> {
         let given = self.covering(&shape.columns).filter(|request| request.is_on_its_way());
         let given: ChunkSet = given.map(|request| request.index).collect();
         let was_asked = |index| {
@@ -180,7 +180,7 @@ impl StripeRead {
         // A chunk that its site can provide is requested there: the lost chunk's wide stripe does not yield it.
         let (to_ask, to_compute): (Vec<usize>, Vec<usize>) =
             missing.iter().partition(|&index| self.has(index, can_be_asked) && !was_asked(index));
-        let is_in_vain = |request: &Asked| request.is_computed && to_compute.contains(&request.index);
+        let is_in_vain = |request: &ChunkRequest| request.is_computed && to_compute.contains(&request.index);
         let is_hopeless = self.covering(&shape.columns).any(is_in_vain)
             || to_compute.iter().any(|&index| self.stripe.wide_of(index).is_none());
         if is_hopeless || missing.is_empty() {
@@ -192,14 +192,14 @@ impl StripeRead {
         });
         let asked = asked.collect();
         let from = self.asked.len();
-        self.asked.extend(to_compute.iter().map(|&index| Asked {
+        self.asked.extend(to_compute.iter().map(|&index| ChunkRequest {
             index,
             copy: None,
             is_computed: true,
             columns: shape.columns.clone(),
             state: State::Awaited,
         }));
-        Some(Around { asked, computed: to_compute.into_iter().zip(from..).collect() })
+        Some(DetourRequests { asked, computed: to_compute.into_iter().zip(from..).collect() })
     }
 
     /// Records a reply, and returns its error. Bytes of the wrong length count as an error.
@@ -240,7 +240,7 @@ impl StripeRead {
 
     /// Marks arrived bytes of suspect chunks, and all computed ones, as failed: they led to wrong bytes.
     pub(super) fn distrust(&mut self, is_suspect: impl Fn(usize) -> bool) {
-        let is_suspect = |request: &&mut Asked| request.is_computed || is_suspect(request.index);
+        let is_suspect = |request: &&mut ChunkRequest| request.is_computed || is_suspect(request.index);
         for request in self.asked.iter_mut().filter(is_suspect) {
             if let State::Arrived(_) = request.state {
                 if let Some(copy) = request.copy {
@@ -276,7 +276,7 @@ impl StripeRead {
 
     /// Returns the failed chunks and their errors. A failed copy or computation is not damage.
     pub(super) fn failures(&self) -> impl Iterator<Item = (usize, &SiteError)> {
-        let is_chunk = |request: &&Asked| request.copy.is_none() && !request.is_computed;
+        let is_chunk = |request: &&ChunkRequest| request.copy.is_none() && !request.is_computed;
         self.asked.iter().filter(is_chunk).filter_map(|request| match &request.state {
             State::Failed(error) => Some((request.index, error)),
             _ => None,
@@ -318,7 +318,8 @@ impl StripeRead {
 
     /// Whether a piece uses columns computed from wide stripes.
     pub(super) fn has_computed(&self, shape: &PieceShape) -> bool {
-        let is_there = |request: &Asked| request.is_computed && matches!(request.state, State::Arrived(_));
+        let is_there =
+            |request: &ChunkRequest| request.is_computed && matches!(request.state, State::Arrived(_));
         self.covering(&shape.columns).any(is_there)
     }
 
@@ -414,7 +415,7 @@ impl StripeRead {
     }
 }
 
-impl Asked {
+impl ChunkRequest {
     fn covers(&self, columns: &Range<u32>) -> bool {
         self.columns.start <= columns.start && columns.end <= self.columns.end
     }
@@ -472,7 +473,7 @@ pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
 }
 
 /// Whether bytes match the checksum in their row.
-pub(super) fn matches_checksum(of: &Stored, pieces: &[Bytes]) -> bool {
+pub(super) fn matches_checksum(of: &StoredBytes, pieces: &[Bytes]) -> bool {
     let crc = || pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
     of.crc32c().is_none_or(|expected| crc() == expected)
 }

@@ -19,7 +19,7 @@ const FACTOR: u32 = 2;
 
 /// Hedge time of one client's reads.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct HedgeDelay {
     least: Duration,
     most: Duration,
     recent: Mutex<Recent>,
@@ -32,7 +32,7 @@ struct Recent {
     hedge_after: Duration,
 }
 
-impl Patience {
+impl HedgeDelay {
     /// Creates a hedge time that stays between `least` and `most`.
     pub(super) fn new(least: Duration, most: Duration) -> Self {
         let recent = Recent { times: Vec::with_capacity(WINDOW), next: 0, hedge_after: least };
@@ -69,9 +69,9 @@ mod tests {
     const LEAST: Duration = Duration::from_millis(250);
 
     fn after(times: impl IntoIterator<Item = u64>) -> Duration {
-        let patience = Patience::new(LEAST, Duration::from_secs(10));
-        times.into_iter().for_each(|ms| patience.record(Duration::from_millis(ms)));
-        patience.hedge_after()
+        let hedge_delay = HedgeDelay::new(LEAST, Duration::from_secs(10));
+        times.into_iter().for_each(|ms| hedge_delay.record(Duration::from_millis(ms)));
+        hedge_delay.hedge_after()
     }
 
     #[test]

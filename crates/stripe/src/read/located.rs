@@ -10,13 +10,13 @@ use striate_plan::{Policy, QueryPiece, QueryPlan};
 
 use super::cached::ServedFrom;
 use super::gathering::{Piece, StripeRead, trim};
-use super::span::{MemoryBlock, Span, Stored};
+use super::span::{MemoryBlock, Span, StoredBytes};
 use crate::error::StripeError;
 use crate::sites::Sites;
 use crate::table::{OpenedStripe, StripeTable};
 
 /// Stripes, pieces and spans of a query.
-pub(super) struct Located {
+pub(super) struct LocatedQuery {
     pub(super) stripes: Vec<StripeRead>,
     pub(super) pieces: Vec<Piece>,
     /// Pieces and spans of each stripe.
@@ -56,7 +56,7 @@ struct Members {
 /// Usually one, and rarely more than three.
 type Positions = SmallVec<[usize; 3]>;
 
-impl Located {
+impl LocatedQuery {
     /// Finds the stripes of all spans. Uses cached forms first, then remembered records whose sites all answer; the
     /// others are looked up together.
     ///
@@ -318,8 +318,8 @@ impl Located {
 
 /// Returns the error of a block whose row names its splits, while no memory site can be asked: it is not known to be
 /// gone.
-fn out_of_reach(of: &Stored) -> Option<StripeError> {
-    let Stored::Memory(MemoryBlock { content, placed: Some(placed), .. }) = of else { return None };
+fn out_of_reach(of: &StoredBytes) -> Option<StripeError> {
+    let StoredBytes::Memory(MemoryBlock { content, placed: Some(placed), .. }) = of else { return None };
     let (stripe, needed) = (StripeId(*content), placed.splits);
     let reason = "no memory site answers".to_owned();
     Some(StripeError::Unreadable { stripe, needed, available: 0, reason })

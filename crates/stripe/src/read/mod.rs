@@ -7,7 +7,7 @@
 //! - [`gathering`]: the stripes of a query while their chunks arrive.
 //! - [`planning`]: the plan of a query.
 //! - [`requests`]: the requests of a query in flight, and which of them are late.
-//! - [`arrival`], [`patience`]: when a chunk counts as late, by prediction or without one.
+//! - [`arrival`], [`hedge_delay`]: when a chunk counts as late, by prediction or without one.
 //! - [`explain`]: the plan of a query and its reasons; [`explain_options`]: the alternatives for reading a packed
 //!   object.
 //! - [`probes`]: what policies learn by probing sites.
@@ -21,9 +21,9 @@ mod damage;
 mod explain;
 mod explain_options;
 mod gathering;
+mod hedge_delay;
 mod located;
 mod measure;
-mod patience;
 mod planning;
 mod probes;
 mod query;
@@ -33,11 +33,11 @@ mod sampling;
 mod span;
 
 pub(crate) use cached::Source;
-pub use cached::{BlockCache, FoundCached, Invalidation, ServedFrom};
+pub use cached::{BlockCache, CachedForms, Invalidation, ServedFrom};
 pub use explain::{BlockExplained, ChunkExplained, ExtentExplained, QueryExplained, SiteExplained};
 pub use explain_options::{OptionExplained, OptionKind};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use query::{BlocksRead, ReadStats};
 pub(crate) use reads::Reads;
 pub use sampling::{HotBlock, Sample, SampledObject, Sampler};
-pub use span::{MemoryBlock, Placed, Span, Stored};
+pub use span::{MemoryBlock, Span, SplitSites, StoredBytes};

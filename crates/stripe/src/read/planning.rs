@@ -6,13 +6,13 @@ use striate_core::SiteId;
 use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadPolicy, ReadQuery, SiteQueue, plan_normally};
 use tracing::{Instrument, debug_span, field};
 
-use super::located::Located;
+use super::located::LocatedQuery;
 use super::probes::ProbedQueues;
 use super::reads::Reads;
 use crate::budget::{ByteBudget, Share};
 
 /// First step of a query.
-enum Planned {
+enum PlanStep {
     Plan(Option<QueryPlan>),
     /// Sites to probe for their queues before the query is planned.
     Probe(Vec<SiteId>),
@@ -30,7 +30,7 @@ impl Reads {
     pub(super) async fn plan_measured(
         &self,
         purpose: Purpose,
-        located: &Located,
+        located: &LocatedQuery,
         pieces: &[usize],
     ) -> (Option<QueryPlan>, usize) {
         self.shared.sites.watch();
@@ -39,8 +39,8 @@ impl Reads {
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
         let first = span.in_scope(|| self.plan_or_probe(purpose, &pieces));
         let (plan, probes) = match first {
-            Planned::Plan(plan) => (plan, 0),
-            Planned::Probe(sites) => {
+            PlanStep::Plan(plan) => (plan, 0),
+            PlanStep::Probe(sites) => {
                 let probed = self.probe(&sites).instrument(span.clone()).await;
                 let plan = span.in_scope(|| {
                     self.with_query(&pieces, purpose, Some(&probed), |query| self.plan_here(query))
@@ -63,7 +63,7 @@ impl Reads {
         &self,
         plan: Option<QueryPlan>,
         purpose: Purpose,
-        located: &Located,
+        located: &LocatedQuery,
         of: &[usize],
         budget: &ByteBudget,
     ) -> (Option<QueryPlan>, Option<Share>) {
@@ -83,19 +83,19 @@ impl Reads {
     }
 
     /// Returns the plan, or the sites to probe first.
-    fn plan_or_probe(&self, purpose: Purpose, pieces: &[QueryPiece<'_>]) -> Planned {
+    fn plan_or_probe(&self, purpose: Purpose, pieces: &[QueryPiece<'_>]) -> PlanStep {
         self.with_query(pieces, purpose, None, |query| {
             let policy = &self.shared.options.read_policy;
             if !policy.is_worth_planning(query) {
-                return Planned::Plan(plan_normally(query).ok());
+                return PlanStep::Plan(plan_normally(query).ok());
             }
             let sites = policy.sites_to_probe(query, &mut *self.shared.rng.lock());
-            if sites.is_empty() { Planned::Plan(self.plan_here(query)) } else { Planned::Probe(sites) }
+            if sites.is_empty() { PlanStep::Plan(self.plan_here(query)) } else { PlanStep::Probe(sites) }
         })
     }
 
     /// Plans the rest of some pieces of a query by the policy of this process; `None` if there is no plan.
-    pub(super) fn plan_rest(&self, located: &Located, pieces: &[usize]) -> Option<QueryPlan> {
+    pub(super) fn plan_rest(&self, located: &LocatedQuery, pieces: &[usize]) -> Option<QueryPlan> {
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
         self.plan_by(&self.shared.options.read_policy, Purpose::Rest, &pieces)
     }

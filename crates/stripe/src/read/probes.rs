@@ -81,7 +81,7 @@ impl Reads {
 
 /// Returns the status of a site, if it answers within the hedge time.
 async fn ask(shared: &Shared, site: &dyn Site) -> Option<SiteStatus> {
-    shared.runtime.timeout(shared.patience.hedge_after(), site.status()).await.ok()?.ok()
+    shared.runtime.timeout(shared.hedge_delay.hedge_after(), site.status()).await.ok()?.ok()
 }
 
 /// Probes all sites and returns the reports of those that answer, ordered by site. `None` once the last reader is

@@ -35,13 +35,13 @@ use striate_runtime::Instant;
 use striate_site::SiteError;
 use tracing::{Instrument, debug_span};
 
-use super::cached::{FoundCached, ServedFrom, Source};
+use super::cached::{CachedForms, ServedFrom, Source};
 use super::gathering::{Piece, StripeRead, matches_checksum, trim};
-use super::located::Located;
+use super::located::LocatedQuery;
 use super::measure::Phase;
 use super::reads::Reads;
-use super::requests::{Answer, SiteRequests, Wanted};
-use super::span::{Span, Stored};
+use super::requests::{Answer, RequestKey, SiteRequests};
+use super::span::{Span, StoredBytes};
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
@@ -108,18 +108,18 @@ enum Shortage {
     Failed,
 }
 
-type Around<'a> = BoxFuture<'a, (Wanted, Result<Bytes, StripeError>)>;
-type LookUp<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, StripeError>)>;
+type DetourFuture<'a> = BoxFuture<'a, (RequestKey, Result<Bytes, StripeError>)>;
+type LookupFuture<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, StripeError>)>;
 
 /// A query in progress.
 struct Query<'a, HandOut> {
     reads: &'a Reads,
     spans: &'a [Span],
-    located: Located,
+    located: LocatedQuery,
     requests: SiteRequests,
-    look_ups: FuturesUnordered<LookUp<'a>>,
+    look_ups: FuturesUnordered<LookupFuture<'a>>,
     /// Chunks being computed from wide stripes.
-    arounds: FuturesUnordered<Around<'a>>,
+    arounds: FuturesUnordered<DetourFuture<'a>>,
     /// Number of pieces neither complete nor given up.
     open: usize,
     shortage: Shortage,
@@ -220,14 +220,14 @@ impl Reads {
         spans: &[Span],
         source: Source,
         stats: &mut ReadStats,
-    ) -> Result<(Located, Option<Box<dyn Send>>), StripeError> {
+    ) -> Result<(LocatedQuery, Option<Box<dyn Send>>), StripeError> {
         let began = self.shared.runtime.now();
-        let FoundCached { forms, expected } = match self.shared.cache().filter(|_| source == Source::Nearest)
+        let CachedForms { forms, expected } = match self.shared.cache().filter(|_| source == Source::Nearest)
         {
             Some(cache) => cache.find(spans).await,
-            None => FoundCached::default(),
+            None => CachedForms::default(),
         };
-        let looking_up = Located::look_up(&self.shared.table, &self.shared.sites, spans, &forms);
+        let looking_up = LocatedQuery::look_up(&self.shared.table, &self.shared.sites, spans, &forms);
         let located = looking_up.instrument(debug_span!("metadata")).await?;
         stats.metadata = self.shared.runtime.now() - began;
         self.shared.measures.took(Phase::Metadata, stats.metadata);
@@ -238,7 +238,7 @@ impl Reads {
     async fn gather(
         &self,
         spans: &[Span],
-        located: Located,
+        located: LocatedQuery,
         purpose: Purpose,
         budget: &ByteBudget,
         mut stats: ReadStats,
@@ -293,14 +293,14 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Sends the requests of a plan for the pieces `of`. Returns the number of chunks requested.
     fn ask(&mut self, plan: QueryPlan, of: &[usize]) -> usize {
         let mut count = 0;
-        let mut asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
+        let mut asked: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
         for read in plan.reads {
             let mut chunks = Vec::with_capacity(read.chunks.len());
             for chunk in read.chunks {
                 let piece = &self.located.pieces[of[chunk.piece]];
                 let stripe = &mut self.located.stripes[piece.stripe];
                 if let Some((position, range)) = stripe.ask(chunk.index, &piece.shape) {
-                    chunks.push((Wanted { stripe: piece.stripe, position, turn: stripe.turn }, range));
+                    chunks.push((RequestKey { stripe: piece.stripe, position, turn: stripe.turn }, range));
                 }
             }
             count += chunks.len();
@@ -391,7 +391,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
 
     /// Takes a reply; ignores one to a request of an earlier turn.
     fn take(&mut self, answer: Answer) {
-        let Answer { site, wanted: Wanted { stripe: number, position, turn }, result } = answer;
+        let Answer { site, wanted: RequestKey { stripe: number, position, turn }, result } = answer;
         if let Err(error) = &result {
             self.reads.shared.sites.note_failure(site, error);
         }
@@ -450,7 +450,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let span = is_decoded.then(|| debug_span!("decode").entered());
         let Some(chunks) = stripe.complete(&piece.shape, runtime.buffers()) else { return false };
         let is_right = match piece.whole_of {
-            Some(of) if is_decoded || has_computed || matches!(self.spans[of].of, Stored::Extent(_)) => {
+            Some(of) if is_decoded || has_computed || matches!(self.spans[of].of, StoredBytes::Extent(_)) => {
                 let of = &self.spans[of].of;
                 matches_checksum(of, &trim(chunks.clone(), of.len()))
             }
@@ -626,7 +626,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let stripe = &mut self.located.stripes[of];
         let Some(around) = stripe.around(&piece.shape, &self.reads.can_be_asked()) else { return false };
         let (reads, id, turn) = (self.reads, stripe.stripe.id, stripe.turn);
-        let wanted = |position| Wanted { stripe: of, position, turn };
+        let wanted = |position| RequestKey { stripe: of, position, turn };
         for (index, position) in around.computed {
             let (wanted, columns) = (wanted(position), columns.clone());
             self.arounds.push(Box::pin(async move { (wanted, reads.read_around(id, index, columns).await) }));
@@ -640,8 +640,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     }
 
     /// Takes computed columns.
-    fn take_around(&mut self, wanted: Wanted, read: Result<Bytes, StripeError>) {
-        let Wanted { stripe: number, position, turn } = wanted;
+    fn take_around(&mut self, wanted: RequestKey, read: Result<Bytes, StripeError>) {
+        let RequestKey { stripe: number, position, turn } = wanted;
         let stripe = &mut self.located.stripes[number];
         if stripe.turn != turn {
             return;

@@ -11,11 +11,11 @@ use striate_meta::records::Block;
 use striate_plan::ReadPlanner;
 use striate_runtime::Runtime;
 
-use super::arrival::{Arrivals, HedgeBudget};
+use super::arrival::{ArrivalTimes, HedgeBudget};
 use super::cached::{BlockCache, Invalidation};
 use super::damage::DamageReports;
+use super::hedge_delay::HedgeDelay;
 use super::measure::ReadMeasures;
-use super::patience::Patience;
 use super::span::MemoryBlock;
 use crate::error::StripeError;
 use crate::options::StripeOptions;
@@ -33,8 +33,8 @@ pub(super) struct Shared {
     pub(super) table: Arc<StripeTable>,
     pub(super) sites: Arc<Sites>,
     pub(super) options: StripeOptions,
-    pub(super) patience: Patience,
-    pub(super) arrivals: Arrivals,
+    pub(super) hedge_delay: HedgeDelay,
+    pub(super) arrivals: ArrivalTimes,
     pub(super) hedge_budget: HedgeBudget,
     pub(super) measures: ReadMeasures,
     pub(super) rng: Arc<Mutex<SmallRng>>,
@@ -53,7 +53,7 @@ impl Shared {
     /// How long a site may be silent before other sites are asked: the policy's time-out, or the hedge time of recent
     /// reads.
     pub(super) fn hedge_after(&self) -> Duration {
-        self.options.read_policy.time_out().unwrap_or_else(|| self.patience.hedge_after())
+        self.options.read_policy.time_out().unwrap_or_else(|| self.hedge_delay.hedge_after())
     }
 }
 
@@ -66,8 +66,8 @@ impl Reads {
         rng: Arc<Mutex<SmallRng>>,
     ) -> Self {
         let shared = Shared {
-            patience: Patience::new(options.hedge_after, options.read_deadline),
-            arrivals: Arrivals::new(),
+            hedge_delay: HedgeDelay::new(options.hedge_after, options.read_deadline),
+            arrivals: ArrivalTimes::new(),
             hedge_budget: HedgeBudget::default(),
             measures: ReadMeasures::default(),
             rng,

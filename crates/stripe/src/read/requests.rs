@@ -17,13 +17,13 @@ use striate_runtime::Instant;
 use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
 
 use super::arrival::Conditions;
-use super::located::Located;
+use super::located::LocatedQuery;
 use super::reads::Reads;
 use crate::sites::InFlight;
 
 /// Identifies the request of a stripe that a chunk answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct RequestKey {
     pub(super) stripe: usize,
     /// Position among the requests of the stripe.
     pub(super) position: usize,
@@ -34,7 +34,7 @@ pub(super) struct Wanted {
 /// Columns of a chunk, or the error.
 pub(super) struct Answer {
     pub(super) site: SiteId,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RequestKey,
     pub(super) result: Result<Bytes, SiteError>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct SiteRequests {
 
 /// A range that a site was asked for.
 struct Item {
-    wanted: Wanted,
+    wanted: RequestKey,
     len: u32,
     is_answered: bool,
 }
@@ -86,7 +86,7 @@ impl SiteRequests {
     }
 
     /// Sends requests to sites, each for some chunks.
-    pub(super) fn ask(&mut self, asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)>) {
+    pub(super) fn ask(&mut self, asked: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)>) {
         let sites = self.reads.shared.sites.snapshot();
         let now = self.reads.shared.runtime.now();
         for (id, chunks) in asked {
@@ -183,7 +183,7 @@ impl SiteRequests {
     /// Fails sites that were silent for the read deadline, and gives up what sites that are late now have not
     /// answered: replacements are then requested. For sites that are late only by prediction, the budget must allow
     /// it. Returns whether anything was given up.
-    pub(super) fn look_at_clock(&mut self, located: &mut Located) -> bool {
+    pub(super) fn look_at_clock(&mut self, located: &mut LocatedQuery) -> bool {
         let now = self.reads.shared.runtime.now();
         let deadline = self.reads.shared.options.read_deadline;
         let reads = self.reads.clone();
@@ -205,11 +205,11 @@ impl SiteRequests {
     }
 
     /// Drops the requests that no open piece needs. Returns how many had not answered everything.
-    pub(super) fn drop_unneeded(&mut self, located: &Located) -> usize {
+    pub(super) fn drop_unneeded(&mut self, located: &LocatedQuery) -> usize {
         let mut taken_back = 0;
         for next in self.under_way.iter_mut() {
             let Some(request) = next.0.as_mut() else { continue };
-            let is_needed = |wanted: Wanted| {
+            let is_needed = |wanted: RequestKey| {
                 located.stripes[wanted.stripe].turn == wanted.turn
                     && located.needs(wanted.stripe, wanted.position)
             };
@@ -255,7 +255,7 @@ impl SiteRequest {
         if let Ok(bytes) = &reply.result {
             self.bytes += bytes.len() as u64;
             self.next_bytes = bytes.len() as u64;
-            reads.shared.patience.record(now - self.asked_at);
+            reads.shared.hedge_delay.record(now - self.asked_at);
             if predicts {
                 reads.shared.arrivals.record(Conditions::new(self.queue, self.bytes), now - self.asked_at);
             }
@@ -272,10 +272,10 @@ impl SiteRequest {
     }
 
     /// Gives up what is awaited of a late site. Returns whether anything was.
-    fn give_up(&mut self, reads: &Reads, located: &mut Located, now: Instant) -> bool {
+    fn give_up(&mut self, reads: &Reads, located: &mut LocatedQuery, now: Instant) -> bool {
         self.is_silent |= self.silent_at(reads) <= now;
         self.is_late = true;
-        let mut outstanding: Vec<Wanted> = self.outstanding().collect();
+        let mut outstanding: Vec<RequestKey> = self.outstanding().collect();
         outstanding.retain(|wanted| {
             let stripe = &located.stripes[wanted.stripe];
             stripe.turn == wanted.turn
@@ -283,7 +283,7 @@ impl SiteRequest {
                 && located.needs(wanted.stripe, wanted.position)
         });
         // A chunk of a part is replaced by about k others.
-        let price = |wanted: &Wanted| located.price_of_hedge(wanted.stripe, wanted.position);
+        let price = |wanted: &RequestKey| located.price_of_hedge(wanted.stripe, wanted.position);
         let chunks: usize = outstanding.iter().map(price).sum();
         if outstanding.is_empty() || !(self.is_silent || reads.shared.hedge_budget.spend(chunks)) {
             return false;
@@ -323,7 +323,7 @@ impl SiteRequest {
     }
 
     /// Returns the unanswered chunks.
-    fn outstanding(&self) -> impl Iterator<Item = Wanted> {
+    fn outstanding(&self) -> impl Iterator<Item = RequestKey> {
         self.items.iter().filter(|item| !item.is_answered).map(|item| item.wanted)
     }
 }

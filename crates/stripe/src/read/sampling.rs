@@ -16,7 +16,7 @@ use striate_plan::{
     CoAccess, CoAccessLimits, CoAccessSnapshot, CoAccessTotals, Partition, PartitionHeat, PartitionReads,
 };
 
-use super::span::Stored;
+use super::span::StoredBytes;
 
 /// Maximum number of blocks with a known object name. Names are only shown to people.
 const MOST_NAMED: usize = 16 << 10;
@@ -42,12 +42,12 @@ pub struct Sampler {
     /// A request is sampled if its draw is below this: the rate times 2⁶⁴.
     below: u64,
     state: AtomicU64,
-    kept: Mutex<Kept>,
+    kept: Mutex<SampleStatistics>,
 }
 
 /// Statistics of sampled requests.
 #[derive(Debug)]
-struct Kept {
+struct SampleStatistics {
     statistics: CoAccess,
     /// Object that last asked for each block.
     objects: HashMap<StripeId, Arc<str>>,
@@ -60,12 +60,12 @@ struct Kept {
 #[derive(Debug)]
 pub struct Sample {
     sampler: Arc<Sampler>,
-    asked: Mutex<Asked>,
+    asked: Mutex<SampledRequest>,
 }
 
 /// Blocks and partitions that a request reads.
 #[derive(Debug, Default)]
-struct Asked {
+struct SampledRequest {
     blocks: Vec<(StripeId, Option<Arc<str>>)>,
     partitions: Vec<Partition>,
 }
@@ -82,7 +82,7 @@ impl Sampler {
     pub fn new(rate: f64, limits: CoAccessLimits) -> Self {
         // Saturating: a rate of 1 samples every request but one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
-        let kept = Kept {
+        let kept = SampleStatistics {
             statistics: CoAccess::new(limits),
             objects: HashMap::new(),
             heat: PartitionHeat::new(PARTITIONS),
@@ -103,18 +103,18 @@ impl Sampler {
 
 impl Sample {
     /// Records that the request reads stored bytes.
-    pub fn add(&self, stored: &Stored) {
+    pub fn add(&self, stored: &StoredBytes) {
         self.note(stored, None);
     }
 
-    fn note(&self, stored: &Stored, object: Option<&Arc<str>>) {
+    fn note(&self, stored: &StoredBytes, object: Option<&Arc<str>>) {
         let Ok(id) = stored.stripe() else { return };
         let asked = &mut *self.asked.lock();
         // The statistics count at most this many per request, and ignore repetitions.
         let most = CoAccessLimits::default().request_blocks;
         match stored {
-            Stored::Block(_) if asked.blocks.len() < most => asked.blocks.push((id, object.cloned())),
-            Stored::Extent(extent) if asked.partitions.len() < most => {
+            StoredBytes::Block(_) if asked.blocks.len() < most => asked.blocks.push((id, object.cloned())),
+            StoredBytes::Extent(extent) if asked.partitions.len() < most => {
                 asked.partitions.push((id, extent.index as u8));
             }
             _ => {}
@@ -124,7 +124,7 @@ impl Sample {
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        let Asked { blocks, partitions } = std::mem::take(self.asked.get_mut());
+        let SampledRequest { blocks, partitions } = std::mem::take(self.asked.get_mut());
         let mut kept = self.sampler.kept.lock();
         partitions.into_iter().for_each(|partition| kept.read(partition));
         kept.statistics.observe(blocks.iter().map(|(block, _)| *block));
@@ -140,12 +140,12 @@ impl SampledObject {
     }
 
     /// Records that the request reads stored bytes of the object.
-    pub fn add(&self, stored: &Stored) {
+    pub fn add(&self, stored: &StoredBytes) {
         self.sample.note(stored, Some(&self.name));
     }
 }
 
-impl Kept {
+impl SampleStatistics {
     fn read(&mut self, partition: Partition) {
         self.heat.add(partition, 1);
         self.partition_reads += 1;

@@ -23,7 +23,7 @@ use crate::table::{OpenedStripe, id16, inconsistent, stripe_id};
 
 /// Stored bytes, as a row names them.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stored {
+pub enum StoredBytes {
     /// All of a split stripe's data.
     Block(Block),
     /// Columns of one data chunk of a packed stripe.
@@ -42,12 +42,12 @@ pub struct MemoryBlock {
     /// CRC-32C of the block, if its writer knew it.
     pub crc32c: Option<u32>,
     /// Locations of its splits; `None` if they follow from the name, as for cached blocks.
-    pub placed: Option<Placed>,
+    pub placed: Option<SplitSites>,
 }
 
 /// Locations of a block's splits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct SplitSites {
     /// Number of data splits.
     pub splits: usize,
     /// Site of each split, parities last.
@@ -59,7 +59,7 @@ impl TryFrom<&records::MemoryBlock> for MemoryBlock {
 
     fn try_from(record: &records::MemoryBlock) -> Result<Self, StripeError> {
         let content = u128::from_be_bytes(id16(&record.content, "a block in memory")?);
-        let placed = Placed {
+        let placed = SplitSites {
             splits: (record.splits as usize).clamp(1, cached::MOST_SPLITS),
             sites: record.sites.iter().copied().map(SiteId).collect(),
         };
@@ -80,7 +80,7 @@ impl From<&MemoryBlock> for records::MemoryBlock {
     }
 }
 
-impl Stored {
+impl StoredBytes {
     /// Length in bytes.
     pub fn len(&self) -> u32 {
         match self {
@@ -124,19 +124,19 @@ impl Stored {
     }
 }
 
-impl From<Block> for Stored {
+impl From<Block> for StoredBytes {
     fn from(block: Block) -> Self {
         Self::Block(block)
     }
 }
 
-impl From<Extent> for Stored {
+impl From<Extent> for StoredBytes {
     fn from(extent: Extent) -> Self {
         Self::Extent(extent)
     }
 }
 
-impl From<MemoryBlock> for Stored {
+impl From<MemoryBlock> for StoredBytes {
     fn from(block: MemoryBlock) -> Self {
         Self::Memory(block)
     }
@@ -146,7 +146,7 @@ impl From<MemoryBlock> for Stored {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Bytes that a row names.
-    pub of: Stored,
+    pub of: StoredBytes,
     /// Range wanted of them.
     pub range: Range<u32>,
 }
@@ -172,7 +172,7 @@ impl PieceShape {
 
 impl Span {
     /// Creates a span of all bytes that a row names.
-    pub fn whole(of: impl Into<Stored>) -> Self {
+    pub fn whole(of: impl Into<StoredBytes>) -> Self {
         let of = of.into();
         Self { range: 0..of.len(), of }
     }
@@ -192,9 +192,9 @@ impl Span {
         }
         match &self.of {
             // The cached form of an extent is a block of its own.
-            Stored::Extent(_) if stripe.is_cached() => Ok(self.of_block(stripe)),
-            Stored::Block(_) | Stored::Memory(_) => Ok(self.of_block(stripe)),
-            Stored::Extent(extent) => self.of_extent(extent, stripe).map(|piece| smallvec![piece]),
+            StoredBytes::Extent(_) if stripe.is_cached() => Ok(self.of_block(stripe)),
+            StoredBytes::Block(_) | StoredBytes::Memory(_) => Ok(self.of_block(stripe)),
+            StoredBytes::Extent(extent) => self.of_extent(extent, stripe).map(|piece| smallvec![piece]),
         }
     }
 

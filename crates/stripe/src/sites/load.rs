@@ -36,21 +36,21 @@ pub(super) struct SiteLoad {
     in_flight: AtomicU32,
     /// Bytes of those reads not received yet.
     in_flight_bytes: AtomicU64,
-    told: Mutex<Told>,
+    told: Mutex<LastReports>,
 }
 
 /// Last reports of the site.
 #[derive(Debug, Default)]
-struct Told {
+struct LastReports {
     /// Last report of a reply.
-    by_reply: Option<Heard>,
+    by_reply: Option<ReceivedReport>,
     /// Last pushed report; `None` while the site does not push.
-    by_push: Option<Heard>,
+    by_push: Option<ReceivedReport>,
 }
 
 /// A report, and this client's reads when it came.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct ReceivedReport {
     at: Instant,
     sequence: u64,
     workers: u32,
@@ -106,21 +106,21 @@ impl UsualQueue {
     }
 }
 
-impl Heard {
+impl ReceivedReport {
     /// Whether this report is newer, at `now`, than another one of `sequence`.
     fn is_newer(&self, sequence: u64, now: Instant) -> bool {
         self.sequence > sequence && now.saturating_duration_since(self.at) < NEWER_FOR
     }
 }
 
-impl Told {
+impl LastReports {
     /// Returns the report that counts now, and its weight.
-    fn newest(&self, now: Instant) -> Option<(Heard, f64)> {
+    fn newest(&self, now: Instant) -> Option<(ReceivedReport, f64)> {
         if let Some(pushed) = self.by_push {
             let reply = self.by_reply.filter(|reply| reply.is_newer(pushed.sequence, now));
             return Some((reply.unwrap_or(pushed), 1.0));
         }
-        let age = |heard: &Heard| now.saturating_duration_since(heard.at).as_secs_f64();
+        let age = |heard: &ReceivedReport| now.saturating_duration_since(heard.at).as_secs_f64();
         self.by_reply.map(|heard| (heard, (-age(&heard) / MEMORY.as_secs_f64()).exp()))
     }
 }
@@ -153,7 +153,7 @@ impl SiteLoad {
     pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
         let mut told = self.told.lock();
         let new = self.heard(report, now);
-        let is_known = |heard: &Heard| {
+        let is_known = |heard: &ReceivedReport| {
             (heard.sequence, heard.queue) == (new.sequence, new.queue) || heard.is_newer(new.sequence, now)
         };
         if !told.by_reply.as_ref().is_some_and(is_known) {
@@ -174,7 +174,7 @@ impl SiteLoad {
         let mut told = self.told.lock();
         let newest = told.newest(now).filter(|_| told.by_push.is_some());
         if let Some((heard, _)) = newest {
-            *told = Told { by_reply: Some(Heard { at: now, ..heard }), by_push: None };
+            *told = LastReports { by_reply: Some(ReceivedReport { at: now, ..heard }), by_push: None };
         }
     }
 
@@ -183,10 +183,10 @@ impl SiteLoad {
         self.told.lock().by_push.is_some()
     }
 
-    fn heard(&self, report: &LoadReport, at: Instant) -> Heard {
+    fn heard(&self, report: &LoadReport, at: Instant) -> ReceivedReport {
         let queue = Amount { requests: f64::from(report.queue_requests), bytes: report.queue_bytes as f64 };
         let (sequence, workers, in_flight) = (report.sequence, report.workers, self.in_flight());
-        Heard { at, sequence, workers, queue, in_flight }
+        ReceivedReport { at, sequence, workers, queue, in_flight }
     }
 
     /// Estimates the queue.

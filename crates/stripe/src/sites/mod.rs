@@ -24,9 +24,9 @@ use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Priority, Site, SiteError};
 
 use self::load::{Queue, SiteLoad, UsualQueue};
-use self::transfer::{Asking, SiteTransfer};
+use self::transfer::{AskTime, SiteTransfer};
 pub use self::watching::PushView;
-use self::watching::{Watched, Watching};
+use self::watching::{WatchState, Watching};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -34,13 +34,13 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Sites {
     runtime: Runtime,
     table: RwLock<Arc<BTreeMap<SiteId, Entry>>>,
-    usual: Arc<Usual>,
+    usual: Arc<SharedEstimates>,
 }
 
 /// State shared by all sites, and of the machine that asks them.
-struct Usual {
+struct SharedEstimates {
     queue: UsualQueue,
-    asking: Asking,
+    asking: AskTime,
     processors: Processors,
     watching: Watching,
 }
@@ -61,7 +61,7 @@ struct Health {
     draining: AtomicBool,
     probing: AtomicBool,
     load: SiteLoad,
-    watched: Watched,
+    watched: WatchState,
     transfer: SiteTransfer,
 }
 
@@ -78,7 +78,7 @@ pub struct CostPart {
 pub(crate) struct SitesSnapshot {
     at: Instant,
     table: Arc<BTreeMap<SiteId, Entry>>,
-    usual: Arc<Usual>,
+    usual: Arc<SharedEstimates>,
 }
 
 /// Snapshot of site costs.
@@ -96,7 +96,7 @@ impl Costs {
 /// A read in flight at a site, until dropped.
 pub(crate) struct InFlight {
     entry: Entry,
-    usual: Arc<Usual>,
+    usual: Arc<SharedEstimates>,
     /// No request waited there when it began.
     is_alone: bool,
     /// Bytes not received yet.
@@ -217,7 +217,12 @@ impl Sites {
         let table = RwLock::new(Arc::default());
         let processors = Processors::new(runtime.clone());
         let watching = Watching::new(runtime.now());
-        let usual = Usual { queue: UsualQueue::default(), asking: Asking::default(), processors, watching };
+        let usual = SharedEstimates {
+            queue: UsualQueue::default(),
+            asking: AskTime::default(),
+            processors,
+            watching,
+        };
         let this = Self { runtime, table, usual: Arc::new(usual) };
         this.replace(Tier::Disk, sites);
         this

@@ -27,12 +27,12 @@ const MOST: f64 = 64.0;
 
 /// A running mean that forgets slowly.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean {
+struct RunningMean {
     value: f64,
     count: u32,
 }
 
-impl Mean {
+impl RunningMean {
     fn note(&mut self, value: f64) {
         self.count = (self.count + 1).min(MEMORY);
         self.value += (value - self.value) / f64::from(self.count);
@@ -45,11 +45,11 @@ impl Mean {
 
 /// Seconds per byte at one site.
 #[derive(Debug, Default)]
-pub(super) struct SiteTransfer(Mutex<Mean>);
+pub(super) struct SiteTransfer(Mutex<RunningMean>);
 
 /// Seconds to ask a site without waiting requests, over all sites.
 #[derive(Debug, Default)]
-pub(super) struct Asking(Mutex<Mean>);
+pub(super) struct AskTime(Mutex<RunningMean>);
 
 impl SiteTransfer {
     /// Records that a chunk of `len` bytes arrived `after` the one before it in the same request.
@@ -60,7 +60,7 @@ impl SiteTransfer {
     }
 
     /// m_j, where asking an idle site costs 1.
-    pub(super) fn per_byte(&self, asking: &Asking) -> f64 {
+    pub(super) fn per_byte(&self, asking: &AskTime) -> f64 {
         let (seconds, unit) = (self.0.lock().known(), asking.0.lock().known());
         match (seconds, unit) {
             (Some(seconds), Some(unit)) if unit > 0.0 => {
@@ -71,7 +71,7 @@ impl SiteTransfer {
     }
 }
 
-impl Asking {
+impl AskTime {
     /// Records that the first chunk of a request, of `len` bytes, `took` this long at a site without waiting
     /// requests.
     pub(super) fn note_first(&self, len: u64, took: Duration, of: &SiteTransfer) {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_site_is_as_dear_as_its_bytes_are_slow() {
-        let (asking, fast, slow) = (Asking::default(), SiteTransfer::default(), SiteTransfer::default());
+        let (asking, fast, slow) = (AskTime::default(), SiteTransfer::default(), SiteTransfer::default());
         for _ in 0..LEAST {
             fast.note_next(50_000, US * 500);
             slow.note_next(50_000, US * 2_000);
@@ -119,11 +119,11 @@ mod tests {
 
     #[test]
     fn decoding_is_dear_where_asking_is_quick() {
-        let (quick, slow, site) = (Asking::default(), Asking::default(), SiteTransfer::default());
+        let (quick, slow, site) = (AskTime::default(), AskTime::default(), SiteTransfer::default());
         assert_eq!(quick.decode_per_byte(0.5), 0.0, "not known yet");
         (0..LEAST).for_each(|_| quick.note_first(1, US * 100, &site));
         (0..LEAST).for_each(|_| slow.note_first(1, US * 10_000, &site));
-        let of_four_mib = |asking: &Asking| asking.decode_per_byte(0.0) * f64::from(4 << 20);
+        let of_four_mib = |asking: &AskTime| asking.decode_per_byte(0.0) * f64::from(4 << 20);
         assert!(of_four_mib(&quick) > 8.0 && of_four_mib(&slow) < 0.1);
         assert_eq!(quick.decode_per_byte(0.75), 4.0 * quick.decode_per_byte(0.0));
         assert_eq!(quick.decode_per_byte(1.0), MOST_BUSY * quick.decode_per_byte(0.0));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn few_measurements_tell_nothing_and_odd_ones_little() {
-        let (asking, site) = (Asking::default(), SiteTransfer::default());
+        let (asking, site) = (AskTime::default(), SiteTransfer::default());
         assert_eq!(site.per_byte(&asking), USUAL_PER_BYTE);
         (1..LEAST).for_each(|_| site.note_next(1_000, US));
         site.note_next(0, US);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn one_slow_chunk_moves_the_price_little() {
-        let (asking, site) = (Asking::default(), SiteTransfer::default());
+        let (asking, site) = (AskTime::default(), SiteTransfer::default());
         for _ in 0..1_000 {
             site.note_next(50_000, US * 500);
             asking.note_first(50_000, US * 3_000, &site);

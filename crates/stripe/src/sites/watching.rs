@@ -18,7 +18,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 
-use super::{Entry, Usual};
+use super::{Entry, SharedEstimates};
 
 /// Minimum interval between two scans for sites to watch.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(super) struct Watching {
 
 /// Watch state of a site.
 #[derive(Debug, Default)]
-pub(super) struct Watched(Mutex<State>);
+pub(super) struct WatchState(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -90,7 +90,7 @@ impl Watching {
     }
 }
 
-impl Watched {
+impl WatchState {
     /// Claims the watch. Returns true if the caller must begin now.
     fn begins(&self, now: Instant) -> bool {
         let mut state = self.0.lock();
@@ -110,7 +110,7 @@ impl Watched {
 }
 
 /// Begins to watch a site, if that is due.
-pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<Usual>, now: Instant) {
+pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<SharedEstimates>, now: Instant) {
     if entry.site.knows_its_load() || !entry.is_readable() || !entry.health.watched.begins(now) {
         return;
     }
@@ -122,7 +122,7 @@ pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<Usual>, now: I
 }
 
 /// Records the reports that a site pushes until the stream ends or is no longer wanted. Returns whether any came.
-async fn watch(runtime: &Runtime, entry: &Entry, usual: &Usual) -> bool {
+async fn watch(runtime: &Runtime, entry: &Entry, usual: &SharedEstimates) -> bool {
     let (load, watching) = (&entry.health.load, &usual.watching);
     let mut reports = entry.site.watch();
     let mut has_told = false;

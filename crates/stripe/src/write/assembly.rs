@@ -10,7 +10,7 @@ use striate_meta::records::Stripe;
 use striate_plan::CombineTree;
 use striate_site::{AssembleRequest, CombineRequest, CombineSource, LocalTerm, Priority, SiteError, Window};
 
-use super::change::FileAt;
+use super::change::LocatedFile;
 use super::writes::Writes;
 use crate::table::{file_of, len_of};
 use crate::trees::{self, Files, SLICE_LEN};
@@ -32,7 +32,7 @@ pub(super) struct Assembly<'a> {
 
 /// A file for a site to make.
 #[derive(Clone, Copy)]
-pub(super) struct Made {
+pub(super) struct AssembledFile {
     pub(super) chunk: ChunkId,
     pub(super) crc32c: u32,
     /// Length in bytes.
@@ -80,7 +80,8 @@ impl Assembly<'_> {
         tree: &CombineTree,
     ) -> Result<(), SiteError> {
         let chunk = ChunkId { stripe: self.stripe, index: index as u8, generation };
-        let file = Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len };
+        let file =
+            AssembledFile { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len };
         self.make_as(file, tree, &trees::files_of(self.stripe, self.record)).await
     }
 
@@ -88,11 +89,11 @@ impl Assembly<'_> {
     /// their lengths in bytes.
     pub(super) async fn make_as(
         &self,
-        file: Made,
+        file: AssembledFile,
         tree: &CombineTree,
         files: Files<'_>,
     ) -> Result<(), SiteError> {
-        let Made { chunk, crc32c, len } = file;
+        let AssembledFile { chunk, crc32c, len } = file;
         let combination = trees::combination(tree, files, &(0..len), self.priority);
         // Every sum sent to the same site takes its time.
         let sums = tree.loads().into_iter().map(|(_, chunks)| chunks).max().unwrap_or(1);
@@ -101,8 +102,13 @@ impl Assembly<'_> {
     }
 
     /// Lets the site of a file make a new version of it that differs in the windows only.
-    pub(super) async fn amend(&self, file: Made, old: FileAt, windows: Vec<Window>) -> Result<(), SiteError> {
-        let Made { chunk, crc32c, len } = file;
+    pub(super) async fn amend(
+        &self,
+        file: AssembledFile,
+        old: LocatedFile,
+        windows: Vec<Window>,
+    ) -> Result<(), SiteError> {
+        let AssembledFile { chunk, crc32c, len } = file;
         let combination = CombineRequest {
             offset: 0,
             len,

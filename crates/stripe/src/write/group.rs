@@ -24,10 +24,10 @@ use tokio::sync::OnceCell;
 use super::assembly::Assembly;
 use super::intent::{StripeName, Writer};
 use super::placements::require_placement;
-use super::put::{FIRST, Placed};
+use super::put::{FIRST, WrittenChunks};
 use super::release::add_garbage;
 use super::submit::submit;
-use super::waiting::Waiting;
+use super::waiting::WaitingPartitions;
 use super::writes::Writes;
 use crate::error::StripeError;
 use crate::partition::PartitionBuilder;
@@ -38,7 +38,7 @@ use crate::table::holders;
 pub struct Packer {
     writes: Writes,
     names: OnceCell<Writer>,
-    waiting: Waiting,
+    waiting: WaitingPartitions,
 }
 
 /// A coding group whose chunks are being written.
@@ -51,7 +51,7 @@ pub struct GroupWriter<'a> {
     sites: Vec<SiteId>,
     /// Replacements for sites that fail.
     spare: Vec<SiteId>,
-    placed: Placed,
+    placed: WrittenChunks,
     /// Checksum of each parity over the partitions so far.
     parities: Vec<SumChecksum>,
     next: usize,
@@ -62,13 +62,13 @@ pub struct GroupWriter<'a> {
 }
 
 /// A complete chunk with its checksums.
-struct Sealed {
+struct SealedChunk {
     payload: Bytes,
     crc32c: u32,
     granules: Arc<[u32]>,
 }
 
-impl Sealed {
+impl SealedChunk {
     fn new(payload: Bytes, granule_len: usize) -> Self {
         let granules = payload.chunks(granule_len).map(crc32c).collect();
         Self { crc32c: crc32c(&payload), granules, payload }
@@ -87,7 +87,7 @@ pub struct CodingGroup<'a> {
 
 /// Outcome of a transaction that switches rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Switched {
+pub enum SwitchOutcome {
     /// All rows name the group.
     Done,
     /// No row was switched: some row had changed.
@@ -96,7 +96,7 @@ pub enum Switched {
 
 impl Packer {
     pub(crate) fn new(writes: Writes) -> Self {
-        Self { writes, names: OnceCell::new(), waiting: Waiting::default() }
+        Self { writes, names: OnceCell::new(), waiting: WaitingPartitions::default() }
     }
 
     pub(super) fn writes(&self) -> &Writes {
@@ -143,7 +143,7 @@ impl Packer {
         self.waiting.begin(&sites[..code.k()]);
         let name = self.names().await?.name_stripe().await?;
         let parities = vec![SumChecksum::new(partition_len.into()); code.n() - code.k()];
-        let placed = Placed::new(code.n(), &vec![0; code.n()]);
+        let placed = WrittenChunks::new(code.n(), &vec![0; code.n()]);
         Ok(GroupWriter {
             packer: self,
             name,
@@ -210,7 +210,7 @@ impl<'a> GroupWriter<'a> {
 
     /// Seals a partition and adds it to the parities' checksums. Runs off the event loop, because partitions are
     /// long.
-    async fn seal(&mut self, index: usize, partition: PartitionBuilder) -> Sealed {
+    async fn seal(&mut self, index: usize, partition: PartitionBuilder) -> SealedChunk {
         let shared = &self.packer.writes.shared;
         let granule_len = shared.options.formats.get().granule_len();
         let (code, mut parities) = (self.code.clone(), std::mem::take(&mut self.parities));
@@ -219,7 +219,7 @@ impl<'a> GroupWriter<'a> {
             for (row, parity) in parities.iter_mut().enumerate() {
                 parity.add(code.coefficient(code.k() + row, index), &payload);
             }
-            (Sealed::new(payload, granule_len), parities)
+            (SealedChunk::new(payload, granule_len), parities)
         };
         let (sealed, parities) = shared.runtime.run_blocking(seal).await;
         self.parities = parities;
@@ -266,7 +266,7 @@ impl<'a> GroupWriter<'a> {
     }
 
     /// Writes a chunk to its site, or to a spare one if that fails.
-    async fn write(&mut self, index: usize, sealed: Sealed) -> Result<(), StripeError> {
+    async fn write(&mut self, index: usize, sealed: SealedChunk) -> Result<(), StripeError> {
         self.placed.locations[index].crc32c = sealed.crc32c;
         let chunk = ChunkId { stripe: self.name.id, index: index as u8, generation: FIRST };
         let mut site = self.sites[index];
@@ -314,7 +314,7 @@ impl<'a> GroupWriter<'a> {
         self.placed.fail(index, site, &error);
         let payload = sum.map_err(|error| self.lacks(format!("a partition cannot be read back: {error}")))?;
         let granule_len = self.packer.writes.shared.options.formats.get().granule_len();
-        let seal = move || Sealed::new(payload, granule_len);
+        let seal = move || SealedChunk::new(payload, granule_len);
         let sealed = self.packer.writes.shared.runtime.run_blocking(seal).await;
         self.write(index, sealed).await
     }
@@ -376,13 +376,13 @@ impl CodingGroup<'_> {
     ///
     /// # Errors
     /// When the outcome stays unknown, or the reservation is gone; give the group up then.
-    pub async fn switch(&self, mut tx: Transaction) -> Result<Switched, StripeError> {
+    pub async fn switch(&self, mut tx: Transaction) -> Result<SwitchOutcome, StripeError> {
         let of_reservation = tx.preconditions.len();
         tx.require(Precondition::Exists(self.name.range.key()));
         match self.packer.submit(&tx).await? {
-            Commit::Done(_) => Ok(Switched::Done),
+            Commit::Done(_) => Ok(SwitchOutcome::Done),
             Commit::Conflict { failed } if failed == of_reservation => Err(super::put::fenced()),
-            Commit::Conflict { .. } => Ok(Switched::Conflict),
+            Commit::Conflict { .. } => Ok(SwitchOutcome::Conflict),
         }
     }
 

@@ -34,17 +34,17 @@ pub(crate) struct Writer {
     meta: Arc<dyn MetaStore>,
     /// Epoch of the first registration, which never changes: an executor whose lease ended must stay fenced.
     epoch: FencingEpoch,
-    registered: Arc<Mutex<Registered>>,
+    registered: Arc<Mutex<RegisteredWriter>>,
     current: Mutex<Option<Arc<IntentRange>>>,
     /// Stripe names per reservation.
     range_len: u32,
     /// First sequence number of the next reservation, and its registration.
-    next_sequence: tokio::sync::Mutex<(u64, Registered)>,
+    next_sequence: tokio::sync::Mutex<(u64, RegisteredWriter)>,
 }
 
 /// A writer's number and its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredWriter {
     pub(crate) id: u64,
     pub(crate) lease: LeaseId,
 }
@@ -56,19 +56,19 @@ pub(crate) struct IntentRange {
     first: u64,
     taken: AtomicU32,
     len: u32,
-    settled: Mutex<Settled>,
+    settled: Mutex<SettledNames>,
     /// True once a put ended without a known outcome: the row must stay.
     unknown: AtomicBool,
 }
 
 /// Settled names of a reservation: one bit each, and their count.
 #[derive(Debug, Default)]
-struct Settled {
+struct SettledNames {
     names: [u64; RANGE_LEN.div_ceil(u64::BITS) as usize],
     count: u32,
 }
 
-impl Settled {
+impl SettledNames {
     /// Settles a name in a range of `len`. Returns true once, for the last name to be settled.
     fn insert(&mut self, name: u64, len: u32) -> bool {
         let (word, bit) = ((name / 64) as usize, 1 << (name % 64));
@@ -130,12 +130,15 @@ impl Writer {
     }
 
     /// Registration under which new reservations and segments are made.
-    pub(crate) fn registered(&self) -> Registered {
+    pub(crate) fn registered(&self) -> RegisteredWriter {
         *self.registered.lock()
     }
 
     /// Registers a new writer to replace one whose lease has ended.
-    pub(crate) async fn register_again(&self, ended: Registered) -> Result<Registered, StripeError> {
+    pub(crate) async fn register_again(
+        &self,
+        ended: RegisteredWriter,
+    ) -> Result<RegisteredWriter, StripeError> {
         if self.registered() != ended {
             return Ok(self.registered());
         }
@@ -165,13 +168,13 @@ impl Writer {
     }
 
     /// Makes the next reservation, under a new registration if the lease of the last one has ended.
-    async fn reserve(&self, next: &mut (u64, Registered)) -> Result<IntentRange, StripeError> {
+    async fn reserve(&self, next: &mut (u64, RegisteredWriter)) -> Result<IntentRange, StripeError> {
         loop {
             let registered = self.registered();
             if next.1 != registered {
                 *next = (0, registered);
             }
-            let (first, Registered { id, lease }) = *next;
+            let (first, RegisteredWriter { id, lease }) = *next;
             let count = self.range_len;
             let record = records::Intent { writer: id, first_sequence: first, count, lease: lease.0 };
             let mut tx = Transaction::new(random_tx(&self.runtime));
@@ -216,7 +219,11 @@ impl Writer {
 }
 
 /// Replaces a registration that has ended, unless another task was faster. Returns the one in force.
-fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered) -> Registered {
+fn replace(
+    registered: &Mutex<RegisteredWriter>,
+    ended: RegisteredWriter,
+    again: RegisteredWriter,
+) -> RegisteredWriter {
     let mut registered = registered.lock();
     if *registered == ended {
         tracing::warn!(
@@ -230,7 +237,7 @@ fn replace(registered: &Mutex<Registered>, ended: Registered, again: Registered)
 }
 
 /// Takes a lease, the next writer number, and the next epoch.
-async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered, u64), StripeError> {
+async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(RegisteredWriter, u64), StripeError> {
     let lease = meta.grant_lease(LEASE_TTL).await?.id;
     loop {
         let row = meta.get(&keys::cluster()).await?;
@@ -242,13 +249,13 @@ async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered
         tx.require_unchanged(keys::cluster(), row.as_ref());
         tx.put(keys::cluster(), records::encode(&cluster));
         if let Commit::Done(_) = meta.commit(tx).await? {
-            return Ok((Registered { id: cluster.next_writer, lease }, cluster.next_epoch));
+            return Ok((RegisteredWriter { id: cluster.next_writer, lease }, cluster.next_epoch));
         }
     }
 }
 
 /// Keeps the lease of the registration alive while its writer and the metadata store are in use.
-fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, registered: &Arc<Mutex<Registered>>) {
+fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, registered: &Arc<Mutex<RegisteredWriter>>) {
     let (meta, clock, registered) = (Arc::downgrade(meta), runtime.clone(), Arc::downgrade(registered));
     runtime.spawn(async move {
         loop {

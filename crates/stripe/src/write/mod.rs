@@ -27,17 +27,17 @@ mod waiting;
 mod wide;
 mod writes;
 
-pub use change::{Debt, StripeChange, pay_debt};
+pub use change::{DebtEffect, StripeChange, pay_debt};
 pub(crate) use entry::cancel_dead;
 pub use entry::is_named;
-pub use group::{CodingGroup, GroupWriter, Packer, Switched};
+pub use group::{CodingGroup, GroupWriter, Packer, SwitchOutcome};
 pub(crate) use intent::Writer;
 pub use put::{Neighbours, PutSession, StoredBlock};
 pub use release::{add_garbage, release_and_leave_debt, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
-pub use wide::{Besides, Exchange, MemberUpdate, NewBytes, WidePlan, WideStep};
+pub use wide::{ExchangeOutcome, ExtraChanges, MemberUpdate, NewBytes, WidePlan, WideStep};
 pub(crate) use wide::{
     abort, admits_member, advance, dissolve, drop_parities, exchange, leave, narrow_again, release_dead,
     swap_local_parity, update,

@@ -36,17 +36,17 @@ const ATTEMPTS: usize = 16;
 pub(super) struct Placements {
     /// Sets whose rows this process has written, and when.
     written: RwLock<HashMap<u64, Instant>>,
-    closed: Mutex<Option<Closed>>,
+    closed: Mutex<Option<ClosedRow>>,
 }
 
 /// Row of the closed sites as last read.
 #[derive(Clone)]
-struct Closed {
+struct ClosedRow {
     row: Option<Row>,
     record: ClosedSites,
 }
 
-impl Closed {
+impl ClosedRow {
     /// Returns the first of these sites that is closed, with its lease.
     fn find(&self, sites: &BTreeSet<SiteId>) -> Option<records::ClosedSite> {
         self.record.sites.iter().find(|closed| sites.contains(&SiteId(closed.site))).copied()
@@ -139,7 +139,7 @@ impl Writes {
     }
 
     /// Returns the closed sites as last read, provided that none of `sites` is among them.
-    async fn open_sites(&self, sites: &BTreeSet<SiteId>) -> Result<Closed, StripeError> {
+    async fn open_sites(&self, sites: &BTreeSet<SiteId>) -> Result<ClosedRow, StripeError> {
         let known = self.shared.placements.closed.lock().clone();
         if let Some(known) = known.filter(|known| known.find(sites).is_none()) {
             return Ok(known);
@@ -159,10 +159,10 @@ impl Writes {
         Err(StripeError::Busy)
     }
 
-    async fn read_closed(&self) -> Result<Closed, StripeError> {
+    async fn read_closed(&self) -> Result<ClosedRow, StripeError> {
         let row = self.shared.table.meta().get(&keys::closed()).await?;
         let record = row.as_ref().map(Row::record).transpose()?.unwrap_or_default();
-        let closed = Closed { row, record };
+        let closed = ClosedRow { row, record };
         *self.shared.placements.closed.lock() = Some(closed.clone());
         Ok(closed)
     }

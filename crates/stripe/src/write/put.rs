@@ -21,7 +21,7 @@ use striate_site::{DeleteRequest, Priority, SiteError, WriteRequest};
 use super::intent::StripeName;
 use super::placements::require_placement;
 use super::release::add_garbage;
-use super::waiting::Waiting;
+use super::waiting::WaitingPartitions;
 use super::writes::{Folder, Writes};
 use crate::error::StripeError;
 use crate::table::holders;
@@ -140,14 +140,14 @@ impl PutSession {
         code: &Code,
         encoded: &EncodedBlock,
         sites: Vec<SiteId>,
-    ) -> Result<Placed, StripeError> {
+    ) -> Result<WrittenChunks, StripeError> {
         let n = code.n();
         let mut spare = sites.iter().copied().skip(n);
         let mut writes = FuturesUnordered::new();
         for (index, &site) in chunks_to_write(code, sites.len()).iter().zip(&sites) {
             writes.push(self.write_chunk(name, encoded, index, site));
         }
-        let mut placed = Placed::new(n, &encoded.crcs);
+        let mut placed = WrittenChunks::new(n, &encoded.crcs);
         while let Some((index, site, result)) = writes.next().await {
             match result {
                 Ok(()) => placed.hold(index, site),
@@ -318,7 +318,7 @@ impl Writes {
         &self,
         profile: &Profile,
         code: &Code,
-        waiting: &Waiting,
+        waiting: &WaitingPartitions,
     ) -> Result<Vec<SiteId>, StripeError> {
         let candidates = self.shared.sites.candidates();
         let Some(waiting) = waiting.at(&candidates) else { return self.place(profile, code, None) };
@@ -382,7 +382,7 @@ impl Writes {
 }
 
 /// Locations of a stripe's chunks written so far.
-pub(super) struct Placed {
+pub(super) struct WrittenChunks {
     pub(super) locations: Vec<Location>,
     pub(super) strays: Vec<GarbageChunk>,
     pub(super) held: ChunkSet,
@@ -390,7 +390,7 @@ pub(super) struct Placed {
     full: bool,
 }
 
-impl Placed {
+impl WrittenChunks {
     pub(super) fn new(n: usize, crcs: &[u32]) -> Self {
         let location = |&crc32c: &u32| Location { generation: FIRST.0, crc32c, ..Location::default() };
         let locations = crcs.iter().map(location).collect();

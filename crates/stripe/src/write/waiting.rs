@@ -10,7 +10,7 @@ use striate_plan::Candidate;
 
 /// Waiting partitions of all buckets, as sealing left them, plus those of groups begun since.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<Counts>);
+pub(super) struct WaitingPartitions(Mutex<Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -18,7 +18,7 @@ struct Counts {
     begun: HashMap<SiteId, usize>,
 }
 
-impl Waiting {
+impl WaitingPartitions {
     /// Records the partitions of a bucket that sealing left waiting, per site.
     pub(super) fn were_left(&self, bucket: &str, of_bucket: HashMap<SiteId, usize>) {
         let mut counts = self.0.lock();
@@ -64,7 +64,7 @@ mod tests {
             queue_requests: 0,
         };
         let candidates = [candidate(1, "a"), candidate(2, "a"), candidate(3, "b")];
-        let waiting = Waiting::default();
+        let waiting = WaitingPartitions::default();
         waiting.begin(&[SiteId(1)]);
         assert_eq!(waiting.at(&candidates), None, "nothing is ever sealed here");
         waiting.were_left("one", HashMap::from([(SiteId(1), 2), (SiteId(3), 1)]));

@@ -4,7 +4,7 @@ use striate_core::{Generation, SiteId};
 use striate_meta::Commit;
 use striate_meta::records::GarbageChunk;
 use striate_plan::ChunkState;
-use striate_stripe::{Debt, StripeError, pay_debt};
+use striate_stripe::{DebtEffect, StripeError, pay_debt};
 
 use super::{Findings, Job, RepairOutcome};
 
@@ -29,9 +29,9 @@ impl Job<'_> {
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
         let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };
         let debt = match outcome.still_lost + outcome.unknown {
-            0 if self.is_examined => Debt::Paid(self.owed),
-            0 => Debt::AsItIs,
-            _ => Debt::Owed,
+            0 if self.is_examined => DebtEffect::Paid(self.owed),
+            0 => DebtEffect::AsItIs,
+            _ => DebtEffect::Owed,
         };
         let done = self.change.swap(replaced, debt).await?;
         if done {

@@ -10,11 +10,11 @@ use striate_site::{SiteError, Window, WriteRequest};
 use super::StripeChange;
 use crate::table::{OpenedStripe, len_of};
 use crate::trees::{SLICE_LEN, combination, files_of};
-use crate::write::assembly::{Assembly, Made};
+use crate::write::assembly::{AssembledFile, Assembly};
 
 /// A file in a sum.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::write) struct FileAt {
+pub(in crate::write) struct LocatedFile {
     pub(in crate::write) chunk: ChunkId,
     /// Length in bytes.
     pub(in crate::write) len: u32,
@@ -131,7 +131,7 @@ impl StripeChange<'_> {
         &self,
         index: usize,
         generation: Generation,
-        old: FileAt,
+        old: LocatedFile,
         windows: Vec<Window>,
     ) -> Result<(), SiteError> {
         self.assembly().amend(self.made(index, generation), old, windows).await
@@ -141,11 +141,11 @@ impl StripeChange<'_> {
     pub(in crate::write) fn window(
         &self,
         site: SiteId,
-        terms: &[(u8, FileAt)],
+        terms: &[(u8, LocatedFile)],
         columns: &Range<u32>,
     ) -> Window {
         let rack = |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
-        let of = |(number, &(coefficient, file)): (usize, &(u8, FileAt))| CombineTerm {
+        let of = |(number, &(coefficient, file)): (usize, &(u8, LocatedFile))| CombineTerm {
             chunk: number,
             coefficient,
             site: file.site,
@@ -160,14 +160,14 @@ impl StripeChange<'_> {
     }
 
     /// Returns the file of a chunk and its site, as the record has them.
-    pub(in crate::write) fn file_at(&self, index: usize) -> FileAt {
+    pub(in crate::write) fn file_at(&self, index: usize) -> LocatedFile {
         let site = SiteId(self.record.locations[index].site);
-        FileAt { chunk: self.chunk(index), len: self.len_of(index), site }
+        LocatedFile { chunk: self.chunk(index), len: self.len_of(index), site }
     }
 
-    fn made(&self, index: usize, generation: Generation) -> Made {
+    fn made(&self, index: usize, generation: Generation) -> AssembledFile {
         let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
-        Made { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
+        AssembledFile { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
     }
 
     fn assembly(&self) -> Assembly<'_> {

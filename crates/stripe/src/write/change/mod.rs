@@ -31,8 +31,8 @@ use crate::write::release::add_garbage;
 use crate::write::wide::{Links, do_without_parities};
 use crate::write::writes::Writes;
 
-pub(in crate::write) use chunks::FileAt;
-pub use swap::{Debt, pay_debt};
+pub(in crate::write) use chunks::LocatedFile;
+pub use swap::{DebtEffect, pay_debt};
 
 /// First record format with entries.
 const ENTRIES_SINCE: u32 = 2;

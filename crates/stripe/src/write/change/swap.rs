@@ -16,7 +16,7 @@ use crate::write::wide::is_same_file;
 
 /// Effect of a swap on the stripe's debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Debt {
+pub enum DebtEffect {
     /// No effect.
     AsItIs,
     /// The stripe is whole, as examined when its debt had this revision, or when it had none. Debt added since stays.
@@ -43,7 +43,11 @@ impl StripeChange<'_> {
     /// # Errors
     /// When the metadata store fails: the record may or may not have been swapped. [`StripeError::Busy`] when the
     /// records of its wide stripes keep changing.
-    pub async fn swap(&mut self, replaced: Vec<GarbageChunk>, mut debt: Debt) -> Result<bool, StripeError> {
+    pub async fn swap(
+        &mut self,
+        replaced: Vec<GarbageChunk>,
+        mut debt: DebtEffect,
+    ) -> Result<bool, StripeError> {
         for _ in 0..ATTEMPTS {
             if self.try_swap(&replaced, debt).await? {
                 self.entry = None;
@@ -53,7 +57,7 @@ impl StripeChange<'_> {
                 return Ok(false);
             }
             // Other changes may have added debt: the next examination of the stripe decides.
-            debt = if let Debt::Paid(_) = debt { Debt::AsItIs } else { debt };
+            debt = if let DebtEffect::Paid(_) = debt { DebtEffect::AsItIs } else { debt };
         }
         Ok(false)
     }
@@ -92,7 +96,7 @@ impl StripeChange<'_> {
 
     /// Swaps once. Returns `false` if the record, or that of a wide stripe of a moved chunk, has changed since it was
     /// last read.
-    async fn try_swap(&self, replaced: &[GarbageChunk], debt: Debt) -> Result<bool, StripeError> {
+    async fn try_swap(&self, replaced: &[GarbageChunk], debt: DebtEffect) -> Result<bool, StripeError> {
         let moved = changed_since(&self.row.record()?, &self.record);
         let mut tx = self.writes.shared.table.transaction();
         self.add_swap(&mut tx, replaced).await?;
@@ -100,9 +104,9 @@ impl StripeChange<'_> {
         // that are swapped.
         self.links.carry(&mut tx, &self.record, &moved);
         match debt {
-            Debt::AsItIs => {}
-            Debt::Paid(owed) => pay_debt(&mut tx, self.id, owed),
-            Debt::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
+            DebtEffect::AsItIs => {}
+            DebtEffect::Paid(owed) => pay_debt(&mut tx, self.id, owed),
+            DebtEffect::Owed => drop(tx.put(keys::debt(self.id), Bytes::new())),
         }
         let changed: Vec<StripeId> = std::iter::once(self.id).chain(self.links.ids_of(&moved)).collect();
         let forget = || changed.iter().for_each(|&id| self.writes.shared.table.forget(id));

@@ -21,9 +21,9 @@ use crate::write::writes::Writes;
 pub(super) const CLAIMED_AT_ONCE: usize = 45;
 
 /// Own stripes of members, as they were read.
-pub(super) struct Own(Vec<(StripeId, Row, Stripe)>);
+pub(super) struct MemberStripes(Vec<(StripeId, Row, Stripe)>);
 
-impl Own {
+impl MemberStripes {
     pub(super) async fn read(writes: &Writes, ids: &[StripeId]) -> Result<Self, StripeError> {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
@@ -74,7 +74,7 @@ pub(super) fn member_of(stripe: StripeId, index: usize, len: u32) -> Member {
 }
 
 /// Outcome of claiming.
-pub(super) enum Claimed {
+pub(super) enum ClaimOutcome {
     All,
     /// Some are not claimed yet, or records have changed meanwhile.
     NotNow,
@@ -83,18 +83,19 @@ pub(super) enum Claimed {
 }
 
 /// S2 and S2′: records the wide stripe in the members' own stripes. Refreshes outdated copies of locations first.
-pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claimed, StripeError> {
+pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<ClaimOutcome, StripeError> {
     let all: Vec<(usize, StripeId, usize)> = wide.record.member_chunks().collect();
-    let own = Own::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
+    let own =
+        MemberStripes::read(writes, &all.iter().map(|&(_, stripe, _)| stripe).collect::<Vec<_>>()).await?;
     let (mut refreshed, mut unclaimed) = (wide.record.clone(), Vec::new());
     for (position, stripe, index) in all {
-        let Some((record, location)) = own.location(stripe, index) else { return Ok(Claimed::Never) };
+        let Some((record, location)) = own.location(stripe, index) else { return Ok(ClaimOutcome::Never) };
         match wide_of(location) {
             Some(at) if at == (wide.id, position) => continue,
             None if is_free(record, location, wide.record.chunk_len) => {
                 unclaimed.push((position, stripe, index))
             }
-            Some(_) | None => return Ok(Claimed::Never),
+            Some(_) | None => return Ok(ClaimOutcome::Never),
         }
         if !is_same_file(&refreshed.locations[position], location) {
             refreshed.locations[position] = copy_of(location);
@@ -104,7 +105,7 @@ pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claime
         return refresh(writes, wide, refreshed).await;
     }
     if unclaimed.is_empty() {
-        return Ok(Claimed::All);
+        return Ok(ClaimOutcome::All);
     }
     unclaimed.sort_by_key(|&(_, stripe, _)| stripe);
     let mut from = 0;
@@ -117,18 +118,18 @@ pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<Claime
             stripes += 1;
         }
         if !claim_some(writes, wide, &own, &unclaimed[from..to]).await? {
-            return Ok(Claimed::NotNow);
+            return Ok(ClaimOutcome::NotNow);
         }
         from = to;
     }
     // Records read before the last claim may have changed since.
-    Ok(Claimed::NotNow)
+    Ok(ClaimOutcome::NotNow)
 }
 
 async fn claim_some(
     writes: &Writes,
     wide: &OpenedStripe,
-    own: &Own,
+    own: &MemberStripes,
     members: &[(usize, StripeId, usize)],
 ) -> Result<bool, StripeError> {
     let mut tx = writes.shared.table.transaction();
@@ -164,24 +165,24 @@ pub(super) fn check_places(
 }
 
 /// S2′: refreshes the copies of locations after a member has moved before it was claimed.
-async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<Claimed, StripeError> {
+async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result<ClaimOutcome, StripeError> {
     match check_places(writes, &wide.profile, &wide.code, &record) {
         Ok(()) => {}
         // The site may be back soon.
-        Err(PlacementFault::UnknownSite(_)) => return Ok(Claimed::NotNow),
-        Err(_) => return Ok(Claimed::Never),
+        Err(PlacementFault::UnknownSite(_)) => return Ok(ClaimOutcome::NotNow),
+        Err(_) => return Ok(ClaimOutcome::Never),
     }
     let mut tx = writes.shared.table.transaction();
     tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
     put_record(&mut tx, wide.id, &record, &wide.record);
     commit(writes, tx, &[wide.id]).await?;
-    Ok(Claimed::NotNow)
+    Ok(ClaimOutcome::NotNow)
 }
 
 /// A2: removes the claims of the own stripes. Returns whether none is left.
 pub(super) async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
-    let own = Own::read(writes, &ids).await?;
+    let own = MemberStripes::read(writes, &ids).await?;
     let is_ours = |location: &Location| wide_of(location).is_some_and(|(of, _)| of == wide.id);
     let claiming: Vec<_> = own.0.iter().filter(|(.., record)| record.locations.iter().any(is_ours)).collect();
     let mut is_done = true;

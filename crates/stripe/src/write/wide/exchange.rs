@@ -21,7 +21,7 @@ use super::parities::{Difference, make_parities, name_parities, parities_of, pla
 use super::seal::{commit, products_of};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, own_locations, wide_of};
-use crate::write::change::{FileAt, StripeChange};
+use crate::write::change::{LocatedFile, StripeChange};
 use crate::write::entry::{has_entry, put_record, unnamed_of};
 use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 8;
 
 /// Outcome of a change of members, or of the content of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
+pub enum ExchangeOutcome {
     /// The change was made.
     Done,
     /// Not possible now: another change is in progress, a repair must come first, or records have changed meanwhile.
@@ -41,39 +41,39 @@ pub enum Exchange {
 }
 
 /// A chunk that leaves a wide stripe or joins it.
-pub(super) struct Moved {
+pub(super) struct MovedChunk {
     stripe: OpenedStripe,
     index: usize,
     /// Checksums of its multiples, padded with zeros to the length of the wide stripe's chunks.
     products: MultipleChecksums,
 }
 
-impl Moved {
-    fn file(&self) -> FileAt {
+impl MovedChunk {
+    fn file(&self) -> LocatedFile {
         let site = SiteId(self.stripe.record.locations[self.index].site);
-        FileAt { chunk: self.stripe.file(self.index), len: self.stripe.record.chunk_len, site }
+        LocatedFile { chunk: self.stripe.file(self.index), len: self.stripe.record.chunk_len, site }
     }
 }
 
 /// Old and new member of a position; `None` is a hole.
 pub(super) struct Change {
     pub(super) position: usize,
-    pub(super) old: Option<Moved>,
-    pub(super) new: Option<Moved>,
+    pub(super) old: Option<MovedChunk>,
+    pub(super) new: Option<MovedChunk>,
 }
 
 impl Change {
-    fn both(&self) -> impl Iterator<Item = &Moved> {
+    fn both(&self) -> impl Iterator<Item = &MovedChunk> {
         self.old.iter().chain(&self.new)
     }
 
     /// Returns the difference of the old and the new member, in chunks of `len` bytes.
     fn difference(&self, len: u32) -> Difference {
         let zeros = MultipleChecksums::of_zeros(len.into());
-        let products = |of: &Option<Moved>| of.as_ref().map_or(zeros, |of| of.products);
+        let products = |of: &Option<MovedChunk>| of.as_ref().map_or(zeros, |of| of.products);
         let mut checksums = ChecksumChange::default();
         checksums.replace(&products(&self.old), &products(&self.new), 0);
-        Difference { position: self.position, files: self.both().map(Moved::file).collect(), checksums }
+        Difference { position: self.position, files: self.both().map(MovedChunk::file).collect(), checksums }
     }
 }
 
@@ -87,19 +87,19 @@ pub(crate) async fn exchange(
     id: StripeId,
     position: usize,
     new: (StripeId, usize),
-) -> Result<Exchange, StripeError> {
-    let Some(wide) = writes.shared.table.find(id).await? else { return Ok(Exchange::NotNow) };
+) -> Result<ExchangeOutcome, StripeError> {
+    let Some(wide) = writes.shared.table.find(id).await? else { return Ok(ExchangeOutcome::NotNow) };
     if !is_changeable(writes, &wide, &[new.0]).await? {
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     }
     let old = match wide.record.member_chunks().find(|&(at, ..)| at == position) {
         None => None,
         Some((_, of, index)) => match leaving(writes, &wide, position, (of, index)).await? {
             Some(old) => Some(old),
-            None => return Ok(Exchange::NotNow),
+            None => return Ok(ExchangeOutcome::NotNow),
         },
     };
-    let Some(new) = coming(writes, &wide, position, new).await? else { return Ok(Exchange::Unfit) };
+    let Some(new) = coming(writes, &wide, position, new).await? else { return Ok(ExchangeOutcome::Unfit) };
     change_members(writes, wide, vec![Change { position, old, new: Some(new) }]).await
 }
 
@@ -149,14 +149,14 @@ pub(super) async fn change_members(
     writes: &Writes,
     wide: OpenedStripe,
     changes: Vec<Change>,
-) -> Result<Exchange, StripeError> {
+) -> Result<ExchangeOutcome, StripeError> {
     let positions: Vec<usize> = changes.iter().map(|of| of.position).collect();
-    let Some(parities) = parities_of(&wide, &positions) else { return Ok(Exchange::NotNow) };
+    let Some(parities) = parities_of(&wide, &positions) else { return Ok(ExchangeOutcome::NotNow) };
     let id = wide.id;
     let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
     let before = change.record.clone();
     let Some(generation) = change.open(&places_of(&before, &parities)).await? else {
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     };
     change.make_together(parities.len());
     let differences: Vec<Difference> = changes.iter().map(|of| of.difference(before.chunk_len)).collect();
@@ -166,7 +166,7 @@ pub(super) async fn change_members(
         tracing::debug!(wide = %id, ?positions, %error, "the parities of a change of members cannot be made now");
         change.give_up(&[], generation).await;
         writes.shared.table.report_damage(&error).await?;
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     }
     let plan = Plan { changes, parities };
     close(writes, &mut change, &before, &plan, generation).await
@@ -185,7 +185,7 @@ pub(super) async fn leaving(
     wide: &OpenedStripe,
     position: usize,
     (id, index): (StripeId, usize),
-) -> Result<Option<Moved>, StripeError> {
+) -> Result<Option<MovedChunk>, StripeError> {
     match writes.shared.table.find(id).await? {
         Some(stripe) if is_dead_member(wide, position, &stripe, index) => {
             moved(writes, stripe, index, wide.record.chunk_len).await
@@ -200,7 +200,7 @@ async fn coming(
     wide: &OpenedStripe,
     position: usize,
     (id, index): (StripeId, usize),
-) -> Result<Option<Moved>, StripeError> {
+) -> Result<Option<MovedChunk>, StripeError> {
     match writes.shared.table.find(id).await? {
         Some(stripe)
             if index < stripe.code.k() && may_come_in(writes, wide, position, &stripe.record, index) =>
@@ -242,10 +242,10 @@ async fn moved(
     stripe: OpenedStripe,
     index: usize,
     len: u32,
-) -> Result<Option<Moved>, StripeError> {
+) -> Result<Option<MovedChunk>, StripeError> {
     let lens = (stripe.record.chunk_len, len);
     match products_of(writes, stripe.file(index), &stripe.record.locations[index], lens).await {
-        Ok(products) => Ok(Some(Moved { stripe, index, products })),
+        Ok(products) => Ok(Some(MovedChunk { stripe, index, products })),
         Err(StripeError::Meta(error)) => Err(error.into()),
         Err(error) => {
             writes.shared.table.report_damage(&error).await?;
@@ -262,14 +262,14 @@ async fn close(
     before: &Stripe,
     plan: &Plan,
     generation: Generation,
-) -> Result<Exchange, StripeError> {
+) -> Result<ExchangeOutcome, StripeError> {
     let positions = || plan.changes.iter().map(|of| of.position);
     for _ in 0..ATTEMPTS {
         let now = writes.shared.table.find(change.id).await?;
         let Some(now) = now.filter(|now| has_entry(&now.record, generation)) else {
             // Closed by a commit whose reply was lost, or cancelled: nothing is left to do.
             change.note_closed();
-            return Ok(Exchange::NotNow);
+            return Ok(ExchangeOutcome::NotNow);
         };
         let is_as_before =
             |index: usize| is_same_file(&now.record.locations[index], &before.locations[index]);
@@ -283,11 +283,11 @@ async fn close(
         ids.push(change.id);
         if commit(writes, tx, &ids).await? {
             change.note_closed();
-            return Ok(Exchange::Done);
+            return Ok(ExchangeOutcome::Done);
         }
     }
     change.give_up(&[], generation).await;
-    Ok(Exchange::NotNow)
+    Ok(ExchangeOutcome::NotNow)
 }
 
 /// Builds the transaction that closes a change on top of the current records, with the own stripes that it changes.
@@ -304,7 +304,7 @@ async fn closing(
     // Closes this change's own entry and cancels the others.
     let mut wide = now.clone();
     let entries = std::mem::take(&mut wide.record.entries);
-    let mut owners = Owners::default();
+    let mut owners = OwnStripes::default();
     for Change { position, old, new } in &plan.changes {
         (wide.record.locations[*position], wide.record.members[*position]) = Default::default();
         if let Some(old) = old
@@ -328,11 +328,11 @@ async fn closing(
 
 /// Current records of the members' own stripes, and what a transaction makes of them.
 #[derive(Default)]
-struct Owners(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
+struct OwnStripes(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
 
-impl Owners {
+impl OwnStripes {
     /// Returns the record of a chunk's own stripe, if it still has the content that was added up.
-    async fn of(&mut self, writes: &Writes, of: &Moved) -> Result<Option<&mut Stripe>, StripeError> {
+    async fn of(&mut self, writes: &Writes, of: &MovedChunk) -> Result<Option<&mut Stripe>, StripeError> {
         let (now, record) = match self.0.entry(of.stripe.id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
@@ -352,7 +352,7 @@ impl Owners {
     async fn take_out(
         &mut self,
         writes: &Writes,
-        old: &Moved,
+        old: &MovedChunk,
         (wide, position): (StripeId, usize),
     ) -> Result<bool, StripeError> {
         let Some(record) = self.of(writes, old).await? else { return Ok(false) };
@@ -368,7 +368,7 @@ impl Owners {
         &mut self,
         writes: &Writes,
         tx: &mut Transaction,
-        new: &Moved,
+        new: &MovedChunk,
         wide: &mut OpenedStripe,
         position: usize,
     ) -> Result<bool, StripeError> {

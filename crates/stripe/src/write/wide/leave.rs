@@ -12,8 +12,8 @@ use striate_core::StripeId;
 use striate_meta::keys;
 use striate_meta::records::{Stripe, WideState};
 
-use super::claim::{CLAIMED_AT_ONCE, Own};
-use super::exchange::{Change, Exchange, change_members, is_changeable, leaving};
+use super::claim::{CLAIMED_AT_ONCE, MemberStripes};
+use super::exchange::{Change, ExchangeOutcome, change_members, is_changeable, leaving};
 use super::links::is_same_file;
 use super::seal::{READ_AT_ONCE, WideStep, advance, commit};
 use crate::error::StripeError;
@@ -32,25 +32,25 @@ type MemberChunk = (usize, StripeId, usize);
 ///
 /// # Errors
 /// When the metadata store fails.
-pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<Exchange, StripeError> {
+pub(crate) async fn leave(writes: &Writes, id: StripeId) -> Result<ExchangeOutcome, StripeError> {
     for _ in 0..ATTEMPTS {
         if dissolve(writes, id).await? {
-            return Ok(Exchange::Done);
+            return Ok(ExchangeOutcome::Done);
         }
-        let Some(wide) = writes.shared.table.find(id).await? else { return Ok(Exchange::Done) };
+        let Some(wide) = writes.shared.table.find(id).await? else { return Ok(ExchangeOutcome::Done) };
         if !wide.record.is_sealed() {
-            return Ok(Exchange::NotNow);
+            return Ok(ExchangeOutcome::NotNow);
         }
         let dead = dead_of(writes, &wide).await?;
         if dead.is_empty() {
-            return Ok(Exchange::Done);
+            return Ok(ExchangeOutcome::Done);
         }
         match take_out(writes, wide, &dead).await? {
-            Exchange::Done => {}
+            ExchangeOutcome::Done => {}
             not_yet => return Ok(not_yet),
         }
     }
-    Ok(Exchange::NotNow)
+    Ok(ExchangeOutcome::NotNow)
 }
 
 /// Gives up a sealed wide stripe without live members, or resumes giving it up. Returns `false` if a member lives,
@@ -76,7 +76,7 @@ pub(crate) async fn dissolve(writes: &Writes, id: StripeId) -> Result<bool, Stri
 /// Returns the members whose own stripes are dead.
 async fn dead_of(writes: &Writes, wide: &OpenedStripe) -> Result<Vec<MemberChunk>, StripeError> {
     let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
-    let own = Own::read(writes, &ids).await?;
+    let own = MemberStripes::read(writes, &ids).await?;
     Ok(wide.record.member_chunks().filter(|&(_, stripe, _)| own.is_dead(stripe)).collect())
 }
 
@@ -85,9 +85,9 @@ async fn take_out(
     writes: &Writes,
     wide: OpenedStripe,
     dead: &[MemberChunk],
-) -> Result<Exchange, StripeError> {
+) -> Result<ExchangeOutcome, StripeError> {
     if !is_changeable(writes, &wide, &[]).await? {
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     }
     let mut owners = BTreeSet::new();
     let mut some = dead.to_vec();
@@ -108,7 +108,7 @@ async fn take_out(
     let read = stream::iter(some).map(of_member).buffered(READ_AT_ONCE);
     let changes: Vec<Change> = read.try_filter_map(|change| ready(Ok(change))).try_collect().await?;
     // Other members may have moved meanwhile.
-    let Some(now) = writes.shared.table.find(wide.id).await? else { return Ok(Exchange::NotNow) };
+    let Some(now) = writes.shared.table.find(wide.id).await? else { return Ok(ExchangeOutcome::NotNow) };
     let is_as_before = |of: &Change| {
         let (before, now) = (&wide.record, &now.record);
         before.members[of.position] == now.members[of.position]
@@ -116,7 +116,7 @@ async fn take_out(
     };
     match now.record.is_sealed() && !changes.is_empty() && changes.iter().all(is_as_before) {
         true => change_members(writes, now, changes).await,
-        false => Ok(Exchange::NotNow),
+        false => Ok(ExchangeOutcome::NotNow),
     }
 }
 

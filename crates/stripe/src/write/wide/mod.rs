@@ -19,7 +19,7 @@ mod seal;
 mod swap;
 mod update;
 
-pub use exchange::Exchange;
+pub use exchange::ExchangeOutcome;
 pub(crate) use exchange::{admits_member, exchange};
 pub(crate) use leave::{dissolve, leave, release_dead};
 pub(super) use links::{Links, is_same_file};
@@ -29,4 +29,4 @@ pub use seal::{WidePlan, WideStep};
 pub(crate) use seal::{abort, advance};
 pub(crate) use swap::swap_local_parity;
 pub(crate) use update::update;
-pub use update::{Besides, MemberUpdate, NewBytes};
+pub use update::{ExtraChanges, MemberUpdate, NewBytes};

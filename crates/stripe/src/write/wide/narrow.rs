@@ -30,13 +30,13 @@ pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -
     ids.dedup();
     let mut are_all = true;
     for id in ids {
-        are_all &= drop_parities_of(writes, id).await? != Dropped::NotNow;
+        are_all &= drop_parities_of(writes, id).await? != DropOutcome::NotNow;
     }
     Ok(are_all)
 }
 
 #[derive(PartialEq, Eq)]
-enum Dropped {
+enum DropOutcome {
     Done,
     /// A data chunk is in no wide stripe, or in an unsealed one: the stripe is examined again when that one is
     /// sealed.
@@ -45,17 +45,17 @@ enum Dropped {
     NotNow,
 }
 
-async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, StripeError> {
+async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<DropOutcome, StripeError> {
     for _ in 0..ATTEMPTS {
-        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(Dropped::Done) };
+        let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(DropOutcome::Done) };
         if stripe.record.dropped {
-            return Ok(Dropped::Done);
+            return Ok(DropOutcome::Done);
         }
         let k = stripe.code.k();
         let mut wides: Vec<StripeId> =
             stripe.record.locations[..k].iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
         if wides.len() < k {
-            return Ok(Dropped::Later);
+            return Ok(DropOutcome::Later);
         }
         wides.sort_unstable();
         wides.dedup();
@@ -64,28 +64,28 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<Dropped, Stri
         let mut members = BTreeSet::new();
         for row in writes.shared.table.meta().get_many(&keys).await? {
             let record = row.map(|row| row.record::<Stripe>()).transpose()?;
-            let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(Dropped::Later) };
+            let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(DropOutcome::Later) };
             let is_there = |(index, at): (usize, &Location)| {
                 is_hole(&record, index) || sites.is_readable(SiteId(at.site))
             };
             // The redundancy must stay in reserve for future losses.
             if !record.locations.iter().enumerate().all(is_there) {
-                return Ok(Dropped::NotNow);
+                return Ok(DropOutcome::NotNow);
             }
             members.extend(record.member_chunks().map(|(_, stripe, _)| stripe));
         }
         if any_in_debt(writes, &members).await? {
-            return Ok(Dropped::NotNow);
+            return Ok(DropOutcome::NotNow);
         }
         let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
         if writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
-            return Ok(Dropped::NotNow);
+            return Ok(DropOutcome::NotNow);
         }
         if drop_once(writes, &stripe, debts).await? {
-            return Ok(Dropped::Done);
+            return Ok(DropOutcome::Done);
         }
     }
-    Ok(Dropped::NotNow)
+    Ok(DropOutcome::NotNow)
 }
 
 /// Whether one of these stripes is in debt.
@@ -144,7 +144,7 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
-    Ok(drop_parities_of(writes, id).await? == Dropped::Done)
+    Ok(drop_parities_of(writes, id).await? == DropOutcome::Done)
 }
 
 /// N: restores a stripe's own parities because it is read often. They are debt until repair makes them; its wide

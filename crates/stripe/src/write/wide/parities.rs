@@ -17,14 +17,14 @@ use striate_site::Window;
 use super::seal::verify_made;
 use crate::error::StripeError;
 use crate::table::OpenedStripe;
-use crate::write::change::{FileAt, StripeChange};
+use crate::write::change::{LocatedFile, StripeChange};
 use crate::write::writes::Writes;
 
 /// Difference of a data chunk of a wide stripe before and after a change.
 pub(super) struct Difference {
     pub(super) position: usize,
     /// Files whose sum the difference is: those of the old and the new chunk that exist.
-    pub(super) files: Vec<FileAt>,
+    pub(super) files: Vec<LocatedFile>,
     /// Effect of the difference on checksums of chunks as long as the parities.
     pub(super) checksums: ChecksumChange,
 }
@@ -68,18 +68,18 @@ pub(super) async fn make_parities(
         change.record.locations[index].crc32c = parts.into_iter().fold(of_old, add);
     }
     let (change, locals) = (&*change, change.code.k() + change.code.local_groups().len());
-    let parity = |index: usize, generation: u32| FileAt {
+    let parity = |index: usize, generation: u32| LocatedFile {
         chunk: ChunkId { stripe: change.id, index: index as u8, generation: Generation(generation) },
         len: change.record.chunk_len,
         site: SiteId(before.locations[index].site),
     };
-    let make = |index: usize, terms: Vec<(u8, FileAt)>| async move {
+    let make = |index: usize, terms: Vec<(u8, LocatedFile)>| async move {
         let old = parity(index, before.locations[index].generation);
         let windows = ranges.iter().map(|range| change.window(old.site, &terms, range)).collect();
         amend(writes, change, index, generation, old, windows).await
     };
     let parts = |index: usize| parts(&change.code, index, differences);
-    let files = |index: usize| -> Vec<(u8, FileAt)> {
+    let files = |index: usize| -> Vec<(u8, LocatedFile)> {
         let of =
             |(factor, of): (u8, &Difference)| of.files.iter().map(|&file| (factor, file)).collect::<Vec<_>>();
         parts(index).into_iter().flat_map(of).collect()
@@ -107,7 +107,7 @@ pub(super) async fn amend(
     change: &StripeChange<'_>,
     index: usize,
     generation: Generation,
-    old: FileAt,
+    old: LocatedFile,
     windows: Vec<Window>,
 ) -> Result<(), StripeError> {
     change.amend(index, generation, old, windows).await?;

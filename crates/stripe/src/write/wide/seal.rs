@@ -22,12 +22,12 @@ use striate_meta::records::{Location, Member, Stripe, WideState};
 use striate_meta::{Commit, Precondition, keys};
 use striate_site::{Priority, SiteError};
 
-use super::claim::{Claimed, Own, check_places, claim, member_of, take_claims_back};
+use super::claim::{ClaimOutcome, MemberStripes, check_places, claim, member_of, take_claims_back};
 use super::links::copy_of;
 use super::narrow::drop_narrow_parities;
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, inconsistent, is_hole};
-use crate::write::change::{Debt, StripeChange};
+use crate::write::change::{DebtEffect, StripeChange};
 use crate::write::entry::{cancel, put_record};
 use crate::write::group::Packer;
 use crate::write::writes::Writes;
@@ -75,7 +75,7 @@ impl Packer {
         let shared = &self.writes().shared;
         let code = shared.table.code(&plan.profile)?;
         let ids: Vec<StripeId> = plan.members.iter().flatten().map(|&(stripe, _)| stripe).collect();
-        let own = Own::read(self.writes(), &ids).await?;
+        let own = MemberStripes::read(self.writes(), &ids).await?;
         let mut record = Stripe {
             profile: plan.profile.to_string(),
             chunk_len: plan.chunk_len,
@@ -124,9 +124,9 @@ pub(crate) async fn advance(writes: &Writes, id: StripeId) -> Result<WideStep, S
             WideState::Narrow => return Ok(WideStep::Gone),
             WideState::Building if !stripe.record.entries.is_empty() => return Ok(WideStep::Postponed),
             WideState::Building => match claim(writes, &stripe).await? {
-                Claimed::All => seal(writes, stripe).await?,
-                Claimed::NotNow => {}
-                Claimed::Never => begin_to_abort(writes, &stripe).await?,
+                ClaimOutcome::All => seal(writes, stripe).await?,
+                ClaimOutcome::NotNow => {}
+                ClaimOutcome::Never => begin_to_abort(writes, &stripe).await?,
             },
             WideState::Sealed => {
                 if !drop_narrow_parities(writes, &stripe).await? {
@@ -203,7 +203,7 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
         replaced.extend(change.replace(index, site, generation));
     }
     change.record.set_wide_state(WideState::Sealed);
-    if !change.swap(replaced, Debt::AsItIs).await? {
+    if !change.swap(replaced, DebtEffect::AsItIs).await? {
         change.give_up(&[], generation).await;
     }
     Ok(())

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use striate_core::{Generation, RackId, SiteId, StripeId};
 use striate_site::Priority;
 
-use super::exchange::Exchange;
+use super::exchange::ExchangeOutcome;
 use super::links::{copy_of, is_same_file};
 use super::seal::{commit, verify_made};
 use crate::error::StripeError;
@@ -22,12 +22,12 @@ use crate::write::writes::Writes;
 const ATTEMPTS: usize = 8;
 
 /// A chunk that moves.
-struct Side<'a> {
+struct SwapSide<'a> {
     change: StripeChange<'a>,
     index: usize,
 }
 
-impl Side<'_> {
+impl SwapSide<'_> {
     fn site(&self) -> SiteId {
         SiteId(self.change.record.locations[self.index].site)
     }
@@ -37,7 +37,7 @@ impl Side<'_> {
     }
 }
 
-/// Swaps the local parity of a position's group with the member there. [`Exchange::Unfit`] if there is no member or
+/// Swaps the local parity of a position's group with the member there. [`ExchangeOutcome::Unfit`] if there is no member or
 /// no local parity, both are in one rack, or no sites of the two racks suit.
 ///
 /// # Errors
@@ -46,37 +46,42 @@ pub(crate) async fn swap_local_parity(
     writes: &Writes,
     id: StripeId,
     position: usize,
-) -> Result<Exchange, StripeError> {
+) -> Result<ExchangeOutcome, StripeError> {
     let table = &writes.shared.table;
-    let Some(wide) = table.find(id).await? else { return Ok(Exchange::NotNow) };
+    let Some(wide) = table.find(id).await? else { return Ok(ExchangeOutcome::NotNow) };
     let member = wide.record.member_chunks().find(|&(at, ..)| at == position);
     let group = wide.code.local_group_of(position);
-    let (Some((_, own, index)), Some(group)) = (member, group) else { return Ok(Exchange::Unfit) };
-    let Some(own) = table.find(own).await? else { return Ok(Exchange::NotNow) };
+    let (Some((_, own, index)), Some(group)) = (member, group) else { return Ok(ExchangeOutcome::Unfit) };
+    let Some(own) = table.find(own).await? else { return Ok(ExchangeOutcome::NotNow) };
     let is_claimed = own.wide_of(index) == Some((id, position));
     // Waiting for changes in progress is a courtesy: this change would cancel them, or run beside them.
     let is_quiet = wide.record.entries.is_empty() && own.record.entries.is_empty();
     if !wide.record.is_sealed() || !is_quiet || !is_claimed {
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     }
     let parity = wide.code.k() + group;
     let local = StripeChange::new(writes, wide, Priority::Background).await?;
     let member = StripeChange::beside_wide(writes, own, Priority::Background).await?;
     let copy = &local.record.locations[position];
     if !is_same_file(copy, &member.record.locations[index]) || copy.site == 0 {
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     }
-    let (local, member) = (Side { change: local, index: parity }, Side { change: member, index });
+    let (local, member) = (SwapSide { change: local, index: parity }, SwapSide { change: member, index });
     match (local.site().0, places(writes, &local, &member, position)) {
-        (0, _) => Ok(Exchange::NotNow),
-        (_, None) => Ok(Exchange::Unfit),
+        (0, _) => Ok(ExchangeOutcome::NotNow),
+        (_, None) => Ok(ExchangeOutcome::Unfit),
         (_, Some(places)) => swap_to(writes, local, member, position, places).await,
     }
 }
 
 /// Chooses the new sites of the local parity and of the member, each in the other's rack: each other's own sites if
 /// possible, otherwise the emptiest.
-fn places(writes: &Writes, local: &Side<'_>, member: &Side<'_>, position: usize) -> Option<[SiteId; 2]> {
+fn places(
+    writes: &Writes,
+    local: &SwapSide<'_>,
+    member: &SwapSide<'_>,
+    position: usize,
+) -> Option<[SiteId; 2]> {
     let (parity, index) = (local.index, member.index);
     let racks = (local.rack()?, member.rack()?);
     if racks.0 == racks.1 {
@@ -101,24 +106,24 @@ fn places(writes: &Writes, local: &Side<'_>, member: &Side<'_>, position: usize)
 
 async fn swap_to(
     writes: &Writes,
-    mut local: Side<'_>,
-    mut member: Side<'_>,
+    mut local: SwapSide<'_>,
+    mut member: SwapSide<'_>,
     position: usize,
     [of_local, of_member]: [SiteId; 2],
-) -> Result<Exchange, StripeError> {
+) -> Result<ExchangeOutcome, StripeError> {
     let Some(generation) = local.change.open(&[(local.index, of_local)]).await? else {
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     };
     let generations = match member.change.open(&[(member.index, of_member)]).await? {
         Some(of_member) => [generation, of_member],
         None => {
             local.change.give_up(&[], generation).await;
-            return Ok(Exchange::NotNow);
+            return Ok(ExchangeOutcome::NotNow);
         }
     };
     let done = copy_and_close(writes, &mut local, &mut member, position, [of_local, of_member], generations);
     let done = done.await?;
-    if done != Exchange::Done {
+    if done != ExchangeOutcome::Done {
         local.change.give_up(&[], generations[0]).await;
         member.change.give_up(&[], generations[1]).await;
     }
@@ -128,25 +133,25 @@ async fn swap_to(
 /// Copies both chunks and names the copies. If the outcome is not `Done`, the caller gives up the entries.
 async fn copy_and_close(
     writes: &Writes,
-    local: &mut Side<'_>,
-    member: &mut Side<'_>,
+    local: &mut SwapSide<'_>,
+    member: &mut SwapSide<'_>,
     position: usize,
     [of_local, of_member]: [SiteId; 2],
     [generation, generation_of_member]: [Generation; 2],
-) -> Result<Exchange, StripeError> {
+) -> Result<ExchangeOutcome, StripeError> {
     for (side, to, generation) in [(&*local, of_local, generation), (member, of_member, generation_of_member)]
     {
         if let Err(error) = copy(writes, side, to, generation).await {
             let stripe = side.change.id;
             tracing::debug!(%stripe, index = side.index, %error, "a chunk cannot change places with another now");
-            return Ok(Exchange::NotNow);
+            return Ok(ExchangeOutcome::NotNow);
         }
     }
     let replaced = local.change.replace(local.index, of_local, generation);
     let of_member = member.change.replace(member.index, of_member, generation_of_member);
     local.change.record.locations[position] = copy_of(&member.change.record.locations[member.index]);
     if !local.change.obeys_own_rule()? || !member.change.obeys_own_rule()? {
-        return Ok(Exchange::Unfit);
+        return Ok(ExchangeOutcome::Unfit);
     }
     for _ in 0..ATTEMPTS {
         let mut tx = writes.shared.table.transaction();
@@ -155,7 +160,7 @@ async fn copy_and_close(
         if commit(writes, tx, &[local.change.id, member.change.id]).await? {
             local.change.note_closed();
             member.change.note_closed();
-            return Ok(Exchange::Done);
+            return Ok(ExchangeOutcome::Done);
         }
         local.change.forget_places();
         member.change.forget_places();
@@ -164,13 +169,13 @@ async fn copy_and_close(
             break;
         }
     }
-    Ok(Exchange::NotNow)
+    Ok(ExchangeOutcome::NotNow)
 }
 
 /// Copies a chunk to another place, and reads it back from its medium there.
 async fn copy(
     writes: &Writes,
-    side: &Side<'_>,
+    side: &SwapSide<'_>,
     to: SiteId,
     generation: Generation,
 ) -> Result<(), StripeError> {

@@ -19,7 +19,7 @@ use striate_meta::records::Stripe;
 use striate_meta::{Commit, Transaction, keys};
 use striate_site::{Priority, Window};
 
-use super::exchange::Exchange;
+use super::exchange::ExchangeOutcome;
 use super::links::{copy_of, is_same_file};
 use super::parities::{
     Difference, amend, make_parities, name_content, name_parities, parities_of, places_of,
@@ -48,7 +48,7 @@ pub struct NewBytes {
 }
 
 /// Further changes made together with a chunk: in its stripe's record, and in the same transaction.
-pub type Besides<'a> = &'a (dyn Fn(&mut Stripe, &mut Transaction) + Sync);
+pub type ExtraChanges<'a> = &'a (dyn Fn(&mut Stripe, &mut Transaction) + Sync);
 
 /// An update of ranges of a sealed member.
 pub struct MemberUpdate<'a> {
@@ -62,7 +62,7 @@ pub struct MemberUpdate<'a> {
     /// New bytes, in order, in ranges that do not overlap.
     pub new: Vec<NewBytes>,
     /// Called once per attempted transaction. The first attempt whose preconditions from here fail is the last.
-    pub besides: Besides<'a>,
+    pub besides: ExtraChanges<'a>,
 }
 
 /// The changes of both records in progress.
@@ -82,20 +82,20 @@ struct Update<'a, 'w> {
     of_parities: Generation,
 }
 
-/// Changes ranges of a member of a sealed wide stripe. [`Exchange::NotNow`] means that nothing has changed.
+/// Changes ranges of a member of a sealed wide stripe. [`ExchangeOutcome::NotNow`] means that nothing has changed.
 ///
 /// # Errors
 /// When the metadata store fails. The change may or may not have happened then; the stripe's record shows it.
-pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<Exchange, StripeError> {
-    let Some(mut update) = Update::open(writes, of).await? else { return Ok(Exchange::NotNow) };
+pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<ExchangeOutcome, StripeError> {
+    let Some(mut update) = Update::open(writes, of).await? else { return Ok(ExchangeOutcome::NotNow) };
     if let Err(error) = update.make().await {
         tracing::debug!(stripe = %of.stripe, index = of.index, %error, "a chunk cannot be changed in place now");
         update.give_up().await;
         writes.shared.table.report_damage(&error).await?;
-        return Ok(Exchange::NotNow);
+        return Ok(ExchangeOutcome::NotNow);
     }
     let closed = update.close().await?;
-    if closed == Exchange::NotNow {
+    if closed == ExchangeOutcome::NotNow {
         update.give_up().await;
     }
     Ok(closed)
@@ -211,13 +211,13 @@ impl<'a, 'w> Update<'a, 'w> {
     }
 
     /// Names the new files, in one transaction with the further changes.
-    async fn close(&mut self) -> Result<Exchange, StripeError> {
+    async fn close(&mut self) -> Result<ExchangeOutcome, StripeError> {
         let shared = &self.writes.shared;
         for _ in 0..ATTEMPTS {
             let (own, wide) = (shared.table.find(self.own.id).await?, shared.table.find(self.wide.id).await?);
-            let (Some(own), Some(wide)) = (own, wide) else { return Ok(Exchange::NotNow) };
+            let (Some(own), Some(wide)) = (own, wide) else { return Ok(ExchangeOutcome::NotNow) };
             if !self.can_close(&own.record, &wide.record) {
-                return Ok(Exchange::NotNow);
+                return Ok(ExchangeOutcome::NotNow);
             }
             let tx = self.closing(&own, &wide);
             let forget = || [own.id, wide.id].into_iter().for_each(|id| shared.table.forget(id));
@@ -229,13 +229,15 @@ impl<'a, 'w> Update<'a, 'w> {
                 Commit::Done(_) => {
                     self.own.note_closed();
                     self.wide.note_closed();
-                    return Ok(Exchange::Done);
+                    return Ok(ExchangeOutcome::Done);
                 }
-                Commit::Conflict { failed } if failed >= OWN_REQUIREMENTS => return Ok(Exchange::NotNow),
+                Commit::Conflict { failed } if failed >= OWN_REQUIREMENTS => {
+                    return Ok(ExchangeOutcome::NotNow);
+                }
                 Commit::Conflict { .. } => {}
             }
         }
-        Ok(Exchange::NotNow)
+        Ok(ExchangeOutcome::NotNow)
     }
 
     /// Whether, by the current records, this change was not cancelled and every file to be rewritten has been.
