@@ -14,8 +14,8 @@ use striate_codec::{ChunkSet, CodecError};
 use striate_core::SiteId;
 use striate_plan::read::options::one_degraded_option;
 use striate_plan::{
-    ChosenChunk, ChunkChoice, OptionMetric, Policy, Purpose, QueryPlan, ReadPlanner, ReadQuery, WantedChunk,
-    plan_normally,
+    ChosenChunk, ChunkChoice, OptionMetric, Policy, QueryPlan, ReadPlanner, ReadPurpose, ReadQuery,
+    WantedChunk, plan_normally,
 };
 
 use crate::directing::{plan_pieces, wanted_chunk, wants_one_chunk};
@@ -26,12 +26,12 @@ pub struct LeastFirst {
     /// The metric to minimise.
     pub metric: OptionMetric,
     /// The sites whose queues are probed.
-    pub probing: Probing,
+    pub probing: ProbeScope,
 }
 
 /// Which sites are probed for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Probing {
+pub enum ProbeScope {
     /// Every site that has a chunk of the stripe.
     All,
     /// The site of the wanted chunk, and those of one degraded read. No site for other pieces.
@@ -48,13 +48,13 @@ impl Policy for LeastFirst {
         for of in query.pieces {
             let available: ChunkSet = of.available(query.can_be_asked).collect();
             let probed = match self.probing {
-                Probing::All => available,
-                Probing::PowerOfTwo if wants_one_chunk(of) => {
+                ProbeScope::All => available,
+                ProbeScope::PowerOfTwo if wants_one_chunk(of) => {
                     let degraded = one_degraded_option(of.code, wanted_chunk(of), &available, rng);
                     let normal = of.wanted.intersection(&available);
                     normal.iter().chain(degraded.unwrap_or_default().iter()).collect()
                 }
-                Probing::PowerOfTwo => ChunkSet::EMPTY,
+                ProbeScope::PowerOfTwo => ChunkSet::EMPTY,
             };
             sites.extend(probed.iter().map(|index| of.sites[index]));
         }
@@ -71,10 +71,10 @@ impl Policy for LeastFirst {
 impl fmt::Display for LeastFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.metric, self.probing) {
-            (OptionMetric::Latency, Probing::All) => "llf",
-            (OptionMetric::Latency, Probing::PowerOfTwo) => "llf-pw2",
-            (OptionMetric::MarginalLoad, Probing::All) => "lmlf",
-            (OptionMetric::MarginalLoad, Probing::PowerOfTwo) => "lmlf-pw2",
+            (OptionMetric::Latency, ProbeScope::All) => "llf",
+            (OptionMetric::Latency, ProbeScope::PowerOfTwo) => "llf-pw2",
+            (OptionMetric::MarginalLoad, ProbeScope::All) => "lmlf",
+            (OptionMetric::MarginalLoad, ProbeScope::PowerOfTwo) => "lmlf-pw2",
         })
     }
 }
@@ -95,7 +95,7 @@ pub(crate) fn plan_least(
     metric: OptionMetric,
     queue: &dyn Fn(SiteId) -> Option<f64>,
 ) -> Result<QueryPlan, CodecError> {
-    if query.purpose == Purpose::Rest {
+    if query.purpose == ReadPurpose::Rest {
         return plan_normally(query);
     }
     plan_pieces(query, queue, |of, queues| {

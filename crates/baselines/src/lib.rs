@@ -22,12 +22,12 @@ mod directing;
 
 use striate_plan::{OptionMetric, PolicyError, ReadPolicy};
 
-use least_first::{LeastFirst, Probing};
+use least_first::{LeastFirst, ProbeScope};
 use least_loaded::LeastLoaded;
 use lmlf_lazy::LmlfLazy;
 use normal_with_time_out::NormalWithTimeOut;
 use opt_lazy::{DegradedReads, OptLazy};
-use published::Published;
+use published::PublishedPolicy;
 use random::Random;
 
 /// Parses a policy: one of these, or one that a store offers.
@@ -49,7 +49,7 @@ pub fn read_policy(text: &str) -> Result<ReadPolicy, PolicyError> {
         })),
         (Some(("least-loaded", None)), false) => Ok(ReadPolicy::new(LeastLoaded)),
         (Some(("published", extra_reads)), false) => {
-            Ok(ReadPolicy::new(Published { extra_reads: extra_reads.unwrap_or(0) }))
+            Ok(ReadPolicy::new(PublishedPolicy { extra_reads: extra_reads.unwrap_or(0) }))
         }
         _ => text.parse(),
     }
@@ -60,10 +60,10 @@ fn load_directing(text: &str) -> Option<ReadPolicy> {
     use OptionMetric::{Latency, MarginalLoad};
     let least = |metric, probing| ReadPolicy::new(LeastFirst { metric, probing });
     Some(match text {
-        "llf" => least(Latency, Probing::All),
-        "lmlf" => least(MarginalLoad, Probing::All),
-        "llf-pw2" => least(Latency, Probing::PowerOfTwo),
-        "lmlf-pw2" => least(MarginalLoad, Probing::PowerOfTwo),
+        "llf" => least(Latency, ProbeScope::All),
+        "lmlf" => least(MarginalLoad, ProbeScope::All),
+        "llf-pw2" => least(Latency, ProbeScope::PowerOfTwo),
+        "lmlf-pw2" => least(MarginalLoad, ProbeScope::PowerOfTwo),
         "lmlf-lazy" => ReadPolicy::new(LmlfLazy),
         "opt-lazy" => ReadPolicy::new(OptLazy { degraded: DegradedReads::One }),
         "opt-lazy(all)" => ReadPolicy::new(OptLazy { degraded: DegradedReads::All }),

@@ -15,7 +15,7 @@ use rand::RngCore;
 use striate_codec::{ChunkSet, CodecError};
 use striate_plan::read::options::one_degraded_option;
 use striate_plan::{
-    ChosenChunk, ChunkChoice, Policy, Purpose, QueryPlan, ReadPlanner, ReadQuery, plan_normally,
+    ChosenChunk, ChunkChoice, Policy, QueryPlan, ReadPlanner, ReadPurpose, ReadQuery, plan_normally,
 };
 
 use crate::directing::{plan_pieces, wanted_chunk};
@@ -76,7 +76,7 @@ impl fmt::Display for NormalWithTimeOut {
 
 impl ReadPlanner for NormalWithTimeOut {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
-        if query.purpose != Purpose::Rest {
+        if query.purpose != ReadPurpose::Rest {
             return plan_normally(query);
         }
         plan_pieces(query, &|_| None, |of, _| {

@@ -22,8 +22,8 @@ use striate_core::{SiteId, StripeId};
 use striate_plan::read::options::{degraded_options, one_degraded_option};
 use striate_plan::solver::load_direction::draw;
 use striate_plan::{
-    ChosenChunk, ChunkChoice, DirectionProblem, OptionMetric, Policy, Probe, Purpose, QueryPiece, QueryPlan,
-    ReadPlanner, ReadQuery, WantedChunk, plan_normally,
+    ChosenChunk, ChunkChoice, DirectionProblem, OptionMetric, Policy, Probe, QueryPiece, QueryPlan,
+    ReadPlanner, ReadPurpose, ReadQuery, WantedChunk, plan_normally,
 };
 
 use crate::directing::{Queues, plan_pieces, wanted_chunk, wants_one_chunk};
@@ -65,7 +65,7 @@ struct PartitionDemand {
 
 /// Proportions of a partition's options in the table.
 #[derive(Debug)]
-struct Direction {
+struct OptionShares {
     options: Vec<ChunkSet>,
     shares: Vec<f64>,
 }
@@ -74,7 +74,7 @@ struct Direction {
 struct OptPlanner {
     degraded: DegradedReads,
     asked: BTreeMap<Partition, PartitionDemand>,
-    table: HashMap<Partition, Direction>,
+    table: HashMap<Partition, OptionShares>,
     /// L_j + Q_j as the table expects them; empty before the first table.
     totals: BTreeMap<SiteId, f64>,
 }
@@ -108,7 +108,7 @@ impl fmt::Display for OptLazy {
 
 impl ReadPlanner for OptPlanner {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
-        if query.purpose == Purpose::Rest {
+        if query.purpose == ReadPurpose::Rest {
             return plan_normally(query);
         }
         query.pieces.iter().filter(|piece| wants_one_chunk(piece)).for_each(|piece| self.count(piece));
@@ -138,7 +138,7 @@ impl ReadPlanner for OptPlanner {
         }
         let direction = problem.least_squares();
         let directed = partitions.into_iter().enumerate().map(|(number, (partition, options))| {
-            (partition, Direction { options, shares: direction.shares(number).to_vec() })
+            (partition, OptionShares { options, shares: direction.shares(number).to_vec() })
         });
         self.table = directed.collect();
         self.totals = probe.sites.iter().map(|of| of.site).zip(direction.totals).collect();

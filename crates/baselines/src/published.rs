@@ -22,8 +22,8 @@ use striate_core::{SiteId, StripeId};
 use striate_plan::ordered::plan_in_order;
 use striate_plan::solver::access::{self, AccessOption, AccessProblem, AccessWorkspace, BUDGET_OF_200_US};
 use striate_plan::{
-    ChosenChunk, ChunkChoice, Policy, Probe, ProbedSite, Purpose, QueryChunk, QueryPiece, QueryPlan,
-    ReadPlanner, ReadQuery, write_with_extra_reads,
+    ChosenChunk, ChunkChoice, Policy, Probe, ProbedSite, QueryChunk, QueryPiece, QueryPlan, ReadPlanner,
+    ReadPurpose, ReadQuery, write_with_extra_reads,
 };
 
 use crate::plan_cache::{CachedPlan, PlanCache, plan_greedily};
@@ -40,12 +40,12 @@ const MOST_PLANS: usize = 20_000;
 
 /// Reads by the cost model as published.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Published {
+pub struct PublishedPolicy {
     /// δ: chunks requested beyond a sufficient set; they are not cancelled.
     pub extra_reads: usize,
 }
 
-impl Policy for Published {
+impl Policy for PublishedPolicy {
     fn planner(&self) -> Box<dyn ReadPlanner> {
         Box::new(PublishedPlanner::new(self.extra_reads))
     }
@@ -76,7 +76,7 @@ impl Policy for Published {
     }
 }
 
-impl fmt::Display for Published {
+impl fmt::Display for PublishedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_with_extra_reads(f, "published", self.extra_reads)
     }
@@ -215,7 +215,7 @@ impl ReadPlanner for PublishedPlanner {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
         let blocks: Vec<(usize, &QueryPiece<'_>)> = query.pieces.iter().enumerate().collect();
         let are_blocks = blocks.iter().all(|(_, piece)| piece.takes_any() && piece.asked.is_empty());
-        if query.purpose == Purpose::Rest || !are_blocks {
+        if query.purpose == ReadPurpose::Rest || !are_blocks {
             return plan_in_order(query, 0, |_, order, _| shuffle(order, rng));
         }
         let plan = self.plan_blocks(query, &blocks, rng)?;
@@ -335,7 +335,7 @@ mod tests {
         let cost = |site: SiteId| (!down.contains(&site.0)).then_some(SiteCost::of_asking(1.0));
         let query = ReadQuery {
             pieces: &pieces,
-            purpose: Purpose::Query,
+            purpose: ReadPurpose::Query,
             can_be_asked: &|site| cost(site).is_some(),
             cost: &cost,
             queue: &|_| None,

@@ -7,7 +7,7 @@ use std::fmt;
 use rand::{Rng, RngCore};
 use striate_codec::CodecError;
 use striate_plan::ordered::plan_in_order;
-use striate_plan::{ChosenChunk, ChunkChoice, Policy, Purpose, QueryPlan, ReadPlanner, ReadQuery};
+use striate_plan::{ChosenChunk, ChunkChoice, Policy, QueryPlan, ReadPlanner, ReadPurpose, ReadQuery};
 
 /// Reads random chunks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,7 @@ impl fmt::Display for Random {
 
 impl ReadPlanner for Random {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
-        let extra_reads = if query.purpose == Purpose::Rest { 0 } else { self.extra_reads() };
+        let extra_reads = if query.purpose == ReadPurpose::Rest { 0 } else { self.extra_reads() };
         plan_in_order(query, extra_reads, |_, order, _| shuffle(order, rng))
     }
 }

@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use striate_codec::Code;
 use striate_core::{SiteId, StripeId};
-use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadQuery, SiteCost, SiteQueue};
+use striate_plan::{QueryPiece, QueryPlan, ReadPurpose, ReadQuery, SiteCost, SiteQueue};
 
 use crate::read_policy;
 
@@ -20,7 +20,7 @@ fn plan(
     cost: &dyn Fn(SiteId) -> Option<SiteCost>,
     seed: u64,
 ) -> QueryPlan {
-    let (purpose, queue) = (Purpose::Query, &|_| Some(SiteQueue::default()));
+    let (purpose, queue) = (ReadPurpose::Query, &|_| Some(SiteQueue::default()));
     let query = ReadQuery { pieces, purpose, can_be_asked: &|site| cost(site).is_some(), cost, queue };
     let policy = read_policy(policy).expect("a policy");
     policy.planner().plan(&query, &mut SmallRng::seed_from_u64(seed)).expect("enough chunks")

@@ -197,7 +197,7 @@ fn verify(expected: &Checksum, computed: &[Checksum]) -> Result<(), ClientError>
 }
 
 /// Digests of a multipart object, computed from those of its parts in order.
-pub(crate) struct WholeDigests {
+pub(crate) struct MultipartDigests {
     md5s: Md5,
     parts: usize,
     whole: Option<MultipartChecksum>,
@@ -209,7 +209,7 @@ enum MultipartChecksum {
     Full { algorithm: Algorithm, crc: Option<u64> },
 }
 
-impl WholeDigests {
+impl MultipartDigests {
     /// Starts the digests of an upload with `algorithm`; `full` for a FULL_OBJECT checksum.
     pub(crate) fn new(algorithm: Algorithm, full: bool) -> Self {
         let whole = match full || algorithm == Algorithm::Crc64nvme {
@@ -363,7 +363,7 @@ mod tests {
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..500), 1..8),
         ) {
             for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64nvme] {
-                let mut whole = WholeDigests::new(algorithm, true);
+                let mut whole = MultipartDigests::new(algorithm, true);
                 for part in &parts {
                     let digests = digests_of(part, &[algorithm]);
                     whole.add(&hex::encode(digests.md5.unwrap()), part.len() as u64, &digests.checksums).unwrap();
@@ -379,7 +379,7 @@ mod tests {
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..500), 1..8),
         ) {
             for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Sha1, Algorithm::Sha256] {
-                let mut whole = WholeDigests::new(algorithm, false);
+                let mut whole = MultipartDigests::new(algorithm, false);
                 let (mut md5s, mut checksums) = (Vec::new(), Vec::new());
                 for part in &parts {
                     let digests = digests_of(part, &[algorithm]);

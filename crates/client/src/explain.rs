@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use striate_meta::records::object::Body;
 use striate_plan::ReadPolicy;
-use striate_stripe::{QueryExplained, Span};
+use striate_stripe::{QueryExplanation, Span};
 
 use crate::blocks::BlockWalk;
 use crate::record::{self, ShowParts};
@@ -15,16 +15,16 @@ pub const MAX_EXPLAINED_BLOCKS: usize = 10_000;
 
 /// Plan of a query that reads some objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReadExplained {
+pub struct ReadExplanation {
     /// Objects in the order in which they were named.
-    pub objects: Vec<ObjectExplained>,
+    pub objects: Vec<ObjectExplanation>,
     /// Plan of all their blocks together.
-    pub query: QueryExplained,
+    pub query: QueryExplanation,
 }
 
 /// An object of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectExplained {
+pub struct ObjectExplanation {
     /// Bucket of the object.
     pub bucket: String,
     /// Key of the object.
@@ -51,7 +51,7 @@ impl Client {
         &'a self,
         objects: &'a [(String, String)],
         policy: Option<ReadPolicy>,
-    ) -> BoxFuture<'a, Result<ReadExplained, ClientError>> {
+    ) -> BoxFuture<'a, Result<ReadExplanation, ClientError>> {
         Box::pin(async move {
             let mut explained = Vec::with_capacity(objects.len());
             let mut blocks = Vec::new();
@@ -71,7 +71,7 @@ impl Client {
                         return Err(ClientError::InvalidArgument(reason));
                     }
                 }
-                explained.push(ObjectExplained {
+                explained.push(ObjectExplanation {
                     bucket: bucket.clone(),
                     key: key.clone(),
                     size: info.size,
@@ -82,7 +82,7 @@ impl Client {
             }
             let policy = policy.as_ref().unwrap_or(&self.inner.options.stripes.read_policy);
             let query = self.inner.stripes.explain(&blocks, policy).await?;
-            Ok(ReadExplained { objects: explained, query })
+            Ok(ReadExplanation { objects: explained, query })
         })
     }
 }

@@ -43,7 +43,7 @@ pub use client::Client;
 pub use condition::{check_read, resolve_range};
 pub use digest::RunningChecksum;
 pub use error::ClientError;
-pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplained, ReadExplained};
+pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplanation, ReadExplanation};
 pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};

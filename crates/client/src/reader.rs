@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use striate_runtime::Instant;
-use striate_stripe::{ByteBudget, ParkedStream, Pinned, SampledObject, Share, Shrink, Span};
+use striate_stripe::{ByteBudget, ParkedStream, PinnedShare, SampledObject, Share, Shrink, Span};
 use tracing::Instrument;
 
 use crate::blocks::BlockWalk;
@@ -68,7 +68,7 @@ pub(crate) struct Reader {
     pieces: std::vec::IntoIter<Bytes>,
     share: Option<Share>,
     /// Memory of the last piece handed out, set when the receiver is found idle.
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedShare>,
     last_piece: usize,
     narrow: Option<NarrowReads>,
     /// True once the first read has completed: the receiver has the response's head.

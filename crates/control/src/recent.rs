@@ -12,13 +12,13 @@ const STEP: Duration = Duration::from_secs(1);
 
 /// Work done in the last minute.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentWork {
     began: Option<Instant>,
     /// Start of each step, the number of items done in it, and their bytes.
     steps: VecDeque<(Instant, u64, u64)>,
 }
 
-impl Recent {
+impl RecentWork {
     /// Starts measuring at `now`.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.began = Some(now);
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn rates_are_of_the_last_minute_or_of_all_the_time_there_was() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let mut recent = Recent::default();
+            let mut recent = RecentWork::default();
             recent.begin(runtime.now());
             for _ in 0..10 {
                 runtime.sleep(Duration::from_secs(1)).await;

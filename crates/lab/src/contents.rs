@@ -33,14 +33,14 @@ pub struct GeneratedStripes {
     /// Chunks and bytes on each site.
     stored: BTreeMap<u32, (u64, u64)>,
     /// Every multiple of the pattern.
-    multiples: Vec<Multiple>,
+    multiples: Vec<PatternMultiple>,
     /// Coefficients of each chunk over the data chunks.
     rows: Vec<Vec<u8>>,
 }
 
 /// A multiple of the pattern, and checksums of its prefixes.
 #[derive(Debug)]
-struct Multiple {
+struct PatternMultiple {
     bytes: Bytes,
     /// Checksum of all bytes.
     crc32c: u32,
@@ -51,7 +51,7 @@ struct Multiple {
 /// Interval between a multiple's recorded checksums, in bytes.
 const CHECKPOINT: usize = 4_096;
 
-impl Multiple {
+impl PatternMultiple {
     fn new(scalar: u8, pattern: &[u8]) -> Self {
         let mut bytes = vec![0; pattern.len()];
         accumulate(scalar, pattern, &mut bytes);
@@ -85,7 +85,7 @@ impl GeneratedStripes {
         assert_eq!(chunk_len * code.k() as u32, block_len, "{profile} cuts a block into equal chunks");
         let mut pattern = vec![0; chunk_len as usize];
         SmallRng::seed_from_u64(0x5eed).fill_bytes(&mut pattern);
-        let multiples = (0..=255).map(|scalar| Multiple::new(scalar, &pattern)).collect();
+        let multiples = (0..=255).map(|scalar| PatternMultiple::new(scalar, &pattern)).collect();
         let rows = (0..code.n()).map(|chunk| code.row(chunk)).collect();
         let (chunk_lens, sites, stored) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { code, profile: profile.to_owned(), chunk_len, chunk_lens, sites, stored, multiples, rows }
@@ -210,7 +210,7 @@ impl GeneratedStripes {
     }
 
     /// Returns the multiple of which the chunk is a prefix.
-    fn multiple(&self, sequence: u64, index: usize) -> &Multiple {
+    fn multiple(&self, sequence: u64, index: usize) -> &PatternMultiple {
         let products =
             self.rows[index].iter().enumerate().map(|(data, &g)| gf256::mul(g, scalar(sequence, data)));
         let scalar = products.fold(0, |sum, product| sum ^ product);

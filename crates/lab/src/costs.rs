@@ -11,7 +11,7 @@ use striate_codec::{Code, crc32c, crc32c_append};
 use striate_core::{SiteId, StripeId};
 use striate_plan::movement::instances::MovementShape;
 use striate_plan::movement::{MovementBudget, Objective, select_movement};
-use striate_plan::{CostModel, Purpose, QueryPiece, ReadPolicy, ReadQuery, SiteCost, SiteQueue};
+use striate_plan::{CostModel, QueryPiece, ReadPolicy, ReadPurpose, ReadQuery, SiteCost, SiteQueue};
 use striate_runtime::Runtime;
 
 use crate::calibration::ProcessorCost;
@@ -123,7 +123,7 @@ fn plan(clock: &Runtime, code: &Code, policy: &ReadPolicy) -> f64 {
             let cost = |site: SiteId| Some(SiteCost::of_asking(1.0 + f64::from(site.0 % 7)));
             let query = ReadQuery {
                 pieces,
-                purpose: Purpose::Query,
+                purpose: ReadPurpose::Query,
                 can_be_asked: &|_| true,
                 cost: &cost,
                 queue: &|_| Some(SiteQueue::default()),

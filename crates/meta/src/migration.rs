@@ -72,7 +72,7 @@ pub struct Progress {
 
 /// One end of a migration.
 #[derive(Clone, Copy, Debug)]
-pub struct End<'e> {
+pub struct MigrationEnd<'e> {
     /// Engine at this end.
     pub store: &'e dyn MetaStore,
     /// Name for display and for the other end's mark, without secrets.
@@ -102,8 +102,8 @@ pub(crate) fn describe(mark: &Bytes) -> String {
 /// [`MigrationError`]; the source stays fenced until the migration is run again or cancelled.
 pub async fn migrate(
     runtime: &Runtime,
-    source: End<'_>,
-    target: End<'_>,
+    source: MigrationEnd<'_>,
+    target: MigrationEnd<'_>,
     on_progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64, MigrationError> {
     let mut run = Run { runtime, source, target, on_progress };
@@ -147,8 +147,8 @@ fn committed(commit: Commit) -> Result<(), MigrationError> {
 /// A migration in progress.
 struct Run<'r> {
     runtime: &'r Runtime,
-    source: End<'r>,
-    target: End<'r>,
+    source: MigrationEnd<'r>,
+    target: MigrationEnd<'r>,
     on_progress: &'r mut (dyn FnMut(Progress) + Send),
 }
 
@@ -189,7 +189,7 @@ impl Run<'_> {
         committed(self.target.store.commit(tx).await?)
     }
 
-    async fn mark_of(&self, end: End<'_>) -> Result<Option<(Row, Migration)>, MigrationError> {
+    async fn mark_of(&self, end: MigrationEnd<'_>) -> Result<Option<(Row, Migration)>, MigrationError> {
         let Some(row) = end.store.get(&keys::migration()).await? else { return Ok(None) };
         let mark = row.record()?;
         Ok(Some((row, mark)))
@@ -197,7 +197,7 @@ impl Run<'_> {
 
     async fn set_mark(
         &self,
-        end: End<'_>,
+        end: MigrationEnd<'_>,
         before: Option<&Row>,
         state: State,
         other: &str,

@@ -12,7 +12,7 @@ const MOST_COUNTED: u64 = 1 << 16;
 
 /// What a gateway knows of an object that an origin stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectExplained {
+pub struct ObjectExplanation {
     /// The origin's endpoint and bucket.
     pub origin: String,
     /// What a read would do now, as text.
@@ -36,14 +36,14 @@ impl Origins {
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Busy`] if the bucket has no origin any more.
-    pub async fn explain(&self, bucket: &str, key: &str) -> Result<ObjectExplained, ClientError> {
+    pub async fn explain(&self, bucket: &str, key: &str) -> Result<ObjectExplanation, ClientError> {
         let shared = &self.shared;
         let (origin, standing) = shared.fences.standing_of(bucket, key).await?;
         let origin = shared.buckets.note(bucket, origin.as_ref())?.ok_or(ClientError::Busy)?;
-        let mut explained = ObjectExplained {
+        let mut explained = ObjectExplanation {
             origin: format!("s3://{} at {}", origin.bucket, origin.endpoint),
             ttl: origin.ttl,
-            ..ObjectExplained::default()
+            ..ObjectExplanation::default()
         };
         let Some(known) = shared.known.get(&ObjectName::new(&origin, key)) else {
             explained.would = "asks the origin for its bytes".to_owned();

@@ -19,7 +19,7 @@ use crate::head::Head;
 use crate::known::{CachedHead, LookupTurn, ObjectName};
 use crate::origin_bucket::OriginBucket;
 use crate::read_request::ReadRequest;
-use crate::reading::{Object, ReadError, Reading, begins_at};
+use crate::reading::{Object, ReadError, ReadState, begins_at};
 use crate::run::Run;
 use crate::service::Shared;
 use crate::upstream::OriginRequest;
@@ -106,7 +106,7 @@ impl Shared {
             }
             let blocks = origin.blocks(key, &head.etag, head.size);
             let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
-            match Reading::new(self.clone(), object, range.clone(), run).open().await {
+            match ReadState::new(self.clone(), object, range.clone(), run).open().await {
                 Ok((bytes, outcome)) => {
                     return Ok(FindResult::Object { head, range, bytes, outcome: Some(outcome) });
                 }

@@ -39,5 +39,5 @@ mod upstream;
 mod write_through;
 
 pub use counts::OriginCounts;
-pub use explain::ObjectExplained;
+pub use explain::ObjectExplanation;
 pub use service::Origins;

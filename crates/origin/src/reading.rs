@@ -47,7 +47,7 @@ impl From<ClientError> for ReadError {
 }
 
 /// State of a read: what the receiver has yet to get, and where the next bytes come from.
-pub(crate) struct Reading {
+pub(crate) struct ReadState {
     shared: Arc<Shared>,
     object: Object,
     /// Range that the receiver has not got yet.
@@ -105,7 +105,7 @@ fn is_of(answer: &Response<Incoming>, etag: &str) -> bool {
     answer.headers().get(header::ETAG).is_some_and(|found| found.as_bytes() == etag.as_bytes())
 }
 
-impl Reading {
+impl ReadState {
     /// Reads `range`. A `run` that is already open begins at a block.
     pub(crate) fn new(shared: Arc<Shared>, object: Object, range: Range<u64>, run: Option<Run>) -> Self {
         Self {

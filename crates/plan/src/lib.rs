@@ -63,7 +63,7 @@ pub use read::options::{NodeState, OptionMetric, WantedChunk};
 pub use read::ordered;
 pub use read::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan, SiteRead};
 pub use read::policy::{
-    ChosenChunk, ChunkChoice, Policy, PolicyError, Probe, ProbedSite, Purpose, ReadPlanner, ReadPolicy,
+    ChosenChunk, ChunkChoice, Policy, PolicyError, Probe, ProbedSite, ReadPlanner, ReadPolicy, ReadPurpose,
     ReadQuery, name_and_extra_reads, write_with_extra_reads,
 };
 pub use read::price::price_plan;

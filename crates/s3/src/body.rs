@@ -23,7 +23,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::auth::{ChunkDecoder, ChunkError, Payload};
-use crate::peers::{InFlight, Peer, Waits};
+use crate::peers::{InFlight, Peer, PeerWait};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
@@ -130,14 +130,14 @@ impl Drop for ArrivingBody {
 /// A request's body, verified as it streams.
 pub(crate) struct RequestBody {
     incoming: ArrivingBody,
-    proof: Proof,
+    proof: PayloadCheck,
     peer: Arc<Peer>,
     trace: Arc<Trace>,
     trailers: Trailers,
     ended: bool,
 }
 
-enum Proof {
+enum PayloadCheck {
     None,
     Sha256 { hasher: Sha256, expected: [u8; 32] },
     Chunked { decoder: Box<ChunkDecoder>, undecoded: Bytes },
@@ -159,9 +159,9 @@ impl RequestBody {
         trace: Arc<Trace>,
     ) -> Self {
         let proof = match payload {
-            Payload::Unsigned => Proof::None,
-            Payload::Sha256(expected) => Proof::Sha256 { hasher: Sha256::new(), expected },
-            Payload::Chunked { signer, .. } => Proof::Chunked {
+            Payload::Unsigned => PayloadCheck::None,
+            Payload::Sha256(expected) => PayloadCheck::Sha256 { hasher: Sha256::new(), expected },
+            Payload::Chunked { signer, .. } => PayloadCheck::Chunked {
                 decoder: Box::new(ChunkDecoder::new(signer, decoded_len, announced_trailers)),
                 undecoded: Bytes::new(),
             },
@@ -201,7 +201,7 @@ impl RequestBody {
             if self.ended {
                 return Poll::Ready(None);
             }
-            if let Proof::Chunked { decoder, undecoded } = &mut self.proof {
+            if let PayloadCheck::Chunked { decoder, undecoded } = &mut self.proof {
                 match decoder.decode(undecoded) {
                     Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
                     Ok(None) => {}
@@ -214,12 +214,12 @@ impl RequestBody {
                 Some(Ok(arrived)) => arrived,
             };
             match &mut self.proof {
-                Proof::Chunked { undecoded, .. } => *undecoded = arrived,
-                Proof::Sha256 { hasher, .. } => {
+                PayloadCheck::Chunked { undecoded, .. } => *undecoded = arrived,
+                PayloadCheck::Sha256 { hasher, .. } => {
                     hasher.update(&arrived);
                     return Poll::Ready(Some(Ok(arrived)));
                 }
-                Proof::None => return Poll::Ready(Some(Ok(arrived))),
+                PayloadCheck::None => return Poll::Ready(Some(Ok(arrived))),
             }
         }
     }
@@ -257,8 +257,8 @@ impl RequestBody {
     fn end(&mut self) -> Poll<Option<Result<Bytes, BodyError>>> {
         self.ended = true;
         match &mut self.proof {
-            Proof::None => {}
-            Proof::Sha256 { hasher, expected } => {
+            PayloadCheck::None => {}
+            PayloadCheck::Sha256 { hasher, expected } => {
                 let hash: [u8; 32] = hasher.finalize_reset().into();
                 if !bool::from(hash.ct_eq(expected)) {
                     return self.refuse(Refusal::bad(
@@ -267,7 +267,7 @@ impl RequestBody {
                     ));
                 }
             }
-            Proof::Chunked { decoder, .. } => match decoder.finish() {
+            PayloadCheck::Chunked { decoder, .. } => match decoder.finish() {
                 Ok(trailers) => *self.trailers.lock() = Some(trailers),
                 Err(error) => return self.refuse(chunk_refusal(&error)),
             },
@@ -290,7 +290,7 @@ fn chunk_refusal(error: &ChunkError) -> Refusal {
 impl Drop for RequestBody {
     /// Stops the measurement of the sender's pace: the body is read no further.
     fn drop(&mut self) {
-        self.peer.stop_waiting(Waits::ForBody);
+        self.peer.stop_waiting(PeerWait::ForBody);
     }
 }
 

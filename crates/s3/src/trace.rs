@@ -22,10 +22,10 @@ pub(crate) struct Trace {
     pub bytes_in: AtomicU64,
     /// Open until the response has ended; work done for the request belongs to it.
     pub span: Span,
-    facts: Mutex<Facts>,
+    facts: Mutex<TraceRecord>,
 }
 
-struct Facts {
+struct TraceRecord {
     entry: AuditEntry,
     body_refusal: Option<Refusal>,
 }
@@ -64,7 +64,7 @@ impl Trace {
             hooks: hooks.clone(),
             started: runtime.now(),
             bytes_in: AtomicU64::new(0),
-            facts: Mutex::new(Facts { entry, body_refusal: None }),
+            facts: Mutex::new(TraceRecord { entry, body_refusal: None }),
         })
     }
 

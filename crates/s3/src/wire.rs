@@ -8,7 +8,7 @@
 //! [`EARNING_BYTES`], which is more than receivers' buffers usually hold. Receivers that the sweeper finds slow get
 //! [`UNSENT_OF_SLOW`].
 //!
-//! A connection whose last response was sent before the request's body had arrived *lingers* ([`Lingering`]): if it
+//! A connection whose last response was sent before the request's body had arrived *lingers* ([`LingeringClose`]): if it
 //! were closed at once with unread bytes, it would be reset, and the reset can overtake the response.
 
 use std::io;
@@ -110,18 +110,18 @@ pub(crate) struct Wire<S> {
     /// sweeper finds the peer slow.
     is_unbounded: bool,
     /// Set when our half is closed and the peer may still be sending.
-    lingering: Option<Lingering>,
+    lingering: Option<LingeringClose>,
 }
 
 /// The end of a connection whose peer may still be sending. Our half is closed, and what arrives is discarded until the
 /// peer closes too, stays silent for [`LINGER_SILENCE`], or [`LINGER`] is over.
-struct Lingering {
+struct LingeringClose {
     runtime: Runtime,
     over: Timer,
     silence: Timer,
 }
 
-impl Lingering {
+impl LingeringClose {
     fn begin(runtime: &Runtime) -> Self {
         let after = |duration| runtime.timer(runtime.now() + duration);
         Self { over: after(LINGER), silence: after(LINGER_SILENCE), runtime: runtime.clone() }
@@ -221,7 +221,7 @@ impl<S: Socket + Unpin> Write for Wire<S> {
                 return Poll::Ready(Ok(()));
             }
         }
-        let lingering = wire.lingering.get_or_insert_with(|| Lingering::begin(&wire.runtime));
+        let lingering = wire.lingering.get_or_insert_with(|| LingeringClose::begin(&wire.runtime));
         lingering.poll(cx, &mut wire.inner).map(Ok)
     }
 

@@ -73,7 +73,7 @@ impl HeldResources {
 
 impl Debug for HeldResources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Held({})", self.0.len())
+        write!(f, "HeldResources({})", self.0.len())
     }
 }
 

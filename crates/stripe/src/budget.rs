@@ -74,7 +74,7 @@ pub struct Share {
 }
 
 /// A share that counts as pinned: its bytes were handed on to a peer that does not take them.
-pub struct Pinned {
+pub struct PinnedShare {
     share: Share,
     budget: Arc<Inner>,
 }
@@ -192,10 +192,10 @@ impl ByteBudget {
     }
 
     /// Shrinks a share to `len` bytes and pins it: the bytes were handed on to a peer that does not take them.
-    pub fn pin(&self, mut share: Share, len: usize) -> Pinned {
+    pub fn pin(&self, mut share: Share, len: usize) -> PinnedShare {
         share.shrink_to(len);
         self.inner.pinned.fetch_add(share.len(), Ordering::Relaxed);
-        Pinned { share, budget: Arc::clone(&self.inner) }
+        PinnedShare { share, budget: Arc::clone(&self.inner) }
     }
 
     /// Whether a read should start small while its receiver is still unknown: idle peers pin much.
@@ -255,7 +255,7 @@ impl Drop for WaiterCount<'_> {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedShare {
     fn drop(&mut self) {
         self.budget.pinned.fetch_sub(self.share.len(), Ordering::Relaxed);
     }

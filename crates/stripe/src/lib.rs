@@ -25,16 +25,16 @@ mod stripes;
 mod trees;
 mod write;
 
-pub use budget::{BudgetView, ByteBudget, Pinned, Share};
+pub use budget::{BudgetView, ByteBudget, PinnedShare, Share};
 pub use error::StripeError;
 pub use holders::{Holder, HolderRegistration, ParkedStream, Shrink};
 pub use memory_only::{OWN_MEMORY, is_gone_from_memory, remove_gone_from_memory};
 pub use options::StripeOptions;
 pub use read::{
-    BlockCache, BlockExplained, BlocksRead, CachedForms, ChunkExplained, ExtentExplained, Histogram,
-    HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplained, OptionKind, Phase, QueryExplained,
-    ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplained, Span, SplitSites,
-    StoredBytes,
+    BlockCache, BlockExplanation, BlocksRead, CachedForms, ChunkExplanation, ExtentExplanation, Histogram,
+    HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplanation, OptionKind, Phase,
+    QueryExplanation, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplanation,
+    Span, SplitSites, StoredBytes,
 };
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};

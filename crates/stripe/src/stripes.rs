@@ -16,7 +16,7 @@ use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
 use crate::options::StripeOptions;
 use crate::read::{
-    BlockCache, BlocksRead, Invalidation, MemoryBlock, QueryExplained, ReadMeasures, ReadStats, Reads,
+    BlockCache, BlocksRead, Invalidation, MemoryBlock, QueryExplanation, ReadMeasures, ReadStats, Reads,
     Sampler, Source, Span,
 };
 use crate::sites::{PushView, SiteView, Sites};
@@ -452,7 +452,11 @@ impl Stripes {
     ///
     /// # Errors
     /// [`StripeError::Unreadable`] when too few chunks of a block are available.
-    pub async fn explain(&self, spans: &[Span], policy: &ReadPolicy) -> Result<QueryExplained, StripeError> {
+    pub async fn explain(
+        &self,
+        spans: &[Span],
+        policy: &ReadPolicy,
+    ) -> Result<QueryExplanation, StripeError> {
         self.inner.reads.explain(spans, policy).await
     }
 

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use striate_codec::{ChunkSet, Code, CodecError};
 use striate_core::{SiteId, StripeId};
 use striate_plan::{
-    Probe, ProbedSite, Purpose, QueryPiece, QueryPlan, ReadPlanner, ReadPolicy, ReadQuery, SiteCost,
+    Probe, ProbedSite, QueryPiece, QueryPlan, ReadPlanner, ReadPolicy, ReadPurpose, ReadQuery, SiteCost,
     SiteQueue,
 };
 
@@ -39,13 +39,13 @@ impl Reader {
     fn read(
         &mut self,
         pieces: &[QueryPiece<'_>],
-        purpose: Purpose,
+        purpose: ReadPurpose,
         queue: &dyn Fn(SiteId) -> Option<f64>,
     ) -> Result<QueryPlan, CodecError> {
         let nothing = |_: SiteId| None;
         let query = |queue| ReadQuery { pieces, purpose, can_be_asked: &|_| true, cost: &cost, queue };
         let probed = match purpose {
-            Purpose::Rest => Vec::new(),
+            ReadPurpose::Rest => Vec::new(),
             _ => self.policy.sites_to_probe(&query(&nothing), &mut self.rng),
         };
         assert!(probed.is_sorted_by(|a, b| a < b), "each once: {probed:?}");
@@ -59,7 +59,7 @@ impl Reader {
 
     /// The chunks that a request for one piece asks for.
     fn chunks(&mut self, piece: QueryPiece<'_>, queue: &dyn Fn(SiteId) -> Option<f64>) -> ChunkSet {
-        let plan = self.read(&[piece], Purpose::Query, queue).expect("enough chunks");
+        let plan = self.read(&[piece], ReadPurpose::Query, queue).expect("enough chunks");
         chunks_of(&plan, 0)
     }
 
@@ -317,7 +317,7 @@ fn normal_asks_others_on_time_out() {
         assert_eq!(reader.chunks(piece, &|_| None), piece.wanted);
         let mut drawn = BTreeSet::new();
         for _ in 0..200 {
-            let plan = reader.read(&[late], Purpose::Rest, &|_| None).unwrap();
+            let plan = reader.read(&[late], ReadPurpose::Rest, &|_| None).unwrap();
             let chunks = chunks_of(&plan, 0);
             assert!(!chunks.contains(4) && code.determines(&chunks, &late.wanted), "{chunks:?}");
             drawn.insert(chunks.iter().collect::<Vec<_>>());
@@ -328,7 +328,7 @@ fn normal_asks_others_on_time_out() {
             assert_eq!(drawn, BTreeSet::from([vec![3, 5, 7]]));
         }
         let lost = QueryPiece { asked: ChunkSet::first(code.n()), ..piece };
-        assert!(reader.read(&[lost], Purpose::Rest, &|_| None).is_err());
+        assert!(reader.read(&[lost], ReadPurpose::Rest, &|_| None).is_err());
         assert!(!reader.policy.cancels());
     }
 }
@@ -338,7 +338,7 @@ fn requests_of_one_query_see_each_other() {
     let code = code("rs(2,1)");
     let sites = sites(&code);
     let piece = request(&code, &sites, 0);
-    let plan = Reader::new("llf").read(&[piece, piece, piece], Purpose::Query, &|_| Some(0.0)).unwrap();
+    let plan = Reader::new("llf").read(&[piece, piece, piece], ReadPurpose::Query, &|_| Some(0.0)).unwrap();
     assert_eq!([0, 1, 2].map(|piece| chunks_of(&plan, piece)), [set(&[0]), set(&[1, 2]), set(&[0])]);
 }
 
@@ -351,7 +351,7 @@ fn whole_blocks_and_parts_of_several_chunks_are_read_too() {
             let whole = QueryPiece::whole(StripeId(1), &code, &sites, LEN);
             let part = QueryPiece::part(StripeId(2), &code, &sites, LEN, set(&[1, 2]));
             let plan =
-                reader.read(&[whole, request(&code, &sites, 3), part], Purpose::Query, &queue).unwrap();
+                reader.read(&[whole, request(&code, &sites, 3), part], ReadPurpose::Query, &queue).unwrap();
             let whole = chunks_of(&plan, 0);
             assert!(code.is_sufficient_set(&whole), "{policy}: {whole:?}");
             assert_eq!(whole.contains(0), !["llf", "lmlf"].contains(&policy), "{policy}: {whole:?}");

@@ -28,7 +28,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use striate_runtime::Instant;
-use striate_stripe::{BlocksRead, ParkedStream, Pinned, Sample, Shrink};
+use striate_stripe::{BlocksRead, ParkedStream, PinnedShare, Sample, Shrink};
 use tracing::{Instrument, Span, debug_span};
 
 use crate::reader::{Limit, STAKE};
@@ -208,7 +208,7 @@ struct BatchRead {
     /// Group whose parts are in `ready`; it holds their share of the budget.
     read: Option<BlocksRead>,
     /// Memory of the last part handed out, set when the receiver is found idle.
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedShare>,
     last_len: usize,
     /// Bytes handed out under narrow limits.
     given: u64,

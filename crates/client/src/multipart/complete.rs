@@ -18,7 +18,7 @@ use striate_meta::{Precondition, ScanRange, keys};
 use super::{OpenUpload, parse_id, part};
 use crate::commit::{Change, ChangeOutcome, CommitFailure, NewVersion, abandon_parts};
 use crate::condition::check_write;
-use crate::digest::{WholeDigests, verify_whole};
+use crate::digest::{MultipartDigests, verify_whole};
 use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, CompleteUpload, CompletedPart, ObjectInfo};
@@ -108,7 +108,7 @@ impl Client {
         let mut checker = Checker {
             wanted: &request.parts,
             min_part_len: self.inner.options.min_part_len,
-            digests: WholeDigests::new(algorithm, full),
+            digests: MultipartDigests::new(algorithm, full),
             size: 0,
             runs: Vec::new(),
             left_out: Vec::new(),
@@ -201,7 +201,7 @@ struct Checker<'a> {
     /// Named parts not seen yet.
     wanted: &'a [CompletedPart],
     min_part_len: u64,
-    digests: WholeDigests,
+    digests: MultipartDigests,
     size: u64,
     runs: Vec<PartRun>,
     left_out: Vec<u32>,

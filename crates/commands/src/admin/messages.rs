@@ -21,7 +21,7 @@ mod packing;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use striate_client::ReadExplained;
+use striate_client::ReadExplanation;
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClass};
 
 pub use self::cache::{CacheState, MemorySiteState, OriginState, ServedState};
@@ -463,15 +463,15 @@ pub struct Explain {
 pub struct Explanation {
     /// Objects of this store, in one query.
     #[serde(flatten)]
-    pub read: ReadExplained,
+    pub read: ReadExplanation,
     /// Objects of other S3 stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub elsewhere: Vec<ElsewhereExplained>,
+    pub elsewhere: Vec<RemoteExplanation>,
 }
 
 /// An object of another S3 store, as the replying gateway knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ElsewhereExplained {
+pub struct RemoteExplanation {
     /// Bucket of the object here.
     pub bucket: String,
     /// Key of the object.

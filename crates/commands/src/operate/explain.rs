@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use striate_client::{ObjectExplained, ReadExplained};
+use striate_client::{ObjectExplanation, ReadExplanation};
 use striate_stripe::{
-    BlockExplained, ChunkChoice, OptionExplained, OptionKind, QueryExplained, SiteExplained,
+    BlockExplanation, ChunkChoice, OptionExplanation, OptionKind, QueryExplanation, SiteExplanation,
 };
 
 use super::report::{cells, table};
-use crate::admin::messages::{ElsewhereExplained, Explanation};
+use crate::admin::messages::{Explanation, RemoteExplanation};
 use crate::transfer::progress::human_bytes;
 
 /// Formats the output of `striate explain`.
@@ -21,7 +21,7 @@ pub fn text(explained: &Explanation) -> String {
     text
 }
 
-fn of_elsewhere(object: &ElsewhereExplained) -> String {
+fn of_elsewhere(object: &RemoteExplanation) -> String {
     let known = match &object.etag {
         None => "nothing is known of it".to_owned(),
         Some(etag) => format!(
@@ -46,7 +46,7 @@ fn of_elsewhere(object: &ElsewhereExplained) -> String {
     ])
 }
 
-fn of_read(explained: &ReadExplained) -> String {
+fn of_read(explained: &ReadExplanation) -> String {
     let mut text = summary(explained);
     if !explained.query.blocks.is_empty() {
         write!(text, "\n{}", sites(&explained.query.sites)).expect("writing to a string");
@@ -57,7 +57,7 @@ fn of_read(explained: &ReadExplained) -> String {
     text
 }
 
-fn summary(explained: &ReadExplained) -> String {
+fn summary(explained: &ReadExplanation) -> String {
     let query = &explained.query;
     let count = |counts: fn(ChunkChoice) -> bool| {
         query.blocks.iter().flat_map(|block| &block.chunks).filter(|chunk| counts(chunk.choice)).count()
@@ -87,7 +87,7 @@ fn summary(explained: &ReadExplained) -> String {
     )
 }
 
-fn sites(sites: &[SiteExplained]) -> String {
+fn sites(sites: &[SiteExplanation]) -> String {
     let mut rows = vec![cells(["SITE", "RACK", "COST", "WHICH IS", "OF 64 KIB", "QUEUE", "CHUNKS READ"])];
     for site in sites {
         let parts: Vec<_> =
@@ -104,7 +104,7 @@ fn sites(sites: &[SiteExplained]) -> String {
     table(&rows)
 }
 
-fn of_object(object: &ObjectExplained, query: &QueryExplained) -> String {
+fn of_object(object: &ObjectExplanation, query: &QueryExplanation) -> String {
     let name = format!("s3://{}/{}", object.bucket, object.key);
     let size = human_bytes(object.size);
     if object.is_inline {
@@ -133,7 +133,7 @@ fn of_object(object: &ObjectExplained, query: &QueryExplained) -> String {
 }
 
 /// Formats the ways to read a packed object, and the current cost of each.
-fn options_table(options: &[&OptionExplained]) -> String {
+fn options_table(options: &[&OptionExplanation]) -> String {
     let mut rows = vec![cells(["READ", "CHUNKS", "SITES", "BYTES", "COST", "PREDICTED", ""])];
     for option in options {
         let kind = match option.kind {
@@ -162,7 +162,7 @@ fn options_table(options: &[&OptionExplained]) -> String {
 }
 
 /// Formats one row per chunk; the first row names the block.
-fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<String>> + '_ {
+fn of_block(number: usize, block: &BlockExplanation) -> impl Iterator<Item = Vec<String>> + '_ {
     let chunk_len = human_bytes(block.chunk_len.into());
     block.chunks.iter().map(move |chunk| {
         let of_block = match chunk.index {
@@ -178,13 +178,13 @@ fn of_block(number: usize, block: &BlockExplained) -> impl Iterator<Item = Vec<S
 
 #[cfg(test)]
 mod tests {
-    use striate_stripe::{ChunkExplained, CostPart, ExtentExplained};
+    use striate_stripe::{ChunkExplanation, CostPart, ExtentExplanation};
 
     use super::*;
 
-    fn explained() -> ReadExplained {
-        let chunk = |index, site, choice| ChunkExplained { index, site, choice };
-        let block = BlockExplained {
+    fn explained() -> ReadExplanation {
+        let chunk = |index, site, choice| ChunkExplanation { index, site, choice };
+        let block = BlockExplanation {
             cached: Some("in memory, whole".to_owned()),
             stripe: "1-2".to_owned(),
             len: 2_000,
@@ -200,7 +200,7 @@ mod tests {
             options: Vec::new(),
         };
         let part = CostPart { name: "reported".to_owned(), value: 2.0 };
-        let site = |site, cost: Option<f64>, chunks_read| SiteExplained {
+        let site = |site, cost: Option<f64>, chunks_read| SiteExplanation {
             site,
             rack: format!("rack-{site}"),
             cost,
@@ -209,7 +209,7 @@ mod tests {
             queue_bytes: 3_000,
             chunks_read,
         };
-        let object = |key: &str, is_inline, block_count| ObjectExplained {
+        let object = |key: &str, is_inline, block_count| ObjectExplanation {
             bucket: "b".to_owned(),
             key: key.to_owned(),
             size: 2_000,
@@ -217,9 +217,9 @@ mod tests {
             first_block: 0,
             block_count,
         };
-        ReadExplained {
+        ReadExplanation {
             objects: vec![object("k", false, 1), object("small", true, 0)],
-            query: QueryExplained {
+            query: QueryExplanation {
                 policy: "cost-model".to_owned(),
                 blocks: vec![block],
                 sites: vec![site(1, Some(3.0), 1), site(2, None, 0)],
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_packed_object_shows_what_it_can_be_read_from_and_what_that_costs() {
         let mut explained = explained();
-        let option = |kind, chunks: Vec<usize>, cost, predicted_ms, is_chosen| OptionExplained {
+        let option = |kind, chunks: Vec<usize>, cost, predicted_ms, is_chosen| OptionExplanation {
             kind,
             sites: chunks.iter().map(|&chunk| chunk as u32 + 1).collect(),
             bytes: 2_048 * chunks.len() as u64,
@@ -266,7 +266,7 @@ mod tests {
             is_chosen,
         };
         let block = &mut explained.query.blocks[0];
-        block.extent = Some(ExtentExplained { chunk: 1, offset: 4_096 });
+        block.extent = Some(ExtentExplanation { chunk: 1, offset: 4_096 });
         block.options = vec![
             option(OptionKind::Normal, vec![1], None, None, false),
             option(OptionKind::Local, vec![0, 2], Some(2.5), Some(1.25), true),
@@ -282,13 +282,13 @@ mod tests {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         let json = serde_json::to_string(&explained).unwrap();
-        assert_eq!(serde_json::from_str::<ReadExplained>(&json).unwrap(), explained);
+        assert_eq!(serde_json::from_str::<ReadExplanation>(&json).unwrap(), explained);
     }
 
     #[test]
     fn what_the_server_says_survives_the_way() {
         let json = serde_json::to_string(&explained()).unwrap();
         assert!(json.contains("\"choice\":\"shared_site\""), "{json}");
-        assert_eq!(serde_json::from_str::<ReadExplained>(&json).unwrap(), explained());
+        assert_eq!(serde_json::from_str::<ReadExplanation>(&json).unwrap(), explained());
     }
 }

@@ -122,9 +122,9 @@ mod tests {
     use super::*;
 
     /// A process that leads until its guard is dropped.
-    struct Leading(Arc<Mutex<Vec<&'static str>>>, &'static str);
+    struct Leadership(Arc<Mutex<Vec<&'static str>>>, &'static str);
 
-    impl Drop for Leading {
+    impl Drop for Leadership {
         fn drop(&mut self) {
             self.0.lock().retain(|name| *name != self.1);
         }
@@ -142,7 +142,7 @@ mod tests {
                 (leading.clone(), Candidacy::new(of_process.clone(), meta.clone(), name));
             of_process.spawn(candidacy.run(move || {
                 leading.lock().push(name);
-                let guard = Leading(leading.clone(), name);
+                let guard = Leadership(leading.clone(), name);
                 async move {
                     let _guard = guard;
                     std::future::pending().await

@@ -34,7 +34,7 @@ struct StripeMoves {
 
 /// Limit on further moves.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct MoveLimit {
     /// Stripes whose chunks may move.
     pub stripes: usize,
     /// Bytes of chunks that may move. The last chunk may exceed it.
@@ -55,10 +55,10 @@ impl ActiveMoves {
     }
 
     /// Returns what is left of `all`.
-    pub(super) fn room(&self, all: Room) -> Room {
+    pub(super) fn room(&self, all: MoveLimit) -> MoveLimit {
         let bytes: u64 = self.of_stripes.values().map(|of| of.bytes).sum();
         let stripes = all.stripes.saturating_sub(self.of_stripes.len());
-        Room { stripes, bytes: all.bytes.saturating_sub(bytes) }
+        MoveLimit { stripes, bytes: all.bytes.saturating_sub(bytes) }
     }
 
     /// Returns all moves in progress.

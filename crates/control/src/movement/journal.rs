@@ -13,7 +13,7 @@ use striate_stripe::{StripeError, Stripes};
 use super::optimiser::Optimiser;
 use super::rebalancer::Rebalancer;
 use super::source::AccessSource;
-use crate::recent::Recent;
+use crate::recent::RecentWork;
 use crate::statistics::SiteStatistics;
 
 /// Interval between two updates.
@@ -38,7 +38,7 @@ pub struct MovementJournal {
 #[derive(Debug, Default)]
 struct MoveHistory {
     moves: Moves,
-    recent: Recent,
+    recent: RecentWork,
 }
 
 impl MovementJournal {

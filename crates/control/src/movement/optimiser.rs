@@ -25,7 +25,7 @@ use striate_plan::{Adaptive, Policy};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes};
 
-use super::active_moves::{ActiveMoves, Room};
+use super::active_moves::{ActiveMoves, MoveLimit};
 use super::budget::{Allowance, Budget};
 use super::mover::{MoveOutcome, move_chunk};
 use super::source::AccessSource;
@@ -34,7 +34,7 @@ use super::unseen_load::UnseenLoad;
 use crate::statistics::SiteStatistics;
 
 /// Limit on concurrent moves. Bytes travel through this process if sites cannot reach each other.
-const AT_ONCE: Room = Room { stripes: 256, bytes: 256 << 20 };
+const AT_ONCE: MoveLimit = MoveLimit { stripes: 256, bytes: 256 << 20 };
 
 /// Configuration of the optimising mover.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -231,7 +231,7 @@ impl Optimiser {
         source: &AccessSource,
         statistics: &SiteStatistics,
         moving: &[ChunkMove],
-        room: Room,
+        room: MoveLimit,
     ) -> Result<BTreeMap<StripeId, Vec<PlannedMove>>, StripeError> {
         if self.is_paused() {
             return Ok(BTreeMap::new());
@@ -261,7 +261,7 @@ impl Optimiser {
         &self,
         state: &mut MovementState,
         candidates: &[StripeId],
-        room: Room,
+        room: MoveLimit,
     ) -> BTreeMap<StripeId, Vec<PlannedMove>> {
         let OptimiserOptions { objective, budget, .. } = self.shared.options;
         let mut all: BTreeMap<StripeId, Vec<PlannedMove>> = BTreeMap::new();

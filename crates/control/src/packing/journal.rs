@@ -13,7 +13,7 @@ use crate::packing::repacking::RepackOutcome;
 use crate::packing::service::PackingOptions;
 use crate::packing::setting::PackDecision;
 use crate::packing::walk::{Walk, within_memory};
-use crate::recent::Recent;
+use crate::recent::RecentWork;
 use crate::rows::Rows;
 use crate::sealing::{SealOptions, SealReport};
 
@@ -101,7 +101,7 @@ pub(crate) async fn sum_again(stripes: &Stripes) -> Result<(), StripeError> {
 #[derive(Debug, Default)]
 pub(crate) struct PackJournal {
     work: PackingWork,
-    recent: Recent,
+    recent: RecentWork,
     told: PackingWork,
 }
 

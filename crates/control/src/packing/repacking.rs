@@ -18,7 +18,7 @@ use striate_stripe::partition::{FOOTER_LEN, PartitionEntry, PartitionFooter};
 use striate_stripe::{Packer, Span, StoredBytes, StripeError, Stripes, release_stripe};
 
 use crate::packing::refilling::{QuietPeriods, WornGroupAction};
-use crate::packing::rewriting::Rewriting;
+use crate::packing::rewriting::RewriteQueue;
 use crate::packing::{Candidate, PackOptions, extent_in};
 use crate::rows::Rows;
 
@@ -154,7 +154,7 @@ async fn follow_marks(
     mut quiet: Option<&mut QuietPeriods>,
     tell: RepackCallback<'_>,
 ) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
-    let (mut done, mut rewriting) = (Vec::new(), Rewriting::new(stripes, packer, options));
+    let (mut done, mut rewriting) = (Vec::new(), RewriteQueue::new(stripes, packer, options));
     let mut rows = Rows::with_prefix(keys::MARKS);
     while let Some(page) = rows.next(stripes).await? {
         for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {

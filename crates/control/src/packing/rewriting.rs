@@ -27,7 +27,7 @@ const MOST_KEPT: usize = 32;
 type GroupKey = (String, String, StorageClass);
 
 /// Objects gathered for rewriting.
-pub(crate) struct Rewriting<'a> {
+pub(crate) struct RewriteQueue<'a> {
     stripes: &'a Stripes,
     packer: &'a Packer,
     options: &'a PackOptions,
@@ -58,7 +58,7 @@ impl RewriteBatch {
 /// Groups whose living objects were written elsewhere, as far as possible: they must be looked at again.
 pub(crate) type RewrittenGroups = Vec<StripeId>;
 
-impl<'a> Rewriting<'a> {
+impl<'a> RewriteQueue<'a> {
     pub(crate) fn new(stripes: &'a Stripes, packer: &'a Packer, options: &'a PackOptions) -> Self {
         let processors = Processors::new(stripes.runtime().clone());
         Self { stripes, packer, options, processors, gathered: BTreeMap::new() }
@@ -89,7 +89,7 @@ impl<'a> Rewriting<'a> {
     /// separated and rewritten instead.
     ///
     /// # Errors
-    /// Like [`Rewriting::add`].
+    /// Like [`RewriteQueue::add`].
     pub(crate) async fn add_refillable(
         &mut self,
         id: StripeId,
@@ -193,7 +193,7 @@ impl<'a> Rewriting<'a> {
     /// Writes everything that is still gathered.
     ///
     /// # Errors
-    /// Like [`Rewriting::add`].
+    /// Like [`RewriteQueue::add`].
     pub(crate) async fn finish(&mut self) -> Result<RewrittenGroups, StripeError> {
         let mut done = Vec::new();
         while let Some(((_, profile, _), gathered)) = self.gathered.pop_first() {

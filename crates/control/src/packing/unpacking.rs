@@ -125,7 +125,7 @@ pub fn split_packed<'a>(
     Box::pin(async move {
         let group_len = if bucket.group_len == 0 { group_len } else { bucket.group_len };
         let writer = stripes.separate_writer().await?;
-        let unpacking = Unpacking { stripes, writer, bucket, default, group_len };
+        let unpacking = UnpackRun { stripes, writer, bucket, default, group_len };
         let report = unpacking.walk_until_whole(tell).await;
         unpacking.writer.close().await;
         report
@@ -133,7 +133,7 @@ pub fn split_packed<'a>(
 }
 
 /// State of a run.
-struct Unpacking<'a> {
+struct UnpackRun<'a> {
     stripes: &'a Stripes,
     writer: SeparateWriter,
     bucket: &'a Bucket,
@@ -141,7 +141,7 @@ struct Unpacking<'a> {
     group_len: u32,
 }
 
-impl Unpacking<'_> {
+impl UnpackRun<'_> {
     /// Walks all objects until nothing is left to do.
     async fn walk_until_whole(&self, tell: UnpackCallback<'_>) -> Result<UnpackReport, StripeError> {
         let changed = |progress: &UnpackProgress| progress.objects + progress.overtaken;
@@ -193,7 +193,7 @@ impl Unpacking<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Like [`Unpacking::unpack`]; also returns the object's key, which starts at `prefix` in the key of its row.
+    /// Like [`UnpackRun::unpack`]; also returns the object's key, which starts at `prefix` in the key of its row.
     async fn unpack_named(
         &self,
         prefix: usize,

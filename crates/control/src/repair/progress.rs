@@ -6,7 +6,7 @@ use striate_core::SiteId;
 use striate_meta::records::{RepairWork, SilentSite};
 use striate_runtime::Instant;
 
-use crate::recent::Recent;
+use crate::recent::RecentWork;
 use crate::repair::RepairOutcome;
 
 /// Granularity in milliseconds to which the rest of a wait is rounded up.
@@ -17,7 +17,7 @@ const ROUNDED_MS: u64 = 30_000;
 pub(crate) struct Progress {
     work: RepairWork,
     /// Recently repaired stripes and bytes.
-    recent: Recent,
+    recent: RecentWork,
     told: Option<RepairWork>,
 }
 

@@ -83,9 +83,9 @@ struct Shared {
 
 /// A hold on the service: while it exists, no further repair is started.
 #[derive(Debug)]
-pub struct Hold(Arc<Shared>);
+pub struct RepairHold(Arc<Shared>);
 
-impl Drop for Hold {
+impl Drop for RepairHold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ struct DeferredRepair {
 
 /// State of the repair loop.
 #[derive(Default)]
-struct Repairing {
+struct RepairLoop {
     put_off: HashMap<StripeId, DeferredRepair>,
     /// The absent sites and the sites that take chunks, as of the stripes that were put off.
     seen: (Arc<AbsentSites>, BTreeSet<SiteId>),
@@ -153,9 +153,9 @@ impl RepairService {
 
     /// Stops further repairs from starting while the returned hold exists, for a process that repairs beside the
     /// service.
-    pub fn hold(&self) -> Hold {
+    pub fn hold(&self) -> RepairHold {
         self.shared.holds.fetch_add(1, Ordering::Relaxed);
-        Hold(Arc::clone(&self.shared))
+        RepairHold(Arc::clone(&self.shared))
     }
 
     /// Returns the progress so far.
@@ -200,7 +200,7 @@ impl RepairService {
     }
 
     async fn repair(&self, stripes: &Stripes) {
-        let (mut repairing, mut underway) = (Repairing::default(), ActiveRepairs::default());
+        let (mut repairing, mut underway) = (RepairLoop::default(), ActiveRepairs::default());
         loop {
             let absent = self.shared.absent.lock().clone();
             let is_held = self.shared.holds.load(Ordering::Relaxed) > 0;
@@ -222,7 +222,7 @@ impl RepairService {
         &self,
         stripes: &Stripes,
         absent: AbsentSites,
-        repairing: &mut Repairing,
+        repairing: &mut RepairLoop,
         underway: &mut ActiveRepairs,
     ) -> Result<bool, StripeError> {
         let now = stripes.runtime().now();
@@ -243,7 +243,7 @@ impl RepairService {
     async fn take_list(
         &self,
         stripes: &Stripes,
-        repairing: &mut Repairing,
+        repairing: &mut RepairLoop,
         now: Instant,
     ) -> Result<WorkList, StripeError> {
         let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
@@ -270,7 +270,7 @@ impl RepairService {
         &self,
         stripes: &Stripes,
         list: WorkList,
-        repairing: &mut Repairing,
+        repairing: &mut RepairLoop,
         underway: &mut ActiveRepairs,
     ) -> Result<(), StripeError> {
         let review_at = stripes.runtime().now() + REVIEW_EVERY;
@@ -329,7 +329,7 @@ impl RepairService {
     }
 }
 
-impl Repairing {
+impl RepairLoop {
     fn begin(
         &mut self,
         shared: &Arc<Shared>,

@@ -42,7 +42,7 @@ impl WideLosses {
         let now = stripes.runtime().now();
         let is_fresh = |(of, at): &(BTreeSet<SiteId>, Instant)| of == gone && now < *at + COUNT_EVERY;
         if !self.counted.as_ref().is_some_and(is_fresh) {
-            let mut losses = Losses::default();
+            let mut losses = LossCounts::default();
             if gone.len() > 1 {
                 losses.read(stripes, gone).await?;
             }
@@ -59,14 +59,14 @@ impl WideLosses {
 
 /// Losses counted so far.
 #[derive(Default)]
-struct Losses {
+struct LossCounts {
     /// Lost chunks of wide stripes, including members.
     of_wide: BTreeMap<StripeId, usize>,
     /// Stripes with a lost chunk that only the given wide stripe can restore.
     depend: Vec<(StripeId, StripeId)>,
 }
 
-impl Losses {
+impl LossCounts {
     async fn read(&mut self, stripes: &Stripes, gone: &BTreeSet<SiteId>) -> Result<(), StripeError> {
         for placement in endangered_placements(stripes, gone).await? {
             let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn members_are_as_endangered_as_their_wide_stripe() {
         let gone = BTreeSet::from([1, 2, 3, 4].map(SiteId));
-        let mut losses = Losses::default();
+        let mut losses = LossCounts::default();
         // Wide stripe 100 lacks three members and a parity, 101 lacks one member.
         losses.add(id(1), &own(&[(1, 100), (9, 101)], true), &gone);
         losses.add(id(2), &own(&[(2, 100), (8, 101)], true), &gone);

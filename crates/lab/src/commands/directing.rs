@@ -12,7 +12,7 @@ use crate::directing::contest::loads;
 use crate::directing::figures::Figures;
 use crate::directing::outcome::paper;
 use crate::directing::prediction::{Cell, Loads, Plan, Prediction, TimeoutResult};
-use crate::directing::{Fit, Table, tables};
+use crate::directing::{FittedLoad, Table, tables};
 use crate::failure::{Failure, Outcome};
 
 /// Predicts the tables and prints them beside the paper's, or runs the other requested mode.
@@ -58,7 +58,7 @@ fn loads(args: &DirectingArgs) -> Result<Loads, Failure> {
     }
     match &args.fit {
         None => Ok(Loads::Family),
-        Some(name) => Fit::named(name).map(Loads::Fitted).ok_or_else(|| {
+        Some(name) => FittedLoad::named(name).map(Loads::Fitted).ok_or_else(|| {
             Failure::refused(format!("there is no fit {name:?}: write A1 to A4, or nothing for the family"))
         }),
     }

@@ -16,7 +16,7 @@
 //! - [`figures`]: Figures 5 to 8.
 //!
 //! **What is fitted and what is predicted.** The paper publishes neither its trace nor its nodes' speed nor its
-//! placement. [`Fit`]s choose them so that Normal's row comes out. All other rows are then predictions, with one
+//! placement. [`FittedLoad`]s choose them so that Normal's row comes out. All other rows are then predictions, with one
 //! exception: bursts of requests were assumed after all rows had been seen, because Normal's row alone allows loads
 //! whose other rows differ by a factor of five. The placement of the hot objects alone moves every cell by 15%, so
 //! one run says little: use many.
@@ -78,9 +78,9 @@ impl Table {
     }
 }
 
-/// A load and a node speed that give Normal's row. No single speed gives both tables, so [`Fit::service_s`] has two.
+/// A load and a node speed that give Normal's row. No single speed gives both tables, so [`FittedLoad::service_s`] has two.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fit {
+pub struct FittedLoad {
     /// Name of the fit.
     pub name: &'static str,
     /// Exponent a: the object of rank i is read with weight (i + 1 + q)^−a.
@@ -98,8 +98,8 @@ pub struct Fit {
 }
 
 /// Fits chosen among many that give Normal's row, with the other rows in view.
-pub const FITS: [Fit; 4] = [
-    Fit {
+pub const FITS: [FittedLoad; 4] = [
+    FittedLoad {
         name: "A1",
         exponent: 2.0,
         shift: 2.0,
@@ -108,7 +108,7 @@ pub const FITS: [Fit; 4] = [
         gap_s: 0.006,
         service_s: [0.0091, 0.0140],
     },
-    Fit {
+    FittedLoad {
         name: "A2",
         exponent: 2.0,
         shift: 2.0,
@@ -117,7 +117,7 @@ pub const FITS: [Fit; 4] = [
         gap_s: 0.006,
         service_s: [0.0093, 0.0158],
     },
-    Fit {
+    FittedLoad {
         name: "A3",
         exponent: 2.0,
         shift: 2.0,
@@ -126,7 +126,7 @@ pub const FITS: [Fit; 4] = [
         gap_s: 0.006,
         service_s: [0.0117, 0.0227],
     },
-    Fit {
+    FittedLoad {
         name: "A4",
         exponent: 2.0,
         shift: 1.0,
@@ -137,7 +137,7 @@ pub const FITS: [Fit; 4] = [
     },
 ];
 
-impl Fit {
+impl FittedLoad {
     /// Returns the fit with this name.
     pub fn named(name: &str) -> Option<Self> {
         FITS.into_iter().find(|fit| fit.name == name)

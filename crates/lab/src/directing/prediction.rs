@@ -13,13 +13,13 @@ use striate_splitmix::hash;
 use super::outcome::{Row, median, paper};
 use super::requests::{self, Request};
 use super::simulation::{self, Director, Run, RunSummary};
-use super::{FITS, Fit, Table};
+use super::{FITS, FittedLoad, Table};
 
 /// The loads to try, each with its own placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loads {
     /// One fit.
-    Fitted(Fit),
+    Fitted(FittedLoad),
     /// Any load of the family of short bursts on a few hot objects; the nodes' speed is chosen to give Normal's mean.
     Family,
 }
@@ -49,7 +49,7 @@ pub struct ChosenLoad {
     /// Seed of the placement and the requests.
     pub seed: u64,
     /// The load.
-    pub fit: Fit,
+    pub fit: FittedLoad,
     /// Result of each policy, in the order of [`paper`], Normal first.
     pub seen: Vec<RunSummary>,
 }
@@ -118,7 +118,7 @@ impl Plan {
     }
 
     /// Returns the load of a seed and Normal's result on it, if that matches the paper's row.
-    pub fn with_normal(&self, seed: u64) -> Option<(Fit, Vec<Request>, RunSummary)> {
+    pub fn with_normal(&self, seed: u64) -> Option<(FittedLoad, Vec<Request>, RunSummary)> {
         let (text, _, normal) = paper(self.table)[0];
         let fit = match self.loads {
             Loads::Fitted(fit) => fit,
@@ -142,15 +142,15 @@ impl Plan {
     /// load with it.
     pub fn with_normals_mean(
         &self,
-        fit: Fit,
+        fit: FittedLoad,
         service_s: (f64, f64),
         halvings: usize,
         seed: u64,
         requests: &[Request],
-    ) -> Fit {
+    ) -> FittedLoad {
         let (text, _, normal) = paper(self.table)[0];
         let (mut low, mut high) = service_s;
-        let at = |service_s: f64| Fit { service_s: [service_s; 2], ..fit };
+        let at = |service_s: f64| FittedLoad { service_s: [service_s; 2], ..fit };
         for _ in 0..halvings {
             let middle = f64::midpoint(low, high);
             let mean = self.run(&at(middle), text, seed, requests).requests.mean;
@@ -159,7 +159,7 @@ impl Plan {
         at(f64::midpoint(low, high))
     }
 
-    fn run(&self, fit: &Fit, policy: &str, seed: u64, requests: &[Request]) -> RunSummary {
+    fn run(&self, fit: &FittedLoad, policy: &str, seed: u64, requests: &[Request]) -> RunSummary {
         let policy: ReadPolicy =
             striate_baselines::read_policy(policy).expect("the table's policies are known");
         let (director, probe_s) = (Director::Published(policy), self.probe_s);
@@ -205,7 +205,7 @@ impl Prediction {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeoutResult {
     /// The load.
-    pub fit: Fit,
+    pub fit: FittedLoad,
     /// Normal with its time-out, as [`striate_baselines::read_policy`] parses it.
     pub policy: String,
     /// Mean, median and 95th percentile in seconds.
@@ -237,9 +237,9 @@ impl Plan {
 }
 
 /// Draws a load of the family: skews, sizes and bursts in the ranges from which Normal's row can result.
-fn draw_fit(seed: u64) -> Fit {
+fn draw_fit(seed: u64) -> FittedLoad {
     let mut rng = SmallRng::seed_from_u64(hash(seed ^ 0xf17));
-    Fit {
+    FittedLoad {
         name: "family",
         exponent: rng.random_range(1.5..2.5),
         shift: rng.random_range(0.0..4.0),

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use striate_splitmix::hash;
 
-use super::{Fit, OBJECTS, PARTITIONS, Table};
+use super::{FittedLoad, OBJECTS, PARTITIONS, Table};
 use crate::draws::{exponential, lognormal};
 
 /// Mean bytes of a read. The speed of nodes follows from this and their mean service time.
@@ -27,7 +27,7 @@ pub struct Request {
 }
 
 /// Draws all requests of a run, in the order of their times.
-pub fn draw(fit: &Fit, table: Table, length_s: f64, seed: u64) -> Vec<Request> {
+pub fn draw(fit: &FittedLoad, table: Table, length_s: f64, seed: u64) -> Vec<Request> {
     Sessions { fit, table, load: 1.0, day: 0 }.draw(length_s, seed)
 }
 
@@ -35,7 +35,7 @@ pub fn draw(fit: &Fit, table: Table, length_s: f64, seed: u64) -> Vec<Request> {
 #[derive(Clone, Copy, Debug)]
 pub struct Sessions<'a> {
     /// Objects, sizes and bursts of the sessions.
-    pub fit: &'a Fit,
+    pub fit: &'a FittedLoad,
     /// Table whose request rate determines the number of sessions.
     pub table: Table,
     /// Factor on that rate.
@@ -125,8 +125,8 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    fn a3() -> Fit {
-        Fit::named("A3").unwrap()
+    fn a3() -> FittedLoad {
+        FittedLoad::named("A3").unwrap()
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub struct PolicyUnderTest {
     #[serde(default)]
     pub failed_sites: u32,
     /// Slow sites and requests that replace the calibration's.
-    pub slow: Option<Slow>,
+    pub slow: Option<Slowness>,
     /// Seconds between probes of the published policy, at any scale. Default: five, divided by the scale.
     pub probe_s: Option<f64>,
     /// True if the popularity of keys is independent of their order.
@@ -163,7 +163,7 @@ pub struct MovementUnderTest {
 /// Slow sites and slow requests that replace a calibration's.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Slow {
+pub struct Slowness {
     /// Slowdown factor of a site in an episode; 1 for no episodes.
     pub factor: f64,
     /// Duration of an episode, in seconds.

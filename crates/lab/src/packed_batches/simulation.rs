@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use striate_core::SiteId;
-use striate_plan::{Purpose, QueryPiece, ReadPlanner, ReadPolicy, ReadQuery, SiteCost, SiteQueue};
+use striate_plan::{QueryPiece, ReadPlanner, ReadPolicy, ReadPurpose, ReadQuery, SiteCost, SiteQueue};
 use striate_splitmix::hash;
 
 use super::layout::{Layout, place};
@@ -189,7 +189,7 @@ impl Simulation<'_> {
         };
         let read_query = ReadQuery {
             pieces,
-            purpose: Purpose::Query,
+            purpose: ReadPurpose::Query,
             can_be_asked: &|_| true,
             cost: &|_| Some(SiteCost { asking: 1.0, per_byte, decode_per_byte: 0.0 }),
             queue: &queue,

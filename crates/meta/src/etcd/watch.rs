@@ -29,7 +29,7 @@ impl EtcdStore {
         let (events, watch) = mpsc::channel(WATCH_BUFFER_EVENTS);
         let start = self.keys.row(prefix);
         let end = prefix_end(&start);
-        let follow = Follow {
+        let follow = ActiveWatch {
             members: self.members.clone(),
             keys: self.keys.clone(),
             start,
@@ -43,7 +43,7 @@ impl EtcdStore {
 }
 
 /// A watch in progress.
-struct Follow {
+struct ActiveWatch {
     members: Arc<Members>,
     keys: KeySpace,
     start: Bytes,
@@ -64,7 +64,7 @@ enum CallEnd {
     Full,
 }
 
-impl Follow {
+impl ActiveWatch {
     async fn run(mut self) {
         let watcher = self.events.clone();
         tokio::select! {

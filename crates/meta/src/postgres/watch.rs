@@ -35,7 +35,7 @@ pub(super) async fn start(server: &Arc<Server>, prefix: &[u8]) -> Result<Watch, 
         server.with(|connection| async move { register(server, &connection, id, prefix).await }).await?;
     let (events, watch) = mpsc::channel(WATCH_BUFFER_EVENTS);
     let prefix = Bytes::copy_from_slice(prefix);
-    let follow = Follow { server: server.clone(), id, start: prefix, seen, events };
+    let follow = ActiveWatch { server: server.clone(), id, start: prefix, seen, events };
     server.runtime.spawn(follow.run());
     Ok(watch)
 }
@@ -56,7 +56,7 @@ async fn register(server: &Server, connection: &Object, id: i64, prefix: &[u8]) 
 }
 
 /// A watch in progress.
-struct Follow {
+struct ActiveWatch {
     server: Arc<Server>,
     id: i64,
     start: Bytes,
@@ -68,7 +68,7 @@ struct Follow {
 /// The watch has ended for good.
 struct WatchEnded;
 
-impl Follow {
+impl ActiveWatch {
     async fn run(mut self) {
         let watcher = self.events.clone();
         tokio::select! {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use striate_meta::conformance::fresh_id;
-use striate_meta::migration::{End, MigrationError, Progress, cancel, migrate};
+use striate_meta::migration::{MigrationEnd, MigrationError, Progress, cancel, migrate};
 use striate_meta::{Commit, MemoryStore, MetaError, MetaStore, Row, ScanRange, Transaction, keys};
 use striate_runtime::Runtime;
 
@@ -30,11 +30,11 @@ fn empty() -> Arc<dyn MetaStore> {
     Arc::new(MemoryStore::new(Runtime::real()))
 }
 
-fn end<'e>(store: &'e Arc<dyn MetaStore>, name: &'e str) -> End<'e> {
-    End { store: &**store, name }
+fn end<'e>(store: &'e Arc<dyn MetaStore>, name: &'e str) -> MigrationEnd<'e> {
+    MigrationEnd { store: &**store, name }
 }
 
-async fn moved(from: End<'_>, to: End<'_>) -> Result<u64, MigrationError> {
+async fn moved(from: MigrationEnd<'_>, to: MigrationEnd<'_>) -> Result<u64, MigrationError> {
     migrate(&Runtime::real(), from, to, &mut |_| {}).await
 }
 

@@ -15,14 +15,14 @@ pub(super) enum Scale {
     Measured,
 }
 
-pub(super) struct Reference<'a> {
+pub(super) struct ReferenceModel<'a> {
     pub sites: &'a [MovementSite],
     pub blocks: &'a [MovementBlock],
     pub traffic: Traffic,
     pub scale: Scale,
 }
 
-impl<'a> Reference<'a> {
+impl<'a> ReferenceModel<'a> {
     pub(super) fn new(instance: &'a MovementInstance, scale: Scale) -> Self {
         Self { sites: &instance.sites, blocks: &instance.blocks, traffic: instance.traffic, scale }
     }

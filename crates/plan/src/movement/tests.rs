@@ -5,7 +5,7 @@ use striate_core::{RackId, SiteId, StripeId};
 
 use super::gains::AccessGains;
 use super::instances::{MovementInstance, MovementShape};
-use super::reference::{Reference, Scale};
+use super::reference::{ReferenceModel, Scale};
 use super::requests::RequestGains;
 use super::state::MovementState;
 use super::*;
@@ -41,7 +41,7 @@ fn highest(loads: &[(SiteId, f64)]) -> f64 {
 }
 
 /// Δ of a move as published, from the reference.
-fn reference_gain(reference: &Reference<'_>, of: ChunkMove) -> f64 {
+fn reference_gain(reference: &ReferenceModel<'_>, of: ChunkMove) -> f64 {
     reference.access(of) + 3.0 * reference.balance(of)
 }
 
@@ -56,7 +56,7 @@ proptest! {
     #[test]
     fn gains_are_those_of_states_written_out(seed: u64, shape in shapes()) {
         let instance = shape.draw(seed);
-        let reference = Reference::new(&instance, Scale::Published);
+        let reference = ReferenceModel::new(&instance, Scale::Published);
         let state = state_of(&instance, Objective::published());
         let mut gains = AccessGains::default();
         for (place, block) in instance.blocks.iter().enumerate() {
@@ -85,7 +85,7 @@ proptest! {
     #[test]
     fn requests_save_what_is_promised_or_more(seed: u64, shape in shapes()) {
         let instance = shape.draw(seed);
-        let reference = Reference::new(&instance, Scale::Measured);
+        let reference = ReferenceModel::new(&instance, Scale::Measured);
         let state = state_of(&instance, Objective::improved());
         let mut gains = RequestGains::default();
         for (place, block) in instance.blocks.iter().enumerate() {
@@ -97,7 +97,7 @@ proptest! {
             let before = reference.requests_cost(&known);
             let after = |moves: &[ChunkMove]| {
                 let moved = instance.after(moves);
-                Reference::new(&moved, Scale::Measured).requests_cost(&known)
+                ReferenceModel::new(&moved, Scale::Measured).requests_cost(&known)
             };
             for wanted in reference.legal_moves(block).into_iter().take(12) {
                 gains.begin_source(&state, wanted.index);
@@ -165,7 +165,7 @@ proptest! {
     #[test]
     fn the_best_move_is_found(seed: u64, shape in shapes()) {
         let instance = shape.draw(seed);
-        let reference = Reference::new(&instance, Scale::Published);
+        let reference = ReferenceModel::new(&instance, Scale::Published);
         let readable = instance.blocks.iter().filter(|block| reference.cost(&[block]).is_some());
         let best = readable
             .flat_map(|block| reference.legal_moves(block))

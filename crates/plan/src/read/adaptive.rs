@@ -17,7 +17,7 @@ use striate_codec::CodecError;
 
 use super::cost_model::{CheapestChunks, CostModel};
 use super::piece::QueryPlan;
-use super::policy::{ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery};
+use super::policy::{ChosenChunk, ChunkChoice, Policy, ReadPlanner, ReadPurpose, ReadQuery};
 use super::query_options::wants_one_chunk;
 use super::soonest::{SoonestChunks, may_read_around};
 use crate::solver::makespan::USUAL_WEIGHT;
@@ -62,7 +62,7 @@ impl Policy for Adaptive {
         if wants_one_chunk(piece) {
             return may_read_around(piece, query, self.load_weight);
         }
-        query.purpose != Purpose::Ahead || piece.len as usize * piece.wanted.len() > SMALL_BYTES
+        query.purpose != ReadPurpose::Ahead || piece.len as usize * piece.wanted.len() > SMALL_BYTES
     }
 
     fn most_extra_reads(&self) -> usize {
@@ -110,16 +110,16 @@ impl ReadPlanner for AdaptivePlanner {
 /// Returns whether a caller waits for pieces that may be read around a queue.
 fn is_directed(query: &ReadQuery<'_>) -> bool {
     let is_awaited = match query.purpose {
-        Purpose::Query => true,
-        Purpose::Ahead => query.pieces.len() == 1,
-        Purpose::Rest => false,
+        ReadPurpose::Query => true,
+        ReadPurpose::Ahead => query.pieces.len() == 1,
+        ReadPurpose::Rest => false,
     };
     is_awaited && query.pieces.iter().any(wants_one_chunk)
 }
 
 /// Returns the current δ: one extra chunk as long as no request has to wait for it.
 fn extra_reads(query: &ReadQuery<'_>) -> usize {
-    if query.purpose != Purpose::Query {
+    if query.purpose != ReadPurpose::Query {
         return 0;
     }
     let sites = query.pieces.iter().flat_map(|piece| piece.sites);

@@ -16,7 +16,7 @@ use super::cheapest_options::CheapestOptions;
 use super::ordered::plan_in_order;
 use super::piece::{PlanCost, QueryChunk, QueryPiece, QueryPlan};
 use super::policy::{
-    ChosenChunk, ChunkChoice, Policy, Purpose, ReadPlanner, ReadQuery, write_with_extra_reads,
+    ChosenChunk, ChunkChoice, Policy, ReadPlanner, ReadPurpose, ReadQuery, write_with_extra_reads,
 };
 use super::query_options::wants_one_chunk;
 use crate::cost::SiteCost;
@@ -66,7 +66,7 @@ struct CostModelPlanner {
 
 impl ReadPlanner for CostModelPlanner {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
-        let extra_reads = if query.purpose == Purpose::Rest { 0 } else { self.extra_reads };
+        let extra_reads = if query.purpose == ReadPurpose::Rest { 0 } else { self.extra_reads };
         match query.pieces.iter().any(wants_one_chunk) {
             true => self.options.plan(query, extra_reads, rng),
             false => self.blocks.plan(query, extra_reads, rng),

@@ -22,7 +22,7 @@ use crate::cost::{SiteCost, SiteQueue};
 
 /// The purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum ReadPurpose {
     /// The caller waits for all of it.
     Query,
     /// Read-ahead for a receiver that takes one block after the other: bytes count more than the time of the last
@@ -37,7 +37,7 @@ pub struct ReadQuery<'a> {
     /// The pieces of the query.
     pub pieces: &'a [QueryPiece<'a>],
     /// The purpose of the read.
-    pub purpose: Purpose,
+    pub purpose: ReadPurpose,
     /// Returns whether a site can be asked.
     pub can_be_asked: &'a dyn Fn(SiteId) -> bool,
     /// Returns the cost of a site, or `None` if it cannot be asked.

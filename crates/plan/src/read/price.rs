@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
     use crate::cost::SiteQueue;
-    use crate::read::policy::{Purpose, ReadPolicy, ReadQuery};
+    use crate::read::policy::{ReadPolicy, ReadPurpose, ReadQuery};
 
     fn placed(seed: u64, blocks: usize) -> Vec<Vec<SiteId>> {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -108,7 +108,7 @@ mod tests {
     ) -> PlanCost {
         let policy: ReadPolicy = policy.parse().expect("a policy");
         let can_be_asked = |site| cost(site).is_some();
-        let (purpose, queue) = (Purpose::Query, &|_| Some(SiteQueue { waiting: 1.0, bytes: 0.0 }));
+        let (purpose, queue) = (ReadPurpose::Query, &|_| Some(SiteQueue { waiting: 1.0, bytes: 0.0 }));
         let query = ReadQuery { pieces, purpose, can_be_asked: &can_be_asked, cost, queue };
         let plan = policy
             .planner()

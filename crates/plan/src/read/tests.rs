@@ -10,7 +10,7 @@ use striate_core::{SiteId, StripeId};
 
 use super::normal::plan_normally;
 use super::piece::{QueryChunk, QueryPiece, QueryPlan};
-use super::policy::{Purpose, ReadPolicy, ReadQuery};
+use super::policy::{ReadPolicy, ReadPurpose, ReadQuery};
 use crate::cost::{SiteCost, SiteQueue};
 
 const POLICIES: [&str; 4] = ["normal", "cost-model", "cost-model(1)", "adaptive"];
@@ -31,7 +31,7 @@ fn set(indices: &[usize]) -> ChunkSet {
 
 fn plan(
     policy: &str,
-    purpose: Purpose,
+    purpose: ReadPurpose,
     pieces: &[QueryPiece<'_>],
     cost: &dyn Fn(SiteId) -> Option<SiteCost>,
     seed: u64,
@@ -81,7 +81,7 @@ proptest! {
         let can_be_had = |piece: &QueryPiece<'_>| -> ChunkSet {
             piece.available(&|site| cost(site).is_some()).chain(piece.awaited.iter()).collect()
         };
-        match plan(POLICIES[policy], Purpose::Query, &pieces, &cost, seed) {
+        match plan(POLICIES[policy], ReadPurpose::Query, &pieces, &cost, seed) {
             Err(_) => prop_assert!(pieces.iter().any(|piece| !code.determines(&can_be_had(piece), &piece.wanted))),
             Ok(plan) => {
                 prop_assert!(plan.reads.is_sorted_by(|a, b| a.site < b.site));
@@ -109,9 +109,9 @@ proptest! {
 fn the_normal_read_takes_the_data_chunks() {
     let (code, sites) = (code("rs(4,2)"), sites(1, 6));
     let whole = QueryPiece::whole(STRIPE, &code, &sites, CHUNK_LEN);
-    assert_eq!(asked(&plan("normal", Purpose::Query, &[whole], &idle, 1).unwrap()), [1, 2, 3, 4]);
+    assert_eq!(asked(&plan("normal", ReadPurpose::Query, &[whole], &idle, 1).unwrap()), [1, 2, 3, 4]);
     let part = QueryPiece::part(STRIPE, &code, &sites, 4_096, set(&[2]));
-    assert_eq!(asked(&plan("normal", Purpose::Query, &[part], &idle, 1).unwrap()), [3]);
+    assert_eq!(asked(&plan("normal", ReadPurpose::Query, &[part], &idle, 1).unwrap()), [3]);
 }
 
 /// The default plans nothing for a small read-ahead of one piece; for a large one it avoids an expensive site.
@@ -121,7 +121,7 @@ fn the_default_says_itself_when_planning_is_not_worth_it() {
     let dear = |site: SiteId| Some(SiteCost::of_asking(if site.0 == 2 { 90.0 } else { 1.0 }));
     let reads = |len| {
         let piece = QueryPiece::whole(STRIPE, &code, &sites, len);
-        asked(&plan("adaptive", Purpose::Ahead, &[piece], &dear, 1).unwrap())
+        asked(&plan("adaptive", ReadPurpose::Ahead, &[piece], &dear, 1).unwrap())
     };
     assert_eq!(reads(2_560), [1, 2, 3, 4]);
     assert!(!reads(1 << 20).contains(&2));
@@ -133,9 +133,9 @@ fn parts_take_their_own_chunks_or_what_determines_them() {
     let (code, sites) = (code("lrc(12,3,2)"), sites(1, 17));
     for policy in POLICIES {
         let part = QueryPiece::part(STRIPE, &code, &sites, 4_096, set(&[5]));
-        assert_eq!(asked(&plan(policy, Purpose::Query, &[part], &idle, 1).unwrap()), [6], "{policy}");
+        assert_eq!(asked(&plan(policy, ReadPurpose::Query, &[part], &idle, 1).unwrap()), [6], "{policy}");
         let late = QueryPiece { asked: set(&[5]), ..part };
-        let around = asked(&plan(policy, Purpose::Rest, &[late], &idle, 1).unwrap());
+        let around = asked(&plan(policy, ReadPurpose::Rest, &[late], &idle, 1).unwrap());
         assert_eq!(around, [5, 7, 8, 14], "{policy}: the group of chunks 4 to 7 and their parity");
     }
 }
@@ -147,7 +147,7 @@ fn the_cost_model_asks_few_and_cheap_sites() {
     let placed = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 7, 8]].map(|of| of.map(SiteId));
     let pieces = [0, 1, 2].map(|block| QueryPiece::whole(STRIPE, &code, &placed[block], CHUNK_LEN));
     let reads = |cost: fn(SiteId) -> Option<SiteCost>| {
-        asked(&plan("cost-model", Purpose::Query, &pieces, &cost, 1).unwrap())
+        asked(&plan("cost-model", ReadPurpose::Query, &pieces, &cost, 1).unwrap())
     };
     assert_eq!(reads(idle), [3, 4]);
     assert_eq!(reads(|site| Some(SiteCost::of_asking(if site.0 == 3 { 9.0 } else { 1.0 }))).len(), 4);
@@ -162,7 +162,7 @@ fn what_was_asked_before_is_counted_if_awaited_and_not_asked_again() {
     for policy in POLICIES {
         let whole = QueryPiece::whole(STRIPE, &code, &sites, CHUNK_LEN);
         let piece = QueryPiece { asked: set(&[0, 1]), awaited: set(&[1]), ..whole };
-        let plan = plan(policy, Purpose::Rest, &[piece], &idle, 1).unwrap();
+        let plan = plan(policy, ReadPurpose::Rest, &[piece], &idle, 1).unwrap();
         let asked: Vec<_> = plan.reads.iter().flat_map(|read| &read.chunks).collect();
         assert!(matches!(asked[..], [QueryChunk { index: 2 | 3, .. }]), "{policy}: {asked:?}");
     }
@@ -177,9 +177,9 @@ fn the_cost_model_prefers_data_chunks_on_the_sites_that_it_asks() {
     let piece = QueryPiece::whole(STRIPE, &code, &sites, CHUNK_LEN);
     let mut drawn = HashSet::new();
     for seed in 0..20 {
-        let plan_of_two = plan("adaptive", Purpose::Query, &[piece, piece], &dear, seed).unwrap();
+        let plan_of_two = plan("adaptive", ReadPurpose::Query, &[piece, piece], &dear, seed).unwrap();
         assert_eq!(asked(&plan_of_two), [1, 3, 4, 5, 6], "five of six, without the dear one");
-        drawn.insert(asked(&plan("cost-model", Purpose::Query, &[piece], &idle, seed).unwrap()));
+        drawn.insert(asked(&plan("cost-model", ReadPurpose::Query, &[piece], &idle, seed).unwrap()));
     }
     assert!(drawn.len() > 5, "which sites are asked is drawn among equals: {drawn:?}");
 }
@@ -193,7 +193,7 @@ fn the_cost_model_asks_more_sites_where_decoding_is_dear() {
     let pieces = [0, 1].map(|block| QueryPiece::whole(STRIPE, &code, &placed[block], CHUNK_LEN));
     let plan = |decode_per_byte| {
         let cost = move |_| Some(SiteCost { decode_per_byte, ..SiteCost::of_asking(1.0) });
-        plan("cost-model", Purpose::Query, &pieces, &cost, 1).unwrap()
+        plan("cost-model", ReadPurpose::Query, &pieces, &cost, 1).unwrap()
     };
     assert_eq!(plan(0.0).reads.len(), 4);
     let dear = plan(1e-4);
@@ -209,7 +209,7 @@ fn the_cost_model_reads_packed_objects_where_sites_are_asked_anyway() {
     let object = QueryPiece::part(STRIPE, &lrc, &of_packed, 4_096, set(&[0]));
     let block = QueryPiece::whole(STRIPE, &split, &of_block, CHUNK_LEN);
     let plan =
-        |policy, pieces: &[QueryPiece<'_>], cost| plan(policy, Purpose::Query, pieces, cost, 1).unwrap();
+        |policy, pieces: &[QueryPiece<'_>], cost| plan(policy, ReadPurpose::Query, pieces, cost, 1).unwrap();
     assert_eq!(asked(&plan("cost-model", &[object], &idle)), [1]);
     let with_block = plan("cost-model(1)", &[object, block], &idle);
     assert_eq!((asked(&with_block), with_block.extra_chunks), (vec![2, 3, 7], 1));
@@ -231,7 +231,7 @@ fn one_extra_chunk_is_asked_for_only_while_nobody_waits() {
         let policy: ReadPolicy = "adaptive".parse().unwrap();
         let query = ReadQuery {
             pieces: &pieces,
-            purpose: Purpose::Query,
+            purpose: ReadPurpose::Query,
             can_be_asked: &|_| true,
             cost: &idle,
             queue: &|_| Some(SiteQueue { waiting, bytes: 0.0 }),

@@ -3,7 +3,7 @@
 
 pub mod access;
 pub mod alternatives;
-mod drawing;
 pub mod load_direction;
 pub mod makespan;
 pub mod piece_options;
+mod random_sequence;

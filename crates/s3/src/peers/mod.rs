@@ -27,7 +27,7 @@ use crate::options::Limits;
 use rate::Rate;
 
 pub(crate) use in_flight::{InFlight, KeyLimits};
-pub(crate) use peer::{Peer, SendBuffer, Waits};
+pub(crate) use peer::{Peer, PeerWait, SendBuffer};
 
 /// Number of ticks in a window.
 const TICKS: usize = 30;
@@ -163,7 +163,7 @@ impl Peers {
         let is_pressed = is_pressed || held > self.limits.unsent_bytes;
         let mut slow = Vec::new();
         for watched in known.connections.values_mut() {
-            if watched.peer.waits() == Waits::NotForPeer {
+            if watched.peer.waits() == PeerWait::NotForPeer {
                 continue;
             }
             if watched.rate.of_last(TICKS).is_some_and(|bytes| bytes < least) {
@@ -171,7 +171,7 @@ impl Peers {
                 self.metrics.cut("rate");
             } else if is_pressed {
                 let ticks = match watched.peer.waits() {
-                    Waits::ForBody => pressed_ticks.div_ceil(SENDERS_PART),
+                    PeerWait::ForBody => pressed_ticks.div_ceil(SENDERS_PART),
                     _ => pressed_ticks,
                 };
                 let bytes = watched.rate.of_last(ticks).filter(|&bytes| bytes < self.least(ticks));
@@ -209,7 +209,8 @@ impl PeerTable {
         if let Some((number, _)) = longest {
             return Some(*number);
         }
-        let rated = self.connections.iter().filter(|(_, watched)| watched.peer.waits() != Waits::NotForPeer);
+        let rated =
+            self.connections.iter().filter(|(_, watched)| watched.peer.waits() != PeerWait::NotForPeer);
         let rated = rated.filter_map(|(number, watched)| Some((watched.rate.of_last(ticks)?, *number)));
         rated.filter(|(bytes, _)| *bytes < least).min().map(|(_, number)| number)
     }
@@ -237,8 +238,9 @@ impl WatchedPeer {
             true => self.idle = self.idle.saturating_add(1),
             false => {
                 let waits = self.peer.waits();
-                self.rate.tick(moved, waits != Waits::NotForPeer, TICKS);
-                if waits == Waits::ForReceiver && self.rate.of_last(2).is_some_and(|bytes| bytes < SLOW_BELOW)
+                self.rate.tick(moved, waits != PeerWait::NotForPeer, TICKS);
+                if waits == PeerWait::ForReceiver
+                    && self.rate.of_last(2).is_some_and(|bytes| bytes < SLOW_BELOW)
                 {
                     self.peer.bound();
                 }

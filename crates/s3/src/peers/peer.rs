@@ -9,7 +9,7 @@ use futures::task::AtomicWaker;
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Waits {
+pub(crate) enum PeerWait {
     /// The store, or the peer's next request.
     NotForPeer,
     /// The next bytes of a request's body.
@@ -91,25 +91,25 @@ impl Peer {
     /// Records received bytes of a body.
     pub fn sent(&self, len: usize) {
         count(&self.sent, len);
-        self.stop_waiting(Waits::ForBody);
+        self.stop_waiting(PeerWait::ForBody);
     }
 
     /// Records bytes of a response that the system took.
     pub fn wrote(&self, len: usize) {
         count(&self.written, len);
-        self.stop_waiting(Waits::ForReceiver);
+        self.stop_waiting(PeerWait::ForReceiver);
     }
 
     /// Ends the wait for the peer, if `waits` is what the connection waits for.
-    pub fn stop_waiting(&self, waits: Waits) {
+    pub fn stop_waiting(&self, waits: PeerWait) {
         if self.waits.load(Ordering::Relaxed) == waits as u8 {
-            self.waits.store(Waits::NotForPeer as u8, Ordering::Relaxed);
+            self.waits.store(PeerWait::NotForPeer as u8, Ordering::Relaxed);
         }
     }
 
     /// Waits for the request's body. Returns whether the sender has timed out.
     pub fn await_body(&self, cx: &Context<'_>) -> bool {
-        self.waits.store(Waits::ForBody as u8, Ordering::Relaxed);
+        self.waits.store(PeerWait::ForBody as u8, Ordering::Relaxed);
         self.body.register(cx.waker());
         self.take_verdict(CUT_BODY)
     }
@@ -135,7 +135,7 @@ impl Peer {
 
     /// Waits for the receiver. Returns whether it has timed out.
     pub fn await_receiver(&self, cx: &Context<'_>) -> bool {
-        self.waits.store(Waits::ForReceiver as u8, Ordering::Relaxed);
+        self.waits.store(PeerWait::ForReceiver as u8, Ordering::Relaxed);
         self.task.register(cx.waker());
         self.take_verdict(CUT_ANSWER)
     }
@@ -153,7 +153,7 @@ impl Peer {
 
     /// Returns the number of bytes moved since the connection began.
     pub fn moved(&self) -> u64 {
-        if self.waits() == Waits::ForReceiver {
+        if self.waits() == PeerWait::ForReceiver {
             // In this order, bytes written meanwhile do not count as taken.
             let written = self.written.load(Ordering::Acquire);
             let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
@@ -177,7 +177,7 @@ impl Peer {
     /// Returns the bytes that the system held for an awaited receiver at the last call of [`Peer::moved`].
     pub fn held(&self) -> u64 {
         match self.waits() {
-            Waits::ForReceiver => self.held_last.load(Ordering::Relaxed),
+            PeerWait::ForReceiver => self.held_last.load(Ordering::Relaxed),
             _ => 0,
         }
     }
@@ -189,24 +189,24 @@ impl Peer {
 
     /// Returns whether no request is being served.
     pub fn is_idle(&self) -> bool {
-        !self.is_busy.load(Ordering::Relaxed) && self.waits() == Waits::NotForPeer
+        !self.is_busy.load(Ordering::Relaxed) && self.waits() == PeerWait::NotForPeer
     }
 
     /// Returns what the connection waits for now.
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> PeerWait {
         match self.waits.load(Ordering::Relaxed) {
-            1 => Waits::ForBody,
-            2 => Waits::ForReceiver,
-            _ => Waits::NotForPeer,
+            1 => PeerWait::ForBody,
+            2 => PeerWait::ForReceiver,
+            _ => PeerWait::NotForPeer,
         }
     }
 
     /// Gives up on the peer: a slow sender gets an error response, a receiver or an idle peer is cut off.
     pub fn cut(&self) {
         let verdict = match self.waits() {
-            Waits::ForBody => CUT_BODY,
-            Waits::ForReceiver => CUT_ANSWER,
-            Waits::NotForPeer => CUT_IDLE,
+            PeerWait::ForBody => CUT_BODY,
+            PeerWait::ForReceiver => CUT_ANSWER,
+            PeerWait::NotForPeer => CUT_IDLE,
         };
         self.verdict.store(verdict, Ordering::Release);
         self.body.wake();

@@ -136,7 +136,7 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Infallible> {
     let (parts, body) = request.into_parts();
-    let answered = service.answer(&peer, &parts, Receiving::new(&service, body)).await;
+    let answered = service.answer(&peer, &parts, IncomingBody::new(&service, body)).await;
     Ok(answered.unwrap_or_else(|refusal| refuse(&refusal)))
 }
 
@@ -145,7 +145,7 @@ impl Service {
         &self,
         peer: &Peer,
         parts: &http::request::Parts,
-        mut body: Receiving<'_>,
+        mut body: IncomingBody<'_>,
     ) -> Result<Response<ReplyBody>, Refusal> {
         if (&parts.method, parts.uri.path()) == (&Method::POST, HELLO_PATH) {
             return self.hello(peer, &body.whole(HELLO_LEN).await?);
@@ -211,7 +211,7 @@ impl Service {
     }
 
     /// Reads the head, reserves memory for the chunk and for the bytes that follow, and only then takes those bytes.
-    async fn amend(&self, mut body: Receiving<'_>) -> Result<Response<ReplyBody>, Refusal> {
+    async fn amend(&self, mut body: IncomingBody<'_>) -> Result<Response<ReplyBody>, Refusal> {
         let head = body.exactly(size_of::<u32>()).await?;
         let head_len = u32::from_le_bytes(head[..].try_into().expect("the length is right")) as usize;
         if head_len > MAX_REQUEST_LEN {
@@ -241,7 +241,7 @@ impl Service {
     }
 
     /// Reads the head, reserves the memory, and only then takes the chunk's bytes.
-    async fn write(&self, mut body: Receiving<'_>) -> Result<Response<ReplyBody>, Refusal> {
+    async fn write(&self, mut body: IncomingBody<'_>) -> Result<Response<ReplyBody>, Refusal> {
         let body_len = body.len().ok_or_else(|| Refusal::Malformed("a write tells its length".to_owned()))?;
         let fixed = body.exactly(WRITE_HEAD_LEN).await?;
         let fixed: &[u8; WRITE_HEAD_LEN] = fixed[..].try_into().expect("the length is right");
@@ -320,14 +320,14 @@ impl Drop for ReservedBytes {
 }
 
 /// A request's body, taken piece by piece within the timeouts.
-struct Receiving<'a> {
+struct IncomingBody<'a> {
     service: &'a Service,
     body: Incoming,
     /// Bytes received and not yet taken.
     rest: Bytes,
 }
 
-impl<'a> Receiving<'a> {
+impl<'a> IncomingBody<'a> {
     fn new(service: &'a Service, body: Incoming) -> Self {
         Self { service, body, rest: Bytes::new() }
     }

@@ -1,7 +1,7 @@
 //! Explains how objects would be read now.
 
 use http::Response;
-use striate_commands::admin::messages::{ElsewhereExplained, Explain, Explanation};
+use striate_commands::admin::messages::{Explain, Explanation, RemoteExplanation};
 use striate_commands::failure::Failure;
 use striate_plan::ReadPolicy;
 use striate_s3::RemoteBuckets;
@@ -19,7 +19,7 @@ impl AdminService {
         let mut explained = Explanation { read, elsewhere: Vec::new() };
         for (bucket, key) in elsewhere {
             let found = origins.explain(&bucket, &key).await.map_err(Failure::failed)?;
-            explained.elsewhere.push(ElsewhereExplained {
+            explained.elsewhere.push(RemoteExplanation {
                 origin: found.origin,
                 would: found.would,
                 etag: found.etag,

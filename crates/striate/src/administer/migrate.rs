@@ -5,7 +5,7 @@ use std::sync::Arc;
 use striate_commands::args::{MigrateArgs, Source};
 use striate_commands::failure::{Failure, Outcome};
 use striate_commands::transfer::progress::spinner;
-use striate_meta::migration::{End, MigrationError, Progress, Step, cancel, migrate};
+use striate_meta::migration::{MigrationEnd, MigrationError, Progress, Step, cancel, migrate};
 use striate_meta::{EngineUrl, MetaError, MetaStore};
 use striate_runtime::Runtime;
 
@@ -80,7 +80,7 @@ async fn to_engine(runtime: &Runtime, source: &OpenedEngine, to: &EngineUrl, qui
         bar.set_message(format!("{doing} {} rows, {} differed", progress.rows, progress.different));
     };
     let ends = (&source.store, &target.store);
-    let end = |store, name| End { store, name };
+    let end = |store, name| MigrationEnd { store, name };
     let (from, to) = (end(&**ends.0, &source.name), end(&**ends.1, &target.name));
     let moved = migrate(runtime, from, to, &mut on_progress).await;
     bar.finish_and_clear();

@@ -7,13 +7,13 @@ use striate::admin::AdminService;
 use striate::start::cluster::{Caching, Cluster, Settings};
 use striate::start::directories::inspect_all;
 use striate::start::plan::plan_start;
-use striate_client::{ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, ReadExplained};
+use striate_client::{ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, ReadExplanation};
 use striate_commands::admin::client::AdminClient;
 use striate_commands::admin::messages::Explain;
 use striate_commands::args::AdminArgs;
 use striate_commands::failure::Outcome;
 use striate_runtime::Runtime;
-use striate_stripe::{BlockExplained, ChunkChoice, QueryExplained, StripeOptions};
+use striate_stripe::{BlockExplanation, ChunkChoice, QueryExplanation, StripeOptions};
 
 struct Whole(Option<Bytes>);
 
@@ -74,15 +74,15 @@ impl Store {
         self.cluster.client().put(request).await.unwrap();
     }
 
-    async fn explain(&self, keys: &[&str], policy: Option<&str>) -> Outcome<ReadExplained> {
+    async fn explain(&self, keys: &[&str], policy: Option<&str>) -> Outcome<ReadExplanation> {
         let objects = keys.iter().map(|key| ("bucket".to_owned(), (*key).to_owned())).collect();
         let wish = Explain { objects, policy: policy.map(str::to_owned) };
         self.admin.post("/v1/explain", &wish).await
     }
 }
 
-fn read(query: &QueryExplained) -> Vec<(usize, usize, ChunkChoice)> {
-    let chunks = |(number, block): (usize, &striate_stripe::BlockExplained)| {
+fn read(query: &QueryExplanation) -> Vec<(usize, usize, ChunkChoice)> {
+    let chunks = |(number, block): (usize, &striate_stripe::BlockExplanation)| {
         let read = block.chunks.clone().into_iter().filter(|chunk| chunk.choice.is_read());
         read.map(move |chunk| (number, chunk.index, chunk.choice)).collect::<Vec<_>>()
     };
@@ -113,7 +113,7 @@ async fn a_plan_is_explained_chunk_by_chunk_and_its_cost_is_that_of_its_sites() 
         assert!(query.gap <= 0.02, "{query:?}");
         let opened = query.sites.iter().filter(|site| site.chunks_read > 0);
         let of_sites: f64 = opened.map(|site| site.cost.unwrap()).sum();
-        let of_chunks = |block: &BlockExplained| -> f64 {
+        let of_chunks = |block: &BlockExplanation| -> f64 {
             let read = block.chunks.iter().filter(|chunk| chunk.choice.is_read());
             let of_64_kib =
                 |number| query.sites.iter().find(|site| site.site == number).unwrap().transfer.unwrap();

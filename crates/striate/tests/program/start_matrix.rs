@@ -14,7 +14,7 @@ use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, Put
 use striate_commands::args::{AdminCommand, HostPort, MigrateArgs, Source};
 use striate_commands::failure::{Failure, Outcome};
 use striate_meta::MemoryStore;
-use striate_meta::migration::{End, migrate};
+use striate_meta::migration::{MigrationEnd, migrate};
 use striate_runtime::Runtime;
 use striate_stripe::StripeOptions;
 
@@ -450,8 +450,10 @@ async fn metadata_that_were_moved_are_not_started_with_again() {
 
     let offline = OfflineStore::open(&runtime, &arguments).await.unwrap();
     let target = MemoryStore::new(runtime.clone());
-    let (from, to) =
-        (End { store: &offline.store, name: "here" }, End { store: &target, name: "etcd://there/striate" });
+    let (from, to) = (
+        MigrationEnd { store: &offline.store, name: "here" },
+        MigrationEnd { store: &target, name: "etcd://there/striate" },
+    );
     let rows = migrate(&runtime, from, to, &mut |_| {}).await.unwrap();
     assert!(rows >= 5, "{rows} rows: the cluster's, three sites', a key's");
     offline.store.close().await;

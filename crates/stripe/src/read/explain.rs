@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use striate_codec::ChunkSet;
 use striate_core::{RackId, SiteId};
 use striate_plan::{
-    ChosenChunk, ChunkChoice, Purpose, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, price_plan,
+    ChosenChunk, ChunkChoice, QueryChunk, QueryPiece, QueryPlan, ReadPolicy, ReadPurpose, price_plan,
 };
 
-use super::explain_options::{OptionExplained, options_of};
+use super::explain_options::{OptionExplanation, options_of};
 use super::gathering::StripeRead;
 use super::reads::Reads;
 use super::span::{Span, StoredBytes};
@@ -22,13 +22,13 @@ use crate::sites::{CostPart, SitesSnapshot};
 
 /// Plan of a query that reads some blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueryExplained {
+pub struct QueryExplanation {
     /// Policy that chose the plan, in the notation of [`ReadPolicy`].
     pub policy: String,
     /// Blocks in the order of the query.
-    pub blocks: Vec<BlockExplained>,
+    pub blocks: Vec<BlockExplanation>,
     /// Sites of the blocks' chunks, in the order of their numbers.
-    pub sites: Vec<SiteExplained>,
+    pub sites: Vec<SiteExplanation>,
     /// Cost of the plan by Eq. 1, where asking an idle site costs 1, whatever the policy minimises. Chunks that are
     /// computed from wide stripes are not counted.
     pub cost: f64,
@@ -45,7 +45,7 @@ pub struct QueryExplained {
 
 /// A block and the choice among its chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BlockExplained {
+pub struct BlockExplanation {
     /// Stripe that holds the block.
     pub stripe: String,
     /// Length of the block in bytes.
@@ -57,21 +57,21 @@ pub struct BlockExplained {
     /// Number of data chunks, k.
     pub data_chunks: usize,
     /// All n chunks of the stripe.
-    pub chunks: Vec<ChunkExplained>,
+    pub chunks: Vec<ChunkExplanation>,
     /// Description of the block's cached form, which is read first; `None` without a memory tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<String>,
     /// Location of a packed object in its stripe; `None` for a block with a stripe of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extent: Option<ExtentExplained>,
+    pub extent: Option<ExtentExplanation>,
     /// Options for reading a packed object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<OptionExplained>,
+    pub options: Vec<OptionExplanation>,
 }
 
 /// Location of a packed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExtentExplained {
+pub struct ExtentExplanation {
     /// Index of the chunk that holds it.
     pub chunk: usize,
     /// Offset in the chunk in bytes.
@@ -80,7 +80,7 @@ pub struct ExtentExplained {
 
 /// A chunk and whether it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkExplained {
+pub struct ChunkExplanation {
     /// Index in the stripe; parities start at k.
     pub index: usize,
     /// Site that holds the chunk; 0 for a chunk that was never written.
@@ -91,7 +91,7 @@ pub struct ChunkExplained {
 
 /// A site and the cost of asking it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SiteExplained {
+pub struct SiteExplanation {
     /// Number of the site.
     pub site: u32,
     /// Failure domain of the site.
@@ -135,7 +135,7 @@ impl Reads {
         &'a self,
         spans: &'a [Span],
         policy: &'a ReadPolicy,
-    ) -> BoxFuture<'a, Result<QueryExplained, StripeError>> {
+    ) -> BoxFuture<'a, Result<QueryExplanation, StripeError>> {
         Box::pin(async move {
             let runtime = &self.shared.runtime;
             let began = runtime.now();
@@ -151,7 +151,7 @@ impl Reads {
             let computed: Vec<ChunkSet> =
                 stripes.iter().zip(&pieces).map(|(of, piece)| computed(of, piece, &sites)).collect();
             let asked: Vec<QueryPiece<'_>> = pieces.iter().zip(&computed).filter_map(without).collect();
-            let plan = self.plan_by(policy, Purpose::Query, &asked);
+            let plan = self.plan_by(policy, ReadPurpose::Query, &asked);
             let planned = runtime.now();
             let Some(plan) = plan else { return Err(unplannable(&asked, &sites)) };
             let price = price_plan(&asked, &plan, |site| sites.cost(site));
@@ -166,9 +166,9 @@ impl Reads {
             let explained = explained.map(|((span, of), (piece, computed))| {
                 let position = without((piece, computed)).and_then(|_| positions.next());
                 let explained = choices.of_block(position, span, of, piece, computed);
-                BlockExplained { cached: cached.next(), ..explained }
+                BlockExplanation { cached: cached.next(), ..explained }
             });
-            Ok(QueryExplained {
+            Ok(QueryExplanation {
                 policy: policy.to_string(),
                 blocks: explained.collect(),
                 sites: choices.of_sites(&pieces),
@@ -235,8 +235,8 @@ impl PlanContext<'_> {
         stripe: &StripeRead,
         piece: &QueryPiece<'_>,
         computed: &ChunkSet,
-    ) -> BlockExplained {
-        let chunk = |(index, &site): (usize, &SiteId)| ChunkExplained {
+    ) -> BlockExplanation {
+        let chunk = |(index, &site): (usize, &SiteId)| ChunkExplanation {
             index,
             site: site.0,
             choice: match computed.contains(index) {
@@ -247,11 +247,11 @@ impl PlanContext<'_> {
         let (extent, options) = match &span.of {
             StoredBytes::Block(_) | StoredBytes::Memory(_) => (None, Vec::new()),
             StoredBytes::Extent(extent) => {
-                let extent = ExtentExplained { chunk: extent.index as usize, offset: extent.offset };
+                let extent = ExtentExplanation { chunk: extent.index as usize, offset: extent.offset };
                 (Some(extent), options_of(piece, &self.read_of(position), self.sites))
             }
         };
-        BlockExplained {
+        BlockExplanation {
             cached: None,
             extent,
             options,
@@ -289,13 +289,13 @@ impl PlanContext<'_> {
         }
     }
 
-    fn of_sites(&self, pieces: &[QueryPiece<'_>]) -> Vec<SiteExplained> {
+    fn of_sites(&self, pieces: &[QueryPiece<'_>]) -> Vec<SiteExplanation> {
         let read: BTreeMap<SiteId, usize> =
             self.plan.reads.iter().map(|read| (read.site, read.chunks.len())).collect();
         let mut sites: Vec<SiteId> = pieces.iter().flat_map(QueryPiece::all_sites).collect();
         sites.sort_unstable();
         sites.dedup();
-        let describe = |site: SiteId| SiteExplained {
+        let describe = |site: SiteId| SiteExplanation {
             site: site.0,
             rack: self.sites.rack(site).map_or_else(String::new, |RackId(rack)| rack),
             cost: self.sites.cost(site).map(|cost| cost.asking),

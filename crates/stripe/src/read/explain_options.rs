@@ -25,7 +25,7 @@ pub enum OptionKind {
 
 /// One option for reading a packed object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OptionExplained {
+pub struct OptionExplanation {
     /// Kind of the option.
     pub kind: OptionKind,
     /// Chunks to ask for, each for as many bytes as the object has. Numbers from n on are copies.
@@ -48,7 +48,7 @@ pub(super) fn options_of(
     piece: &QueryPiece<'_>,
     chosen: &ChunkSet,
     sites: &SitesSnapshot,
-) -> Vec<OptionExplained> {
+) -> Vec<OptionExplanation> {
     let mut wanted = piece.wanted.iter();
     let (Some(index), None) = (wanted.next(), wanted.next()) else { return Vec::new() };
     let options = Options { piece, index, sites };
@@ -102,7 +102,7 @@ impl Options<'_> {
         set.iter().filter_map(state).map(of_one).sum()
     }
 
-    fn explain(&self, kind: OptionKind, set: &ChunkSet, chosen: &ChunkSet) -> OptionExplained {
+    fn explain(&self, kind: OptionKind, set: &ChunkSet, chosen: &ChunkSet) -> OptionExplanation {
         let len = u64::from(self.piece.len);
         let sites = || set.iter().map(|index| self.piece.site_of(index));
         let decoded = match kind {
@@ -120,7 +120,7 @@ impl Options<'_> {
                 * decoded as f64;
         let last = costs.as_ref().map(|costs| costs.iter().copied().fold(0.0, f64::max) + decoding);
         let predicted_ms = last.and_then(|cost| Some(cost * self.sites.unit_s()? * 1e3));
-        OptionExplained {
+        OptionExplanation {
             kind,
             chunks: set.iter().collect(),
             sites: sites().map(|site| site.0).collect(),

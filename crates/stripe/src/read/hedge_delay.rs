@@ -22,11 +22,11 @@ const FACTOR: u32 = 2;
 pub(super) struct HedgeDelay {
     least: Duration,
     most: Duration,
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentTimes>,
 }
 
 #[derive(Debug)]
-struct Recent {
+struct RecentTimes {
     times: Vec<Duration>,
     next: usize,
     hedge_after: Duration,
@@ -35,7 +35,7 @@ struct Recent {
 impl HedgeDelay {
     /// Creates a hedge time that stays between `least` and `most`.
     pub(super) fn new(least: Duration, most: Duration) -> Self {
-        let recent = Recent { times: Vec::with_capacity(WINDOW), next: 0, hedge_after: least };
+        let recent = RecentTimes { times: Vec::with_capacity(WINDOW), next: 0, hedge_after: least };
         Self { least, most: most.max(least), recent: Mutex::new(recent) }
     }
 

@@ -34,8 +34,8 @@ mod span;
 
 pub(crate) use cached::Source;
 pub use cached::{BlockCache, CachedForms, Invalidation, ServedFrom};
-pub use explain::{BlockExplained, ChunkExplained, ExtentExplained, QueryExplained, SiteExplained};
-pub use explain_options::{OptionExplained, OptionKind};
+pub use explain::{BlockExplanation, ChunkExplanation, ExtentExplanation, QueryExplanation, SiteExplanation};
+pub use explain_options::{OptionExplanation, OptionKind};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
 pub use query::{BlocksRead, ReadStats};
 pub(crate) use reads::Reads;

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use striate_core::SiteId;
-use striate_plan::{Purpose, QueryPiece, QueryPlan, ReadPolicy, ReadQuery, SiteQueue, plan_normally};
+use striate_plan::{QueryPiece, QueryPlan, ReadPolicy, ReadPurpose, ReadQuery, SiteQueue, plan_normally};
 use tracing::{Instrument, debug_span, field};
 
 use super::located::LocatedQuery;
@@ -29,7 +29,7 @@ impl Reads {
     /// Returns the plan and the number of sites probed.
     pub(super) async fn plan_measured(
         &self,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         located: &LocatedQuery,
         pieces: &[usize],
     ) -> (Option<QueryPlan>, usize) {
@@ -62,7 +62,7 @@ impl Reads {
     pub(super) fn within_budget(
         &self,
         plan: Option<QueryPlan>,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         located: &LocatedQuery,
         of: &[usize],
         budget: &ByteBudget,
@@ -83,7 +83,7 @@ impl Reads {
     }
 
     /// Returns the plan, or the sites to probe first.
-    fn plan_or_probe(&self, purpose: Purpose, pieces: &[QueryPiece<'_>]) -> PlanStep {
+    fn plan_or_probe(&self, purpose: ReadPurpose, pieces: &[QueryPiece<'_>]) -> PlanStep {
         self.with_query(pieces, purpose, None, |query| {
             let policy = &self.shared.options.read_policy;
             if !policy.is_worth_planning(query) {
@@ -97,7 +97,7 @@ impl Reads {
     /// Plans the rest of some pieces of a query by the policy of this process; `None` if there is no plan.
     pub(super) fn plan_rest(&self, located: &LocatedQuery, pieces: &[usize]) -> Option<QueryPlan> {
         let pieces: Vec<QueryPiece<'_>> = pieces.iter().map(|&piece| located.for_plan(piece)).collect();
-        self.plan_by(&self.shared.options.read_policy, Purpose::Rest, &pieces)
+        self.plan_by(&self.shared.options.read_policy, ReadPurpose::Rest, &pieces)
     }
 
     /// Plans pieces by a policy, from what is known of the sites without asking them. The planner keeps no state for
@@ -105,7 +105,7 @@ impl Reads {
     pub(super) fn plan_by(
         &self,
         policy: &ReadPolicy,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         pieces: &[QueryPiece<'_>],
     ) -> Option<QueryPlan> {
         self.with_query(pieces, purpose, None, |query| {
@@ -134,7 +134,7 @@ impl Reads {
     fn with_query<R>(
         &self,
         pieces: &[QueryPiece<'_>],
-        purpose: Purpose,
+        purpose: ReadPurpose,
         probed: Option<&ProbedQueues>,
         look: impl FnOnce(&ReadQuery<'_>) -> R,
     ) -> R {

@@ -30,7 +30,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use smallvec::SmallVec;
 use striate_core::{ChunkRange, SiteId};
-use striate_plan::{PlanCost, Purpose, QueryPlan};
+use striate_plan::{PlanCost, QueryPlan, ReadPurpose};
 use striate_runtime::Instant;
 use striate_site::SiteError;
 use tracing::{Instrument, debug_span};
@@ -157,7 +157,7 @@ impl Reads {
         let mut read = vec![Vec::new(); spans.len()];
         let hand_out = |span: usize, pieces| read[span] = pieces;
         let mut hand_out = self.telling_cache(spans, source, served, hand_out);
-        let stats = self.gather(spans, located, Purpose::Query, budget, stats, &mut hand_out).await?;
+        let stats = self.gather(spans, located, ReadPurpose::Query, budget, stats, &mut hand_out).await?;
         drop(hand_out);
         Ok(BlocksRead { blocks: read, stats, share })
     }
@@ -175,7 +175,7 @@ impl Reads {
         let mut stats = ReadStats::default();
         let read = match self.located(spans, source, &mut stats).await {
             Ok((located, _expected)) => {
-                self.gather(spans, located, Purpose::Ahead, budget, stats, telling).await
+                self.gather(spans, located, ReadPurpose::Ahead, budget, stats, telling).await
             }
             Err(error) => {
                 drop(telling);
@@ -239,7 +239,7 @@ impl Reads {
         &self,
         spans: &[Span],
         located: LocatedQuery,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         budget: &ByteBudget,
         mut stats: ReadStats,
         hand_out: impl FnMut(usize, Vec<Bytes>, ServedFrom) + Send,

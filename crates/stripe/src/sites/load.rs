@@ -55,20 +55,20 @@ struct ReceivedReport {
     sequence: u64,
     workers: u32,
     /// Queue that the site reported.
-    queue: Amount,
-    in_flight: Amount,
+    queue: RequestVolume,
+    in_flight: RequestVolume,
 }
 
 /// Requests and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Amount {
+struct RequestVolume {
     requests: f64,
     bytes: f64,
 }
 
 /// Usual queue, over all sites.
 #[derive(Debug, Default)]
-pub(super) struct UsualQueue(Mutex<Amount>);
+pub(super) struct TypicalQueue(Mutex<RequestVolume>);
 
 /// Estimated queue of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,12 +94,12 @@ impl Queue {
     }
 }
 
-impl UsualQueue {
-    fn get(&self) -> Amount {
+impl TypicalQueue {
+    fn get(&self) -> RequestVolume {
         *self.0.lock()
     }
 
-    fn note(&self, queue: Amount) {
+    fn note(&self, queue: RequestVolume) {
         let mut usual = self.0.lock();
         usual.requests += (queue.requests - usual.requests) * USUAL_WEIGHT;
         usual.bytes += (queue.bytes - usual.bytes) * USUAL_WEIGHT;
@@ -142,15 +142,15 @@ impl SiteLoad {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn in_flight(&self) -> Amount {
+    fn in_flight(&self) -> RequestVolume {
         let bytes = self.in_flight_bytes.load(Ordering::Relaxed) as f64;
-        Amount { requests: f64::from(self.in_flight.load(Ordering::Relaxed)), bytes }
+        RequestVolume { requests: f64::from(self.in_flight.load(Ordering::Relaxed)), bytes }
     }
 
     /// Records the report of a reply, if it is new. Sites of this process make a report when asked, under the number
     /// of their last reply. A restarted site numbers its reports from 1 again, so a lower number is older only right
     /// after a higher one.
-    pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
+    pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &TypicalQueue) {
         let mut told = self.told.lock();
         let new = self.heard(report, now);
         let is_known = |heard: &ReceivedReport| {
@@ -163,7 +163,7 @@ impl SiteLoad {
     }
 
     /// Records a report that the site pushed. Pushes arrive in order.
-    pub(super) fn hear_push(&self, report: &LoadReport, now: Instant, usual: &UsualQueue) {
+    pub(super) fn hear_push(&self, report: &LoadReport, now: Instant, usual: &TypicalQueue) {
         let pushed = self.heard(report, now);
         usual.note(pushed.queue);
         self.told.lock().by_push = Some(pushed);
@@ -184,13 +184,14 @@ impl SiteLoad {
     }
 
     fn heard(&self, report: &LoadReport, at: Instant) -> ReceivedReport {
-        let queue = Amount { requests: f64::from(report.queue_requests), bytes: report.queue_bytes as f64 };
+        let queue =
+            RequestVolume { requests: f64::from(report.queue_requests), bytes: report.queue_bytes as f64 };
         let (sequence, workers, in_flight) = (report.sequence, report.workers, self.in_flight());
         ReceivedReport { at, sequence, workers, queue, in_flight }
     }
 
     /// Estimates the queue.
-    pub(super) fn queue(&self, now: Instant, usual: &UsualQueue) -> Queue {
+    pub(super) fn queue(&self, now: Instant, usual: &TypicalQueue) -> Queue {
         let (in_flight, usual) = (self.in_flight(), usual.get());
         let Some((heard, weight)) = self.told.lock().newest(now) else {
             let own = (in_flight.requests - usual.requests).max(0.0);
@@ -199,7 +200,7 @@ impl SiteLoad {
             return Queue { usual: usual.requests, own, bytes, bytes_ahead: bytes, ..Queue::default() };
         };
         // The queue before, plus this client's reads since: no less than all reads of this client.
-        let estimate = |of: fn(&Amount) -> f64| {
+        let estimate = |of: fn(&RequestVolume) -> f64| {
             let (reported, usual) = (weight * of(&heard.queue), (1.0 - weight) * of(&usual));
             let in_flight_now = of(&in_flight);
             let own = (in_flight_now - of(&heard.in_flight)).max(in_flight_now - (reported + usual));
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn what_the_report_has_seen_of_this_client_is_counted_once() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             let now = runtime.now();
             let estimate = || {
                 let queue = load.queue(now, &usual);
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn nothing_is_ahead_of_a_request_while_a_worker_is_idle() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             for (sequence, requests, ahead) in [(1, 1, 0.0), (2, 2, 1_000.0), (3, 3, 1_500.0)] {
                 load.hear(&report(sequence, requests), runtime.now(), &usual);
                 let queue = load.queue(runtime.now(), &usual);
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn a_site_has_at_least_what_this_client_has_there() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             (0..4).for_each(|_| load.begin(100));
             for _ in 0..2 {
                 let queue = load.queue(runtime.now(), &usual);
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn a_report_that_was_overtaken_is_not_heard_and_one_after_a_restart_is() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             load.hear(&report(9, 4), runtime.now(), &usual);
             load.hear(&report(8, 7), runtime.now(), &usual);
             assert_eq!(load.queue(runtime.now(), &usual).requests(), 4.0);
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn what_is_pushed_does_not_grow_old_until_the_pushes_end() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             let requests = || load.queue(runtime.now(), &usual).requests();
             load.hear_push(&report(5, 6), runtime.now(), &usual);
             runtime.sleep(MEMORY * 100).await;
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn a_reply_is_newer_than_a_push_for_a_moment() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             let requests = || load.queue(runtime.now(), &usual).requests();
             load.hear_push(&report(5, 1), runtime.now(), &usual);
             load.hear(&report(4, 9), runtime.now(), &usual);
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn own_reads_are_counted_once_beside_what_is_pushed() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             let estimate = || {
                 let queue = load.queue(runtime.now(), &usual);
                 (queue.requests(), queue.bytes)
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn an_old_report_gives_way_to_what_is_usual() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
-            let (load, usual) = (SiteLoad::default(), UsualQueue::default());
+            let (load, usual) = (SiteLoad::default(), TypicalQueue::default());
             let other = SiteLoad::default();
             (1..1_000).for_each(|sequence| other.hear(&report(sequence, 4), runtime.now(), &usual));
             load.hear(&report(1, 100), runtime.now(), &usual);

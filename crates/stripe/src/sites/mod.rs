@@ -23,10 +23,10 @@ use striate_plan::{Candidate, SiteCost};
 use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Priority, Site, SiteError};
 
-use self::load::{Queue, SiteLoad, UsualQueue};
+use self::load::{Queue, SiteLoad, TypicalQueue};
 use self::transfer::{AskTime, SiteTransfer};
 pub use self::watching::PushView;
-use self::watching::{WatchState, Watching};
+use self::watching::{WatchActivity, WatchState};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -39,10 +39,10 @@ pub(crate) struct Sites {
 
 /// State shared by all sites, and of the machine that asks them.
 struct SharedEstimates {
-    queue: UsualQueue,
+    queue: TypicalQueue,
     asking: AskTime,
     processors: Processors,
-    watching: Watching,
+    watching: WatchActivity,
 }
 
 #[derive(Clone)]
@@ -216,9 +216,9 @@ impl Sites {
     pub(crate) fn new(runtime: Runtime, sites: Vec<Arc<dyn Site>>) -> Self {
         let table = RwLock::new(Arc::default());
         let processors = Processors::new(runtime.clone());
-        let watching = Watching::new(runtime.now());
+        let watching = WatchActivity::new(runtime.now());
         let usual = SharedEstimates {
-            queue: UsualQueue::default(),
+            queue: TypicalQueue::default(),
             asking: AskTime::default(),
             processors,
             watching,

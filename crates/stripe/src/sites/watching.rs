@@ -39,7 +39,7 @@ pub struct PushView {
 
 /// When this process last planned a read, and what sites push to it.
 #[derive(Debug)]
-pub(super) struct Watching {
+pub(super) struct WatchActivity {
     since: Instant,
     /// Times in milliseconds: when a read was last planned, and when the next scan is due.
     read_at: AtomicU64,
@@ -60,7 +60,7 @@ struct State {
     not_before: Option<Instant>,
 }
 
-impl Watching {
+impl WatchActivity {
     pub(super) fn new(now: Instant) -> Self {
         let zero = || AtomicU64::new(0);
         Self { since: now, read_at: zero(), look_at: zero(), received: zero(), sites: zero() }

@@ -27,8 +27,8 @@ struct Group {
     reads: HashSet<u64>,
 }
 
-/// A trace that is being read. Objects are numbered in order of appearance until [`Reading::finish`].
-pub(super) struct Reading {
+/// A trace that is being read. Objects are numbered in order of appearance until [`TraceReader::finish`].
+pub(super) struct TraceReader {
     options: ReplayOptions,
     names: Vec<String>,
     numbers: HashMap<String, u64>,
@@ -41,7 +41,7 @@ pub(super) struct Reading {
     past_groups: HashSet<String>,
 }
 
-impl Reading {
+impl TraceReader {
     pub(super) fn new(options: ReplayOptions) -> Self {
         Self {
             options,

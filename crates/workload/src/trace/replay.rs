@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 
 use super::TraceError;
-use super::reading::Reading;
+use super::reading::TraceReader;
 use super::rows::Rows;
 use crate::{Due, Operation, Workload};
 
@@ -61,7 +61,7 @@ pub(super) struct TimedOperation {
 
 impl Replay {
     pub(super) fn new<R: Read>(rows: Rows<R>, options: ReplayOptions) -> Result<Self, TraceError> {
-        let mut reading = Reading::new(options);
+        let mut reading = TraceReader::new(options);
         for row in rows {
             reading.add(row?)?;
         }

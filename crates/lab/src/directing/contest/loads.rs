@@ -8,7 +8,7 @@ use striate_splitmix::hash;
 
 use super::super::prediction::Plan;
 use super::super::requests::{MEAN_BYTES, Request, Sessions, partition_of};
-use super::super::{FITS, Fit, OBJECTS, Table};
+use super::super::{FITS, FittedLoad, OBJECTS, Table};
 use crate::draws::exponential;
 use crate::workload::trace::{self, Preload, ReplayOptions};
 use crate::workload::{Cdn, Due, Operation, Workload};
@@ -21,7 +21,7 @@ pub struct Load {
     /// Seed of the placement and of all draws.
     pub seed: u64,
     /// Source of the sessions, and speed of the nodes.
-    pub fit: Fit,
+    pub fit: FittedLoad,
     /// Requests of the load.
     pub requests: Vec<Request>,
     /// Earlier requests, from which copies are placed.
@@ -50,7 +50,7 @@ pub fn other_skews(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Loa
     let mut loads = Vec::new();
     for seed in seeds {
         for exponent in OTHER_SKEWS {
-            let fit = Fit {
+            let fit = FittedLoad {
                 name: "Poisson",
                 exponent,
                 shift: 0.0,
@@ -69,7 +69,7 @@ pub fn other_skews(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Loa
     loads
 }
 
-fn of_sessions(name: String, plan: &Plan, fit: Fit, requests: Vec<Request>, seed: u64) -> Load {
+fn of_sessions(name: String, plan: &Plan, fit: FittedLoad, requests: Vec<Request>, seed: u64) -> Load {
     let before = Sessions { fit: &fit, table: plan.table, load: 1.0, day: 1 }.draw(plan.length_s, seed);
     Load { name, seed, fit, requests, before }
 }
@@ -175,6 +175,6 @@ fn on_nodes_of_a3(name: String, mut requests: Vec<Request>, mut before: Vec<Requ
     for request in requests.iter_mut().chain(&mut before) {
         request.bytes = (f64::from(request.bytes) * MEAN_BYTES / mean).clamp(1.0, f64::from(u32::MAX)) as u32;
     }
-    let fit = Fit { name: "given", ..FITS[2] };
+    let fit = FittedLoad { name: "given", ..FITS[2] };
     Load { name, seed, fit, requests, before }
 }

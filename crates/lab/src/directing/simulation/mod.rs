@@ -22,7 +22,7 @@ use striate_codec::{ChunkSet, Code};
 use striate_core::{SiteId, StripeId};
 use striate_plan::read::options::local_group;
 use striate_plan::{
-    Probe, ProbedSite, Purpose, QueryPiece, ReadPlanner, ReadPolicy, ReadQuery, SiteCost, SiteQueue,
+    Probe, ProbedSite, QueryPiece, ReadPlanner, ReadPolicy, ReadPurpose, ReadQuery, SiteCost, SiteQueue,
     plan_normally,
 };
 use striate_splitmix::hash;
@@ -32,7 +32,7 @@ use super::outcome::Row;
 use super::placement::place;
 use super::requests::{MEAN_BYTES, Request};
 use super::store_default::{Degraded, Pushes, StoreDefault};
-use super::{Fit, NODES, Table};
+use super::{FittedLoad, NODES, Table};
 use crate::events::Events;
 
 mod event;
@@ -91,7 +91,7 @@ impl Director {
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     /// The load, and the nodes' speed.
-    pub fit: &'a Fit,
+    pub fit: &'a FittedLoad,
     /// The code, and the rate of requests.
     pub table: Table,
     /// What directs the requests.
@@ -279,7 +279,7 @@ impl<'a> Simulation<'a> {
             return;
         };
         let run = self.run;
-        let probed = self.with_query(request, Purpose::Query, &|_| None, |query, this| {
+        let probed = self.with_query(request, ReadPurpose::Query, &|_| None, |query, this| {
             this.policy.sites_to_probe(query, &mut this.rng)
         });
         if self.counts(request) {
@@ -304,7 +304,7 @@ impl<'a> Simulation<'a> {
             let bytes = queues[number(site)];
             probed.contains(&site).then_some(SiteQueue { waiting: 0.0, bytes })
         };
-        self.asks(request, Purpose::Query, &queue, sends_at);
+        self.asks(request, ReadPurpose::Query, &queue, sends_at);
         if let Some(time_out) = self.run.director.time_out() {
             self.push(sends_at + time_out.as_secs_f64(), Event::TimesOut(request));
         }
@@ -315,7 +315,7 @@ impl<'a> Simulation<'a> {
         let front_end = self.progress[request].front_end;
         let waits_s: Vec<f64> = (0..NODES).map(|node| self.views.waits_s(front_end, node, at)).collect();
         let queue = |site: SiteId| Some(SiteQueue { waiting: waits_s[number(site)] / TASK_S, bytes: 0.0 });
-        let asked = self.asks(request, Purpose::Query, &queue, sends_at);
+        let asked = self.asks(request, ReadPurpose::Query, &queue, sends_at);
         let takes_s = self.service_s(request);
         asked.into_iter().for_each(|node| self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s));
     }
@@ -324,7 +324,7 @@ impl<'a> Simulation<'a> {
     fn asks(
         &mut self,
         request: usize,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         queue: &dyn Fn(SiteId) -> Option<SiteQueue>,
         sends_at: f64,
     ) -> Vec<usize> {
@@ -354,7 +354,7 @@ impl<'a> Simulation<'a> {
     fn times_out(&mut self, at: f64, request: usize) {
         if !self.progress[request].is_answered {
             self.timed_out += u64::from(self.counts(request));
-            self.asks(request, Purpose::Rest, &|_| None, at);
+            self.asks(request, ReadPurpose::Rest, &|_| None, at);
         }
     }
 
@@ -460,7 +460,7 @@ impl<'a> Simulation<'a> {
     fn with_query<R>(
         &mut self,
         request: usize,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         queue: &dyn Fn(SiteId) -> Option<SiteQueue>,
         look: impl FnOnce(&ReadQuery<'_>, &mut Self) -> R,
     ) -> R {

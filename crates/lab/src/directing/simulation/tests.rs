@@ -3,7 +3,7 @@
 use super::*;
 use crate::directing::{FITS, PARTITIONS, requests};
 
-const A3: Fit = FITS[2];
+const A3: FittedLoad = FITS[2];
 
 fn run(table: Table, policy: &str, requests: &[Request], warm_up_s: f64) -> RunSummary {
     let policy = striate_baselines::read_policy(policy).unwrap();

@@ -13,7 +13,7 @@ use crate::read::adaptive::Adaptive;
 use crate::read::normal::plan_normally;
 use crate::read::options::degraded_options;
 use crate::read::piece::{QueryPiece, QueryPlan};
-use crate::read::policy::{Policy, Purpose, ReadPolicy, ReadQuery};
+use crate::read::policy::{Policy, ReadPolicy, ReadPurpose, ReadQuery};
 
 const LEN: u32 = 16_384;
 /// The transfer of an object takes as long as a request.
@@ -39,7 +39,7 @@ fn packed<'a>(code: &'a Code, sites: &'a [SiteId], index: usize) -> QueryPiece<'
 /// Calls `look` with a query of these pieces; `queue` is the number of objects queued at each site, `None` if it is
 /// unreachable.
 fn with_query<R>(
-    purpose: Purpose,
+    purpose: ReadPurpose,
     pieces: &[QueryPiece<'_>],
     queue: &dyn Fn(u32) -> Option<f64>,
     look: impl FnOnce(&ReadQuery<'_>) -> R,
@@ -60,7 +60,7 @@ fn plan(
     seed: u64,
 ) -> Result<QueryPlan, CodecError> {
     let policy: ReadPolicy = policy.parse().expect("a policy");
-    with_query(Purpose::Query, pieces, queue, |query| match policy.is_worth_planning(query) {
+    with_query(ReadPurpose::Query, pieces, queue, |query| match policy.is_worth_planning(query) {
         true => policy.planner().plan(query, &mut SmallRng::seed_from_u64(seed)),
         false => plan_normally(query),
     })
@@ -189,11 +189,11 @@ fn what_is_read_ahead_is_not_read_around() {
     let (code, sites) = (code("rs(6,3)"), sites(1, 9));
     let block = QueryPiece::whole(StripeId(2), &code, &sites, LEN);
     let pieces = [packed(&code, &sites, 0), block];
-    let read = with_query(Purpose::Ahead, &pieces, &hot(1, 30.0), |query| {
+    let read = with_query(ReadPurpose::Ahead, &pieces, &hot(1, 30.0), |query| {
         Adaptive::default().planner().plan(query, &mut SmallRng::seed_from_u64(1)).unwrap()
     });
     assert!(asked(&read).contains(&1));
-    let alone = with_query(Purpose::Ahead, &pieces[..1], &hot(1, 30.0), |query| {
+    let alone = with_query(ReadPurpose::Ahead, &pieces[..1], &hot(1, 30.0), |query| {
         assert!(Adaptive::default().is_worth_planning(query));
         Adaptive::default().planner().plan(query, &mut SmallRng::seed_from_u64(1)).unwrap()
     });
@@ -223,7 +223,7 @@ proptest! {
         options.extend(available.contains(index).then(|| set(&[index])));
         let policy = Adaptive { load_weight: weight };
         let piece = [packed(&code, &sites, index)];
-        with_query(Purpose::Query, &piece, &queue, |query| {
+        with_query(ReadPurpose::Query, &piece, &queue, |query| {
             let planned = policy.planner().plan(query, &mut SmallRng::seed_from_u64(seed));
             if options.is_empty() {
                 prop_assert!(planned.is_err());

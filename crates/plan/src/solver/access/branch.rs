@@ -6,7 +6,7 @@
 //! node here has the better bound.
 
 use super::closing::ClosingSearch;
-use super::complement::Packing;
+use super::complement::PackedComponent;
 use super::component::Component;
 use super::dual::{Decision, Dual};
 use super::greedy::OpenSites;
@@ -38,14 +38,20 @@ pub struct Branching {
 impl Branching {
     /// Searches for plans cheaper than `best`, starting from these prices. `packing` is the component in that form, if
     /// it fits.
-    pub fn run(&mut self, component: &Component, packing: Option<&Packing>, root: &Dual) {
+    pub fn run(&mut self, component: &Component, packing: Option<&PackedComponent>, root: &Dual) {
         self.unexplored = f64::INFINITY;
         self.make_room(0);
         self.stack[0].copy_from(root);
         self.visit(component, packing, 0, None);
     }
 
-    fn visit(&mut self, component: &Component, packing: Option<&Packing>, depth: usize, site: Option<usize>) {
+    fn visit(
+        &mut self,
+        component: &Component,
+        packing: Option<&PackedComponent>,
+        depth: usize,
+        site: Option<usize>,
+    ) {
         let threshold = self.best * (1.0 - PRECISION);
         let dual = &mut self.stack[depth];
         let Some(bound) = dual.tighten(component, site, threshold, &mut self.work) else { return };
@@ -75,7 +81,13 @@ impl Branching {
         }
     }
 
-    fn search_complement(&mut self, component: &Component, packing: &Packing, depth: usize, threshold: f64) {
+    fn search_complement(
+        &mut self,
+        component: &Component,
+        packing: &PackedComponent,
+        depth: usize,
+        threshold: f64,
+    ) {
         self.closing.work = self.work;
         self.closing.limit = self.limit;
         let dual = &self.stack[depth];

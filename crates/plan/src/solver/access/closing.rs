@@ -13,7 +13,7 @@
 //! and so does every lighter one whose blocks include all of its blocks: exchanging the two would have been as good. A
 //! node takes 0.1 to 0.3 µs.
 
-use super::complement::{BlockSet, Counters, Packing};
+use super::complement::{BlockSet, Counters, PackedComponent};
 use super::component::Component;
 use super::dual::{Decision, Dual};
 
@@ -83,7 +83,7 @@ impl ClosingSearch {
     pub fn run(
         &mut self,
         component: &Component,
-        packing: &Packing,
+        packing: &PackedComponent,
         dual: &Dual,
         best: f64,
         open: &mut [bool],
@@ -109,7 +109,7 @@ impl ClosingSearch {
     }
 
     /// Returns the node of the decided sites; `None` if they close too many sites of a block.
-    fn root(&mut self, component: &Component, packing: &Packing, dual: &Dual) -> Option<Node> {
+    fn root(&mut self, component: &Component, packing: &PackedComponent, dual: &Dual) -> Option<Node> {
         let slacks = (0..component.block_count()).map(|block| component.slack(block) as f64);
         let priced = slacks.zip(&dual.prices).map(|(slack, price)| slack * price).sum();
         let counters = packing.start;
@@ -135,7 +135,7 @@ impl ClosingSearch {
         Some(root)
     }
 
-    fn load(&mut self, component: &Component, packing: &Packing, dual: &Dual) {
+    fn load(&mut self, component: &Component, packing: &PackedComponent, dual: &Dual) {
         let Self { sites, weights, reduced, blocks_at, sites_of, implied, .. } = self;
         weights.clear();
         weights.extend(sites.iter().map(|&site| component.overheads[site]));

@@ -68,7 +68,7 @@ impl Counters {
 
 /// A component packed into machine words.
 #[derive(Debug, Default)]
-pub struct Packing {
+pub struct PackedComponent {
     /// The blocks of each site.
     pub blocks_at: Vec<BlockSet>,
     /// The counters while every site is open.
@@ -78,7 +78,7 @@ pub struct Packing {
     trial: Vec<bool>,
 }
 
-impl Packing {
+impl PackedComponent {
     /// Returns whether a component fits this representation.
     pub fn fits(component: &Component) -> bool {
         component.is_uniform

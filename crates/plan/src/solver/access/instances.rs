@@ -3,7 +3,7 @@
 //! Random numbers are SplitMix64's, so that tables of results outlive changes of a library.
 
 use super::{AccessOption, AccessProblem};
-use crate::solver::drawing::Drawing;
+use crate::solver::random_sequence::RandomSequence;
 
 /// How requests are drawn: a random placement of every block, with o_j lognormal around the paper's 5 (σ = 0.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Shape {
 impl Shape {
     /// Draws a request into `problem`.
     pub fn draw(&self, seed: u64, problem: &mut AccessProblem) {
-        let mut random = Drawing::new(seed);
+        let mut random = RandomSequence::new(seed);
         problem.reset((0..self.sites).map(|_| {
             let overhead = 5.0 * (0.5 * random.normal()).exp();
             let is_hot = random.unit() < self.hot;
@@ -47,7 +47,7 @@ const HOTTEST: f64 = 50.0;
 /// Draws a request of any shape, small enough for any solver: up to 40 sites and 14 blocks with different codes, δ and
 /// sizes; m_j that are equal, few or many; sites that cost nothing; and sites that are unreachable.
 pub fn draw_any(seed: u64, problem: &mut AccessProblem) {
-    let mut random = Drawing::new(seed ^ 0x5EED_0F5E_ED50_F5EE);
+    let mut random = RandomSequence::new(seed ^ 0x5EED_0F5E_ED50_F5EE);
     let sites = 6 + random.below(35);
     let (kind_of_overhead, kind_of_rate) = (random.below(4), random.below(3));
     problem.reset((0..sites).map(|_| match kind_of_overhead {

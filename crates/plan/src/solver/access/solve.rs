@@ -1,7 +1,7 @@
 //! The solver: preparation, then for each component prices, a good plan, and the search for a better one.
 
 use super::branch::{Branching, PRECISION};
-use super::complement::Packing;
+use super::complement::PackedComponent;
 use super::component::Component;
 use super::dual::Dual;
 use super::greedy::OpenSites;
@@ -49,7 +49,7 @@ pub struct AccessWorkspace {
     preparation: Preparation,
     component: Component,
     prices: Dual,
-    packing: Packing,
+    packing: PackedComponent,
     greedy: OpenSites,
     branching: Branching,
     /// Whether the plan fetches from each site of the problem.
@@ -101,7 +101,7 @@ impl AccessWorkspace {
         order.clear();
         order.extend(prices.reduced.iter().copied().zip(0..));
         sort_by_key(order);
-        let is_packing = Packing::fits(component);
+        let is_packing = PackedComponent::fits(component);
         if is_packing {
             packing.load(component);
             self.close_greedily(bound);

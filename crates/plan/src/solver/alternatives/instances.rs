@@ -4,8 +4,8 @@
 //! library.
 
 use super::AlternativesProblem;
-use crate::solver::drawing::Drawing;
 pub use crate::solver::piece_options::instances::Pieces;
+use crate::solver::random_sequence::RandomSequence;
 
 /// How queries are drawn: o_j lognormal around the paper's 5 (σ = 0.5), ten times as much for 15% of the sites.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Shape {
 impl Shape {
     /// Draws a query into `problem`.
     pub fn draw(&self, seed: u64, problem: &mut AlternativesProblem) {
-        let mut random = Drawing::new(seed ^ 0x6B1D_4F0C_93E7_25A8);
+        let mut random = RandomSequence::new(seed ^ 0x6B1D_4F0C_93E7_25A8);
         problem.reset((0..self.sites).map(|_| {
             let hot = if random.unit() < 0.15 { 10.0 } else { 1.0 };
             hot * 5.0 * (0.5 * random.normal()).exp()

@@ -4,8 +4,8 @@
 //! library.
 
 use super::MakespanProblem;
-use crate::solver::drawing::Drawing;
 pub use crate::solver::piece_options::instances::Pieces;
+use crate::solver::random_sequence::RandomSequence;
 
 /// How queries are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub const USUAL_QUEUE: f64 = 5.0;
 impl Shape {
     /// Draws a query into `problem`.
     pub fn draw(&self, seed: u64, problem: &mut MakespanProblem) {
-        let mut random = Drawing::new(seed ^ 0x3A5E_59A2_0D1F_7C64);
+        let mut random = RandomSequence::new(seed ^ 0x3A5E_59A2_0D1F_7C64);
         let queues = (0..self.sites).map(|_| {
             let hot = if random.unit() < 0.15 { 10.0 } else { 1.0 };
             hot * self.queue * random.normal().exp()

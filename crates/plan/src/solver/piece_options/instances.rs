@@ -3,7 +3,7 @@
 //! Bytes are in transfers of 50 KB.
 
 use super::{PieceOptions, Slot, UNGROUPED};
-use crate::solver::drawing::Drawing;
+use crate::solver::random_sequence::RandomSequence;
 
 /// Kinds of pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const UNIT: f64 = 50_000.0;
 
 impl Pieces {
     /// Draws `count` pieces over `sites` sites; each reads 1 to 64 KiB of a chunk, log-uniformly distributed.
-    pub(crate) fn draw(self, count: usize, sites: usize, random: &mut Drawing, to: &mut PieceOptions) {
+    pub(crate) fn draw(self, count: usize, sites: usize, random: &mut RandomSequence, to: &mut PieceOptions) {
         let mut stripe = Stripe { sites: (0..sites).collect(), index: 0 };
         for number in 0..count {
             let is_local = self == Self::Local && number > 0;
@@ -49,7 +49,7 @@ impl Pieces {
         number: usize,
         stripe: &Stripe,
         size: f64,
-        random: &mut Drawing,
+        random: &mut RandomSequence,
         to: &mut PieceOptions,
     ) {
         match self {

@@ -3,9 +3,9 @@
 use striate_splitmix::SplitMix64;
 
 /// A sequence of random numbers.
-pub(crate) struct Drawing(SplitMix64);
+pub(crate) struct RandomSequence(SplitMix64);
 
-impl Drawing {
+impl RandomSequence {
     /// Creates the sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
