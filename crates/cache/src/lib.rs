@@ -14,8 +14,8 @@
 //! - [`filling`]: writes blocks to the tier that were read from where they are stored.
 //! - [`splits`]: cuts, encodes and writes a block.
 //! - [`popularity`]: gives popular blocks more parities.
-//! - [`explain`]: explains what a read would find; [`miss_reasons`]: why blocks are not in memory; [`view`]: counters of
-//!   the tier's work.
+//! - [`explain`]: explains what a read would find; [`miss_reasons`]: why blocks are not in memory; [`view`]: counters
+//!   of the tier's work.
 //! - [`elsewhere`]: blocks of objects in other S3 stores.
 //! - [`refill`]: rewrites splits that memory sites have lost.
 //! - [`volatile`]: blocks that are in memory only.

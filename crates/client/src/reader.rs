@@ -4,11 +4,11 @@
 //! ([`crate::Client::read_spans`] plans in the same way). Failures end the stream with an error, never short
 //! (design.md §10.6).
 //!
-//! The memory held follows the receiver. One that takes nothing loses what was read for it ([`ParkedStream`]), and gets it
-//! in *narrow* reads when it resumes: parts of blocks, each larger than the one before while they are taken quickly.
-//! While idle receivers pin much of the memory, all reads are narrow; while any request waits for memory, they are
-//! fair shares of it ([`Limit`]). A receiver with large buffers looks fast until they fill, so each read is at most
-//! half of what it took quickly before ([`STAKE`]).
+//! The memory held follows the receiver. One that takes nothing loses what was read for it ([`ParkedStream`]), and gets
+//! it in *narrow* reads when it resumes: parts of blocks, each larger than the one before while they are taken quickly.
+//! While idle receivers pin much of the memory, all reads are narrow; while any request waits for memory, they are fair
+//! shares of it ([`Limit`]). A receiver with large buffers looks fast until they fill, so each read is at most half of
+//! what it took quickly before ([`STAKE`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -40,7 +40,7 @@ pub async fn as_service<F: Future>(kind: Kind, work: F) -> F::Output {
     SERVICE.scope(kind, work).await
 }
 
-/// Effect of a trap at a step.
+/// What dies when a trap springs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashTarget {
     /// The process dies.

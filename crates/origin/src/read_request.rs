@@ -1,4 +1,4 @@
-//! What a read of an object requests.
+//! A read request for an object.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use striate_client::{ReadCondition, ReadRange};

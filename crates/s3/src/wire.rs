@@ -8,8 +8,8 @@
 //! [`EARNING_BYTES`], which is more than receivers' buffers usually hold. Receivers that the sweeper finds slow get
 //! [`UNSENT_OF_SLOW`].
 //!
-//! A connection whose last response was sent before the request's body had arrived *lingers* ([`LingeringClose`]): if it
-//! were closed at once with unread bytes, it would be reset, and the reset can overtake the response.
+//! A connection whose last response was sent before the request's body had arrived *lingers* ([`LingeringClose`]): if
+//! it were closed at once with unread bytes, it would be reset, and the reset can overtake the response.
 
 use std::io;
 use std::mem::MaybeUninit;

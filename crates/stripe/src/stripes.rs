@@ -371,8 +371,9 @@ impl Stripes {
         crate::write::swap_local_parity(&self.inner.writes, wide, position).await
     }
 
-    /// Changes ranges of a sealed member in place. [`ExchangeOutcome::NotNow`] means that nothing has changed: the stripe
-    /// has parities of its own, the chunk has another content version, or a site that must take part is unavailable.
+    /// Changes ranges of a sealed member in place. [`ExchangeOutcome::NotNow`] means that nothing has changed: the
+    /// stripe has parities of its own, the chunk has another content version, or a site that must take part is
+    /// unavailable.
     ///
     /// # Errors
     /// When the metadata store fails; the update may or may not have happened then.

@@ -13,8 +13,8 @@
 //! everything that was read is handed out first, and nothing is begun that must be handed out before it. In the order
 //! of the requests, therefore, a read begins when all before it are in memory.
 //!
-//! A receiver that takes nothing loses what was read for it ([`ParkedStream`]). When it resumes, the unanswered requests
-//! are begun again, with a *narrow* window that opens as it takes. While memory is tight, reads begin narrow.
+//! A receiver that takes nothing loses what was read for it ([`ParkedStream`]). When it resumes, the unanswered
+//! requests are begun again, with a *narrow* window that opens as it takes. While memory is tight, reads begin narrow.
 
 mod delivery;
 mod look_up;

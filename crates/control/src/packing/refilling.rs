@@ -5,8 +5,8 @@
 //! the dead ranges of this one: the other group is released, and this one is full again.
 //!
 //! A range is overwritten only if no object has used it for the grace, which is longer than any read. The mark tells
-//! when something last died, because each death puts it. As long as the mark is unchanged ([`QuietPeriods`]), nothing has
-//! died, and closing a change requires that it is still unchanged. Nothing can have come to life either: rows are
+//! when something last died, because each death puts it. As long as the mark is unchanged ([`QuietPeriods`]), nothing
+//! has died, and closing a change requires that it is still unchanged. Nothing can have come to life either: rows are
 //! switched to a range only together with the mark, and by the content version in which the range was given to them
 //! ([`crate::packing::switching`]).
 //!

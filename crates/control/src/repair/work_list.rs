@@ -23,7 +23,7 @@ use crate::rows::Rows;
 /// Placements whose stripes are scanned concurrently.
 const WALKED_AT_ONCE: usize = 16;
 
-/// Extent of a list.
+/// Which stripes a list holds.
 pub(crate) enum ListScope<'a> {
     /// All stripes.
     All,

@@ -78,7 +78,8 @@ impl Table {
     }
 }
 
-/// A load and a node speed that give Normal's row. No single speed gives both tables, so [`FittedLoad::service_s`] has two.
+/// A load and a node speed that give Normal's row. No single speed gives both tables, so [`FittedLoad::service_s`] has
+/// two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FittedLoad {
     /// Name of the fit.

@@ -123,7 +123,7 @@ pub(super) fn apply_on_all<'a>(
     applied.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
 }
 
-/// Number of answers to wait for.
+/// How many answers to wait for.
 pub(super) struct AnswerQuorum {
     /// Number of mirrors or directories asked.
     pub(super) all: usize,

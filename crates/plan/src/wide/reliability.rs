@@ -5,8 +5,8 @@
 //! bandwidth B. If several have failed, repair is urgent and takes the time T to start: μ' = 1/T from state to state.
 //! Data is lost at f + 1 failures.
 //!
-//! [`NeglectedEffects`] drops two of the paper's assumptions: a share of the patterns of more than f failures decodes, and racks
-//! fail with all their nodes. The failing nodes and racks are random: the state only counts them.
+//! [`NeglectedEffects`] drops two of the paper's assumptions: a share of the patterns of more than f failures decodes,
+//! and racks fail with all their nodes. The failing nodes and racks are random: the state only counts them.
 //!
 //! MTTDLs reach 10¹⁵ years and rates differ by ten orders of magnitude, so solving the linear equations by subtraction
 //! would lose all digits. States are eliminated one by one as in Grassmann, Taksar and Heyman (1985), which only adds,

@@ -2,8 +2,8 @@
 //!
 //! Whatever it holds may be evicted at any time. Its bound covers everything that a chunk takes: the pages of its
 //! bytes, from when they are copied in until the last reader has dropped them ([`arena`]); the index; and whatever else
-//! the process has grown by since the cache was made, up to half of the bound ([`process_growth`]). A chunk is within the
-//! bound or not in the store: when no entry can be evicted because all are being read, a write is refused.
+//! the process has grown by since the cache was made, up to half of the bound ([`process_growth`]). A chunk is within
+//! the bound or not in the store: when no entry can be evicted because all are being read, a write is refused.
 //!
 //! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside the locks. Eviction
 //! starts in the shard that needs room, in the order of its entries ([`Eviction`]).

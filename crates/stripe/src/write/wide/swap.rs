@@ -37,8 +37,8 @@ impl SwapSide<'_> {
     }
 }
 
-/// Swaps the local parity of a position's group with the member there. [`ExchangeOutcome::Unfit`] if there is no member or
-/// no local parity, both are in one rack, or no sites of the two racks suit.
+/// Swaps the local parity of a position's group with the member there. [`ExchangeOutcome::Unfit`] if there is no member
+/// or no local parity, both are in one rack, or no sites of the two racks suit.
 ///
 /// # Errors
 /// When the metadata store fails.
