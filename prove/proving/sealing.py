@@ -76,37 +76,41 @@ def prove_sealing(ledger, cluster, together, beside_s):
     ledger.note("at rest")
     besides = [Beside(cluster, of.objects, beside_s) for of in together]
     before, kept = cluster.payload(), [Kept(cluster, of.objects.bucket) for of in together]
-    reports = [seal(ledger, cluster, of, beside) for of, beside in zip(together, besides)]
+    sealed = [seal(ledger, cluster, of, beside) for of, beside in zip(together, besides)]
     wait_for_garbage(cluster)
     ledger.note("sealed, and at rest")
     for of, of_before in zip(together, kept):
         add_kept(ledger, of_before, Kept(cluster, of.objects.bucket), of.objects)
-    add_bytes(ledger, cluster, list(zip(together, reports)), before)
+    add_bytes(ledger, cluster, list(zip(together, sealed)), before)
     for of in together:
         wrong = of.objects.wrong(cluster)
         ledger.add(f"every byte of {of.objects.bucket} after sealing", f"{len(wrong)} of {len(of.objects.names)} wrong", not wrong, "0 wrong")
 
 
 def seal(ledger, cluster, of, beside):
-    """Seals a bucket and returns the command's report."""
-    objects = of.objects
+    """Seals a bucket. Returns the command's report, with the number of wide stripes that there are more afterwards.
+
+    The service may have begun just before the command, and have sealed some of them.
+    """
+    objects, had = of.objects, rows.count_wide(cluster)
     with Reading(objects, cluster.client(2)) as reading:
         began, crossed = time.monotonic(), cluster.crossing()
         cluster.let_age(objects.bucket)
         report = cluster.pack(objects.bucket, "--cold")["sealed"][0][1]
         crossed, seconds, reads = cluster.crossing() - crossed, time.monotonic() - began, reading.done
     ledger.record(f"ageing {objects.bucket}", report)
-    sealed = report["sealed"]
+    sealed = rows.count_wide(cluster) - had
     ledger.add(f"{len(objects.names):,} objects, {objects.size() / MIB:,.0f} MiB, of {objects.bucket} age: wide stripes sealed, given up, and reads "
                "meanwhile that were wrong", f"{sealed}, {report['given_up']}, {reading}",
                sealed > 0 and report["given_up"] == 0 and reading.is_right(), "> 0, 0, 0 of some",
-               f"{report['sealed_stripes']} of {of.stripes} stripes sealed, {report['half_sealed']} in part, {report['waiting']} partitions wait")
+               f"{report['sealed']} by the command; {report['sealed_stripes']} of {of.stripes} stripes sealed, {report['half_sealed']} in part, "
+               f"{report['waiting']} partitions wait")
     at_rest, of_reads = beside.a_second * seconds, beside.a_read * reads
     ratio = (crossed - at_rest - of_reads) / max(1, sealed * cluster.shape.sealing_chunks * of.chunk)
     ledger.add("bytes across racks for each wide stripe sealed, over the trees' (less what processes send at rest and for reads, as measured before)",
                f"{ratio:.3f}", 0.99 <= ratio <= FRAMING, f"0.99 to {FRAMING:.2f}",
                f"{crossed / MIB:.0f} MiB in all, {at_rest / MIB:.1f} of them at rest in {seconds:.0f} s and {of_reads / MIB:.1f} of {reads} reads")
-    return report
+    return {**report, "wide": sealed}
 
 
 def add_bytes(ledger, cluster, sealed, before):
@@ -118,7 +122,7 @@ def add_bytes(ledger, cluster, sealed, before):
     others = before - sum(of.stripes * (shape.narrow_k + shape.narrow_r) * of.chunk for of, _ in sealed)
     waiting = sum(report["waiting"] * of.chunk for of, report in sealed)
     narrow = sum((of.stripes - report["sealed_stripes"]) * shape.narrow_r * of.chunk for of, report in sealed)
-    ratio = (after - others - waiting - narrow) / max(1, sum(report["sealed"] * shape.n * of.chunk for of, report in sealed))
+    ratio = (after - others - waiting - narrow) / max(1, sum(report["wide"] * shape.n * of.chunk for of, report in sealed))
     ledger.add("bytes of chunks in wide stripes after sealing, over those of the code", f"{ratio:.3f}", abs(ratio - 1) < 0.02, "0.98 to 1.02",
                f"{before / MIB:.0f} MiB of chunks before, {after / MIB:.0f} after: {others / MIB:.1f} of others, {waiting / MIB:.1f} in partitions that wait, "
                f"{narrow / MIB:.1f} in parities of stripes that are not sealed or in part")

@@ -1,6 +1,7 @@
 //! Living objects of worn groups are rewritten together: as many of a bucket's as fill a group, so that the remains
-//! of many groups become one dense group and not many small ones. Objects of different storage classes are separated:
-//! if a group was made before some of its objects changed class, those of one class come together here.
+//! of many groups become few full groups and not many short ones. An old group's objects may go to two new groups. Objects
+//! of different storage classes are separated: if a group was made before some of its objects changed class, those of
+//! one class come together here.
 //!
 //! Sealed groups among them are refilled in place first ([`crate::packing::refilling`]).
 
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use striate_core::{StorageClass, StripeId};
 use striate_meta::keys;
 use striate_runtime::Processors;
+use striate_stripe::partition::FOOTER_LEN;
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::pace::Pacer;
@@ -18,6 +20,7 @@ use crate::packing::setting::longest_partition;
 use crate::packing::walk::within_memory;
 use crate::packing::{Candidate, PackOptions, pack_group};
 
+const FOOTER: usize = FOOTER_LEN as usize;
 /// Maximum number of refillable groups of one kind kept in memory.
 const MOST_REFILLABLE: usize = 8;
 /// Maximum number of refillable groups of all kinds kept in memory.
@@ -42,7 +45,6 @@ struct RewriteBatch {
     most: u32,
     of: Vec<StripeId>,
     live: Vec<Candidate>,
-    room: usize,
     /// Worn groups whose dead ranges take the objects first.
     refillable: Vec<(StripeId, Box<Inspection>)>,
 }
@@ -50,8 +52,21 @@ struct RewriteBatch {
 impl RewriteBatch {
     fn add(&mut self, id: StripeId, live: Vec<Candidate>) {
         self.of.push(id);
-        self.room += live.iter().map(Candidate::room).sum::<usize>();
         self.live.extend(live);
+    }
+
+    /// Returns how many of `more`, from the first one, go into one group of k partitions with what is gathered.
+    fn fitting(&self, more: &[Candidate], k: usize) -> usize {
+        let fits = |count: usize| {
+            let mut all: Vec<&Candidate> = self.live.iter().chain(&more[..count]).collect();
+            all.sort_by(|a, b| a.key.cmp(&b.key));
+            partitions(all.into_iter(), self.most as usize) <= k
+        };
+        if fits(more.len()) {
+            return more.len();
+        }
+        let counts: Vec<usize> = (1..more.len()).collect();
+        counts.partition_point(|&count| fits(count))
     }
 }
 
@@ -64,8 +79,7 @@ impl<'a> RewriteQueue<'a> {
         Self { stripes, packer, options, processors, gathered: BTreeMap::new() }
     }
 
-    /// Adds the living objects of a group of this profile, at least one. Writes what was gathered before if both do
-    /// not fit into one group.
+    /// Adds the living objects of a group of this profile, at least one. Writes a group whenever one is full.
     ///
     /// # Errors
     /// When the metadata store fails, or a group cannot be written.
@@ -154,7 +168,6 @@ impl<'a> RewriteQueue<'a> {
             let refilled =
                 refill(self.stripes, id, &inspection, std::mem::take(&mut gathered.live), pace).await?;
             self.processors = Processors::new(self.stripes.runtime().clone());
-            gathered.room = refilled.left.iter().map(Candidate::room).sum();
             gathered.live = refilled.left;
             match refilled.partitions {
                 0 => gathered.add(id, inspection.live),
@@ -175,16 +188,22 @@ impl<'a> RewriteQueue<'a> {
         &mut self,
         id: StripeId,
         key: GroupKey,
-        live: Vec<Candidate>,
+        mut live: Vec<Candidate>,
     ) -> Result<RewrittenGroups, StripeError> {
-        let profile = &*key.1;
-        let room: usize = live.iter().map(Candidate::room).sum();
-        let before = self.gathered.remove(&key).unwrap_or_default();
-        let (mut gathered, mut done) = (before, Vec::new());
-        if gathered.room > 0 && gathered.room + room > self.capacity(profile, gathered.most)? {
-            done = self.write(profile, std::mem::take(&mut gathered)).await?;
+        let (profile, most) = (&*key.1, self.longest_partition(&key.0).await?);
+        let k = self.stripes.code(&self.stripes.profiles().parse(profile)?)?.k();
+        let mut gathered = self.gathered.remove(&key).unwrap_or_default();
+        let mut done = Vec::new();
+        loop {
+            gathered.most = most;
+            let fitting = gathered.fitting(&live, k);
+            // An object that is longer than a partition may be now does not fit into an empty group either.
+            if fitting == live.len() || fitting == 0 && gathered.live.is_empty() {
+                break;
+            }
+            gathered.live.extend(live.drain(..fitting));
+            done.extend(self.write(profile, std::mem::take(&mut gathered)).await?);
         }
-        gathered.most = self.longest_partition(&key.0).await?;
         gathered.add(id, live);
         self.gathered.insert(key, gathered);
         Ok(done)
@@ -200,12 +219,6 @@ impl<'a> RewriteQueue<'a> {
             done.extend(self.write(&profile, gathered).await?);
         }
         Ok(done)
-    }
-
-    /// Returns the bytes of objects that fit into a group of partitions of `most` bytes.
-    fn capacity(&self, profile: &str, most: u32) -> Result<usize, StripeError> {
-        let profile = self.stripes.profiles().parse(profile)?;
-        Ok(self.stripes.code(&profile)?.k() * most as usize)
     }
 
     async fn write(
@@ -243,24 +256,26 @@ fn bucket_of(live: &[Candidate]) -> String {
     named.unwrap_or_default().to_owned()
 }
 
+/// Returns the number of partitions of `len` bytes that objects fill in this order.
+fn partitions<'a>(objects: impl Iterator<Item = &'a Candidate>, len: usize) -> usize {
+    let (mut partitions, mut end) = (1, FOOTER);
+    for room in objects.map(Candidate::room) {
+        if end + room > len {
+            (partitions, end) = (partitions + 1, FOOTER);
+        }
+        end += room;
+    }
+    partitions
+}
+
 /// Returns the length of the shortest partitions, in steps of 4 KiB, with which one group holds all `candidates` in
 /// their order.
 fn snug_partition(candidates: &[Candidate], k: usize) -> u32 {
     const STEP: usize = 4 << 10;
-    let footer = striate_stripe::partition::FOOTER_LEN as usize;
-    let fits = |len: usize| {
-        let (mut partitions, mut end) = (1, footer);
-        for room in candidates.iter().map(Candidate::room) {
-            if end + room > len {
-                (partitions, end) = (partitions + 1, footer);
-            }
-            end += room;
-        }
-        partitions <= k
-    };
+    let fits = |len: usize| partitions(candidates.iter(), len) <= k;
     let rooms = || candidates.iter().map(Candidate::room);
-    let least = (rooms().sum::<usize>().div_ceil(k)).max(rooms().max().unwrap_or(0)) + footer;
-    let most = rooms().sum::<usize>() + footer;
+    let least = (rooms().sum::<usize>().div_ceil(k)).max(rooms().max().unwrap_or(0)) + FOOTER;
+    let most = rooms().sum::<usize>() + FOOTER;
     let steps: Vec<usize> = (least.div_ceil(STEP)..=most.div_ceil(STEP)).collect();
     let first = steps.partition_point(|&step| !fits(step * STEP));
     steps.get(first).map_or(most, |step| step * STEP) as u32

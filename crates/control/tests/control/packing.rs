@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use striate_client::{CopyRequest, GetRequest, ObjectAttributes, ReadOrder, ReadRange, WriteCondition};
 use striate_control::{
@@ -95,6 +96,13 @@ impl Packing {
         }
         collector.round(stripes).await.unwrap();
         assert_eq!(self.rows(keys::GARBAGE).await, 0);
+    }
+
+    /// Returns the packed groups by the keys of their rows.
+    async fn groups(&self) -> BTreeMap<Bytes, Stripe> {
+        let rows = self.cluster.meta.scan(ScanRange::prefix(keys::STRIPES), 10_000).await.unwrap();
+        let groups = rows.into_iter().map(|row| (row.key.clone(), row.record::<Stripe>().unwrap()));
+        groups.filter(|(_, stripe)| stripe.packed_objects > 0).collect()
     }
 
     pub fn chunks(&self) -> usize {
@@ -300,16 +308,11 @@ async fn what_lives_is_rewritten_into_partitions_of_the_buckets_own_length() {
         client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
     }
     client.set_packing(BUCKET, Some("1MiB".parse().unwrap())).await.unwrap();
-    let groups = async || {
-        let rows = packing.cluster.meta.scan(ScanRange::prefix(keys::STRIPES), 10_000).await.unwrap();
-        let groups = rows.into_iter().map(|row| (row.key.clone(), row.record::<Stripe>().unwrap()));
-        groups.filter(|(_, stripe)| stripe.packed_objects > 0).collect::<BTreeMap<_, _>>()
-    };
-    let before = groups().await;
+    let before = packing.groups().await;
     assert!(before.values().any(|stripe| stripe.chunk_len > 1 << 20));
     let usual = PackOptions { partition_len: 16 << 20, ..options() };
     repack_marked(client.stripes(), &packing.packer, &usual).await.unwrap();
-    let mut after = groups().await;
+    let mut after = packing.groups().await;
     after.retain(|key, _| !before.contains_key(key));
     assert!(!after.is_empty(), "what lives was rewritten");
     for stripe in after.values() {
@@ -318,6 +321,37 @@ async fn what_lives_is_rewritten_into_partitions_of_the_buckets_own_length() {
     for key in KEYS.filter(|key| !(key - KEYS.start).is_multiple_of(3)) {
         assert_eq!(packing.cluster.get(&name(key)).await.unwrap(), content(key, LEN));
     }
+}
+
+/// The remains of three groups fill two, and not three of two thirds of the length each.
+#[tokio::test(start_paused = true)]
+async fn what_lives_in_worn_groups_fills_whole_groups() {
+    const KEYS: usize = 3 * OBJECTS;
+    let packing = Packing::start("rs(4,2)").await;
+    for key in OBJECTS..KEYS {
+        packing.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+    }
+    packing.pack().await;
+    let before = packing.groups().await;
+    for key in (0..KEYS).step_by(3) {
+        packing.cluster.client.delete(BUCKET, &name(key), WriteCondition::default()).await.unwrap();
+    }
+    packing.repack().await;
+    let mut after = packing.groups().await;
+    after.retain(|key, _| !before.contains_key(key));
+    let is_short = |stripe: &&Stripe| stripe.chunk_len < options().partition_len / 8 * 7;
+    let short = after.values().filter(is_short).count();
+    let counts = (before.len(), after.len(), short);
+    assert!(before.len() >= 5 && after.len() >= 3 && short <= 1, "before, after, short: {counts:?}");
+    let live: usize = (0..KEYS).filter(|key| key % 3 > 0).map(len).sum();
+    let room: usize = after.values().map(|stripe| 4 * stripe.chunk_len as usize).sum();
+    assert!(room < live * 6 / 5, "{live} bytes in {room}");
+    let found = packing.repack().await;
+    assert!(
+        found.iter().all(|what| *what == RepackOutcome::Released),
+        "nothing is left in old ones: {found:?}"
+    );
+    packing.assert_reads((0..KEYS).filter(|key| key % 3 > 0)).await;
 }
 
 /// Each source group takes one more mark in the transaction that switches its objects' rows.
