@@ -86,7 +86,8 @@ def prove_tests(ledger, tests):
         command = ["cargo", "test", "--quiet", "--package", package, "--test", target, "--", name]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         passed = re.search(r"test result: ok\. ([1-9]\d*) passed", done.stdout)
-        ledger.add(claim, f"{target}::{name}: {'passes' if passed else 'FAILS'}", bool(passed), "passes")
+        last_lines = "" if passed else (done.stdout + done.stderr).strip()[-300:]
+        ledger.add(claim, f"{target}::{name}: {'passes' if passed else 'FAILS'}", bool(passed), "passes", last_lines)
 
 
 def has_codec_benchmark():

@@ -36,19 +36,19 @@ use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::statistics::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
-use striate_stripe::{Packer, StripeError, Stripes, WidePlan, WideStep};
+use striate_stripe::{OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
 
 pub use self::balance::cold_warnings;
 use self::balance::warnings;
 use self::cold::ColdData;
 pub(crate) use self::cold::is_too_short;
-use self::dead::dissolve_dead;
 pub use self::dead::leave_dead;
+use self::dead::{dead_stripes, dissolve_dead};
 pub use self::durability::durability_warnings;
 use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
 use self::survey::{Survey, WalkProgress};
-use self::vacancies::fill_vacancies;
+use self::vacancies::{Lengths, fill_vacancies};
 use crate::packing::journal::write_sealed;
 use crate::rows::Rows;
 
@@ -214,7 +214,10 @@ pub fn seal_bucket<'a>(
                 return Ok(run.report);
             }
             if walked == WalkProgress::ToTheEnd {
-                return run.finish(bucket, options).await;
+                return match run.use_longer_places(tell).await?.is_break() {
+                    true => Ok(run.report),
+                    false => run.finish(bucket, options).await,
+                };
             }
         }
     })
@@ -338,8 +341,18 @@ impl<'a> Run<'a> {
         if flow.is_break() {
             return Ok(flow);
         }
-        fill_vacancies(self.stripes, &mut self.cold, &dead, &mut |taken| {
-            report.replaced = taken;
+        self.fill_vacancies(&dead, Lengths::Alike, tell).await
+    }
+
+    async fn fill_vacancies(
+        &mut self,
+        dead: &[OpenedStripe],
+        lengths: Lengths,
+        tell: SealCallback<'_>,
+    ) -> Result<ControlFlow<()>, StripeError> {
+        let (before, report) = (self.report.replaced, &mut self.report);
+        fill_vacancies(self.stripes, &mut self.cold, dead, lengths, &mut |taken| {
+            report.replaced = before + taken;
             tell(report)
         })
         .await
@@ -356,6 +369,14 @@ impl<'a> Run<'a> {
             keep_of_racks(&mut pool, self.together * geometry_of(&profile)?.c(), &mut self.waiting);
             self.cold.pools.insert(of, pool);
         }
+        self.cold.count_done(self.stripes).await?;
+        Ok(flow)
+    }
+
+    /// Gives partitions that found no others of their length the places that are still vacant in longer wide stripes.
+    async fn use_longer_places(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
+        let dead = dead_stripes(self.stripes).await?;
+        let flow = self.fill_vacancies(&dead, Lengths::Shorter, tell).await?;
         self.cold.count_done(self.stripes).await?;
         Ok(flow)
     }

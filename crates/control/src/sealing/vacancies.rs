@@ -1,19 +1,55 @@
 //! Vacant places in sealed wide stripes: those of dead members, and holes. A cold partition in the right rack that is
 //! due for the same profile takes one: the parities change once, and the wide stripe stays as full as before.
+//!
+//! Partitions of the members' length come first. Shorter ones, which wait for others of their own length, may take what
+//! is then still vacant: the place counts as zeros behind their ends, as a hole does as a whole.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use striate_core::StripeId;
-use striate_plan::OpenPartition;
+use striate_meta::records::Stripe;
+use striate_plan::{OpenPartition, Partition};
 use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, is_hole};
 
 use super::cold::{ColdData, LengthClass, PoolKey};
 use super::dead::wide_of_dead;
 use super::{CountCallback, advance};
 
-/// Gives vacant places, including those of `dead` stripes, to cold partitions, which leave their pools. Calls `tell`
-/// after each wide stripe with the number of places taken so far.
+/// A partition that takes a place has at least the fraction 1 / 2^this of the members' length: each change of a place
+/// rewrites whole parities.
+const SHORTER_BY_OCTAVES: u32 = 2;
+
+/// Lengths of the partitions that take places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lengths {
+    /// Those of the members' class.
+    Alike,
+    /// Shorter ones.
+    Shorter,
+}
+
+impl Lengths {
+    /// Returns the pools of partitions that may take places in a wide stripe, the longest first.
+    fn pools<'a>(
+        self,
+        pools: &'a mut BTreeMap<PoolKey, Vec<OpenPartition>>,
+        wide: &Stripe,
+    ) -> Vec<&'a mut Vec<OpenPartition>> {
+        let key = |len: u32| PoolKey { profile: wide.profile.clone(), lens: LengthClass::of(len) };
+        let alike = key(wide.chunk_len);
+        match self {
+            Self::Alike => pools.get_mut(&alike).into_iter().collect(),
+            Self::Shorter => {
+                let shortest = key(wide.chunk_len >> SHORTER_BY_OCTAVES);
+                pools.range_mut(shortest..alike).rev().map(|(_, pool)| pool).collect()
+            }
+        }
+    }
+}
+
+/// Gives vacant places, including those of `dead` stripes, to cold partitions of these lengths, which leave their pools.
+/// Calls `tell` after each wide stripe with the number of places taken so far.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -21,9 +57,10 @@ pub(super) async fn fill_vacancies(
     stripes: &Stripes,
     cold: &mut ColdData,
     dead: &[OpenedStripe],
+    lengths: Lengths,
     tell: CountCallback<'_>,
 ) -> Result<ControlFlow<()>, StripeError> {
-    let mut wide = std::mem::take(&mut cold.wide);
+    let mut wide = cold.wide.clone();
     wide.extend(wide_of_dead(dead));
     let dead: BTreeSet<StripeId> = dead.iter().map(|of| of.id).collect();
     let mut taken = 0;
@@ -32,11 +69,10 @@ pub(super) async fn fill_vacancies(
             return Ok(ControlFlow::Break(()));
         }
         let Some(of) = stripes.find(id).await? else { continue };
-        let alike =
-            PoolKey { profile: of.record.profile.clone(), lens: LengthClass::of(of.record.chunk_len) };
-        let Some(pool) = cold.pools.get_mut(&alike) else { continue };
-        if of.record.is_sealed() {
-            let filled = fill(stripes, of, pool, &dead).await?;
+        let mut pools = lengths.pools(&mut cold.pools, &of.record);
+        pools.retain(|pool| !pool.is_empty());
+        if of.record.is_sealed() && !pools.is_empty() {
+            let filled = fill(stripes, of, &mut pools, &dead).await?;
             if filled > 0 {
                 // The new members may drop their parities.
                 advance(stripes, id).await?;
@@ -51,7 +87,7 @@ pub(super) async fn fill_vacancies(
 async fn fill(
     stripes: &Stripes,
     mut wide: OpenedStripe,
-    pool: &mut Vec<OpenPartition>,
+    pools: &mut [&mut Vec<OpenPartition>],
     dead: &BTreeSet<StripeId>,
 ) -> Result<u64, StripeError> {
     let is_vacant = |position: &usize| {
@@ -61,8 +97,7 @@ async fn fill(
     let vacant: Vec<usize> = (0..wide.code.k()).filter(is_vacant).collect();
     let mut taken = 0;
     for position in vacant {
-        while let Some(at) = candidate(stripes, &wide, position, pool) {
-            let (stripe, index) = pool.swap_remove(at).partition;
+        while let Some((stripe, index)) = take_candidate(stripes, &wide, position, pools) {
             match stripes.place_in_wide(wide.id, position, (stripe, index.into())).await? {
                 ExchangeOutcome::Done => {
                     taken += 1;
@@ -81,15 +116,18 @@ async fn fill(
     Ok(taken)
 }
 
-/// Returns a partition for a place: the one whose stripe has the fewest waiting partitions, so that the stripe is
-/// sealed soon.
-fn candidate(
+/// Takes a partition for a place out of the first pool that has one: the one whose stripe has the fewest waiting
+/// partitions, so that the stripe is sealed soon.
+fn take_candidate(
     stripes: &Stripes,
     wide: &OpenedStripe,
     position: usize,
-    pool: &[OpenPartition],
-) -> Option<usize> {
+    pools: &mut [&mut Vec<OpenPartition>],
+) -> Option<Partition> {
     let may_come = |(_, of): &(usize, &OpenPartition)| stripes.admits_in_wide(wide, position, of.site);
-    let fit = pool.iter().enumerate().filter(may_come);
-    fit.min_by_key(|(_, of)| of.open_siblings).map(|(at, _)| at)
+    pools.iter_mut().find_map(|pool| {
+        let fit = pool.iter().enumerate().filter(may_come);
+        let (at, _) = fit.min_by_key(|(_, of)| of.open_siblings)?;
+        Some(pool.swap_remove(at).partition)
+    })
 }

@@ -7,8 +7,8 @@ use striate_client::WriteCondition;
 use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
 use striate_control::{
-    HotCopies, HotCopiesOptions, SealOptions, collect_abandoned, pack_bucket, repack_marked, repair_stripe,
-    resume_wide, seal_bucket, verify,
+    HotCopies, HotCopiesOptions, PackOptions, SealOptions, collect_abandoned, pack_bucket, repack_marked,
+    repair_stripe, resume_wide, seal_bucket, verify,
 };
 use striate_core::StripeId;
 use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
@@ -255,6 +255,35 @@ async fn cold_partitions_take_the_places_of_dead_members_and_fill_holes() {
     for seed in 0..6 {
         sealing.assert_bears_two_losses(seed).await;
     }
+    sealing.assert_parities().await;
+}
+
+/// They would wait until as many others of their length have come.
+#[tokio::test(start_paused = true)]
+async fn partitions_too_few_for_a_wide_stripe_of_their_length_fill_holes_in_longer_ones() {
+    let long = PackOptions { partition_len: 96 << 10, ..pack_options() };
+    let mut sealing = Sealing::start_with("rs(4,2)", &long).await;
+    sealing.seal().await;
+    sealing.delete(0..OBJECTS / 2).await;
+    sealing.repack().await;
+    sealing.leave().await;
+    assert!(sealing.holes().await > 8);
+    for key in 0..30 {
+        sealing.cluster.put(&name(key), &content(key, len(key))).await.unwrap();
+        sealing.deleted.remove(&key);
+    }
+    sealing.pack().await;
+    let is_short = |(_, of): &(StripeId, Stripe)| of.packed_objects > 0 && of.chunk_len == 64 << 10;
+    let short: Vec<_> = sealing.cluster.stripes().await.into_iter().filter(is_short).collect();
+    assert_eq!(short.len(), 1, "fewer partitions than a wide stripe takes");
+    let report = sealing.seal().await;
+    let stripe = sealing.cluster.client.stripes().find(short[0].0).await.unwrap().unwrap();
+    let taken = stripe.record.locations.iter().filter(|at| wide_of(at).is_some()).count();
+    assert!(report.sealed == 0 && taken > 0, "{taken} taken, {report:?}");
+    sealing.collect().await;
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+    sealing.assert_bears_two_losses(1).await;
     sealing.assert_parities().await;
 }
 

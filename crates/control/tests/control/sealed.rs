@@ -33,6 +33,11 @@ impl Sealing {
 
     /// Like `start`, with another profile.
     pub async fn start_packed_as(profile: &str) -> Self {
+        Self::start_with(profile, &pack_options()).await
+    }
+
+    /// Like `start`, with another profile and other partitions.
+    pub async fn start_with(profile: &str, options: &PackOptions) -> Self {
         let cluster = Cluster::start(30, profile).await;
         cluster.spread_over_racks(6);
         for key in 0..OBJECTS {
@@ -40,8 +45,7 @@ impl Sealing {
         }
         let packer = cluster.client.stripes().packer();
         let default = profile.parse().unwrap();
-        let packed =
-            pack_bucket(cluster.client.stripes(), &packer, BUCKET, &default, &pack_options()).await.unwrap();
+        let packed = pack_bucket(cluster.client.stripes(), &packer, BUCKET, &default, options).await.unwrap();
         assert!(packed.groups >= 5, "{packed:?}");
         let this = Self { cluster, packer, deleted: BTreeSet::new() };
         this.collect().await;
