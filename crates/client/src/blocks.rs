@@ -168,9 +168,7 @@ impl BlockWalk {
         if page_end < last {
             self.work.push_front(Work::Segment { segment, range: page_end_at..range.end });
         }
-        for span in spans(blocks, wanted).collect::<Vec<_>>().into_iter().rev() {
-            self.work.push_front(Work::Span(span));
-        }
+        self.put_in_front(spans(blocks, wanted));
         Ok(())
     }
 
@@ -181,22 +179,7 @@ impl BlockWalk {
         mut runs: VecDeque<PartRun>,
         mut range: Range<u64>,
     ) -> Result<(), ClientError> {
-        let mut page: Vec<(u32, Range<u64>)> = Vec::new();
-        while page.len() < PART_PAGE && range.start < range.end {
-            let Some(run) = runs.front_mut() else { break };
-            let skipped = range.start.checked_div(run.size).unwrap_or(0).min(u64::from(run.count));
-            run.first_number += skipped as u32;
-            run.count -= skipped as u32;
-            range = range.start - skipped * run.size..range.end - skipped * run.size;
-            if run.count == 0 {
-                runs.pop_front();
-                continue;
-            }
-            page.push((run.first_number, range.start..range.end.min(run.size)));
-            run.first_number += 1;
-            run.count -= 1;
-            range = 0..range.end.saturating_sub(run.size);
-        }
+        let page = part_page(&mut runs, &mut range);
         if page.is_empty() {
             return Ok(());
         }
@@ -207,24 +190,48 @@ impl BlockWalk {
         }
         for ((number, wanted), row) in page.into_iter().zip(rows).rev() {
             let row = row.ok_or_else(|| gone(format!("part {number} of upload {}", hex::encode(upload))))?;
-            let part: UploadPart = row.record()?;
-            match part.body {
-                Some(upload_part::Body::Blocks(list)) => {
-                    for span in spans(list.blocks, wanted).collect::<Vec<_>>().into_iter().rev() {
-                        self.work.push_front(Work::Span(span));
-                    }
-                }
-                Some(upload_part::Body::Memory(list)) => {
-                    for span in memory_spans(&list, wanted)?.collect::<Vec<_>>().into_iter().rev() {
-                        self.work.push_front(Work::Span(span));
-                    }
-                }
-                Some(upload_part::Body::Segment(segment)) if wanted.start < wanted.end => {
-                    self.work.push_front(Work::Segment { segment, range: wanted });
-                }
-                _ => {}
-            }
+            self.open_part(row.record()?, wanted)?;
         }
         Ok(())
     }
+
+    /// Puts the blocks of a part in front of the remaining work.
+    fn open_part(&mut self, part: UploadPart, wanted: Range<u64>) -> Result<(), ClientError> {
+        match part.body {
+            Some(upload_part::Body::Blocks(list)) => self.put_in_front(spans(list.blocks, wanted)),
+            Some(upload_part::Body::Memory(list)) => self.put_in_front(memory_spans(&list, wanted)?),
+            Some(upload_part::Body::Segment(segment)) if wanted.start < wanted.end => {
+                self.work.push_front(Work::Segment { segment, range: wanted });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn put_in_front(&mut self, spans: impl Iterator<Item = Span>) {
+        for span in spans.collect::<Vec<_>>().into_iter().rev() {
+            self.work.push_front(Work::Span(span));
+        }
+    }
+}
+
+/// Takes the next page of parts off the front of `runs` and of `range`: their numbers, and the range wanted of each.
+fn part_page(runs: &mut VecDeque<PartRun>, range: &mut Range<u64>) -> Vec<(u32, Range<u64>)> {
+    let mut page = Vec::new();
+    while page.len() < PART_PAGE && range.start < range.end {
+        let Some(run) = runs.front_mut() else { break };
+        let skipped = range.start.checked_div(run.size).unwrap_or(0).min(u64::from(run.count));
+        run.first_number += skipped as u32;
+        run.count -= skipped as u32;
+        *range = range.start - skipped * run.size..range.end - skipped * run.size;
+        if run.count == 0 {
+            runs.pop_front();
+            continue;
+        }
+        page.push((run.first_number, range.start..range.end.min(run.size)));
+        run.first_number += 1;
+        run.count -= 1;
+        *range = 0..range.end.saturating_sub(run.size);
+    }
+    page
 }

@@ -55,6 +55,23 @@ pub fn check_bucket_name(name: &str) -> Result<(), ClientError> {
     Err(ClientError::InvalidBucketName { name: name.to_owned(), reason: reason.to_owned() })
 }
 
+/// Checks the lengths of a new bucket's blocks and groups.
+fn check_lengths(request: &CreateBucket) -> Result<(), ClientError> {
+    if request.block_len.is_some_and(|len| len == 0 || len > MAX_BLOCK_LEN) {
+        return Err(ClientError::InvalidArgument(format!(
+            "a block has 1 to {MAX_BLOCK_LEN} bytes, not {}",
+            request.block_len.unwrap_or_default()
+        )));
+    }
+    if request.group_len.is_some_and(|len| len == 0 || len > MAX_GROUP_LEN) {
+        return Err(ClientError::InvalidArgument(format!(
+            "1 to {MAX_GROUP_LEN} neighbouring blocks may go to the same sites, not {}",
+            request.group_len.unwrap_or_default()
+        )));
+    }
+    Ok(())
+}
+
 impl Client {
     /// Creates a bucket.
     ///
@@ -64,58 +81,16 @@ impl Client {
     /// [`ClientError::InvalidArgument`] for lengths out of range and for a profile that this program does not
     /// support.
     pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
-        check_bucket_name(&request.name)?;
-        if let Some(profile) = &request.profile {
-            check_supported(profile, self.inner.stripes.formats())?;
-        }
-        if request.block_len.is_some_and(|len| len == 0 || len > MAX_BLOCK_LEN) {
-            return Err(ClientError::InvalidArgument(format!(
-                "a block has 1 to {MAX_BLOCK_LEN} bytes, not {}",
-                request.block_len.unwrap_or_default()
-            )));
-        }
-        if request.group_len.is_some_and(|len| len == 0 || len > MAX_GROUP_LEN) {
-            return Err(ClientError::InvalidArgument(format!(
-                "1 to {MAX_GROUP_LEN} neighbouring blocks may go to the same sites, not {}",
-                request.group_len.unwrap_or_default()
-            )));
-        }
-        if request.origin.is_some() && self.inner.stripes.formats().records < NOT_ON_DISKS {
-            let reason = "older programs would keep the bucket's objects here; run `striate admin upgrade finalize` first";
-            return Err(ClientError::InvalidArgument(reason.to_owned()));
-        }
-        if let Some(packing) = request.packing {
-            self.check_packing(packing, &request.profile.unwrap_or_else(|| self.default_profile()))?;
-        }
-        if let Some(cold) = &request.cold {
-            self.check_cold(cold)?;
-        }
-        let is_here = request.origin.is_none() && request.profile.is_none_or(|of| of.tier == Tier::Disk);
-        let mut classes = Vec::new();
-        self.check_classes(&request.classes, is_here)?;
-        change_classes(&mut classes, &request.classes);
-        let bucket = Bucket {
-            name: request.name.clone(),
-            created_unix_ms: self.now_unix_ms(),
-            owner: request.owner,
-            profile: request.profile.map(|profile| profile.to_string()).unwrap_or_default(),
-            region: request.region,
-            block_len: request.block_len.unwrap_or(0),
-            group_len: request.group_len.unwrap_or(0),
-            packing: request.packing.map(|packing| packing.to_string()).unwrap_or_default(),
-            origin: request.origin,
-            cold: request.cold.as_ref().map(cold_record),
-            classes,
-            ..Bucket::default()
-        };
-        let key = keys::bucket(&request.name);
+        self.check_new_bucket(&request)?;
+        let bucket = self.new_bucket(request);
+        let key = keys::bucket(&bucket.name);
         for attempt in 0..MAX_ATTEMPTS {
-            match self.bucket(&request.name).await {
+            match self.bucket(&bucket.name).await {
                 Ok(existing) if existing.owner == bucket.owner => {
                     // A creation whose first reply was lost finds its own bucket.
-                    return Err(ClientError::BucketAlreadyOwned(request.name));
+                    return Err(ClientError::BucketAlreadyOwned(bucket.name));
                 }
-                Ok(_) => return Err(ClientError::BucketAlreadyExists(request.name)),
+                Ok(_) => return Err(ClientError::BucketAlreadyExists(bucket.name)),
                 Err(ClientError::NoSuchBucket(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -128,6 +103,47 @@ impl Client {
             self.back_off(attempt).await;
         }
         Err(ClientError::Conflict)
+    }
+
+    /// Checks that the store can keep such a bucket.
+    fn check_new_bucket(&self, request: &CreateBucket) -> Result<(), ClientError> {
+        check_bucket_name(&request.name)?;
+        if let Some(profile) = &request.profile {
+            check_supported(profile, self.inner.stripes.formats())?;
+        }
+        check_lengths(request)?;
+        if request.origin.is_some() && self.inner.stripes.formats().records < NOT_ON_DISKS {
+            let reason = "older programs would keep the bucket's objects here; run `striate admin upgrade finalize` first";
+            return Err(ClientError::InvalidArgument(reason.to_owned()));
+        }
+        if let Some(packing) = request.packing {
+            self.check_packing(packing, &request.profile.unwrap_or_else(|| self.default_profile()))?;
+        }
+        if let Some(cold) = &request.cold {
+            self.check_cold(cold)?;
+        }
+        let is_here = request.origin.is_none() && request.profile.is_none_or(|of| of.tier == Tier::Disk);
+        self.check_classes(&request.classes, is_here)
+    }
+
+    /// Returns the record of a new bucket.
+    fn new_bucket(&self, request: CreateBucket) -> Bucket {
+        let mut classes = Vec::new();
+        change_classes(&mut classes, &request.classes);
+        Bucket {
+            name: request.name,
+            created_unix_ms: self.now_unix_ms(),
+            owner: request.owner,
+            profile: request.profile.map(|profile| profile.to_string()).unwrap_or_default(),
+            region: request.region,
+            block_len: request.block_len.unwrap_or(0),
+            group_len: request.group_len.unwrap_or(0),
+            packing: request.packing.map(|packing| packing.to_string()).unwrap_or_default(),
+            origin: request.origin,
+            cold: request.cold.as_ref().map(cold_record),
+            classes,
+            ..Bucket::default()
+        }
     }
 
     /// Checks that a bucket of this profile may have such a packing setting.

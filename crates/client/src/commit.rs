@@ -114,6 +114,25 @@ impl NewVersion {
     }
 }
 
+impl Change {
+    /// Returns why the old version's blocks leave the memory; `None` if they stay.
+    fn invalidation(&self) -> Option<Invalidation> {
+        match self {
+            Self::Replace(_) => Some(Invalidation::Overwritten),
+            Self::Remove => Some(Invalidation::Deleted),
+            Self::Keep | Self::Describe(_) => None,
+        }
+    }
+
+    /// Returns the id of the new version, if there is one.
+    fn version(&self) -> Option<Bytes> {
+        match self {
+            Self::Replace(new) => Some(new.id.clone()),
+            Self::Keep | Self::Describe(_) | Self::Remove => None,
+        }
+    }
+}
+
 /// Returns the error of a put whose stripe names a collector took away, or whose site an operator is retiring.
 pub(crate) fn fenced() -> CommitFailure {
     let reason = "the put took longer than its writer's lease, or a site that it wrote to is being retired; send it again";
@@ -184,17 +203,11 @@ impl Client {
             tx.require_unchanged(now.bucket_row.key.clone(), Some(&now.bucket_row));
             tx.require_unchanged(keys::object(bucket, key), now.row.as_ref());
             let change = change(&mut tx, &now)?;
+            if matches!(change, Change::Keep) {
+                return Ok(Committed::Done);
+            }
             let callers = 2..tx.preconditions.len();
-            let invalidation = match &change {
-                Change::Replace(_) => Some(Invalidation::Overwritten),
-                Change::Remove => Some(Invalidation::Deleted),
-                Change::Keep | Change::Describe(_) => None,
-            };
-            let version = match &change {
-                Change::Keep => return Ok(ChangeOutcome::Done),
-                Change::Replace(new) => Some(new.id.clone()),
-                Change::Describe(_) | Change::Remove => None,
-            };
+            let (invalidation, version) = (change.invalidation(), change.version());
             self.apply(&mut tx, bucket, key, &now, change).await?;
             match self.submit(tx).await? {
                 TransactionOutcome::Done => {

@@ -128,14 +128,7 @@ impl Client {
     /// Replaces the description of an object by a self-copy; the bytes stay where they are. Returns `None`, with
     /// nothing changed, if the bytes must be re-encoded.
     async fn replace_description(&self, request: &CopyRequest) -> Result<Option<ObjectInfo>, ClientError> {
-        let copied =
-            request.tags.is_none() && request.storage_class.is_none() && request.website_redirect.is_none();
-        if request.attributes.is_none() && copied {
-            return Err(ClientError::InvalidRequest(
-                "this copy of an object to itself changes neither its metadata, storage class nor tags"
-                    .to_owned(),
-            ));
-        }
+        check_description(request)?;
         let (version, modified_unix_ms) = (self.new_version().to_vec(), self.now_unix_ms());
         let class = StorageClass::of_row(class_of_copy(request));
         let current = self.read_current(&request.bucket, &request.key, &request.condition).await?;
@@ -158,26 +151,8 @@ impl Client {
                 if is_recoded {
                     return Ok(Change::Keep);
                 }
-                let mut new = match &request.attributes {
-                    Some(attributes) => record::described(attributes.clone()),
-                    None => Object {
-                        storage_class: request.storage_class.clone().unwrap_or_default(),
-                        website_redirect: request.website_redirect.clone().unwrap_or_default(),
-                        ..old.clone()
-                    },
-                };
-                new.tags = request.tags.clone().unwrap_or(old.tags);
-                let new = Object {
-                    version: version.clone().into(),
-                    modified_unix_ms,
-                    owner: request.owner.clone(),
-                    size: old.size,
-                    etag: old.etag,
-                    checksums: old.checksums,
-                    profile: old.profile,
-                    body: old.body,
-                    ..new
-                };
+                let new =
+                    Object { version: version.clone().into(), modified_unix_ms, ..redescribed(request, old) };
                 let row = encode(&new);
                 described = Some(open(new)?.0);
                 Ok(Change::Describe(row))
@@ -187,6 +162,42 @@ impl Client {
             ChangeOutcome::Done => described.map(Some).ok_or(ClientError::Conflict),
             ChangeOutcome::Fenced => Err(ClientError::Conflict),
         }
+    }
+}
+
+/// Refuses a self-copy that changes nothing of the description.
+fn check_description(request: &CopyRequest) -> Result<(), ClientError> {
+    let copied =
+        request.tags.is_none() && request.storage_class.is_none() && request.website_redirect.is_none();
+    if request.attributes.is_none() && copied {
+        return Err(ClientError::InvalidRequest(
+            "this copy of an object to itself changes neither its metadata, storage class nor tags"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the record of an object with the description that a self-copy gives it. Its bytes and what describes them
+/// stay.
+fn redescribed(request: &CopyRequest, old: Object) -> Object {
+    let mut new = match &request.attributes {
+        Some(attributes) => record::described(attributes.clone()),
+        None => Object {
+            storage_class: request.storage_class.clone().unwrap_or_default(),
+            website_redirect: request.website_redirect.clone().unwrap_or_default(),
+            ..old.clone()
+        },
+    };
+    new.tags = request.tags.clone().unwrap_or(old.tags);
+    Object {
+        owner: request.owner.clone(),
+        size: old.size,
+        etag: old.etag,
+        checksums: old.checksums,
+        profile: old.profile,
+        body: old.body,
+        ..new
     }
 }
 

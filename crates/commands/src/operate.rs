@@ -23,8 +23,8 @@ use crate::admin::messages::{
     BucketInfo, Explain, Explanation, NewBucket, NewOrigin, ReplaceDisk, ReplaceOutcome, SetBucket, Status,
 };
 use crate::args::{
-    BucketCommand, BucketPacking, DiskCommand, ExplainArgs, HealArgs, MetaCommand, OriginArgs, PackCommand,
-    ServerCommand, StatusArgs, VerifyArgs,
+    BucketCommand, BucketPacking, ColdArgs, DiskCommand, ExplainArgs, HealArgs, MetaCommand, OriginArgs,
+    PackCommand, ServerCommand, StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
@@ -210,11 +210,9 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             origin,
             admin,
         } => {
-            let in_memory = || CodeSpec::Rs { data: MOST_DATA_SPLITS, parity: parities.into() };
-            let in_memory = || Profile { tier: Tier::Memory, ..Profile::from(in_memory()) };
             let wish = NewBucket {
                 name,
-                profile: profile.or_else(|| volatile.then(in_memory)),
+                profile: profile.or_else(|| volatile.then(|| in_memory(parities))),
                 block_len: block_kib.map(|kib| kib << 10),
                 group_len: group,
                 packing: pack,
@@ -222,25 +220,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                 cold: cold.setting(),
                 classes: cold.classes(),
             };
-            let server = AdminClient::find(runtime, &admin)?;
-            let made: BucketInfo = server.post("/v1/buckets", &wish).await?;
-            match &made.origin {
-                Some(origin) => {
-                    println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint)
-                }
-                None if made.volatile => {
-                    println!("bucket {} is volatile: its objects are in memory only", made.name);
-                    let status: Status = server.get("/v1/status").await?;
-                    if status.cache.is_none_or(|cache| cache.sites.is_empty()) {
-                        println!(
-                            "there are no memory sites yet, and it takes no objects until there are; start `striate server \
-                             --cache-mib` or `striate site --memory-mib`"
-                        );
-                    }
-                }
-                None => println!("bucket {} with profile {}", made.name, made.profile),
-            }
-            print!("{}", report::bucket_warnings(&made));
+            create_bucket(&AdminClient::find(runtime, &admin)?, &wish).await?;
         }
         BucketCommand::List { admin } => {
             let buckets: Vec<BucketInfo> = AdminClient::find(runtime, &admin)?.get("/v1/buckets").await?;
@@ -251,18 +231,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         }
         BucketCommand::Set { name, pack, cold, keep_cold_as_it_is, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
-            let (cold, classes) = (cold.setting(), cold.classes());
-            let path = format!("/v1/buckets/{name}");
-            if let Some(BucketPacking(packing)) = pack {
-                let _set: BucketInfo = server.post(&path, &SetBucket { packing }).await?;
-            }
-            if cold.is_some() || keep_cold_as_it_is {
-                let _set: BucketInfo = server.post(&format!("{path}/cold"), &cold).await?;
-            }
-            if !classes.is_empty() {
-                let _set: BucketInfo = server.post(&format!("{path}/classes"), &classes).await?;
-            }
-            print!("{}", report::bucket(&server.get::<BucketInfo>(&path).await?));
+            set_bucket(&server, &name, pack, &cold, keep_cold_as_it_is).await?;
         }
         BucketCommand::Info { name, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
@@ -270,6 +239,58 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             print!("{}", report::bucket(&bucket));
         }
     }
+    Ok(())
+}
+
+/// Returns the profile of a volatile bucket: the widest split of a block, with this many parities, in memory.
+fn in_memory(parities: u8) -> Profile {
+    let code = CodeSpec::Rs { data: MOST_DATA_SPLITS, parity: parities.into() };
+    Profile { tier: Tier::Memory, ..Profile::from(code) }
+}
+
+/// Creates a bucket, and prints what it is and what it still lacks.
+async fn create_bucket(server: &AdminClient, wish: &NewBucket) -> Outcome {
+    let made: BucketInfo = server.post("/v1/buckets", wish).await?;
+    match &made.origin {
+        Some(origin) => {
+            println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint)
+        }
+        None if made.volatile => {
+            println!("bucket {} is volatile: its objects are in memory only", made.name);
+            let status: Status = server.get("/v1/status").await?;
+            if status.cache.is_none_or(|cache| cache.sites.is_empty()) {
+                println!(
+                    "there are no memory sites yet, and it takes no objects until there are; start `striate server \
+                     --cache-mib` or `striate site --memory-mib`"
+                );
+            }
+        }
+        None => println!("bucket {} with profile {}", made.name, made.profile),
+    }
+    print!("{}", report::bucket_warnings(&made));
+    Ok(())
+}
+
+/// Changes the settings of a bucket that the arguments name, and prints the bucket.
+async fn set_bucket(
+    server: &AdminClient,
+    name: &str,
+    pack: Option<BucketPacking>,
+    cold: &ColdArgs,
+    keep_cold_as_it_is: bool,
+) -> Outcome {
+    let (cold, classes) = (cold.setting(), cold.classes());
+    let path = format!("/v1/buckets/{name}");
+    if let Some(BucketPacking(packing)) = pack {
+        let _set: BucketInfo = server.post(&path, &SetBucket { packing }).await?;
+    }
+    if cold.is_some() || keep_cold_as_it_is {
+        let _set: BucketInfo = server.post(&format!("{path}/cold"), &cold).await?;
+    }
+    if !classes.is_empty() {
+        let _set: BucketInfo = server.post(&format!("{path}/classes"), &classes).await?;
+    }
+    print!("{}", report::bucket(&server.get::<BucketInfo>(&path).await?));
     Ok(())
 }
 

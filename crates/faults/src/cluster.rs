@@ -98,6 +98,14 @@ const FIRST_GATEWAY: u32 = 1_000;
 const FIRST_CONTROL: u32 = 2_000;
 /// Number of control processes.
 const CONTROLS: u32 = 2;
+/// Network between the machines.
+const NETWORK: NetworkModel = NetworkModel {
+    round_trip: Duration::from_micros(200),
+    card_bytes_per_s: None,
+    uplink_bytes_per_s: None,
+    loss: 0.0,
+    reply_timeout: Duration::from_secs(2),
+};
 
 impl Cluster {
     /// Starts a cluster with an empty bucket.
@@ -112,14 +120,7 @@ impl Cluster {
         broken: Arc<Violations>,
     ) -> Result<Arc<Self>, String> {
         let trace = Trace::new(runtime.clone());
-        let model = NetworkModel {
-            round_trip: Duration::from_micros(200),
-            card_bytes_per_s: None,
-            uplink_bytes_per_s: None,
-            loss: 0.0,
-            reply_timeout: Duration::from_secs(2),
-        };
-        let network = Network::new(runtime.clone(), trace.clone(), model);
+        let network = Network::new(runtime.clone(), trace.clone(), NETWORK);
         let engine = EngineMachine::create(runtime.clone(), trace.clone(), mutation).await;
         let engine = Arc::new(engine.map_err(|error| error.to_string())?);
         engine.start().await.map_err(|error| error.to_string())?;
@@ -150,18 +151,24 @@ impl Cluster {
             read_policy,
         });
         invariants::watch_commits(&cluster);
-        cluster.found().await.map_err(|error| error.to_string())?;
-        for _ in 0..shape.sites {
-            cluster.join_site().await?;
-        }
-        for gateway in &cluster.gateways {
-            gateway.start(&cluster).await;
-        }
-        cluster.make_bucket().await.map_err(|error| error.to_string())?;
-        for control in &cluster.controls {
-            control.start(&cluster);
-        }
+        cluster.begin().await?;
         Ok(cluster)
+    }
+
+    /// Founds the cluster, and starts its sites, gateways and control processes.
+    async fn begin(self: &Arc<Self>) -> Result<(), String> {
+        self.found().await.map_err(|error| error.to_string())?;
+        for _ in 0..self.shape.sites {
+            self.join_site().await?;
+        }
+        for gateway in &self.gateways {
+            gateway.start(self).await;
+        }
+        self.make_bucket().await.map_err(|error| error.to_string())?;
+        for control in &self.controls {
+            control.start(self);
+        }
+        Ok(())
     }
 
     /// Writes the cluster's row.

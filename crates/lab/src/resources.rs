@@ -23,10 +23,10 @@ use striate_stripe::StripeOptions;
 
 use crate::calibration::Calibration;
 use crate::costs;
-use crate::drive::{DriveOptions, drive};
+use crate::drive::{DriveOptions, Measured, drive};
 use crate::experiment::report::STYLE;
 use crate::experiment::svg::escape;
-use crate::movement::{Movement, MovementOptions};
+use crate::movement::{Moved, Movement, MovementOptions};
 use crate::program::commit;
 use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions};
@@ -121,8 +121,37 @@ pub fn measure(setting: Setting, clock: &Runtime) -> Result<Resources, ClientErr
 
 /// Measures everything that does not depend on the machine; processor times are 0.
 fn count(setting: Setting) -> Result<Resources, ClientError> {
+    let options = world_options(setting);
+    let services = options.clients;
+    let (measured, moved) = run_workload(setting, options)?;
+    let requests = measured.latencies.summary().count as f64;
+    let (seconds, chunks) = (setting.length.as_secs_f64(), measured.chunks as f64);
+    let blocks = u64::from(setting.blocks);
+    Ok(Resources {
+        commit: commit().to_owned(),
+        blocks: setting.blocks,
+        block_len: setting.block_len,
+        services,
+        requests_per_s: requests / seconds,
+        chunks_per_s: chunks / seconds,
+        chunk_bytes_per_s: measured.site_bytes.iter().sum::<u64>() as f64 / seconds,
+        chunks_per_request: chunks / requests,
+        statistics_bytes: memory_bytes(EcStoreScans::measured(blocks, 1.0)),
+        statistics_uniform_bytes: memory_bytes(EcStoreScans::warm_up(blocks)),
+        sampled: StripeOptions::default().sampling,
+        observe_ns: 0.0,
+        plan_ns: 0.0,
+        evaluated_per_move: moved.evaluated as f64 / moved.chunks.max(1) as f64,
+        mover_bytes_per_s: moved.bytes as f64 / moved.chunks.max(1) as f64,
+        mover_bytes: moved.state_bytes,
+        move_ns: 0.0,
+    })
+}
+
+/// Returns the paper's world, with a mover that is fast enough to move chunks during the run.
+fn world_options(setting: Setting) -> WorldOptions {
     let profile = "rs(2,2)".parse().expect("a profile");
-    let options = WorldOptions {
+    WorldOptions {
         block_len: setting.block_len,
         movement: Some(MovementOptions::published().scaled(MOVES_PER_S)),
         ..WorldOptions::ec_store(
@@ -131,9 +160,12 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
             setting.blocks,
             ReadPolicy::new(Adaptive::default()),
         )
-    };
-    let services = options.clients;
-    let (measured, moved) = run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {
+    }
+}
+
+/// Runs the paper's workload in virtual time. Returns what the clients measured and what the mover did.
+fn run_workload(setting: Setting, options: WorldOptions) -> Result<(Measured, Moved), ClientError> {
+    run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &options).await?);
         let movement =
             Movement::start(&world, &options, MovementOptions::published().scaled(MOVES_PER_S)).await?;
@@ -147,35 +179,15 @@ fn count(setting: Setting) -> Result<Resources, ClientError> {
         };
         let scans = EcStoreScans::measured(u64::from(setting.blocks), 1.0);
         let measured = drive(&world, drive_options, scans).await;
-        Ok::<_, ClientError>((measured, movement.moved()))
-    })?;
-    let requests = measured.latencies.summary().count as f64;
-    let (seconds, chunks) = (setting.length.as_secs_f64(), measured.chunks as f64);
-    let blocks = u64::from(setting.blocks);
-    let memory = |workload| {
-        let mut statistics = CoAccess::default();
-        intervals(workload).into_iter().flatten().for_each(|request| statistics.observe(request));
-        statistics.totals().memory_bytes
-    };
-    Ok(Resources {
-        commit: commit().to_owned(),
-        blocks: setting.blocks,
-        block_len: setting.block_len,
-        services,
-        requests_per_s: requests / seconds,
-        chunks_per_s: chunks / seconds,
-        chunk_bytes_per_s: measured.site_bytes.iter().sum::<u64>() as f64 / seconds,
-        chunks_per_request: chunks / requests,
-        statistics_bytes: memory(EcStoreScans::measured(blocks, 1.0)),
-        statistics_uniform_bytes: memory(EcStoreScans::warm_up(blocks)),
-        sampled: StripeOptions::default().sampling,
-        observe_ns: 0.0,
-        plan_ns: 0.0,
-        evaluated_per_move: moved.evaluated as f64 / moved.chunks.max(1) as f64,
-        mover_bytes_per_s: moved.bytes as f64 / moved.chunks.max(1) as f64,
-        mover_bytes: moved.state_bytes,
-        move_ns: 0.0,
+        Ok((measured, movement.moved()))
     })
+}
+
+/// Returns the memory of the statistics after the sampled requests of a workload.
+fn memory_bytes(workload: EcStoreScans) -> usize {
+    let mut statistics = CoAccess::default();
+    intervals(workload).into_iter().flatten().for_each(|request| statistics.observe(request));
+    statistics.totals().memory_bytes
 }
 
 /// Draws the sampled requests of three whole intervals of the statistics.
@@ -206,97 +218,98 @@ fn blocks(operation: Operation) -> Vec<StripeId> {
     }
 }
 
+fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
 impl Resources {
     /// Returns the table's cells, with the paper's beside ours.
     pub fn rows(&self) -> Vec<Row> {
-        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-        let stored = 2.0 * f64::from(self.blocks) * f64::from(self.block_len);
-        let all = self.services as usize * self.statistics_bytes;
-        let of_core = |ns: f64, share: f64| {
-            let per_s = self.requests_per_s / f64::from(self.services) * share;
-            format!("{:.3}% of one core of each of {} services", ns * per_s / 1e7, self.services)
-        };
-        let reports = self.chunks_per_s * LOAD_LEN as f64;
         let row = |resource, component, paper, ours| Row { resource, component, paper, ours };
+        let no_plans = "scratch space of one query; no plan is kept".to_owned();
+        let own_plans = "none: every service plans for itself".to_owned();
         vec![
-            row(
-                MEMORY,
-                STATISTICS,
-                "2.8 GB",
-                format!(
-                    "{:.1} MiB a service ({:.1} MiB with uniform starts), {:.0} MiB on all {}",
-                    mib(self.statistics_bytes),
-                    mib(self.statistics_uniform_bytes),
-                    mib(all),
-                    self.services
-                ),
-            ),
-            row(MEMORY, OPTIMIZER, "10.5 MB", "scratch space of one query; no plan is kept".to_owned()),
-            row(
-                MEMORY,
-                MOVER,
-                "80 MB",
-                format!(
-                    "{:.2} MiB for a search, and the chunk on its way",
-                    self.mover_bytes as f64 / f64::from(1 << 20)
-                ),
-            ),
-            row(
-                PROCESSOR,
-                STATISTICS,
-                "< 0.5%",
-                format!(
-                    "{:.2} µs a sampled request, 1 of {:.0}: {}",
-                    self.observe_ns / 1e3,
-                    1.0 / self.sampled,
-                    of_core(self.observe_ns, self.sampled)
-                ),
-            ),
-            row(
-                PROCESSOR,
-                OPTIMIZER,
-                "0.5%",
-                format!("{:.1} µs a request: {}", self.plan_ns / 1e3, of_core(self.plan_ns, 1.0)),
-            ),
-            row(
-                PROCESSOR,
-                MOVER,
-                "15%",
-                format!(
-                    "{:.3}% of one core: {:.2} µs for each of {:.0} candidates a second",
-                    self.move_ns * self.evaluated_per_move / 1e7,
-                    self.move_ns / 1e3,
-                    self.evaluated_per_move
-                ),
-            ),
-            row(
-                NETWORK,
-                STATISTICS,
-                "20 KB/s",
-                format!(
-                    "{:.0} KB/s of load reports on replies: {:.4}% of the bytes read ({LOAD_LEN} bytes a chunk)",
-                    reports / 1e3,
-                    100.0 * reports / self.chunk_bytes_per_s
-                ),
-            ),
-            row(NETWORK, OPTIMIZER, "< 1 KB/s", "none: every service plans for itself".to_owned()),
-            row(
-                NETWORK,
-                MOVER,
-                "500 KB/s",
-                format!(
-                    "{:.0} KB/s, read and written: {:.5}% of the bytes read",
-                    self.mover_bytes_per_s / 1e3,
-                    100.0 * self.mover_bytes_per_s / self.chunk_bytes_per_s
-                ),
-            ),
-            row(
-                STORAGE,
-                "all together",
-                "0.3% of the space for data (§VI-C5)",
-                format!("none on disks; the memory is {:.4}%", 100.0 * all as f64 / stored),
-            ),
+            row(MEMORY, STATISTICS, "2.8 GB", self.memory_of_statistics()),
+            row(MEMORY, OPTIMIZER, "10.5 MB", no_plans),
+            row(MEMORY, MOVER, "80 MB", self.memory_of_mover()),
+            row(PROCESSOR, STATISTICS, "< 0.5%", self.processor_of_statistics()),
+            row(PROCESSOR, OPTIMIZER, "0.5%", self.processor_of_optimizer()),
+            row(PROCESSOR, MOVER, "15%", self.processor_of_mover()),
+            row(NETWORK, STATISTICS, "20 KB/s", self.network_of_statistics()),
+            row(NETWORK, OPTIMIZER, "< 1 KB/s", own_plans),
+            row(NETWORK, MOVER, "500 KB/s", self.network_of_mover()),
+            row(STORAGE, "all together", "0.3% of the space for data (§VI-C5)", self.storage()),
         ]
+    }
+
+    fn memory_of_statistics(&self) -> String {
+        format!(
+            "{:.1} MiB a service ({:.1} MiB with uniform starts), {:.0} MiB on all {}",
+            mib(self.statistics_bytes as f64),
+            mib(self.statistics_uniform_bytes as f64),
+            mib(self.bytes_of_all_services() as f64),
+            self.services
+        )
+    }
+
+    fn memory_of_mover(&self) -> String {
+        format!("{:.2} MiB for a search, and the chunk on its way", mib(self.mover_bytes as f64))
+    }
+
+    fn processor_of_statistics(&self) -> String {
+        format!(
+            "{:.2} µs a sampled request, 1 of {:.0}: {}",
+            self.observe_ns / 1e3,
+            1.0 / self.sampled,
+            self.share_of_core(self.observe_ns, self.sampled)
+        )
+    }
+
+    fn processor_of_optimizer(&self) -> String {
+        format!("{:.1} µs a request: {}", self.plan_ns / 1e3, self.share_of_core(self.plan_ns, 1.0))
+    }
+
+    fn processor_of_mover(&self) -> String {
+        format!(
+            "{:.3}% of one core: {:.2} µs for each of {:.0} candidates a second",
+            self.move_ns * self.evaluated_per_move / 1e7,
+            self.move_ns / 1e3,
+            self.evaluated_per_move
+        )
+    }
+
+    fn network_of_statistics(&self) -> String {
+        let reports = self.chunks_per_s * LOAD_LEN as f64;
+        format!(
+            "{:.0} KB/s of load reports on replies: {:.4}% of the bytes read ({LOAD_LEN} bytes a chunk)",
+            reports / 1e3,
+            100.0 * reports / self.chunk_bytes_per_s
+        )
+    }
+
+    fn network_of_mover(&self) -> String {
+        format!(
+            "{:.0} KB/s, read and written: {:.5}% of the bytes read",
+            self.mover_bytes_per_s / 1e3,
+            100.0 * self.mover_bytes_per_s / self.chunk_bytes_per_s
+        )
+    }
+
+    fn storage(&self) -> String {
+        let stored = 2.0 * f64::from(self.blocks) * f64::from(self.block_len);
+        let share = 100.0 * self.bytes_of_all_services() as f64 / stored;
+        format!("none on disks; the memory is {share:.4}%")
+    }
+
+    /// Returns the memory of all services' statistics, in bytes.
+    fn bytes_of_all_services(&self) -> usize {
+        self.services as usize * self.statistics_bytes
+    }
+
+    /// Describes the processor time of a service that spends `ns` on a share of its requests.
+    fn share_of_core(&self, ns: f64, share: f64) -> String {
+        let per_s = self.requests_per_s / f64::from(self.services) * share;
+        format!("{:.3}% of one core of each of {} services", ns * per_s / 1e7, self.services)
     }
 
     fn setting(&self) -> String {

@@ -148,14 +148,7 @@ impl World {
         sizes: impl IntoIterator<Item = u64>,
     ) -> Result<Self, ClientError> {
         let trace = Trace::new(runtime.clone());
-        let model = NetworkModel {
-            round_trip: Duration::from_secs_f64(options.calibration.round_trip_ms / 1e3),
-            card_bytes_per_s: options.card_bytes_per_s,
-            uplink_bytes_per_s: options.uplink_bytes_per_s,
-            loss: options.loss,
-            reply_timeout: SILENCE,
-        };
-        let network = Network::new(runtime.clone(), trace.clone(), model);
+        let network = Network::new(runtime.clone(), trace.clone(), options.network());
         let (stripes, first_blocks) = generate(&runtime, options, sizes)?;
         let stripes = Arc::new(stripes);
         let engine = Arc::new(MemoryStore::new(runtime.clone()));
@@ -182,16 +175,22 @@ impl World {
             let weak: Weak<dyn SiteDirectory> = Arc::downgrade(directory.0) as Weak<dyn SiteDirectory>;
             directory.1.site.set_directory(weak);
         }
+        world.start_clients(options).await?;
+        Ok(world)
+    }
+
+    /// Starts the client services and makes the bucket of the objects.
+    async fn start_clients(&mut self, options: &WorldOptions) -> Result<(), ClientError> {
         for number in 0..options.clients {
-            let client =
-                world.client(world.machines[number as usize].machine, options.client_options()).await?;
-            world.clients.push(client);
+            let here = self.machines[number as usize].machine;
+            let client = self.client(here, options.client_options()).await?;
+            self.clients.push(client);
         }
-        if let Some(client) = world.clients.first() {
+        if let Some(client) = self.clients.first() {
             let bucket = CreateBucket { name: BUCKET.to_owned(), ..CreateBucket::default() };
             client.create_bucket(bucket).await?;
         }
-        Ok(world)
+        Ok(())
     }
 
     /// Iterates over the initial blocks of an object.
@@ -231,6 +230,16 @@ impl World {
 }
 
 impl WorldOptions {
+    fn network(&self) -> NetworkModel {
+        NetworkModel {
+            round_trip: Duration::from_secs_f64(self.calibration.round_trip_ms / 1e3),
+            card_bytes_per_s: self.card_bytes_per_s,
+            uplink_bytes_per_s: self.uplink_bytes_per_s,
+            loss: self.loss,
+            reply_timeout: SILENCE,
+        }
+    }
+
     /// Returns the options of a client service. It hedges only when a site counts as failed, so that a policy is
     /// measured alone.
     pub fn client_options(&self) -> ClientOptions {

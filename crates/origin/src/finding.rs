@@ -16,10 +16,9 @@ use striate_runtime::Instant;
 use crate::counts::add;
 use crate::fences::FenceState;
 use crate::head::Head;
-use crate::known::{CachedHead, LookupTurn, ObjectName};
-use crate::origin_bucket::OriginBucket;
-use crate::read_request::ReadRequest;
-use crate::reading::{Object, ReadError, ReadState, begins_at};
+use crate::known::{Asker, Known, ObjectName, Turn};
+use crate::opened::Opened;
+use crate::reading::{Object, ReadError, Reading, begins_at};
 use crate::run::Run;
 use crate::service::Shared;
 use crate::upstream::OriginRequest;
@@ -65,6 +64,13 @@ enum OriginAnswer {
     /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the request
     /// itself.
     Answer(Response<Incoming>, bool),
+}
+
+/// Whether what is known of an object answers a request.
+enum Knowledge {
+    Holds(Arc<Head>),
+    /// The request asks the origin. Others wait for it while it holds its turn, if it has one.
+    Asks(Option<Asker>),
 }
 
 impl Shared {
@@ -128,33 +134,13 @@ impl Shared {
         key: &str,
         name: &ObjectName,
         epoch: u64,
-        asked: &ReadRequest,
-    ) -> Result<OriginAnswer, ClientError> {
-        let runtime = self.client.runtime();
-        let mut has_waited = false;
-        let _asker = loop {
-            let now = runtime.now();
-            let holds = |known: &CachedHead| {
-                known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
-            };
-            if let Some(known) = self.known.get(name).filter(holds) {
-                return Ok(OriginAnswer::Object(known.head, None));
-            }
-            // With a ttl of zero, every request asks the origin.
-            if origin.ttl.is_zero() {
-                break None;
-            }
-            match self.known.turn(name, epoch) {
-                LookupTurn::Ask(asker) => break Some(asker),
-                LookupTurn::Wait(_) if has_waited => break None,
-                LookupTurn::Wait(mut done) => {
-                    has_waited = true;
-                    // The sender never sends. This returns when it is dropped.
-                    let _ = done.changed().await;
-                }
-            }
+        asked: &Asked,
+    ) -> Result<Learned, ClientError> {
+        let _asker = match self.known_or_turn(origin, name, epoch).await {
+            Knowledge::Holds(head) => return Ok(Learned::Object(head, None)),
+            Knowledge::Asks(asker) => asker,
         };
-        let (stale, asked_at) = (self.known.get(name), runtime.now());
+        let (stale, asked_at) = (self.known.get(name), self.client.runtime().now());
         // Blocks of an object that was known may be in memory.
         let is_new = stale.is_none() && !self.known.was_evicted(name);
         let first = asked.first_range(origin.block_len).filter(|_| is_new);
@@ -163,10 +149,10 @@ impl Shared {
             add(&self.upstream.counts.revalidations, 1);
             add(&self.upstream.counts.fenced, u64::from(stale.epoch != epoch));
         }
-        let (status, headers) = (answer.status(), answer.headers());
-        let Some(head) = Head::of(status, headers).map(Arc::new) else {
+        let Some(head) = Head::of(answer.status(), answer.headers()).map(Arc::new) else {
             // The range is out of bounds, no object exists, or the response cannot be cached.
             self.known.forget(name);
+            let status = answer.status();
             return match first {
                 Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.learn_head(origin, key).await,
                 Some(_) => Ok(OriginAnswer::Answer(answer, !status.is_success())),
@@ -182,6 +168,35 @@ impl Shared {
         };
         self.note(name, &head, epoch, asked_at);
         Ok(OriginAnswer::Object(head, run))
+    }
+
+    /// Returns what is known of an object while it holds, or the turn to ask. Waits at most once for another request
+    /// that asks already.
+    async fn known_or_turn(&self, origin: &Opened, name: &ObjectName, epoch: u64) -> Knowledge {
+        let runtime = self.client.runtime();
+        let mut has_waited = false;
+        loop {
+            let now = runtime.now();
+            let holds = |known: &Known| {
+                known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
+            };
+            if let Some(known) = self.known.get(name).filter(holds) {
+                return Knowledge::Holds(known.head);
+            }
+            // With a ttl of zero, every request asks the origin.
+            if origin.ttl.is_zero() {
+                return Knowledge::Asks(None);
+            }
+            match self.known.turn(name, epoch) {
+                Turn::Ask(asker) => return Knowledge::Asks(Some(asker)),
+                Turn::Wait(_) if has_waited => return Knowledge::Asks(None),
+                Turn::Wait(mut done) => {
+                    has_waited = true;
+                    // The sender never sends. This returns when it is dropped.
+                    let _ = done.changed().await;
+                }
+            }
+        }
     }
 
     fn note(&self, name: &ObjectName, head: &Arc<Head>, epoch: u64, asked_at: Instant) {

@@ -9,16 +9,16 @@ mod reads;
 mod work;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use striate_commands::admin::messages::Status;
+use striate_commands::admin::messages::{MirrorState, SiteState, Status};
 use striate_control::SiteLoadView;
 use striate_control::movement::{OptimiserProgress, RebalanceProgress};
 use striate_s3::RequestMetrics;
-use striate_stripe::{BudgetView, CoAccessTotals, PushView, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, HistogramView, PushView, ReadMeasures};
 
 /// Upper bounds of the duration histogram's buckets, in seconds.
 const BUCKETS_S: [f64; 14] =
@@ -83,6 +83,14 @@ impl Operation {
         self.bytes_in.fetch_add(bytes_in, Ordering::Relaxed);
         self.bytes_out.fetch_add(bytes_out, Ordering::Relaxed);
     }
+
+    fn durations(&self) -> HistogramView {
+        HistogramView {
+            bounds: &BUCKETS_S,
+            counts: self.by_duration.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+            sum: self.duration_us.load(Ordering::Relaxed) as f64 / 1e6,
+        }
+    }
 }
 
 /// Figures that other parts of the process keep.
@@ -111,11 +119,42 @@ impl Page {
         writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to a string");
     }
 
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<_> =
             labels.iter().map(|(name, text)| format!("{name}=\"{}\"", escape(text))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         writeln!(self.0, "{name}{labels} {value}").expect("writing to a string");
+    }
+
+    /// Writes gauges without labels: rows of name, help text and value.
+    fn gauges<V: Display>(&mut self, rows: &[(&str, &str, V)]) {
+        self.figures("gauge", rows);
+    }
+
+    /// Writes counters without labels: rows of name, help text and value.
+    fn counters<V: Display>(&mut self, rows: &[(&str, &str, V)]) {
+        self.figures("counter", rows);
+    }
+
+    fn figures<V: Display>(&mut self, kind: &str, rows: &[(&str, &str, V)]) {
+        for (name, help, value) in rows {
+            self.head(name, kind, help);
+            self.value(name, &[], value);
+        }
+    }
+
+    /// Writes a histogram with at most one label.
+    fn histogram(&mut self, name: &str, label: Option<(&str, &str)>, view: &HistogramView) {
+        let mut below = 0;
+        for (index, count) in view.counts.iter().enumerate() {
+            below += count;
+            let bound = view.bounds.get(index).map_or("+Inf".to_owned(), f64::to_string);
+            let labels: Vec<_> = label.into_iter().chain([("le", bound.as_str())]).collect();
+            self.value(&format!("{name}_bucket"), &labels, below);
+        }
+        let labels: Vec<_> = label.into_iter().collect();
+        self.value(&format!("{name}_sum"), &labels, view.sum);
+        self.value(&format!("{name}_count"), &labels, below);
     }
 }
 
@@ -145,61 +184,64 @@ impl Metrics {
 
     fn render_requests(&self, page: &mut Page) {
         let operations = self.operations.read();
-        page.head("striate_s3_requests_total", "counter", "S3 requests that ended, by class of status.");
-        for (operation, counters) in operations.iter() {
-            for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(&counters.by_class) {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    let labels = [("operation", *operation), ("class", *class)];
-                    page.value("striate_s3_requests_total", &labels, count);
-                }
+        render_operations(page, &operations);
+        page.gauges(&[(
+            "striate_s3_connections",
+            "Open connections.",
+            self.connections.load(Ordering::Relaxed),
+        )]);
+        let refused = "Connections and requests refused by a limit.";
+        render_reasons(page, "striate_s3_refused_total", refused, &self.refused.read());
+        let cut = "Connections cut because their client was too slow or idle, by reason.";
+        render_reasons(page, "striate_s3_cut_total", cut, &self.cut.read());
+    }
+}
+
+/// Writes the requests of each operation: their statuses, durations and bytes.
+fn render_operations(page: &mut Page, operations: &BTreeMap<&'static str, Operation>) {
+    page.head("striate_s3_requests_total", "counter", "S3 requests that ended, by class of status.");
+    for (operation, counters) in operations {
+        for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(&counters.by_class) {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                let labels = [("operation", *operation), ("class", *class)];
+                page.value("striate_s3_requests_total", &labels, count);
             }
         }
-        page.head("striate_s3_request_seconds", "histogram", "From a request's arrival to its answer's end.");
-        for (operation, counters) in operations.iter() {
-            let mut below = 0;
-            for (index, count) in counters.by_duration.iter().enumerate() {
-                below += count.load(Ordering::Relaxed);
-                let bound = BUCKETS_S.get(index).map_or("+Inf".to_owned(), f64::to_string);
-                let labels = [("operation", *operation), ("le", bound.as_str())];
-                page.value("striate_s3_request_seconds_bucket", &labels, below);
-            }
-            let seconds = counters.duration_us.load(Ordering::Relaxed) as f64 / 1e6;
-            page.value("striate_s3_request_seconds_sum", &[("operation", operation)], seconds);
-            page.value("striate_s3_request_seconds_count", &[("operation", operation)], below);
-        }
-        for (name, help, field) in [
-            ("striate_s3_received_bytes_total", "Bytes of request bodies.", 0),
-            ("striate_s3_sent_bytes_total", "Bytes of answer bodies.", 1),
-        ] {
-            page.head(name, "counter", help);
-            for (operation, counters) in operations.iter() {
-                let bytes = [&counters.bytes_in, &counters.bytes_out][field].load(Ordering::Relaxed);
-                page.value(name, &[("operation", operation)], bytes);
-            }
-        }
-        page.head("striate_s3_connections", "gauge", "Open connections.");
-        page.value("striate_s3_connections", &[], self.connections.load(Ordering::Relaxed));
-        page.head("striate_s3_refused_total", "counter", "Connections and requests refused by a limit.");
-        for (reason, count) in self.refused.read().iter() {
-            page.value("striate_s3_refused_total", &[("reason", reason)], count.load(Ordering::Relaxed));
-        }
-        page.head(
-            "striate_s3_cut_total",
-            "counter",
-            "Connections cut because their client was too slow or idle, by reason.",
-        );
-        for (reason, count) in self.cut.read().iter() {
-            page.value("striate_s3_cut_total", &[("reason", reason)], count.load(Ordering::Relaxed));
+    }
+    let durations = "striate_s3_request_seconds";
+    page.head(durations, "histogram", "From a request's arrival to its answer's end.");
+    for (operation, counters) in operations {
+        page.histogram(durations, Some(("operation", *operation)), &counters.durations());
+    }
+    type Bytes = fn(&Operation) -> &AtomicU64;
+    let bytes: [(&str, &str, Bytes); 2] = [
+        ("striate_s3_received_bytes_total", "Bytes of request bodies.", |of| &of.bytes_in),
+        ("striate_s3_sent_bytes_total", "Bytes of answer bodies.", |of| &of.bytes_out),
+    ];
+    for (name, help, bytes) in bytes {
+        page.head(name, "counter", help);
+        for (operation, counters) in operations {
+            page.value(name, &[("operation", operation)], bytes(counters).load(Ordering::Relaxed));
         }
     }
 }
 
+/// Writes a counter that is kept by reason.
+fn render_reasons(page: &mut Page, name: &str, help: &str, counts: &BTreeMap<&'static str, AtomicU64>) {
+    page.head(name, "counter", help);
+    for (reason, count) in counts {
+        page.value(name, &[("reason", reason)], count.load(Ordering::Relaxed));
+    }
+}
+
+/// Writes the figures of the whole store, of its sites and of its mirrors.
 fn render_store(page: &mut Page, status: &Status) {
     page.head("striate_info", "gauge", "The program's version and its cluster.");
     let cluster = status.cluster.to_string();
     page.value("striate_info", &[("version", status.version.as_str()), ("cluster", cluster.as_str())], 1);
-    let sums: [(&str, &str, u64); 8] = [
+    let capacity = &status.capacity;
+    page.gauges(&[
         ("striate_uptime_seconds", "Time since the start.", status.uptime_s),
         (
             "striate_debt_stripes",
@@ -211,57 +253,66 @@ fn render_store(page: &mut Page, status: &Status) {
             "Warnings that need an operator's attention, as `striate status` lists them.",
             status.warnings.len() as u64,
         ),
-        (
-            "striate_capacity_bytes",
-            "Size of all file systems, each counted once.",
-            status.capacity.total_bytes,
-        ),
-        ("striate_free_bytes", "Bytes that can still be written.", status.capacity.free_bytes),
-        ("striate_payload_bytes", "Bytes of chunks stored.", status.capacity.payload_bytes),
-        ("striate_disk_bytes", "Bytes that chunks take on the disks.", status.capacity.disk_bytes),
-        ("striate_chunks", "Chunks stored.", status.capacity.chunks),
-    ];
-    for (name, help, value) in sums {
+        ("striate_capacity_bytes", "Size of all file systems, each counted once.", capacity.total_bytes),
+        ("striate_free_bytes", "Bytes that can still be written.", capacity.free_bytes),
+        ("striate_payload_bytes", "Bytes of chunks stored.", capacity.payload_bytes),
+        ("striate_disk_bytes", "Bytes that chunks take on the disks.", capacity.disk_bytes),
+        ("striate_chunks", "Chunks stored.", capacity.chunks),
+    ]);
+    render_sites(page, &status.sites);
+    render_mirrors(page, &status.mirrors);
+}
+
+/// Reads a figure of a site.
+type OfSite = fn(&SiteState) -> u64;
+
+/// Gauges of a site: name, help text and value.
+const SITE_GAUGES: [(&str, &str, OfSite); 9] = [
+    ("striate_site_up", "1 when the site takes reads and writes.", |site| (site.state == "ok").into()),
+    ("striate_site_queue_requests", "Requests that the site serves or has queued.", |site| {
+        site.load.queue_requests.into()
+    }),
+    ("striate_site_queue_bytes", "Bytes that the site's queued and served requests ask for.", |site| {
+        site.load.queue_bytes
+    }),
+    ("striate_site_io_permille", "Share of the workers' time that operations on the disk took.", |site| {
+        site.load.io_permille.into()
+    }),
+    ("striate_site_cpu_permille", "Share of the processor in use.", |site| site.load.cpu_permille.into()),
+    ("striate_site_chunks", "Chunks on the site.", |site| site.capacity.chunks),
+    ("striate_site_payload_bytes", "Bytes of chunks on the site.", |site| site.capacity.payload_bytes),
+    ("striate_site_disk_bytes", "Bytes that the site's chunks take.", |site| site.capacity.disk_bytes),
+    ("striate_site_free_bytes", "Bytes the site can still take.", |site| site.capacity.free_bytes),
+];
+
+fn render_sites(page: &mut Page, sites: &[SiteState]) {
+    for (name, help, value) in SITE_GAUGES {
         page.head(name, "gauge", help);
-        page.value(name, &[], value);
-    }
-    type Measure = fn(&striate_commands::admin::messages::SiteState) -> u64;
-    let per_site: [(&str, &str, Measure); 9] = [
-        ("striate_site_up", "1 when the site takes reads and writes.", |site| (site.state == "ok").into()),
-        ("striate_site_queue_requests", "Requests that the site serves or has queued.", |site| {
-            site.load.queue_requests.into()
-        }),
-        ("striate_site_queue_bytes", "Bytes that the site's queued and served requests ask for.", |site| {
-            site.load.queue_bytes
-        }),
-        (
-            "striate_site_io_permille",
-            "Share of the workers' time that operations on the disk took.",
-            |site| site.load.io_permille.into(),
-        ),
-        ("striate_site_cpu_permille", "Share of the processor in use.", |site| site.load.cpu_permille.into()),
-        ("striate_site_chunks", "Chunks on the site.", |site| site.capacity.chunks),
-        ("striate_site_payload_bytes", "Bytes of chunks on the site.", |site| site.capacity.payload_bytes),
-        ("striate_site_disk_bytes", "Bytes that the site's chunks take.", |site| site.capacity.disk_bytes),
-        ("striate_site_free_bytes", "Bytes the site can still take.", |site| site.capacity.free_bytes),
-    ];
-    for (name, help, measure) in per_site {
-        page.head(name, "gauge", help);
-        for site in &status.sites {
+        for site in sites {
             let number = site.site.to_string();
-            let labels = [("site", number.as_str()), ("rack", site.rack.as_str())];
-            page.value(name, &labels, measure(site));
+            page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], value(site));
         }
     }
-    page.head("striate_mirror_in_sync", "gauge", "1 when the metadata mirror holds everything acknowledged.");
-    for mirror in &status.mirrors {
-        let directory = mirror.directory.display().to_string();
-        page.value("striate_mirror_in_sync", &[("directory", directory.as_str())], u8::from(mirror.in_sync));
-    }
-    page.head("striate_mirror_bytes", "gauge", "Bytes of the metadata mirror.");
-    for mirror in &status.mirrors {
-        let directory = mirror.directory.display().to_string();
-        page.value("striate_mirror_bytes", &[("directory", directory.as_str())], mirror.bytes);
+}
+
+/// Reads a figure of a metadata mirror.
+type OfMirror = fn(&MirrorState) -> u64;
+
+/// Gauges of a metadata mirror: name, help text and value.
+const MIRROR_GAUGES: [(&str, &str, OfMirror); 2] = [
+    ("striate_mirror_in_sync", "1 when the metadata mirror holds everything acknowledged.", |mirror| {
+        mirror.in_sync.into()
+    }),
+    ("striate_mirror_bytes", "Bytes of the metadata mirror.", |mirror| mirror.bytes),
+];
+
+fn render_mirrors(page: &mut Page, mirrors: &[MirrorState]) {
+    for (name, help, value) in MIRROR_GAUGES {
+        page.head(name, "gauge", help);
+        for mirror in mirrors {
+            let directory = mirror.directory.display().to_string();
+            page.value(name, &[("directory", directory.as_str())], value(mirror));
+        }
     }
 }
 

@@ -270,26 +270,7 @@ pub async fn serve(
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
-    let mut hooks = Hooks {
-        metrics: metrics.clone(),
-        readiness: Arc::new(cluster.clone()),
-        elsewhere: Arc::new(cluster.origins().clone()),
-        ..Hooks::default()
-    };
-    if let Some(path) = &args.audit_log {
-        let log = AuditLog::open(&runtime, path);
-        let log =
-            log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
-        hooks.audit = Arc::new(log);
-    }
-    let options = GatewayOptions {
-        region: args.region.clone(),
-        domains: args.domains.clone(),
-        limits: Limits::from(&args.peers),
-    };
-    let gateway =
-        Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);
-    let gateway = gateway.map_err(Failure::refused)?;
+    let gateway = open_gateway(&runtime, &cluster, args, &metrics)?;
     let access = Access::new(runtime.clone(), metrics_token(args)?);
     let console = Console::new(cluster.clone(), metrics, access, listeners.endpoint.clone());
     let console_port = listeners.console.local_addr().map_err(Failure::failed)?.port();
@@ -301,8 +282,54 @@ pub async fn serve(
     let (endpoint, process) = (listeners.endpoint.clone(), home.name.clone().unwrap_or_default());
     let service = AdminService::new(cluster.clone(), endpoint, process, stop.clone(), drain.clone());
     let run = publish(&cluster, home, &service, &listeners.endpoint);
+    tell_start(&cluster, &listeners.endpoint, console_port, first);
+
+    runtime.spawn(watch_signals(stop, draining));
+    let shutdown = Box::pin(wait_for_drain(drain));
+    let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, shutdown).await;
+    console_task.abort();
+    if let Some((record, directory)) = run {
+        record.withdraw(&directory);
+    }
+    service.finish().await;
+    cluster.close().await;
+    tracing::info!("stopped");
+    served.map_err(Failure::failed)
+}
+
+/// Opens the S3 gateway with the hooks of this process.
+fn open_gateway(
+    runtime: &Runtime,
+    cluster: &Cluster,
+    args: &ListenArgs,
+    metrics: &Arc<Metrics>,
+) -> Outcome<Gateway> {
+    let mut hooks = Hooks {
+        metrics: metrics.clone(),
+        readiness: Arc::new(cluster.clone()),
+        elsewhere: Arc::new(cluster.origins().clone()),
+        ..Hooks::default()
+    };
+    if let Some(path) = &args.audit_log {
+        let log = AuditLog::open(runtime, path);
+        let log =
+            log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
+        hooks.audit = Arc::new(log);
+    }
+    let options = GatewayOptions {
+        region: args.region.clone(),
+        domains: args.domains.clone(),
+        limits: Limits::from(&args.peers),
+    };
+    let gateway =
+        Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);
+    gateway.map_err(Failure::refused)
+}
+
+/// Logs that the store serves, and prints the message of a first start.
+fn tell_start(cluster: &Cluster, endpoint: &str, console_port: u16, first: Option<String>) {
     tracing::info!(
-        endpoint = listeners.endpoint,
+        endpoint,
         console = format!("http://127.0.0.1:{console_port}"),
         cluster = %cluster.id(),
         profile = %cluster.profile(),
@@ -314,24 +341,11 @@ pub async fn serve(
         // The store serves even if nothing reads this.
         let _ = writeln!(io::stdout(), "{first}");
     }
+}
 
-    runtime.spawn(watch_signals(stop, draining));
-    let shutdown = {
-        let mut drain = drain.clone();
-        async move {
-            // A closed channel means that the signal watcher is gone: stop as well.
-            let _ = drain.wait_for(|&draining| draining).await;
-        }
-    };
-    let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, Box::pin(shutdown)).await;
-    console_task.abort();
-    if let Some((record, directory)) = run {
-        record.withdraw(&directory);
-    }
-    service.finish().await;
-    cluster.close().await;
-    tracing::info!("stopped");
-    served.map_err(Failure::failed)
+async fn wait_for_drain(mut drain: watch::Receiver<bool>) {
+    // A closed channel means that the signal watcher is gone: stop as well.
+    let _ = drain.wait_for(|&draining| draining).await;
 }
 
 /// Binds the admin sockets and writes the run record.

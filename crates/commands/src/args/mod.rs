@@ -16,7 +16,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub use bench::{BenchArgs, PreloadName, WorkloadName};
 pub use collector::OtlpEndpoint;
 pub use migrate::{MigrateArgs, Source};
-pub use objects::{BucketCommand, BucketPacking, CatArgs, CpArgs, EndpointArgs, LsArgs, OriginArgs, RmArgs};
+pub use objects::{
+    BucketCommand, BucketPacking, CatArgs, ColdArgs, CpArgs, EndpointArgs, LsArgs, OriginArgs, RmArgs,
+};
 pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
     InitArgs, KeysCommand, MetaCommand, ServerCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,

@@ -34,15 +34,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
         }
         PackCommand::Run { bucket, now, cold, quiet, json, admin } => {
             let server = AdminClient::find(runtime.clone(), &admin)?;
-            let bar = spinner(quiet);
-            let wish = PackNow { bucket, now, cold };
-            let packing = server.follow_with("/v1/packing/run", &wish, |progress| {
-                bar.set_message(pack_progress(&progress));
-            });
-            let stopped = "stopped; what was packed or sealed stays so. Run it again to continue";
-            let answer = interruptible(&runtime, packing, stopped).await;
-            bar.finish_and_clear();
-            let answer = answer?;
+            let answer = pack_now(&runtime, &server, &PackNow { bucket, now, cold }, quiet).await?;
             match json {
                 true => println!("{answer}"),
                 false => print!("{}", packed(&answer["report"])),
@@ -51,20 +43,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
         }
         PackCommand::Undo { bucket, quiet, json, admin } => {
             let server = AdminClient::find(runtime.clone(), &admin)?;
-            let bar = spinner(quiet);
-            let path = format!("/v1/packing/undo/{bucket}");
-            let undoing = server.follow(&path, |progress| {
-                bar.set_message(format!(
-                    "{} checked, {} ({}) split again",
-                    counted(number(&progress, "seen"), "object"),
-                    number(&progress, "objects"),
-                    human_bytes(number(&progress, "bytes")),
-                ));
-            });
-            let stopped = "stopped; what is split stays split, and the bucket stays at --pack off. Run it again to continue";
-            let answer = interruptible(&runtime, undoing, stopped).await;
-            bar.finish_and_clear();
-            let answer = answer?;
+            let answer = unpack(&runtime, &server, &bucket, quiet).await?;
             match json {
                 true => println!("{answer}"),
                 false => print!("{}", unpacked(&bucket, &answer)),
@@ -72,6 +51,37 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
             if answer["whole"] == true { Ok(()) } else { Err(Failure::attention()) }
         }
     }
+}
+
+/// Packs, and shows the progress. Returns the reply.
+async fn pack_now(runtime: &Runtime, server: &AdminClient, wish: &PackNow, quiet: bool) -> Outcome<Value> {
+    let bar = spinner(quiet);
+    let packing = server.follow_with("/v1/packing/run", wish, |progress| {
+        bar.set_message(pack_progress(&progress));
+    });
+    let stopped = "stopped; what was packed or sealed stays so. Run it again to continue";
+    let answer = interruptible(runtime, packing, stopped).await;
+    bar.finish_and_clear();
+    answer
+}
+
+/// Undoes the packing of a bucket, and shows the progress. Returns the reply.
+async fn unpack(runtime: &Runtime, server: &AdminClient, bucket: &str, quiet: bool) -> Outcome<Value> {
+    let bar = spinner(quiet);
+    let path = format!("/v1/packing/undo/{bucket}");
+    let undoing = server.follow(&path, |progress| {
+        bar.set_message(format!(
+            "{} checked, {} ({}) split again",
+            counted(number(&progress, "seen"), "object"),
+            number(&progress, "objects"),
+            human_bytes(number(&progress, "bytes")),
+        ));
+    });
+    let stopped =
+        "stopped; what is split stays split, and the bucket stays at --pack off. Run it again to continue";
+    let answer = interruptible(runtime, undoing, stopped).await;
+    bar.finish_and_clear();
+    answer
 }
 
 /// Runs a long operation until Ctrl-C: its server notices that the command is gone and ends the operation cleanly.

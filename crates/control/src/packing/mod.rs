@@ -179,35 +179,53 @@ pub(crate) async fn pack_group(
         writer.stop().give_up().await?;
         return Ok(report);
     }
-    let mut group = match writer.finish().await {
-        Ok(group) => group,
-        Err((group, error)) => return Err(given_up(group, error).await),
-    };
-    if let Err(error) = group.commit().await {
-        return Err(given_up(group, error).await);
-    }
+    let group = commit_group(writer).await?;
     (report.groups, report.partition_bytes) = (1, group.partition_bytes());
     // Nothing of the group is in memory any more.
     drop(share);
     pace.rest().await;
-    let (before, mut rest) = (report.objects, &packed[..]);
-    while !rest.is_empty() {
-        let began = stripes.runtime().now();
-        match switch(stripes, &TargetGroup::Group(&group), rest, &text).await {
-            Ok(step) => {
-                report.objects += step.objects;
-                report.bytes += step.bytes;
-                rest = &rest[step.taken..];
-            }
-            Err(error) => return Err(given_up(group, error).await),
-        }
-        report.switching_us += (stripes.runtime().now() - began).as_micros() as u64;
-        pace.rest().await;
+    let before = report.objects;
+    if let Err(error) = switch_rows(stripes, &group, &packed, &text, &mut report, &mut pace).await {
+        return Err(given_up(group, error).await);
     }
     report.overtaken = packed.len() as u64 - (report.objects - before);
     group.settle(report.overtaken == 0).await?;
     pace.end().await;
     Ok(report)
+}
+
+/// Writes what is left of a group, and commits its record.
+async fn commit_group(writer: GroupWriter<'_>) -> Result<CodingGroup<'_>, StripeError> {
+    let mut group = match writer.finish().await {
+        Ok(group) => group,
+        Err((group, error)) => return Err(given_up(group, error).await),
+    };
+    match group.commit().await {
+        Ok(()) => Ok(group),
+        Err(error) => Err(given_up(group, error).await),
+    }
+}
+
+/// Switches the rows of all packed objects to the group, batch by batch.
+async fn switch_rows(
+    stripes: &Stripes,
+    group: &CodingGroup<'_>,
+    packed: &[Packed],
+    profile: &str,
+    report: &mut PackReport,
+    pace: &mut Pace<'_>,
+) -> Result<(), StripeError> {
+    let mut rest = packed;
+    while !rest.is_empty() {
+        let began = stripes.runtime().now();
+        let step = switch(stripes, &Home::Group(group), rest, profile).await?;
+        report.objects += step.objects;
+        report.bytes += step.bytes;
+        rest = &rest[step.taken..];
+        report.switching_us += (stripes.runtime().now() - began).as_micros() as u64;
+        pace.rest().await;
+    }
+    Ok(())
 }
 
 /// Gives up a group because of `error` and returns `error`. If that fails too, returns the failure: the packer must

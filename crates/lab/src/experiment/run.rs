@@ -102,6 +102,25 @@ struct Task {
     seed: u64,
 }
 
+/// Returns all runs of an experiment, policy by policy.
+fn tasks(experiment: &Experiment, first_seed: u64) -> VecDeque<Task> {
+    let seeds = experiment.seeds as usize;
+    let task = |cell| Task { cell, policy: cell / seeds, seed: first_seed + (cell % seeds) as u64 };
+    (0..experiment.policies.len() * seeds).map(task).collect()
+}
+
+impl Task {
+    fn failure(self, experiment: &Experiment, reason: String) -> RunFailure {
+        RunFailure {
+            experiment: experiment.name.clone(),
+            policy: experiment.policies[self.policy].name.clone(),
+            seed: self.seed,
+            scale: experiment.scale,
+            reason,
+        }
+    }
+}
+
 /// Output of one run.
 pub(super) struct RunOutput {
     pub(super) measured: RunMeasurements,
@@ -126,14 +145,9 @@ pub fn run(
     clock: &Runtime,
     mut progress: impl FnMut(Progress<'_>),
 ) -> Result<Results, RunFailure> {
-    let seeds = experiment.seeds as usize;
-    let tasks = (0..experiment.policies.len() * seeds).map(|cell| Task {
-        cell,
-        policy: cell / seeds,
-        seed: options.first_seed + (cell % seeds) as u64,
-    });
-    let waiting = Mutex::new(tasks.collect::<VecDeque<_>>());
-    let mut cells: Vec<Option<Cell>> = vec![None; experiment.policies.len() * seeds];
+    let tasks = tasks(experiment, options.first_seed);
+    let mut cells: Vec<Option<Cell>> = vec![None; tasks.len()];
+    let waiting = Mutex::new(tasks);
     let mut failed = None;
     std::thread::scope(|scope| {
         let (sender, messages) = channel();
@@ -163,13 +177,7 @@ pub fn run(
         }
     });
     match failed {
-        Some((task, reason)) => Err(RunFailure {
-            experiment: experiment.name.clone(),
-            policy: experiment.policies[task.policy].name.clone(),
-            seed: task.seed,
-            scale: experiment.scale,
-            reason,
-        }),
+        Some((task, reason)) => Err(task.failure(experiment, reason)),
         None => Ok(gathered(experiment, cells.into_iter().flatten().collect())),
     }
 }

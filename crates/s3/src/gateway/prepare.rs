@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use s3s::Body;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
 use super::head::{host_of, query_names, set_apart, strip_signature, text, unframe};
@@ -90,7 +91,6 @@ impl Gateway {
         address: Address,
     ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
-        let limits = &shared.options.limits;
         let now = shared.runtime.wall_time().as_secs();
         let by_host = shared.domains.bucket_of(host_of(&parts));
         let region = &shared.options.region;
@@ -100,58 +100,81 @@ impl Gateway {
         strip_signature(&mut parts, verified.presigned);
         let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
         let headers = set_apart(&mut parts);
-        if shared.hooks.elsewhere.has(&address.bucket)
-            && let Some((operation, action)) = elsewhere::operation(&parts, &address)
-        {
-            trace.set_operation(operation);
-            elsewhere::allow(action, &parts, &address, &identity)?;
-            parts.extensions.insert(ForwardedAddress { address: address.clone() });
-        }
-        let batch = batch_kind(&parts, &address)?;
-        if let Some(kind) = batch {
-            let (bucket, documents) = (address.bucket.clone(), shared.documents.clone());
-            parts.extensions.insert(BatchMark { bucket, kind, documents });
-        }
+        self.mark_elsewhere(&mut parts, &address, &identity, trace)?;
+        let batch = self.mark_batch(&mut parts, &address)?;
         let is_document = batch != Some(Kind::Put) && is_held(&parts, &address);
         if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
             return Err(Refusal::bad("InvalidRequest", HASHED_BATCH));
         }
         if is_document {
-            check_held_len(&parts, limits)?;
+            check_held_len(&parts, &shared.options.limits)?;
         }
         let decoded_len = unframe(&mut parts, &payload)?;
-        let trailers = match &payload {
-            Payload::Chunked { trailer: true, .. } => checksum::trailer_names(&parts.headers),
-            _ => Vec::new(),
-        };
+        let trailers = announced_trailers(&parts.headers, &payload);
         let trace = Arc::clone(trace);
         let body =
             RequestBody::new(incoming, payload, decoded_len, trailers, Arc::clone(peer), trace.clone());
-        let trailers = body.trailers();
         let mut carried =
             RequestContext { trace, identity, trailers: None, headers, by_form: false, taken: peer.taken() };
         let (body, document) = match is_document {
-            true => {
-                let mut permit = None;
-                let held =
-                    collect(body, limits.xml_bytes, |len| shared.documents.reserve(&mut permit, len)).await?;
-                if batch.is_some() {
-                    shared.documents.reserve(&mut permit, batch_footprint(held.len()))?;
-                }
-                let trailers = trailers.lock().take().unwrap_or_default();
-                checksum::check_headers(&parts.headers)?;
-                checksum::verify_held(&parts.headers, &trailers, &held)?;
-                parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
-                (Body::from(held), permit)
-            }
+            true => self.hold_document(&mut parts, body, batch.is_some()).await?,
             false => {
-                carried.trailers = Some(trailers);
+                carried.trailers = Some(body.trailers());
                 (Body::from(Box::pin(body) as s3s::stream::DynByteStream), None)
             }
         };
         parts.extensions.insert(carried);
         let request = Request::from_parts(parts, body);
         Ok(PreparedRequest { request, held: (document, in_flight), form: None })
+    }
+
+    /// Marks a request that another store answers, and checks that its sender may make it.
+    fn mark_elsewhere(
+        &self,
+        parts: &mut Parts,
+        address: &Address,
+        identity: &Identity,
+        trace: &Trace,
+    ) -> Result<(), Refusal> {
+        if self.shared.hooks.elsewhere.has(&address.bucket)
+            && let Some((operation, action)) = elsewhere::operation(parts, address)
+        {
+            trace.set_operation(operation);
+            elsewhere::allow(action, parts, address, identity)?;
+            parts.extensions.insert(Outbound { address: address.clone() });
+        }
+        Ok(())
+    }
+
+    /// Marks a batch request. Returns its kind.
+    fn mark_batch(&self, parts: &mut Parts, address: &Address) -> Result<Option<Kind>, Refusal> {
+        let batch = batch_kind(parts, address)?;
+        if let Some(kind) = batch {
+            let (bucket, documents) = (address.bucket.clone(), self.shared.documents.clone());
+            parts.extensions.insert(BatchOf { bucket, kind, documents });
+        }
+        Ok(batch)
+    }
+
+    /// Reads a document into memory and verifies its checksums. Returns it with the memory that it holds.
+    async fn hold_document(
+        &self,
+        parts: &mut Parts,
+        body: RequestBody,
+        is_batch: bool,
+    ) -> Result<(Body, Option<OwnedSemaphorePermit>), Refusal> {
+        let documents = &self.shared.documents;
+        let (limit, trailers) = (self.shared.options.limits.xml_bytes, body.trailers());
+        let mut permit = None;
+        let held = collect(body, limit, |len| documents.reserve(&mut permit, len)).await?;
+        if is_batch {
+            documents.reserve(&mut permit, batch_footprint(held.len()))?;
+        }
+        let trailers = trailers.lock().take().unwrap_or_default();
+        checksum::check_headers(&parts.headers)?;
+        checksum::verify_held(&parts.headers, &trailers, &held)?;
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
+        Ok((Body::from(held), permit))
     }
 
     /// Prepares the put that a POST form describes.
@@ -204,6 +227,14 @@ impl Gateway {
             self.shared.hooks.metrics.refused("requests_of_key");
             Refusal::slow_down()
         })
+    }
+}
+
+/// Returns the names of the trailers that follow the body.
+fn announced_trailers(headers: &HeaderMap, payload: &Payload) -> Vec<String> {
+    match payload {
+        Payload::Chunked { trailer: true, .. } => checksum::trailer_names(headers),
+        _ => Vec::new(),
     }
 }
 

@@ -1,8 +1,11 @@
 //! CopyObject, and the sources that it and UploadPartCopy name.
 
+use std::collections::BTreeMap;
+
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result};
-use striate_client::CopyRequest;
+use s3s::{S3Error, S3Request, S3Response, S3Result};
+use striate_client::{ClientError, CopyRequest};
+use striate_core::Profile;
 
 use super::attributes::{attribute_fields, parse_tags, refuse_unsupported, storage_class};
 use super::{
@@ -32,77 +35,119 @@ fn replaces(directive: Option<&str>, name: &str) -> Result<bool, Refusal> {
     }
 }
 
+/// What a copy replaces, instead of copying it from its source.
+struct Directives {
+    metadata: bool,
+    tags: bool,
+}
+
+impl Directives {
+    fn of(input: &CopyObjectInput) -> Result<Self, Refusal> {
+        Ok(Self {
+            metadata: replaces(input.metadata_directive.as_ref().map(|d| d.as_str()), "metadata")?,
+            tags: replaces(input.tagging_directive.as_ref().map(|d| d.as_str()), "tagging")?,
+        })
+    }
+}
+
+/// Refuses a copy of an object to itself that changes nothing.
+fn check_changes(
+    input: &CopyObjectInput,
+    directives: &Directives,
+    profile: Option<Profile>,
+) -> Result<(), Refusal> {
+    let changes = directives.metadata
+        || directives.tags
+        || profile.is_some()
+        || input.storage_class.is_some()
+        || input.website_redirect_location.is_some();
+    if changes {
+        return Ok(());
+    }
+    let message = "This copy request is illegal because it is trying to copy an object to itself \
+                   without changing the object's metadata, storage class, website redirect location \
+                   or encryption attributes.";
+    Err(Refusal::bad("InvalidRequest", message))
+}
+
+/// Takes the new tags out of the input, so that the attributes do not have them as well. `None` copies the source's.
+fn take_tags(
+    input: &mut CopyObjectInput,
+    directives: &Directives,
+) -> Result<Option<BTreeMap<String, String>>, Refusal> {
+    let tagging = input.tagging.take();
+    match directives.tags {
+        true => Ok(Some(tagging.as_deref().map(parse_tags).transpose()?.unwrap_or_default())),
+        false => Ok(None),
+    }
+}
+
+/// Converts an authorised copy to the client service's request.
+fn copy_request(
+    entered: &Entered,
+    headers: &http::HeaderMap,
+    input: &mut CopyObjectInput,
+) -> S3Result<CopyRequest> {
+    let (source_bucket, source_key) = source_of(entered, &input.copy_source)?;
+    refuse_unsupported!(input)?;
+    if input.copy_source_sse_customer_key.is_some() {
+        return Err(not_implemented("Server-side encryption is not available.").into());
+    }
+    let directives = Directives::of(input)?;
+    let profile = profile_of(headers)?;
+    if source_bucket == input.bucket && source_key == input.key {
+        check_changes(input, &directives, profile)?;
+    }
+    let tags = take_tags(input, &directives)?;
+    let checksum = input.checksum_algorithm.as_ref();
+    let checksum = checksum.map(|algorithm| checksum::algorithm_named(algorithm.as_str())).transpose()?;
+    let source_condition = read_condition(
+        input.copy_source_if_match.take(),
+        input.copy_source_if_none_match.take(),
+        input.copy_source_if_modified_since.take(),
+        input.copy_source_if_unmodified_since.take(),
+    );
+    let condition = destination_condition(headers)?;
+    Ok(CopyRequest {
+        source_bucket,
+        source_key,
+        source_condition,
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        tags,
+        storage_class: input.storage_class.clone().map(|class| storage_class(Some(class))).transpose()?,
+        website_redirect: input.website_redirect_location.clone(),
+        // Last, because it takes the fields out of the input.
+        attributes: match directives.metadata {
+            true => Some(attribute_fields!(input).into_attributes(entered)?),
+            false => None,
+        },
+        condition,
+        checksum,
+        profile,
+        owner: entered.identity.access_key.clone(),
+    })
+}
+
+/// Converts the error of a copy: S3 answers 412 for every condition on the source.
+pub(super) fn copy_failure(entered: &Entered, error: ClientError) -> S3Error {
+    match error {
+        ClientError::NotModified(_) => {
+            entered.fail(ClientError::PreconditionFailed("x-amz-copy-source-if-none-match"))
+        }
+        error => entered.fail(error),
+    }
+}
+
 impl Translator {
     pub(super) async fn copy(
         &self,
         mut request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
-        let entered = self.enter(&request, "CopyObject", "s3:PutObject", Resource::Object(&bucket, &key))?;
-        let input = &mut request.input;
-        let (source_bucket, source_key) = source_of(&entered, &input.copy_source)?;
-        refuse_unsupported!(input)?;
-        if input.copy_source_sse_customer_key.is_some() {
-            return Err(not_implemented("Server-side encryption is not available.").into());
-        }
-        let metadata = replaces(input.metadata_directive.as_ref().map(|d| d.as_str()), "metadata")?;
-        let tagging = replaces(input.tagging_directive.as_ref().map(|d| d.as_str()), "tagging")?;
-        let same = source_bucket == bucket && source_key == key;
-        let profile = profile_of(&request.headers)?;
-        let changes = metadata
-            || tagging
-            || profile.is_some()
-            || input.storage_class.is_some()
-            || input.website_redirect_location.is_some();
-        if same && !changes {
-            let message = "This copy request is illegal because it is trying to copy an object to itself \
-                           without changing the object's metadata, storage class, website redirect location \
-                           or encryption attributes.";
-            return Err(Refusal::bad("InvalidRequest", message).into());
-        }
-        let tags = match tagging {
-            true => Some(input.tagging.as_deref().map(parse_tags).transpose()?.unwrap_or_default()),
-            false => None,
-        };
-        input.tagging = None;
-        let checksum = input.checksum_algorithm.as_ref();
-        let checksum = checksum.map(|algorithm| checksum::algorithm_named(algorithm.as_str())).transpose()?;
-        let source_condition = read_condition(
-            input.copy_source_if_match.take(),
-            input.copy_source_if_none_match.take(),
-            input.copy_source_if_modified_since.take(),
-            input.copy_source_if_unmodified_since.take(),
-        );
-        let condition = destination_condition(&request.headers)?;
-        let input = &mut request.input;
-        let storage_class =
-            input.storage_class.clone().map(|class| storage_class(Some(class))).transpose()?;
-        let website_redirect = input.website_redirect_location.clone();
-        let attributes = match metadata {
-            true => Some(attribute_fields!(input).into_attributes(&entered)?),
-            false => None,
-        };
-        let copy = CopyRequest {
-            source_bucket,
-            source_key,
-            source_condition,
-            bucket,
-            key,
-            attributes,
-            tags,
-            storage_class,
-            website_redirect,
-            condition,
-            checksum,
-            profile,
-            owner: entered.identity.access_key.clone(),
-        };
-        let info = self.client.copy(copy).await.map_err(|error| match error {
-            // A copy returns 412 for every condition on its source.
-            striate_client::ClientError::NotModified(_) => entered
-                .fail(striate_client::ClientError::PreconditionFailed("x-amz-copy-source-if-none-match")),
-            error => entered.fail(error),
-        })?;
+        let resource = Resource::Object(&request.input.bucket, &request.input.key);
+        let entered = self.enter(&request, "CopyObject", "s3:PutObject", resource)?;
+        let copy = copy_request(&entered, &request.headers, &mut request.input)?;
+        let info = self.client.copy(copy).await.map_err(|error| copy_failure(&entered, error))?;
         let mut result = CopyObjectResult {
             checksum_type: checksum::type_of(&info.checksums),
             e_tag: Some(etag(info.etag)),

@@ -3,15 +3,17 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::{
-    ClientError, CompleteUpload, CopyPartRequest, CreateUpload, GetRequest, ListUploads, MAX_PART_NUMBER,
-    PartInfo, ReadRange, UploadInfo, UploadPartRequest,
+    CompleteUpload, CopyPartRequest, CreateUpload, GetRequest, ListUploads, MAX_PART_NUMBER, Page, PartInfo,
+    ReadRange, UploadInfo, UploadPartRequest,
 };
 
 use super::attributes::{attribute_fields, refuse_unsupported};
 use super::bucket::owner;
+use super::copy::{copy_failure, source_of};
 use super::put::{Upload, content_len, digests_of};
 use super::{
-    Translator, etag, not_implemented, page_size, profile_of, read_condition, timestamp, write_condition,
+    Entered, Translator, etag, not_implemented, page_size, profile_of, read_condition, timestamp,
+    write_condition,
 };
 use crate::address::percent_encode;
 use crate::authorize::Resource;
@@ -128,20 +130,10 @@ impl Translator {
         if input.copy_source_sse_customer_key.is_some() || input.sse_customer_key.is_some() {
             return Err(not_implemented("Server-side encryption is not available.").into());
         }
-        let (source_bucket, source_key) = super::copy::source_of(&entered, &input.copy_source)?;
+        let (source_bucket, source_key) = source_of(&entered, &input.copy_source)?;
         let source_range = copy_range(input.copy_source_range.as_deref())?;
         if let ReadRange::Bytes { last: Some(last), .. } = source_range {
-            let source = GetRequest {
-                bucket: source_bucket.clone(),
-                key: source_key.clone(),
-                ..GetRequest::default()
-            };
-            let (info, _) = self.client.head(source).await.map_err(|error| entered.fail(error))?;
-            if last >= info.size {
-                let message =
-                    format!("Range specified is not valid for source object of size: {}", info.size);
-                return Err(Refusal::bad("InvalidArgument", message).into());
-            }
+            self.check_source_end(&entered, &source_bucket, &source_key, last).await?;
         }
         let part = CopyPartRequest {
             bucket: input.bucket,
@@ -158,12 +150,7 @@ impl Translator {
                 input.copy_source_if_unmodified_since,
             ),
         };
-        let part = self.client.copy_part(part).await.map_err(|error| match error {
-            ClientError::NotModified(_) => {
-                entered.fail(ClientError::PreconditionFailed("x-amz-copy-source-if-none-match"))
-            }
-            error => entered.fail(error),
-        })?;
+        let part = self.client.copy_part(part).await.map_err(|error| copy_failure(&entered, error))?;
         let mut result = CopyPartResult {
             e_tag: Some(etag(part.etag)),
             last_modified: Some(timestamp(part.modified_unix_ms)),
@@ -174,6 +161,27 @@ impl Translator {
             copy_part_result: Some(result),
             ..UploadPartCopyOutput::default()
         }))
+    }
+
+    /// Refuses the range of a copy whose last byte is not in the source.
+    async fn check_source_end(
+        &self,
+        entered: &Entered,
+        source_bucket: &str,
+        source_key: &str,
+        last: u64,
+    ) -> S3Result<()> {
+        let source = GetRequest {
+            bucket: source_bucket.to_owned(),
+            key: source_key.to_owned(),
+            ..GetRequest::default()
+        };
+        let (info, _) = self.client.head(source).await.map_err(|error| entered.fail(error))?;
+        if last >= info.size {
+            let message = format!("Range specified is not valid for source object of size: {}", info.size);
+            return Err(Refusal::bad("InvalidArgument", message).into());
+        }
+        Ok(())
     }
 
     pub(super) async fn upload_parts(
@@ -229,27 +237,8 @@ impl Translator {
             max,
         };
         let page = self.client.list_uploads(list).await.map_err(|error| entered.fail(error))?;
-        let last =
-            page.items.last().filter(|_| page.truncated).map(|last| (last.key.clone(), last.id.clone()));
-        let last_prefix = page.common_prefixes.last().filter(|_| page.truncated).cloned();
-        // The page ends at the later of the last upload and the last prefix.
-        let next = match (last, last_prefix) {
-            (Some((key, _)), Some(prefix)) if prefix > key => Some((prefix, String::new())),
-            (None, Some(prefix)) => Some((prefix, String::new())),
-            (last, _) => last,
-        };
-        let (next_key, next_upload) = next.unzip();
-        let uploads = page.items.into_iter().map(|upload| MultipartUpload {
-            checksum_algorithm: upload.checksum.and_then(checksum::name_of),
-            checksum_type: upload.checksum.map(|_| checksum::type_named(upload.full_object_checksum)),
-            initiated: Some(timestamp(upload.created_unix_ms)),
-            initiator: Some(initiator(&upload)),
-            owner: Some(owner()),
-            storage_class: Some(class_of(&upload)),
-            key: Some(text(upload.key)),
-            upload_id: Some(upload.id),
-        });
-        let uploads = uploads.collect();
+        let (next_key, next_upload) = next_markers(&page).unzip();
+        let uploads = page.items.into_iter().map(|upload| shown_upload(upload, text)).collect();
         let prefixes = page.common_prefixes.into_iter().map(|p| CommonPrefix { prefix: Some(text(p)) });
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
@@ -321,6 +310,31 @@ impl Translator {
         let aborted = self.client.abort_upload(&input.bucket, &input.key, &input.upload_id).await;
         aborted.map_err(|error| entered.fail(error))?;
         Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), http::StatusCode::NO_CONTENT))
+    }
+}
+
+/// Returns the key and the upload after which the next page of a listing starts; `None` after the last page.
+fn next_markers(page: &Page<UploadInfo>) -> Option<(String, String)> {
+    let last = page.items.last().filter(|_| page.truncated).map(|last| (last.key.clone(), last.id.clone()));
+    let last_prefix = page.common_prefixes.last().filter(|_| page.truncated).cloned();
+    // The page ends at the later of the last upload and the last prefix.
+    match (last, last_prefix) {
+        (Some((key, _)), Some(prefix)) if prefix > key => Some((prefix, String::new())),
+        (None, Some(prefix)) => Some((prefix, String::new())),
+        (last, _) => last,
+    }
+}
+
+fn shown_upload(upload: UploadInfo, text: impl Fn(String) -> String) -> MultipartUpload {
+    MultipartUpload {
+        checksum_algorithm: upload.checksum.and_then(checksum::name_of),
+        checksum_type: upload.checksum.map(|_| checksum::type_named(upload.full_object_checksum)),
+        initiated: Some(timestamp(upload.created_unix_ms)),
+        initiator: Some(initiator(&upload)),
+        owner: Some(owner()),
+        storage_class: Some(class_of(&upload)),
+        key: Some(text(upload.key)),
+        upload_id: Some(upload.id),
     }
 }
 

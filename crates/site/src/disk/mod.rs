@@ -63,7 +63,7 @@ use self::tables::Tables;
 use self::watch::Watch;
 use self::writer::{Change, Reply, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
-use crate::filesystem::{self, FileSystem, Lock};
+use crate::filesystem::{self, FileSystem, Lock, Space};
 use crate::identity;
 use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, HeldResources, StoreStatus};
 
@@ -200,6 +200,30 @@ struct Queue {
     closed: bool,
 }
 
+/// A store's directory, which no other server uses while its lock is held.
+struct Taken {
+    directory: PathBuf,
+    lock_path: PathBuf,
+    lock: Box<dyn Lock>,
+    space: Space,
+}
+
+impl Taken {
+    /// Locks the directory below `root`, and creates it if it does not exist.
+    fn new(fs: &dyn FileSystem, root: &Path) -> Result<Self, DiskStoreError> {
+        let directory = identity::striate_directory(root).join("chunks");
+        fs.create_directories(&directory).map_err(|error| DiskStoreError::io("create", &directory, error))?;
+        let lock_path = directory.join("lock");
+        let lock = fs.lock(&lock_path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => DiskStoreError::Locked(root.to_owned()),
+            _ => DiskStoreError::io("lock", &lock_path, error),
+        })?;
+        let space = fs.space(&directory);
+        let space = space.map_err(|error| DiskStoreError::io("ask the free space of", &directory, error))?;
+        Ok(Self { directory, lock_path, lock, space })
+    }
+}
+
 impl DiskStore {
     /// Opens the store in `root/.striate/chunks`, and creates it if it does not exist.
     ///
@@ -211,22 +235,12 @@ impl DiskStore {
         root: &Path,
         options: DiskStoreOptions,
     ) -> Result<Self, DiskStoreError> {
-        let directory = identity::striate_directory(root).join("chunks");
-        let io = |action| {
-            let directory = directory.clone();
-            move |error: io::Error| DiskStoreError::io(action, &directory, error)
-        };
-        fs.create_directories(&directory).map_err(io("create"))?;
-        let lock_path = directory.join("lock");
-        let lock = fs.lock(&lock_path).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => DiskStoreError::Locked(root.to_owned()),
-            _ => DiskStoreError::io("lock", &lock_path, error),
-        })?;
-        let space = fs.space(&directory).map_err(io("ask the free space of"))?;
+        let Taken { directory, lock_path, lock, space } = Taken::new(&*fs, root)?;
         let options = DiskStoreOptions { segment_len: options.segment_len.min(1 << 30), ..options };
         let open_files = OpenFiles::new(options.open_files.max(4));
         let recovered = recovery::recover(&*fs, &directory, &open_files, options.segment_len)?;
-        let watch = Watch::new(&*fs, &[identity::identity_path(root), lock_path]).map_err(io("identify"))?;
+        let watch = Watch::new(&*fs, &[identity::identity_path(root), lock_path])
+            .map_err(|error| DiskStoreError::io("identify", &directory, error))?;
         let bytes_at_snapshot = recovered.state.disk_bytes().saturating_sub(recovered.scanned_bytes);
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),

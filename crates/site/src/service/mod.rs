@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use striate_runtime::Runtime;
 use striate_trust::PeerName;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::local::LocalSite;
 use crate::protocol::limits::{MAX_CONTROL_STREAMS, MAX_HEADER_LIST_LEN, MAX_HEADERS, ServiceLimits};
@@ -43,12 +43,12 @@ pub async fn serve_site(
     limits: ServiceLimits,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
-    let handshakes = Arc::new(Semaphore::new(limits.handshakes));
     let (stop, stopping) = watch::channel(false);
     let service = Arc::new(Service::new(runtime.clone(), site, limits.clone(), stopping.clone()));
-    // Each connection holds a sender; when the last one is gone, all connections have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let door = Door { service: Arc::clone(&service), gate, places, stopping, alive };
+    let handshakes = Arc::new(Semaphore::new(limits.handshakes));
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = match select(listener.accept(), shutdown.as_mut()).await {
@@ -68,26 +68,42 @@ pub async fn serve_site(
             tracing::warn!(limit = limits.handshakes, "too many unknown peers at once: one was sent away");
             continue;
         };
-        let (service, stopping, alive) = (Arc::clone(&service), stopping.clone(), alive.clone());
-        let (gate, places) = (Arc::clone(&gate), Arc::clone(&places));
-        runtime.spawn(async move {
-            let admitted = service.runtime().timeout(service.limits().handshake, gate.admit(stream)).await;
-            drop(handshake);
-            match admitted.unwrap_or_else(|late| Err(io::Error::other(late))) {
-                Ok((stream, peer)) => match places.try_acquire_owned() {
-                    Ok(_place) => serve_connection(service, stream, peer, stopping).await,
-                    Err(_) => tracing::warn!(%peer, "too many connections to the site: one was closed"),
-                },
-                Err(error) => service.note_stranger(&error),
-            }
-            drop(alive);
-        });
+        runtime.spawn(door.clone().serve(stream, handshake));
     }
-    drop((listener, alive));
+    drop((listener, door));
     let _ = stop.send(true);
     if runtime.timeout(limits.drain, all_ended.recv()).await.is_err() {
         tracing::warn!("requests that were still under way when the site stopped have been cut off");
         service.cut_off();
+    }
+}
+
+/// What every accepted connection needs.
+#[derive(Clone)]
+struct Door {
+    service: Arc<Service>,
+    gate: Arc<dyn Gate>,
+    /// Places of admitted peers.
+    places: Arc<Semaphore>,
+    stopping: watch::Receiver<bool>,
+    /// Each connection holds a sender; when the last one is gone, all connections have ended.
+    alive: mpsc::Sender<()>,
+}
+
+impl Door {
+    /// Serves a connection if the gate admits its peer. Gives the place of the handshake back once that is decided.
+    async fn serve(self, stream: Box<dyn ByteStream>, handshake: OwnedSemaphorePermit) {
+        let Self { service, gate, places, stopping, alive } = self;
+        let admitted = service.runtime().timeout(service.limits().handshake, gate.admit(stream)).await;
+        drop(handshake);
+        match admitted.unwrap_or_else(|late| Err(io::Error::other(late))) {
+            Ok((stream, peer)) => match places.try_acquire_owned() {
+                Ok(_place) => serve_connection(service, stream, peer, stopping).await,
+                Err(_) => tracing::warn!(%peer, "too many connections to the site: one was closed"),
+            },
+            Err(error) => service.note_stranger(&error),
+        }
+        drop(alive);
     }
 }
 

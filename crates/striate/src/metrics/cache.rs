@@ -1,26 +1,14 @@
 //! Metrics of the memory tier.
 
-use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState};
+use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState, ServedState};
 
 use super::Page;
 
 /// Writes the metrics of the memory tier.
 pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
     let Some(cache) = cache else { return };
-    for (name, help) in [
-        ("striate_cache_reads_total", "Reads of blocks and of parts of them, by how they were served."),
-        (
-            "striate_cache_read_bytes_total",
-            "Bytes read of blocks and of parts of them, by how they were served.",
-        ),
-    ] {
-        page.head(name, "counter", help);
-        for served in &cache.reads {
-            let value = if name == "striate_cache_reads_total" { served.reads } else { served.bytes };
-            page.value(name, &[("served", served.how.as_str())], value);
-        }
-    }
-    for (name, help, value) in [
+    render_reads(page, &cache.reads);
+    page.counters(&[
         ("striate_cache_cached_bytes_total", "Bytes of reads that came from memory.", cache.cached_bytes),
         ("striate_cache_fills_total", "Blocks that this process wrote to memory sites.", cache.fills),
         (
@@ -39,29 +27,48 @@ pub(super) fn render_cache(page: &mut Page, cache: Option<&CacheState>) {
             "Look-ups of cached blocks that memory sites did not answer in time.",
             cache.unanswered,
         ),
-    ] {
-        page.head(name, "counter", help);
-        page.value(name, &[], value);
-    }
+    ]);
     let name = "striate_cache_invalidated_total";
     page.head(name, "counter", "Blocks of volatile buckets that were taken out of memory, by why.");
     page.value(name, &[("cause", "deleted")], cache.deleted);
     page.value(name, &[("cause", "overwritten")], cache.overwritten);
     if let Some(percent) = cache.imbalance() {
-        page.head(
+        page.gauges(&[(
             "striate_cache_imbalance_ratio",
-            "gauge",
             "Load of the most loaded memory site over the mean, minus 1 (λ).",
-        );
-        page.value("striate_cache_imbalance_ratio", &[], percent / 100.0);
+            percent / 100.0,
+        )]);
     }
     render_sites(page, &cache.sites);
+}
+
+/// Writes the reads of blocks, by how they were served.
+fn render_reads(page: &mut Page, reads: &[ServedState]) {
+    type Count = fn(&ServedState) -> u64;
+    let counters: [(&str, &str, Count); 2] = [
+        (
+            "striate_cache_reads_total",
+            "Reads of blocks and of parts of them, by how they were served.",
+            |served| served.reads,
+        ),
+        (
+            "striate_cache_read_bytes_total",
+            "Bytes read of blocks and of parts of them, by how they were served.",
+            |served| served.bytes,
+        ),
+    ];
+    for (name, help, count) in counters {
+        page.head(name, "counter", help);
+        for served in reads {
+            page.value(name, &[("served", served.how.as_str())], count(served));
+        }
+    }
 }
 
 /// Writes the metrics of requests to other S3 stores.
 pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
     let Some(origins) = origins else { return };
-    for (name, help, value) in [
+    page.counters(&[
         (
             "striate_origin_requests_total",
             "Requests to other S3 stores, repeated ones included.",
@@ -99,90 +106,85 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
             "Writes to other S3 stores that were not cached because memory for bodies was short.",
             origins.uncached_writes,
         ),
-    ] {
-        page.head(name, "counter", help);
-        page.value(name, &[], value);
-    }
+    ]);
 }
 
+/// Reads a figure of a memory site.
+type OfMemorySite = fn(&MemorySiteState) -> u64;
+
+/// Figures of a memory site: name, kind, help text and value.
+const MEMORY_SITE_FIGURES: [(&str, &str, &str, OfMemorySite); 15] = [
+    ("striate_memory_site_up", "gauge", "1 when the memory site answers.", |site| {
+        (site.state == "ok").into()
+    }),
+    ("striate_memory_site_bound_bytes", "gauge", "Memory that the memory site may use.", |site| {
+        site.bound_bytes
+    }),
+    ("striate_memory_site_charged_bytes", "gauge", "Memory that the memory site uses.", |site| {
+        site.charged_bytes
+    }),
+    ("striate_memory_site_data_bytes", "gauge", "Bytes of data splits on the memory site.", |site| {
+        site.data_bytes
+    }),
+    (
+        "striate_memory_site_other_bytes",
+        "gauge",
+        "Bytes that the memory site uses for the index, for blocks on their way and otherwise.",
+        |site| site.other_bytes,
+    ),
+    (
+        "striate_memory_site_deleted_total",
+        "counter",
+        "Splits deleted from the memory site together with their object.",
+        |site| site.deleted,
+    ),
+    ("striate_memory_site_splits", "gauge", "Splits of cached blocks on the memory site.", |site| {
+        site.splits
+    }),
+    ("striate_memory_site_parity_bytes", "gauge", "Bytes of parities on the memory site.", |site| {
+        site.parity_bytes
+    }),
+    ("striate_memory_site_hits_total", "counter", "Reads that found a split on the memory site.", |site| {
+        site.hits
+    }),
+    (
+        "striate_memory_site_misses_total",
+        "counter",
+        "Reads that did not find a split on the memory site.",
+        |site| site.misses,
+    ),
+    ("striate_memory_site_read_bytes_total", "counter", "Bytes read from the memory site.", |site| {
+        site.read_bytes
+    }),
+    (
+        "striate_memory_site_evicted_data_total",
+        "counter",
+        "Data splits evicted from the memory site.",
+        |site| site.evicted_data,
+    ),
+    (
+        "striate_memory_site_evicted_parities_total",
+        "counter",
+        "Parities evicted from the memory site.",
+        |site| site.evicted_parities,
+    ),
+    (
+        "striate_memory_site_refused_total",
+        "counter",
+        "Writes of splits refused because nothing could be evicted.",
+        |site| site.refused,
+    ),
+    ("striate_memory_site_damaged_total", "counter", "Reads that found corrupted bytes in memory.", |site| {
+        site.damaged
+    }),
+];
+
 fn render_sites(page: &mut Page, sites: &[MemorySiteState]) {
-    type Measure = fn(&MemorySiteState) -> u64;
-    let per_site: [(&str, &str, &str, Measure); 15] = [
-        ("striate_memory_site_up", "gauge", "1 when the memory site answers.", |site| {
-            (site.state == "ok").into()
-        }),
-        ("striate_memory_site_bound_bytes", "gauge", "Memory that the memory site may use.", |site| {
-            site.bound_bytes
-        }),
-        ("striate_memory_site_charged_bytes", "gauge", "Memory that the memory site uses.", |site| {
-            site.charged_bytes
-        }),
-        ("striate_memory_site_data_bytes", "gauge", "Bytes of data splits on the memory site.", |site| {
-            site.data_bytes
-        }),
-        (
-            "striate_memory_site_other_bytes",
-            "gauge",
-            "Bytes that the memory site uses for the index, for blocks on their way and otherwise.",
-            |site| site.other_bytes,
-        ),
-        (
-            "striate_memory_site_deleted_total",
-            "counter",
-            "Splits deleted from the memory site together with their object.",
-            |site| site.deleted,
-        ),
-        ("striate_memory_site_splits", "gauge", "Splits of cached blocks on the memory site.", |site| {
-            site.splits
-        }),
-        ("striate_memory_site_parity_bytes", "gauge", "Bytes of parities on the memory site.", |site| {
-            site.parity_bytes
-        }),
-        (
-            "striate_memory_site_hits_total",
-            "counter",
-            "Reads that found a split on the memory site.",
-            |site| site.hits,
-        ),
-        (
-            "striate_memory_site_misses_total",
-            "counter",
-            "Reads that did not find a split on the memory site.",
-            |site| site.misses,
-        ),
-        ("striate_memory_site_read_bytes_total", "counter", "Bytes read from the memory site.", |site| {
-            site.read_bytes
-        }),
-        (
-            "striate_memory_site_evicted_data_total",
-            "counter",
-            "Data splits evicted from the memory site.",
-            |site| site.evicted_data,
-        ),
-        (
-            "striate_memory_site_evicted_parities_total",
-            "counter",
-            "Parities evicted from the memory site.",
-            |site| site.evicted_parities,
-        ),
-        (
-            "striate_memory_site_refused_total",
-            "counter",
-            "Writes of splits refused because nothing could be evicted.",
-            |site| site.refused,
-        ),
-        (
-            "striate_memory_site_damaged_total",
-            "counter",
-            "Reads that found corrupted bytes in memory.",
-            |site| site.damaged,
-        ),
-    ];
-    for (name, kind, help, measure) in per_site {
+    for (name, kind, help, value) in MEMORY_SITE_FIGURES {
         page.head(name, kind, help);
         for site in sites {
             let number = number_of(site);
-            page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], measure(site));
+            page.value(name, &[("site", number.as_str()), ("rack", site.rack.as_str())], value(site));
         }
     }
     let name = "striate_memory_site_blocks";

@@ -28,10 +28,14 @@ pub(super) fn render(page: &mut Page, rebalance: &RebalanceProgress, optimiser: 
         page.value(name, &[("why", "reads")], reads);
     }
     let left: u64 = rebalance.givers.iter().map(|(_, bytes)| bytes).sum();
-    let name = "striate_rebalance_left_bytes";
-    page.head(name, "gauge", "Bytes still to be moved off drained and overfull sites, at the last pass.");
-    page.value(name, &[], left);
-    let name = "striate_moves_evaluated_total";
-    page.head(name, "counter", "Candidate moves evaluated to speed up reads.");
-    page.value(name, &[], optimiser.evaluated);
+    page.gauges(&[(
+        "striate_rebalance_left_bytes",
+        "Bytes still to be moved off drained and overfull sites, at the last pass.",
+        left,
+    )]);
+    page.counters(&[(
+        "striate_moves_evaluated_total",
+        "Candidate moves evaluated to speed up reads.",
+        optimiser.evaluated,
+    )]);
 }

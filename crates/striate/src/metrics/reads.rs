@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use striate_control::SiteLoadView;
-use striate_stripe::{BudgetView, CoAccessTotals, HistogramView, Phase, PushView, ReadMeasures};
+use striate_stripe::{BudgetView, CoAccessTotals, Phase, PushView, ReadMeasures};
 
 use super::Page;
 
@@ -14,36 +14,38 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
     for phase in Phase::ALL {
         page.histogram(name, Some(("phase", phase.name())), &measures.phase(phase).view());
     }
-    for (name, help, counter) in [
+    page.counters(&[
         (
             "striate_read_extra_chunks_total",
             "Chunks that queries asked for at once beyond a sufficient set.",
-            &measures.extra_chunks,
+            measures.extra_chunks.load(Ordering::Relaxed),
         ),
         (
             "striate_read_hedged_chunks_total",
             "Chunks that were asked for because others were late.",
-            &measures.hedged_chunks,
+            measures.hedged_chunks.load(Ordering::Relaxed),
         ),
         (
             "striate_read_cancelled_requests_total",
             "Requests to sites whose answer was no longer needed.",
-            &measures.cancelled_requests,
+            measures.cancelled_requests.load(Ordering::Relaxed),
         ),
         (
             "striate_planned_again_pieces_total",
             "Blocks that the plan of a query did not deliver.",
-            &measures.planned_again,
+            measures.planned_again.load(Ordering::Relaxed),
         ),
         (
             "striate_read_probes_total",
             "Messages that asked a site for its queue length, for read policies that probe.",
-            &measures.probes,
+            measures.probes.load(Ordering::Relaxed),
         ),
-    ] {
-        page.head(name, "counter", help);
-        page.value(name, &[], counter.load(Ordering::Relaxed));
-    }
+    ]);
+    render_plans(page, measures);
+}
+
+/// Writes the cost of the plans of policies that minimise it, and how far it may be from the least.
+fn render_plans(page: &mut Page, measures: &ReadMeasures) {
     for (name, help, histogram) in [
         (
             "striate_plan_cost",
@@ -63,10 +65,16 @@ pub(super) fn render_reads(page: &mut Page, measures: &ReadMeasures) {
 
 /// Writes the load reports that sites push.
 pub(super) fn render_pushes(page: &mut Page, pushes: PushView) {
-    page.head("striate_queue_pushes_total", "counter", "Load reports that sites pushed to this process.");
-    page.value("striate_queue_pushes_total", &[], pushes.received);
-    page.head("striate_watched_sites", "gauge", "Sites that push their load to this process now.");
-    page.value("striate_watched_sites", &[], pushes.sites);
+    page.counters(&[(
+        "striate_queue_pushes_total",
+        "Load reports that sites pushed to this process.",
+        pushes.received,
+    )]);
+    page.gauges(&[(
+        "striate_watched_sites",
+        "Sites that push their load to this process now.",
+        pushes.sites,
+    )]);
 }
 
 /// Writes the memory for bodies: in use, waiting requests, and memory taken back.
@@ -76,9 +84,12 @@ pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
     for (state, bytes) in [("total", memory.total), ("taken", memory.taken), ("pinned", memory.pinned)] {
         page.value(name, &[("state", state)], bytes);
     }
-    page.head("striate_body_memory_waiting", "gauge", "Requests that wait for memory for their bodies.");
-    page.value("striate_body_memory_waiting", &[], memory.waiting);
-    for (name, help, count) in [
+    page.gauges(&[(
+        "striate_body_memory_waiting",
+        "Requests that wait for memory for their bodies.",
+        memory.waiting,
+    )]);
+    page.counters(&[
         (
             "striate_body_memory_waits_total",
             "Requests that had to wait for memory for their bodies.",
@@ -94,18 +105,17 @@ pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
             "How often memory for bodies was taken back from an idle client.",
             memory.released,
         ),
-    ] {
-        page.head(name, "counter", help);
-        page.value(name, &[], count);
-    }
+    ]);
 }
 
 /// Writes the totals of the co-access statistics, and the load of every site.
 pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, loads: &[SiteLoadView]) {
-    let sampled = "striate_co_access_sampled_total";
-    page.head(sampled, "counter", "Read requests that went into the co-access statistics.");
-    page.value(sampled, &[], co_access.observed);
-    for (name, help, value) in [
+    page.counters(&[(
+        "striate_co_access_sampled_total",
+        "Read requests that went into the co-access statistics.",
+        co_access.observed,
+    )]);
+    page.gauges(&[
         (
             "striate_co_access_requests",
             "Requests in the interval of the co-access statistics.",
@@ -117,10 +127,7 @@ pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, load
             co_access.blocks,
         ),
         ("striate_co_access_bytes", "Memory of the co-access statistics, in bytes.", co_access.memory_bytes),
-    ] {
-        page.head(name, "gauge", help);
-        page.value(name, &[], value);
-    }
+    ]);
     type Measure = fn(&SiteLoadView) -> f64;
     let per_site: [(&str, &str, Measure); 2] = [
         ("striate_site_load", "Load of the site, from its processor, disk and chunks.", |view| view.omega),
@@ -136,26 +143,11 @@ pub(super) fn render_statistics(page: &mut Page, co_access: CoAccessTotals, load
     }
 }
 
-impl Page {
-    /// Writes a histogram with at most one label.
-    fn histogram(&mut self, name: &str, label: Option<(&str, &str)>, view: &HistogramView) {
-        let mut below = 0;
-        for (index, count) in view.counts.iter().enumerate() {
-            below += count;
-            let bound = view.bounds.get(index).map_or("+Inf".to_owned(), f64::to_string);
-            let labels: Vec<_> = label.into_iter().chain([("le", bound.as_str())]).collect();
-            self.value(&format!("{name}_bucket"), &labels, below);
-        }
-        let labels: Vec<_> = label.into_iter().collect();
-        self.value(&format!("{name}_sum"), &labels, view.sum);
-        self.value(&format!("{name}_count"), &labels, below);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use striate_core::SiteId;
     use striate_plan::SiteLoad;
+    use striate_stripe::HistogramView;
 
     use super::*;
 

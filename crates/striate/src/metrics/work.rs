@@ -7,45 +7,38 @@ use super::Page;
 /// Writes the metrics of repair and scrub.
 pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: Option<&ScrubState>) {
     if let Some(repair) = repair {
-        let gauges = [
-            (
-                "striate_repair_stripes_left",
-                "Stripes that are not whole, as far as is known.",
-                repair.stripes_left,
-            ),
-            (
-                "striate_repair_stripes_waiting",
-                "Stripes that are not whole and wait for a site.",
-                repair.waiting,
-            ),
-            (
-                "striate_repair_bytes_per_second",
-                "Current repair rate, in bytes per second.",
-                repair.bytes_per_s,
-            ),
-        ];
-        for (name, help, value) in gauges {
-            page.head(name, "gauge", help);
-            page.value(name, &[], value);
-        }
-        if let Some(seconds) = repair.seconds_left {
-            page.head(
-                "striate_repair_seconds_left",
-                "gauge",
-                "Estimated time until every stripe is whole that does not wait for a site.",
-            );
-            page.value("striate_repair_seconds_left", &[], seconds);
-        }
-        for (name, help, value) in [
-            ("striate_repair_chunks_total", "Chunks rebuilt.", repair.chunks),
-            ("striate_repair_bytes_total", "Bytes of chunks rebuilt.", repair.bytes),
-        ] {
-            page.head(name, "counter", help);
-            page.value(name, &[], value);
-        }
+        render_repair(page, repair);
     }
-    let Some(scrub) = scrub else { return };
-    for (name, help, value) in [
+    if let Some(scrub) = scrub {
+        render_scrub(page, scrub);
+    }
+}
+
+fn render_repair(page: &mut Page, repair: &RepairState) {
+    page.gauges(&[
+        (
+            "striate_repair_stripes_left",
+            "Stripes that are not whole, as far as is known.",
+            repair.stripes_left,
+        ),
+        ("striate_repair_stripes_waiting", "Stripes that are not whole and wait for a site.", repair.waiting),
+        ("striate_repair_bytes_per_second", "Current repair rate, in bytes per second.", repair.bytes_per_s),
+    ]);
+    if let Some(seconds) = repair.seconds_left {
+        page.gauges(&[(
+            "striate_repair_seconds_left",
+            "Estimated time until every stripe is whole that does not wait for a site.",
+            seconds,
+        )]);
+    }
+    page.counters(&[
+        ("striate_repair_chunks_total", "Chunks rebuilt.", repair.chunks),
+        ("striate_repair_bytes_total", "Bytes of chunks rebuilt.", repair.bytes),
+    ]);
+}
+
+fn render_scrub(page: &mut Page, scrub: &ScrubState) {
+    page.gauges(&[
         ("striate_scrub_cycle", "Number of the scrub's current cycle, from 1.", scrub.cycle),
         (
             "striate_scrub_verified_chunks",
@@ -68,17 +61,14 @@ pub(super) fn render_work(page: &mut Page, repair: Option<&RepairState>, scrub: 
             "Estimated time until the cycle of the scrub ends.",
             scrub.seconds_left,
         ),
-    ] {
-        page.head(name, "gauge", help);
-        page.value(name, &[], value);
-    }
+    ]);
 }
 
 /// Writes the metrics of packing.
 pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
     let Some(packing) = packing else { return };
     let figures = &packing.figures;
-    for (name, help, value) in [
+    page.gauges(&[
         ("striate_packed_groups", "Packed groups, at the last count.", figures.groups),
         (
             "striate_packed_bytes",
@@ -103,11 +93,8 @@ pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
             "Packed groups that cannot be released because a directory of theirs is lost.",
             packing.unreadable_groups,
         ),
-    ] {
-        page.head(name, "gauge", help);
-        page.value(name, &[], value);
-    }
-    for (name, help, value) in [
+    ]);
+    page.counters(&[
         ("striate_packing_objects_total", "Objects packed.", packing.objects_packed),
         ("striate_packing_bytes_total", "Bytes of objects packed.", packing.bytes_packed),
         (
@@ -115,16 +102,13 @@ pub(super) fn render_packing(page: &mut Page, packing: Option<&PackingState>) {
             "Packed groups whose space was reclaimed.",
             packing.groups_released,
         ),
-    ] {
-        page.head(name, "counter", help);
-        page.value(name, &[], value);
-    }
+    ]);
 }
 
 /// Writes the metrics of copies of hot partitions.
 pub(super) fn render_copies(page: &mut Page, copies: Option<&CopiesState>) {
     let Some(copies) = copies else { return };
-    for (name, help, value) in [
+    page.gauges(&[
         ("striate_hot_copies", "Copies of hot partitions.", copies.copies),
         ("striate_hot_copy_bytes", "Bytes of copies of hot partitions.", copies.bytes),
         (
@@ -132,15 +116,9 @@ pub(super) fn render_copies(page: &mut Page, copies: Option<&CopiesState>) {
             "Bytes that copies of hot partitions may use.",
             copies.budget_bytes,
         ),
-    ] {
-        page.head(name, "gauge", help);
-        page.value(name, &[], value);
-    }
-    for (name, help, value) in [
+    ]);
+    page.counters(&[
         ("striate_hot_copies_made_total", "Copies of hot partitions made.", copies.made),
         ("striate_hot_copies_dropped_total", "Copies of hot partitions dropped.", copies.dropped),
-    ] {
-        page.head(name, "counter", help);
-        page.value(name, &[], value);
-    }
+    ]);
 }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures::future::BoxFuture;
 use futures::future::join_all;
-use striate_core::{ChunkId, SiteId, StripeId};
+use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::{Revision, keys, records};
 use striate_plan::{ChunkState, CombineTree, StripeRepair, plan_repair};
 use striate_site::{Priority, SiteError};
@@ -222,17 +222,11 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round; `None` requests another.
-    async fn run(mut self, learned: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
-        if self.is_stuck(learned) {
-            if let Some(wanted) = self.in_the_way(learned) {
-                return self.make_room(&wanted, learned).await;
-            }
-            self.gives_up_parities = self.may_give_up_parities(learned).await?;
-            if !self.gives_up_parities
-                && let Some(wanted) = self.in_the_way_in_wide(learned).await?
-            {
-                return self.make_room(&wanted, learned).await;
-            }
+    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+        if self.is_stuck(learned)
+            && let Some(wanted) = self.way_out(learned).await?
+        {
+            return self.make_room(&wanted, learned).await;
         }
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
@@ -248,36 +242,58 @@ impl<'a> Job<'a> {
             }
             Ok(Some(plan)) => plan,
         };
+        self.execute(&plan, &costs, learned).await
+    }
+
+    /// Executes a plan: makes the new chunks and names them. `None` requests another round.
+    async fn execute(
+        mut self,
+        plan: &StripeRepair,
+        costs: &[f64],
+        learned: &mut Learned,
+    ) -> Result<Option<RepairOutcome>, StripeError> {
         let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
-        let tree = is_made_there.then(|| self.tree(&plan, &costs));
-        let loads = tree.as_ref().map_or_else(|| self.loads(&plan), CombineTree::loads);
+        let tree = is_made_there.then(|| self.tree(plan, costs));
+        let loads = tree.as_ref().map_or_else(|| self.loads(plan), CombineTree::loads);
         let _turn = self.pace.turn(self.stripes, loads, self.change.record.chunk_len).await;
         let _memory = match &tree {
             Some(_) => None,
-            None => Some(self.stripes.memory_for(self.memory_of(&plan)).await),
+            None => Some(self.stripes.memory_for(self.memory_of(plan)).await),
         };
         let Some(generation) = self.change.open(&plan.targets).await? else { return Ok(None) };
         let written = if let Some(tree) = &tree {
             self.assemble(plan.targets[0].0, tree, generation, learned).await
         } else {
             let rebuilt = match self.is_wide() {
-                true => self.sum_locally(&plan, &costs, learned).await?,
-                false => self.rebuild(&plan, learned).await?,
+                true => self.sum_locally(plan, costs, learned).await?,
+                false => self.rebuild(plan, learned).await?,
             };
             let Some(chunks) = rebuilt else {
                 self.change.give_up(&[], generation).await;
                 return Ok(None);
             };
-            self.write(&plan, generation, chunks, learned).await
+            self.write(plan, generation, chunks, learned).await
         };
+        let one_at_a_time = self.is_one_at_a_time();
+        self.name_chunks(&written, generation, one_at_a_time, learned).await
+    }
+
+    /// Names the new chunks; those that the record does not name in the end become garbage. `None` requests another
+    /// round.
+    async fn name_chunks(
+        &mut self,
+        written: &[(usize, SiteId)],
+        generation: Generation,
+        one_at_a_time: bool,
+        learned: &mut Learned,
+    ) -> Result<Option<RepairOutcome>, StripeError> {
         if written.is_empty() {
-            self.change.give_up(&written, generation).await;
+            self.change.give_up(written, generation).await;
             return Ok(None);
         }
-        let one_at_a_time = self.is_one_at_a_time();
-        let outcome = self.swap(&written, generation, learned).await?;
+        let outcome = self.swap(written, generation, learned).await?;
         if outcome.is_none() {
-            self.change.give_up(&written, generation).await;
+            self.change.give_up(written, generation).await;
         }
         Ok(outcome.and_then(|outcome| learned.add(outcome, one_at_a_time)))
     }
@@ -308,15 +324,7 @@ impl<'a> Job<'a> {
         let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
         let made = self.change.assemble_from(&wide, index, generation, &tree).await;
         let written = self.take_made(index, target, generation, made, learned);
-        if written.is_empty() {
-            self.change.give_up(&written, generation).await;
-            return Ok(None);
-        }
-        let outcome = self.swap(&written, generation, learned).await?;
-        if outcome.is_none() {
-            self.change.give_up(&written, generation).await;
-        }
-        Ok(outcome.and_then(|outcome| learned.add(outcome, true)))
+        self.name_chunks(&written, generation, true, learned).await
     }
 
     /// Returns how many chunks each site of a plan sends or receives if they are made here.

@@ -27,8 +27,21 @@ impl Job<'_> {
             && self.lost_members().all(|index| self.one_target(index, learned).is_none())
     }
 
+    /// Returns the move that a stuck repair makes first, if one helps. Otherwise decides whether the stripe gives up its
+    /// own parities; another chunk of a wide stripe moves only if it does not.
+    pub(super) async fn way_out(&mut self, learned: &Learned) -> Result<Option<ChunkMove>, StripeError> {
+        if let Some(wanted) = self.in_the_way(learned) {
+            return Ok(Some(wanted));
+        }
+        self.gives_up_parities = self.may_give_up_parities(learned).await?;
+        match self.gives_up_parities {
+            true => Ok(None),
+            false => self.in_the_way_in_wide(learned).await,
+        }
+    }
+
     /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
-    pub(super) fn in_the_way(&self, learned: &Findings) -> Option<ChunkMove> {
+    fn in_the_way(&self, learned: &Learned) -> Option<ChunkMove> {
         let change = &self.change;
         let elsewhere = |index: usize| match self.states[index] {
             ChunkState::Good(_) => self.one_target(index, learned).map(|(_, to)| (to, self.rack(to))),
@@ -49,10 +62,7 @@ impl Job<'_> {
 
     /// Returns the move of another chunk of a lost member's wide stripe that leaves a place where the member's own
     /// stripe admits it.
-    pub(super) async fn in_the_way_in_wide(
-        &self,
-        learned: &Findings,
-    ) -> Result<Option<ChunkMove>, StripeError> {
+    async fn in_the_way_in_wide(&self, learned: &Learned) -> Result<Option<ChunkMove>, StripeError> {
         let well: BTreeSet<SiteId> = self.takers(&[], learned).into_iter().map(|of| of.site).collect();
         for lost in self.lost_members() {
             let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, lost).await? else {
@@ -96,7 +106,7 @@ impl Job<'_> {
 
     /// Returns whether the stripe should give up its own parities, or those it was to get back, so that its lost
     /// members are not missing for good. Each of its data chunks must be protected as well by a wide stripe.
-    pub(super) async fn may_give_up_parities(&self, learned: &Findings) -> Result<bool, StripeError> {
+    async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
         let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let lacking = self.states.iter().filter(is_lacking).count();
         let bears = self.change.code.tolerance().saturating_sub(lacking);

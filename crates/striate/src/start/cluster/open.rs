@@ -44,64 +44,19 @@ impl Cluster {
     /// remedy.
     pub async fn open(runtime: Runtime, plan: StartPlan, settings: Settings) -> Outcome<OpenedCluster> {
         let is_new = matches!(plan, StartPlan::First { .. });
-        let (plan, mut locks) = match plan {
-            StartPlan::First { paths } => begin_first(&runtime, &paths, &settings)?,
-            StartPlan::Open(plan) => {
-                let members = plan.present.iter().chain(&plan.unfinished);
-                let locks = members.map(|member| lock(&member.path)).collect::<Outcome<Vec<_>>>()?;
-                (plan, locks)
-            }
-        };
+        let (plan, locks) = lock_directories(&runtime, plan, &settings)?;
         let members: Vec<Member> = plan.present.iter().chain(&plan.unfinished).cloned().collect();
         let paths: Vec<&Path> = members.iter().map(|member| member.path.as_path()).collect();
         let sealing = sealing_key(&runtime, &plan, &paths)?;
         write_rosters(&plan.roster, &members);
         // The row may be ahead of the rosters, which follow it, but never behind them.
-        let formats = FormatsInForce::new(plan.roster.formats.in_force);
-        let mut live = BTreeMap::new();
-        for (member, lock) in members.into_iter().zip(locks.drain(..)) {
-            match DiskSite::open(&runtime, plan.roster.cluster, &member, &formats).await {
-                Ok(site) => drop(live.insert(member.site, LiveMember { member, site, lock })),
-                Err(reason) => {
-                    tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
-                }
-            }
-        }
+        let formats = InForce::new(plan.roster.formats.in_force);
+        let live = open_sites(&runtime, plan.roster.cluster, members, locks, &formats).await;
         let meta = open_metadata(&runtime, &plan.roster, &live).await?;
         let row = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
-        let profile = row.profile.parse().map_err(Failure::failed)?;
-        let keys = KeyStore::new(
-            runtime.clone(),
-            Arc::new(meta.clone()),
-            SealingKey::new(&sealing),
-            settings.given_key.clone(),
-        );
-        let keys = Arc::new(keys.map_err(Failure::refused)?);
-        let cluster = plan.roster.cluster;
         let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
-        let options = ClientOptions {
-            profile,
-            mirrors: layout(&state.roster).mirrors(),
-            stripes: StripeOptions { formats: formats.clone(), ..settings.stripes },
-            ..ClientOptions::default()
-        };
-        let client = Client::open(runtime.clone(), Arc::new(meta.clone()), state.sites(), options).await;
-        let client = client.map_err(Failure::failed)?;
-        let cache = Cache::new(client.stripes(), settings.caching.settings());
-        let memory = settings.caching.memory.map(|options| memory_site(&runtime, &cache, cluster, options));
-        let origins = settings.caching.origins(&client, &cache, &keys)?;
-        let parts = Parts {
-            meta: Arc::new(meta.clone()),
-            embedded: Some(meta),
-            client,
-            cache,
-            origins,
-            memory: memory.transpose()?,
-            keys,
-            sealing,
-            state,
-            upkeep: settings.upkeep,
-        };
+        let is_key_given = settings.given_key.is_some();
+        let parts = open_parts(&runtime, meta, &row, state, &formats, sealing, settings).await?;
         let cluster = Self::assemble(runtime, parts);
         for live in cluster.inner.state.lock().live.values() {
             cluster.introduce(&live.site);
@@ -112,8 +67,8 @@ impl Cluster {
         for path in plan.admit {
             cluster.admit(&path).await?;
         }
-        let first_key = cluster.first_key(settings.given_key.is_some()).await?;
-        Ok(OpenedCluster { cluster, first_key, is_new })
+        let first_key = cluster.first_key(is_key_given).await?;
+        Ok(Opened { cluster, first_key, is_new })
     }
 
     /// Creates an access key if there is none.
@@ -123,6 +78,82 @@ impl Cluster {
         }
         self.inner.keys.create("made at the first start").await.map(Some).map_err(Failure::failed)
     }
+}
+
+/// Locks the directories of a plan; the first start creates them. Returns the plan for the cluster's members.
+fn lock_directories(
+    runtime: &Runtime,
+    plan: StartPlan,
+    settings: &Settings,
+) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
+    match plan {
+        StartPlan::First { paths } => begin_first(runtime, &paths, settings),
+        StartPlan::Open(plan) => {
+            let members = plan.present.iter().chain(&plan.unfinished);
+            let locks = members.map(|member| lock(&member.path)).collect::<Outcome<Vec<_>>>()?;
+            Ok((plan, locks))
+        }
+    }
+}
+
+/// Opens the sites in the members' directories. Logs those that cannot be used.
+async fn open_sites(
+    runtime: &Runtime,
+    cluster: ClusterId,
+    members: Vec<Member>,
+    locks: Vec<DirectoryLock>,
+    formats: &InForce,
+) -> BTreeMap<SiteId, Live> {
+    let mut live = BTreeMap::new();
+    for (member, lock) in members.into_iter().zip(locks) {
+        match DiskSite::open(runtime, cluster, &member, formats).await {
+            Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
+            Err(reason) => {
+                tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
+            }
+        }
+    }
+    live
+}
+
+/// Opens what the store consists of, over its sites and its metadata.
+async fn open_parts(
+    runtime: &Runtime,
+    meta: EmbeddedStore,
+    row: &records::Cluster,
+    state: State,
+    formats: &InForce,
+    sealing: SealingBytes,
+    settings: Settings,
+) -> Outcome<Parts> {
+    let profile = row.profile.parse().map_err(Failure::failed)?;
+    let store: Arc<dyn MetaStore> = Arc::new(meta.clone());
+    let keys = KeyStore::new(runtime.clone(), store.clone(), SealingKey::new(&sealing), settings.given_key);
+    let keys = Arc::new(keys.map_err(Failure::refused)?);
+    let options = ClientOptions {
+        profile,
+        mirrors: layout(&state.roster).mirrors(),
+        stripes: StripeOptions { formats: formats.clone(), ..settings.stripes },
+        ..ClientOptions::default()
+    };
+    let client = Client::open(runtime.clone(), store.clone(), state.sites(), options).await;
+    let client = client.map_err(Failure::failed)?;
+    let cache = Cache::new(client.stripes(), settings.caching.settings());
+    let cluster = state.roster.cluster;
+    let memory = settings.caching.memory.map(|options| memory_site(runtime, &cache, cluster, options));
+    let origins = settings.caching.origins(&client, &cache, &keys)?;
+    Ok(Parts {
+        meta: store,
+        embedded: Some(meta),
+        client,
+        cache,
+        origins,
+        memory: memory.transpose()?,
+        keys,
+        sealing,
+        state,
+        upkeep: settings.upkeep,
+    })
 }
 
 /// Creates a memory site in this process, which is the whole tier.
@@ -161,7 +192,22 @@ fn begin_first(
     paths: &[PathBuf],
     settings: &Settings,
 ) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
-    let sites = paths.len();
+    let profile = first_profile(settings, paths.len())?;
+    let locks = paths.iter().map(|path| take_blank(path)).collect::<Outcome<Vec<_>>>()?;
+    let roster = first_roster(runtime, paths, profile);
+    let plan = OpenPlan {
+        present: Vec::new(),
+        unfinished: roster.members.clone(),
+        roster,
+        missing: Vec::new(),
+        admit: Vec::new(),
+        ignored: Vec::new(),
+    };
+    Ok((plan, locks))
+}
+
+/// Returns the default profile of a new cluster, which must be able to keep objects on this number of sites.
+fn first_profile(settings: &Settings, sites: usize) -> Outcome<Profile> {
     let profile = settings.profile.unwrap_or_else(|| Profile::for_directories(sites));
     profile.check_default(Formats::NEWEST).map_err(Failure::refused)?;
     if profile.code.chunk_count() > sites {
@@ -170,16 +216,23 @@ fn begin_first(
             profile.code.chunk_count()
         )));
     }
-    let mut locks = Vec::new();
-    for path in paths {
-        let made = std::fs::create_dir_all(path);
-        made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
-        locks.push(lock(path)?);
-        // Another server may have taken it between the inspection and the lock.
-        if inspect(path).map_err(Failure::refused)?.found != DirectoryContents::Blank {
-            return Err(Failure::refused(format!("{} was taken by another server just now", path.display())));
-        }
+    Ok(profile)
+}
+
+/// Creates a directory and locks it.
+fn take_blank(path: &Path) -> Outcome<DirectoryLock> {
+    let made = std::fs::create_dir_all(path);
+    made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
+    let lock = lock(path)?;
+    // Another server may have taken it between the inspection and the lock.
+    if inspect(path).map_err(Failure::refused)?.found != Found::Blank {
+        return Err(Failure::refused(format!("{} was taken by another server just now", path.display())));
     }
+    Ok(lock)
+}
+
+/// Returns the roster of a new cluster in these directories, which exist.
+fn first_roster(runtime: &Runtime, paths: &[PathBuf], profile: Profile) -> Roster {
     let mut random = [0; 16];
     runtime.fill_secret(&mut random);
     let cluster = ClusterId(u128::from_be_bytes(random));
@@ -189,23 +242,14 @@ fn begin_first(
         path: std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()),
     };
     let members: Vec<_> = paths.iter().enumerate().map(member).collect();
-    let roster = Roster {
+    Roster {
         generation: 1,
         cluster,
         tolerance: profile.code.tolerance(),
         next_site: members.len() as u32 + 1,
-        members: members.clone(),
+        members,
         formats: RequiredFormats::newest(),
-    };
-    let plan = OpenPlan {
-        roster,
-        present: Vec::new(),
-        unfinished: members,
-        missing: Vec::new(),
-        admit: Vec::new(),
-        ignored: Vec::new(),
-    };
-    Ok((plan, locks))
+    }
 }
 
 /// Returns the sealing key, which every directory holds. Creates it only while nothing can have been sealed.

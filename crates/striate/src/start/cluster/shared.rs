@@ -10,7 +10,7 @@ use striate_cache::Cache;
 use striate_client::{Client, ClientOptions};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Members, MembersError};
-use striate_core::{FormatsInForce, SiteId};
+use striate_core::{ClusterId, InForce, SiteId};
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
 use striate_s3::{KeyStore, SealingKey};
@@ -41,6 +41,29 @@ pub(super) struct FollowedSites {
     pub(super) memory_rows: Vec<records::Site>,
 }
 
+impl Followed {
+    /// Follows no site yet.
+    fn new(runtime: &Runtime, trust: &Trust) -> Self {
+        let remote = || Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
+        Self { sites: remote(), rows: Vec::new(), memory_sites: remote(), memory_rows: Vec::new() }
+    }
+}
+
+impl State {
+    /// Returns the state of a process that has no directories of its own: its roster is empty.
+    fn without_directories(cluster: ClusterId, followed: Followed) -> Self {
+        let roster = Roster {
+            generation: 0,
+            cluster,
+            tolerance: 0,
+            next_site: 0,
+            members: Vec::new(),
+            formats: RequiredFormats::default(),
+        };
+        Self { roster, live: BTreeMap::new(), ignored: Vec::new(), followed: Some(followed) }
+    }
+}
+
 impl Cluster {
     /// Joins the cluster that `trust` belongs to.
     ///
@@ -66,23 +89,7 @@ impl Cluster {
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
         let client = client.map_err(Failure::failed)?;
-        let remote = || Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
-        let followed = FollowedSites {
-            sites: remote(),
-            rows: Vec::new(),
-            memory_sites: remote(),
-            memory_rows: Vec::new(),
-        };
-        let roster = Roster {
-            generation: 0,
-            cluster: id,
-            tolerance: 0,
-            next_site: 0,
-            members: Vec::new(),
-            formats: RequiredFormats::default(),
-        };
-        let followed = Some(followed);
-        let state = State { roster, live: BTreeMap::new(), ignored: Vec::new(), followed };
+        let state = State::without_directories(id, Followed::new(&runtime, trust));
         let keys = Arc::new(keys.map_err(Failure::refused)?);
         let cache = Cache::new(client.stripes(), settings.caching.settings());
         let parts = Parts {
@@ -173,7 +180,7 @@ impl Cluster {
 async fn wait_for_cluster(
     runtime: &Runtime,
     meta: &dyn MetaStore,
-    id: striate_core::ClusterId,
+    id: ClusterId,
 ) -> Outcome<records::Cluster> {
     let members = Members::new(runtime, meta);
     let mut said = false;
