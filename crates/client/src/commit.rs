@@ -204,7 +204,7 @@ impl Client {
             tx.require_unchanged(keys::object(bucket, key), now.row.as_ref());
             let change = change(&mut tx, &now)?;
             if matches!(change, Change::Keep) {
-                return Ok(Committed::Done);
+                return Ok(ChangeOutcome::Done);
             }
             let callers = 2..tx.preconditions.len();
             let (invalidation, version) = (change.invalidation(), change.version());

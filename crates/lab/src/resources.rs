@@ -23,10 +23,10 @@ use striate_stripe::StripeOptions;
 
 use crate::calibration::Calibration;
 use crate::costs;
-use crate::drive::{DriveOptions, Measured, drive};
+use crate::drive::{DriveOptions, RunMeasurements, drive};
 use crate::experiment::report::STYLE;
 use crate::experiment::svg::escape;
-use crate::movement::{Moved, Movement, MovementOptions};
+use crate::movement::{Movement, MovementOptions, MovementTotals};
 use crate::program::commit;
 use crate::workload::{EcStoreScans, Objects, Operation, Workload};
 use crate::world::{World, WorldOptions};
@@ -54,7 +54,7 @@ impl Setting {
     pub const PAPER: Self = Self { blocks: 1_000_000, block_len: 1_000_000, length: Duration::from_secs(2) };
 }
 
-/// Measured resources. Everything except the processor times is the same in every run.
+/// RunMeasurements resources. Everything except the processor times is the same in every run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Resources {
     /// Commit of the program.
@@ -164,7 +164,10 @@ fn world_options(setting: Setting) -> WorldOptions {
 }
 
 /// Runs the paper's workload in virtual time. Returns what the clients measured and what the mover did.
-fn run_workload(setting: Setting, options: WorldOptions) -> Result<(Measured, Moved), ClientError> {
+fn run_workload(
+    setting: Setting,
+    options: WorldOptions,
+) -> Result<(RunMeasurements, MovementTotals), ClientError> {
     run_in_virtual_time(1, Duration::ZERO, move |runtime| async move {
         let world = Arc::new(World::build(runtime, &options).await?);
         let movement =

@@ -16,9 +16,10 @@ use striate_runtime::Instant;
 use crate::counts::add;
 use crate::fences::FenceState;
 use crate::head::Head;
-use crate::known::{Asker, Known, ObjectName, Turn};
-use crate::opened::Opened;
-use crate::reading::{Object, ReadError, Reading, begins_at};
+use crate::known::{CachedHead, LookupGuard, LookupTurn, ObjectName};
+use crate::origin_bucket::OriginBucket;
+use crate::read_request::ReadRequest;
+use crate::reading::{Object, ReadError, ReadState, begins_at};
 use crate::run::Run;
 use crate::service::Shared;
 use crate::upstream::OriginRequest;
@@ -70,7 +71,7 @@ enum OriginAnswer {
 enum Knowledge {
     Holds(Arc<Head>),
     /// The request asks the origin. Others wait for it while it holds its turn, if it has one.
-    Asks(Option<Asker>),
+    Asks(Option<LookupGuard>),
 }
 
 impl Shared {
@@ -134,10 +135,10 @@ impl Shared {
         key: &str,
         name: &ObjectName,
         epoch: u64,
-        asked: &Asked,
-    ) -> Result<Learned, ClientError> {
+        asked: &ReadRequest,
+    ) -> Result<OriginAnswer, ClientError> {
         let _asker = match self.known_or_turn(origin, name, epoch).await {
-            Knowledge::Holds(head) => return Ok(Learned::Object(head, None)),
+            Knowledge::Holds(head) => return Ok(OriginAnswer::Object(head, None)),
             Knowledge::Asks(asker) => asker,
         };
         let (stale, asked_at) = (self.known.get(name), self.client.runtime().now());
@@ -172,12 +173,12 @@ impl Shared {
 
     /// Returns what is known of an object while it holds, or the turn to ask. Waits at most once for another request
     /// that asks already.
-    async fn known_or_turn(&self, origin: &Opened, name: &ObjectName, epoch: u64) -> Knowledge {
+    async fn known_or_turn(&self, origin: &OriginBucket, name: &ObjectName, epoch: u64) -> Knowledge {
         let runtime = self.client.runtime();
         let mut has_waited = false;
         loop {
             let now = runtime.now();
-            let holds = |known: &Known| {
+            let holds = |known: &CachedHead| {
                 known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
             };
             if let Some(known) = self.known.get(name).filter(holds) {
@@ -188,9 +189,9 @@ impl Shared {
                 return Knowledge::Asks(None);
             }
             match self.known.turn(name, epoch) {
-                Turn::Ask(asker) => return Knowledge::Asks(Some(asker)),
-                Turn::Wait(_) if has_waited => return Knowledge::Asks(None),
-                Turn::Wait(mut done) => {
+                LookupTurn::Ask(asker) => return Knowledge::Asks(Some(asker)),
+                LookupTurn::Wait(_) if has_waited => return Knowledge::Asks(None),
+                LookupTurn::Wait(mut done) => {
                     has_waited = true;
                     // The sender never sends. This returns when it is dropped.
                     let _ = done.changed().await;

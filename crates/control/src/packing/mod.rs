@@ -210,15 +210,15 @@ async fn commit_group(writer: GroupWriter<'_>) -> Result<CodingGroup<'_>, Stripe
 async fn switch_rows(
     stripes: &Stripes,
     group: &CodingGroup<'_>,
-    packed: &[Packed],
+    packed: &[PackedObject],
     profile: &str,
     report: &mut PackReport,
-    pace: &mut Pace<'_>,
+    pace: &mut Pacer<'_>,
 ) -> Result<(), StripeError> {
     let mut rest = packed;
     while !rest.is_empty() {
         let began = stripes.runtime().now();
-        let step = switch(stripes, &Home::Group(group), rest, profile).await?;
+        let step = switch(stripes, &TargetGroup::Group(group), rest, profile).await?;
         report.objects += step.objects;
         report.bytes += step.bytes;
         rest = &rest[step.taken..];

@@ -141,7 +141,7 @@ impl Gateway {
         {
             trace.set_operation(operation);
             elsewhere::allow(action, parts, address, identity)?;
-            parts.extensions.insert(Outbound { address: address.clone() });
+            parts.extensions.insert(ForwardedAddress { address: address.clone() });
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Gateway {
         let batch = batch_kind(parts, address)?;
         if let Some(kind) = batch {
             let (bucket, documents) = (address.bucket.clone(), self.shared.documents.clone());
-            parts.extensions.insert(BatchOf { bucket, kind, documents });
+            parts.extensions.insert(BatchMark { bucket, kind, documents });
         }
         Ok(batch)
     }

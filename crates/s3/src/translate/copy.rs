@@ -84,7 +84,7 @@ fn take_tags(
 
 /// Converts an authorised copy to the client service's request.
 fn copy_request(
-    entered: &Entered,
+    entered: &AuthorisedRequest,
     headers: &http::HeaderMap,
     input: &mut CopyObjectInput,
 ) -> S3Result<CopyRequest> {
@@ -130,7 +130,7 @@ fn copy_request(
 }
 
 /// Converts the error of a copy: S3 answers 412 for every condition on the source.
-pub(super) fn copy_failure(entered: &Entered, error: ClientError) -> S3Error {
+pub(super) fn copy_failure(entered: &AuthorisedRequest, error: ClientError) -> S3Error {
     match error {
         ClientError::NotModified(_) => {
             entered.fail(ClientError::PreconditionFailed("x-amz-copy-source-if-none-match"))

@@ -12,7 +12,7 @@ use super::bucket::owner;
 use super::copy::{copy_failure, source_of};
 use super::put::{Upload, content_len, digests_of};
 use super::{
-    Entered, Translator, etag, not_implemented, page_size, profile_of, read_condition, timestamp,
+    AuthorisedRequest, Translator, etag, not_implemented, page_size, profile_of, read_condition, timestamp,
     write_condition,
 };
 use crate::address::percent_encode;
@@ -166,7 +166,7 @@ impl Translator {
     /// Refuses the range of a copy whose last byte is not in the source.
     async fn check_source_end(
         &self,
-        entered: &Entered,
+        entered: &AuthorisedRequest,
         source_bucket: &str,
         source_key: &str,
         last: u64,

@@ -31,14 +31,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use striate_plan::{PlanCost, Purpose};
+use striate_plan::{PlanCost, ReadPurpose};
 use tracing::{Instrument, debug_span};
 
-use super::cached::{FoundCached, ServedFrom, Source};
-use super::located::Located;
+use super::cached::{CachedForms, ServedFrom, Source};
+use super::located::LocatedQuery;
 use super::measure::Phase;
 use super::reads::Reads;
-use super::requests::{SiteRequests, Wanted};
+use super::requests::{RequestKey, SiteRequests};
 use super::span::Span;
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;

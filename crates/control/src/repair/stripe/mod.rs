@@ -222,7 +222,7 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round; `None` requests another.
-    async fn run(mut self, learned: &mut Learned) -> Result<Option<RepairOutcome>, StripeError> {
+    async fn run(mut self, learned: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
         if self.is_stuck(learned)
             && let Some(wanted) = self.way_out(learned).await?
         {
@@ -250,7 +250,7 @@ impl<'a> Job<'a> {
         mut self,
         plan: &StripeRepair,
         costs: &[f64],
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
         let tree = is_made_there.then(|| self.tree(plan, costs));
@@ -285,7 +285,7 @@ impl<'a> Job<'a> {
         written: &[(usize, SiteId)],
         generation: Generation,
         one_at_a_time: bool,
-        learned: &mut Learned,
+        learned: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         if written.is_empty() {
             self.change.give_up(written, generation).await;

@@ -29,7 +29,7 @@ impl Job<'_> {
 
     /// Returns the move that a stuck repair makes first, if one helps. Otherwise decides whether the stripe gives up its
     /// own parities; another chunk of a wide stripe moves only if it does not.
-    pub(super) async fn way_out(&mut self, learned: &Learned) -> Result<Option<ChunkMove>, StripeError> {
+    pub(super) async fn way_out(&mut self, learned: &Findings) -> Result<Option<ChunkMove>, StripeError> {
         if let Some(wanted) = self.in_the_way(learned) {
             return Ok(Some(wanted));
         }
@@ -41,7 +41,7 @@ impl Job<'_> {
     }
 
     /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
-    fn in_the_way(&self, learned: &Learned) -> Option<ChunkMove> {
+    fn in_the_way(&self, learned: &Findings) -> Option<ChunkMove> {
         let change = &self.change;
         let elsewhere = |index: usize| match self.states[index] {
             ChunkState::Good(_) => self.one_target(index, learned).map(|(_, to)| (to, self.rack(to))),
@@ -62,7 +62,7 @@ impl Job<'_> {
 
     /// Returns the move of another chunk of a lost member's wide stripe that leaves a place where the member's own
     /// stripe admits it.
-    async fn in_the_way_in_wide(&self, learned: &Learned) -> Result<Option<ChunkMove>, StripeError> {
+    async fn in_the_way_in_wide(&self, learned: &Findings) -> Result<Option<ChunkMove>, StripeError> {
         let well: BTreeSet<SiteId> = self.takers(&[], learned).into_iter().map(|of| of.site).collect();
         for lost in self.lost_members() {
             let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, lost).await? else {
@@ -106,7 +106,7 @@ impl Job<'_> {
 
     /// Returns whether the stripe should give up its own parities, or those it was to get back, so that its lost
     /// members are not missing for good. Each of its data chunks must be protected as well by a wide stripe.
-    async fn may_give_up_parities(&self, learned: &Learned) -> Result<bool, StripeError> {
+    async fn may_give_up_parities(&self, learned: &Findings) -> Result<bool, StripeError> {
         let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let lacking = self.states.iter().filter(is_lacking).count();
         let bears = self.change.code.tolerance().saturating_sub(lacking);

@@ -50,7 +50,7 @@ impl Cluster {
         let sealing = sealing_key(&runtime, &plan, &paths)?;
         write_rosters(&plan.roster, &members);
         // The row may be ahead of the rosters, which follow it, but never behind them.
-        let formats = InForce::new(plan.roster.formats.in_force);
+        let formats = FormatsInForce::new(plan.roster.formats.in_force);
         let live = open_sites(&runtime, plan.roster.cluster, members, locks, &formats).await;
         let meta = open_metadata(&runtime, &plan.roster, &live).await?;
         let row = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
@@ -68,7 +68,7 @@ impl Cluster {
             cluster.admit(&path).await?;
         }
         let first_key = cluster.first_key(is_key_given).await?;
-        Ok(Opened { cluster, first_key, is_new })
+        Ok(OpenedCluster { cluster, first_key, is_new })
     }
 
     /// Creates an access key if there is none.
@@ -102,12 +102,12 @@ async fn open_sites(
     cluster: ClusterId,
     members: Vec<Member>,
     locks: Vec<DirectoryLock>,
-    formats: &InForce,
-) -> BTreeMap<SiteId, Live> {
+    formats: &FormatsInForce,
+) -> BTreeMap<SiteId, LiveMember> {
     let mut live = BTreeMap::new();
     for (member, lock) in members.into_iter().zip(locks) {
         match DiskSite::open(runtime, cluster, &member, formats).await {
-            Ok(site) => drop(live.insert(member.site, Live { member, site, lock })),
+            Ok(site) => drop(live.insert(member.site, LiveMember { member, site, lock })),
             Err(reason) => {
                 tracing::error!(directory = %member.path.display(), %reason, "a directory cannot be used");
             }
@@ -122,7 +122,7 @@ async fn open_parts(
     meta: EmbeddedStore,
     row: &records::Cluster,
     state: State,
-    formats: &InForce,
+    formats: &FormatsInForce,
     sealing: SealingBytes,
     settings: Settings,
 ) -> Outcome<Parts> {
@@ -225,7 +225,7 @@ fn take_blank(path: &Path) -> Outcome<DirectoryLock> {
     made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
     let lock = lock(path)?;
     // Another server may have taken it between the inspection and the lock.
-    if inspect(path).map_err(Failure::refused)?.found != Found::Blank {
+    if inspect(path).map_err(Failure::refused)?.found != DirectoryContents::Blank {
         return Err(Failure::refused(format!("{} was taken by another server just now", path.display())));
     }
     Ok(lock)

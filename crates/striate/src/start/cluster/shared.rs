@@ -10,7 +10,7 @@ use striate_cache::Cache;
 use striate_client::{Client, ClientOptions};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{Members, MembersError};
-use striate_core::{ClusterId, InForce, SiteId};
+use striate_core::{ClusterId, FormatsInForce, SiteId};
 use striate_meta::records::{self, site::State as SiteState};
 use striate_meta::{MetaError, MetaStore, keys};
 use striate_s3::{KeyStore, SealingKey};
@@ -41,7 +41,7 @@ pub(super) struct FollowedSites {
     pub(super) memory_rows: Vec<records::Site>,
 }
 
-impl Followed {
+impl FollowedSites {
     /// Follows no site yet.
     fn new(runtime: &Runtime, trust: &Trust) -> Self {
         let remote = || Arc::new(RemoteSites::new(runtime.clone(), trust.clone()));
@@ -51,7 +51,7 @@ impl Followed {
 
 impl State {
     /// Returns the state of a process that has no directories of its own: its roster is empty.
-    fn without_directories(cluster: ClusterId, followed: Followed) -> Self {
+    fn without_directories(cluster: ClusterId, followed: FollowedSites) -> Self {
         let roster = Roster {
             generation: 0,
             cluster,
@@ -89,7 +89,7 @@ impl Cluster {
         };
         let client = Client::open(runtime.clone(), meta.clone(), Vec::new(), options).await;
         let client = client.map_err(Failure::failed)?;
-        let state = State::without_directories(id, Followed::new(&runtime, trust));
+        let state = State::without_directories(id, FollowedSites::new(&runtime, trust));
         let keys = Arc::new(keys.map_err(Failure::refused)?);
         let cache = Cache::new(client.stripes(), settings.caching.settings());
         let parts = Parts {

@@ -14,8 +14,8 @@ use crate::error::StripeError;
 use crate::read::cached::ServedFrom;
 use crate::read::gathering::{Piece, matches_checksum, trim};
 use crate::read::measure::Phase;
-use crate::read::requests::{Answer, SiteRequests, Wanted};
-use crate::read::span::Stored;
+use crate::read::requests::{Answer, RequestKey, SiteRequests};
+use crate::read::span::StoredBytes;
 
 impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Sends the requests of the first plan. Without a plan for all pieces, requests what is available for each.
@@ -35,14 +35,14 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Sends the requests of a plan for the pieces `of`. Returns the number of chunks requested.
     pub(super) fn ask(&mut self, plan: QueryPlan, of: &[usize]) -> usize {
         let mut count = 0;
-        let mut asked: Vec<(SiteId, Vec<(Wanted, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
+        let mut asked: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
         for read in plan.reads {
             let mut chunks = Vec::with_capacity(read.chunks.len());
             for chunk in read.chunks {
                 let piece = &self.located.pieces[of[chunk.piece]];
                 let stripe = &mut self.located.stripes[piece.stripe];
                 if let Some((position, range)) = stripe.ask(chunk.index, &piece.shape) {
-                    chunks.push((Wanted { stripe: piece.stripe, position, turn: stripe.turn }, range));
+                    chunks.push((RequestKey { stripe: piece.stripe, position, turn: stripe.turn }, range));
                 }
             }
             count += chunks.len();
@@ -133,7 +133,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
 
     /// Takes a reply; ignores one to a request of an earlier turn.
     fn take(&mut self, answer: Answer) {
-        let Answer { site, wanted: Wanted { stripe: number, position, turn }, result } = answer;
+        let Answer { site, wanted: RequestKey { stripe: number, position, turn }, result } = answer;
         if let Err(error) = &result {
             self.reads.shared.sites.note_failure(site, error);
         }
@@ -192,7 +192,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let span = is_decoded.then(|| debug_span!("decode").entered());
         let Some(chunks) = stripe.complete(&piece.shape, runtime.buffers()) else { return false };
         let is_right = match piece.whole_of {
-            Some(of) if is_decoded || has_computed || matches!(self.spans[of].of, Stored::Extent(_)) => {
+            Some(of) if is_decoded || has_computed || matches!(self.spans[of].of, StoredBytes::Extent(_)) => {
                 let of = &self.spans[of].of;
                 matches_checksum(of, &trim(chunks.clone(), of.len()))
             }

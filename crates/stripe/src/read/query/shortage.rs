@@ -10,7 +10,7 @@ use super::{Query, Shortage};
 use crate::error::StripeError;
 use crate::read::cached::ServedFrom;
 use crate::read::gathering::{Piece, StripeRead};
-use crate::read::requests::Wanted;
+use crate::read::requests::RequestKey;
 use crate::table::OpenedStripe;
 
 /// Maximum number of restarts of a stripe's pieces because its record changed.
@@ -187,7 +187,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let stripe = &mut self.located.stripes[of];
         let Some(around) = stripe.around(&piece.shape, &self.reads.can_be_asked()) else { return false };
         let (reads, id, turn) = (self.reads, stripe.stripe.id, stripe.turn);
-        let wanted = |position| Wanted { stripe: of, position, turn };
+        let wanted = |position| RequestKey { stripe: of, position, turn };
         for (index, position) in around.computed {
             let (wanted, columns) = (wanted(position), columns.clone());
             self.arounds.push(Box::pin(async move { (wanted, reads.read_around(id, index, columns).await) }));
@@ -201,8 +201,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     }
 
     /// Takes computed columns.
-    pub(super) fn take_around(&mut self, wanted: Wanted, read: Result<Bytes, StripeError>) {
-        let Wanted { stripe: number, position, turn } = wanted;
+    pub(super) fn take_around(&mut self, wanted: RequestKey, read: Result<Bytes, StripeError>) {
+        let RequestKey { stripe: number, position, turn } = wanted;
         let stripe = &mut self.located.stripes[number];
         if stripe.turn != turn {
             return;
