@@ -1,5 +1,6 @@
 """Shared code of proofs with sections."""
 
+import argparse
 import json
 import re
 import signal
@@ -16,6 +17,15 @@ from .folders import fresh_folder
 ENDS = (signal.SIGINT, signal.SIGTERM)
 # The file with the record, in the last line of a proof.
 WRITTEN_TO = re.compile(r"written to (\S+)$")
+
+
+def parser_of(doc, sections):
+    """Returns a parser of the options that proofs share. `doc` is the proof's docstring."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", choices=[[], *sections], help=f"only these: {' '.join(sections)}")
+    parser.add_argument("--full", action="store_true", help="the full run")
+    parser.add_argument("--base", help="a folder on the disk to use (default: the system's temporary folder)")
+    return parser
 
 
 def interrupted(*_):
@@ -49,12 +59,15 @@ class Beside:
 
 
 class Proof:
-    """A proof in sections that can also run alone. A subclass's `prove` goes through them."""
+    """A proof in sections that can also run alone. A subclass's `prove` goes through them.
+
+    `folder` lasts as long as the proof; each section has one of its own in it.
+    """
 
     def __init__(self, program, options, sections):
         for end in ENDS:
             signal.signal(end, interrupted)
-        self.full = options.full
+        self.full, self.base, self.folder = options.full, options.base, None
         self.all_sections, self.sections = sections, options.sections or sections
         self.ledger = Ledger(program, self.full)
         self.besides = {}
@@ -62,11 +75,13 @@ class Proof:
     def run(self):
         """Runs the proof and returns the exit status."""
         print(f"{machine()}\nclaim | bar | measured | spread | holds")
-        try:
-            self.prove()
-        finally:
-            for beside in self.besides.values():
-                beside.end()
+        with fresh_folder(f"striate-{self.ledger.program}-", self.base) as folder:
+            self.folder = Path(folder)
+            try:
+                self.prove()
+            finally:
+                for beside in self.besides.values():
+                    beside.end()
         return self.ledger.finish()
 
     def beside(self, name, nice=0):
@@ -82,7 +97,7 @@ class Proof:
         try:
             if name in self.besides:
                 return self.ledger.take_over(self.besides.pop(name).record())
-            with fresh_folder(f"striate-{self.ledger.program}-", None) as folder:
+            with fresh_folder(f"{name}-", self.folder) as folder:
                 prove(Path(folder))
         except Exception as error:  # noqa: BLE001 - whatever it was, the proof is missing
             traceback.print_exc()
