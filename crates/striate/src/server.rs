@@ -307,7 +307,7 @@ fn open_gateway(
     let mut hooks = Hooks {
         metrics: metrics.clone(),
         readiness: Arc::new(cluster.clone()),
-        elsewhere: Arc::new(cluster.origins().clone()),
+        remote_buckets: Arc::new(cluster.origins().clone()),
         ..Hooks::default()
     };
     if let Some(path) = &args.audit_log {
