@@ -71,11 +71,11 @@ pub(crate) fn memory_spans(
 
 fn overlapping(blocks: impl Iterator<Item = StoredBytes>, range: Range<u64>) -> impl Iterator<Item = Span> {
     let mut at = 0;
-    blocks.filter_map(move |of| {
-        let (start, end) = (at, at + u64::from(of.len()));
+    blocks.filter_map(move |stored| {
+        let (start, end) = (at, at + u64::from(stored.len()));
         at = end;
         let (from, to) = (range.start.max(start), range.end.min(end));
-        (from < to).then(|| Span { of, range: (from - start) as u32..(to - start) as u32 })
+        (from < to).then(|| Span { of: stored, range: (from - start) as u32..(to - start) as u32 })
     })
 }
 
@@ -164,11 +164,11 @@ impl BlockWalk {
         }
         let blocks = rows.iter().map(|row| row.record()).collect::<Result<Vec<Block>, _>>()?;
         let (base, page_end_at) = (u64::from(first) * block_len, u64::from(page_end) * block_len);
-        let wanted = range.start - base..range.end.min(page_end_at) - base;
+        let range_in_page = range.start - base..range.end.min(page_end_at) - base;
         if page_end < last {
             self.work.push_front(Work::Segment { segment, range: page_end_at..range.end });
         }
-        self.put_in_front(spans(blocks, wanted));
+        self.put_in_front(spans(blocks, range_in_page));
         Ok(())
     }
 
@@ -188,20 +188,20 @@ impl BlockWalk {
         if range.start < range.end && !runs.is_empty() {
             self.work.push_front(Work::Parts { upload, runs, range });
         }
-        for ((number, wanted), row) in page.into_iter().zip(rows).rev() {
+        for ((number, part_range), row) in page.into_iter().zip(rows).rev() {
             let row = row.ok_or_else(|| gone(format!("part {number} of upload {}", hex::encode(upload))))?;
-            self.open_part(row.record()?, wanted)?;
+            self.open_part(row.record()?, part_range)?;
         }
         Ok(())
     }
 
     /// Puts the blocks of a part in front of the remaining work.
-    fn open_part(&mut self, part: UploadPart, wanted: Range<u64>) -> Result<(), ClientError> {
+    fn open_part(&mut self, part: UploadPart, range: Range<u64>) -> Result<(), ClientError> {
         match part.body {
-            Some(upload_part::Body::Blocks(list)) => self.put_in_front(spans(list.blocks, wanted)),
-            Some(upload_part::Body::Memory(list)) => self.put_in_front(memory_spans(&list, wanted)?),
-            Some(upload_part::Body::Segment(segment)) if wanted.start < wanted.end => {
-                self.work.push_front(Work::Segment { segment, range: wanted });
+            Some(upload_part::Body::Blocks(list)) => self.put_in_front(spans(list.blocks, range)),
+            Some(upload_part::Body::Memory(list)) => self.put_in_front(memory_spans(&list, range)?),
+            Some(upload_part::Body::Segment(segment)) if range.start < range.end => {
+                self.work.push_front(Work::Segment { segment, range });
             }
             _ => {}
         }

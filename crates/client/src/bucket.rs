@@ -122,7 +122,8 @@ impl Client {
         if let Some(cold) = &request.cold {
             self.check_cold(cold)?;
         }
-        let is_here = request.origin.is_none() && request.profile.is_none_or(|of| of.tier == Tier::Disk);
+        let is_here =
+            request.origin.is_none() && request.profile.is_none_or(|profile| profile.tier == Tier::Disk);
         self.check_classes(&request.classes, is_here)
     }
 
@@ -218,9 +219,9 @@ impl Client {
             name => [&keys::bucket(name)[..], b"\0"].concat(),
         };
         while buckets.len() < limit {
-            let wanted = limit - buckets.len();
+            let page_len = limit - buckets.len();
             let range = ScanRange { start: start.into(), end: prefix_end(keys::BUCKETS) };
-            let rows = self.inner.meta.scan(range, wanted).await?;
+            let rows = self.inner.meta.scan(range, page_len).await?;
             for row in &rows {
                 let bucket: Bucket = row.record()?;
                 if !bucket.deleting {
@@ -228,7 +229,7 @@ impl Client {
                 }
             }
             match rows.last() {
-                Some(last) if rows.len() == wanted => start = [&last.key[..], b"\0"].concat(),
+                Some(last) if rows.len() == page_len => start = [&last.key[..], b"\0"].concat(),
                 _ => break,
             }
         }

@@ -24,12 +24,12 @@ pub(crate) fn cold_record(cold: &ColdSetting) -> Cold {
 /// Applies `settings` to a bucket's classes, and keeps these in the order of the classes.
 pub(crate) fn change_classes(classes: &mut Vec<ClassProfile>, settings: &[ClassSetting]) {
     for &ClassSetting { class, profile, .. } in settings {
-        classes.retain(|of| of.class != class.name());
+        classes.retain(|record| record.class != class.name());
         let record =
             |profile: Profile| ClassProfile { class: class.name().to_owned(), profile: profile.to_string() };
         classes.extend(profile.map(record));
     }
-    classes.sort_by_key(|of| StorageClass::of_row(&of.class));
+    classes.sort_by_key(|record| StorageClass::of_row(&record.class));
 }
 
 impl Client {
@@ -191,6 +191,6 @@ impl Client {
     ) -> Result<Option<Profile>, ClientError> {
         let Some(text) = bucket.profile_of_class(class) else { return Ok(None) };
         let profile = self.inner.stripes.profiles().parse(text)?;
-        Ok(Some(profile).filter(|of| of.layout != Layout::Wide))
+        Ok(Some(profile).filter(|profile| profile.layout != Layout::Wide))
     }
 }

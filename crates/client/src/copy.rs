@@ -68,7 +68,7 @@ impl Client {
         key: &str,
         (revision, error): CopyFailure,
     ) -> Result<(), ClientError> {
-        if matches!(&error, ClientError::Elsewhere(elsewhere) if elsewhere == bucket) {
+        if matches!(&error, ClientError::Elsewhere(other_bucket) if other_bucket == bucket) {
             let reason =
                 format!("the objects of {bucket:?} are in another store: read the source and write it");
             return Err(ClientError::NotForwarded(reason));

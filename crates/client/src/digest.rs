@@ -166,11 +166,11 @@ impl Digests {
 
 fn check_form(checksum: &Checksum) -> Result<(), ClientError> {
     let algorithm = checksum.algorithm();
-    let (len, wanted) = (checksum.value.len(), value_len(algorithm));
-    if algorithm == Algorithm::None || len != wanted {
+    let (len, expected_len) = (checksum.value.len(), value_len(algorithm));
+    if algorithm == Algorithm::None || len != expected_len {
         let name = algorithm_name(algorithm);
         return Err(ClientError::InvalidRequest(format!(
-            "a {name} checksum has {wanted} bytes, this one has {len}"
+            "a {name} checksum has {expected_len} bytes, this one has {len}"
         )));
     }
     Ok(())

@@ -33,11 +33,11 @@ impl Client {
             };
             let objects: Vec<Option<Object>> = window.iter().map(object).collect::<Result<_, _>>()?;
             let gap = objects.iter().position(Option::is_none).filter(|_| until_gap);
-            let known: Vec<&Object> = objects[..gap.unwrap_or(objects.len())].iter().flatten().collect();
-            let mut gone = self.are_gone(&known).await?.into_iter();
+            let found: Vec<&Object> = objects[..gap.unwrap_or(objects.len())].iter().flatten().collect();
+            let mut gone = self.are_gone(&found).await?.into_iter();
             for object in objects {
-                let there = object.filter(|_| !gone.next().unwrap_or_default());
-                let size = there.map(|object| object.size);
+                let readable = object.filter(|_| !gone.next().unwrap_or_default());
+                let size = readable.map(|object| object.size);
                 if size.is_none() && until_gap {
                     return self.checked(bucket, sizes).await;
                 }

@@ -171,13 +171,13 @@ impl<'a> BlockGatherer<'a> {
         }
         while self.block.len() < room {
             let Some(mut frame) = self.next_frame(frames, digests).await? else { break };
-            let taken = frame.split_to(frame.len().min(room - self.block.len()));
+            let part = frame.split_to(frame.len().min(room - self.block.len()));
             frames.rest = frame;
-            if self.block.len() + taken.len() > UNCOUNTED {
+            if self.block.len() + part.len() > UNCOUNTED {
                 self.take(room).await?;
             }
             let block = std::mem::replace(&mut self.block, BlockBuffer::Nothing);
-            self.block = block.append(taken, room, self.runtime.buffers());
+            self.block = block.append(part, room, self.runtime.buffers());
         }
         // With all announced bytes here, the end is confirmed before the block is written.
         if frames.rest.is_empty() && frames.content_len == Some(frames.received) && !frames.ended {

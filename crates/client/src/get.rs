@@ -27,7 +27,7 @@ pub(crate) enum Budget {
     /// The client's byte budget, for a receiver with a connection of its own.
     Own {
         /// Bytes that the receiver's connection has taken before.
-        taken: u64,
+        taken_bytes: u64,
     },
     /// The client's byte budget, without reading ahead.
     BlockByBlock,
@@ -39,9 +39,9 @@ pub(crate) enum Budget {
 
 impl Budget {
     /// Bytes that the receiver's connection has taken before, as far as known.
-    pub fn taken(self) -> u64 {
+    pub fn taken_bytes(self) -> u64 {
         match self {
-            Self::Own { taken } => taken,
+            Self::Own { taken_bytes } => taken_bytes,
             _ => 0,
         }
     }
@@ -73,7 +73,7 @@ impl Client {
     /// As [`Client::head`]; also when the first block cannot be read.
     pub async fn get(&self, request: GetRequest) -> Result<GetObject, ClientError> {
         let (span, sample) = (span_of(&request), self.inner.stripes.sampler().begin());
-        let budget = Budget::Own { taken: request.taken };
+        let budget = Budget::Own { taken_bytes: request.taken_bytes };
         self.get_with(request, budget, sample, check_read).instrument(span).await
     }
 
@@ -149,8 +149,10 @@ impl Client {
     /// Whether an object was in the memory of sites that have left the cluster.
     async fn was_on_sites_that_left(&self, row: &Row) -> bool {
         let Ok(Object { body: Some(Body::Memory(list)), .. }) = row.record() else { return false };
-        let Ok(left) = self.inner.stripes.memory_sites_that_left(&list.blocks).await else { return false };
-        list.blocks.iter().any(|block| is_gone_from_memory(block, |_, site| left.contains(&site)))
+        let Ok(departed) = self.inner.stripes.memory_sites_that_left(&list.blocks).await else {
+            return false;
+        };
+        list.blocks.iter().any(|block| is_gone_from_memory(block, |_, site| departed.contains(&site)))
     }
 
     /// Returns the record of a key's current object.

@@ -196,7 +196,7 @@ pub struct GetRequest {
     pub range: ReadRange,
     /// Bytes that the receiver's connection has taken so far. The more, the larger the parts it is given while memory
     /// is short.
-    pub taken: u64,
+    pub taken_bytes: u64,
 }
 
 /// An object's bytes, in order, in pieces. Ends with an error, never short, when they are unavailable.

@@ -40,8 +40,8 @@ impl Client {
             if window.is_empty() {
                 break;
             }
-            let wanted = rows_of(&window);
-            let rows = self.inner.meta.get_many(&wanted).instrument(span.clone()).await;
+            let row_keys = rows_of(&window);
+            let rows = self.inner.meta.get_many(&row_keys).instrument(span.clone()).await;
             // Without rows each put looks them up itself, and reports the error.
             let mut states = states_of(&window, rows.unwrap_or_default());
             let depends = window.iter().map(|request| request.condition.is_any()).collect();
@@ -71,9 +71,10 @@ impl Client {
     /// for itself.
     async fn mark_gone(&self, depends: Vec<bool>, states: &mut [Option<KeyState>]) {
         let depending = states.iter_mut().zip(depends).filter(|(_, depends)| *depends);
-        let there = |state: &Option<KeyState>| state.as_ref().is_some_and(|current| current.object.is_some());
+        let exists =
+            |state: &Option<KeyState>| state.as_ref().is_some_and(|current| current.object.is_some());
         let mut depending: Vec<&mut Option<KeyState>> =
-            depending.map(|(state, _)| state).filter(|state| there(state)).collect();
+            depending.map(|(state, _)| state).filter(|state| exists(state)).collect();
         let objects = depending.iter().filter_map(|state| state.as_ref()?.object.as_ref());
         let gone = self.are_gone(&objects.collect::<Vec<_>>()).await;
         for (position, state) in depending.iter_mut().enumerate() {

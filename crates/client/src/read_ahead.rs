@@ -64,12 +64,12 @@ impl ReadAhead {
     /// Reads spans as one query, as a part of the current tracing span.
     pub(crate) fn window(client: &Client, spans: Vec<(Span, Share)>) -> Self {
         let (mut senders, mut expected) = (Vec::with_capacity(spans.len()), VecDeque::new());
-        let mut wanted = Vec::with_capacity(spans.len());
+        let mut requested = Vec::with_capacity(spans.len());
         for (span, share) in spans {
             let (sender, pieces) = oneshot::channel();
             expected.push_back(PendingBlock { len: span.range.len() as u64, pieces, share });
             senders.push(Some(sender));
-            wanted.push(span);
+            requested.push(span);
         }
         let of_task = client.clone();
         let read = async move {
@@ -79,7 +79,7 @@ impl ReadAhead {
                     let _ = sender.send(pieces);
                 }
             };
-            of_task.inner.stripes.read_ahead(&wanted, hand_on).await?;
+            of_task.inner.stripes.read_ahead(&requested, hand_on).await?;
             Ok(())
         };
         let span = debug_span!("read_blocks", blocks = expected.len() as i64);

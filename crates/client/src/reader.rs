@@ -74,7 +74,7 @@ pub(crate) struct Reader {
     /// True once the first read has completed: the receiver has the response's head.
     is_open: bool,
     /// Bytes that the receiver has not received yet.
-    left: u64,
+    remaining: u64,
     has_failed: bool,
 }
 
@@ -84,12 +84,12 @@ struct NarrowReads {
     /// When the last read was ready; `None` if the receiver was idle since.
     ready: Option<Instant>,
     /// Bytes given to the receiver in narrow reads, and before.
-    given: u64,
+    given_bytes: u64,
 }
 
 impl NarrowReads {
-    fn narrowest(given: u64) -> Self {
-        Self { len: NARROWEST, ready: None, given }
+    fn narrowest(given_bytes: u64) -> Self {
+        Self { len: NARROWEST, ready: None, given_bytes }
     }
 }
 
@@ -103,10 +103,10 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Returns the present limit, for a receiver whose connection has taken `taken` bytes before.
-    pub(crate) fn now(budget: &ByteBudget, taken: u64) -> Option<Self> {
+    /// Returns the present limit, for a receiver whose connection has taken `taken_bytes` bytes before.
+    pub(crate) fn now(budget: &ByteBudget, taken_bytes: u64) -> Option<Self> {
         let between = |len: u64| len.clamp(NARROWEST.into(), WIDE.into()) as u32;
-        let earned = between(taken / EARNED);
+        let earned = between(taken_bytes / EARNED);
         if budget.is_pressed() {
             return Some(Self { begin: NARROWEST, most: earned });
         }
@@ -120,12 +120,12 @@ impl Limit {
 }
 
 impl Reader {
-    /// Creates a reader of the `left` bytes that `walk` covers.
+    /// Creates a reader of the `remaining` bytes that `walk` covers.
     pub(crate) fn new(
         client: &Client,
         budget: Budget,
         walk: BlockWalk,
-        left: u64,
+        remaining: u64,
         sampled: Option<SampledObject>,
     ) -> Self {
         let stripes = &client.inner.stripes;
@@ -147,9 +147,9 @@ impl Reader {
             share: None,
             pinned: None,
             last_piece: 0,
-            narrow: is_narrow.then(|| NarrowReads::narrowest(budget.taken())),
+            narrow: is_narrow.then(|| NarrowReads::narrowest(budget.taken_bytes())),
             is_open: false,
-            left,
+            remaining,
             has_failed: false,
             client: client.clone(),
         }
@@ -165,7 +165,7 @@ impl Reader {
             self.open_next().await?;
         }
         self.is_open = true;
-        if self.budget == Budget::Readers || self.left <= u64::from(NARROWEST) {
+        if self.budget == Budget::Readers || self.remaining <= u64::from(NARROWEST) {
             let step = |mut reader: Self| async { reader.next().await.map(|item| (item, reader)) };
             return Ok(stream::unfold(self, step).boxed());
         }
@@ -183,15 +183,15 @@ impl Reader {
             let span = self.span.clone();
             match self.open_next().instrument(span).await? {
                 true => {}
-                false if self.left == 0 => return Ok(None),
-                false => return Err(ends_early(self.left)),
+                false if self.remaining == 0 => return Ok(None),
+                false => return Err(ends_early(self.remaining)),
             }
         }
     }
 
     /// Records that the next `len` bytes were handed to the receiver.
     fn hand_out(&mut self, len: usize) {
-        self.left = self.left.saturating_sub(len as u64);
+        self.remaining = self.remaining.saturating_sub(len as u64);
         self.last_piece = len;
         let mut len = len as u32;
         while let Some(first) = self.begun.front_mut() {
@@ -240,7 +240,7 @@ impl Reader {
         self.pieces = self.client.inner.stripes.read_span(span).await?.into_iter();
         if let Some(narrow) = &mut self.narrow {
             narrow.ready = Some(self.client.inner.runtime.now());
-            narrow.given += len;
+            narrow.given_bytes += len;
         }
         Ok(true)
     }
@@ -259,19 +259,19 @@ impl Reader {
     /// Sizes the next narrow read by the pace of the last one and the memory available.
     fn widen(&mut self) {
         let limit = match self.budget {
-            Budget::Own { taken } => Limit::now(self.client.inner.stripes.budget(), taken),
+            Budget::Own { taken_bytes } => Limit::now(self.client.inner.stripes.budget(), taken_bytes),
             _ => None,
         };
         if let Some(Limit { begin, most }) = limit {
-            let begins = || NarrowReads { len: begin, ..NarrowReads::narrowest(self.budget.taken()) };
+            let begins = || NarrowReads { len: begin, ..NarrowReads::narrowest(self.budget.taken_bytes()) };
             let narrow = self.narrow.get_or_insert_with(begins);
             narrow.len = narrow.len.min(most);
         }
-        let Some(NarrowReads { len, ready: Some(ready), given }) = &mut self.narrow else { return };
+        let Some(NarrowReads { len, ready: Some(ready), given_bytes }) = &mut self.narrow else { return };
         let took = self.client.inner.runtime.now().saturating_duration_since(*ready);
         if took <= QUICK {
             let wider = limit.map_or(*len * GROWTH, |limit| limit.most.min(*len * GROWTH));
-            if wider > *len && *given >= STAKE * u64::from(wider) {
+            if wider > *len && *given_bytes >= STAKE * u64::from(wider) {
                 *len = wider;
             }
         } else if took > 4 * QUICK {
@@ -394,14 +394,14 @@ mod tests {
     const MIB: u32 = 1 << 20;
 
     /// Returns the limit while `waiting` requests wait for all of 32 MiB.
-    async fn limit_beside(waiting: usize, taken: u64) -> Option<Limit> {
+    async fn limit_beside(waiting: usize, taken_bytes: u64) -> Option<Limit> {
         let budget = ByteBudget::new(Runtime::real(), 32 << 20, Duration::from_secs(5));
         let _all = budget.acquire(32 << 20).await.unwrap();
         let mut waits: Vec<_> = (0..waiting).map(|_| Box::pin(budget.wait(1))).collect();
         for wait in &mut waits {
             assert!(futures::poll!(wait).is_pending());
         }
-        Limit::now(&budget, taken)
+        Limit::now(&budget, taken_bytes)
     }
 
     #[tokio::test]

@@ -117,10 +117,10 @@ fn check(command: &Command, table: &Table) -> Result<(), String> {
 }
 
 /// Returns `; did you mean "x"?` if a known name is similar.
-fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let scored = known.map(|known| (strsim::jaro_winkler(name, known), known));
+fn near<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let scored = names.map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
     match scored.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((score, known)) if score >= ALIKE => format!("; did you mean {known:?}?"),
+        Some((score, candidate)) if score >= ALIKE => format!("; did you mean {candidate:?}?"),
         _ => String::new(),
     }
 }

@@ -15,7 +15,7 @@ pub struct Interruption(watch::Receiver<bool>);
 impl Interruption {
     /// Listens for Ctrl-C and SIGTERM from now on.
     pub fn listen(runtime: &Runtime) -> Self {
-        let (tell, told) = watch::channel(false);
+        let (tell, receiver) = watch::channel(false);
         runtime.spawn(async move {
             let (Ok(mut interrupt), Ok(mut terminate)) =
                 (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -34,7 +34,7 @@ impl Interruption {
             }
             std::process::exit(130)
         });
-        Self(told)
+        Self(receiver)
     }
 
     /// Returns true if the user has interrupted the command.
@@ -44,8 +44,8 @@ impl Interruption {
 
     /// Completes when the user interrupts the command.
     pub async fn happens(&self) {
-        let mut told = self.0.clone();
-        if told.wait_for(|&interrupted| interrupted).await.is_err() {
+        let mut receiver = self.0.clone();
+        if receiver.wait_for(|&interrupted| interrupted).await.is_err() {
             // No task listens to signals, so it never happens.
             std::future::pending().await
         }
@@ -58,8 +58,8 @@ impl Interruption {
 
     /// Creates an interruption that the test controls.
     #[cfg(test)]
-    pub fn by(told: watch::Receiver<bool>) -> Self {
-        Self(told)
+    pub fn by(receiver: watch::Receiver<bool>) -> Self {
+        Self(receiver)
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
 
     #[tokio::test]
     async fn it_happens_once_for_everybody_and_never_when_nobody_listens() {
-        let (tell, told) = watch::channel(false);
-        let interruption = Interruption::by(told);
+        let (tell, receiver) = watch::channel(false);
+        let interruption = Interruption::by(receiver);
         let other = interruption.clone();
         let mut waiting = Box::pin(other.happens());
         assert!(!interruption.has_happened() && futures::poll!(&mut waiting).is_pending());
@@ -78,9 +78,9 @@ mod tests {
         waiting.await;
         interruption.happens().await;
         assert!(interruption.has_happened());
-        let (tell, told) = watch::channel(false);
+        let (tell, receiver) = watch::channel(false);
         drop(tell);
-        let never = Interruption::by(told);
+        let never = Interruption::by(receiver);
         assert!(futures::FutureExt::now_or_never(never.happens()).is_none());
     }
 }

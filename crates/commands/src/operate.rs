@@ -250,13 +250,13 @@ fn in_memory(parities: u8) -> Profile {
 
 /// Creates a bucket, and prints what it is and what it still lacks.
 async fn create_bucket(server: &AdminClient, wish: &NewBucket) -> Outcome {
-    let made: BucketInfo = server.post("/v1/buckets", wish).await?;
-    match &made.origin {
+    let bucket: BucketInfo = server.post("/v1/buckets", wish).await?;
+    match &bucket.origin {
         Some(origin) => {
-            println!("bucket {} is s3://{} at {}", made.name, origin.bucket, origin.endpoint)
+            println!("bucket {} is s3://{} at {}", bucket.name, origin.bucket, origin.endpoint)
         }
-        None if made.volatile => {
-            println!("bucket {} is volatile: its objects are in memory only", made.name);
+        None if bucket.volatile => {
+            println!("bucket {} is volatile: its objects are in memory only", bucket.name);
             let status: Status = server.get("/v1/status").await?;
             if status.cache.is_none_or(|cache| cache.sites.is_empty()) {
                 println!(
@@ -265,9 +265,9 @@ async fn create_bucket(server: &AdminClient, wish: &NewBucket) -> Outcome {
                 );
             }
         }
-        None => println!("bucket {} with profile {}", made.name, made.profile),
+        None => println!("bucket {} with profile {}", bucket.name, bucket.profile),
     }
-    print!("{}", report::bucket_warnings(&made));
+    print!("{}", report::bucket_warnings(&bucket));
     Ok(())
 }
 

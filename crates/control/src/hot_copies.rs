@@ -124,12 +124,12 @@ impl HotCopies {
             return Ok(());
         }
         let budget = (packed_bytes(stripes).await? as f64 * self.options.share.clamp(0.0, 1.0)) as u64;
-        let known = known(stripes, hottest).await?;
+        let stripe_records = load_records(stripes, hottest).await?;
         let least = if is_warm { 0 } else { LEAST_READS };
-        let plan = plan(stripes, &known, hottest, budget, least);
-        let (made, dropped) = carry_out(stripes, &known, &plan).await?;
-        narrow_again(stripes, &known, &plan).await?;
-        let copies = copies_now(&known, made, dropped);
+        let plan = plan(stripes, &stripe_records, hottest, budget, least);
+        let (made, dropped) = carry_out(stripes, &stripe_records, &plan).await?;
+        narrow_again(stripes, &stripe_records, &plan).await?;
+        let copies = copies_now(&stripe_records, made, dropped);
         let work = {
             let mut work = self.work.lock();
             work.made += made.0;
@@ -144,9 +144,9 @@ impl HotCopies {
 /// Number of copies, and their bytes.
 type CopyTotals = (u64, u64);
 
-fn copies_now(known: &StripeRecords, made: CopyTotals, dropped: CopyTotals) -> CopyTotals {
+fn copies_now(stripe_records: &StripeRecords, made: CopyTotals, dropped: CopyTotals) -> CopyTotals {
     let bytes = |stripe: &Stripe| stripe.copies.len() as u64 * u64::from(stripe.chunk_len);
-    let before = known
+    let before = stripe_records
         .values()
         .fold((0, 0), |(copies, sum), stripe| (copies + stripe.copies.len() as u64, sum + bytes(stripe)));
     ((before.0 + made.0).saturating_sub(dropped.0), (before.1 + made.1).saturating_sub(dropped.1))
@@ -159,53 +159,54 @@ async fn packed_bytes(stripes: &Stripes) -> Result<u64, StripeError> {
     Ok(work.figures.map_or(0, |figures| figures.partition_bytes))
 }
 
-async fn known(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<StripeRecords, StripeError> {
+async fn load_records(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<StripeRecords, StripeError> {
     let mut ids: BTreeSet<StripeId> = hottest.iter().map(|reads| reads.partition.0).collect();
     let mut rows = Rows::with_prefix(keys::COPIES);
     while let Some(page) = rows.next(stripes).await? {
         ids.extend(page.iter().filter_map(|row| keys::stripe_of(&row.key)));
     }
     let ids: Vec<StripeId> = ids.into_iter().collect();
-    let mut known = StripeRecords::new();
+    let mut stripe_records = StripeRecords::new();
     for page in ids.chunks(PAGE) {
         let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
         for (&id, row) in page.iter().zip(stripes.meta().get_many(&keys).await?) {
             if let Some(record) = row.as_ref().map(Row::record).transpose()? {
-                known.insert(id, record);
+                stripe_records.insert(id, record);
             }
         }
     }
-    Ok(known)
+    Ok(stripe_records)
 }
 
 /// Plans copies. Partitions with copies count as read at least `least` times.
 fn plan(
     stripes: &Stripes,
-    known: &StripeRecords,
+    stripe_records: &StripeRecords,
     hottest: &[PartitionReads],
     budget: u64,
     least: u64,
 ) -> CopyPlan {
     let counts: BTreeMap<Partition, u64> =
         hottest.iter().map(|reads| (reads.partition, reads.count)).collect();
-    let copied =
-        known.iter().flat_map(|(&id, record)| record.copies.iter().map(move |copy| (id, copy.index as u8)));
+    let copied = stripe_records
+        .iter()
+        .flat_map(|(&id, record)| record.copies.iter().map(move |copy| (id, copy.index as u8)));
     let partitions: BTreeSet<Partition> = counts.keys().copied().chain(copied).collect();
-    let of = |partition: Partition| {
-        let record = known.get(&partition.0)?;
-        let home = record.locations.get(usize::from(partition.1)).filter(|at| at.site != 0)?;
+    let hot_partition = |partition: Partition| {
+        let record = stripe_records.get(&partition.0)?;
+        let location = record.locations.get(usize::from(partition.1)).filter(|at| at.site != 0)?;
         let copy = record.copies.iter().find(|copy| copy.index == u32::from(partition.1));
         let places = record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
         Some(HotPartition {
             partition,
             count: counts.get(&partition).copied().unwrap_or(0).max(if copy.is_some() { least } else { 0 }),
             bytes: record.chunk_len.into(),
-            home: SiteId(home.site),
+            home: SiteId(location.site),
             holders: record.locations.iter().map(|at| at.site).chain(places).map(SiteId).collect(),
             copy: copy.map(|copy| SiteId(copy.site)),
         })
     };
-    let hot: Vec<HotPartition> = partitions.into_iter().filter_map(of).collect();
+    let hot: Vec<HotPartition> = partitions.into_iter().filter_map(hot_partition).collect();
     let sites: Vec<SiteId> = stripes.candidates().into_iter().map(|candidate| candidate.site).collect();
     if sites.is_empty() {
         // No sites are known yet.
@@ -216,13 +217,13 @@ fn plan(
 
 async fn carry_out(
     stripes: &Stripes,
-    known: &StripeRecords,
+    stripe_records: &StripeRecords,
     plan: &CopyPlan,
 ) -> Result<(CopyTotals, CopyTotals), StripeError> {
     let (mut made, mut dropped) = ((0, 0), (0, 0));
     for &(id, index) in &plan.drop {
         let count = drop_copies(stripes, id, index).await?;
-        let bytes = known.get(&id).map_or(0, |record| u64::from(record.chunk_len));
+        let bytes = stripe_records.get(&id).map_or(0, |record| u64::from(record.chunk_len));
         dropped = (dropped.0 + count, dropped.1 + count * bytes);
     }
     for &(partition, to) in plan.make.iter().take(MADE_AT_ONCE) {
@@ -241,14 +242,18 @@ async fn carry_out(
 
 /// Gives sealed stripes that stay hot their own parities again, so that a read asks few sites when a chunk is late or
 /// lost. These are stripes that already had copies and keep them.
-async fn narrow_again(stripes: &Stripes, known: &StripeRecords, plan: &CopyPlan) -> Result<(), StripeError> {
-    let has_cooled = |id: &StripeId| plan.drop.iter().any(|(of, _)| of == id);
+async fn narrow_again(
+    stripes: &Stripes,
+    stripe_records: &StripeRecords,
+    plan: &CopyPlan,
+) -> Result<(), StripeError> {
+    let has_cooled = |id: &StripeId| plan.drop.iter().any(|(dropped, _)| dropped == id);
     let stays_hot =
         |(id, record): &(&StripeId, &Stripe)| record.dropped && !record.copies.is_empty() && !has_cooled(id);
     let mut made = 0;
     // Stripes that may not get them back yet (two of their chunks share a site) do not count, so they do not delay
     // others.
-    for (&id, _) in known.iter().filter(stays_hot) {
+    for (&id, _) in stripe_records.iter().filter(stays_hot) {
         if stripes.narrow_again(id).await? {
             tracing::info!(stripe = %id, "what is sealed has become hot and gets its own parities again");
             made += 1;

@@ -41,7 +41,7 @@ impl RecentWork {
             self.steps.pop_front();
         }
         let since = self.began.map_or(WINDOW, |began| now - began).clamp(STEP, WINDOW).as_secs_f64();
-        let sum = |of: fn(&(Instant, u64, u64)) -> u64| self.steps.iter().map(of).sum::<u64>() as f64;
+        let sum = |value: fn(&(Instant, u64, u64)) -> u64| self.steps.iter().map(value).sum::<u64>() as f64;
         ((sum(|step| step.1) * 1_000.0 / since) as u64, (sum(|step| step.2) / since) as u64)
     }
 }

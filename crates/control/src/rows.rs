@@ -57,17 +57,17 @@ pub(crate) async fn retired_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>,
     sites_where(stripes, |site| site.state() == State::Retired).await
 }
 
-/// Returns the sites whose metadata rows are `wanted`.
+/// Returns the sites whose metadata rows `matches` accepts.
 pub(crate) async fn sites_where(
     stripes: &Stripes,
-    wanted: impl Fn(&records::Site) -> bool,
+    matches: impl Fn(&records::Site) -> bool,
 ) -> Result<BTreeSet<SiteId>, StripeError> {
     let mut found = BTreeSet::new();
     let mut rows = Rows::with_prefix(keys::SITES);
     while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
-            if wanted(&site) {
+            if matches(&site) {
                 found.insert(SiteId(site.id));
             }
         }
@@ -81,7 +81,7 @@ pub(crate) async fn sites_not_well(
     stripes: &Stripes,
 ) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
     let views = stripes.sites();
-    let known: BTreeSet<SiteId> = views.iter().map(|view| view.site.id()).collect();
+    let known_here: BTreeSet<SiteId> = views.iter().map(|view| view.site.id()).collect();
     let well = views.iter().filter(|view| view.readable && (view.writable || view.draining));
     let well: BTreeSet<SiteId> = well.map(|view| view.site.id()).collect();
     let (mut gone, mut unknown) = (BTreeSet::new(), BTreeSet::new());
@@ -91,7 +91,7 @@ pub(crate) async fn sites_not_well(
             let site: records::Site = row.record()?;
             let id = SiteId(site.id);
             let is_retired = site.state() == State::Retired;
-            if !is_retired && !site.peer.is_empty() && !known.contains(&id) {
+            if !is_retired && !site.peer.is_empty() && !known_here.contains(&id) {
                 unknown.insert(id);
             } else if is_retired || !well.contains(&id) {
                 gone.insert(id);

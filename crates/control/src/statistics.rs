@@ -33,7 +33,7 @@ const QUEUE_WEIGHT: f64 = 1.0 / 8.0;
 /// Current load of the sites. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SiteStatistics {
-    known: Arc<Mutex<BTreeMap<SiteId, KnownSite>>>,
+    latest: Arc<Mutex<BTreeMap<SiteId, KnownSite>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,33 +74,33 @@ impl SiteStatistics {
 
     /// Polls all sites once.
     pub async fn round(&self, stripes: &Stripes) {
-        let before = self.known.lock().clone();
+        let before = self.latest.lock().clone();
         let sites = stripes.sites().into_iter().filter(|view| view.readable).map(|view| view.site);
         let looks: Vec<_> = sites
             .map(|site| {
-                let known = before.get(&site.id()).copied();
-                sample(stripes, site, known)
+                let earlier = before.get(&site.id()).copied();
+                sample(stripes, site, earlier)
             })
             .collect();
         let round = stream::iter(looks).buffer_unordered(ASKED_AT_ONCE);
         let now = round.filter_map(std::future::ready).collect::<BTreeMap<_, _>>().await;
-        *self.known.lock() = now;
+        *self.latest.lock() = now;
     }
 
     /// Returns the load of every site that has one, in the order of their numbers.
     pub fn view(&self) -> Vec<SiteLoadView> {
-        let known = self.known.lock().clone();
-        let loads = loads_by_bytes(&known.values().copied().collect::<Vec<_>>());
+        let latest = self.latest.lock().clone();
+        let loads = loads_by_bytes(&latest.values().copied().collect::<Vec<_>>());
         let omegas = site_loads(&loads, LoadWeights::default());
         let imbalances = load_imbalances(&omegas);
-        let view = |(place, (site, known)): (usize, (SiteId, KnownSite))| SiteLoadView {
+        let view = |(place, (site, latest)): (usize, (SiteId, KnownSite))| SiteLoadView {
             site,
             load: loads[place],
-            queue: known.queue,
+            queue: latest.queue,
             omega: omegas[place],
             imbalance: imbalances[place],
         };
-        known.into_iter().enumerate().map(view).collect()
+        latest.into_iter().enumerate().map(view).collect()
     }
 
     /// Returns λ: by how much the most loaded site exceeds the mean, as a fraction of the mean. `None` while no load
@@ -128,23 +128,23 @@ impl KnownSite {
 
 /// Spreads the disks' mean share of time over the sites in proportion to the bytes they read. Returns the reported
 /// loads if a site does not report bytes, or nothing is read.
-fn loads_by_bytes(known: &[KnownSite]) -> Vec<SiteLoad> {
-    let count = known.len().max(1) as f64;
-    let io = known.iter().map(|known| known.load.io).sum::<f64>() / count;
-    let read: Option<f64> = known.iter().map(|known| known.read).sum();
-    let of = |known: &KnownSite| match (known.read, read) {
-        (Some(own), Some(all)) if all > 0.0 => SiteLoad { io: io * own / (all / count), ..known.load },
-        _ => known.load,
+fn loads_by_bytes(sites: &[KnownSite]) -> Vec<SiteLoad> {
+    let count = sites.len().max(1) as f64;
+    let io = sites.iter().map(|site| site.load.io).sum::<f64>() / count;
+    let read: Option<f64> = sites.iter().map(|site| site.read).sum();
+    let spread = |site: &KnownSite| match (site.read, read) {
+        (Some(own), Some(all)) if all > 0.0 => SiteLoad { io: io * own / (all / count), ..site.load },
+        _ => site.load,
     };
-    known.iter().map(of).collect()
+    sites.iter().map(spread).collect()
 }
 
 /// Polls a site and merges its status with the earlier ones. `None` if it does not answer.
 async fn sample(
     stripes: &Stripes,
     site: Arc<dyn Site>,
-    known: Option<KnownSite>,
+    earlier: Option<KnownSite>,
 ) -> Option<(SiteId, KnownSite)> {
     let status = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await.ok()?.ok()?;
-    Some((site.id(), KnownSite::now(known, &status)))
+    Some((site.id(), KnownSite::now(earlier, &status)))
 }

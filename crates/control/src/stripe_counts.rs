@@ -45,9 +45,9 @@ impl StripeCounts {
             Ok::<_, MetaError>((number, !members.meta.scan(prefix, 1).await?.is_empty()))
         };
         // Most sets of a site that is being removed have no stripes left.
-        let asked = stream::iter(numbers.map(begin).collect::<Vec<_>>()).buffered(WALKED_AT_ONCE);
+        let checks = stream::iter(numbers.map(begin).collect::<Vec<_>>()).buffered(WALKED_AT_ONCE);
         let used: Vec<(u64, bool)> =
-            asked.try_filter(|(_, used)| std::future::ready(*used)).try_collect().await?;
+            checks.try_filter(|(_, used)| std::future::ready(*used)).try_collect().await?;
         let mut named = Self::default();
         for (number, _) in used {
             let mut rows = Rows::with_prefix(&keys::reverses(number));

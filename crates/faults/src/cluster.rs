@@ -83,8 +83,8 @@ struct PeerSites {
 
 impl SiteDirectory for PeerSites {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        let there = self.cluster.upgrade()?.site_from(self.here, site)?;
-        Some(Arc::new(there))
+        let distant_site = self.cluster.upgrade()?.site_from(self.here, site)?;
+        Some(Arc::new(distant_site))
     }
 }
 

@@ -62,8 +62,8 @@ impl KnownSites {
         let distant: Arc<dyn Site> = Arc::new(cluster.site_from(self.here, site)?);
         Some(match &self.steps {
             Some(steps) => {
-                let seen = mutation::site(cluster.mutation, distant, cluster);
-                Arc::new(SteppedSite::new(seen, steps.clone()))
+                let mutated = mutation::site(cluster.mutation, distant, cluster);
+                Arc::new(SteppedSite::new(mutated, steps.clone()))
             }
             None => distant,
         })
@@ -71,10 +71,10 @@ impl KnownSites {
 }
 
 /// Follows the rows until the task is dropped.
-pub async fn follow(cluster: &Cluster, client: &Client, known: KnownSites) {
+pub async fn follow(cluster: &Cluster, client: &Client, known_sites: KnownSites) {
     loop {
         cluster.runtime.sleep(LOOK_EVERY).await;
         // If the rows cannot be read, the known sites stay in use.
-        let _ = known.follow(cluster, client).await;
+        let _ = known_sites.follow(cluster, client).await;
     }
 }

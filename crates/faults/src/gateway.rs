@@ -43,9 +43,9 @@ impl Gateway {
     pub async fn start(&self, cluster: &Arc<Cluster>) {
         loop {
             let (runtime, process) = cluster.runtime.process();
-            if let Ok((client, known)) = self.open(cluster, &runtime).await {
+            if let Ok((client, known_sites)) = self.open(cluster, &runtime).await {
                 let (of_task, cluster) = (client.clone(), Arc::clone(cluster));
-                runtime.spawn(async move { follow(&cluster, &of_task, known).await });
+                runtime.spawn(async move { follow(&cluster, &of_task, known_sites).await });
                 *self.running.lock() = Some(RunningGateway { client, runtime, process });
                 return;
             }
@@ -59,14 +59,14 @@ impl Gateway {
         let metadata =
             mutation::metadata(cluster.mutation, cluster.metadata_from(here), cluster, here, false);
         let client = Client::open(runtime.clone(), metadata, Vec::new(), cluster.client_options()).await?;
-        let known = KnownSites::new(here, None);
-        known.follow(cluster, &client).await?;
+        let known_sites = KnownSites::new(here, None);
+        known_sites.follow(cluster, &client).await?;
         // The gateway of the final checks has no memory sites, so it reads from the disks.
         let is_first = cluster.gateways.iter().any(|gateway| gateway.machine == here);
         if let Some(tier) = cluster.memory.as_ref().filter(|_| is_first) {
             tier.serve(&cluster.network, here, &client);
         }
-        Ok((client, known))
+        Ok((client, known_sites))
     }
 
     /// Fault: the process dies.

@@ -187,7 +187,7 @@ impl Violations {
         let stripes = self.stripes.lock();
         let key = keys::stripe(id);
         let replaced = transaction.preconditions.iter().find_map(|rule| match rule {
-            Precondition::Version(of, version) if *of == key => Some(*version),
+            Precondition::Version(required, version) if *required == key => Some(*version),
             _ => None,
         });
         let Some(before) = stripes.get(&id).filter(|before| Some(before.revision) == replaced) else {
@@ -221,8 +221,8 @@ impl Violations {
 pub fn names(stripe: &Stripe, file: &GarbageChunk) -> bool {
     let at = own_locations(stripe).find(|(index, _)| *index == file.index as usize);
     let is_chunk = at.is_some_and(|(_, at)| (at.site, at.generation) == (file.site, file.generation));
-    let of = |copy: &striate_meta::records::Copy| (copy.index, copy.site, copy.generation);
-    is_chunk || stripe.copies.iter().any(|copy| of(copy) == (file.index, file.site, file.generation))
+    let file_of = |copy: &striate_meta::records::Copy| (copy.index, copy.site, copy.generation);
+    is_chunk || stripe.copies.iter().any(|copy| file_of(copy) == (file.index, file.site, file.generation))
 }
 
 /// Checks every stripe record when it is committed, and every removal of a mark: I6, I7, I10 and I11.
@@ -449,8 +449,8 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     }
     let racks: BTreeMap<SiteId, RackId> =
         cluster.sites().iter().map(|site| (site.id(), RackId(site.machine.rack.to_string()))).collect();
-    let known = |at: &Location| Some(SiteId(at.site)).filter(|site| racks.contains_key(site));
-    let sites: Vec<SiteId> = record.locations.iter().map(|at| known(at).unwrap_or(SiteId(0))).collect();
+    let known_site = |at: &Location| Some(SiteId(at.site)).filter(|site| racks.contains_key(site));
+    let sites: Vec<SiteId> = record.locations.iter().map(|at| known_site(at).unwrap_or(SiteId(0))).collect();
     if let Err(fault) =
         striate_plan::check_placement(&cluster.rule_of(record), &sites, |site| racks.get(&site))
     {

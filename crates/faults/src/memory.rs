@@ -55,15 +55,15 @@ impl MemoryTier {
         let machine = |number| {
             let number = FIRST + number;
             let machine = Machine { number, rack: number };
-            let of = MemoryMachine {
+            let memory_machine = MemoryMachine {
                 machine,
                 runtime: runtime.clone(),
                 mutation,
                 cluster,
                 running: RwLock::default(),
             };
-            of.start();
-            Arc::new(of)
+            memory_machine.start();
+            Arc::new(memory_machine)
         };
         Self { machines: (0..SITES).map(machine).collect() }
     }
@@ -71,9 +71,10 @@ impl MemoryTier {
     /// Makes the gateway on the machine `here` read from the memory sites.
     pub fn serve(&self, network: &Network, here: Machine, client: &Client) {
         let settings = CacheSettings { split_bytes: SPLIT_BYTES, ..CacheSettings::default() };
-        let site = |there: &Arc<MemoryMachine>| {
-            let way = DistantSite::new(network.clone(), here, there.machine, there.clone());
-            (Arc::new(way) as Arc<dyn Site>, HELD_BYTES)
+        let site = |memory_machine: &Arc<MemoryMachine>| {
+            let distant_site =
+                DistantSite::new(network.clone(), here, memory_machine.machine, memory_machine.clone());
+            (Arc::new(distant_site) as Arc<dyn Site>, HELD_BYTES)
         };
         Cache::new(client.stripes(), settings).set_sites(self.machines.iter().map(site).collect());
     }

@@ -228,7 +228,7 @@ pub struct Answer {
     /// Outcomes for the history, one for each of [`Operation::calls`].
     pub outcomes: Vec<Outcome>,
     /// What the operation created besides objects.
-    pub made: MultipartResult,
+    pub created: MultipartResult,
     /// Error of a failed operation.
     pub error: Option<String>,
     /// Description of a broken invariant, if the operation found one.
@@ -239,7 +239,7 @@ impl Answer {
     /// Creates the answer of a read from its items.
     pub fn of_items(items: Vec<JudgedRead>) -> Self {
         let mut answer =
-            Self { outcomes: Vec::new(), made: MultipartResult::Nothing, error: None, broken: None };
+            Self { outcomes: Vec::new(), created: MultipartResult::Nothing, error: None, broken: None };
         for JudgedRead { outcome, error, broken } in items {
             answer.outcomes.push(outcome);
             answer.error = answer.error.or(error);
@@ -313,9 +313,9 @@ impl Operation {
             Self::List { prefix, after } => list(client, prefix, after).await,
             Self::CreateUpload { key } => {
                 let request = CreateUpload { bucket: BUCKET.to_owned(), key, ..CreateUpload::default() };
-                made(client.create_upload(request).await.map(|upload| MultipartResult::Upload(upload.id)))
+                created(client.create_upload(request).await.map(|upload| MultipartResult::Upload(upload.id)))
             }
-            Self::UploadPart { upload, number, bytes } => made(
+            Self::UploadPart { upload, number, bytes } => created(
                 client
                     .upload_part(part(upload, number, bytes))
                     .await
@@ -324,7 +324,7 @@ impl Operation {
             Self::CompleteUpload { upload, condition } => written(
                 client.complete_upload(complete(upload, &condition)).await.map(|info| Some(info.etag)),
             ),
-            Self::AbortUpload { upload } => made(
+            Self::AbortUpload { upload } => created(
                 client.abort_upload(BUCKET, &upload.key, &upload.id).await.map(|()| MultipartResult::Nothing),
             ),
             Self::Copy { from, to, condition } => {
@@ -404,12 +404,12 @@ fn written(result: Result<Option<String>, ClientError>) -> Answer {
         Err(ClientError::Meta(MetaError::UnknownOutcome(_))) => Outcome::Unknown,
         Err(_) => Outcome::NotApplied,
     };
-    Answer { outcomes: vec![outcome], made: MultipartResult::Nothing, error, broken: None }
+    Answer { outcomes: vec![outcome], created: MultipartResult::Nothing, error, broken: None }
 }
 
-fn made(result: Result<MultipartResult, ClientError>) -> Answer {
+fn created(result: Result<MultipartResult, ClientError>) -> Answer {
     let error = result.as_ref().err().map(ToString::to_string);
-    Answer { outcomes: Vec::new(), made: result.unwrap_or(MultipartResult::Nothing), error, broken: None }
+    Answer { outcomes: Vec::new(), created: result.unwrap_or(MultipartResult::Nothing), error, broken: None }
 }
 
 async fn list(client: &Client, prefix: String, after: String) -> Answer {
@@ -425,7 +425,7 @@ async fn list(client: &Client, prefix: String, after: String) -> Answer {
             .collect(),
         through: page.next,
     });
-    Answer { outcomes: vec![outcome], made: MultipartResult::Nothing, error, broken: None }
+    Answer { outcomes: vec![outcome], created: MultipartResult::Nothing, error, broken: None }
 }
 
 struct OneFrame(Option<Bytes>);

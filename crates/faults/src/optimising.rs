@@ -35,14 +35,14 @@ pub async fn keep_optimising(cluster: &Cluster, client: &Client) {
         }
     };
     let make_moves = async {
-        let mut underway = ActiveMoves::default();
+        let mut active_moves = ActiveMoves::default();
         while cluster.moves_chunks() {
-            underway.during(client.runtime().sleep(EVERY)).await;
+            active_moves.during(client.runtime().sleep(EVERY)).await;
             report(cluster, client, &access);
             // The metadata fails as often as everything else; the next round tries again.
-            let _ = optimiser.begin_round(client.stripes(), &source, &statistics, &mut underway).await;
+            let _ = optimiser.begin_round(client.stripes(), &source, &statistics, &mut active_moves).await;
         }
-        let _ = underway.finish().await;
+        let _ = active_moves.finish().await;
     };
     futures::join!(look, make_moves);
 }

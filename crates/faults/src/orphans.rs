@@ -35,16 +35,16 @@ pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
     let deadline = cluster.runtime.now() + COLLECTED_WITHIN;
     loop {
         let found = collect_orphans(client.stripes()).await;
-        let mut left = left(cluster).await;
-        if left.as_ref().is_some_and(Vec::is_empty) {
-            left = dead_space::unaccounted(cluster, &client).await;
+        let mut remains = remains(cluster).await;
+        if remains.as_ref().is_some_and(Vec::is_empty) {
+            remains = dead_space::unaccounted(cluster, &client).await;
         }
-        if left.as_ref().is_some_and(Vec::is_empty) {
+        if remains.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
         if cluster.runtime.now() > deadline {
-            let count = left.as_ref().map_or(0, Vec::len);
-            let some: Vec<String> = left.into_iter().flatten().take(SHOWN).collect();
+            let count = remains.as_ref().map_or(0, Vec::len);
+            let some: Vec<String> = remains.into_iter().flatten().take(SHOWN).collect();
             let what = format!(
                 "{count} left {COLLECTED_WITHIN:?} after the last fault, the first of them: {some:?}; {found:?}"
             );
@@ -55,21 +55,21 @@ pub async fn collect_all(cluster: &Cluster, gateway: &Gateway) {
 }
 
 /// Describes what the collectors have yet to remove; `None` if the metadata cannot be read now.
-async fn left(cluster: &Cluster) -> Option<Vec<String>> {
-    let mut left = rows_left(cluster).await?;
+async fn remains(cluster: &Cluster) -> Option<Vec<String>> {
+    let mut remains = rows_left(cluster).await?;
     let stripes: BTreeMap<_, _> = invariants::committed(cluster)?.into_iter().collect();
     for site in cluster.sites() {
         let chunks = site.store()?.list(None, usize::MAX).now_or_never()?.ok()?.chunks;
         let unnamed = chunks.into_iter().map(|info| info.chunk).filter(|&chunk| {
             !stripes.get(&chunk.stripe).is_some_and(|record| names(record, chunk, site.id()))
         });
-        left.extend(unnamed.map(|chunk| {
+        remains.extend(unnamed.map(|chunk| {
             let record = stripes.get(&chunk.stripe);
             let now = record.map(|record| &record.locations[usize::from(chunk.index)]);
             format!("chunk {chunk} on site {}, which is now {now:?}", site.id())
         }));
     }
-    Some(left)
+    Some(remains)
 }
 
 fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
@@ -78,7 +78,7 @@ fn names(record: &Stripe, chunk: ChunkId, site: SiteId) -> bool {
 
 /// Returns the rows that the collectors have yet to consume.
 async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
-    let mut left = Vec::new();
+    let mut remains = Vec::new();
     for (name, prefix) in [
         ("garbage", keys::GARBAGE),
         ("abandoned parts", keys::ABANDONED),
@@ -88,15 +88,15 @@ async fn rows_left(cluster: &Cluster) -> Option<Vec<String>> {
     ] {
         for row in cluster.engine.peek_all(prefix)? {
             let garbage = row.record::<Garbage>().ok().filter(|_| prefix == keys::GARBAGE);
-            let of = garbage.map(|garbage| (garbage.chunks, garbage.segment));
-            left.push(format!("a row of {name}, {}, {of:?}", row.key.escape_ascii()));
+            let contents = garbage.map(|garbage| (garbage.chunks, garbage.segment));
+            remains.push(format!("a row of {name}, {}, {contents:?}", row.key.escape_ascii()));
         }
     }
     for row in cluster.engine.peek_all(keys::INTENTS)? {
         let intent: Intent = row.record().ok()?;
         if !cluster.engine.is_alive(LeaseId(intent.lease)).await.ok()? {
-            left.push(format!("the intent of writer {}, which is gone", intent.writer));
+            remains.push(format!("the intent of writer {}, which is gone", intent.writer));
         }
     }
-    Some(left)
+    Some(remains)
 }

@@ -107,15 +107,15 @@ fn judge(result: Result<(ObjectInfo, Range<u64>, Vec<u8>), ClientError>) -> Judg
 }
 
 fn recognise(info: &ObjectInfo, range: Range<u64>, bytes: &[u8]) -> (Outcome, Option<String>) {
-    let mut seen = ObservedObject::etag(info.etag.clone(), info.size);
+    let mut observed = ObservedObject::etag(info.etag.clone(), info.size);
     let mut broken = None;
     if bytes.len() as u64 != range.end - range.start {
         broken = Some(format!("{} bytes for the range {range:?} of {:?}", bytes.len(), info.key));
     } else if bytes.len() as u64 >= 2 * Value::MIN_LEN {
-        seen.value = Value::recognise_range(range.start, bytes).map(|id| Value { id, len: info.size });
-        if seen.value.is_none() {
+        observed.value = Value::recognise_range(range.start, bytes).map(|id| Value { id, len: info.size });
+        if observed.value.is_none() {
             broken = Some(format!("bytes that nobody wrote in the range {range:?} of {:?}", info.key));
         }
     }
-    (Outcome::Read(Some(seen)), broken)
+    (Outcome::Read(Some(observed)), broken)
 }

@@ -75,14 +75,12 @@ impl ControlProcess {
         let (runtime, process) = cluster.runtime.process();
         let name = format!("control-{}", self.machine.number);
         let candidacy = Candidacy::new(runtime.clone(), cluster.metadata_from(self.machine), &name);
-        let (this, of_cluster) = (Arc::clone(self), Arc::clone(cluster));
+        let (control, of_cluster) = (Arc::clone(self), Arc::clone(cluster));
         let (of_term, steps) =
             (runtime.clone(), Steps::new(cluster, Arc::clone(&self.traps), process.clone()));
-        runtime.spawn(
-            candidacy.run(move || {
-                lead(Arc::clone(&of_cluster), Arc::clone(&this), of_term.clone(), steps.clone())
-            }),
-        );
+        runtime.spawn(candidacy.run(move || {
+            lead(Arc::clone(&of_cluster), Arc::clone(&control), of_term.clone(), steps.clone())
+        }));
         *self.running.lock() = Some((runtime, process));
     }
 
@@ -131,8 +129,8 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
     let opened = Client::open(runtime.clone(), meta, Vec::new(), cluster.client_options()).await;
     // If this fails, the term ends and a process tries again.
     let Ok(client) = opened else { return };
-    let known = KnownSites::new(control.machine, Some(steps));
-    if known.follow(&cluster, &client).await.is_err() {
+    let known_sites = KnownSites::new(control.machine, Some(steps));
+    if known_sites.follow(&cluster, &client).await.is_err() {
         return;
     }
     *control.term.lock() = Some(client.clone());
@@ -141,7 +139,7 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
     let repair = RepairService::new(RepairOptions { after: WAIT, ..RepairOptions::default() });
     let rebalancer = Rebalancer::new(REBALANCE);
     futures::join!(
-        follow(&cluster, &client, known),
+        follow(&cluster, &client, known_sites),
         as_service(Kind::Repair, repair.run(stripes.clone())),
         as_service(Kind::Scrub, keep_scrubbing(stripes.clone(), SCRUB_CYCLE)),
         as_service(Kind::Collect, keep_collecting(stripes.clone(), COLLECT_EVERY)),
@@ -159,9 +157,9 @@ async fn lead(cluster: Arc<Cluster>, control: Arc<ControlProcess>, runtime: Runt
 async fn keep_moving(cluster: &Cluster, client: &Client) {
     while cluster.moves_chunks() {
         cluster.runtime.sleep(cluster.draw_time(Duration::ZERO, LONGEST_PAUSE)).await;
-        if let Some(wanted) = draw_move(cluster).filter(|_| cluster.moves_chunks()) {
+        if let Some(chunk_move) = draw_move(cluster).filter(|_| cluster.moves_chunks()) {
             // It is often refused or out of date, and fails when the store does.
-            let _ = move_chunk(client.stripes(), &wanted).await;
+            let _ = move_chunk(client.stripes(), &chunk_move).await;
         }
     }
 }

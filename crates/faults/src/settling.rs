@@ -242,7 +242,7 @@ fn damage(cluster: &Cluster, count: impl Fn(usize, &SurveyedStripe) -> usize) {
         let places = (0..stripe.chunks.len()).filter(|&index| has_place(stripe, index));
         places.for_each(|index| protecting.entry(stripe.chunk(index)).or_default().push(number));
     }
-    let mut left: Vec<usize> =
+    let mut budget: Vec<usize> =
         stripes.iter().enumerate().map(|(number, stripe)| count(number, stripe)).collect();
     let mut damaged = BTreeSet::new();
     for (number, stripe) in stripes.iter().enumerate().filter(|(_, stripe)| stripe.protects()) {
@@ -250,11 +250,14 @@ fn damage(cluster: &Cluster, count: impl Fn(usize, &SurveyedStripe) -> usize) {
         let first = cluster.draw(n as u64) as usize;
         for index in (0..n).map(|step| (first + step) % n).filter(|&index| has_place(stripe, index)) {
             let chunk = stripe.chunk(index);
-            let of = &protecting[&chunk];
-            if left[number] == 0 || of.iter().any(|&number| left[number] == 0) || !damaged.insert(chunk) {
+            let protectors = &protecting[&chunk];
+            if budget[number] == 0
+                || protectors.iter().any(|&number| budget[number] == 0)
+                || !damaged.insert(chunk)
+            {
                 continue;
             }
-            of.iter().for_each(|&number| left[number] -= 1);
+            protectors.iter().for_each(|&number| budget[number] -= 1);
             let location = &stripe.record.locations[index];
             let Some(site) = cluster.site(SiteId(location.site)) else { continue };
             flip_chunk(&site, chunk, stripe.record.chunk_len, cluster.draw(1 << 40));

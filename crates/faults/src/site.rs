@@ -161,9 +161,9 @@ impl SiteMachine {
                 fs.damage(&path, |bytes| bytes.truncate(hole));
             }
         }
-        let seen: Arc<dyn FileSystem> = mutation::file_system(self.mutation, &fs);
+        let file_system: Arc<dyn FileSystem> = mutation::file_system(self.mutation, &fs);
         let options = options(self.id(), fs.files().is_empty());
-        let store = DiskStore::open(&runtime, seen, Path::new("/disk"), options)
+        let store = DiskStore::open(&runtime, file_system, Path::new("/disk"), options)
             .map_err(|error| format!("site {}: {error}", self.id()))?;
         let store = Arc::new(store);
         let timed =
@@ -255,9 +255,9 @@ impl SiteMachine {
         fs.damage(to.0, |bytes| {
             let begin = (to.1 % sectors(bytes)) as usize * SECTOR;
             let over = bytes.len().min(begin + moved.len());
-            let there = &mut bytes[begin..over];
-            if *there != moved[..there.len()] {
-                there.copy_from_slice(&moved[..there.len()]);
+            let overwritten = &mut bytes[begin..over];
+            if *overwritten != moved[..overwritten.len()] {
+                overwritten.copy_from_slice(&moved[..overwritten.len()]);
                 changed = Some(begin);
             }
         });

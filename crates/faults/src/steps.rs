@@ -72,25 +72,25 @@ pub struct Steps {
 pub struct CrashTrap {
     set: Mutex<Option<ArmedTrap>>,
     /// The site whose fate is being decided.
-    asked: Mutex<Option<SiteId>>,
+    waiting_site: Mutex<Option<SiteId>>,
 }
 
 impl CrashTrap {
     /// Sets a trap at the `after`-th step from now on, counting only steps of `service` if one is given.
     pub fn set(&self, trap: CrashTarget, service: Option<Kind>, after: u64) {
         *self.set.lock() = Some(ArmedTrap { trap, service, after });
-        *self.asked.lock() = None;
+        *self.waiting_site.lock() = None;
     }
 
     /// Removes the trap; a waiting step proceeds.
     pub fn remove(&self) {
         *self.set.lock() = None;
-        *self.asked.lock() = None;
+        *self.waiting_site.lock() = None;
     }
 
     /// Returns the site at which a step waits.
-    pub fn asked(&self) -> Option<SiteId> {
-        *self.asked.lock()
+    pub fn waiting_site(&self) -> Option<SiteId> {
+        *self.waiting_site.lock()
     }
 
     /// Returns true if the trap has sprung.
@@ -102,7 +102,7 @@ impl CrashTrap {
     fn step(&self, service: Kind, site: Option<SiteId>) -> Option<CrashTarget> {
         let mut set = self.set.lock();
         let at = set.as_mut()?;
-        if at.service.is_some_and(|wanted| wanted != service)
+        if at.service.is_some_and(|trapped| trapped != service)
             || (at.trap != CrashTarget::Process && site.is_none())
         {
             return None;
@@ -153,8 +153,10 @@ impl Steps {
                 std::future::pending().await
             }
             Some(CrashTarget::Site) => {
-                *self.traps.asked.lock() = site;
-                while let Some(cluster) = self.cluster.upgrade().filter(|_| self.traps.asked().is_some()) {
+                *self.traps.waiting_site.lock() = site;
+                while let Some(cluster) =
+                    self.cluster.upgrade().filter(|_| self.traps.waiting_site().is_some())
+                {
                     cluster.runtime.sleep(DECIDED_EVERY).await;
                 }
             }

@@ -59,8 +59,8 @@ impl Sealing {
 
     /// Counts what a commit has changed in a stripe.
     pub fn count(&mut self, before: Option<&Stripe>, now: &Stripe) {
-        let of = |record: &Stripe| (record.wide_state(), record.dropped);
-        let (before_of, now_of) = (before.map(of).unwrap_or_default(), of(now));
+        let state_of = |record: &Stripe| (record.wide_state(), record.dropped);
+        let (before_of, now_of) = (before.map(state_of).unwrap_or_default(), state_of(now));
         let comes_to = |state: WideState| u64::from(now_of.0 == state && before_of.0 != state);
         self.begun += comes_to(WideState::Building);
         self.sealed += comes_to(WideState::Sealed);
@@ -89,8 +89,8 @@ impl Sealing {
 pub fn swaps_local_parity(before: &Stripe, now: &Stripe) -> bool {
     let k = now.members.len();
     let places = || before.locations.iter().zip(&now.locations).enumerate();
-    let moves = |of: std::ops::Range<usize>| {
-        places().any(|(at, (before, now))| of.contains(&at) && before.site != now.site)
+    let moves = |range: std::ops::Range<usize>| {
+        places().any(|(at, (before, now))| range.contains(&at) && before.site != now.site)
     };
     before.members == now.members && moves(0..k) && moves(k..now.locations.len())
 }
@@ -174,26 +174,28 @@ fn check(
                 format!("chunk {index} is in no sealed wide stripe, and its parities are gone"),
             );
         }
-        let Some((of, position)) = claim else { continue };
+        let Some((wide_id, position)) = claim else { continue };
         match wide {
-            None => report(Invariant::Members, format!("chunk {index} is a member of {of}, which is gone")),
+            None => {
+                report(Invariant::Members, format!("chunk {index} is a member of {wide_id}, which is gone"))
+            }
             Some(wide) if !wide.has_member(position, id, index) => {
-                report(Invariant::Members, format!("chunk {index} is no member of {of} at {position}"));
+                report(Invariant::Members, format!("chunk {index} is no member of {wide_id} at {position}"));
             }
             Some(wide) if file(&wide.locations[position]) != file(chunk) => {
                 let copy = &wide.locations[position];
-                report(Invariant::Members, format!("chunk {index} is {chunk:?}, and {of} has {copy:?}"));
+                report(Invariant::Members, format!("chunk {index} is {chunk:?}, and {wide_id} has {copy:?}"));
             }
             Some(_) => {}
         }
     }
-    for (position, of, index) in record.member_chunks().filter(|_| record.is_sealed()) {
-        let Some(own) = find(of) else { return };
+    for (position, member, index) in record.member_chunks().filter(|_| record.is_sealed()) {
+        let Some(own) = find(member) else { return };
         let claim = own.as_ref().and_then(|own| wide_of(own.locations.get(index)?));
         if claim != Some((id, position)) {
             report(
                 Invariant::Members,
-                format!("member {position}, chunk {index} of {of}, says that it is {claim:?}"),
+                format!("member {position}, chunk {index} of {member}, says that it is {claim:?}"),
             );
         }
     }

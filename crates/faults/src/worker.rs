@@ -113,7 +113,7 @@ impl Shared {
         let Some(running) = gateway.running() else { return false };
         let kind = operation.kind();
         let calls = operation.calls();
-        let told = self.verbose.then(|| format!("{operation:?}"));
+        let shown_operation = self.verbose.then(|| format!("{operation:?}"));
         let invoke = |call| (self.history.lock().invoke(client, self.now_ns(), Call::clone(call)), call);
         let invoked: Vec<(OperationId, &Call)> = calls.iter().map(invoke).collect();
         self.cluster.coverage.begin(kind);
@@ -128,9 +128,12 @@ impl Shared {
             self.cluster.broken.report(Invariant::I12, format!("{operation:?} has not ended in {LONGEST:?}"));
             return false;
         };
-        if let Some(told) = told {
+        if let Some(shown_operation) = shown_operation {
             let answer = answer.as_ref().map(|answer| (&answer.outcomes, &answer.error));
-            eprintln!("{:?} client {client}: {told:.150} -> {answer:?}", self.cluster.runtime.uptime());
+            eprintln!(
+                "{:?} client {client}: {shown_operation:.150} -> {answer:?}",
+                self.cluster.runtime.uptime()
+            );
         }
         let Some(answer) = answer else {
             self.cluster.trace.record(Event::Answered, u64::from(client), kind as u64);
@@ -148,7 +151,7 @@ impl Shared {
         operation: &Operation,
         answer: Answer,
     ) {
-        let Answer { outcomes, made, error, broken } = answer;
+        let Answer { outcomes, created, error, broken } = answer;
         let record = |number| {
             let what = (operation.kind() as u64) << 8 | number;
             self.cluster.trace.record(Event::Answered, u64::from(client), what);
@@ -170,7 +173,7 @@ impl Shared {
             self.remember(call, &outcome);
             self.history.lock().complete(id, self.now_ns(), outcome);
         }
-        self.remember_upload(operation, made);
+        self.remember_upload(operation, created);
     }
 
     fn remember(&self, call: &Call, outcome: &Outcome) {
@@ -185,24 +188,24 @@ impl Shared {
                 Outcome::Done { etag },
             ) => saw(key, etag.clone()),
             (Call::Delete { key, .. }, Outcome::Done { .. }) => saw(key, None),
-            (Call::Get { key, .. }, Outcome::Read(seen)) => {
-                saw(key, seen.as_ref().and_then(|seen: &ObservedObject| seen.etag.clone()));
+            (Call::Get { key, .. }, Outcome::Read(observed)) => {
+                saw(key, observed.as_ref().and_then(|observed: &ObservedObject| observed.etag.clone()));
             }
             _ => {}
         }
     }
 
-    fn remember_upload(&self, operation: &Operation, made: MultipartResult) {
+    fn remember_upload(&self, operation: &Operation, created: MultipartResult) {
         let mut state = self.state.lock();
-        match (operation, made) {
+        match (operation, created) {
             (Operation::CreateUpload { key }, MultipartResult::Upload(id)) => {
                 let upload = self.plan_upload(key.clone(), id);
                 state.uploads.push(upload);
             }
             (Operation::UploadPart { upload, number, .. }, MultipartResult::Part(etag)) => {
                 let mut uploads = state.uploads.iter_mut();
-                if let Some(known) = uploads.find(|known| known.id == upload.id) {
-                    known.etags[*number as usize - 1] = Some(etag);
+                if let Some(open_upload) = uploads.find(|open_upload| open_upload.id == upload.id) {
+                    open_upload.etags[*number as usize - 1] = Some(etag);
                 }
             }
             _ => {}
@@ -267,9 +270,9 @@ impl Shared {
         }
     }
 
-    fn if_match(&self, key: &str, wanted: bool) -> Condition {
+    fn if_match(&self, key: &str, is_conditional: bool) -> Condition {
         let etag = self.state.lock().etags.get(key).cloned();
-        etag.filter(|_| wanted).map_or(Condition::None, Condition::IfMatch)
+        etag.filter(|_| is_conditional).map_or(Condition::None, Condition::IfMatch)
     }
 
     fn put(&self, key: String) -> Operation {

@@ -58,7 +58,7 @@ impl DataChunks {
 /// Counts the updates of each chunk.
 pub fn count(updates: impl Iterator<Item = DataChunk>) -> HashMap<DataChunk, usize> {
     let mut counts = HashMap::new();
-    updates.for_each(|of| *counts.entry(of).or_default() += 1);
+    updates.for_each(|data| *counts.entry(data).or_default() += 1);
     counts
 }
 

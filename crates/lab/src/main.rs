@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 /// Logs to standard error, as RUST_LOG selects. Off by default: faults are expected here, and the output already
 /// reports their effects.
 fn start_logging() {
-    let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    tracing_subscriber::registry().with(lines.with_filter(wanted.unwrap_or_default())).init();
+    tracing_subscriber::registry().with(lines.with_filter(filter.unwrap_or_default())).init();
 }

@@ -137,7 +137,7 @@ impl Movement {
         (of_client.stripes.sampling, of_client.stripes.read_policy) = (0.0, ReadPolicy::default());
         let client = world.client(world.placement_machine(), of_client).await?;
         let limits = CoAccessLimits::of_requests(options.window);
-        let this = Self {
+        let movement = Self {
             options,
             client,
             access: GatheredAccess::new(limits),
@@ -145,9 +145,9 @@ impl Movement {
             searched: Arc::default(),
         };
         let statistics = SiteStatistics::default();
-        world.runtime.spawn(this.clone().gather(Arc::clone(world), statistics.clone()));
-        world.runtime.spawn(this.clone().keep_moving(statistics));
-        Ok(this)
+        world.runtime.spawn(movement.clone().gather(Arc::clone(world), statistics.clone()));
+        world.runtime.spawn(movement.clone().keep_moving(statistics));
+        Ok(movement)
     }
 
     /// Returns the mover's own client service.
@@ -192,17 +192,19 @@ impl Movement {
     async fn keep_moving(self, statistics: SiteStatistics) {
         let runtime = self.client.runtime();
         let source = AccessSource::Gathered(self.access.clone());
-        let mut underway = ActiveMoves::default();
+        let mut active_moves = ActiveMoves::default();
         loop {
-            underway.during(runtime.sleep(self.options.every)).await;
+            active_moves.during(runtime.sleep(self.options.every)).await;
             let before = self.optimiser.progress().evaluated;
-            let round =
-                self.optimiser.begin_round(self.client.stripes(), &source, &statistics, &mut underway).await;
+            let round = self
+                .optimiser
+                .begin_round(self.client.stripes(), &source, &statistics, &mut active_moves)
+                .await;
             round.expect("the engine is in memory, and no message to it is lost for ever");
             let evaluated = self.optimiser.progress().evaluated - before;
             let took = ProcessorCost::MEASURED.evaluate_moves(self.options.objective, evaluated);
             *self.searched.lock() += took;
-            underway.during(runtime.sleep(took)).await;
+            active_moves.during(runtime.sleep(took)).await;
         }
     }
 }

@@ -258,9 +258,9 @@ impl ChunkStore for ModelledStore {
         let kept = self.kept.list(from, limit).await?;
         let state = self.state.lock();
         let generated = self.generated.chunks_of(self.site, from);
-        let there = generated.filter(|info| !state.gone.contains(&info.chunk)).take(limit + 1);
+        let listed = generated.filter(|info| !state.gone.contains(&info.chunk)).take(limit + 1);
         let all: BTreeMap<ChunkId, ChunkInfo> =
-            there.chain(kept.chunks).map(|info| (info.chunk, info)).collect();
+            listed.chain(kept.chunks).map(|info| (info.chunk, info)).collect();
         // Each source either has more than a page, or all of its chunks are here.
         let next = [kept.next, all.keys().nth(limit).copied()].into_iter().flatten().min();
         Ok(ChunkPage { chunks: all.into_values().take(limit).collect(), next })

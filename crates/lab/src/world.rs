@@ -267,9 +267,9 @@ impl WorldOptions {
 }
 
 fn distant_sites(network: &Network, here: Machine, machines: &[SiteMachine]) -> Vec<Arc<dyn Site>> {
-    let distant = |there: &SiteMachine| {
-        let site: Arc<dyn Site> = Arc::new(there.site.clone());
-        Arc::new(DistantSite::new(network.clone(), here, there.machine, site)) as Arc<dyn Site>
+    let distant = |machine: &SiteMachine| {
+        let site: Arc<dyn Site> = Arc::new(machine.site.clone());
+        Arc::new(DistantSite::new(network.clone(), here, machine.machine, site)) as Arc<dyn Site>
     };
     machines.iter().map(distant).collect()
 }

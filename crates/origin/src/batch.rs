@@ -40,16 +40,16 @@ const LARGE_AT_ONCE: u64 = 4;
 /// An item with its position and the state of its object's fence.
 pub(crate) struct Item<T> {
     position: usize,
-    pub(crate) of: T,
-    pub(crate) looked: Result<(OriginObject, FenceState), ClientError>,
+    pub(crate) input: T,
+    pub(crate) lookup: Result<(OriginObject, FenceState), ClientError>,
 }
 
 /// An item whose bytes are read when its turn comes.
 enum DeferredItem {
     Found {
-        wanted: OriginObject,
-        asked: ReadRequest,
-        standing: FenceState,
+        origin_object: OriginObject,
+        read_request: ReadRequest,
+        fence_state: FenceState,
         begun: BegunRead,
     },
     /// The bytes are arriving from the origin, past the cache.
@@ -81,12 +81,12 @@ impl Shared {
         order: ReadOrder,
     ) -> PartStream {
         let at_once = self.large_at_once(bucket);
-        let items = self.clone().looked_at(bucket, requests, |request| &request.key);
-        let this = self.clone();
+        let items = self.clone().look_up_items(bucket, requests, |request| &request.key);
+        let shared = self.clone();
         let steps = items.map(move |item| {
-            let this = this.clone();
+            let shared = shared.clone();
             async move {
-                let step = this.clone().in_task(this.step(item.of, item.looked)).await;
+                let step = shared.clone().in_task(shared.step(item.input, item.lookup)).await;
                 (item.position, step.unwrap_or_else(|error| Step::Done(Err(error))))
             }
         });
@@ -113,12 +113,12 @@ impl Shared {
         keys: Vec<String>,
         until_gap: bool,
     ) -> Result<Vec<Option<u64>>, ClientError> {
-        let items = self.clone().looked_at(bucket, keys, |key| key);
+        let items = self.clone().look_up_items(bucket, keys, |key| key);
         let sizes = items.map(|item| {
-            let this = self.clone();
+            let shared = self.clone();
             async move {
-                match item.looked {
-                    Ok((wanted, standing)) => this.size_of(&wanted, standing).await,
+                match item.lookup {
+                    Ok((origin_object, fence_state)) => shared.size_of(&origin_object, fence_state).await,
                     Err(ClientError::KeyTooLong(_) | ClientError::InvalidArgument(_)) => Ok(None),
                     Err(error) => Err(error),
                 }
@@ -131,11 +131,11 @@ impl Shared {
     /// Returns the size of an object, `None` if no readable object exists.
     pub(crate) async fn size_of(
         self: &Arc<Self>,
-        wanted: &OriginObject,
-        standing: FenceState,
+        origin_object: &OriginObject,
+        fence_state: FenceState,
     ) -> Result<Option<u64>, ClientError> {
-        let OriginObject { origin, key, .. } = wanted;
-        let answer = match self.find(wanted, &ReadRequest::head(), standing, None, None).await? {
+        let OriginObject { origin, key, .. } = origin_object;
+        let answer = match self.find(origin_object, &ReadRequest::head(), fence_state, None, None).await? {
             FindResult::Object { head, .. } | FindResult::Larger((head, _)) => return Ok(Some(head.size)),
             FindResult::Answer(answer, _) => answer,
             FindResult::PassBy => {
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Looks up the bucket and the fences of items, in windows, before anything of an item is used.
-    pub(crate) fn looked_at<T: Send + 'static>(
+    pub(crate) fn look_up_items<T: Send + 'static>(
         self: Arc<Self>,
         bucket: &str,
         items: Vec<T>,
@@ -163,33 +163,33 @@ impl Shared {
             let window: Vec<_> = items.by_ref().take(LOOKED_AT_ONCE).collect();
             (!window.is_empty()).then_some(window)
         });
-        let looked = stream::iter(windows).then(move |window| {
-            let (this, bucket) = (self.clone(), bucket.clone());
-            async move { stream::iter(this.look_at_window(&bucket, window, key_of).await) }
+        let lookups = stream::iter(windows).then(move |window| {
+            let (shared, bucket) = (self.clone(), bucket.clone());
+            async move { stream::iter(shared.look_up_window(&bucket, window, key_of).await) }
         });
-        looked.flatten()
+        lookups.flatten()
     }
 
-    async fn look_at_window<T: Send>(
+    async fn look_up_window<T: Send>(
         &self,
         bucket: &Arc<str>,
         window: Vec<(usize, T)>,
         key_of: fn(&T) -> &String,
     ) -> Vec<Item<T>> {
-        let keys: Vec<Arc<str>> = window.iter().map(|(_, of)| key_of(of).as_str().into()).collect();
-        let looked = self.fences.standings_of(bucket, keys.iter().map(|key| &**key)).await;
-        let looked = looked.and_then(|(origin, standings)| {
+        let keys: Vec<Arc<str>> = window.iter().map(|(_, input)| key_of(input).as_str().into()).collect();
+        let lookup = self.fences.states_of(bucket, keys.iter().map(|key| &**key)).await;
+        let lookup = lookup.and_then(|(origin, fence_states)| {
             let origin = self.buckets.note(bucket, origin.as_ref())?;
             // The bucket was recreated, here. The next request finds it there.
-            Ok((origin.ok_or(ClientError::Busy)?, standings))
+            Ok((origin.ok_or(ClientError::Busy)?, fence_states))
         });
-        let item = |(number, ((position, of), key)): (usize, ((usize, T), Arc<str>))| {
-            let looked = check_key(&key).and_then(|()| {
-                let (origin, standings) = looked.as_ref().map_err(ClientError::clone)?;
-                let wanted = OriginObject { origin: origin.clone(), bucket: bucket.clone(), key };
-                Ok((wanted, standings[number]))
+        let item = |(number, ((position, input), key)): (usize, ((usize, T), Arc<str>))| {
+            let lookup = check_key(&key).and_then(|()| {
+                let (origin, fence_states) = lookup.as_ref().map_err(ClientError::clone)?;
+                let origin_object = OriginObject { origin: origin.clone(), bucket: bucket.clone(), key };
+                Ok((origin_object, fence_states[number]))
             });
-            Item { position, of, looked }
+            Item { position, input, lookup }
         };
         window.into_iter().zip(keys).enumerate().map(item).collect()
     }
@@ -198,9 +198,9 @@ impl Shared {
     async fn step(
         self: Arc<Self>,
         request: GetRequest,
-        looked: Result<(OriginObject, FenceState), ClientError>,
+        lookup: Result<(OriginObject, FenceState), ClientError>,
     ) -> Step {
-        match self.find_item(request, looked).await {
+        match self.find_item(request, lookup).await {
             Ok(DeferredItem::Open(head, bytes)) if head.range.end - head.range.start <= SMALL => {
                 let (head, pieces) = (Some(Box::new(head)), bytes.try_collect().await);
                 Step::Done(pieces.map(|pieces| ObjectPart { head, pieces, is_last: true }))
@@ -213,32 +213,34 @@ impl Shared {
     async fn find_item(
         self: &Arc<Self>,
         request: GetRequest,
-        looked: Result<(OriginObject, FenceState), ClientError>,
+        lookup: Result<(OriginObject, FenceState), ClientError>,
     ) -> Result<DeferredItem, ClientError> {
-        let (wanted, standing) = looked?;
-        let asked = ReadRequest::of_item(request.range, request.condition);
-        Ok(match self.find(&wanted, &asked, standing, None, Some(SMALL)).await? {
-            FindResult::Larger(begun) => DeferredItem::Found { wanted, asked, standing, begun },
-            found => self.opened(&wanted, &asked, found).await?,
+        let (origin_object, fence_state) = lookup?;
+        let read_request = ReadRequest::of_item(request.range, request.condition);
+        Ok(match self.find(&origin_object, &read_request, fence_state, None, Some(SMALL)).await? {
+            FindResult::Larger(begun) => {
+                DeferredItem::Found { origin_object, read_request, fence_state, begun }
+            }
+            found => self.opened(&origin_object, &read_request, found).await?,
         })
     }
 
     /// Opens the bytes of an object that was found, wherever they come from.
     async fn opened(
         self: &Arc<Self>,
-        wanted: &OriginObject,
-        asked: &ReadRequest,
+        origin_object: &OriginObject,
+        read_request: &ReadRequest,
         found: FindResult,
     ) -> Result<DeferredItem, ClientError> {
         match found {
             FindResult::Object { head, range, bytes, .. } => {
-                Ok(DeferredItem::Open(ObjectHead { info: head.described(&wanted.key), range }, bytes))
+                Ok(DeferredItem::Open(ObjectHead { info: head.described(&origin_object.key), range }, bytes))
             }
             FindResult::Answer(answer, _) if !answer.status().is_success() => {
-                Err(refused(wanted, answer).await)
+                Err(refused(origin_object, answer).await)
             }
             FindResult::Answer(..) | FindResult::PassBy | FindResult::Larger(_) => {
-                self.open_past(wanted, asked).await
+                self.open_past(origin_object, read_request).await
             }
         }
     }
@@ -246,13 +248,13 @@ impl Shared {
     /// Requests an item from the origin, past the cache.
     async fn open_past(
         &self,
-        wanted: &OriginObject,
-        asked: &ReadRequest,
+        origin_object: &OriginObject,
+        read_request: &ReadRequest,
     ) -> Result<DeferredItem, ClientError> {
-        let OriginObject { origin, key, .. } = wanted;
+        let OriginObject { origin, key, .. } = origin_object;
         add(&self.upstream.counts.passed_by, 1);
         let mut headers = HeaderMap::new();
-        let range = match asked.range {
+        let range = match read_request.range {
             ReadRange::Bytes { first, last } => {
                 let last = last.map(|last| last.to_string()).unwrap_or_default();
                 Some(format!("bytes={first}-{last}"))
@@ -268,19 +270,19 @@ impl Shared {
             .read(origin, OriginRequest { method: Method::GET, key, query: "", headers })
             .await?;
         let Some(head) = Head::of(answer.status(), answer.headers()) else {
-            return Err(refused(wanted, answer).await);
+            return Err(refused(origin_object, answer).await);
         };
         let info = head.described(key);
-        check_read(&asked.condition, &info)?;
-        let range = resolve_range(asked.range, &info)?;
+        check_read(&read_request.condition, &info)?;
+        let range = resolve_range(read_request.range, &info)?;
         if answer.status() == StatusCode::OK && range != (0..head.size) {
             return Err(failed(origin, "it does not answer ranges".to_owned()));
         }
         self.cache.passed_by(range.end - range.start);
-        let (of, this) = (origin.clone(), self.upstream.counts.clone());
+        let (origin, counts) = (origin.clone(), self.upstream.counts.clone());
         let bytes = answer.into_body().into_data_stream().map(move |bytes| {
-            let bytes = bytes.map_err(|error| failed(&of, format!("its answer broke off: {error}")))?;
-            add(&this.bytes, bytes.len() as u64);
+            let bytes = bytes.map_err(|error| failed(&origin, format!("its answer broke off: {error}")))?;
+            add(&counts.bytes, bytes.len() as u64);
             Ok(bytes)
         });
         Ok(DeferredItem::Open(ObjectHead { info, range }, bytes.boxed()))
@@ -294,9 +296,10 @@ impl Shared {
         let opening = async move {
             let found = match later {
                 DeferredItem::Open(head, bytes) => return Ok((head, bytes)),
-                DeferredItem::Found { wanted, asked, standing, begun } => {
-                    let found = self.find(&wanted, &asked, standing, Some(begun), None).await?;
-                    self.opened(&wanted, &asked, found).await?
+                DeferredItem::Found { origin_object, read_request, fence_state, begun } => {
+                    let found =
+                        self.find(&origin_object, &read_request, fence_state, Some(begun), None).await?;
+                    self.opened(&origin_object, &read_request, found).await?
                 }
             };
             match found {
@@ -354,11 +357,11 @@ fn parts(
 }
 
 /// The error of an item that the origin refused.
-pub(crate) async fn refused<B>(wanted: &OriginObject, answer: Response<B>) -> ClientError
+pub(crate) async fn refused<B>(origin_object: &OriginObject, answer: Response<B>) -> ClientError
 where
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 {
-    let OriginObject { origin, key, .. } = wanted;
+    let OriginObject { origin, key, .. } = origin_object;
     let (status, headers) = (answer.status(), answer.headers());
     let size = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok()?.rsplit_once('/'));
     let size = size.and_then(|(_, size)| size.parse().ok()).unwrap_or(0);

@@ -31,12 +31,12 @@ impl Shared {
         bucket: &str,
         requests: Vec<PutRequest>,
     ) -> Vec<Result<ObjectInfo, ClientError>> {
-        let items = self.clone().looked_at(bucket, requests, |request| &request.key);
+        let items = self.clone().look_up_items(bucket, requests, |request| &request.key);
         let created = items.map(move |item| {
-            let this = self.clone();
+            let shared = self.clone();
             async move {
-                let (wanted, standing) = item.looked?;
-                this.clone().in_task(this.create(wanted, standing, item.of)).await?
+                let (origin_object, fence_state) = item.lookup?;
+                shared.clone().in_task(shared.create(origin_object, fence_state, item.input)).await?
             }
         });
         created.buffered(CREATED_AT_ONCE).collect().await
@@ -44,12 +44,12 @@ impl Shared {
 
     async fn create(
         self: Arc<Self>,
-        wanted: OriginObject,
-        standing: FenceState,
+        origin_object: OriginObject,
+        fence_state: FenceState,
         request: PutRequest,
     ) -> Result<ObjectInfo, ClientError> {
         let exists = ClientError::PreconditionFailed("If-None-Match");
-        if self.size_of(&wanted, standing).await?.is_some() {
+        if self.size_of(&origin_object, fence_state).await?.is_some() {
             return Err(exists);
         }
         let PutRequest { key, attributes, content_len, body, .. } = request;
@@ -63,17 +63,17 @@ impl Shared {
             headers.insert(header::CONTENT_TYPE, value);
         }
         let (body, _share) = self.outgoing(body, len).await?;
-        let (bucket, query) = (wanted.bucket.to_string(), String::new());
+        let (bucket, query) = (origin_object.bucket.to_string(), String::new());
         let outbound = RemoteRequest { bucket, key, method: Method::PUT, query, headers, body };
-        let answer = self.forward(wanted.origin.clone(), outbound).await?;
+        let answer = self.forward(origin_object.origin.clone(), outbound).await?;
         match answer.status() {
             status if status.is_success() => {
                 let etag = answer.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
-                Ok(created(&wanted, etag.unwrap_or_default(), len))
+                Ok(created(&origin_object, etag.unwrap_or_default(), len))
             }
             StatusCode::PRECONDITION_FAILED => Err(exists),
             StatusCode::CONFLICT => Err(ClientError::Conflict),
-            _ => Err(refused(&wanted, answer).await),
+            _ => Err(refused(&origin_object, answer).await),
         }
     }
 
@@ -131,9 +131,9 @@ fn measured(body: Box<dyn PutBody>, expected: u64) -> ObjectStream {
     pieces.boxed()
 }
 
-fn created(wanted: &OriginObject, etag: &str, size: u64) -> ObjectInfo {
+fn created(origin_object: &OriginObject, etag: &str, size: u64) -> ObjectInfo {
     ObjectInfo {
-        key: wanted.key.to_string(),
+        key: origin_object.key.to_string(),
         version: [0; 16],
         size,
         modified_unix_ms: 0,

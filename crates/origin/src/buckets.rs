@@ -47,15 +47,15 @@ impl Buckets {
         bucket: &str,
         origin: Option<&Origin>,
     ) -> Result<Option<Arc<OriginBucket>>, ClientError> {
-        let known = self.get(bucket);
+        let cached = self.get(bucket);
         let Some(origin) = origin else {
-            if known.is_some() {
+            if cached.is_some() {
                 self.table.write().remove(bucket);
             }
             return Ok(None);
         };
-        if let Some(known) = known.filter(|known| known.id[..] == origin.id[..]) {
-            return Ok(Some(known));
+        if let Some(cached) = cached.filter(|cached| cached.id[..] == origin.id[..]) {
+            return Ok(Some(cached));
         }
         let opened = Arc::new(OriginBucket::new(origin, &self.keys)?);
         self.table.write().insert(bucket.to_owned(), opened.clone());
@@ -64,20 +64,20 @@ impl Buckets {
 
     /// Reads the rows of all buckets.
     async fn refresh(&self) -> Result<(), ClientError> {
-        let (mut after, mut elsewhere) = (String::new(), Vec::new());
+        let (mut after, mut remote_buckets) = (String::new(), Vec::new());
         loop {
             let page = self.client.list_buckets(&after, PAGE).await?;
             let Some(last) = page.last() else { break };
             after.clone_from(&last.name);
             let is_last = page.len() < PAGE;
-            elsewhere.extend(page.into_iter().filter(|bucket| bucket.origin.is_some()));
+            remote_buckets.extend(page.into_iter().filter(|bucket| bucket.origin.is_some()));
             if is_last {
                 break;
             }
         }
-        let names: Vec<&str> = elsewhere.iter().map(|bucket| bucket.name.as_str()).collect();
+        let names: Vec<&str> = remote_buckets.iter().map(|bucket| bucket.name.as_str()).collect();
         self.table.write().retain(|name, _| names.contains(&name.as_str()));
-        elsewhere.iter().for_each(|bucket| self.take(bucket));
+        remote_buckets.iter().for_each(|bucket| self.take(bucket));
         Ok(())
     }
 

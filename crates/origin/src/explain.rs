@@ -5,7 +5,7 @@ use std::time::Duration;
 use striate_client::ClientError;
 
 use crate::Origins;
-use crate::known::ObjectName;
+use crate::known_objects::ObjectName;
 
 /// Maximum number of blocks of an object that are looked up.
 const MOST_COUNTED: u64 = 1 << 16;
@@ -38,28 +38,28 @@ impl Origins {
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Busy`] if the bucket has no origin any more.
     pub async fn explain(&self, bucket: &str, key: &str) -> Result<ObjectExplanation, ClientError> {
         let shared = &self.shared;
-        let (origin, standing) = shared.fences.standing_of(bucket, key).await?;
+        let (origin, fence_state) = shared.fences.state_of(bucket, key).await?;
         let origin = shared.buckets.note(bucket, origin.as_ref())?.ok_or(ClientError::Busy)?;
         let mut explained = ObjectExplanation {
             origin: format!("s3://{} at {}", origin.bucket, origin.endpoint),
             ttl: origin.ttl,
             ..ObjectExplanation::default()
         };
-        let Some(known) = shared.known.get(&ObjectName::new(&origin, key)) else {
+        let Some(cached_head) = shared.known_objects.get(&ObjectName::new(&origin, key)) else {
             explained.would = "asks the origin for its bytes".to_owned();
             return Ok(explained);
         };
-        let head = &known.head;
+        let head = &cached_head.head;
         let blocks = origin.blocks(key, &head.etag, head.size);
         explained.etag = Some(head.etag.clone());
         explained.size = head.size;
-        explained.known_for = shared.client.runtime().now().saturating_duration_since(known.asked_at);
+        explained.known_for = shared.client.runtime().now().saturating_duration_since(cached_head.asked_at);
         explained.blocks = head.size.div_ceil(blocks.len);
         let is_there = |number: &u64| shared.cache.knows(&blocks.block(*number));
         explained.blocks_in_memory = (0..explained.blocks.min(MOST_COUNTED)).filter(is_there).count() as u64;
-        explained.would = if standing.is_written {
+        explained.would = if fence_state.is_written {
             "passes by the cache: the object is being written"
-        } else if known.epoch != standing.epoch {
+        } else if cached_head.epoch != fence_state.epoch {
             "asks whether it is still the same: it was written through Striate"
         } else if explained.known_for >= origin.ttl {
             "asks whether it is still the same: the ttl is over"

@@ -81,20 +81,20 @@ impl Fences {
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`], or if the metadata store fails.
-    pub(crate) async fn standing_of(
+    pub(crate) async fn state_of(
         &self,
         bucket: &str,
         key: &str,
     ) -> Result<(Option<Origin>, FenceState), ClientError> {
-        let (origin, standings) = self.standings_of(bucket, [key]).await?;
-        Ok((origin, standings.into_iter().next().unwrap_or_default()))
+        let (origin, states) = self.states_of(bucket, [key]).await?;
+        Ok((origin, states.into_iter().next().unwrap_or_default()))
     }
 
-    /// As [`Fences::standing_of`], for many objects in their order, all in one read.
+    /// As [`Fences::state_of`], for many objects in their order, all in one read.
     ///
     /// # Errors
-    /// As [`Fences::standing_of`].
-    pub(crate) async fn standings_of(
+    /// As [`Fences::state_of`].
+    pub(crate) async fn states_of(
         &self,
         bucket: &str,
         objects: impl IntoIterator<Item = &str, IntoIter: Send>,
@@ -104,11 +104,11 @@ impl Fences {
         let mut rows = self.stripes.meta().get_many(&rows).await?.into_iter();
         let of_bucket = rows.next().flatten().ok_or_else(|| ClientError::NoSuchBucket(bucket.to_owned()))?;
         let record: Bucket = of_bucket.record()?;
-        let standing = |row: Option<Row>| {
+        let state = |row: Option<Row>| {
             let fence: Fence = row.as_ref().map(Row::record).transpose()?.unwrap_or_default();
             Ok::<_, MetaError>(FenceState { epoch: fence.epoch, is_written: !fence.writes.is_empty() })
         };
-        Ok((record.origin, rows.map(standing).collect::<Result<_, _>>()?))
+        Ok((record.origin, rows.map(state).collect::<Result<_, _>>()?))
     }
 
     /// Notes a write of objects.
@@ -156,37 +156,40 @@ impl Fences {
 
     /// Removes rows that are no longer needed until the task is dropped.
     pub(crate) async fn sweep(self) {
-        let mut seen: HashMap<Bytes, (Revision, Instant)> = HashMap::new();
+        let mut first_seen: HashMap<Bytes, (Revision, Instant)> = HashMap::new();
         loop {
             self.runtime().sleep(SWEEP_EVERY).await;
-            if let Err(error) = self.sweep_once(&mut seen).await {
+            if let Err(error) = self.sweep_once(&mut first_seen).await {
                 tracing::warn!(%error, "fences of objects elsewhere could not be looked through; will try again");
             }
         }
     }
 
-    async fn sweep_once(&self, seen: &mut HashMap<Bytes, (Revision, Instant)>) -> Result<(), MetaError> {
+    async fn sweep_once(
+        &self,
+        first_seen: &mut HashMap<Bytes, (Revision, Instant)>,
+    ) -> Result<(), MetaError> {
         let mut range = ScanRange::prefix(keys::FENCES);
-        let (mut still, now) = (HashMap::new(), self.runtime().now());
+        let (mut unchanged, now) = (HashMap::new(), self.runtime().now());
         loop {
             let page = self.stripes.meta().scan(range.clone(), PAGE).await?;
             let Some(last) = page.last() else { break };
             range.start = [&last.key[..], b"\0"].concat().into();
             for row in &page {
-                let since = match seen.get(&row.key) {
+                let since = match first_seen.get(&row.key) {
                     Some((revision, since)) if *revision == row.version => *since,
                     _ => now,
                 };
                 let fence: Fence = row.record()?;
                 if !self.sweep_row(row, fence, now - since).await? {
-                    still.insert(row.key.clone(), (row.version, since));
+                    unchanged.insert(row.key.clone(), (row.version, since));
                 }
             }
             if page.len() < PAGE {
                 break;
             }
         }
-        *seen = still;
+        *first_seen = unchanged;
         Ok(())
     }
 
@@ -310,28 +313,28 @@ mod tests {
         meta.revoke_lease(dead.stripes().writer_lease()).await.unwrap();
         // The note is not renewed any more.
         drop((noted, writer, dead));
-        let before = reader.standing_of("ours", "k").await.unwrap().1;
+        let before = reader.state_of("ours", "k").await.unwrap().1;
         assert!(before.is_written);
-        let mut seen = HashMap::new();
-        reader.sweep_once(&mut seen).await.unwrap();
+        let mut first_seen = HashMap::new();
+        reader.sweep_once(&mut first_seen).await.unwrap();
         runtime.sleep(MARGIN).await;
-        reader.sweep_once(&mut seen).await.unwrap();
-        assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, before, "it may still happen");
+        reader.sweep_once(&mut first_seen).await.unwrap();
+        assert_eq!(reader.state_of("ours", "k").await.unwrap().1, before, "it may still happen");
         runtime.sleep(SWEEP_EVERY).await;
-        reader.sweep_once(&mut seen).await.unwrap();
-        let after = reader.standing_of("ours", "k").await.unwrap().1;
-        reader.sweep_once(&mut seen).await.unwrap();
+        reader.sweep_once(&mut first_seen).await.unwrap();
+        let after = reader.state_of("ours", "k").await.unwrap().1;
+        reader.sweep_once(&mut first_seen).await.unwrap();
         assert!(!after.is_written && after.epoch != before.epoch && after.epoch != 0, "{after:?}");
         runtime.sleep(LONG).await;
-        reader.sweep_once(&mut seen).await.unwrap();
+        reader.sweep_once(&mut first_seen).await.unwrap();
         assert_ne!(
-            reader.standing_of("ours", "k").await.unwrap().1.epoch,
+            reader.state_of("ours", "k").await.unwrap().1.epoch,
             0,
             "what was learnt may still be used"
         );
         runtime.sleep(MARGIN + SWEEP_EVERY).await;
-        reader.sweep_once(&mut seen).await.unwrap();
-        assert_eq!(reader.standing_of("ours", "k").await.unwrap().1, FenceState::default());
+        reader.sweep_once(&mut first_seen).await.unwrap();
+        assert_eq!(reader.state_of("ours", "k").await.unwrap().1, FenceState::default());
     }
 
     #[tokio::test(start_paused = true)]
@@ -345,13 +348,13 @@ mod tests {
             async move { noted.keep().await }
         });
         meta.revoke_lease(client.stripes().writer_lease()).await.unwrap();
-        let mut seen = HashMap::new();
+        let mut first_seen = HashMap::new();
         for _ in 0..20 {
-            reader.sweep_once(&mut seen).await.unwrap();
-            assert!(reader.standing_of("ours", "k").await.unwrap().1.is_written);
+            reader.sweep_once(&mut first_seen).await.unwrap();
+            assert!(reader.state_of("ours", "k").await.unwrap().1.is_written);
             runtime.sleep(SWEEP_EVERY).await;
         }
         noted.end().await;
-        assert!(!reader.standing_of("ours", "k").await.unwrap().1.is_written);
+        assert!(!reader.state_of("ours", "k").await.unwrap().1.is_written);
     }
 }

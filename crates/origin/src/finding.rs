@@ -16,7 +16,7 @@ use striate_runtime::Instant;
 use crate::counts::add;
 use crate::fences::FenceState;
 use crate::head::Head;
-use crate::known::{CachedHead, LookupGuard, LookupTurn, ObjectName};
+use crate::known_objects::{CachedHead, LookupGuard, LookupTurn, ObjectName};
 use crate::origin_bucket::OriginBucket;
 use crate::read_request::ReadRequest;
 use crate::reading::{Object, ReadError, ReadState, begins_at};
@@ -81,21 +81,22 @@ impl Shared {
     /// Those of conditions and ranges; [`ClientError::Origin`].
     pub(crate) async fn find(
         self: &Arc<Self>,
-        wanted: &OriginObject,
-        asked: &ReadRequest,
-        mut standing: FenceState,
+        origin_object: &OriginObject,
+        read_request: &ReadRequest,
+        mut fence_state: FenceState,
         mut begun: Option<BegunRead>,
         most: Option<u64>,
     ) -> Result<FindResult, ClientError> {
-        let OriginObject { origin, bucket, key } = wanted;
+        let OriginObject { origin, bucket, key } = origin_object;
         let name = ObjectName::new(origin, key);
         for _ in 0..MAX_RESTARTS {
-            if standing.is_written {
+            if fence_state.is_written {
                 return Ok(FindResult::PassBy);
             }
             let (head, run) = match begun.take() {
                 Some(begun) => begun,
-                None => match self.learn(origin, key, &name, standing.epoch, asked).await? {
+                None => match self.known_or_asked(origin, key, &name, fence_state.epoch, read_request).await?
+                {
                     OriginAnswer::Object(head, run) => (head, run),
                     OriginAnswer::Answer(answer, is_final) => {
                         return Ok(FindResult::Answer(answer, is_final));
@@ -103,9 +104,9 @@ impl Shared {
                 },
             };
             let info = head.info(key);
-            check_read(&asked.condition, &info)?;
-            let range = resolve_range(asked.range, &info)?;
-            if asked.is_head {
+            check_read(&read_request.condition, &info)?;
+            let range = resolve_range(read_request.range, &info)?;
+            if read_request.is_head {
                 return Ok(FindResult::Object { head, range, bytes: stream::empty().boxed(), outcome: None });
             }
             if most.is_some_and(|most| range.end - range.start > most) {
@@ -120,8 +121,8 @@ impl Shared {
                 Err(ReadError::Failed(error)) => return Err(error),
                 Err(ReadError::Changed) => {
                     add(&self.upstream.counts.changes, 1);
-                    self.known.forget(&name);
-                    standing = self.fences.standing_of(bucket, key).await?.1;
+                    self.known_objects.forget(&name);
+                    fence_state = self.fences.state_of(bucket, key).await?.1;
                 }
             }
         }
@@ -129,22 +130,22 @@ impl Shared {
     }
 
     /// Returns what is known of an object, or asks the origin.
-    async fn learn(
+    async fn known_or_asked(
         self: &Arc<Self>,
         origin: &Arc<OriginBucket>,
         key: &str,
         name: &ObjectName,
         epoch: u64,
-        asked: &ReadRequest,
+        read_request: &ReadRequest,
     ) -> Result<OriginAnswer, ClientError> {
         let _asker = match self.known_or_turn(origin, name, epoch).await {
             Knowledge::Holds(head) => return Ok(OriginAnswer::Object(head, None)),
             Knowledge::Asks(asker) => asker,
         };
-        let (stale, asked_at) = (self.known.get(name), self.client.runtime().now());
+        let (stale, asked_at) = (self.known_objects.get(name), self.client.runtime().now());
         // Blocks of an object that was known may be in memory.
-        let is_new = stale.is_none() && !self.known.was_evicted(name);
-        let first = asked.first_range(origin.block_len).filter(|_| is_new);
+        let is_new = stale.is_none() && !self.known_objects.was_evicted(name);
+        let first = read_request.first_range(origin.block_len).filter(|_| is_new);
         let answer = self.ask_head(origin, key, first).await?;
         if let Some(stale) = &stale {
             add(&self.upstream.counts.revalidations, 1);
@@ -152,12 +153,12 @@ impl Shared {
         }
         let Some(head) = Head::of(answer.status(), answer.headers()).map(Arc::new) else {
             // The range is out of bounds, no object exists, or the response cannot be cached.
-            self.known.forget(name);
+            self.known_objects.forget(name);
             let status = answer.status();
             return match first {
-                Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.learn_head(origin, key).await,
+                Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.head_answer(origin, key).await,
                 Some(_) => Ok(OriginAnswer::Answer(answer, !status.is_success())),
-                None => Ok(OriginAnswer::Answer(answer, asked.is_head)),
+                None => Ok(OriginAnswer::Answer(answer, read_request.is_head)),
             };
         };
         if stale.is_some_and(|stale| stale.head.etag != head.etag) {
@@ -178,17 +179,17 @@ impl Shared {
         let mut has_waited = false;
         loop {
             let now = runtime.now();
-            let holds = |known: &CachedHead| {
-                known.epoch == epoch && now.saturating_duration_since(known.asked_at) < origin.ttl
+            let holds = |cached_head: &CachedHead| {
+                cached_head.epoch == epoch && now.saturating_duration_since(cached_head.asked_at) < origin.ttl
             };
-            if let Some(known) = self.known.get(name).filter(holds) {
-                return Knowledge::Holds(known.head);
+            if let Some(cached_head) = self.known_objects.get(name).filter(holds) {
+                return Knowledge::Holds(cached_head.head);
             }
             // With a ttl of zero, every request asks the origin.
             if origin.ttl.is_zero() {
                 return Knowledge::Asks(None);
             }
-            match self.known.turn(name, epoch) {
+            match self.known_objects.turn(name, epoch) {
                 LookupTurn::Ask(asker) => return Knowledge::Asks(Some(asker)),
                 LookupTurn::Wait(_) if has_waited => return Knowledge::Asks(None),
                 LookupTurn::Wait(mut done) => {
@@ -201,8 +202,8 @@ impl Shared {
     }
 
     fn note(&self, name: &ObjectName, head: &Arc<Head>, epoch: u64, asked_at: Instant) {
-        self.known.follow_tier(self.cache.capacity_bytes());
-        self.known.learn(name.clone(), CachedHead { head: head.clone(), epoch, asked_at });
+        self.known_objects.follow_tier(self.cache.capacity_bytes());
+        self.known_objects.insert(name.clone(), CachedHead { head: head.clone(), epoch, asked_at });
     }
 
     /// Requests an object's head, or its bytes from the start of a block on.
@@ -227,7 +228,7 @@ impl Shared {
     }
 
     /// Requests an object's head alone, to report that a range is out of bounds.
-    async fn learn_head(&self, origin: &OriginBucket, key: &str) -> Result<OriginAnswer, ClientError> {
+    async fn head_answer(&self, origin: &OriginBucket, key: &str) -> Result<OriginAnswer, ClientError> {
         let answer = self.ask_head(origin, key, None).await?;
         Ok(match Head::of(answer.status(), answer.headers()) {
             Some(head) => OriginAnswer::Object(Arc::new(head), None),

@@ -22,7 +22,7 @@ use striate_s3::{RemoteBody, RemoteRequest};
 use striate_s3_client::encode_path;
 
 use crate::counts::add;
-use crate::known::ObjectName;
+use crate::known_objects::ObjectName;
 use crate::origin_bucket::OriginBucket;
 use crate::service::Shared;
 use crate::upstream::{OriginRequest, decode, failed};
@@ -122,7 +122,7 @@ fn names(query: &str) -> impl Iterator<Item = String> {
 /// [`ClientError::MalformedDocument`] for a document that is malformed or deletes too many keys;
 /// [`ClientError::NotForwarded`] if the document was not read, so that the objects to fence are unknown.
 fn written(request: &RemoteRequest) -> Result<Vec<String>, ClientError> {
-    let has = |wanted: &str| names(&request.query).any(|name| name == wanted);
+    let has = |parameter: &str| names(&request.query).any(|name| name == parameter);
     if request.key.is_empty() {
         if request.method != Method::POST || !has("delete") {
             return Ok(Vec::new());
@@ -173,24 +173,24 @@ impl Shared {
                 Ok(answer_of(answer))
             };
         }
-        let (this, of, held) = (self.clone(), origin.clone(), self.hold(&origin, &mut request));
+        let (shared, task_origin, held) = (self.clone(), origin.clone(), self.hold(&origin, &mut request));
         let writing = self.client.runtime().spawn(async move {
-            let noted = this.fences.note(&request.bucket, &objects, of.ttl).await?;
+            let noted = shared.fences.note(&request.bucket, &objects, task_origin.ttl).await?;
             let read = tokio::select! {
-                read = this.write(&of, request) => read,
+                read = shared.write(&task_origin, request) => read,
                 () = noted.keep() => {
                     let reason = "the fence of a write could not be renewed, so it was given up".to_owned();
                     Err(MetaError::Unavailable(reason).into())
                 }
             };
-            let was_known = |key: &&String| this.known.forget(&ObjectName::new(&of, key));
-            add(&this.upstream.counts.fenced, objects.iter().filter(was_known).count() as u64);
+            let was_known = |key: &&String| shared.known_objects.forget(&ObjectName::new(&task_origin, key));
+            add(&shared.upstream.counts.fenced, objects.iter().filter(was_known).count() as u64);
             match is_settled(&read) {
                 true => noted.end().await,
-                false => drop(this.client.runtime().spawn(noted.end_unsettled())),
+                false => drop(shared.client.runtime().spawn(noted.end_unsettled())),
             }
             if let (Some(write), Ok(answer)) = (held, &read) {
-                this.cache_written(write, answer);
+                shared.cache_written(write, answer);
             }
             read
         });
@@ -216,15 +216,15 @@ impl Shared {
             read_small(origin, answer).await
         });
         loop {
-            let left = (*last.lock() + SILENT_FOR).saturating_duration_since(runtime.now());
-            if left.is_zero() {
+            let remaining = (*last.lock() + SILENT_FOR).saturating_duration_since(runtime.now());
+            if remaining.is_zero() {
                 let minutes = SILENT_FOR.as_secs() / 60;
                 return Err(failed(
                     origin,
                     format!("it has neither taken nor sent anything for {minutes} minutes"),
                 ));
             }
-            if let Ok(answer) = runtime.timeout(left, writing.as_mut()).await {
+            if let Ok(answer) = runtime.timeout(remaining, writing.as_mut()).await {
                 return answer;
             }
         }

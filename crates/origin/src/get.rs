@@ -30,21 +30,23 @@ impl Shared {
         self: &Arc<Self>,
         origin: &Arc<OriginBucket>,
         request: RemoteRequest,
-        standing: FenceState,
+        fence_state: FenceState,
     ) -> Result<Response<Body>, ClientError> {
-        let Some(asked) = ReadRequest::of(&request) else { return self.pass_by(origin, request).await };
-        let wanted = OriginObject {
+        let Some(read_request) = ReadRequest::of(&request) else {
+            return self.pass_by(origin, request).await;
+        };
+        let origin_object = OriginObject {
             origin: origin.clone(),
             bucket: request.bucket.as_str().into(),
             key: request.key.as_str().into(),
         };
-        match self.find(&wanted, &asked, standing, None, None).await? {
+        match self.find(&origin_object, &read_request, fence_state, None, None).await? {
             FindResult::Object { head, range, bytes, outcome } => {
                 let body = match outcome {
                     Some(_) => object_body(bytes, range.end - range.start),
                     None => Body::empty(),
                 };
-                Ok(answer(&asked, &head, &range, body, outcome))
+                Ok(answer(&read_request, &head, &range, body, outcome))
             }
             FindResult::Answer(answer, true) => Ok(answer_of(answer)),
             // GET sets no limit, so nothing is larger.
@@ -73,7 +75,7 @@ impl Shared {
 
 /// Builds the response to a read.
 fn answer(
-    asked: &ReadRequest,
+    read_request: &ReadRequest,
     head: &Head,
     range: &Range<u64>,
     body: Body,
@@ -81,17 +83,17 @@ fn answer(
 ) -> Response<Body> {
     let is_whole = *range == (0..head.size);
     let mut response = Response::new(body);
-    *response.headers_mut() = head.headers(asked.wants_checksums && is_whole);
+    *response.headers_mut() = head.headers(read_request.wants_checksums && is_whole);
     let headers = response.headers_mut();
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
-    for (name, value) in &asked.instead {
+    for (name, value) in &read_request.instead {
         headers.insert(name, value.clone());
     }
     if let Some(outcome) = outcome {
         headers.insert(CACHE_HEADER, HeaderValue::from_static(outcome.name()));
     }
-    if asked.range != ReadRange::Whole && !range.is_empty() {
+    if read_request.range != ReadRange::Whole && !range.is_empty() {
         let text = format!("bytes {}-{}/{}", range.start, range.end - 1, head.size);
         if let Ok(value) = HeaderValue::try_from(text) {
             headers.insert(header::CONTENT_RANGE, value);

@@ -8,8 +8,8 @@
 //! - [`service`]: the gateway's requests for such buckets.
 //! - [`buckets`]: which buckets these are; [`origin_bucket`]: one of them.
 //! - [`upstream`]: requests to origins.
-//! - [`head`]: what an origin reports of an object; [`known`]: known objects; [`evicted`]: names of objects that were
-//!   evicted from these; [`fences`]: what invalidates them.
+//! - [`head`]: what an origin reports of an object; [`known_objects`]: known objects; [`evicted`]: names of objects that
+//!   were evicted from these; [`fences`]: what invalidates them.
 //! - [`read_request`]: what a read requests; [`finding`]: finds it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]:
 //!   many objects; [`reading`]: an object's bytes, from memory and from the origin; [`run`]: the part that the origin
 //!   sends.
@@ -29,7 +29,7 @@ mod finding;
 mod forward;
 mod get;
 mod head;
-mod known;
+mod known_objects;
 mod origin_bucket;
 mod read_request;
 mod reading;

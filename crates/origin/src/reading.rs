@@ -51,13 +51,13 @@ pub(crate) struct ReadState {
     shared: Arc<Shared>,
     object: Object,
     /// Range that the receiver has not got yet.
-    left: Range<u64>,
+    remaining: Range<u64>,
     run: Option<Run>,
     /// The block of the run that is being gathered. Until its end, the gathering task has the run.
     gathered: Option<BlockReceiver>,
     pieces: VecDeque<Bytes>,
     /// Bytes of the current block that the receiver gets from the origin.
-    wanted: u64,
+    from_origin: u64,
     /// Memory of the pieces, if they came from the tier.
     read: Option<BlocksRead>,
     /// Memory of the pieces, if some parts of the block came from the tier.
@@ -111,11 +111,11 @@ impl ReadState {
         Self {
             shared,
             object,
-            left: range,
+            remaining: range,
             run,
             gathered: None,
             pieces: VecDeque::new(),
-            wanted: 0,
+            from_origin: 0,
             read: None,
             share: None,
             outcome: None,
@@ -143,8 +143,8 @@ impl ReadState {
     async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         let next = self.take_next().await;
         if let Err(ReadError::Failed(_)) = next {
-            let end = self.object.blocks.end(self.left.start / self.object.blocks.len);
-            self.shared.cache.failed(self.left.end.min(end).saturating_sub(self.left.start));
+            let end = self.object.blocks.end(self.remaining.start / self.object.blocks.len);
+            self.shared.cache.failed(self.remaining.end.min(end).saturating_sub(self.remaining.start));
         }
         next
     }
@@ -152,11 +152,11 @@ impl ReadState {
     async fn take_next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
-                self.left.start += piece.len() as u64;
+                self.remaining.start += piece.len() as u64;
                 return Ok(Some(piece));
             }
             (self.read, self.share) = (None, None);
-            if self.left.is_empty() {
+            if self.remaining.is_empty() {
                 return Ok(None);
             }
             match &self.run {
@@ -170,23 +170,24 @@ impl ReadState {
     /// Reads the next block from memory, or opens a run that begins with it.
     async fn open_block(&mut self) -> Result<(), ReadError> {
         self.run = None;
-        let (number, len) = (self.left.start / self.object.blocks.len, self.object.blocks.len);
+        let (number, len) = (self.remaining.start / self.object.blocks.len, self.object.blocks.len);
         let (start, end) = (number * len, self.object.blocks.end(number));
-        let wanted = (self.left.start - start) as u32..(self.left.end.min(end) - start) as u32;
+        let range_in_block =
+            (self.remaining.start - start) as u32..(self.remaining.end.min(end) - start) as u32;
         let block = self.object.blocks.block(number);
         match self.shared.cache.look_up(std::slice::from_ref(&block), true).await.pop() {
-            Some(BlockLookup::There) => match self.shared.cache.read(&block, wanted.clone()).await {
+            Some(BlockLookup::There) => match self.shared.cache.read(&block, range_in_block.clone()).await {
                 Ok(mut read) => {
                     self.pieces.extend(std::mem::take(&mut read.blocks[0]));
                     self.outcome.get_or_insert(ReadOutcome::Hit);
                     self.read = Some(read);
                     Ok(())
                 }
-                Err(missed) => self.take_parts(start, wanted, missed).await,
+                Err(missed) => self.take_parts(start, range_in_block, missed).await,
             },
             Some(BlockLookup::Granted(fill)) => self.open_run(start, Some(fill)).await,
             Some(BlockLookup::Absent | BlockLookup::OnItsWay) | None => {
-                self.open_run(self.left.start, None).await
+                self.open_run(self.remaining.start, None).await
             }
         }
     }
@@ -195,19 +196,19 @@ impl ReadState {
     /// first block is to be filled, the request extends to the end of the last block.
     async fn open_run(&mut self, from: u64, fill: Option<BlockFill>) -> Result<(), ReadError> {
         let blocks = &self.object.blocks;
-        let last = blocks.end((self.left.end - 1) / blocks.len);
-        let mut until = if fill.is_some() { last } else { self.left.end };
+        let last = blocks.end((self.remaining.end - 1) / blocks.len);
+        let mut until = if fill.is_some() { last } else { self.remaining.end };
         let number = from / blocks.len;
-        let mut looked = self.shared.cache.look_up(&claimed(&self.object, number + 1, until), false).await;
-        if let Some(there) = looked.iter().position(|looked| matches!(looked, BlockLookup::There)) {
-            looked.truncate(there);
-            until = (number + 1 + there as u64) * blocks.len;
+        let mut lookups = self.shared.cache.look_up(&claimed(&self.object, number + 1, until), false).await;
+        if let Some(in_memory) = lookups.iter().position(|lookup| matches!(lookup, BlockLookup::There)) {
+            lookups.truncate(in_memory);
+            until = (number + 1 + in_memory as u64) * blocks.len;
         }
         let body = self.object.ask(&self.shared, from..until).await?;
         let mut run = Run::new(body, from..until);
         if let Some(fill) = fill {
             run.claim(number, vec![BlockLookup::Granted(fill)]);
-            run.claim(number + 1, looked);
+            run.claim(number + 1, lookups);
         }
         self.run = Some(run);
         Ok(())
@@ -217,42 +218,42 @@ impl ReadState {
     async fn take_parts(
         &mut self,
         start: u64,
-        wanted: Range<u32>,
+        range_in_block: Range<u32>,
         missed: PartialRead,
     ) -> Result<(), ReadError> {
         let PartialRead { parts, fill } = missed;
         if parts.is_empty() {
             return match fill {
                 Some(fill) => self.open_run(start, Some(fill)).await,
-                None => self.open_run(self.left.start, None).await,
+                None => self.open_run(self.remaining.start, None).await,
             };
         }
         let number = start / self.object.blocks.len;
         let all = match fill {
             Some(_) => 0..(self.object.blocks.end(number) - start) as u32,
-            None => wanted.clone(),
+            None => range_in_block.clone(),
         };
         let budget = self.shared.client.stripes().budget();
         let share = budget.acquire(all.len()).await.map_err(ClientError::from)?;
         let (mut pieces, mut at, mut cached) = (Vec::new(), all.start, 0);
         let overlaps = |(range, _): &(Range<u32>, Vec<Bytes>)| range.start < all.end && all.start < range.end;
         let parts = parts.into_iter().filter(overlaps);
-        for (range, had) in parts.chain([(all.end..all.end, Vec::new())]) {
+        for (range, bytes) in parts.chain([(all.end..all.end, Vec::new())]) {
             let inside = range.start.max(all.start)..range.end.min(all.end);
             if at < inside.start {
                 pieces.extend(self.fetch(start + u64::from(at)..start + u64::from(inside.start)).await?);
             }
-            pieces.extend(cut(&had, (inside.start - range.start) as usize, inside.len()));
+            pieces.extend(cut(&bytes, (inside.start - range.start) as usize, inside.len()));
             at = inside.end;
             cached += inside.len() as u64;
         }
-        self.shared.cache.fetched(wanted.len() as u64, cached.min(wanted.len() as u64 - 1));
-        self.pieces.extend(cut(&pieces, (wanted.start - all.start) as usize, wanted.len()));
+        self.shared.cache.fetched(range_in_block.len() as u64, cached.min(range_in_block.len() as u64 - 1));
+        self.pieces.extend(cut(&pieces, (range_in_block.start - all.start) as usize, range_in_block.len()));
         self.outcome.get_or_insert(ReadOutcome::Miss);
         match fill {
             // From here on the block is in memory twice: for the receiver until it has the bytes, and for the tier.
             Some(fill) => {
-                self.share = budget.try_acquire(wanted.len());
+                self.share = budget.try_acquire(range_in_block.len());
                 fill.fill(pieces, share);
             }
             None => self.share = Some(share),
@@ -312,15 +313,15 @@ impl ReadState {
     /// Passes on the part of a piece from the origin that the receiver wants.
     fn hand_on(&mut self, at: u64, piece: Bytes) {
         let piece_end = at + piece.len() as u64;
-        let (from, to) = (at.max(self.left.start), piece_end.min(self.left.end));
+        let (from, to) = (at.max(self.remaining.start), piece_end.min(self.remaining.end));
         if from < to {
             self.pieces.push_back(piece.slice((from - at) as usize..(to - at) as usize));
-            self.wanted += to - from;
+            self.from_origin += to - from;
             self.outcome.get_or_insert_with(|| self.shared.cache.missed());
         }
-        let is_last = piece_end.is_multiple_of(self.object.blocks.len) || piece_end >= self.left.end;
-        if self.wanted > 0 && is_last {
-            self.shared.cache.fetched(std::mem::take(&mut self.wanted), 0);
+        let is_last = piece_end.is_multiple_of(self.object.blocks.len) || piece_end >= self.remaining.end;
+        if self.from_origin > 0 && is_last {
+            self.shared.cache.fetched(std::mem::take(&mut self.from_origin), 0);
         }
     }
 }

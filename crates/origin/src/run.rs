@@ -75,7 +75,7 @@ pub(crate) struct BlockReceiver {
 struct BlockSender {
     pieces: mpsc::UnboundedSender<Bytes>,
     run: oneshot::Sender<Result<Run, ReadError>>,
-    wanted: oneshot::Receiver<()>,
+    run_wanted: oneshot::Receiver<()>,
 }
 
 impl Run {
@@ -199,10 +199,10 @@ impl Run {
         let (at, share) = (self.at, filling.share.clone());
         let (to_receiver, pieces) = mpsc::unbounded_channel();
         let (back, run) = oneshot::channel();
-        let (wants, wanted) = oneshot::channel();
-        let gathering = BlockSender { pieces: to_receiver, run: back, wanted };
-        let (of, object) = (shared.clone(), object.clone());
-        shared.client.runtime().spawn(async move { gathering.gather(self, &of, &object).await });
+        let (wants, run_wanted) = oneshot::channel();
+        let gathering = BlockSender { pieces: to_receiver, run: back, run_wanted };
+        let (task_shared, object) = (shared.clone(), object.clone());
+        shared.client.runtime().spawn(async move { gathering.gather(self, &task_shared, &object).await });
         Ok(BlockReceiver { at, pieces, run, wants: Some(wants), _share: share })
     }
 
@@ -243,23 +243,23 @@ impl Run {
 impl BlockSender {
     /// Fetches a block to its end, even if the receiver has left: the next reader will want it.
     async fn gather(self, mut run: Run, shared: &Shared, object: &Object) {
-        let Self { pieces, run: back, wanted } = self;
+        let Self { pieces, run: back, run_wanted } = self;
         let runtime = shared.client.runtime();
         let ended = {
             let finishing = run.finish_block(shared, object, &pieces);
-            let left = async {
+            let receiver_gone = async {
                 pieces.closed().await;
                 runtime.sleep(FINISH_WITHIN).await;
             };
             tokio::select! {
                 ended = finishing => ended,
-                () = left => return,
+                () = receiver_gone => return,
             }
         };
         drop(pieces);
         let answer = match ended {
             Ok(()) => {
-                if runtime.timeout(LET_GO_AFTER, wanted).await.is_err() {
+                if runtime.timeout(LET_GO_AFTER, run_wanted).await.is_err() {
                     run.let_go();
                 }
                 Ok(run)

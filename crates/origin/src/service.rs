@@ -16,7 +16,7 @@ use striate_s3::{KeyStore, RemoteBody, RemoteBuckets, RemoteRequest};
 use crate::buckets::Buckets;
 use crate::counts::OriginCounts;
 use crate::fences::Fences;
-use crate::known::KnownObjects;
+use crate::known_objects::KnownObjects;
 use crate::origin_bucket::{OriginBucket, sealed_as};
 use crate::upstream::{OriginRequest, Upstream, explanation, failed};
 use crate::write_through::WriteThrough;
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) cache: Cache,
     pub(crate) buckets: Arc<Buckets>,
     pub(crate) fences: Fences,
-    pub(crate) known: KnownObjects,
+    pub(crate) known_objects: KnownObjects,
     pub(crate) upstream: Upstream,
     pub(crate) write_through: Arc<WriteThrough>,
     keys: Arc<KeyStore>,
@@ -60,7 +60,7 @@ impl Origins {
         let shared = Shared {
             buckets: Arc::new(Buckets::new(client.clone(), keys.clone())),
             fences: Fences::new(client.stripes().clone()),
-            known: KnownObjects::new(),
+            known_objects: KnownObjects::new(),
             write_through: WriteThrough::new(runtime, bodies, upstream.counts.clone()),
             upstream,
             client,
@@ -127,7 +127,7 @@ impl RemoteBuckets for Origins {
 
     async fn answer(&self, mut request: RemoteRequest) -> Result<Response<Body>, ClientError> {
         let shared = &self.shared;
-        let (origin, standing) = shared.fences.standing_of(&request.bucket, &request.key).await?;
+        let (origin, fence_state) = shared.fences.state_of(&request.bucket, &request.key).await?;
         let Some(origin) = shared.buckets.note(&request.bucket, origin.as_ref())? else {
             // The bucket was recreated, here. The next request finds it.
             return Err(ClientError::Busy);
@@ -135,7 +135,7 @@ impl RemoteBuckets for Origins {
         let is_read = matches!(request.method, Method::GET | Method::HEAD) && !request.key.is_empty();
         if is_read && !is_about(&request.query) {
             request.body = RemoteBody::Held(Bytes::new());
-            return shared.get(&origin, request, standing).await;
+            return shared.get(&origin, request, fence_state).await;
         }
         shared.forward(origin, request).await
     }

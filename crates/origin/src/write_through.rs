@@ -52,14 +52,14 @@ pub(crate) struct WriteThrough {
 
 /// A write whose body is held while it is forwarded.
 pub(crate) struct HeldWrite {
-    wanted: OriginObject,
+    origin_object: OriginObject,
     body: Arc<HeldBody>,
     _registered: HolderRegistration,
 }
 
 /// A body whose forwarded bytes are held.
 struct HeldBody {
-    of: Arc<WriteThrough>,
+    write_through: Arc<WriteThrough>,
     len: u64,
     block_len: u64,
     /// `None` once the body is no longer held.
@@ -119,9 +119,9 @@ impl Shared {
         if !(1..=LONGEST).contains(&len) || !is_whole_object(request) || !self.cache.fills_writes() {
             return None;
         }
-        let of = self.write_through.clone();
-        let sent = SentBlocks { blocks: Vec::new(), len: 0, since: of.runtime.now() };
-        let body = HeldBody { of, len, block_len: origin.block_len, sent: Mutex::new(Some(sent)) };
+        let write_through = self.write_through.clone();
+        let sent = SentBlocks { blocks: Vec::new(), len: 0, since: write_through.runtime.now() };
+        let body = HeldBody { write_through, len, block_len: origin.block_len, sent: Mutex::new(Some(sent)) };
         let body = Arc::new(body);
         match &mut request.body {
             RemoteBody::Held(bytes) => body.hold(bytes.clone()),
@@ -135,28 +135,28 @@ impl Shared {
                 *bytes = held.boxed();
             }
         }
-        let wanted = OriginObject {
+        let origin_object = OriginObject {
             origin: origin.clone(),
             bucket: request.bucket.as_str().into(),
             key: request.key.as_str().into(),
         };
         let _registered = self.write_through.bodies.register(body.clone());
-        Some(HeldWrite { wanted, body, _registered })
+        Some(HeldWrite { origin_object, body, _registered })
     }
 
     /// Puts a written object into memory in the background. Call when the fence of the write is gone.
     pub(crate) fn cache_written(self: &Arc<Self>, write: HeldWrite, answer: &Response<Bytes>) {
         let etag = strong_etag(answer.headers()).filter(|_| answer.status().is_success());
         let (Some(etag), Some(blocks)) = (etag.map(str::to_owned), write.body.take()) else { return };
-        let (this, len, wanted) = (self.clone(), write.body.len, write.wanted);
+        let (shared, len, origin_object) = (self.clone(), write.body.len, write.origin_object);
         self.client.runtime().spawn(async move {
-            this.fill_written(&wanted, &etag, len, blocks).await;
-            this.ask_about_written(&wanted).await;
+            shared.fill_written(&origin_object, &etag, len, blocks).await;
+            shared.ask_about_written(&origin_object).await;
         });
     }
 
-    async fn fill_written(&self, wanted: &OriginObject, etag: &str, len: u64, blocks: Vec<HeldBlock>) {
-        let names = wanted.origin.blocks(&wanted.key, etag, len);
+    async fn fill_written(&self, origin_object: &OriginObject, etag: &str, len: u64, blocks: Vec<HeldBlock>) {
+        let names = origin_object.origin.blocks(&origin_object.key, etag, len);
         let all: Vec<MemoryBlock> = (0..blocks.len() as u64).map(|number| names.block(number)).collect();
         for (fill, block) in self.cache.claim(&all).await.into_iter().zip(blocks) {
             if let Some(fill) = fill {
@@ -167,14 +167,14 @@ impl Shared {
     }
 
     /// Asks the origin for an object's head, so that no read has to.
-    async fn ask_about_written(self: &Arc<Self>, wanted: &OriginObject) {
+    async fn ask_about_written(self: &Arc<Self>, origin_object: &OriginObject) {
         let Ok(_asking) = self.write_through.asking.try_acquire() else { return };
-        let asked = async {
-            let (_, standing) = self.fences.standing_of(&wanted.bucket, &wanted.key).await?;
-            self.find(wanted, &ReadRequest::head(), standing, None, None).await
+        let lookup = async {
+            let (_, fence_state) = self.fences.state_of(&origin_object.bucket, &origin_object.key).await?;
+            self.find(origin_object, &ReadRequest::head(), fence_state, None, None).await
         };
-        if let Err(error) = asked.await {
-            tracing::debug!(key = &*wanted.key, %error, "what was written is not known; the next read asks");
+        if let Err(error) = lookup.await {
+            tracing::debug!(key = &*origin_object.key, %error, "what was written is not known; the next read asks");
         }
     }
 }
@@ -186,23 +186,24 @@ impl HeldBody {
         let Some(so_far) = &mut *sent else { return };
         if !self.append(so_far, piece) {
             *sent = None;
-            add(&self.of.counts.uncached_writes, 1);
+            add(&self.write_through.counts.uncached_writes, 1);
         }
     }
 
     fn append(&self, sent: &mut SentBlocks, mut piece: Bytes) -> bool {
-        sent.since = self.of.runtime.now();
+        sent.since = self.write_through.runtime.now();
         while !piece.is_empty() {
-            let (start, left) = (sent.len - sent.len % self.block_len, self.len.saturating_sub(sent.len));
+            let (start, remaining) =
+                (sent.len - sent.len % self.block_len, self.len.saturating_sub(sent.len));
             if start == sent.len {
-                let len = self.block_len.min(left) as usize;
-                let Some(block) = self.of.begin_block(len) else { return false };
+                let len = self.block_len.min(remaining) as usize;
+                let Some(block) = self.write_through.begin_block(len) else { return false };
                 sent.blocks.push(block);
             }
-            let taken = piece.split_to(piece.len().min((start + self.block_len - sent.len) as usize));
-            sent.len += taken.len() as u64;
+            let part = piece.split_to(piece.len().min((start + self.block_len - sent.len) as usize));
+            sent.len += part.len() as u64;
             if let Some(block) = sent.blocks.last_mut() {
-                block.pieces.push(taken);
+                block.pieces.push(part);
             }
         }
         true
@@ -225,7 +226,7 @@ impl Holder for HeldBody {
         let is_idle = sent.as_ref().is_some_and(|sent| !sent.blocks.is_empty() && sent.since <= since);
         if is_idle {
             *sent = None;
-            add(&self.of.counts.uncached_writes, 1);
+            add(&self.write_through.counts.uncached_writes, 1);
         }
         is_idle
     }

@@ -105,13 +105,13 @@ pub(crate) fn type_named(full_object: bool) -> ChecksumType {
 
 /// Returns S3's name of an algorithm.
 pub(crate) fn name_of(algorithm: Algorithm) -> Option<ChecksumAlgorithm> {
-    let (_, name, ..) = ALGORITHMS.into_iter().find(|(known, ..)| *known == algorithm)?;
+    let (_, name, ..) = ALGORITHMS.into_iter().find(|(listed, ..)| *listed == algorithm)?;
     Some(ChecksumAlgorithm::from_static(name))
 }
 
 /// Returns the algorithm that a request names.
 pub(crate) fn algorithm_named(name: &str) -> Result<Algorithm, Refusal> {
-    let found = ALGORITHMS.into_iter().find(|(_, known, ..)| known.eq_ignore_ascii_case(name));
+    let found = ALGORITHMS.into_iter().find(|(_, listed, ..)| listed.eq_ignore_ascii_case(name));
     found.map(|(algorithm, ..)| algorithm).ok_or_else(|| {
         Refusal::bad(
             "InvalidRequest",
@@ -186,7 +186,7 @@ fn parse(algorithm: Algorithm, name: &str, text: &str) -> Result<Checksum, Refus
         Some((digits, parts)) if parts.parse::<u32>().is_ok() => (digits, true),
         _ => (text, false),
     };
-    let len = ALGORITHMS.iter().find(|(known, ..)| *known == algorithm).map_or(0, |known| known.3);
+    let len = ALGORITHMS.iter().find(|(listed, ..)| *listed == algorithm).map_or(0, |entry| entry.3);
     let value = base64_simd::STANDARD.decode_to_vec(digits).ok().filter(|value| value.len() == len);
     let value = value.ok_or_else(|| {
         let name = name.to_ascii_lowercase();

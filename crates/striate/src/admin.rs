@@ -132,22 +132,22 @@ impl AdminService {
     }
 
     async fn converse(self, stream: UnixStream) {
-        let service = service_fn(move |request| {
-            let this = self.clone();
-            async move { Ok::<_, std::convert::Infallible>(this.answer(request).await) }
+        let handler = service_fn(move |request| {
+            let service = self.clone();
+            async move { Ok::<_, std::convert::Infallible>(service.answer(request).await) }
         });
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new());
         // A command may go away at any time.
-        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        let _ = builder.serve_connection(TokioIo::new(stream), handler).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         // Runs in its own task: a command that goes away must not leave a change of members half made.
         let answering = self.runtime().spawn({
-            let (this, method, path) = (self.clone(), method.clone(), path.clone());
-            async move { this.route(method, &path, request.into_body()).await }
+            let (service, method, path) = (self.clone(), method.clone(), path.clone());
+            async move { service.route(method, &path, request.into_body()).await }
         });
         let defect = |error| Err(Failure::failed(format!("the server met a defect, see its log: {error}")));
         answering.await.unwrap_or_else(defect).unwrap_or_else(|failure| {
@@ -217,14 +217,14 @@ impl AdminService {
     }
 
     fn heal(self) -> Response<Body> {
-        self.long_operation(|this, mut pace| async move {
-            let Some(_alone) = this.alone(&this.shared.healing).await else {
+        self.long_operation(|service, mut pace| async move {
+            let Some(_alone) = service.alone(&service.shared.healing).await else {
                 return Line::Failed(
                     "a heal is running already; wait for it, or stop that command".to_owned(),
                 );
             };
-            let stripes = this.shared.cluster.client().stripes();
-            let _hold = this.shared.cluster.upkeep().repair().hold();
+            let stripes = service.shared.cluster.client().stripes();
+            let _hold = service.shared.cluster.upkeep().repair().hold();
             match striate_control::heal(stripes, |progress| pace.progress(progress)).await {
                 Ok(report) if report.stopped => Line::Failed(STOPPING.to_owned()),
                 Ok(report) => {
@@ -236,11 +236,11 @@ impl AdminService {
     }
 
     fn verify(self, remove_orphans: bool) -> Response<Body> {
-        self.long_operation(move |this, pace| async move {
-            let Some(_alone) = this.alone(&this.shared.verifying).await else {
+        self.long_operation(move |service, pace| async move {
+            let Some(_alone) = service.alone(&service.shared.verifying).await else {
                 return Line::Failed("a verification is running already; wait for it".to_owned());
             };
-            match this.verified(remove_orphans, pace).await {
+            match service.verified(remove_orphans, pace).await {
                 Ok(Some(report)) => Line::Report(report),
                 Ok(None) => Line::Failed(STOPPING.to_owned()),
                 Err(reason) => Line::Failed(reason),

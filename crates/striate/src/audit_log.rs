@@ -78,7 +78,7 @@ fn write_lines(path: &Path, mut file: File, waiting: &Receiver<Vec<u8>>, dropped
 
 fn leads_to(path: &Path, file: &File) -> bool {
     match (std::fs::metadata(path), file.metadata()) {
-        (Ok(there), Ok(open)) => (there.dev(), there.ino()) == (open.dev(), open.ino()),
+        (Ok(on_disk), Ok(open)) => (on_disk.dev(), on_disk.ino()) == (open.dev(), open.ino()),
         _ => false,
     }
 }

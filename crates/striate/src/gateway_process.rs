@@ -54,6 +54,6 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     );
     let stripes = cluster.client().stripes().clone();
     runtime.spawn(report.keep(move || Some(stripes.writer_lease())));
-    let home = ServerPaths { directories: vec![identity], name: Some(trust.own_name().name) };
-    serve(runtime, cluster, listeners, &args.listen, home, None).await
+    let paths = ServerPaths { directories: vec![identity], name: Some(trust.own_name().name) };
+    serve(runtime, cluster, listeners, &args.listen, paths, None).await
 }

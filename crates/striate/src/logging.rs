@@ -17,8 +17,8 @@ const VARIABLE: &str = "RUST_LOG";
 pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
     // s3s logs every request that S3 refuses as an error, even a 404. The audit log has them.
     let default = format!("{default},s3s=off");
-    let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    let (filter, mistake) = match wanted.as_deref().map(parse) {
+    let filter_text = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let (filter, mistake) = match filter_text.as_deref().map(parse) {
         None => (parse(&default), None),
         Some(Ok(filter)) => (Ok(filter), None),
         Some(Err(reason)) => (parse(&default), Some(reason)),

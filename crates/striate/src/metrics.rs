@@ -216,8 +216,8 @@ fn render_operations(page: &mut Page, operations: &BTreeMap<&'static str, Operat
     }
     type Bytes = fn(&Operation) -> &AtomicU64;
     let bytes: [(&str, &str, Bytes); 2] = [
-        ("striate_s3_received_bytes_total", "Bytes of request bodies.", |of| &of.bytes_in),
-        ("striate_s3_sent_bytes_total", "Bytes of answer bodies.", |of| &of.bytes_out),
+        ("striate_s3_received_bytes_total", "Bytes of request bodies.", |operation| &operation.bytes_in),
+        ("striate_s3_sent_bytes_total", "Bytes of answer bodies.", |operation| &operation.bytes_out),
     ];
     for (name, help, bytes) in bytes {
         page.head(name, "counter", help);

@@ -55,7 +55,7 @@ impl SiteAddress {
 pub struct RemoteSites {
     runtime: Runtime,
     trust: Trust,
-    known: Mutex<BTreeMap<SiteId, SiteClient>>,
+    clients: Mutex<BTreeMap<SiteId, SiteClient>>,
 }
 
 #[derive(Clone)]
@@ -67,36 +67,36 @@ struct SiteClient {
 impl RemoteSites {
     /// Creates an empty set.
     pub fn new(runtime: Runtime, trust: Trust) -> Self {
-        Self { runtime, trust, known: Mutex::default() }
+        Self { runtime, trust, clients: Mutex::default() }
     }
 
     /// Replaces the known sites. Clients of sites whose addresses have not changed stay, with their connections.
     pub fn update(&self, addresses: impl IntoIterator<Item = SiteAddress>) {
-        let mut known = self.known.lock();
+        let mut clients = self.clients.lock();
         let mut kept = |address: SiteAddress| {
-            let same = known.remove(&address.site).filter(|known| known.address == address);
+            let same = clients.remove(&address.site).filter(|client| client.address == address);
             let connect = || Arc::new(address.connect(&self.runtime, &self.trust)) as Arc<dyn Site>;
-            let site = same.map_or_else(connect, |known| known.site);
+            let site = same.map_or_else(connect, |client| client.site);
             (address.site, SiteClient { address, site })
         };
         let now: BTreeMap<_, _> = addresses.into_iter().map(&mut kept).collect();
-        *known = now;
+        *clients = now;
     }
 
     /// Returns all sites in the order of their numbers.
     pub fn all(&self) -> Vec<Arc<dyn Site>> {
-        self.known.lock().values().map(|known| known.site.clone()).collect()
+        self.clients.lock().values().map(|client| client.site.clone()).collect()
     }
 }
 
 impl SiteDirectory for RemoteSites {
     fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {
-        self.known.lock().get(&site).map(|known| known.site.clone())
+        self.clients.lock().get(&site).map(|client| client.site.clone())
     }
 }
 
 impl fmt::Debug for RemoteSites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.known.lock().values().map(|known| &known.address)).finish()
+        f.debug_set().entries(self.clients.lock().values().map(|client| &client.address)).finish()
     }
 }

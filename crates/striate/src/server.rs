@@ -84,8 +84,8 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     }
     let endpoint = listeners.endpoint.clone();
     let first = introduce(&opened, &endpoint, args.listen.dev)?;
-    let home = ServerPaths { directories: opened.cluster.directories(), name: None };
-    serve(runtime, opened.cluster, listeners, &args.listen, home, first).await
+    let paths = ServerPaths { directories: opened.cluster.directories(), name: None };
+    serve(runtime, opened.cluster, listeners, &args.listen, paths, first).await
 }
 
 /// The paths by which commands on this machine find a running server.
@@ -266,7 +266,7 @@ pub async fn serve(
     cluster: Cluster,
     listeners: Listeners,
     args: &ListenArgs,
-    home: ServerPaths,
+    paths: ServerPaths,
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
@@ -279,9 +279,9 @@ pub async fn serve(
 
     let stop = Arc::new(Notify::new());
     let (draining, drain) = watch::channel(false);
-    let (endpoint, process) = (listeners.endpoint.clone(), home.name.clone().unwrap_or_default());
+    let (endpoint, process) = (listeners.endpoint.clone(), paths.name.clone().unwrap_or_default());
     let service = AdminService::new(cluster.clone(), endpoint, process, stop.clone(), drain.clone());
-    let run = publish(&cluster, home, &service, &listeners.endpoint);
+    let run = publish(&cluster, paths, &service, &listeners.endpoint);
     tell_start(&cluster, &listeners.endpoint, console_port, first);
 
     runtime.spawn(watch_signals(stop, draining));
@@ -307,7 +307,7 @@ fn open_gateway(
     let mut hooks = Hooks {
         metrics: metrics.clone(),
         readiness: Arc::new(cluster.clone()),
-        elsewhere: Arc::new(cluster.origins().clone()),
+        remote_buckets: Arc::new(cluster.origins().clone()),
         ..Hooks::default()
     };
     if let Some(path) = &args.audit_log {
@@ -351,18 +351,18 @@ async fn wait_for_drain(mut drain: watch::Receiver<bool>) {
 /// Binds the admin sockets and writes the run record.
 fn publish(
     cluster: &Cluster,
-    home: ServerPaths,
+    paths: ServerPaths,
     service: &AdminService,
     endpoint: &str,
 ) -> Option<(RunRecord, PathBuf)> {
-    let stores = home.directories.iter().filter(|directory| directory.join(STATE_FOLDER).is_dir());
+    let stores = paths.directories.iter().filter(|directory| directory.join(STATE_FOLDER).is_dir());
     stores.for_each(|directory| service.serve_directory(directory));
     let record = RunRecord {
         cluster: cluster.id(),
         pid: std::process::id(),
         endpoint: endpoint.to_owned(),
-        directories: home.directories,
-        name: home.name,
+        directories: paths.directories,
+        name: paths.name,
     };
     let published = run_directory().and_then(|directory| {
         let socket =

@@ -385,11 +385,11 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
                     roster.cluster
                 )));
             }
-            let known = roster
+            let member = roster
                 .member(disk)
                 .cloned()
                 .ok_or_else(|| refuse("its roster does not name it".to_owned()))?;
-            (Member { path: path.clone(), ..known }, roster.formats)
+            (Member { path: path.clone(), ..member }, roster.formats)
         }
         DirectoryContents::Remains(remains) => {
             return Err(refuse(format!(

@@ -26,7 +26,7 @@ impl Delivery {
     }
 
     /// Returns the positions of the unanswered requests.
-    pub(super) fn left(&self) -> Vec<usize> {
+    pub(super) fn unanswered(&self) -> Vec<usize> {
         (0..self.open.len()).filter(|&position| self.open[position].is_some()).collect()
     }
 

@@ -142,7 +142,7 @@ impl Client {
             order,
             most,
             limits,
-            taken: None,
+            last_read_at: None,
             requests: (0..requests.len()).collect::<Vec<_>>().into_iter(),
             delivery: Delivery::new(requests),
             looking_up: false,
@@ -155,7 +155,7 @@ impl Client {
             read: None,
             pinned: None,
             last_len: 0,
-            given: 0,
+            given_bytes: 0,
         };
         let parked = ParkedStream::new(self.inner.runtime.clone(), budget, many);
         stream::unfold(parked, ParkedStream::step).boxed()
@@ -189,7 +189,7 @@ struct BatchRead {
     most: Limits,
     limits: Limits,
     /// Time of the last read, for a receiver with narrow limits.
-    taken: Option<Instant>,
+    last_read_at: Option<Instant>,
     /// Positions of the requests not looked up yet.
     requests: std::vec::IntoIter<usize>,
     delivery: Delivery,
@@ -211,7 +211,7 @@ struct BatchRead {
     pinned: Option<PinnedShare>,
     last_len: usize,
     /// Bytes handed out under narrow limits.
-    given: u64,
+    given_bytes: u64,
 }
 
 impl Shrink for BatchRead {
@@ -225,7 +225,7 @@ impl Shrink for BatchRead {
                 if let Some(part) = self.delivery.hand_out(position, part) {
                     let pieces = part.as_ref().map_or(&[][..], |part| &part.pieces);
                     self.last_len = pieces.iter().map(Bytes::len).sum();
-                    self.given += self.last_len as u64;
+                    self.given_bytes += self.last_len as u64;
                     return Some((position, part));
                 }
             }
@@ -248,8 +248,8 @@ impl Shrink for BatchRead {
         self.steps.clear();
         self.ready.clear();
         (self.looking_up, self.groups, self.weight) = (false, 0, 0);
-        self.requests = self.delivery.left().into_iter();
-        (self.limits, self.taken, self.given) = (self.most.narrowest(), None, 0);
+        self.requests = self.delivery.unanswered().into_iter();
+        (self.limits, self.last_read_at, self.given_bytes) = (self.most.narrowest(), None, 0);
     }
 }
 
@@ -266,10 +266,10 @@ impl BatchRead {
             return;
         }
         let now = self.query.client.inner.runtime.now();
-        let before = self.taken.replace(now);
+        let before = self.last_read_at.replace(now);
         let is_quick = before.is_some_and(|before| now.saturating_duration_since(before) <= QUICK);
         let wider = self.limits.wider(self.most);
-        if is_quick && self.given >= STAKE * wider.alone_bytes && fits(&wider) {
+        if is_quick && self.given_bytes >= STAKE * wider.alone_bytes && fits(&wider) {
             self.limits = wider;
         }
     }
@@ -289,7 +289,7 @@ impl BatchRead {
                 return;
             }
             self.steps.clear();
-            self.requests = self.delivery.left().into_iter();
+            self.requests = self.delivery.unanswered().into_iter();
         }
         let waiting: usize = self.steps.iter().map(Step::len).sum();
         if !self.looking_up && waiting < LOOKED_UP_AT_ONCE && self.requests.len() > 0 {
@@ -367,8 +367,8 @@ impl BatchRead {
         for Entry { position, found, .. } in entries {
             let answer = match found {
                 LookupResult::Answer(answer) => answer,
-                LookupResult::Spans { head, spans: wanted } => {
-                    let pieces = blocks.by_ref().take(wanted.len()).flatten().collect();
+                LookupResult::Spans { head, spans } => {
+                    let pieces = blocks.by_ref().take(spans.len()).flatten().collect();
                     Ok(ObjectPart { head: Some(head), pieces, is_last: true })
                 }
             };

@@ -106,7 +106,7 @@ impl Client {
     ) -> Result<CheckedParts, ClientError> {
         let (algorithm, full) = checksum_of(upload, request)?;
         let mut checker = Checker {
-            wanted: &request.parts,
+            named_parts: &request.parts,
             min_part_len: self.inner.options.min_part_len,
             digests: MultipartDigests::new(algorithm, full),
             size: 0,
@@ -199,7 +199,7 @@ fn check_order(parts: &[CompletedPart]) -> Result<(), ClientError> {
 /// Compares the part rows, in order, with the parts that the caller named.
 struct Checker<'a> {
     /// Named parts not seen yet.
-    wanted: &'a [CompletedPart],
+    named_parts: &'a [CompletedPart],
     min_part_len: u64,
     digests: MultipartDigests,
     size: u64,
@@ -211,19 +211,19 @@ impl Checker<'_> {
     fn add(&mut self, row: UploadPart) -> Result<(), ClientError> {
         let number = row.number;
         let invalid = |reason: String| ClientError::InvalidPart { number, reason };
-        let Some((wanted, rest)) = self.wanted.split_first().filter(|(wanted, _)| wanted.number <= number)
+        let Some((named, rest)) = self.named_parts.split_first().filter(|(named, _)| named.number <= number)
         else {
             self.left_out.push(number);
             return Ok(());
         };
-        if wanted.number < number {
-            return Err(missing(wanted.number));
+        if named.number < number {
+            return Err(missing(named.number));
         }
-        self.wanted = rest;
-        if !wanted.etag.is_empty() && wanted.etag != row.etag {
-            return Err(invalid(format!("its ETag is {}, not {}", row.etag, wanted.etag)));
+        self.named_parts = rest;
+        if !named.etag.is_empty() && named.etag != row.etag {
+            return Err(invalid(format!("its ETag is {}, not {}", row.etag, named.etag)));
         }
-        if !part::has_checksums(&row.checksums, &wanted.checksums) {
+        if !part::has_checksums(&row.checksums, &named.checksums) {
             return Err(invalid("its checksum differs from the one that was given".to_owned()));
         }
         if !rest.is_empty() && row.size < self.min_part_len {
@@ -242,7 +242,7 @@ impl Checker<'_> {
     }
 
     fn finish(self) -> Result<CheckedParts, ClientError> {
-        if let Some(part) = self.wanted.first() {
+        if let Some(part) = self.named_parts.first() {
             return Err(missing(part.number));
         }
         let (etag, checksum) = self.digests.finish();

@@ -81,7 +81,7 @@ fn while_memory_is_short_parts_grow_with_what_the_connection_has_taken() {
             let budget = cluster.client.stripes().budget().clone();
             let share = budget.acquire(BUDGET / 2 + KIB).await.unwrap();
             let _pinned = budget.pin(share, BUDGET / 2 + KIB);
-            let request = striate_client::GetRequest { taken, ..get(BUCKET, "object") };
+            let request = striate_client::GetRequest { taken_bytes: taken, ..get(BUCKET, "object") };
             let GetObject { mut body, .. } = cluster.client.get(request).await.unwrap();
             let (mut bytes, mut lens) = (Vec::new(), Vec::new());
             while let Some(piece) = body.next().await {

@@ -215,9 +215,9 @@ impl ColdArgs {
     /// Returns the bucket's new profiles of storage classes.
     pub fn classes(&self) -> Vec<ClassOfBucket> {
         let without_spare_rack = self.allow_no_spare_rack;
-        let of =
+        let class_setting =
             |&ClassArg { class, profile }: &ClassArg| ClassOfBucket { class, profile, without_spare_rack };
-        self.class.iter().map(of).collect()
+        self.class.iter().map(class_setting).collect()
     }
 }
 

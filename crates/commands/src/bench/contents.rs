@@ -23,7 +23,7 @@ pub struct Contents {
 pub struct Check<'a> {
     contents: &'a Contents,
     start: usize,
-    seen: u64,
+    checked_len: u64,
 }
 
 impl Contents {
@@ -52,7 +52,7 @@ impl Contents {
 
     /// Creates a check of a key's contents, from byte `from` on.
     pub fn check(&self, key: &str, from: u64) -> Check<'_> {
-        Check { contents: self, start: self.start(key), seen: from }
+        Check { contents: self, start: self.start(key), checked_len: from }
     }
 
     /// Returns the offset at which a key's contents start in the pool (FNV-1a).
@@ -71,12 +71,12 @@ impl Check<'_> {
     /// If they differ: the offset in the object of the first byte of the piece that differs.
     pub fn next(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
         while !bytes.is_empty() {
-            let at = (self.start as u64 + self.seen) as usize % POOL_LEN;
+            let at = (self.start as u64 + self.checked_len) as usize % POOL_LEN;
             let (piece, rest) = bytes.split_at(bytes.len().min(POOL_LEN - at));
             if *piece != self.contents.pool[at..at + piece.len()] {
-                return Err(self.seen);
+                return Err(self.checked_len);
             }
-            self.seen += piece.len() as u64;
+            self.checked_len += piece.len() as u64;
             bytes = rest;
         }
         Ok(())
@@ -96,7 +96,7 @@ mod tests {
             for from in [0, len / 3] {
                 let mut check = elsewhere.check("a", from);
                 assert!(body[from as usize..].chunks(70_001).all(|piece| check.next(piece) == Ok(())));
-                assert_eq!(check.seen, len);
+                assert_eq!(check.checked_len, len);
             }
         }
         let body = contents.body("a", 1_000);

@@ -237,9 +237,9 @@ async fn show_progress(run: &Run, doing: &str, line: &ProgressBar) {
         let moved: u64 = measured.tallies.values().map(|tally| tally.moved.bytes).sum();
         let (now, errors) = (measured.operations(), measured.errors());
         drop(measured);
-        let of = run.limits.length.map_or(String::new(), |length| format!(" of {}", length.as_secs()));
+        let of_length = run.limits.length.map_or(String::new(), |length| format!(" of {}", length.as_secs()));
         line.set_message(format!(
-            "{doing}: {}{of} s, {} operations/s, {}/s, {errors} errors",
+            "{doing}: {}{of_length} s, {} operations/s, {}/s, {errors} errors",
             (run.runtime().now() - run.started).as_secs(),
             now - operations,
             human_bytes(moved - bytes),

@@ -62,7 +62,7 @@ pub(super) fn line(cache: &CacheState) -> String {
 
 /// Formats the memory in use: `128.0 MiB of data and parities, 119.0 MiB other memory of the processes, of 256.0 MiB`
 pub(super) fn memory(cache: &CacheState) -> String {
-    let sum = |of: fn(&MemorySiteState) -> u64| human_bytes(cache.sites.iter().map(of).sum());
+    let sum = |value: fn(&MemorySiteState) -> u64| human_bytes(cache.sites.iter().map(value).sum());
     let of_process = if cache.sites.len() == 1 { "process" } else { "processes" };
     format!(
         "{} of data and parities, {} other memory of the {of_process}, of {}",
@@ -86,7 +86,7 @@ pub(super) fn parities(cache: &CacheState) -> Option<String> {
 /// Formats removals from memory by cause: `data splits evicted: 17, blocks of overwritten objects: 2`; `None` if there
 /// were none.
 pub(super) fn gone(cache: &CacheState) -> Option<String> {
-    let sum = |of: fn(&MemorySiteState) -> u64| cache.sites.iter().map(of).sum();
+    let sum = |value: fn(&MemorySiteState) -> u64| cache.sites.iter().map(value).sum();
     let causes = [
         ("data splits evicted", sum(|site| site.evicted_data)),
         ("parities evicted", sum(|site| site.evicted_parities)),

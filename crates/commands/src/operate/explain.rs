@@ -22,7 +22,7 @@ pub fn text(explained: &Explanation) -> String {
 }
 
 fn of_elsewhere(object: &RemoteExplanation) -> String {
-    let known = match &object.etag {
+    let cached_head = match &object.etag {
         None => "nothing is known of it".to_owned(),
         Some(etag) => format!(
             "{etag}, {}, known for {:.1} s of the {:.0} s for which it is used",
@@ -34,7 +34,7 @@ fn of_elsewhere(object: &RemoteExplanation) -> String {
     table(&[
         cells(["object", &format!("s3://{}/{}", object.bucket, object.key)]),
         cells(["at", &object.origin]),
-        cells(["known", &known]),
+        cells(["known", &cached_head]),
         cells([
             "blocks",
             &format!(
@@ -66,7 +66,7 @@ fn summary(explained: &ReadExplanation) -> String {
         0 => String::new(),
         chunks => format!(", {chunks} computed from wide stripes, of which the cost says nothing"),
     };
-    let asked = query.sites.iter().filter(|site| site.chunks_read > 0).count();
+    let sites_read = query.sites.iter().filter(|site| site.chunks_read > 0).count();
     let quality = match query.gap {
         gap if gap < 1e-9 => "no plan costs less".to_owned(),
         gap => {
@@ -74,7 +74,7 @@ fn summary(explained: &ReadExplanation) -> String {
         }
     };
     format!(
-        "policy {}: {} blocks of {} objects, {} chunks from {asked} sites{computed}\n\
+        "policy {}: {} blocks of {} objects, {} chunks from {sites_read} sites{computed}\n\
          cost {:.2}; {quality}\n\
          looked up in {:.0} µs, planned in {:.1} µs\n",
         query.policy,

@@ -55,8 +55,8 @@ fn refuse_existing(file: Option<&Path>) -> Outcome {
     }
 }
 
-fn show_once(made: NewKey, file: Option<PathBuf>) -> Outcome {
-    let credentials = Credentials { access_key: made.access_key, secret: Zeroizing::new(made.secret) };
+fn show_once(key: NewKey, file: Option<PathBuf>) -> Outcome {
+    let credentials = Credentials { access_key: key.access_key, secret: Zeroizing::new(key.secret) };
     let folder = std::env::current_dir().unwrap_or_else(|_| std::env::temp_dir());
     match show(&credentials, file.as_deref(), &folder) {
         Ok(SecretOutput::Terminal) => println!("This secret is shown once."),

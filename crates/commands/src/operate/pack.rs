@@ -184,17 +184,17 @@ fn buckets(status: &PackingStatus) -> String {
     ];
     let mut rows = vec![cells(head)];
     let row = |name: &str, into: [&str; 2], figures: &PackFigures, ago: u64| {
-        let of = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
+        let cell = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
         vec![
             printable(name),
             into[0].to_owned(),
             into[1].to_owned(),
             figures.groups.to_string(),
             human_bytes(figures.packed_bytes),
-            of(figures.live_objects, figures.live_bytes),
-            of(figures.dead_objects, figures.dead_bytes),
-            of(figures.waiting_objects, figures.waiting_bytes),
-            of(figures.settled_objects, figures.settled_bytes),
+            cell(figures.live_objects, figures.live_bytes),
+            cell(figures.dead_objects, figures.dead_bytes),
+            cell(figures.waiting_objects, figures.waiting_bytes),
+            cell(figures.settled_objects, figures.settled_bytes),
             format!("{} ago", time(ago)),
         ]
     };
@@ -221,7 +221,7 @@ fn buckets(status: &PackingStatus) -> String {
 fn sealed(bucket: &PackedBucket) -> Option<String> {
     let SealedState { profile, cold_stripes, sealed_stripes, half_sealed, waiting, held_up, .. } =
         bucket.sealed.as_ref()?;
-    let (name, of) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
+    let (name, state) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
     let mut line = format!(
         "{name}: {sealed_stripes} of {} sealed as {profile}, {half_sealed} in part; {} waiting",
         counted(*cold_stripes, "cold stripe"),
@@ -230,16 +230,16 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
     if let Some(reason) = held_up {
         write!(line, ": {}", printable(reason)).expect("writing to a string");
     }
-    if of.not_packed > 0 {
-        let bytes = human_bytes(of.not_packed_bytes);
-        write!(line, "; too short to be sealed: {} ({bytes})", counted(of.not_packed, "cold stripe"))
+    if state.not_packed > 0 {
+        let bytes = human_bytes(state.not_packed_bytes);
+        write!(line, "; too short to be sealed: {} ({bytes})", counted(state.not_packed, "cold stripe"))
             .expect("writing to a string");
     }
-    if of.swapped > 0 {
-        write!(line, "; local parities moved to the racks that change most: {}", of.swapped)
+    if state.swapped > 0 {
+        write!(line, "; local parities moved to the racks that change most: {}", state.swapped)
             .expect("writing to a string");
     }
-    for warning in &of.warnings {
+    for warning in &state.warnings {
         write!(line, "\n  warning: {}", printable(warning)).expect("writing to a string");
     }
     Some(line + "\n")
@@ -322,14 +322,14 @@ fn packed(report: &Value) -> String {
     for sealed in all_sealed() {
         say(was_sealed(printable(sealed[0].as_str().unwrap_or_default()).as_ref(), &sealed[1]));
     }
-    for left in report["waiting"].as_array().into_iter().flatten() {
-        say(waiting(left));
+    for bucket in report["waiting"].as_array().into_iter().flatten() {
+        say(waiting(bucket));
     }
     for skipped in report["skipped"].as_array().into_iter().flatten() {
         let text = |place: usize| skipped[place].as_str().unwrap_or_default();
         let is_sealed = all_sealed().any(|sealed| sealed[0] == skipped[0]);
-        let left = if is_sealed { "not packed" } else { "left alone" };
-        say(format!("{} is {left}: {}", printable(text(0)), text(1)));
+        let outcome = if is_sealed { "not packed" } else { "left alone" };
+        say(format!("{} is {outcome}: {}", printable(text(0)), text(1)));
     }
     if number(report, "unreadable") > 0 {
         say(format!(
@@ -369,25 +369,25 @@ fn was_sealed(bucket: &str, report: &Value) -> String {
 }
 
 /// Formats what is not packed of a bucket, and what it waits for.
-fn waiting(left: &Value) -> String {
-    let young = number(left, "objects").saturating_sub(number(left, "settled_objects"));
-    let settled = number(left, "settled_objects");
+fn waiting(report: &Value) -> String {
+    let young = number(report, "objects").saturating_sub(number(report, "settled_objects"));
+    let settled = number(report, "settled_objects");
     let mut parts = Vec::new();
     if young > 0 {
         parts.push(format!("{young} not settled (--now takes them)"));
     }
     if settled > 0 {
-        let (has, needs) = (number(left, "settled_bytes"), number(left, "group_bytes"));
+        let (has, needs) = (number(report, "settled_bytes"), number(report, "group_bytes"));
         parts.push(match has < needs {
             true => format!("{settled} too few for the smallest group, which has {}", human_bytes(needs)),
             false => format!("{settled} waiting until a group is full, or for a day (--now takes them)"),
         });
     }
-    let bucket = printable(left["bucket"].as_str().unwrap_or_default());
+    let bucket = printable(report["bucket"].as_str().unwrap_or_default());
     format!(
         "{bucket}: {} ({}) still split: {}",
-        counted(number(left, "objects"), "small object"),
-        human_bytes(number(left, "bytes")),
+        counted(number(report, "objects"), "small object"),
+        human_bytes(number(report, "bytes")),
         parts.join("; ")
     )
 }

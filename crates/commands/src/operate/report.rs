@@ -414,13 +414,13 @@ fn cold(bucket: &BucketInfo) -> String {
 }
 
 /// Formats a bucket's setting of a storage class.
-fn class_of(of: &ClassOfBucket) -> Option<Vec<String>> {
-    let profile = of.profile?;
-    let what = match profile.layout {
+fn class_of(class: &ClassOfBucket) -> Option<Vec<String>> {
+    let profile = class.profile?;
+    let description = match profile.layout {
         Layout::Wide => format!("sealed as {profile} at once"),
         Layout::Split | Layout::Packed => format!("written as {profile}"),
     };
-    Some(vec![of.class.to_string(), what])
+    Some(vec![class.class.to_string(), description])
 }
 
 /// Formats the output of `striate bucket info`.

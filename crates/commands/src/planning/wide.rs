@@ -157,29 +157,29 @@ fn hardware(args: &WideArgs) -> Hardware {
     }
 }
 
-fn text(of: &Comparison) -> String {
+fn text(comparison: &Comparison) -> String {
     let mut text = format!(
         "codes for {} racks of {} sites; ACROSS are the chunks that cross racks to repair a data chunk, MEAN those for any\n\n",
-        of.racks, of.sites_per_rack
+        comparison.racks, comparison.sites_per_rack
     );
-    text.push_str(&rows(&of.codes));
-    for row in of.codes.iter().filter(|row| row.scheme == "combined") {
+    text.push_str(&rows(&comparison.codes));
+    for row in comparison.codes.iter().filter(|row| row.scheme == "combined") {
         let profile = &row.profile;
         match &row.lacking {
             Some(lacking) => write!(text, "\n{profile} does not fit: {lacking}.\n"),
             None => write!(
                 text,
                 "\n{profile} fits. Sealing a stripe sends {} partial sums across racks; no data chunk moves.\n",
-                of.sealing_chunks
+                comparison.sealing_chunks
             ),
         }
         .expect("writing to a string");
-        if row.lacking.is_some() && of.fitting.is_empty() {
+        if row.lacking.is_some() && comparison.fitting.is_empty() {
             text.push_str("No wide code fits this cluster: use rs(k,r) or lrc(k,l,g).\n");
         }
     }
-    if !of.fitting.is_empty() {
-        write!(text, "\nWide codes that fit:\n\n{}", rows(&of.fitting)).expect("writing to a string");
+    if !comparison.fitting.is_empty() {
+        write!(text, "\nWide codes that fit:\n\n{}", rows(&comparison.fitting)).expect("writing to a string");
     }
     let point = |row: &Row| {
         let letter = match row.scheme {
@@ -190,7 +190,7 @@ fn text(of: &Comparison) -> String {
         Point { x: row.redundancy, y: row.repair_chunks as f64, letter }
     };
     // TL is drawn last: a wide code of one local group lies at the same point.
-    let points: Vec<Point> = of.trade_off.iter().rev().map(point).collect();
+    let points: Vec<Point> = comparison.trade_off.iter().rev().map(point).collect();
     text.push('\n');
     text.push_str(&plot(
         &points,

@@ -58,12 +58,12 @@ impl GarbageCollector {
         let grace = stripes.options().garbage_grace;
         // A site that does not answer is not asked again in this round: each request would time out again.
         let mut silent: BTreeSet<SiteId> = BTreeSet::new();
-        let (mut seen, mut consumed) = (BTreeSet::new(), 0);
+        let (mut listed, mut consumed) = (BTreeSet::new(), 0);
         let mut rows = Rows::with_prefix(keys::GARBAGE);
         while let Some(page) = rows.next(stripes).await? {
             let mut due = Vec::new();
             for row in page {
-                seen.insert(row.key.clone());
+                listed.insert(row.key.clone());
                 let first = *self.first_seen.entry(row.key.clone()).or_insert(now);
                 if now.duration_since(first) >= grace {
                     due.push(row);
@@ -73,8 +73,8 @@ impl GarbageCollector {
                 consumed += consume(stripes, batch, &retired, &mut silent).await?;
             }
         }
-        self.take_parts_down(stripes, now, &mut seen).await?;
-        self.first_seen.retain(|key, _| seen.contains(key));
+        self.take_parts_down(stripes, now, &mut listed).await?;
+        self.first_seen.retain(|key, _| listed.contains(key));
         Ok(consumed)
     }
 
@@ -83,14 +83,14 @@ impl GarbageCollector {
         &mut self,
         stripes: &Stripes,
         now: Instant,
-        seen: &mut BTreeSet<Bytes>,
+        listed: &mut BTreeSet<Bytes>,
     ) -> Result<(), StripeError> {
         let mut last = None;
         loop {
             let page = abandoned_parts(stripes, last.as_ref(), BATCH).await?;
             for abandoned in &page {
                 let first = *self.first_seen.entry(abandoned.row.clone()).or_insert(now);
-                seen.insert(abandoned.row.clone());
+                listed.insert(abandoned.row.clone());
                 if now.duration_since(first) >= stripes.options().garbage_grace
                     && let Err(error) = take_down_parts(stripes, abandoned).await
                 {

@@ -169,7 +169,7 @@ impl ReservedNames {
     fn covers(&self, stripe: StripeId) -> bool {
         let (writer, sequence) = (stripe.writer(), stripe.sequence());
         let before = self.ranges.range(..=(writer, sequence, u64::MAX)).next_back();
-        before.is_some_and(|&(of, _, end)| of == writer && sequence < end)
+        before.is_some_and(|&(range_writer, _, end)| range_writer == writer && sequence < end)
     }
 }
 

@@ -56,25 +56,25 @@ pub async fn abandoned_parts(
 /// # Errors
 /// When the metadata store fails.
 pub async fn take_down(stripes: &Stripes, abandoned: &AbandonedParts) -> Result<usize, StripeError> {
-    let mut taken = 0;
+    let mut removed = 0;
     if abandoned.numbers.is_empty() {
         loop {
             let rows = stripes.meta().scan(ScanRange::prefix(&keys::parts(&abandoned.upload)), PAGE).await?;
             if rows.is_empty() {
                 break;
             }
-            taken += take_down_rows(stripes, rows).await?;
+            removed += take_down_rows(stripes, rows).await?;
         }
     }
     for numbers in abandoned.numbers.chunks(PAGE) {
         let keys: Vec<_> = numbers.iter().map(|&number| keys::part(&abandoned.upload, number)).collect();
         let rows = stripes.meta().get_many(&keys).await?;
-        taken += take_down_rows(stripes, rows.into_iter().flatten().collect()).await?;
+        removed += take_down_rows(stripes, rows.into_iter().flatten().collect()).await?;
     }
     let mut tx = stripes.transaction();
     tx.delete(abandoned.row.clone());
     stripes.meta().commit(tx).await?;
-    Ok(taken)
+    Ok(removed)
 }
 
 async fn take_down_rows(stripes: &Stripes, rows: Vec<Row>) -> Result<usize, StripeError> {

@@ -77,19 +77,19 @@ async fn sweep_bucket(
 ) -> Result<(), StripeError> {
     let mut rows = Rows::with_prefix(&keys::objects(bucket));
     while let Some(page) = rows.next(stripes).await? {
-        let mut asked = LookupBatch::default();
+        let mut batch = LookupBatch::default();
         for row in page {
             let object: Object = row.record()?;
             let blocks = stripes.blocks_in_memory(&object).await?;
             report.objects += 1;
             if !blocks.is_empty() {
-                asked.add(row, object, blocks);
+                batch.add(row, object, blocks);
             }
-            if asked.len >= BLOCKS_AT_ONCE {
-                report.gone += std::mem::take(&mut asked).sweep(stripes).await?;
+            if batch.len >= BLOCKS_AT_ONCE {
+                report.gone += std::mem::take(&mut batch).sweep(stripes).await?;
             }
         }
-        report.gone += asked.sweep(stripes).await?;
+        report.gone += batch.sweep(stripes).await?;
     }
     Ok(())
 }

@@ -95,21 +95,21 @@ impl<'a> Members<'a> {
     ) -> Result<Cluster, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?;
-            let known = row.as_ref().map(Row::record::<Cluster>).transpose()?;
-            if let Some(known) = known.as_ref().filter(|known| known.id != cluster.to_string()) {
-                return Err(MembersError::OtherCluster { found: known.id.clone(), own: cluster });
+            let stored = row.as_ref().map(Row::record::<Cluster>).transpose()?;
+            if let Some(stored) = stored.as_ref().filter(|stored| stored.id != cluster.to_string()) {
+                return Err(MembersError::OtherCluster { found: stored.id.clone(), own: cluster });
             }
-            if let Some(known) = &known {
-                known.formats().check_readable(&known.needs_release)?;
+            if let Some(stored) = &stored {
+                stored.formats().check_readable(&stored.needs_release)?;
             }
-            let mut record = known.clone().unwrap_or_else(|| self.new_cluster(cluster, region));
+            let mut record = stored.clone().unwrap_or_else(|| self.new_cluster(cluster, region));
             if let Some(profile) = profile {
                 let supported = profile.check_default(record.formats());
                 supported.map_err(|error| MembersError::Refused(error.to_string()))?;
                 record.profile = profile.to_string();
                 record.profile_is_chosen = true;
             }
-            if known.as_ref() == Some(&record)
+            if stored.as_ref() == Some(&record)
                 || self.put(&keys::cluster(), row.as_ref(), records::encode(&record)).await?
             {
                 return Ok(record);
@@ -172,14 +172,14 @@ impl<'a> Members<'a> {
     pub async fn register(&self, site: &SiteAnnouncement) -> Result<SiteId, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let rows = self.rows(keys::SITES).await?;
-            let mut known = None;
+            let mut existing = None;
             for row in &rows {
                 let record: Site = row.record()?;
                 if record.disk[..] == site.disk {
-                    known = Some((row, record));
+                    existing = Some((row, record));
                 }
             }
-            let registered = match known {
+            let registered = match existing {
                 Some((row, record)) => self.update(row, record, site).await?,
                 None => self.admit(site).await?,
             };

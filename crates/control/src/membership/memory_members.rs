@@ -51,16 +51,16 @@ impl Members<'_> {
     pub async fn register_memory(&self, site: &MemoryAnnouncement) -> Result<SiteId, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let now_ms = self.runtime.wall_time().as_millis() as u64;
-            let mut known = None;
+            let mut existing = None;
             for row in self.rows(keys::MEMORY_SITES).await? {
                 let record: Site = row.record()?;
                 if (&record.peer, &record.address) == (&site.peer, &site.address) {
-                    known = Some((row, record));
+                    existing = Some((row, record));
                 } else if record.seen_unix_ms + (GONE_AFTER.as_millis() as u64) < now_ms {
                     self.take_down(&row).await?;
                 }
             }
-            let registered = match known {
+            let registered = match existing {
                 Some((row, record)) => self.see_again(&row, record, site, now_ms).await?,
                 None => self.admit_memory(site, now_ms).await?,
             };

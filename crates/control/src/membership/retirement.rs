@@ -94,9 +94,10 @@ impl Members<'_> {
         let named = StripeCounts::count(self, site).await?;
         match named.describe() {
             None => Ok(()),
-            Some(what) => {
-                Err(MembersError::Refused(format!("site {site} still has {what}; {}", way_out(answers))))
-            }
+            Some(contents) => Err(MembersError::Refused(format!(
+                "site {site} still has {contents}; {}",
+                removal_advice(answers)
+            ))),
         }
     }
 
@@ -190,7 +191,7 @@ fn takes_chunks(site: SiteId) -> MembersError {
 }
 
 /// Returns advice on how to empty a site.
-fn way_out(answers: bool) -> &'static str {
+fn removal_advice(answers: bool) -> &'static str {
     match answers {
         true => {
             "what it has moves to other sites while it drains, as far as racks and free space allow. Try again when `striate \

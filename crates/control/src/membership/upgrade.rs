@@ -201,7 +201,8 @@ impl<'a> Gate<'a> {
     async fn silent_leader(&self, processes: &[Process]) -> Result<Option<Reader>, MetaError> {
         let Some(row) = self.meta.get(&keys::leader()).await? else { return Ok(None) };
         let leader: Leader = row.record()?;
-        let reports = processes.iter().any(|known| known.role == LEADER_ROLE && known.name == leader.name);
+        let reports =
+            processes.iter().any(|process| process.role == LEADER_ROLE && process.name == leader.name);
         if reports || !self.meta.is_alive(LeaseId(leader.lease)).await? {
             return Ok(None);
         }
@@ -211,11 +212,11 @@ impl<'a> Gate<'a> {
     /// Returns writers with reservations that no report names.
     async fn silent_writers(&self, processes: &[Process]) -> Result<Vec<Reader>, MetaError> {
         let reported = processes.iter().map(|process| process.writer_lease);
-        let known: BTreeSet<u64> = reported.chain(self.own_writer.map(|lease| lease.0)).collect();
-        let (mut silent_writers, mut seen) = (Vec::new(), BTreeSet::new());
+        let reported_leases: BTreeSet<u64> = reported.chain(self.own_writer.map(|lease| lease.0)).collect();
+        let (mut silent_writers, mut checked_leases) = (Vec::new(), BTreeSet::new());
         for (_, intent) in self.rows::<Intent>(keys::INTENTS).await? {
-            if !known.contains(&intent.lease)
-                && seen.insert(intent.lease)
+            if !reported_leases.contains(&intent.lease)
+                && checked_leases.insert(intent.lease)
                 && self.meta.is_alive(LeaseId(intent.lease)).await?
             {
                 silent_writers.push(silent(format!("the process with writer number {}", intent.writer)));
@@ -450,10 +451,10 @@ mod tests {
         let (runtime, meta) = engine();
         old_cluster(&meta).await;
         let gate = Gate::new(&runtime, meta.as_ref());
-        let asked = std::sync::atomic::AtomicU32::new(0);
+        let calls = std::sync::atomic::AtomicU32::new(0);
         // Registers like release 0.1: takes a number from the cluster's row, and then reserves names.
         let others = || async {
-            if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
                 let lease = meta.grant_lease(Duration::from_secs(1 << 30)).await.unwrap().id;
                 let row = Cluster { next_site: 1, next_writer: 1, ..Cluster::default() };
                 put(&meta, keys::cluster(), records::encode(&row)).await;

@@ -51,19 +51,19 @@ impl ActiveMoves {
         making: impl Future<Output = MovesResult> + Send + 'static,
     ) {
         self.of_stripes.insert(stripe, StripeMoves { moves, bytes });
-        self.making.push(making.map(move |made| (stripe, made)).boxed());
+        self.making.push(making.map(move |result| (stripe, result)).boxed());
     }
 
     /// Returns what is left of `all`.
     pub(super) fn room(&self, all: MoveLimit) -> MoveLimit {
-        let bytes: u64 = self.of_stripes.values().map(|of| of.bytes).sum();
+        let bytes: u64 = self.of_stripes.values().map(|moves| moves.bytes).sum();
         let stripes = all.stripes.saturating_sub(self.of_stripes.len());
         MoveLimit { stripes, bytes: all.bytes.saturating_sub(bytes) }
     }
 
     /// Returns all moves in progress.
     pub(super) fn moves(&self) -> Vec<ChunkMove> {
-        self.of_stripes.values().flat_map(|of| &of.moves).copied().collect()
+        self.of_stripes.values().flat_map(|moves| &moves.moves).copied().collect()
     }
 
     /// Drives the moves while waiting for `other`.
@@ -91,15 +91,15 @@ impl ActiveMoves {
     pub async fn finish(&mut self) -> Result<u64, StripeError> {
         let mut all = Ok(0);
         while let Some(ended) = self.making.next().await {
-            let made = self.note(Some(ended)).unwrap_or(Ok(0));
-            all = all.and_then(|sum| Ok(sum + made?));
+            let result = self.note(Some(ended)).unwrap_or(Ok(0));
+            all = all.and_then(|sum| Ok(sum + result?));
         }
         all
     }
 
     fn note(&mut self, ended: Option<(StripeId, MovesResult)>) -> Option<MovesResult> {
-        let (stripe, made) = ended?;
+        let (stripe, result) = ended?;
         self.of_stripes.remove(&stripe);
-        Some(made)
+        Some(result)
     }
 }

@@ -22,14 +22,14 @@ const SAVED_OVER: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     allowance: Allowance,
-    left: f64,
+    available: f64,
     /// Time of the last grant, and the number of requests at that time. Reports bring requests in lumps.
     granted: Option<(Instant, u64)>,
 }
 
 impl Budget {
     pub(super) fn new(allowance: Allowance) -> Self {
-        Self { allowance, left: 0.0, granted: None }
+        Self { allowance, available: 0.0, granted: None }
     }
 
     /// Adds what has accrued since the last grant. The first call adds nothing, because the start of the period is
@@ -48,29 +48,29 @@ impl Budget {
             }
             Allowance::ChunksPerSecond(rate) => (rate * elapsed_s, SAVED_CHUNKS),
         };
-        self.left = (self.left + granted).min(saved.max(self.left));
+        self.available = (self.available + granted).min(saved.max(self.available));
     }
 
     /// Returns whether one more chunk may be moved. With a share of the traffic the last chunk may overdraw the
     /// budget; later grants make up for it.
     pub(super) fn allows_more(&self) -> bool {
         match self.allowance {
-            Allowance::OfTraffic(_) => self.left > 0.0,
-            Allowance::ChunksPerSecond(_) => self.left >= 1.0,
+            Allowance::OfTraffic(_) => self.available > 0.0,
+            Allowance::ChunksPerSecond(_) => self.available >= 1.0,
         }
     }
 
     /// Charges a moved chunk of `bytes`.
     pub(super) fn spend(&mut self, bytes: u64) {
-        self.left -= match self.allowance {
+        self.available -= match self.allowance {
             Allowance::OfTraffic(_) => bytes as f64,
             Allowance::ChunksPerSecond(_) => 1.0,
         };
     }
 
     /// Returns what is left.
-    pub(super) fn left(&self) -> f64 {
-        self.left
+    pub(super) fn available(&self) -> f64 {
+        self.available
     }
 }
 
@@ -85,18 +85,18 @@ mod tests {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let mut budget = Budget::new(Allowance::OfTraffic(0.01));
             budget.grant(runtime.now(), 5_000, 1_000.0);
-            assert_eq!(budget.left(), 0.0, "what was before is nobody's");
+            assert_eq!(budget.available(), 0.0, "what was before is nobody's");
             for round in 1..=200 {
                 runtime.sleep(Duration::from_secs(1)).await;
                 budget.grant(runtime.now(), 5_000 + 100 * round, 1_000.0);
             }
-            assert_eq!(budget.left(), 60.0 * 1_000.0, "a minute's");
+            assert_eq!(budget.available(), 60.0 * 1_000.0, "a minute's");
             budget.spend(70_000);
             assert!(!budget.allows_more(), "the last chunk may go beyond");
             // Traffic that is reported in one lump counts in full.
             runtime.sleep(Duration::from_secs(10)).await;
             budget.grant(runtime.now(), 27_000, 1_000.0);
-            assert_eq!(budget.left(), 10_000.0);
+            assert_eq!(budget.available(), 10_000.0);
         });
     }
 
@@ -116,7 +116,7 @@ mod tests {
             assert!((49..=50).contains(&moved), "{moved}");
             runtime.sleep(Duration::from_secs(1_000)).await;
             budget.grant(runtime.now(), 0, 0.0);
-            assert_eq!(budget.left(), SAVED_CHUNKS);
+            assert_eq!(budget.available(), SAVED_CHUNKS);
         });
     }
 }

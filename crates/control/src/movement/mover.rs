@@ -54,14 +54,14 @@ pub enum MoveOutcome {
 /// When the metadata store fails. The chunk is then in its old or its new place.
 pub fn move_chunk<'a>(
     stripes: &'a Stripes,
-    wanted: &'a ChunkMove,
+    chunk_move: &'a ChunkMove,
 ) -> BoxFuture<'a, Result<MoveOutcome, StripeError>> {
     Box::pin(async move {
-        let mut way = TransferPath::Direct;
+        let mut path = TransferPath::Direct;
         for _ in 0..ATTEMPTS {
-            let change = stripes.change(wanted.stripe, Priority::Background).await?;
+            let change = stripes.change(chunk_move.stripe, Priority::Background).await?;
             let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
-            if let Some(outcome) = attempt(stripes, change, wanted, &mut way).await? {
+            if let Some(outcome) = attempt(stripes, change, chunk_move, &mut path).await? {
                 return Ok(outcome);
             }
         }
@@ -82,46 +82,46 @@ enum TransferPath {
 async fn attempt(
     stripes: &Stripes,
     mut change: StripeChange<'_>,
-    wanted: &ChunkMove,
-    way: &mut TransferPath,
+    chunk_move: &ChunkMove,
+    path: &mut TransferPath,
 ) -> Result<Option<MoveOutcome>, StripeError> {
-    let location = change.record.locations.get(wanted.index);
-    if location.is_none_or(|at| at.site == 0 || at.site != wanted.from.0) {
+    let location = change.record.locations.get(chunk_move.index);
+    if location.is_none_or(|at| at.site == 0 || at.site != chunk_move.from.0) {
         return Ok(Some(MoveOutcome::Outdated));
     }
-    if let Err(reason) = check(stripes, &change, wanted) {
+    if let Err(reason) = check(stripes, &change, chunk_move) {
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
-    let Some(generation) = change.open(&[(wanted.index, wanted.to)]).await? else { return Ok(None) };
-    match way {
+    let Some(generation) = change.open(&[(chunk_move.index, chunk_move.to)]).await? else { return Ok(None) };
+    match path {
         TransferPath::Direct => {
-            let tree = change.combine_tree(wanted.to, &[(1, wanted.index)], |_| 0.0);
-            let sent = change.assemble_chunk(wanted.index, generation, &tree).await;
+            let tree = change.combine_tree(chunk_move.to, &[(1, chunk_move.index)], |_| 0.0);
+            let sent = change.assemble_chunk(chunk_move.index, generation, &tree).await;
             if let Err(error) = sent {
-                change.note_stray(wanted.index, wanted.to, generation, &error);
+                change.note_stray(chunk_move.index, chunk_move.to, generation, &error);
                 change.give_up(&[], generation).await;
                 if is_final(&error) {
-                    return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", wanted.to))));
+                    return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", chunk_move.to))));
                 }
-                tracing::debug!(stripe = %wanted.stripe, %error, "a chunk is moved through this process");
+                tracing::debug!(stripe = %chunk_move.stripe, %error, "a chunk is moved through this process");
                 // Retry under a new generation: a chunk of this one may exist.
-                *way = TransferPath::Here;
+                *path = TransferPath::Here;
                 return Ok(None);
             }
         }
         TransferPath::Here => {
-            if let ControlFlow::Break(outcome) = carry(stripes, &mut change, wanted, generation).await? {
+            if let ControlFlow::Break(outcome) = carry(stripes, &mut change, chunk_move, generation).await? {
                 change.give_up(&[], generation).await;
                 return Ok(outcome);
             }
         }
     }
-    let written = [(wanted.index, wanted.to)];
-    if let Err(reason) = verify_new(stripes, &change, wanted.index, wanted.to, generation).await {
+    let written = [(chunk_move.index, chunk_move.to)];
+    if let Err(reason) = verify_new(stripes, &change, chunk_move.index, chunk_move.to, generation).await {
         change.give_up(&written, generation).await;
         return Ok(Some(MoveOutcome::Refused(reason)));
     }
-    let replaced = change.replace(wanted.index, wanted.to, generation).into_iter().collect();
+    let replaced = change.replace(chunk_move.index, chunk_move.to, generation).into_iter().collect();
     if change.swap(replaced, DebtEffect::AsItIs).await? {
         return Ok(Some(MoveOutcome::Moved { bytes: u64::from(change.record.chunk_len) }));
     }
@@ -138,37 +138,37 @@ fn is_final(error: &SiteError) -> bool {
 async fn carry(
     stripes: &Stripes,
     change: &mut StripeChange<'_>,
-    wanted: &ChunkMove,
+    chunk_move: &ChunkMove,
     generation: Generation,
 ) -> Result<ControlFlow<Option<MoveOutcome>>, StripeError> {
     let refused = |site: SiteId, error: SiteError| MoveOutcome::Refused(format!("site {site}: {error}"));
     let _memory = stripes.memory_for(change.record.chunk_len as usize).await;
-    let payload = match change.read_chunk(wanted.index).await {
-        Ok(payload) if crc32c(&payload) == change.record.locations[wanted.index].crc32c => payload,
+    let payload = match change.read_chunk(chunk_move.index).await {
+        Ok(payload) if crc32c(&payload) == change.record.locations[chunk_move.index].crc32c => payload,
         Ok(_) => return leave_to_repair(stripes, change).await.map(ControlFlow::Break),
         Err(error) if state_after(&error) == ChunkState::Lost => {
             return leave_to_repair(stripes, change).await.map(ControlFlow::Break);
         }
-        Err(error) => return Ok(ControlFlow::Break(Some(refused(wanted.from, error)))),
+        Err(error) => return Ok(ControlFlow::Break(Some(refused(chunk_move.from, error)))),
     };
-    if let Err(error) = change.write_chunk(wanted.index, wanted.to, generation, payload).await {
-        change.note_refusal(wanted.index, wanted.to, generation, &error);
-        return Ok(ControlFlow::Break(Some(refused(wanted.to, error))));
+    if let Err(error) = change.write_chunk(chunk_move.index, chunk_move.to, generation, payload).await {
+        change.note_refusal(chunk_move.index, chunk_move.to, generation, &error);
+        return Ok(ControlFlow::Break(Some(refused(chunk_move.to, error))));
     }
     Ok(ControlFlow::Continue(()))
 }
 
 /// Checks that the destination takes chunks and that the chunk's wide stripe admits it there. If the stripe is bound
 /// by its own rule, the destination must hold none of its chunks, and the rack must not hold too many (I6).
-fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Result<(), String> {
-    let to = wanted.to;
-    if wanted.index < change.record.members.len() {
+fn check(stripes: &Stripes, change: &StripeChange<'_>, chunk_move: &ChunkMove) -> Result<(), String> {
+    let to = chunk_move.to;
+    if chunk_move.index < change.record.members.len() {
         return Err("a member of a wide stripe moves with the stripe that it was written in".to_owned());
     }
     let candidates = stripes.candidates();
     let candidate = candidates.iter().find(|candidate| candidate.site == to);
     let rack = &candidate.ok_or(format!("site {to} takes no chunks"))?.rack;
-    if !change.wide_admits(wanted.index, to) {
+    if !change.wide_admits(chunk_move.index, to) {
         return Err(format!("the wide stripe of the chunk does not let it go to site {to}"));
     }
     if !change.is_bound_by_rule() {
@@ -177,12 +177,12 @@ fn check(stripes: &Stripes, change: &StripeChange<'_>, wanted: &ChunkMove) -> Re
     if change.record.locations.iter().any(|location| location.site == to.0) {
         return Err(format!("site {to} holds a chunk of the stripe"));
     }
-    if change.expected_sites(&[wanted.index]).contains(&to) {
+    if change.expected_sites(&[chunk_move.index]).contains(&to) {
         return Err(format!("site {to} is to take another chunk of the stripe"));
     }
-    let racks = change.racks(&[wanted.index]);
+    let racks = change.racks(&[chunk_move.index]);
     let places = racks.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)));
-    match change.rule().admits(wanted.index, rack, places) {
+    match change.rule().admits(chunk_move.index, rack, places) {
         true => Ok(()),
         false => Err(format!("rack {rack} may not take another chunk of the stripe")),
     }

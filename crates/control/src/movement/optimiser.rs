@@ -110,7 +110,7 @@ pub struct Optimiser {
 
 /// A planned move, and its share of the load that its plan shifts between sites.
 struct PlannedMove {
-    wanted: ChunkMove,
+    chunk_move: ChunkMove,
     bytes: u64,
     shifts: Vec<(SiteId, f64)>,
 }
@@ -152,7 +152,10 @@ impl Optimiser {
 
     /// Returns the progress so far.
     pub fn progress(&self) -> OptimiserProgress {
-        OptimiserProgress { budget: self.shared.budget.lock().left(), ..self.shared.progress.lock().clone() }
+        OptimiserProgress {
+            budget: self.shared.budget.lock().available(),
+            ..self.shared.progress.lock().clone()
+        }
     }
 
     /// Pauses, so that no further round starts, or resumes.
@@ -174,10 +177,11 @@ impl Optimiser {
         statistics: SiteStatistics,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let mut underway = ActiveMoves::default();
+            let mut active_moves = ActiveMoves::default();
             loop {
-                underway.during(stripes.runtime().sleep(self.shared.options.every)).await;
-                if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut underway).await {
+                active_moves.during(stripes.runtime().sleep(self.shared.options.every)).await;
+                if let Err(error) = self.begin_round(&stripes, &source, &statistics, &mut active_moves).await
+                {
                     tracing::warn!(%error, "moving chunks closer to their readers failed; will retry");
                 }
             }
@@ -195,9 +199,9 @@ impl Optimiser {
         statistics: &'a SiteStatistics,
     ) -> BoxFuture<'a, Result<u64, StripeError>> {
         Box::pin(async move {
-            let mut underway = ActiveMoves::default();
-            self.begin_round(stripes, source, statistics, &mut underway).await?;
-            underway.finish().await
+            let mut active_moves = ActiveMoves::default();
+            self.begin_round(stripes, source, statistics, &mut active_moves).await?;
+            active_moves.finish().await
         })
     }
 
@@ -210,16 +214,22 @@ impl Optimiser {
         stripes: &Stripes,
         source: &AccessSource,
         statistics: &SiteStatistics,
-        underway: &mut ActiveMoves,
+        active_moves: &mut ActiveMoves,
     ) -> Result<(), StripeError> {
-        let (moving, room) = (underway.moves(), underway.room(AT_ONCE));
-        let planned = underway.during(self.plan_round(stripes, source, statistics, &moving, room)).await?;
+        let (moving, room) = (active_moves.moves(), active_moves.room(AT_ONCE));
+        let planned =
+            active_moves.during(self.plan_round(stripes, source, statistics, &moving, room)).await?;
         let now = stripes.runtime().now();
         for (stripe, moves) in planned {
             moves.iter().for_each(|planned| self.shared.unseen.lock().note(now, &planned.shifts));
-            let wanted = moves.iter().map(|planned| planned.wanted).collect();
+            let chunk_moves = moves.iter().map(|planned| planned.chunk_move).collect();
             let bytes = moves.iter().map(|planned| planned.bytes).sum();
-            underway.begin(stripe, wanted, bytes, self.clone().make_in_order(stripes.clone(), moves));
+            active_moves.begin(
+                stripe,
+                chunk_moves,
+                bytes,
+                self.clone().make_in_order(stripes.clone(), moves),
+            );
         }
         Ok(())
     }
@@ -251,8 +261,8 @@ impl Optimiser {
             unseen.loads().for_each(|(site, load)| gathered.state.add_load(site, load));
         }
         gathered.state.expect(moving);
-        let this = self.clone();
-        let plan = move || this.plan(&mut gathered.state, &gathered.candidates, room);
+        let optimiser = self.clone();
+        let plan = move || optimiser.plan(&mut gathered.state, &gathered.candidates, room);
         Ok(stripes.runtime().run_blocking(plan).await)
     }
 
@@ -284,12 +294,12 @@ impl Optimiser {
             let part = 1.0 / plan.moves.len() as f64;
             let shifts: Vec<(SiteId, f64)> =
                 shifts.into_iter().map(|(site, load)| (site, part * load)).collect();
-            for wanted in plan.moves {
-                let bytes = u64::from(state.chunk_len_of(&wanted));
+            for chunk_move in plan.moves {
+                let bytes = u64::from(state.chunk_len_of(&chunk_move));
                 self.shared.budget.lock().spend(bytes);
                 bytes_begun += bytes;
-                let planned = PlannedMove { wanted, bytes, shifts: shifts.clone() };
-                all.entry(wanted.stripe).or_default().push(planned);
+                let planned = PlannedMove { chunk_move, bytes, shifts: shifts.clone() };
+                all.entry(chunk_move.stripe).or_default().push(planned);
             }
         }
         self.shared.progress.lock().evaluated += queue.evaluated;
@@ -301,7 +311,7 @@ impl Optimiser {
     async fn make_in_order(self, stripes: Stripes, moves: Vec<PlannedMove>) -> Result<u64, StripeError> {
         let mut made = 0;
         for planned in &moves {
-            let outcome = move_chunk(&stripes, &planned.wanted).await;
+            let outcome = move_chunk(&stripes, &planned.chunk_move).await;
             if let Ok(outcome) = &outcome {
                 self.count(outcome);
             }

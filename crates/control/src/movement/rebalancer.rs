@@ -87,7 +87,7 @@ struct Shared {
     progress: Mutex<RebalanceProgress>,
     is_paused: AtomicBool,
     /// Old chunks that may not have been deleted yet.
-    left: Mutex<Vec<RecentMove>>,
+    recent_moves: Mutex<Vec<RecentMove>>,
 }
 
 /// A chunk that has moved off a site.
@@ -109,8 +109,8 @@ impl Rebalancer {
     /// Creates a rebalancer with these options.
     pub fn new(options: RebalanceOptions) -> Self {
         let throttle = Throttle::new(options.bytes_per_s);
-        let (progress, is_paused, left) = (Mutex::default(), AtomicBool::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { options, throttle, progress, is_paused, left }) }
+        let (progress, is_paused, recent_moves) = (Mutex::default(), AtomicBool::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { options, throttle, progress, is_paused, recent_moves }) }
     }
 
     /// Returns the progress so far.
@@ -177,7 +177,11 @@ impl Rebalancer {
         let mut fills = fills(stripes).await;
         self.forget_deleted(stripes).await?;
         let mut gone: BTreeMap<SiteId, u64> = BTreeMap::new();
-        self.shared.left.lock().iter().for_each(|moved| *gone.entry(moved.from).or_default() += moved.bytes);
+        self.shared
+            .recent_moves
+            .lock()
+            .iter()
+            .for_each(|moved| *gone.entry(moved.from).or_default() += moved.bytes);
         for fill in &mut fills {
             let bytes = gone.get(&fill.site).map_or(0, |&bytes| bytes.min(fill.used_bytes));
             fill.used_bytes -= bytes;
@@ -191,7 +195,7 @@ impl Rebalancer {
     async fn forget_deleted(&self, stripes: &Stripes) -> Result<(), StripeError> {
         let (now, grace) = (stripes.runtime().now(), stripes.options().garbage_grace);
         let may_be_deleted = |moved: &RecentMove| now.duration_since(moved.at) >= grace;
-        if !self.shared.left.lock().iter().any(may_be_deleted) {
+        if !self.shared.recent_moves.lock().iter().any(may_be_deleted) {
             return Ok(());
         }
         let mut garbage = BTreeSet::new();
@@ -203,9 +207,9 @@ impl Rebalancer {
                 garbage.extend(record.chunks.iter().map(|chunk| (stripe, SiteId(chunk.site))));
             }
         }
-        let is_left =
+        let may_remain =
             |moved: &RecentMove| !may_be_deleted(moved) || garbage.contains(&(moved.stripe, moved.from));
-        self.shared.left.lock().retain(is_left);
+        self.shared.recent_moves.lock().retain(may_remain);
         Ok(())
     }
 
@@ -287,7 +291,7 @@ type SizedMove = (ChunkMove, u32);
 impl Pass<'_> {
     /// Moves about `bytes` off a site.
     async fn relieve(&mut self, giver: SiteId, bytes: u64) -> Result<(), StripeError> {
-        let mut left = bytes;
+        let mut remaining = bytes;
         let mut placements = Rows::with_prefix(&keys::placements(giver));
         while let Some(page) = placements.next(self.stripes).await? {
             for row in page {
@@ -301,11 +305,11 @@ impl Pass<'_> {
                     let stripes: Vec<StripeId> =
                         page.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
                     for batch in stripes.chunks(BATCH) {
-                        if left == 0 || self.rebalancer.is_paused() {
+                        if remaining == 0 || self.rebalancer.is_paused() {
                             return Ok(());
                         }
-                        let moves = self.plan(giver, batch, &mut left).await?;
-                        left += self.run(moves).await?;
+                        let moves = self.plan(giver, batch, &mut remaining).await?;
+                        remaining += self.run(moves).await?;
                     }
                 }
             }
@@ -313,24 +317,24 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Plans where the chunks of these stripes on `giver` go, and subtracts their lengths from `left`.
+    /// Plans where the chunks of these stripes on `giver` go, and subtracts their lengths from `remaining`.
     async fn plan(
         &mut self,
         giver: SiteId,
         stripes: &[StripeId],
-        left: &mut u64,
+        remaining: &mut u64,
     ) -> Result<Vec<SizedMove>, StripeError> {
         let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
         let rows = self.stripes.meta().get_many(&keys).await?;
         let mut moves = Vec::new();
         for (&stripe, row) in stripes.iter().zip(rows) {
             let Some(record) = row.map(|row| row.record::<Stripe>()).transpose()? else { continue };
-            if *left > 0
-                && let Some((wanted, len)) = self.plan_one(giver, stripe, &record).await?
+            if *remaining > 0
+                && let Some((chunk_move, len)) = self.plan_one(giver, stripe, &record).await?
             {
-                self.levelling.note(wanted.from, wanted.to, len);
-                *left = left.saturating_sub(u64::from(len));
-                moves.push((wanted, len));
+                self.levelling.note(chunk_move.from, chunk_move.to, len);
+                *remaining = remaining.saturating_sub(u64::from(len));
+                moves.push((chunk_move, len));
             }
         }
         Ok(moves)
@@ -350,12 +354,12 @@ impl Pass<'_> {
         let rule = self.stripes.placement_rule(&profile)?;
         let len = record.chunk_len;
         let holders: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-        let home = self.levelling.rack(giver).cloned();
+        let own_rack = self.levelling.rack(giver).cloned();
         let mut draw_beside = |holders: &[SiteId], may_go: &dyn Fn(&SiteFill) -> bool| {
             self.levelling.draw_taker(giver, holders, &rule, len, may_go, &mut self.rng)
         };
         let mut draw = |may_go: &dyn Fn(&SiteFill) -> bool| draw_beside(&holders, may_go);
-        let is_near = |to: &SiteFill| Some(&to.rack) == home.as_ref();
+        let is_near = |to: &SiteFill| Some(&to.rack) == own_rack.as_ref();
         let to = match wide_of(at) {
             None => draw(&|_| true),
             // Within its rack a member may usually be anywhere. A chunk that must leave asks its wide stripe, and
@@ -370,7 +374,7 @@ impl Pass<'_> {
                 let to = to.or_else(|| (!is_bound).then(|| draw_beside(&[giver], &admits)).flatten());
                 if to.is_none() && is_bound {
                     let first = find_clearing_move(self.stripes, stripe, index, (&wide, position)).await?;
-                    return Ok(first.map(|wanted| (wanted, len)));
+                    return Ok(first.map(|chunk_move| (chunk_move, len)));
                 }
                 to
             }
@@ -383,26 +387,26 @@ impl Pass<'_> {
     async fn run(&mut self, moves: Vec<SizedMove>) -> Result<u64, StripeError> {
         let mut refused = 0;
         let (rebalancer, stripes) = (self.rebalancer, self.stripes);
-        let outcomes = moves.into_iter().map(|(wanted, len)| async move {
+        let outcomes = moves.into_iter().map(|(chunk_move, len)| async move {
             rebalancer.shared.throttle.wait_for(stripes.runtime(), u64::from(len)).await;
             let outcome = match rebalancer.is_paused() {
                 true => None,
-                false => Some(move_chunk(stripes, &wanted).await),
+                false => Some(move_chunk(stripes, &chunk_move).await),
             };
-            (wanted, len, outcome)
+            (chunk_move, len, outcome)
         });
         let mut outcomes = stream::iter(outcomes.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        while let Some((wanted, len, outcome)) = outcomes.next().await {
+        while let Some((chunk_move, len, outcome)) = outcomes.next().await {
             let outcome = outcome.transpose()?;
             match outcome {
                 Some(MoveOutcome::Moved { bytes }) => {
                     let at = stripes.runtime().now();
-                    let moved = RecentMove { at, stripe: wanted.stripe, from: wanted.from, bytes };
-                    rebalancer.shared.left.lock().push(moved);
+                    let moved = RecentMove { at, stripe: chunk_move.stripe, from: chunk_move.from, bytes };
+                    rebalancer.shared.recent_moves.lock().push(moved);
                 }
                 _ => {
                     refused += u64::from(len);
-                    self.levelling.note(wanted.to, wanted.from, len);
+                    self.levelling.note(chunk_move.to, chunk_move.from, len);
                 }
             }
             outcome.into_iter().for_each(|outcome| rebalancer.count(outcome));

@@ -24,20 +24,22 @@ pub(super) async fn find_clearing_move(
     let mut rng = stripes.runtime().rng();
     let order: Vec<&Candidate> = draw_order(&mut rng, &candidates);
     let (places, racks) = (change.places(), change.racks(&[]));
-    let has_none = |of: &Candidate| places.iter().flatten().all(|(site, _)| *site != of.site);
-    let elsewhere = |index: usize| -> Option<Place> {
-        let may_go = |of: &&&Candidate| has_none(of) && change.wide_admits(index, of.site);
+    let has_none = |candidate: &Candidate| places.iter().flatten().all(|(site, _)| *site != candidate.site);
+    let other_place = |index: usize| -> Option<Place> {
+        let may_go =
+            |candidate: &&&Candidate| has_none(candidate) && change.wide_admits(index, candidate.site);
         let free: Vec<&Candidate> = order.iter().filter(may_go).copied().collect();
         let (_, to) = change.rule().targets_in_order(&free, &racks, &[index]).pop()?;
         Some((to, change.rack_of(to)?))
     };
-    let admits = |of: &&&Candidate| stripes.admits_in_wide(wide, position, of.site);
-    let takers: Vec<Place> = order.iter().filter(admits).map(|of| (of.site, of.rack.clone())).collect();
-    if let Some((index, to)) = clearing_move(&change.rule(), &places, member, &takers, elsewhere) {
+    let admits = |candidate: &&&Candidate| stripes.admits_in_wide(wide, position, candidate.site);
+    let takers: Vec<Place> =
+        order.iter().filter(admits).map(|candidate| (candidate.site, candidate.rack.clone())).collect();
+    if let Some((index, to)) = clearing_move(&change.rule(), &places, member, &takers, other_place) {
         let from = SiteId(change.record.locations[index].site);
         return Ok(Some(ChunkMove { stripe: id, index, from, to }));
     }
-    let is_well = |site: SiteId| candidates.iter().any(|of| of.site == site);
+    let is_well = |site: SiteId| candidates.iter().any(|candidate| candidate.site == site);
     find_move_in_wide(stripes, &change, member, (wide, position), &takers, is_well).await
 }
 
@@ -69,7 +71,7 @@ pub(crate) async fn find_move_in_wide(
             None => (Some(wide.id), at),
         };
         let Some(stripe) = stripe.filter(|&id| id != change.id) else { continue };
-        let has_none = |of: OpenedStripe| of.record.locations.iter().all(|at| at.site != to.0);
+        let has_none = |opened: OpenedStripe| opened.record.locations.iter().all(|at| at.site != to.0);
         if stripes.find(stripe).await?.is_some_and(has_none) {
             return Ok(Some(ChunkMove { stripe, index, from, to }));
         }

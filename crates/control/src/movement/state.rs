@@ -42,10 +42,10 @@ pub(super) async fn gather(
         false => MovementSample { partners, requests: 0 },
     };
     let mut rng = stripes.runtime().rng();
-    let drawn = move |known: &CoAccess| {
-        let totals = known.totals();
+    let drawn = move |co_access: &CoAccess| {
+        let totals = co_access.totals();
         let is_enough = totals.requests >= least_requests;
-        is_enough.then(|| (draw_candidates(known, &mut rng, draws, sample), totals))
+        is_enough.then(|| (draw_candidates(co_access, &mut rng, draws, sample), totals))
     };
     let Some((MovementCandidates { blocks: candidates, requests }, totals)) =
         source.draw_from(stripes.runtime(), drawn).await
@@ -72,7 +72,7 @@ pub(super) async fn gather(
         let sum: f64 = blocks.iter().map(|block| drawn(block) * bytes(block)).sum();
         sum / found as f64 * totals.accesses as f64 / totals.requests as f64
     };
-    let request_bytes = of_request(&|block| records.get(&block.id).map_or(0.0, |of| of.len as f64));
+    let request_bytes = of_request(&|block| records.get(&block.id).map_or(0.0, |record| record.len as f64));
     let asked_bytes = of_request(&|block| block.need as f64 * f64::from(block.chunk_len));
     let traffic = Traffic { request_bytes: asked_bytes, weights: LoadWeights::default() };
     let state = objective.state(sites(stripes, statistics), blocks, &requests, traffic);
@@ -108,7 +108,7 @@ fn blocks_of<'a>(
     records: &BTreeMap<StripeId, Stripe>,
     extra_reads: usize,
 ) -> Vec<MovementBlock> {
-    let known: BTreeMap<StripeId, &MovementCandidate> =
+    let candidates_by_id: BTreeMap<StripeId, &MovementCandidate> =
         candidates.map(|candidate| (candidate.block, candidate)).collect();
     let racks = stripes.rack_count();
     let block = |(&id, record): (&StripeId, &Stripe)| {
@@ -118,7 +118,7 @@ fn blocks_of<'a>(
         if record.locations.iter().any(|at| wide_of(at).is_some()) {
             return None;
         }
-        let candidate = known.get(&id);
+        let candidate = candidates_by_id.get(&id);
         Some(MovementBlock {
             id,
             data_chunks: code.k(),

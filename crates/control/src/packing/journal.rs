@@ -102,7 +102,7 @@ pub(crate) async fn sum_again(stripes: &Stripes) -> Result<(), StripeError> {
 pub(crate) struct PackJournal {
     work: PackingWork,
     recent: RecentWork,
-    told: PackingWork,
+    last_published: PackingWork,
 }
 
 impl PackJournal {
@@ -132,11 +132,11 @@ impl PackJournal {
 
     /// Records that all marks were followed; returns how many groups were released.
     pub(crate) fn followed(&mut self, done: &[(StripeId, RepackOutcome)]) -> u64 {
-        let are = |what: RepackOutcome| done.iter().filter(move |(_, done)| *done == what);
-        let released = are(RepackOutcome::Released).count() as u64;
+        let with_outcome = |outcome: RepackOutcome| done.iter().filter(move |(_, done)| *done == outcome);
+        let released = with_outcome(RepackOutcome::Released).count() as u64;
         self.work.released += released;
-        self.work.unreadable = are(RepackOutcome::Unreadable).count() as u64;
-        let named = are(RepackOutcome::Unreadable).take(NAMED);
+        self.work.unreadable = with_outcome(RepackOutcome::Unreadable).count() as u64;
+        let named = with_outcome(RepackOutcome::Unreadable).take(NAMED);
         self.work.unreadable_stripes = named.map(|(id, _)| id.to_bytes().to_vec().into()).collect();
         released
     }
@@ -149,8 +149,8 @@ impl PackJournal {
     /// Returns the journal if it has changed since the last call.
     pub(crate) fn unpublished(&mut self, now: Instant) -> Option<PackingWork> {
         (_, self.work.rate_bytes_per_s) = self.recent.rates(now);
-        (self.work != self.told).then(|| {
-            self.told.clone_from(&self.work);
+        (self.work != self.last_published).then(|| {
+            self.last_published.clone_from(&self.work);
             self.work.clone()
         })
     }

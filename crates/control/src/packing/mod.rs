@@ -162,7 +162,7 @@ pub(crate) async fn pack_group(
 ) -> Result<PackReport, StripeError> {
     let mut report = PackReport::default();
     let room: usize = candidates.iter().map(Candidate::room).sum();
-    let wanted = room.min(stripes.code(profile)?.k() * partition_len as usize);
+    let expected = room.min(stripes.code(profile)?.k() * partition_len as usize);
     let largest = candidates.iter().map(Candidate::room).max().unwrap_or_default();
     let share = stripes.memory_for(partition_len as usize + READ_BYTES.max(largest)).await;
     pace.begin();
@@ -174,8 +174,8 @@ pub(crate) async fn pack_group(
     };
     // A group with only the little that could be read would stay half empty, since missing bytes do not count as
     // dead.
-    let filled: usize = packed.iter().map(|packed| packed.of.room()).sum();
-    if packed.is_empty() || filled < wanted / LEAST_READ {
+    let filled: usize = packed.iter().map(|packed| packed.candidate.room()).sum();
+    if packed.is_empty() || filled < expected / LEAST_READ {
         writer.stop().give_up().await?;
         return Ok(report);
     }
@@ -221,7 +221,7 @@ async fn switch_rows(
         let step = switch(stripes, &TargetGroup::Group(group), rest, profile).await?;
         report.objects += step.objects;
         report.bytes += step.bytes;
-        rest = &rest[step.taken..];
+        rest = &rest[step.finished..];
         report.switching_us += (stripes.runtime().now() - began).as_micros() as u64;
         pace.rest().await;
     }
@@ -249,12 +249,12 @@ async fn fill(
     let mut partition = writer.partition();
     for batch in together(candidates) {
         let read = read(stripes, &batch).await;
-        for (of, pieces) in batch.into_iter().zip(read) {
+        for (candidate, pieces) in batch.into_iter().zip(read) {
             let Some(pieces) = pieces else {
                 report.unreadable += 1;
                 continue;
             };
-            if !partition.fits(&of.key, of.stored.len() as usize) {
+            if !partition.fits(&candidate.key, candidate.stored.len() as usize) {
                 if partition.is_empty() {
                     // The object is larger than a partition.
                     continue;
@@ -265,7 +265,7 @@ async fn fill(
                     return Ok(packed);
                 }
             }
-            let Some(entry) = partition.push(of.key.clone(), &pieces) else { continue };
+            let Some(entry) = partition.push(candidate.key.clone(), &pieces) else { continue };
             let extent = Extent {
                 stripe: writer.id().to_bytes().to_vec().into(),
                 index: writer.index(),
@@ -274,7 +274,7 @@ async fn fill(
                 crc32c: entry.crc32c,
                 content_version: 0,
             };
-            packed.push(PackedObject { of, extent });
+            packed.push(PackedObject { candidate, extent });
         }
         pace.rest().await;
     }
@@ -303,7 +303,7 @@ pub(crate) fn together(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
 /// Reads the bytes of objects; `None` for one that cannot be read because it was replaced, or that does not match its
 /// row.
 pub(crate) async fn read(stripes: &Stripes, candidates: &[Candidate]) -> Vec<Option<Vec<Bytes>>> {
-    let spans: Vec<Span> = candidates.iter().map(|of| Span::whole(of.stored.clone())).collect();
+    let spans: Vec<Span> = candidates.iter().map(|candidate| Span::whole(candidate.stored.clone())).collect();
     let mut found = vec![None; spans.len()];
     let hand_out = |position: usize, pieces: Vec<Bytes>| found[position] = Some(pieces);
     if let Err(error) = stripes.read_ahead(&spans, hand_out).await {

@@ -71,11 +71,11 @@ impl QuietPeriods {
         }
         let (now, grace, mark) =
             (stripes.runtime().now(), stripes.options().garbage_grace, inspection.mark.version);
-        let seen = self.0.entry(id).or_insert(QuietPeriod { mark, since: now, first: now });
-        if seen.mark != mark {
-            (seen.mark, seen.since) = (mark, now);
+        let period = self.0.entry(id).or_insert(QuietPeriod { mark, since: now, first: now });
+        if period.mark != mark {
+            (period.mark, period.since) = (mark, now);
         }
-        match (now - seen.since >= grace, now - seen.first >= grace * PATIENCE) {
+        match (now - period.since >= grace, now - period.first >= grace * PATIENCE) {
             (true, _) => WornGroupAction::Refilled,
             (false, true) => WornGroupAction::Rewritten,
             (false, false) => WornGroupAction::Waits,
@@ -96,7 +96,7 @@ fn is_refillable(record: &Stripe) -> bool {
 /// Result of refilling a group.
 pub(crate) struct RefillResult {
     /// Candidates that are not written yet.
-    pub(crate) left: Vec<Candidate>,
+    pub(crate) remaining: Vec<Candidate>,
     /// Number of partitions changed.
     pub(crate) partitions: usize,
 }
@@ -113,21 +113,21 @@ pub(crate) async fn refill(
     mut pace: Pacer<'_>,
 ) -> Result<RefillResult, StripeError> {
     let k = stripes.code_of(&inspection.record)?.k();
-    let (mut refilled, mut packed) = (RefillResult { left: candidates, partitions: 0 }, Vec::new());
+    let (mut refilled, mut packed) = (RefillResult { remaining: candidates, partitions: 0 }, Vec::new());
     for index in 0..k as u32 {
         // The changes of a partition are in memory, and once more while they are sent in one piece.
         let share = stripes.memory_for(2 * inspection.record.chunk_len as usize + READ_BYTES).await;
-        let filling = PartitionRefill::plan(inspection, index, &mut refilled.left);
+        let filling = PartitionRefill::plan(inspection, index, &mut refilled.remaining);
         if filling.len() < u64::from(inspection.record.chunk_len / LEAST_SHARE) {
-            refilled.left.extend(filling.into_candidates());
+            refilled.remaining.extend(filling.into_candidates());
             continue;
         }
         match filling.write(stripes, id, inspection, &mut pace).await? {
-            WriteOutcome::Named(of) => {
+            WriteOutcome::Named(objects) => {
                 refilled.partitions += 1;
-                packed.extend(of);
+                packed.extend(objects);
             }
-            WriteOutcome::NotNow(candidates) => refilled.left.extend(candidates),
+            WriteOutcome::NotNow(candidates) => refilled.remaining.extend(candidates),
         }
         drop(share);
         pace.rest().await;
@@ -135,7 +135,7 @@ pub(crate) async fn refill(
     let mut rest = &packed[..];
     while !rest.is_empty() {
         let step = switch(stripes, &TargetGroup::Refilled(id), rest, &inspection.record.profile).await?;
-        rest = &rest[step.taken..];
+        rest = &rest[step.finished..];
         pace.rest().await;
     }
     pace.end().await;
@@ -178,15 +178,20 @@ enum WriteOutcome {
 impl<'a> PartitionRefill<'a> {
     /// Places some of the candidates, the largest first, and removes them from the list.
     fn plan(inspection: &'a Inspection, index: u32, candidates: &mut Vec<Candidate>) -> Self {
-        let live = inspection.live.iter().filter_map(|of| match &of.stored {
+        let live = inspection.live.iter().filter_map(|candidate| match &candidate.stored {
             StoredBytes::Extent(at) if at.index == index => {
                 let Extent { offset, len, crc32c, .. } = *at;
-                Some(PartitionEntry { key: of.key.clone(), offset, len, crc32c })
+                Some(PartitionEntry { key: candidate.key.clone(), offset, len, crc32c })
             }
             _ => None,
         });
-        let dead = inspection.dead.iter().filter(|(of, _)| *of == index).map(|(_, entry)| entry).collect();
-        let mut this = Self {
+        let dead = inspection
+            .dead
+            .iter()
+            .filter(|(partition, _)| *partition == index)
+            .map(|(_, entry)| entry)
+            .collect();
+        let mut refill = Self {
             index,
             len: inspection.record.chunk_len,
             holes: Vec::new(),
@@ -196,20 +201,21 @@ impl<'a> PartitionRefill<'a> {
             directory_room: FOOTER_LEN as usize,
             placed: Vec::new(),
         };
-        this.find_holes();
-        candidates.sort_by_key(|of| std::cmp::Reverse(of.stored.len()));
+        refill.find_holes();
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.stored.len()));
         for candidate in std::mem::take(candidates) {
-            match this.place(&candidate) {
-                Some(offset) => this.placed.push((candidate, offset)),
+            match refill.place(&candidate) {
+                Some(offset) => refill.placed.push((candidate, offset)),
                 None => candidates.push(candidate),
             }
         }
-        this
+        refill
     }
 
     /// Finds the holes between living objects and behind them.
     fn find_holes(&mut self) {
-        let mut live: Vec<(u32, u32)> = self.live.iter().map(|of| (of.offset, of.offset + of.len)).collect();
+        let mut live: Vec<(u32, u32)> =
+            self.live.iter().map(|entry| (entry.offset, entry.offset + entry.len)).collect();
         live.sort_unstable();
         for (start, end) in live.into_iter().chain([(self.len, self.len)]) {
             let from = object_start(self.objects_end);
@@ -222,7 +228,7 @@ impl<'a> PartitionRefill<'a> {
         self.holes.sort_by_key(|hole| std::cmp::Reverse(hole.end - hole.start));
         self.holes.truncate(MOST_HOLES);
         self.holes.sort_by_key(|hole| hole.start);
-        self.directory_room += self.live.iter().map(|of| entry_room(&of.key)).sum::<usize>();
+        self.directory_room += self.live.iter().map(|entry| entry_room(&entry.key)).sum::<usize>();
     }
 
     /// Places an object in the first hole that it fits, if the directory still fits too. Returns its offset.
@@ -244,11 +250,11 @@ impl<'a> PartitionRefill<'a> {
 
     /// Returns the bytes of its objects.
     fn len(&self) -> u64 {
-        self.placed.iter().map(|(of, _)| u64::from(of.stored.len())).sum()
+        self.placed.iter().map(|(candidate, _)| u64::from(candidate.stored.len())).sum()
     }
 
     fn into_candidates(self) -> Vec<Candidate> {
-        self.placed.into_iter().map(|(of, _)| of).collect()
+        self.placed.into_iter().map(|(candidate, _)| candidate).collect()
     }
 
     /// Reads the objects and changes the partition in place.
@@ -262,14 +268,15 @@ impl<'a> PartitionRefill<'a> {
         let location = &inspection.record.locations[self.index as usize];
         let content_version = location.content_version;
         let (packed, mut new) = self.gather(stripes, (id, content_version + 1), pace).await;
-        let not_now =
-            |packed: Vec<PackedObject>| WriteOutcome::NotNow(packed.into_iter().map(|of| of.of).collect());
+        let not_now = |packed: Vec<PackedObject>| {
+            WriteOutcome::NotNow(packed.into_iter().map(|object| object.candidate).collect())
+        };
         if packed.is_empty() {
             return Ok(not_now(packed));
         }
-        let entry = |PackedObject { of, extent }: &PackedObject| {
+        let entry = |PackedObject { candidate, extent }: &PackedObject| {
             let Extent { offset, len, crc32c, .. } = *extent;
-            PartitionEntry { key: of.key.clone(), offset, len, crc32c }
+            PartitionEntry { key: candidate.key.clone(), offset, len, crc32c }
         };
         self.live.extend(packed.iter().map(entry));
         let Some((tail, listed)) = self.tail(&new) else {
@@ -309,20 +316,21 @@ impl<'a> PartitionRefill<'a> {
             filled.map(|hole| (hole.start, BytesMut::zeroed((hole.filled - hole.start) as usize))).collect();
         let mut packed = Vec::with_capacity(self.placed.len());
         let offsets: HashMap<Bytes, u32> =
-            self.placed.iter().map(|(of, offset)| (of.key.clone(), *offset)).collect();
-        let candidates = std::mem::take(&mut self.placed).into_iter().map(|(of, _)| of).collect();
+            self.placed.iter().map(|(candidate, offset)| (candidate.key.clone(), *offset)).collect();
+        let candidates =
+            std::mem::take(&mut self.placed).into_iter().map(|(candidate, _)| candidate).collect();
         for batch in together(candidates) {
             let pieces = read(stripes, &batch).await;
-            for (of, pieces) in batch.into_iter().zip(pieces) {
-                let (Some(pieces), Some(crc32c)) = (pieces, of.stored.crc32c()) else { continue };
-                let (offset, len) = (offsets[&of.key], of.stored.len());
+            for (candidate, pieces) in batch.into_iter().zip(pieces) {
+                let (Some(pieces), Some(crc32c)) = (pieces, candidate.stored.crc32c()) else { continue };
+                let (offset, len) = (offsets[&candidate.key], candidate.stored.len());
                 let at = buffers.partition_point(|(start, _)| *start <= offset) - 1;
                 let (start, buffer) = &mut buffers[at];
                 let from = (offset - *start) as usize;
                 buffer[from..from + len as usize].copy_from_slice(&pieces.concat());
                 let stripe = id.to_bytes().to_vec().into();
                 let extent = Extent { stripe, index: self.index, offset, len, crc32c, content_version };
-                packed.push(PackedObject { of, extent });
+                packed.push(PackedObject { candidate, extent });
             }
             pace.rest().await;
         }
@@ -333,11 +341,13 @@ impl<'a> PartitionRefill<'a> {
     /// Returns the new directory with the footer, and the number and bytes of the dead objects in it. It lists what
     /// lives now and, if there is room, what is dead and not overwritten.
     fn tail(&self, new: &[NewBytes]) -> Option<(NewBytes, (u64, u64))> {
-        let is_there = |entry: &&&PartitionEntry| {
+        let is_intact = |entry: &&&PartitionEntry| {
             let end = entry.offset + entry.len;
-            !new.iter().any(|of| of.offset < end && entry.offset < of.offset + of.bytes.len() as u32)
+            !new.iter().any(|written| {
+                written.offset < end && entry.offset < written.offset + written.bytes.len() as u32
+            })
         };
-        let dead: Vec<&PartitionEntry> = self.dead.iter().filter(is_there).copied().collect();
+        let dead: Vec<&PartitionEntry> = self.dead.iter().filter(is_intact).copied().collect();
         let with = |dead: &[&PartitionEntry]| {
             let mut entries: Vec<PartitionEntry> = self.live.clone();
             entries.extend(dead.iter().map(|&entry| entry.clone()));

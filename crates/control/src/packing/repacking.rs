@@ -159,8 +159,8 @@ async fn follow_marks(
     while let Some(page) = rows.next(stripes).await? {
         for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
             let rewritten = match inspect_marked(stripes, id, options).await? {
-                InspectOutcome::Done(what) => {
-                    done.push((id, what));
+                InspectOutcome::Done(outcome) => {
+                    done.push((id, outcome));
                     Vec::new()
                 }
                 InspectOutcome::Worn(inspection) => {
@@ -198,7 +198,7 @@ async fn inspect_again(
 ) -> Result<(), StripeError> {
     for id in rewritten {
         done.push(match inspect_marked(stripes, id, options).await? {
-            InspectOutcome::Done(what) => (id, what),
+            InspectOutcome::Done(outcome) => (id, outcome),
             // Some objects were overtaken, or did not fit.
             InspectOutcome::Worn(_) => (id, RepackOutcome::Later),
         });
@@ -259,8 +259,8 @@ pub async fn liveness(stripes: &Stripes, id: StripeId) -> Result<Option<Liveness
 /// R1: reads the mark, the reservation and the record from one state; then the directories, then their rows. `None`
 /// while the reservation exists, or if the mark or the record is gone.
 async fn inspect(stripes: &Stripes, id: StripeId) -> Result<Option<Inspection>, StripeError> {
-    let wanted = [keys::mark(id), keys::intent(id.writer(), id.sequence()), keys::stripe(id)];
-    let mut rows = stripes.meta().get_many(&wanted).await?.into_iter();
+    let row_keys = [keys::mark(id), keys::intent(id.writer(), id.sequence()), keys::stripe(id)];
+    let mut rows = stripes.meta().get_many(&row_keys).await?.into_iter();
     let (mark, intent, row) = (rows.next().flatten(), rows.next().flatten(), rows.next().flatten());
     let (Some(mark), None, Some(row)) = (mark, intent, row) else { return Ok(None) };
     let record: Stripe = row.record()?;

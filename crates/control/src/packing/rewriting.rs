@@ -43,7 +43,7 @@ pub(crate) struct RewriteQueue<'a> {
 struct RewriteBatch {
     /// Length in bytes of the longest partition that they may be written into.
     most: u32,
-    of: Vec<StripeId>,
+    groups: Vec<StripeId>,
     live: Vec<Candidate>,
     /// Worn groups whose dead ranges take the objects first.
     refillable: Vec<(StripeId, Box<Inspection>)>,
@@ -51,7 +51,7 @@ struct RewriteBatch {
 
 impl RewriteBatch {
     fn add(&mut self, id: StripeId, live: Vec<Candidate>) {
-        self.of.push(id);
+        self.groups.push(id);
         self.live.extend(live);
     }
 
@@ -90,7 +90,7 @@ impl<'a> RewriteQueue<'a> {
         live: Vec<Candidate>,
     ) -> Result<RewrittenGroups, StripeError> {
         let mut by_class: BTreeMap<StorageClass, Vec<Candidate>> = BTreeMap::new();
-        live.into_iter().for_each(|of| by_class.entry(of.class).or_default().push(of));
+        live.into_iter().for_each(|candidate| by_class.entry(candidate.class).or_default().push(candidate));
         let mut done = Vec::new();
         for (class, live) in by_class {
             let key = (bucket_of(&live), profile.to_owned(), class);
@@ -111,7 +111,7 @@ impl<'a> RewriteQueue<'a> {
     ) -> Result<RewrittenGroups, StripeError> {
         let profile = inspection.record.profile.clone();
         let class = inspection.live[0].class;
-        if inspection.live.iter().any(|of| of.class != class) {
+        if inspection.live.iter().any(|candidate| candidate.class != class) {
             return self.add(id, &profile, inspection.live).await;
         }
         let key = (bucket_of(&inspection.live), profile, class);
@@ -133,9 +133,9 @@ impl<'a> RewriteQueue<'a> {
 
     /// Returns the kind with the most refillable groups, if too many are kept.
     fn to_make_room(&self) -> Option<GroupKey> {
-        let kept = |of: &RewriteBatch| of.refillable.len();
+        let kept = |batch: &RewriteBatch| batch.refillable.len();
         let is_full = self.gathered.values().map(kept).sum::<usize>() > MOST_KEPT;
-        let most = self.gathered.iter().filter(|_| is_full).max_by_key(|(_, of)| kept(of));
+        let most = self.gathered.iter().filter(|_| is_full).max_by_key(|(_, batch)| kept(batch));
         most.map(|(key, _)| key.clone())
     }
 
@@ -168,13 +168,13 @@ impl<'a> RewriteQueue<'a> {
             let refilled =
                 refill(self.stripes, id, &inspection, std::mem::take(&mut gathered.live), pace).await?;
             self.processors = Processors::new(self.stripes.runtime().clone());
-            gathered.live = refilled.left;
+            gathered.live = refilled.remaining;
             match refilled.partitions {
                 0 => gathered.add(id, inspection.live),
                 _ => done.push(id),
             }
             if gathered.live.is_empty() {
-                done.append(&mut gathered.of);
+                done.append(&mut gathered.groups);
             }
         }
     }
@@ -228,7 +228,7 @@ impl<'a> RewriteQueue<'a> {
     ) -> Result<RewrittenGroups, StripeError> {
         let mut done = RewrittenGroups::new();
         self.refill(&mut gathered, &mut done).await?;
-        let RewriteBatch { most, of, mut live, .. } = gathered;
+        let RewriteBatch { most, groups, mut live, .. } = gathered;
         if live.is_empty() {
             return Ok(done);
         }
@@ -242,7 +242,7 @@ impl<'a> RewriteQueue<'a> {
         match packed {
             // Sites may be away or full. Groups in which nothing lives are still released.
             Ok(_) | Err(StripeError::TooFewSites { .. } | StripeError::NoSpace(_)) => {
-                done.extend(of);
+                done.extend(groups);
                 Ok(done)
             }
             Err(error) => Err(error),
@@ -252,7 +252,7 @@ impl<'a> RewriteQueue<'a> {
 
 /// Returns the bucket of the objects: a group belongs to one bucket.
 fn bucket_of(live: &[Candidate]) -> String {
-    let named = live.first().and_then(|of| keys::bucket_of(&of.key));
+    let named = live.first().and_then(|candidate| keys::bucket_of(&candidate.key));
     named.unwrap_or_default().to_owned()
 }
 

@@ -106,7 +106,7 @@ pub async fn pack_now(
     let mut run = Run {
         stripes,
         wish,
-        told: PackingSettings::of(stripes, wish).await?,
+        settings: PackingSettings::of(stripes, wish).await?,
         report: PackRunReport::default(),
         tell,
     };
@@ -146,7 +146,7 @@ impl PackingSettings {
 struct Run<'a, T> {
     stripes: &'a Stripes,
     wish: &'a PackRequest,
-    told: PackingSettings,
+    settings: PackingSettings,
     report: PackRunReport,
     tell: T,
 }
@@ -229,7 +229,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
     async fn follow_marks(&mut self, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
         let (mut flow, progress, tell) =
             (ControlFlow::Continue(()), &mut self.report.progress, &mut self.tell);
-        let done = repack_marked_while(self.stripes, packer, &self.told.options, &mut |done| {
+        let done = repack_marked_while(self.stripes, packer, &self.settings.options, &mut |done| {
             progress.marked = done.len() as u64;
             progress.released = count(done, RepackOutcome::Released);
             flow = tell(&*progress);
@@ -237,7 +237,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         })
         .await?;
         self.report.unreadable = count(&done, RepackOutcome::Unreadable);
-        let unreadable = done.iter().filter(|(_, what)| *what == RepackOutcome::Unreadable);
+        let unreadable = done.iter().filter(|(_, outcome)| *outcome == RepackOutcome::Unreadable);
         self.report.unreadable_stripes = unreadable.take(NAMED).map(|(id, _)| id.to_string()).collect();
         Ok(flow)
     }
@@ -281,7 +281,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         self.report.progress.bucket.clone_from(&bucket.name);
         let before = self.report.progress.seen;
         let (progress, tell) = (&mut self.report.progress, &mut self.tell);
-        let mut walk = Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?;
+        let mut walk = Walk::new(self.stripes, bucket.clone(), default, &self.settings.options)?;
         let flow = walk
             .run(packer, &mut |step: &Step| {
                 progress.seen = before + step.seen;
@@ -289,7 +289,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             })
             .await?;
         if flow.is_continue() {
-            let decision = decide_packing(self.stripes, bucket, default, self.told.setting)?;
+            let decision = decide_packing(self.stripes, bucket, default, self.settings.setting)?;
             write_bucket(self.stripes, walk, decision).await?;
         }
         Ok(flow)
@@ -302,8 +302,8 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         default: &Profile,
         packer: &Packer,
     ) -> Result<ControlFlow<()>, StripeError> {
-        let setting = own_packing(self.stripes, &bucket)?.unwrap_or(self.told.setting);
-        let most = setting.partition_len().unwrap_or(self.told.options.partition_len);
+        let setting = own_packing(self.stripes, &bucket)?.unwrap_or(self.settings.setting);
+        let most = setting.partition_len().unwrap_or(self.settings.options.partition_len);
         let name = bucket.name.clone();
         self.report.progress.bucket.clone_from(&name);
         // Objects written meanwhile are left to the next run; otherwise this one might never end.
@@ -311,7 +311,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         loop {
             let before = (self.report.progress.seen, self.report.progress.packed);
             let (progress, tell) = (&mut self.report.progress, &mut self.tell);
-            let mut walk = Walk::new(self.stripes, bucket.clone(), default, &self.told.options)?
+            let mut walk = Walk::new(self.stripes, bucket.clone(), default, &self.settings.options)?
                 .packing(most)
                 .until(until_ms);
             let flow = walk
@@ -325,12 +325,12 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             if flow.is_break() {
                 return Ok(flow);
             }
-            let group_bytes = walk.group_bytes(self.told.options.smallest_partition.min(most));
+            let group_bytes = walk.group_bytes(self.settings.options.smallest_partition.min(most));
             self.report.held_up = walk.held_up.take().or(self.report.held_up.take());
             if self.wish.now && walk.report.objects > 0 && self.report.held_up.is_none() {
                 continue;
             }
-            let decision = decide_packing(self.stripes, &bucket, default, self.told.setting)?;
+            let decision = decide_packing(self.stripes, &bucket, default, self.settings.setting)?;
             let figures = write_bucket(self.stripes, walk, decision).await?;
             if figures.waiting_objects > 0 {
                 self.report.waiting.push(WaitingObjects {
@@ -347,8 +347,8 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
     }
 }
 
-fn count(done: &[(StripeId, RepackOutcome)], what: RepackOutcome) -> u64 {
-    done.iter().filter(|(_, done)| *done == what).count() as u64
+fn count(done: &[(StripeId, RepackOutcome)], outcome: RepackOutcome) -> u64 {
+    done.iter().filter(|(_, done)| *done == outcome).count() as u64
 }
 
 fn invalid(reason: impl Into<String>) -> StripeError {

@@ -257,13 +257,13 @@ impl PassState {
         resume_wide(stripes).await?;
         self.follow_marks(packer, service, stripes).await?;
         // Rewritten objects were packed into groups too.
-        let (mut busy, mut seen) = (stripes.runtime().now() - began, Vec::new());
+        let (mut busy, mut bucket_names) = (stripes.runtime().now() - began, Vec::new());
         let Some(default) = default_profile(stripes).await? else { return Ok(busy) };
         let mut rows = Rows::with_prefix(keys::BUCKETS);
         while let Some(page) = rows.next(stripes).await? {
             for row in page {
                 let bucket: Bucket = row.record()?;
-                seen.push(bucket.name.clone());
+                bucket_names.push(bucket.name.clone());
                 busy += self.visit(bucket, &default, packer, service, stripes).await?;
             }
         }
@@ -271,7 +271,7 @@ impl PassState {
         if leave_dead(stripes, &mut || service.flow()).await? > 0 {
             busy += stripes.runtime().now() - leaving_since;
         }
-        self.counted.retain(|name, _| seen.binary_search(name).is_ok());
+        self.counted.retain(|name, _| bucket_names.binary_search(name).is_ok());
         let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
         service.shared.journal.lock().counted(sum, now);
         Ok(busy)
@@ -313,8 +313,8 @@ impl PassState {
             PackDecision::Packs(len) => len,
             PackDecision::Stays(_) => 0,
         };
-        let known = self.counted.get(&name);
-        let is_due = known.is_none_or(|(at, len)| now - *at >= COUNT_EVERY || *len != partition_len);
+        let last_count = self.counted.get(&name);
+        let is_due = last_count.is_none_or(|(at, len)| now - *at >= COUNT_EVERY || *len != partition_len);
         if service.is_held() || (matches!(decision, PackDecision::Stays(_)) && !is_due) {
             return Ok(Duration::ZERO);
         }
@@ -323,12 +323,12 @@ impl PassState {
         if let PackDecision::Packs(len) = decision {
             walk = walk.packing(len);
         }
-        let mut told = Step::default();
+        let mut last_step = Step::default();
         let flow = walk
             .run(packer, &mut |step: &Step| {
                 let at = stripes.runtime().now();
-                service.shared.journal.lock().packed(at, &told.packed, &step.packed);
-                told = *step;
+                service.shared.journal.lock().packed(at, &last_step.packed, &step.packed);
+                last_step = *step;
                 service.flow()
             })
             .await?;

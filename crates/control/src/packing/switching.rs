@@ -27,7 +27,7 @@ const OTHER_BYTES: usize = 16 << 10;
 
 /// An object in a group, with its earlier location.
 pub(crate) struct PackedObject {
-    pub(crate) of: Candidate,
+    pub(crate) candidate: Candidate,
     pub(crate) extent: Extent,
 }
 
@@ -87,7 +87,7 @@ async fn switch_in_place(
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     /// Number of leading objects that need no further transaction.
-    pub(crate) taken: usize,
+    pub(crate) finished: usize,
     /// Objects whose rows now name the group, and their bytes.
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
@@ -100,32 +100,32 @@ pub(crate) struct Step {
 /// When the metadata store fails, or the reservation is gone.
 pub(crate) async fn switch(
     stripes: &Stripes,
-    home: &TargetGroup<'_>,
+    target: &TargetGroup<'_>,
     packed: &[PackedObject],
     profile: &str,
 ) -> Result<Step, StripeError> {
     let batch = &packed[..packed.len().min(BATCH)];
-    let keys: Vec<Bytes> = batch.iter().map(|packed| packed.of.key.clone()).collect();
-    let mut taken = batch.len();
+    let keys: Vec<Bytes> = batch.iter().map(|packed| packed.candidate.key.clone()).collect();
+    let mut finished = batch.len();
     for _ in 0..MAX_ATTEMPTS {
         let rows = stripes.meta().get_many(&keys).await?;
         let mut switch = RowSwitch::new(stripes.transaction(), profile);
         let rows = batch.iter().zip(rows).enumerate();
-        taken = batch.len();
+        finished = batch.len();
         for (position, (packed, row)) in rows {
             let Some(row) = row else { continue };
             if !switch.add(packed, &row)? {
-                taken = position;
+                finished = position;
                 break;
             }
         }
         let (objects, bytes) = (switch.objects, switch.bytes);
-        let tx = switch.finish(home.id());
-        if objects == 0 || home.switch(stripes, tx, batch).await? == SwitchOutcome::Done {
-            return Ok(Step { taken, objects, bytes });
+        let tx = switch.finish(target.id());
+        if objects == 0 || target.switch(stripes, tx, batch).await? == SwitchOutcome::Done {
+            return Ok(Step { finished, objects, bytes });
         }
     }
-    Ok(Step { taken, ..Step::default() })
+    Ok(Step { finished, ..Step::default() })
 }
 
 /// A growing transaction that switches rows.
@@ -148,15 +148,15 @@ impl<'a> RowSwitch<'a> {
     /// Adds an object's row if it still names what was packed. Returns `false` if the transaction has no room for it.
     fn add(&mut self, packed: &PackedObject, row: &Row) -> Result<bool, StripeError> {
         let mut object: Object = row.record()?;
-        if object.body.as_ref().and_then(stored).as_ref() != Some(&packed.of.stored) {
+        if object.body.as_ref().and_then(stored).as_ref() != Some(&packed.candidate.stored) {
             return Ok(true);
         }
         object.body = Some(Body::Extent(packed.extent.clone()));
         object.profile = self.profile.to_owned();
         let value = records::encode(&object);
-        let source = match &packed.of.stored {
+        let source = match &packed.candidate.stored {
             StoredBytes::Block(_) | StoredBytes::Memory(_) => None,
-            StoredBytes::Extent(_) => Some(packed.of.stored.stripe()?),
+            StoredBytes::Extent(_) => Some(packed.candidate.stored.stripe()?),
         };
         let marks = self.sources.len() + usize::from(source.is_some_and(|id| !self.sources.contains(&id)));
         let operations = self.tx.preconditions.len() + self.tx.writes.len() + 2 + marks + OTHER_OPERATIONS;
@@ -165,7 +165,7 @@ impl<'a> RowSwitch<'a> {
         if self.objects > 0 && (operations > MAX_OPERATIONS || bytes > MAX_TRANSACTION_BYTES) {
             return Ok(false);
         }
-        match (&packed.of.stored, source) {
+        match (&packed.candidate.stored, source) {
             (StoredBytes::Block(block), _) => self.released.push(block.stripe.clone()),
             (StoredBytes::Extent(_) | StoredBytes::Memory(_), source) => self.sources.extend(source),
         }
@@ -176,10 +176,10 @@ impl<'a> RowSwitch<'a> {
     }
 
     /// Completes the transaction with what the rows named before: it becomes garbage, or is marked.
-    fn finish(self, home: StripeId) -> Transaction {
+    fn finish(self, target: StripeId) -> Transaction {
         let Self { mut tx, released, sources, .. } = self;
         if !released.is_empty() {
-            let id = home.to_bytes();
+            let id = target.to_bytes();
             let garbage = Garbage { stripe: id.to_vec().into(), stripes: released, ..Garbage::default() };
             let key = keys::garbage(&id, tx.id.0);
             tx.put(key, records::encode(&garbage));

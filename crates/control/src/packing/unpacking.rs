@@ -181,8 +181,8 @@ impl UnpackRun<'_> {
             let goes_on = |_: &_| std::future::ready(!is_stopped.load(Ordering::Relaxed));
             let unpack = |(row, extent)| self.unpack_named(prefix.len(), row, extent);
             let packed = stream::iter(packed).take_while(goes_on);
-            let mut underway = packed.map(unpack).buffer_unordered(AT_ONCE);
-            while let Some((unpacked, key)) = underway.next().await {
+            let mut unpackings = packed.map(unpack).buffer_unordered(AT_ONCE);
+            while let Some((unpacked, key)) = unpackings.next().await {
                 note(report, unpacked?, &key);
                 is_stopped.fetch_or(tell(&report.progress).is_break(), Ordering::Relaxed);
             }

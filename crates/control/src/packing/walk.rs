@@ -273,9 +273,9 @@ impl<'a> Walk<'a> {
         }
         let Some(candidate) = Candidate::of_row(row, &object) else { return Ok(class) };
         let waiting = match self.waiting.entry(class) {
-            Entry::Occupied(of) => of.into_mut(),
-            Entry::Vacant(of) => {
-                of.insert(ClassCandidates::of(self.stripes, &self.bucket, &self.default, class)?)
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                entry.insert(ClassCandidates::of(self.stripes, &self.bucket, &self.default, class)?)
             }
         };
         let Some(waiting) = waiting else { return Ok(class) };

@@ -71,12 +71,12 @@ impl SilenceTracker {
     /// # Errors
     /// When the metadata store fails.
     pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<AbsentSites, StripeError> {
-        let (known, retired) = known_sites(stripes).await?;
+        let (in_use, retired) = registered_sites(stripes).await?;
         let conditions = conditions(stripes).await;
         let now = stripes.runtime().now();
-        self.since.retain(|site, _| known.contains(site));
+        self.since.retain(|site, _| in_use.contains(site));
         let mut absent = AbsentSites { gone: retired, awaited: BTreeSet::new() };
-        for site in known {
+        for site in in_use {
             let condition = conditions.get(&site).copied().unwrap_or(Condition::Silent);
             if condition == Condition::Well {
                 self.since.remove(&site);
@@ -94,23 +94,23 @@ impl SilenceTracker {
 
     /// Returns the silent sites, each with the rest of its wait.
     pub fn view(&self, now: Instant, wait: Duration) -> Vec<(SiteId, Duration)> {
-        let rest = |since: Instant| wait.saturating_sub(now.saturating_duration_since(since));
-        self.since.iter().map(|(&site, &since)| (site, rest(since))).collect()
+        let remaining = |since: Instant| wait.saturating_sub(now.saturating_duration_since(since));
+        self.since.iter().map(|(&site, &since)| (site, remaining(since))).collect()
     }
 }
 
 /// Returns the sites in the metadata: those in use, and those that are retired.
-async fn known_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
-    let (mut known, mut retired) = (BTreeSet::new(), BTreeSet::new());
+async fn registered_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
+    let (mut in_use, mut retired) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Rows::with_prefix(keys::SITES);
     while let Some(page) = rows.next(stripes).await? {
         for row in page {
             let site: records::Site = row.record()?;
             let is_retired = site.state() == State::Retired;
-            if is_retired { &mut retired } else { &mut known }.insert(SiteId(site.id));
+            if is_retired { &mut retired } else { &mut in_use }.insert(SiteId(site.id));
         }
     }
-    Ok((known, retired))
+    Ok((in_use, retired))
 }
 
 /// Polls the sites that this process knows.
@@ -124,6 +124,6 @@ async fn conditions(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
         };
         (site.id(), condition)
     };
-    let asked: Vec<_> = stripes.sites().into_iter().map(|view| ask(view.site)).collect();
-    stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await
+    let polls: Vec<_> = stripes.sites().into_iter().map(|view| ask(view.site)).collect();
+    stream::iter(polls).buffer_unordered(ASKED_AT_ONCE).collect().await
 }

@@ -91,7 +91,7 @@ pub async fn heal(
         progress: HealProgress::default(),
         absent: AbsentSites::default(),
         takers: BTreeSet::new(),
-        left: BTreeMap::new(),
+        deficits: BTreeMap::new(),
         healed: BTreeSet::new(),
         wide: WideLosses::default(),
     };
@@ -108,7 +108,7 @@ struct Heal<'a, P> {
     /// Sites that take chunks in this round.
     takers: BTreeSet<SiteId>,
     /// Stripes that were examined and are not whole.
-    left: BTreeMap<StripeId, StripeDeficit>,
+    deficits: BTreeMap<StripeId, StripeDeficit>,
     /// Stripes that this heal has made whole.
     healed: BTreeSet<StripeId>,
     wide: WideLosses,
@@ -188,9 +188,11 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         let mut work = WorkList::take(self.stripes, &self.absent, ranks, ListScope::All).await?.stripes;
         // Stripes that are no longer listed were deleted, or repaired by another process.
         let listed: BTreeSet<StripeId> = work.iter().map(|&(stripe, _)| stripe).collect();
-        self.left.retain(|stripe, _| listed.contains(stripe));
+        self.deficits.retain(|stripe, _| listed.contains(stripe));
         if !sites_changed {
-            work.retain(|(stripe, _)| self.left.get(stripe).is_none_or(|left| !left.wants_only_a_site()));
+            work.retain(|(stripe, _)| {
+                self.deficits.get(stripe).is_none_or(|deficit| !deficit.wants_only_a_site())
+            });
         }
         if !work.is_empty() {
             self.progress.round += 1;
@@ -218,7 +220,7 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
             match outcome {
                 Ok(outcome) => self.add(stripe, outcome),
                 Err(StripeError::Meta(error)) => return Err(error.into()),
-                Err(error) => drop(self.left.insert(stripe, StripeDeficit::failed(error.to_string()))),
+                Err(error) => drop(self.deficits.insert(stripe, StripeDeficit::failed(error.to_string()))),
             }
             self.progress.stripes_done += 1;
             if (self.tell)(&self.progress).is_break() {
@@ -231,31 +233,34 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
         self.progress.chunks += outcome.chunks;
         self.progress.bytes += outcome.bytes;
         if outcome.is_whole() {
-            self.left.remove(&stripe);
+            self.deficits.remove(&stripe);
             self.healed.insert(stripe);
             self.wide.forget(stripe);
         } else {
-            self.left.insert(stripe, outcome.into());
+            self.deficits.insert(stripe, outcome.into());
         }
     }
 
     fn report(self, stopped: bool) -> HealReport {
         let mut gone_sites: Vec<u32> = self.absent.gone.iter().map(|site| site.0).collect();
         gone_sites.sort_unstable();
-        let mut left: Vec<_> = self.left.into_iter().collect();
-        left.sort_unstable_by_key(|(stripe, _)| *stripe);
-        let repairable = || left.iter().map(|(_, left)| left).filter(|left| left.unrepairable.is_none());
-        let name =
-            |(stripe, left): &(StripeId, StripeDeficit)| format!("stripe {stripe}: {}", left.describe());
+        let mut deficits: Vec<_> = self.deficits.into_iter().collect();
+        deficits.sort_unstable_by_key(|(stripe, _)| *stripe);
+        let repairable =
+            || deficits.iter().map(|(_, deficit)| deficit).filter(|deficit| deficit.unrepairable.is_none());
+        let name = |(stripe, deficit): &(StripeId, StripeDeficit)| {
+            format!("stripe {stripe}: {}", deficit.describe())
+        };
         HealReport {
             progress: self.progress,
             gone_sites,
             stopped,
-            left: left.len() as u64,
-            still_lost: repairable().map(|left| left.still_lost).sum(),
-            unknown: repairable().map(|left| left.unknown).sum(),
-            unrepairable: left.iter().filter(|(_, left)| left.unrepairable.is_some()).count() as u64,
-            examples: left.iter().take(NAMED).map(name).collect(),
+            left: deficits.len() as u64,
+            still_lost: repairable().map(|deficit| deficit.still_lost).sum(),
+            unknown: repairable().map(|deficit| deficit.unknown).sum(),
+            unrepairable: deficits.iter().filter(|(_, deficit)| deficit.unrepairable.is_some()).count()
+                as u64,
+            examples: deficits.iter().take(NAMED).map(name).collect(),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Progress {
     work: RepairWork,
     /// Recently repaired stripes and bytes.
     recent: RecentWork,
-    told: Option<RepairWork>,
+    last_published: Option<RepairWork>,
 }
 
 impl Progress {
@@ -34,17 +34,17 @@ impl Progress {
     /// Sets the silent sites, each with the rest of its wait.
     pub(crate) fn sites(&mut self, silent: Vec<(SiteId, Duration)>) {
         // Rounded up, so that waiting does not change the record at every poll.
-        let site = |(site, rest): (SiteId, Duration)| SilentSite {
+        let site = |(site, remaining): (SiteId, Duration)| SilentSite {
             site: site.0,
-            rebuilt_after_s: (rest.as_millis() as u64).div_ceil(ROUNDED_MS) * ROUNDED_MS / 1_000,
+            rebuilt_after_s: (remaining.as_millis() as u64).div_ceil(ROUNDED_MS) * ROUNDED_MS / 1_000,
         };
         self.work.silent = silent.into_iter().map(site).collect();
     }
 
     /// Records a new list: how many stripes are not whole, if they were counted, and how many of them wait for a
     /// site.
-    pub(crate) fn found(&mut self, left: Option<u64>, waiting: u64) {
-        self.work.left = left.unwrap_or(self.work.left).max(waiting);
+    pub(crate) fn found(&mut self, not_whole: Option<u64>, waiting: u64) {
+        self.work.left = not_whole.unwrap_or(self.work.left).max(waiting);
         self.work.waiting = waiting;
     }
 
@@ -60,10 +60,10 @@ impl Progress {
     /// Returns the progress if it has changed since the last call.
     pub(crate) fn unpublished(&mut self, now: Instant) -> Option<RepairWork> {
         (self.work.rate_stripes_per_ks, self.work.rate_bytes_per_s) = self.recent.rates(now);
-        if self.told.as_ref() == Some(&self.work) {
+        if self.last_published.as_ref() == Some(&self.work) {
             return None;
         }
-        self.told = Some(self.work.clone());
-        self.told.clone()
+        self.last_published = Some(self.work.clone());
+        self.last_published.clone()
     }
 }

@@ -119,7 +119,7 @@ impl<'a> Scrub<'a> {
         while self.done() < self.due() && !is_through {
             // A stripe has several chunks.
             let count = ((self.due() - self.done()) / 16).clamp(1, BATCH);
-            let rows = self.stripes.meta().scan(self.rest(), count as usize).await?;
+            let rows = self.stripes.meta().scan(self.remaining_range(), count as usize).await?;
             is_through = rows.is_empty();
             for row in rows {
                 self.yield_to_others(&row).await?;
@@ -134,7 +134,7 @@ impl<'a> Scrub<'a> {
     }
 
     /// Returns the range of stripes that this cycle has not examined yet.
-    fn rest(&self) -> ScanRange {
+    fn remaining_range(&self) -> ScanRange {
         let mut range = ScanRange::prefix(keys::STRIPES);
         if !self.work.position.is_empty() {
             let mut next = BytesMut::from(self.work.position.as_ref());

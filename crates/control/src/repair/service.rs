@@ -103,7 +103,7 @@ struct DeferredRepair {
 struct RepairLoop {
     put_off: HashMap<StripeId, DeferredRepair>,
     /// The absent sites and the sites that take chunks, as of the stripes that were put off.
-    seen: (Arc<AbsentSites>, BTreeSet<SiteId>),
+    sites: (Arc<AbsentSites>, BTreeSet<SiteId>),
     counted: Option<Instant>,
     in_work: BTreeSet<StripeId>,
     wide: WideLosses,
@@ -200,19 +200,21 @@ impl RepairService {
     }
 
     async fn repair(&self, stripes: &Stripes) {
-        let (mut repairing, mut underway) = (RepairLoop::default(), ActiveRepairs::default());
+        let (mut repairing, mut active_repairs) = (RepairLoop::default(), ActiveRepairs::default());
         loop {
             let absent = self.shared.absent.lock().clone();
             let is_held = self.shared.holds.load(Ordering::Relaxed) > 0;
             let worked = match absent {
-                Some(absent) if !is_held => self.round(stripes, absent, &mut repairing, &mut underway).await,
+                Some(absent) if !is_held => {
+                    self.round(stripes, absent, &mut repairing, &mut active_repairs).await
+                }
                 _ => Ok(false),
             };
             if let Err(error) = &worked {
                 tracing::warn!(%error, "a round of repair failed; will retry");
             }
             if !matches!(worked, Ok(true)) {
-                underway.beside(stripes.runtime().sleep(PASS_EVERY)).await;
+                active_repairs.beside(stripes.runtime().sleep(PASS_EVERY)).await;
             }
         }
     }
@@ -223,7 +225,7 @@ impl RepairService {
         stripes: &Stripes,
         absent: AbsentSites,
         repairing: &mut RepairLoop,
-        underway: &mut ActiveRepairs,
+        active_repairs: &mut ActiveRepairs,
     ) -> Result<bool, StripeError> {
         let now = stripes.runtime().now();
         let candidates = stripes.candidates().into_iter().map(|candidate| candidate.site);
@@ -231,12 +233,12 @@ impl RepairService {
         repairing.meet(absent, takers, now);
         let list = match repairing.is_full(now) {
             true => WorkList::default(),
-            false => underway.beside(self.take_list(stripes, repairing, now)).await?,
+            false => active_repairs.beside(self.take_list(stripes, repairing, now)).await?,
         };
         if list.stripes.is_empty() && repairing.in_work.is_empty() {
             return Ok(false);
         }
-        self.work(stripes, list, repairing, underway).await?;
+        self.work(stripes, list, repairing, active_repairs).await?;
         Ok(true)
     }
 
@@ -247,10 +249,10 @@ impl RepairService {
         now: Instant,
     ) -> Result<WorkList, StripeError> {
         let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
-        let ranks = repairing.wide.rank(stripes, &repairing.seen.0.gone).await?;
+        let ranks = repairing.wide.rank(stripes, &repairing.sites.0.gone).await?;
         let list = {
             let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
-            let (absent, takers) = &repairing.seen;
+            let (absent, takers) = &repairing.sites;
             let (put_off, in_work): (&(dyn Fn(StripeId) -> bool + Sync), _) = (&put_off, &repairing.in_work);
             let most = ListLimits { count: LISTED, in_work, put_off, takers, total };
             WorkList::take(stripes, absent, ranks, ListScope::Most(most)).await?
@@ -271,7 +273,7 @@ impl RepairService {
         stripes: &Stripes,
         list: WorkList,
         repairing: &mut RepairLoop,
-        underway: &mut ActiveRepairs,
+        active_repairs: &mut ActiveRepairs,
     ) -> Result<(), StripeError> {
         let review_at = stripes.runtime().now() + REVIEW_EVERY;
         let at_once = (AT_ONCE_PER_SITE * stripes.sites().len()).clamp(*AT_ONCE.start(), *AT_ONCE.end());
@@ -282,13 +284,13 @@ impl RepairService {
             let may_begin = failed.is_none() && self.shared.holds.load(Ordering::Relaxed) == 0;
             while may_begin && repairing.in_work.len() < at_once {
                 let Some((stripe, in_debt)) = waiting.next() else { break };
-                underway.repairs.push(repairing.begin(&self.shared, stripes, stripe, in_debt));
+                active_repairs.repairs.push(repairing.begin(&self.shared, stripes, stripe, in_debt));
             }
             let is_over = stripes.runtime().now() >= review_at || (has_more && waiting.len() == 0);
             if may_begin && is_over {
                 return Ok(());
             }
-            let Some((stripe, in_debt, outcome)) = underway.next().await else { break };
+            let Some((stripe, in_debt, outcome)) = active_repairs.next().await else { break };
             repairing.in_work.remove(&stripe);
             match outcome {
                 Err(StripeError::Meta(error)) => failed = Some(error),
@@ -337,7 +339,7 @@ impl RepairLoop {
         stripe: StripeId,
         in_debt: bool,
     ) -> BoxFuture<'static, RepairResult> {
-        let (shared, stripes, absent) = (Arc::clone(shared), stripes.clone(), Arc::clone(&self.seen.0));
+        let (shared, stripes, absent) = (Arc::clone(shared), stripes.clone(), Arc::clone(&self.sites.0));
         self.in_work.insert(stripe);
         Box::pin(async move {
             (stripe, in_debt, repair_stripe(&stripes, stripe, &absent, &shared.pace, in_debt).await)
@@ -346,11 +348,11 @@ impl RepairLoop {
 
     /// Takes over the sites of this round. If they have changed, stripes that were put off are due.
     fn meet(&mut self, absent: AbsentSites, takers: BTreeSet<SiteId>, now: Instant) {
-        let seen = (Arc::new(absent), takers);
-        if seen != self.seen {
+        let sites = (Arc::new(absent), takers);
+        if sites != self.sites {
             self.put_off.clear();
             self.counted = None;
-            self.seen = seen;
+            self.sites = sites;
         }
         // A stripe that was due and not found again is whole, or gone.
         self.put_off.retain(|_, put_off| put_off.until + PUT_OFF_AT_MOST > now);
@@ -378,23 +380,23 @@ mod tests {
     fn repairs_go_on_beside_other_work_and_their_end_is_not_lost() {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let began = runtime.now();
-            let mut underway = ActiveRepairs::default();
+            let mut active_repairs = ActiveRepairs::default();
             for (sequence, seconds) in [(1, 1), (2, 9)] {
                 let runtime = runtime.clone();
-                underway.repairs.push(Box::pin(async move {
+                active_repairs.repairs.push(Box::pin(async move {
                     runtime.sleep(Duration::from_secs(seconds)).await;
                     assert_eq!(runtime.now() - began, Duration::from_secs(seconds));
                     (StripeId::new(1, sequence), true, Ok(RepairOutcome::default()))
                 }));
             }
-            underway.beside(runtime.sleep(Duration::from_secs(5))).await;
-            assert_eq!(underway.ended.len(), 1);
+            active_repairs.beside(runtime.sleep(Duration::from_secs(5))).await;
+            assert_eq!(active_repairs.ended.len(), 1);
             for sequence in [1, 2] {
-                let (stripe, ..) = underway.next().await.expect("both end");
+                let (stripe, ..) = active_repairs.next().await.expect("both end");
                 assert_eq!(stripe, StripeId::new(1, sequence));
             }
-            assert!(underway.next().await.is_none());
-            underway.beside(runtime.sleep(Duration::from_secs(1))).await;
+            assert!(active_repairs.next().await.is_none());
+            active_repairs.beside(runtime.sleep(Duration::from_secs(1))).await;
         });
     }
 }

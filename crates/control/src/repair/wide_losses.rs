@@ -40,7 +40,7 @@ impl WideLosses {
         gone: &BTreeSet<SiteId>,
     ) -> Result<&Ranks, StripeError> {
         let now = stripes.runtime().now();
-        let is_fresh = |(of, at): &(BTreeSet<SiteId>, Instant)| of == gone && now < *at + COUNT_EVERY;
+        let is_fresh = |(sites, at): &(BTreeSet<SiteId>, Instant)| sites == gone && now < *at + COUNT_EVERY;
         if !self.counted.as_ref().is_some_and(is_fresh) {
             let mut losses = LossCounts::default();
             if gone.len() > 1 {

@@ -98,14 +98,16 @@ async fn warnings_of(
     options: &SealOptions,
 ) -> Result<Vec<String>, StripeError> {
     let row = stripes.meta().get(&keys::packed_bucket(bucket)).await?;
-    let seen: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
-    let seen = seen.and_then(|seen| seen.sealed).filter(|seen| seen.profile == options.profile_texts());
-    if let Some(seen) = seen {
-        return Ok(seen.warnings);
+    let record: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
+    let survey =
+        record.and_then(|record| record.sealed).filter(|survey| survey.profile == options.profile_texts());
+    if let Some(survey) = survey {
+        return Ok(survey.warnings);
     }
     let (sizes, nothing) = (stripes.rack_sizes(), RackCounts::new());
-    let of = |profile| Ok(warnings(&geometry_of(profile)?, &sizes, &nothing));
-    let each: Vec<Vec<String>> = options.profiles().iter().map(of).collect::<Result<_, StripeError>>()?;
+    let warnings_under = |profile| Ok(warnings(&geometry_of(profile)?, &sizes, &nothing));
+    let each: Vec<Vec<String>> =
+        options.profiles().iter().map(warnings_under).collect::<Result<_, StripeError>>()?;
     Ok([each.concat(), durability_warnings_of(stripes, bucket).await?].concat())
 }
 

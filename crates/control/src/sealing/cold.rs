@@ -104,19 +104,19 @@ impl ColdData {
         now_ms: u64,
     ) -> Result<usize, StripeError> {
         let rows_of =
-            |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|of| key(of.id)).collect::<Vec<_>>();
+            |key: fn(StripeId) -> bytes::Bytes| page.iter().map(|stripe| key(stripe.id)).collect::<Vec<_>>();
         let meta = stripes.meta();
         let records = meta.get_many(&rows_of(keys::stripe)).await?;
         let debts = meta.get_many(&rows_of(keys::debt)).await?;
         let intents = meta.get_many(&rows_of(|id| keys::intent(id.writer(), id.sequence()))).await?;
         let overdue_ms = now_ms.saturating_sub(options.patience.as_millis() as u64);
         let mut added = 0;
-        for (((of, row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
+        for (((stripe, row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
             let Some(row) = row else { continue };
             let record: Stripe = row.record()?;
             if record.chunk_len < SHORTEST {
                 self.short += 1;
-                self.short_bytes += of.living_bytes;
+                self.short_bytes += stripe.living_bytes;
                 continue;
             }
             if debt.is_some() {
@@ -126,7 +126,7 @@ impl ColdData {
             // and says nothing.
             let is_being_named = intent.is_some() && record.packed_bytes > 0;
             if !is_being_named && !record.dead && record.members.is_empty() {
-                added += self.add(stripes, of, &record, (options, overdue_ms))?;
+                added += self.add(stripes, stripe, &record, (options, overdue_ms))?;
             }
         }
         Ok(added)
@@ -175,8 +175,8 @@ impl ColdData {
                 is_overdue: since_ms <= overdue_ms,
             })
         });
-        let alike = PoolKey { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
-        let pool = self.pools.entry(alike).or_default();
+        let pool_key = PoolKey { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
+        let pool = self.pools.entry(pool_key).or_default();
         let before = pool.len();
         pool.extend(waiting);
         Ok(pool.len() - before)
@@ -187,7 +187,8 @@ impl ColdData {
     /// # Errors
     /// When the metadata store fails.
     pub(super) async fn count_done(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
-        let waiting: BTreeSet<StripeId> = self.pools.values().flatten().map(|of| of.partition.0).collect();
+        let waiting: BTreeSet<StripeId> =
+            self.pools.values().flatten().map(|partition| partition.partition.0).collect();
         let is_done = |id: &StripeId| !waiting.contains(id);
         let done: Vec<StripeId> = self.chunk_lens.keys().copied().filter(is_done).collect();
         self.chunk_lens.retain(|id, _| waiting.contains(id));
@@ -199,8 +200,8 @@ impl ColdData {
     /// # Errors
     /// When the metadata store fails.
     pub(super) async fn count_waiting(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
-        let rest: Vec<StripeId> = std::mem::take(&mut self.chunk_lens).into_keys().collect();
-        self.count(stripes, &rest).await
+        let waiting: Vec<StripeId> = std::mem::take(&mut self.chunk_lens).into_keys().collect();
+        self.count(stripes, &waiting).await
     }
 
     /// Counts the stripes that have all or some of their data chunks in wide stripes.

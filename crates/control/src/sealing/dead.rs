@@ -44,7 +44,7 @@ async fn dead_among(stripes: &Stripes, rows: &[Row]) -> Result<Vec<OpenedStripe>
 
 /// Returns the wide stripes that have dead members.
 pub(super) fn wide_of_dead(dead: &[OpenedStripe]) -> BTreeSet<StripeId> {
-    let claims = dead.iter().flat_map(|of| &of.record.locations).filter_map(wide_of);
+    let claims = dead.iter().flat_map(|stripe| &stripe.record.locations).filter_map(wide_of);
     claims.map(|(wide, _)| wide).collect()
 }
 
@@ -71,20 +71,20 @@ pub async fn leave_dead(
     stripes: &Stripes,
     tell: &mut (dyn FnMut() -> ControlFlow<()> + Send),
 ) -> Result<u64, StripeError> {
-    let (mut left, mut seen, mut rows) = (0, BTreeSet::new(), Rows::with_prefix(keys::CHANGES));
+    let (mut released, mut visited, mut rows) = (0, BTreeSet::new(), Rows::with_prefix(keys::CHANGES));
     while let Some(page) = rows.next(stripes).await? {
         let dead = dead_among(stripes, &page).await?;
         // All dead members leave a wide stripe together, including those of later pages.
-        let wide = wide_of_dead(&dead).into_iter().filter(|&id| seen.insert(id)).collect();
+        let wide = wide_of_dead(&dead).into_iter().filter(|&id| visited.insert(id)).collect();
         let flow = leave_each(stripes, wide, tell).await?;
         for OpenedStripe { id, .. } in dead {
-            left += u64::from(done(stripes.release_dead(id).await)? == Some(true));
+            released += u64::from(done(stripes.release_dead(id).await)? == Some(true));
         }
         if flow.is_break() {
             break;
         }
     }
-    Ok(left)
+    Ok(released)
 }
 
 /// Takes dead members out of these wide stripes. Returns `Break` if `tell` ended the run; the rest is left for later.
@@ -100,8 +100,8 @@ async fn leave_each(
         Ok::<_, StripeError>(())
     };
     let ends = AtomicBool::new(tell().is_break());
-    let taken = stream::iter(wide).take_while(|_| ready(!ends.load(Ordering::Relaxed)));
-    let mut leaving = taken.map(leave).buffer_unordered(LEFT_AT_ONCE);
+    let begun = stream::iter(wide).take_while(|_| ready(!ends.load(Ordering::Relaxed)));
+    let mut leaving = begun.map(leave).buffer_unordered(LEFT_AT_ONCE);
     while let Some(outcome) = leaving.next().await {
         outcome?;
         ends.fetch_or(tell().is_break(), Ordering::Relaxed);

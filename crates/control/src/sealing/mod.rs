@@ -229,9 +229,9 @@ fn geometry_of(profile: &Profile) -> Result<WideGeometry, StripeError> {
 }
 
 /// Reduces the counts of open siblings by the partitions that were taken.
-fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
+fn take_siblings(pool: &mut [OpenPartition], chosen: &BTreeSet<Partition>) {
     let mut of_stripe: BTreeMap<StripeId, usize> = BTreeMap::new();
-    taken.iter().for_each(|&(stripe, _)| *of_stripe.entry(stripe).or_default() += 1);
+    chosen.iter().for_each(|&(stripe, _)| *of_stripe.entry(stripe).or_default() += 1);
     for partition in pool {
         partition.open_siblings -= of_stripe.get(&partition.partition.0).copied().unwrap_or_default();
     }
@@ -241,12 +241,12 @@ fn take_siblings(pool: &mut [OpenPartition], taken: &BTreeSet<Partition>) {
 /// stripes take must not fill the memory.
 fn keep_of_racks(pool: &mut Vec<OpenPartition>, most: usize, others: &mut HashMap<SiteId, usize>) {
     let mut of_racks: BTreeMap<RackId, usize> = BTreeMap::new();
-    pool.retain(|of| {
-        let kept = of_racks.entry(of.rack.clone()).or_default();
+    pool.retain(|partition| {
+        let kept = of_racks.entry(partition.rack.clone()).or_default();
         *kept += 1;
         let is_kept = *kept <= most;
         if !is_kept {
-            *others.entry(of.site).or_default() += 1;
+            *others.entry(partition.site).or_default() += 1;
         }
         is_kept
     });
@@ -258,10 +258,10 @@ fn keep_of_racks(pool: &mut Vec<OpenPartition>, most: usize, others: &mut HashMa
 /// [`StripeError::InvalidArgument`] for a text that is not a profile.
 pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>, StripeError> {
     let mut classes = BTreeMap::new();
-    for of in &bucket.classes {
-        let profile = stripes.profiles().parse(&of.profile)?;
+    for class in &bucket.classes {
+        let profile = stripes.profiles().parse(&class.profile)?;
         if profile.layout == Layout::Wide {
-            classes.insert(StorageClass::of_row(&of.class), profile);
+            classes.insert(StorageClass::of_row(&class.class), profile);
         }
     }
     let cold = bucket.cold.as_ref();
@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
         // Each member that takes a dead one's place changes the local parity. Members that leave do so together: each
         // rack sends one sum.
         if self.cold.pools.values().any(|pool| !pool.is_empty()) {
-            dead.iter().for_each(|of| self.cold.changing.expect(&of.record, 1.0));
+            dead.iter().for_each(|stripe| self.cold.changing.expect(&stripe.record, 1.0));
         }
         let report = &mut self.report;
         let flow = swap_local_parities(self.stripes, &self.cold.changing, &mut |swapped| {
@@ -361,13 +361,13 @@ impl<'a> Run<'a> {
     /// Seals the partitions of each pool that fill wide stripes.
     async fn seal(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
         let mut flow = ControlFlow::Continue(());
-        for (of, mut pool) in std::mem::take(&mut self.cold.pools) {
-            let profile = self.stripes.profiles().parse(&of.profile)?;
+        for (key, mut pool) in std::mem::take(&mut self.cold.pools) {
+            let profile = self.stripes.profiles().parse(&key.profile)?;
             if flow.is_continue() && self.report.given_up < MOST_GIVEN_UP {
                 flow = self.seal_pool(&profile, &mut pool, tell).await?;
             }
             keep_of_racks(&mut pool, self.together * geometry_of(&profile)?.c(), &mut self.waiting);
-            self.cold.pools.insert(of, pool);
+            self.cold.pools.insert(key, pool);
         }
         self.cold.count_done(self.stripes).await?;
         Ok(flow)
@@ -383,8 +383,8 @@ impl<'a> Run<'a> {
 
     /// Records what was done, and what waits.
     async fn finish(mut self, bucket: &str, options: &SealOptions) -> Result<SealReport, StripeError> {
-        for of in self.cold.pools.values().flatten() {
-            *self.waiting.entry(of.site).or_default() += 1;
+        for partition in self.cold.pools.values().flatten() {
+            *self.waiting.entry(partition.site).or_default() += 1;
         }
         let (cold, report) = (&mut self.cold, &mut self.report);
         cold.count_waiting(self.stripes).await?;
@@ -413,21 +413,22 @@ impl<'a> Run<'a> {
         let geometry = geometry_of(profile)?;
         loop {
             let (sites, most_holes) = (self.stripes.candidates(), geometry.k() / POSITIONS_A_HOLE);
-            let there = self.answering(pool);
-            let plan = match plan_sealing(&geometry, &there, &sites, most_holes) {
+            let reachable = self.answering(pool);
+            let plan = match plan_sealing(&geometry, &reachable, &sites, most_holes) {
                 Ok(plan) => plan,
                 Err(why_not) => {
-                    let away = pool.len() - there.len();
+                    let unreachable = pool.len() - reachable.len();
                     // Fewer partitions than a wide stripe takes just wait for more.
-                    if away > 0 || !matches!(why_not, NotSealed::TooFewPartitions { .. }) {
-                        self.report.held_up = Some(held_up(profile, &why_not, away));
+                    if unreachable > 0 || !matches!(why_not, NotSealed::TooFewPartitions { .. }) {
+                        self.report.held_up = Some(held_up(profile, &why_not, unreachable));
                     }
                     return Ok(ControlFlow::Continue(()));
                 }
             };
-            let taken: BTreeSet<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
-            pool.retain(|of| !taken.contains(&of.partition));
-            take_siblings(pool, &taken);
+            let chosen: BTreeSet<Partition> =
+                plan.members.iter().flatten().map(|partition| partition.partition).collect();
+            pool.retain(|partition| !chosen.contains(&partition.partition));
+            take_siblings(pool, &chosen);
             if !self.seal_one(profile, &plan).await? && self.report.given_up >= MOST_GIVEN_UP {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -442,20 +443,24 @@ impl<'a> Run<'a> {
         let views = self.stripes.sites();
         let sites: BTreeSet<SiteId> =
             views.iter().filter(|view| view.readable).map(|view| view.site.id()).collect();
-        pool.iter().filter(|of| sites.contains(&of.site)).cloned().collect()
+        pool.iter().filter(|partition| sites.contains(&partition.site)).cloned().collect()
     }
 
     /// Makes one wide stripe. Returns `false` if it cannot be made now.
     async fn seal_one(&mut self, profile: &Profile, chosen: &SealingPlan) -> Result<bool, StripeError> {
         let chunk_lens = &self.cold.chunk_lens;
-        let lens =
-            || chosen.members.iter().flatten().filter_map(|of| chunk_lens.get(&of.partition.0).copied());
+        let lens = || {
+            chosen.members.iter().flatten().filter_map(|member| chunk_lens.get(&member.partition.0).copied())
+        };
         let (chunk_len, bytes) = (lens().max().unwrap_or_default(), lens().map(u64::from).sum::<u64>());
-        let of = |member: &Option<WideMember>| {
+        let partition = |member: &Option<WideMember>| {
             member.map(|WideMember { partition: (stripe, index), .. }| (stripe, usize::from(index)))
         };
-        let plan =
-            WidePlan { profile: *profile, chunk_len, members: chosen.members.iter().map(of).collect() };
+        let plan = WidePlan {
+            profile: *profile,
+            chunk_len,
+            members: chosen.members.iter().map(partition).collect(),
+        };
         // Members that have changed since they were read are left to the next pass.
         let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(true) };
         let (step, reason) = advance(self.stripes, id).await?;

@@ -117,7 +117,7 @@ impl<'a> Survey<'a> {
             None => {
                 self.ended = true;
                 let packed = std::mem::take(&mut self.packed).into_iter();
-                let is_cold = |(id, of)| cold_stripe(id, &of, self.options, self.now_ms);
+                let is_cold = |(id, live)| cold_stripe(id, &live, self.options, self.now_ms);
                 self.found.extend(packed.filter_map(is_cold));
                 Ok(())
             }
@@ -131,8 +131,8 @@ impl<'a> Survey<'a> {
         if let Body::Extent(_) = body {
             // An object that is not cold keeps the others in its stripe warm.
             return stripes_of(self.stripes, body, &mut |id, len| {
-                let of = self.packed.entry(id).and_modify(|of| of.add(len, &object, target));
-                of.or_insert_with(|| LiveData::new(len, &object, target));
+                let entry = self.packed.entry(id).and_modify(|live| live.add(len, &object, target));
+                entry.or_insert_with(|| LiveData::new(len, &object, target));
             })
             .await;
         }
@@ -147,7 +147,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-fn cold_stripe(id: StripeId, of: &LiveData, options: &SealOptions, now_ms: u64) -> Option<ColdStripe> {
-    let (profile, since_ms) = of.sealed_as(options, now_ms)?;
-    Some(ColdStripe { id, living_bytes: of.bytes, profile, since_ms })
+fn cold_stripe(id: StripeId, live: &LiveData, options: &SealOptions, now_ms: u64) -> Option<ColdStripe> {
+    let (profile, since_ms) = live.sealed_as(options, now_ms)?;
+    Some(ColdStripe { id, living_bytes: live.bytes, profile, since_ms })
 }

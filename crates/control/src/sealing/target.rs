@@ -58,8 +58,8 @@ impl LiveData {
         self.newest_ms = self.newest_ms.max(object.modified_unix_ms);
         self.target = self
             .target
-            .filter(|of| of.profile == target.profile)
-            .map(|of| Target { cold_at_ms: of.cold_at_ms.max(target.cold_at_ms), ..of });
+            .filter(|common| common.profile == target.profile)
+            .map(|common| Target { cold_at_ms: common.cold_at_ms.max(target.cold_at_ms), ..common });
     }
 
     /// Returns the wide profile that the stripe's data chunks come under, and the time it became cold; `None` if the

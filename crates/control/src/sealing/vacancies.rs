@@ -37,12 +37,12 @@ impl Lengths {
         wide: &Stripe,
     ) -> Vec<&'a mut Vec<OpenPartition>> {
         let key = |len: u32| PoolKey { profile: wide.profile.clone(), lens: LengthClass::of(len) };
-        let alike = key(wide.chunk_len);
+        let own_key = key(wide.chunk_len);
         match self {
-            Self::Alike => pools.get_mut(&alike).into_iter().collect(),
+            Self::Alike => pools.get_mut(&own_key).into_iter().collect(),
             Self::Shorter => {
                 let shortest = key(wide.chunk_len >> SHORTER_BY_OCTAVES);
-                pools.range_mut(shortest..alike).rev().map(|(_, pool)| pool).collect()
+                pools.range_mut(shortest..own_key).rev().map(|(_, pool)| pool).collect()
             }
         }
     }
@@ -62,25 +62,25 @@ pub(super) async fn fill_vacancies(
 ) -> Result<ControlFlow<()>, StripeError> {
     let mut wide = cold.wide.clone();
     wide.extend(wide_of_dead(dead));
-    let dead: BTreeSet<StripeId> = dead.iter().map(|of| of.id).collect();
-    let mut taken = 0;
+    let dead: BTreeSet<StripeId> = dead.iter().map(|stripe| stripe.id).collect();
+    let mut places_taken = 0;
     for id in wide {
-        if tell(taken).is_break() {
+        if tell(places_taken).is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        let Some(of) = stripes.find(id).await? else { continue };
-        let mut pools = lengths.pools(&mut cold.pools, &of.record);
+        let Some(opened) = stripes.find(id).await? else { continue };
+        let mut pools = lengths.pools(&mut cold.pools, &opened.record);
         pools.retain(|pool| !pool.is_empty());
-        if of.record.is_sealed() && !pools.is_empty() {
-            let filled = fill(stripes, of, &mut pools, &dead).await?;
+        if opened.record.is_sealed() && !pools.is_empty() {
+            let filled = fill(stripes, opened, &mut pools, &dead).await?;
             if filled > 0 {
                 // The new members may drop their parities.
                 advance(stripes, id).await?;
             }
-            taken += filled;
+            places_taken += filled;
         }
     }
-    Ok(tell(taken))
+    Ok(tell(places_taken))
 }
 
 /// Fills the vacant places of one wide stripe.
@@ -91,20 +91,20 @@ async fn fill(
     dead: &BTreeSet<StripeId>,
 ) -> Result<u64, StripeError> {
     let is_vacant = |position: &usize| {
-        let of = wide.record.members[*position].stripe_id();
-        is_hole(&wide.record, *position) || of.is_some_and(|id| dead.contains(&id))
+        let member = wide.record.members[*position].stripe_id();
+        is_hole(&wide.record, *position) || member.is_some_and(|id| dead.contains(&id))
     };
     let vacant: Vec<usize> = (0..wide.code.k()).filter(is_vacant).collect();
-    let mut taken = 0;
+    let mut places_taken = 0;
     for position in vacant {
         while let Some((stripe, index)) = take_candidate(stripes, &wide, position, pools) {
             match stripes.place_in_wide(wide.id, position, (stripe, index.into())).await? {
                 ExchangeOutcome::Done => {
-                    taken += 1;
+                    places_taken += 1;
                     tracing::info!(wide = %wide.id, position, %stripe, "a partition has taken a vacant place");
                     break;
                 }
-                ExchangeOutcome::NotNow => return Ok(taken),
+                ExchangeOutcome::NotNow => return Ok(places_taken),
                 ExchangeOutcome::Unfit => {}
             }
         }
@@ -113,7 +113,7 @@ async fn fill(
             None => break,
         }
     }
-    Ok(taken)
+    Ok(places_taken)
 }
 
 /// Takes a partition for a place out of the first pool that has one: the one whose stripe has the fewest waiting
@@ -124,10 +124,11 @@ fn take_candidate(
     position: usize,
     pools: &mut [&mut Vec<OpenPartition>],
 ) -> Option<Partition> {
-    let may_come = |(_, of): &(usize, &OpenPartition)| stripes.admits_in_wide(wide, position, of.site);
+    let may_come =
+        |(_, candidate): &(usize, &OpenPartition)| stripes.admits_in_wide(wide, position, candidate.site);
     pools.iter_mut().find_map(|pool| {
         let fit = pool.iter().enumerate().filter(may_come);
-        let (at, _) = fit.min_by_key(|(_, of)| of.open_siblings)?;
+        let (at, _) = fit.min_by_key(|(_, candidate)| candidate.open_siblings)?;
         Some(pool.swap_remove(at).partition)
     })
 }

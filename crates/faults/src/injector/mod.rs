@@ -120,12 +120,12 @@ impl Injector {
         }
     }
 
-    fn begin(&self, kind: FaultKind, what: u64) {
+    fn begin(&self, kind: FaultKind, target: u64) {
         *self.injected.lock() += 1;
-        self.cluster.trace.record(Event::Fault, what, kind as u64);
+        self.cluster.trace.record(Event::Fault, target, kind as u64);
         self.cluster.coverage.begin_fault(kind);
         if self.shared.verbose {
-            eprintln!("{:?} FAULT {} at {what}", self.cluster.runtime.uptime(), kind.name());
+            eprintln!("{:?} FAULT {} at {target}", self.cluster.runtime.uptime(), kind.name());
         }
     }
 

@@ -60,9 +60,9 @@ impl Injector {
             _ => self.cluster.machines(),
         };
         let directions = 1 + self.cluster.draw(3);
-        let there = others.iter().filter(|_| directions & 1 != 0).map(|other| (here, *other));
+        let out = others.iter().filter(|_| directions & 1 != 0).map(|other| (here, *other));
         let back = others.iter().filter(|_| directions & 2 != 0).map(|other| (*other, here));
-        let links: Vec<_> = there.chain(back).collect();
+        let links: Vec<_> = out.chain(back).collect();
         self.cut_for(&links, 12_500, 17_000).await;
         self.end(kind);
         self.leave(kind);

@@ -83,8 +83,10 @@ impl Injector {
         let mut second = None;
         while second.is_none() && self.cluster.runtime.now() < deadline {
             self.pause(1, 2).await;
-            let Some(asked) = controls.iter().find_map(|control| control.traps.asked()) else { continue };
-            second = self.take_this_site(asked);
+            let Some(site) = controls.iter().find_map(|control| control.traps.waiting_site()) else {
+                continue;
+            };
+            second = self.take_this_site(site);
             if let Some(second) = &second {
                 second.crash(self.draw_crash());
             }

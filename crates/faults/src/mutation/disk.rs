@@ -137,8 +137,8 @@ impl ChunkStore for UncheckedStore {
     async fn read(&self, range: ChunkRange) -> Result<Bytes, SiteError> {
         match (self.store.read(range).await, self.written(range.chunk)) {
             (Err(SiteError::Corrupt { .. }), Some(payload)) => {
-                let wanted = range.offset as usize..(range.offset + range.len) as usize;
-                let mut bytes = BytesMut::from(&payload[wanted]);
+                let bytes_read = range.offset as usize..(range.offset + range.len) as usize;
+                let mut bytes = BytesMut::from(&payload[bytes_read]);
                 if let Some(byte) = bytes.last_mut() {
                     *byte ^= 1;
                 }

@@ -22,7 +22,7 @@ impl OpenedEntries {
             return row;
         };
         let is_known =
-            |entry: &Entry, known: &[Entry]| known.iter().any(|of| of.generation == entry.generation);
+            |entry: &Entry, known: &[Entry]| known.iter().any(|other| other.generation == entry.generation);
         let lacking: Vec<Entry> =
             opened.iter().filter(|entry| !is_known(entry, &record.entries)).cloned().collect();
         record.entries.extend(lacking);
@@ -36,12 +36,13 @@ impl OpenedEntries {
             let before = record_now(store, &key).await.map(|(_, before)| before.entries).unwrap_or_default();
             let mut all = self.0.lock();
             let opened = all.entry(key.clone()).or_default();
-            let has =
-                |entries: &[Entry], entry: &Entry| entries.iter().any(|of| of.generation == entry.generation);
-            let of = std::mem::take(&mut record.entries);
+            let has = |entries: &[Entry], entry: &Entry| {
+                entries.iter().any(|other| other.generation == entry.generation)
+            };
+            let entries = std::mem::take(&mut record.entries);
             let (known, new): (Vec<Entry>, Vec<Entry>) =
-                of.iter().cloned().partition(|entry| has(opened, entry) || has(&before, entry));
-            opened.retain(|entry| has(&of, entry));
+                entries.iter().cloned().partition(|entry| has(opened, entry) || has(&before, entry));
+            opened.retain(|entry| has(&entries, entry));
             opened.extend(new.iter().cloned());
             record.entries = known.into_iter().filter(|entry| has(&before, entry)).chain(new).collect();
             drop(all);

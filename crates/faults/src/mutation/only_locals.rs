@@ -79,8 +79,8 @@ impl Site for LocalParitySite {
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
-        let made = self.taken_for_made.lock().get(&chunk).copied();
-        match made.zip((self.is_global.0)(chunk)) {
+        let crc32c = self.taken_for_made.lock().get(&chunk).copied();
+        match crc32c.zip((self.is_global.0)(chunk)) {
             Some((crc32c, len)) => Ok(ChunkInfo { chunk, len, crc32c }),
             None => self.site.verify(chunk).await,
         }

@@ -30,10 +30,10 @@ pub(super) fn written(tx: &Transaction) -> Vec<(Bytes, Stripe)> {
 }
 
 /// Replaces a record that a transaction writes.
-pub(super) fn rewrite(tx: &mut Transaction, of: &Bytes, record: &Stripe) {
+pub(super) fn rewrite(tx: &mut Transaction, stripe_key: &Bytes, record: &Stripe) {
     for write in &mut tx.writes {
         if let Write::Put(key, value) = write
-            && key == of
+            && key == stripe_key
         {
             *value = records::encode(record);
         }
@@ -48,7 +48,7 @@ pub(super) async fn record_now(store: &dyn MetaStore, key: &[u8]) -> Option<(Row
 
 /// Returns the wide stripe that a transaction requires but does not write: it claims members for it (S2).
 fn claimed_for(tx: &Transaction, written: &[(Bytes, Stripe)]) -> Option<Bytes> {
-    let is_written = |key: &Bytes| written.iter().any(|(of, _)| of == key);
+    let is_written = |key: &Bytes| written.iter().any(|(written_key, _)| written_key == key);
     let required = tx.preconditions.iter().find_map(|rule| match rule {
         Precondition::Version(key, _) if key.starts_with(keys::STRIPES) && !is_written(key) => {
             Some(key.clone())
@@ -83,8 +83,9 @@ pub(super) async fn with_defect(
             cancel_wrongly(mutation, store, &mut tx, &written).await;
         }
         Mutation::MoveForgetsCopy if moves_members(store, &written).await => {
-            let wide =
-                |key: &Bytes| written.iter().any(|(of, record)| of == key && !record.members.is_empty());
+            let wide = |key: &Bytes| {
+                written.iter().any(|(written_key, record)| written_key == key && !record.members.is_empty())
+            };
             tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if wide(key)));
         }
         Mutation::RuleAtOpenOnly if moves_members(store, &written).await => {
@@ -114,7 +115,7 @@ async fn release_dead(store: &dyn MetaStore, tx: &mut Transaction, written: &[(B
         if before.dead {
             continue;
         }
-        tx.writes.retain(|write| !matches!(write, Write::Put(of, _) if of == key || *of == keys::change(id)));
+        tx.writes.retain(|write| !matches!(write, Write::Put(put_key, _) if put_key == key || *put_key == keys::change(id)));
         let mut released = Stripe { dead: false, ..record.clone() };
         released.locations.iter_mut().for_each(|at| at.wide = Bytes::new());
         release_stripe(tx, id, &released);
@@ -199,7 +200,8 @@ async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[
             given_up.locations[k..].iter_mut().for_each(|at| at.site = 0);
             rewrite(tx, key, &given_up);
             also_garbage(tx, id, unnamed);
-            tx.writes.retain(|write| !matches!(write, Write::Delete(of) if *of == keys::change(id)));
+            tx.writes
+                .retain(|write| !matches!(write, Write::Delete(deleted) if *deleted == keys::change(id)));
             tx.put(keys::change(id), Bytes::new());
         }
     }
@@ -249,9 +251,9 @@ fn drop_parities(tx: &mut Transaction, key: &Bytes, record: &Stripe) {
 fn delete_aborted(tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
     for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
         let Some(id) = keys::stripe_of(key) else { continue };
-        let of = [key.clone(), keys::change(id)];
-        tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if of.contains(key)));
-        for key in of {
+        let row_keys = [key.clone(), keys::change(id)];
+        tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if row_keys.contains(key)));
+        for key in row_keys {
             tx.delete(key);
         }
     }
@@ -321,8 +323,8 @@ async fn carry_over(store: &dyn MetaStore, tx: &mut Transaction, key: &Bytes, wr
         }
     }
     for rule in &mut tx.preconditions {
-        if let Precondition::Version(of, version) = rule
-            && of == key
+        if let Precondition::Version(required, version) = rule
+            && required == key
         {
             *version = row.version;
         }

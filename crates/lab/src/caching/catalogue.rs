@@ -45,8 +45,8 @@ impl Catalogue {
                 copies(setting, &weights).into_iter().map(split).collect()
             }
             Scheme::EcCache { .. } | Scheme::Ours => {
-                let of = of_parities(setting, &weights);
-                of.into_iter().map(|parities| distinct(setting.splits + parities)).collect()
+                let parity_counts = of_parities(setting, &weights);
+                parity_counts.into_iter().map(|parities| distinct(setting.splits + parities)).collect()
             }
         };
         Self { cumulated, places }

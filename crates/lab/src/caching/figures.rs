@@ -94,8 +94,8 @@ fn cases(extent: Extent) -> Vec<Case> {
     let small = Setting { block_bytes: 10.0 * MB, ..paper };
     for splits in [8, 10, 12, 15, 20] {
         let setting = Setting { splits, ..small };
-        let of = [("EC-Cache", PUBLISHED, setting)];
-        add("13, 14", &format!("k = {splits}"), &of, extent.placements_of_balance);
+        let schemes = [("EC-Cache", PUBLISHED, setting)];
+        add("13, 14", &format!("k = {splits}"), &schemes, extent.placements_of_balance);
     }
     let without = ("EC-Cache, Δ = 0", Scheme::EcCache { extra: 0 }, small);
     let split = ("SR of splits", Scheme::SplitReplication, small);
@@ -106,8 +106,8 @@ fn cases(extent: Extent) -> Vec<Case> {
     }
     for percent in [15u32, 25, 40] {
         let overhead = f64::from(percent) / 100.0;
-        let of = rivals(Setting { overhead, ..small });
-        add("§6.6.3", &format!("{percent}% of memory"), &of, extent.placements_of_balance);
+        let schemes = rivals(Setting { overhead, ..small });
+        add("§6.6.3", &format!("{percent}% of memory"), &schemes, extent.placements_of_balance);
     }
     cases
 }

@@ -22,7 +22,7 @@ struct Flow {
     server: usize,
     client: usize,
     /// Bytes that have not arrived.
-    left: f64,
+    remaining: f64,
     rate: f64,
 }
 
@@ -52,7 +52,7 @@ impl Network {
 
     /// Begins a flow.
     pub fn begin(&mut self, id: FlowId, server: usize, client: usize, bytes: f64) {
-        self.flows.push(Flow { id, server, client, left: bytes, rate: 0.0 });
+        self.flows.push(Flow { id, server, client, remaining: bytes, rate: 0.0 });
         self.is_stale = true;
     }
 
@@ -60,7 +60,7 @@ impl Network {
     pub fn cancel(&mut self, id: FlowId) -> Option<f64> {
         let place = self.flows.iter().position(|flow| flow.id == id)?;
         self.is_stale = true;
-        Some(self.flows.swap_remove(place).left)
+        Some(self.flows.swap_remove(place).remaining)
     }
 
     /// Returns the seconds until the next flow ends, if nothing else changes.
@@ -68,7 +68,7 @@ impl Network {
         if std::mem::take(&mut self.is_stale) {
             self.share();
         }
-        let ends = self.flows.iter().map(|flow| flow.left.max(0.0) / flow.rate);
+        let ends = self.flows.iter().map(|flow| flow.remaining.max(0.0) / flow.rate);
         ends.min_by(f64::total_cmp)
     }
 
@@ -76,10 +76,10 @@ impl Network {
     pub fn pass(&mut self, seconds: f64) -> Vec<EndedFlow> {
         let mut ended = Vec::new();
         for flow in &mut self.flows {
-            flow.left -= flow.rate * seconds;
+            flow.remaining -= flow.rate * seconds;
         }
         self.flows.retain(|flow| {
-            let is_under_way = flow.left > NOTHING;
+            let is_under_way = flow.remaining > NOTHING;
             if !is_under_way {
                 ended.push(EndedFlow { id: flow.id, server: flow.server });
             }
@@ -99,15 +99,24 @@ impl Network {
         }
         let mut open: Vec<usize> = (0..self.flows.len()).collect();
         while !open.is_empty() {
-            let share = |left: &[f64], count: &[usize]| {
-                let shares = left.iter().zip(count).filter(|(_, count)| **count > 0);
-                shares.map(|(left, &count)| left / count as f64).fold(f64::INFINITY, f64::min)
+            let share = |remaining: &[f64], count: &[usize]| {
+                let shares = remaining.iter().zip(count).filter(|(_, count)| **count > 0);
+                shares.map(|(remaining, &count)| remaining / count as f64).fold(f64::INFINITY, f64::min)
             };
             let level = share(&servers, &at_server).min(share(&clients, &at_client)).max(1.0);
-            let is_full = |left: f64, count: usize| count > 0 && left / count as f64 <= level * (1.0 + 1e-9);
+            let is_full =
+                |remaining: f64, count: usize| count > 0 && remaining / count as f64 <= level * (1.0 + 1e-9);
             let (full_servers, full_clients): (Vec<bool>, Vec<bool>) = (
-                servers.iter().zip(&at_server).map(|(&left, &count)| is_full(left, count)).collect(),
-                clients.iter().zip(&at_client).map(|(&left, &count)| is_full(left, count)).collect(),
+                servers
+                    .iter()
+                    .zip(&at_server)
+                    .map(|(&remaining, &count)| is_full(remaining, count))
+                    .collect(),
+                clients
+                    .iter()
+                    .zip(&at_client)
+                    .map(|(&remaining, &count)| is_full(remaining, count))
+                    .collect(),
             );
             let (level, is_stream) = if level >= self.stream { (self.stream, true) } else { (level, false) };
             open.retain(|&number| {

@@ -98,7 +98,7 @@ struct Simulation<'a> {
     /// Bytes that each server has sent.
     sent: Vec<f64>,
     /// Bytes that each server was recently asked for, and the time of the last update.
-    asked: Vec<(f64, f64)>,
+    recent_requests: Vec<(f64, f64)>,
     useful: f64,
     reads: u64,
     /// Reads that took at least as long as a stalled flow.
@@ -121,7 +121,7 @@ pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> ReadResu
         requests: Vec::new(),
         flows: Vec::new(),
         sent: vec![0.0; setting.servers],
-        asked: vec![(0.0, 0.0); setting.servers],
+        recent_requests: vec![(0.0, 0.0); setting.servers],
         useful: 0.0,
         reads: 0,
         late: 0,
@@ -131,7 +131,7 @@ pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> ReadResu
     simulation.run_until(reads / 10);
     simulation.forget();
     simulation.run_until(reads);
-    simulation.seen()
+    simulation.results()
 }
 
 impl Simulation<'_> {
@@ -148,8 +148,8 @@ impl Simulation<'_> {
         }
     }
 
-    fn at(&mut self, at: f64, what: EventKind) {
-        self.events.push(at, what);
+    fn at(&mut self, at: f64, event: EventKind) {
+        self.events.push(at, event);
     }
 
     /// Resets all counters.
@@ -168,15 +168,15 @@ impl Simulation<'_> {
             }
             self.now = at;
             if next_event <= next_end
-                && let Some((_, what)) = self.events.pop()
+                && let Some((_, event)) = self.events.pop()
             {
-                self.happen(what);
+                self.happen(event);
             }
         }
     }
 
-    fn happen(&mut self, what: EventKind) {
-        match what {
+    fn happen(&mut self, event: EventKind) {
+        match event {
             EventKind::Read { client } => self.read(client),
             EventKind::Begin { request } => self.begin_flows(request),
             EventKind::Stalled { flow } => self.begin_flow(flow),
@@ -216,8 +216,8 @@ impl Simulation<'_> {
     fn begin_flows(&mut self, request: usize) {
         let splits = self.choose(request);
         if splits.len() < self.requests[request].needed {
-            let elsewhere = self.setting.lost.unwrap_or(0.0);
-            return self.at(self.now + elsewhere, EventKind::End { request });
+            let lost_read_s = self.setting.lost.unwrap_or(0.0);
+            return self.at(self.now + lost_read_s, EventKind::End { request });
         }
         splits.into_iter().for_each(|split| self.ask(request, split));
     }
@@ -228,39 +228,39 @@ impl Simulation<'_> {
         // The last server is the lost one.
         let is_there =
             |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
-        let mut there: Vec<usize> = (0..places.len()).filter(is_there).collect();
+        let mut candidates: Vec<usize> = (0..places.len()).filter(is_there).collect();
         let k = self.setting.splits;
         match self.scheme {
             Scheme::SelectiveReplication => {
-                there.shuffle(&mut self.rng);
-                there.truncate(1);
+                candidates.shuffle(&mut self.rng);
+                candidates.truncate(1);
             }
             Scheme::SplitReplication => {
                 let copies = places.len() / k;
-                there.shuffle(&mut self.rng);
-                there.sort_by_key(|split| split / copies);
-                there.dedup_by_key(|split| *split / copies);
+                candidates.shuffle(&mut self.rng);
+                candidates.sort_by_key(|split| split / copies);
+                candidates.dedup_by_key(|split| *split / copies);
             }
             Scheme::EcCache { extra } => {
-                there.shuffle(&mut self.rng);
-                there.truncate(k + extra);
+                candidates.shuffle(&mut self.rng);
+                candidates.truncate(k + extra);
             }
             Scheme::Ours => {
                 let split_bytes = self.setting.split_bytes();
                 let cost = |split: &usize| {
                     let parity = if *split < k { 0.0 } else { DATA_FIRST * split_bytes };
-                    self.asked_of(places[*split]) + parity
+                    self.recent_bytes(places[*split]) + parity
                 };
-                there.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-                there.truncate(k);
+                candidates.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+                candidates.truncate(k);
             }
         }
-        there
+        candidates
     }
 
     /// Returns the bytes that a server was recently asked for.
-    fn asked_of(&self, server: usize) -> f64 {
-        let (bytes, at) = self.asked[server];
+    fn recent_bytes(&self, server: usize) -> f64 {
+        let (bytes, at) = self.recent_requests[server];
         bytes * 0.5f64.powf((self.now - at) / FORGET_S)
     }
 
@@ -269,7 +269,7 @@ impl Simulation<'_> {
         self.flows.push(SplitFlow { request, split, is_ended: false });
         self.requests[request].flows.push(flow);
         let server = self.catalogue.places[self.requests[request].block][split];
-        self.asked[server] = (self.asked_of(server) + self.bytes_of_flow(), self.now);
+        self.recent_requests[server] = (self.recent_bytes(server) + self.bytes_of_flow(), self.now);
         match self.rng.random::<f64>() < self.setting.stalls {
             true => self.at(self.now + self.setting.stall_s, EventKind::Stalled { flow }),
             false => self.begin_flow(flow),
@@ -297,15 +297,15 @@ impl Simulation<'_> {
         self.sent[server] += self.bytes_of_flow();
         let SplitFlow { request, split, .. } = self.flows[flow];
         self.flows[flow].is_ended = true;
-        let of = &mut self.requests[request];
-        if of.is_over {
+        let read = &mut self.requests[request];
+        if read.is_over {
             return;
         }
-        of.came += 1;
-        of.has_parity |= split >= self.setting.splits && self.scheme != Scheme::SplitReplication;
-        let (lacks, began) = (of.needed.saturating_sub(of.came), of.began);
+        read.came += 1;
+        read.has_parity |= split >= self.setting.splits && self.scheme != Scheme::SplitReplication;
+        let (lacks, began) = (read.needed.saturating_sub(read.came), read.began);
         if lacks == 0 {
-            of.is_over = true;
+            read.is_over = true;
             self.came(request, at);
         } else if lacks == HEDGE_AT && self.scheme == Scheme::Ours {
             self.at(at + HEDGE_AFTER * (at - began), EventKind::Hedge { request });
@@ -333,26 +333,26 @@ impl Simulation<'_> {
         if std::mem::replace(&mut self.flows[flow].is_ended, true) || is_ended {
             return;
         }
-        if let Some(left) = self.network.cancel(flow) {
+        if let Some(unsent) = self.network.cancel(flow) {
             let server = self.catalogue.places[self.requests[request].block][split];
-            self.sent[server] += self.bytes_of_flow() - left;
+            self.sent[server] += self.bytes_of_flow() - unsent;
         }
     }
 
     /// Requests other splits instead of those that have not arrived.
     fn hedge(&mut self, request: usize) {
-        let of = &self.requests[request];
-        let lacks = of.needed.saturating_sub(of.came);
-        if of.is_over || lacks == 0 {
+        let read = &self.requests[request];
+        let lacks = read.needed.saturating_sub(read.came);
+        if read.is_over || lacks == 0 {
             return;
         }
-        let asked: Vec<usize> = of.flows.iter().map(|&flow| self.flows[flow].split).collect();
-        let places = &self.catalogue.places[of.block];
+        let requested: Vec<usize> = read.flows.iter().map(|&flow| self.flows[flow].split).collect();
+        let places = &self.catalogue.places[read.block];
         let is_there =
             |split: &usize| self.setting.lost.is_none() || places[*split] + 1 != self.setting.servers;
         let mut others: Vec<usize> =
-            (0..places.len()).filter(|split| !asked.contains(split)).filter(is_there).collect();
-        others.sort_by(|&a, &b| self.asked_of(places[a]).total_cmp(&self.asked_of(places[b])));
+            (0..places.len()).filter(|split| !requested.contains(split)).filter(is_there).collect();
+        others.sort_by(|&a, &b| self.recent_bytes(places[a]).total_cmp(&self.recent_bytes(places[b])));
         others.truncate(lacks);
         others.into_iter().for_each(|split| self.ask(request, split));
     }
@@ -367,7 +367,7 @@ impl Simulation<'_> {
         self.at(self.now + think, EventKind::Read { client });
     }
 
-    fn seen(&self) -> ReadResults {
+    fn results(&self) -> ReadResults {
         let ms = |percent| self.latencies.at_percentile_ms(percent);
         let most = self.sent.iter().copied().fold(0.0, f64::max);
         let oracle = self.useful / self.setting.servers as f64;

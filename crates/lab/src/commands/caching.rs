@@ -51,35 +51,37 @@ pub(super) fn run(args: &CachingArgs) -> Outcome {
 
 /// Formats the medians over the placements.
 fn row(point: &Point) -> String {
-    let median = |of: fn(&ReadResults) -> f64| {
-        let mut all: Vec<f64> = point.seen.iter().map(of).collect();
+    let median = |figure: fn(&ReadResults) -> f64| {
+        let mut all: Vec<f64> = point.seen.iter().map(figure).collect();
         all.sort_by(f64::total_cmp);
         (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0
     };
     let columns: [fn(&ReadResults) -> f64; 6] = [
-        |of| of.mean_ms,
-        |of| of.median_ms,
-        |of| of.p95_ms,
-        |of| of.p99_ms,
-        |of| of.p999_ms,
-        |of| of.imbalance,
+        |results| results.mean_ms,
+        |results| results.median_ms,
+        |results| results.p95_ms,
+        |results| results.p99_ms,
+        |results| results.p999_ms,
+        |results| results.imbalance,
     ];
     let mut text = format!("| {} | {} | {} |", point.figure, point.set, point.scheme);
-    columns.iter().for_each(|&of| write!(text, " {:.1} |", median(of)).expect("a text takes any length"));
+    columns
+        .iter()
+        .for_each(|&figure| write!(text, " {:.1} |", median(figure)).expect("a text takes any length"));
     text
 }
 
 fn writes(writes: &[figures::Write]) -> String {
     let mut text = "| write | one copy, ms | coded, ms | of that encoding |\n|--|--|--|--|\n".to_owned();
-    for of in writes {
-        let share = 100.0 * of.encode_s / of.coded_s;
+    for write in writes {
+        let share = 100.0 * write.encode_s / write.coded_s;
         let ms = |seconds: f64| 1e3 * seconds;
         writeln!(
             text,
             "| {} MB | {:.0} | {:.0} | {share:.1}% |",
-            of.bytes / 1e6,
-            ms(of.copy_s),
-            ms(of.coded_s)
+            write.bytes / 1e6,
+            ms(write.copy_s),
+            ms(write.coded_s)
         )
         .expect("a text takes any length");
     }
@@ -87,6 +89,8 @@ fn writes(writes: &[figures::Write]) -> String {
 }
 
 fn drawn(theorems: &[FormulaCheck]) -> String {
-    let rows = theorems.iter().map(|of| format!("| {} | {:.3} | {:.3} |\n", of.what, of.drawn, of.formula));
+    let rows = theorems
+        .iter()
+        .map(|check| format!("| {} | {:.3} | {:.3} |\n", check.what, check.drawn, check.formula));
     format!("| what | drawn | formula |\n|--|--|--|\n{}", rows.collect::<String>())
 }

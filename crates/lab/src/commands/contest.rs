@@ -45,8 +45,8 @@ fn cases(args: &DirectingArgs) -> Result<Vec<Case>, Failure> {
         return Ok(Case::OF_THE_PAPER.to_vec());
     }
     let named = |name: &String| {
-        let known = Case::OF_THE_PAPER.into_iter().chain([Case::Cdn, Case::Trace]);
-        known
+        let all_cases = Case::OF_THE_PAPER.into_iter().chain([Case::Cdn, Case::Trace]);
+        all_cases
             .into_iter()
             .find(|case| case.name() == name)
             .ok_or_else(|| Failure::refused(format!("no case {name:?}")))
@@ -99,20 +99,20 @@ fn render(number: u32, table: Table, case: Case, outcome: &contest::Outcome) -> 
          |--|--|--|--|--|--|--|--|--|\n",
     );
     for policy in policies {
-        let of = |value: &dyn Fn(&contest::PolicyOutcome) -> f64| {
+        let median_of = |value: &dyn Fn(&contest::PolicyOutcome) -> f64| {
             median(outcome.shown.iter().filter(|shown| shown.policy == policy).map(value).collect())
         };
         let _ = writeln!(
             text,
             "| {policy} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} | {:.2} | {:.0} | {:.0} |",
-            1e3 * of(&|shown| shown.seen.requests.mean),
-            1e3 * of(&|shown| shown.seen.requests.median),
-            1e3 * of(&|shown| shown.seen.requests.p95),
-            1e3 * of(&|shown| shown.seen.p99),
-            of(&|shown| shown.seen.imbalance),
-            of(&|shown| shown.seen.tasks_per_request),
-            of(&|shown| shown.seen.requests.probes_per_s),
-            of(&|shown| shown.seen.pushes_per_s),
+            1e3 * median_of(&|shown| shown.seen.requests.mean),
+            1e3 * median_of(&|shown| shown.seen.requests.median),
+            1e3 * median_of(&|shown| shown.seen.requests.p95),
+            1e3 * median_of(&|shown| shown.seen.p99),
+            median_of(&|shown| shown.seen.imbalance),
+            median_of(&|shown| shown.seen.tasks_per_request),
+            median_of(&|shown| shown.seen.requests.probes_per_s),
+            median_of(&|shown| shown.seen.pushes_per_s),
         );
     }
     text.push_str("\n| | | median over the loads (range) | bar | |\n|--|--|--|--|--|\n");

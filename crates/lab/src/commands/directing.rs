@@ -24,7 +24,7 @@ pub(super) fn run(clock: &Runtime, args: &DirectingArgs) -> Outcome {
     if args.default {
         return contest::run(args, loads);
     }
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     for (number, table) in both_tables(args) {
         let plan = plan(args, table, loads);
         if args.time_outs {
@@ -40,11 +40,11 @@ pub(super) fn run(clock: &Runtime, args: &DirectingArgs) -> Outcome {
             let prediction = plan.predict(seeds(args));
             check_loads(prediction.chosen.len(), number, prediction.tried, args)?;
             println!("{}", render(number, table, &prediction, args));
-            told.push(PredictionReport::of(number, table, &prediction));
+            reports.push(PredictionReport::of(number, table, &prediction));
         }
     }
     match &args.json {
-        Some(path) => write_file(path, &to_json(&told)?),
+        Some(path) => write_file(path, &to_json(&reports)?),
         None => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn plan(args: &DirectingArgs, table: Table, loads: Loads) -> Plan {
     Plan {
         table,
         loads,
-        wanted: args.placements,
+        load_count: args.placements,
         jointly: args.jointly,
         within: args.within,
         length_s: args.length,
@@ -136,10 +136,10 @@ impl PredictionReport {
                 PolicyReport {
                     name,
                     cells: prediction.cells(table, place),
-                    mean_s: prediction.median_of(place, |seen| seen.requests.mean),
-                    min_s: prediction.median_of(place, |seen| seen.requests.min),
-                    task_mean_s: prediction.median_of(place, |seen| seen.tasks.mean),
-                    probes_per_s: prediction.median_of(place, |seen| seen.requests.probes_per_s),
+                    mean_s: prediction.median_of(place, |summary| summary.requests.mean),
+                    min_s: prediction.median_of(place, |summary| summary.requests.min),
+                    task_mean_s: prediction.median_of(place, |summary| summary.tasks.mean),
+                    probes_per_s: prediction.median_of(place, |summary| summary.requests.probes_per_s),
                     probes_of_paper: row.probes_per_s,
                 }
             };
@@ -171,13 +171,13 @@ fn render(number: u32, table: Table, prediction: &Prediction, args: &DirectingAr
         writeln!(
             text,
             "| {name} | {:.1} ({}) | {:.3} ({:.3}) | {mean} | {median} | {p95} | {:.3} | {:.2} | {:.2}% |",
-            prediction.median_of(policy, |seen| seen.requests.probes_per_s),
+            prediction.median_of(policy, |summary| summary.requests.probes_per_s),
             row.probes_per_s,
-            prediction.median_of(policy, |seen| seen.requests.mean),
+            prediction.median_of(policy, |summary| summary.requests.mean),
             row.mean,
-            prediction.median_of(policy, |seen| seen.tasks.mean),
-            prediction.median_of(policy, |seen| seen.tasks_per_request),
-            100.0 * prediction.median_of(policy, |seen| seen.timed_out),
+            prediction.median_of(policy, |summary| summary.tasks.mean),
+            prediction.median_of(policy, |summary| summary.tasks_per_request),
+            100.0 * prediction.median_of(policy, |summary| summary.timed_out),
         )
         .expect("a text takes any length");
     }
@@ -204,13 +204,13 @@ fn render_time_outs(number: u32, table: Table, swept: &[TimeoutResult]) -> Strin
     text
 }
 
-fn cell(of: Cell) -> String {
+fn cell(cell: Cell) -> String {
     format!(
         "{:.2}: {:.2} ({:.2}–{:.2}) {:+.0}%",
-        of.paper,
-        of.median,
-        of.least,
-        of.greatest,
-        100.0 * of.error()
+        cell.paper,
+        cell.median,
+        cell.least,
+        cell.greatest,
+        100.0 * cell.error()
     )
 }

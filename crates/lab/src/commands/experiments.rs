@@ -99,8 +99,8 @@ pub fn results(clock: &Runtime, args: &ResultsArgs) -> Outcome {
         return Err(Failure::refused("there is no such experiment; `striate-lab list` shows them"));
     }
     let mut unscaled = Vec::new();
-    let wanted = UNSCALED.iter().filter(|_| !args.no_unscaled && args.experiment.is_empty());
-    for (name, policy) in wanted {
+    let unscaled_runs = UNSCALED.iter().filter(|_| !args.no_unscaled && args.experiment.is_empty());
+    for (name, policy) in unscaled_runs {
         unscaled.push(run_unscaled(clock, name, policy, args)?);
         write_file(&args.out.join("index.md"), &pages::index(&all, &unscaled))?;
     }

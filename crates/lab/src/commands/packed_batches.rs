@@ -69,18 +69,18 @@ fn render(table: &Table) -> String {
          |--|--|--|--|--|--|--|--|\n",
         table.code, table.state, table.load, table.load_weight
     );
-    for of in &table.policies {
+    for figures in &table.policies {
         writeln!(
             text,
             "| {} | {:.2} | {:.1} | {} | {} | {:.2} | {:.1}% | {:.0} |",
-            of.policy,
-            of.mean_ms,
-            of.p99_ms,
-            ratio(&of.mean_over_lmlf),
-            ratio(&of.p99_over_lmlf),
-            of.work,
-            100.0 * of.read_around,
-            of.pushes_per_s,
+            figures.policy,
+            figures.mean_ms,
+            figures.p99_ms,
+            ratio(&figures.mean_over_lmlf),
+            ratio(&figures.p99_over_lmlf),
+            figures.work,
+            100.0 * figures.read_around,
+            figures.pushes_per_s,
         )
         .expect("a text takes any length");
     }
@@ -88,9 +88,9 @@ fn render(table: &Table) -> String {
 }
 
 /// Formats the mean over the placements, and the range.
-fn ratio(of: &[f64]) -> String {
-    let mean = of.iter().sum::<f64>() / of.len() as f64;
+fn ratio(ratios: &[f64]) -> String {
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
     let (least, most) =
-        of.iter().fold((f64::INFINITY, 0.0f64), |(least, most), &one| (least.min(one), most.max(one)));
+        ratios.iter().fold((f64::INFINITY, 0.0f64), |(least, most), &one| (least.min(one), most.max(one)));
     format!("{mean:.2} ({least:.2}–{most:.2})")
 }

@@ -78,16 +78,16 @@ async fn run_round(
         let policy: ReadPolicy = striate_baselines::read_policy(text).map_err(Failure::failed)?;
         let connections =
             (0..args.gateways).map(|_| processes.connect(runtime)).collect::<Result<Vec<_>, _>>()?;
-        let seen: Latencies =
+        let latencies: Latencies =
             store.run(runtime, setting, &policy, connections, seed).await.map_err(Failure::failed)?;
-        let summary = seen.summary();
+        let summary = latencies.summary();
         shown.push(PolicyRun {
             policy: text,
             seed,
             requests: summary.count,
             rate_per_s,
             mean_ms: summary.mean_ms,
-            p99_ms: seen.at_percentile_ms(99.0),
+            p99_ms: latencies.at_percentile_ms(99.0),
         });
     }
     Ok(shown)

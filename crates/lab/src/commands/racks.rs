@@ -25,8 +25,8 @@ pub(super) struct Metered {
 }
 
 /// Prints results as JSON.
-pub(super) fn print(seen: &impl Serialize) -> Outcome {
-    println!("{}", serde_json::to_string(seen).map_err(Failure::failed)?);
+pub(super) fn print(report: &impl Serialize) -> Outcome {
+    println!("{}", serde_json::to_string(report).map_err(Failure::failed)?);
     Ok(())
 }
 

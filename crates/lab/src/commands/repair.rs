@@ -22,21 +22,21 @@ pub(super) fn run(args: &RepairArgs) -> Outcome {
         reads_per_s: args.reads,
         seed: args.seed,
     };
-    let seen = repair::run(trial).map_err(Failure::refused)?;
-    let [before, beside] = seen.mean_ms;
-    let [p99_before, p99_beside] = seen.p99_ms;
-    let sources = seen.sent.iter().filter(|&&bytes| bytes > 0).count();
-    let targets = seen.stored.iter().filter(|&&bytes| bytes > 0).count();
+    let report = repair::run(trial).map_err(Failure::refused)?;
+    let [before, beside] = report.mean_ms;
+    let [p99_before, p99_beside] = report.p99_ms;
+    let sources = report.sent.iter().filter(|&&bytes| bytes > 0).count();
+    let targets = report.stored.iter().filter(|&&bytes| bytes > 0).count();
     println!(
         "{} chunks rebuilt in {:.1} s of virtual time, {:.0}% of what was allowed\n\
          {sources} sites sent, {targets} stored; coefficient of variation {:.3} and {:.3}\n\
          reads: mean {before:.2} ms before, {beside:.2} ms meanwhile; p99 {p99_before:.1} ms and {p99_beside:.1} ms; {} failed",
-        seen.chunks,
-        seen.took_s,
-        100.0 * seen.used,
-        variation(&seen.sent),
-        variation(&seen.stored),
-        seen.failed,
+        report.chunks,
+        report.took_s,
+        100.0 * report.used,
+        variation(&report.sent),
+        variation(&report.stored),
+        report.failed,
     );
     Ok(())
 }

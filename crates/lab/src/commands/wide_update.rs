@@ -58,9 +58,9 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
     let changes = changes(&code, &load).map_err(Failure::refused)?;
     let processes = start(runtime, &args.racks, hosts, &rack_of).await?;
     let mut trials = Vec::new();
-    for (_, way) in WAYS {
+    for (_, method) in WAYS {
         let sites = processes.connect_as_control(runtime)?;
-        let prepared = RackUpdate::prepare(runtime, &code, sites, load, way, &changes).await;
+        let prepared = RackUpdate::prepare(runtime, &code, sites, load, method, &changes).await;
         trials.push(prepared.map_err(Failure::failed)?);
     }
     // Warm up, since otherwise the first methods would open the connections between sites for the later ones.
@@ -71,12 +71,12 @@ pub(super) async fn run(runtime: &Runtime, args: &WideUpdateArgs) -> Outcome {
     }
     let mut ways: Vec<MethodReport> = WAYS.map(|(name, _)| MethodReport { name, changes: Vec::new() }).into();
     for &change in &changes {
-        for (trial, seen) in trials.iter_mut().zip(&mut ways) {
+        for (trial, report) in trials.iter_mut().zip(&mut ways) {
             let meter = Meter::start(hosts, &processes)?;
             let changed = trial.change(change).await.map_err(Failure::failed)?;
             let metered = meter.stop(changed.took)?;
             let (chunk, racks_of, crossed) = (change.data.chunk, trial.racks(change), changed.crossed);
-            seen.changes.push(ChangeReport { chunk, racks_of, crossed, metered });
+            report.changes.push(ChangeReport { chunk, racks_of, crossed, metered });
         }
     }
     print(&UpdateReport {

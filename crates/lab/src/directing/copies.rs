@@ -18,7 +18,7 @@ pub const ONE_PERCENT: usize = PARTITIONS / 100;
 /// Nodes that have extra copies of partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotCopies {
-    of: BTreeMap<usize, Vec<SiteId>>,
+    sites_of: BTreeMap<usize, Vec<SiteId>>,
 }
 
 impl HotCopies {
@@ -28,8 +28,8 @@ impl HotCopies {
         let mut heat = vec![0.0; PARTITIONS];
         before.iter().for_each(|request| heat[request.partition] += f64::from(request.bytes));
         let mut of_nodes = vec![0.0; NODES];
-        let home = |partition: usize| placed[partition / code.k()][partition % code.k()];
-        (0..PARTITIONS).for_each(|partition| of_nodes[node(home(partition))] += heat[partition]);
+        let own_site = |partition: usize| placed[partition / code.k()][partition % code.k()];
+        (0..PARTITIONS).for_each(|partition| of_nodes[node(own_site(partition))] += heat[partition]);
         let mut copies = Self::default();
         for _ in 0..budget {
             let share = |partition: &usize| heat[*partition] / copies.places(*partition);
@@ -43,18 +43,18 @@ impl HotCopies {
             // One more place now shares its heat.
             let places = copies.places(hottest);
             let (before, after) = (heat[hottest] / places, heat[hottest] / (places + 1.0));
-            for site in std::iter::once(home(hottest)).chain(copies.sites(hottest).to_vec()) {
+            for site in std::iter::once(own_site(hottest)).chain(copies.sites(hottest).to_vec()) {
                 of_nodes[node(site)] += after - before;
             }
             of_nodes[node(coolest)] += after;
-            copies.of.entry(hottest).or_default().push(coolest);
+            copies.sites_of.entry(hottest).or_default().push(coolest);
         }
         copies
     }
 
     /// Returns the sites of a partition's extra copies.
     pub fn sites(&self, partition: usize) -> &[SiteId] {
-        self.of.get(&partition).map_or(&[], Vec::as_slice)
+        self.sites_of.get(&partition).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the number of sites from which it can be read whole.
@@ -78,13 +78,13 @@ mod tests {
         let (code, placed) = (Table::One.code(), place(&Table::One.code(), 1));
         let before = requests::draw(&FITS[2], Table::One, 100.0, 1);
         let copies = HotCopies::place(&code, &placed, &before, ONE_PERCENT);
-        assert_eq!(copies.of.values().map(Vec::len).sum::<usize>(), 20);
+        assert_eq!(copies.sites_of.values().map(Vec::len).sum::<usize>(), 20);
         let mut heat = vec![0.0; PARTITIONS];
         before.iter().for_each(|request| heat[request.partition] += f64::from(request.bytes));
         let hottest = (0..PARTITIONS).max_by(|a, b| heat[*a].total_cmp(&heat[*b])).unwrap();
-        let most = copies.of.values().map(Vec::len).max().unwrap();
+        let most = copies.sites_of.values().map(Vec::len).max().unwrap();
         assert_eq!(copies.sites(hottest).len(), most);
-        for (partition, sites) in &copies.of {
+        for (partition, sites) in &copies.sites_of {
             let distinct: std::collections::BTreeSet<_> = sites.iter().collect();
             assert_eq!(distinct.len(), sites.len());
             assert!(sites.iter().all(|site| !placed[partition / code.k()].contains(site)));

@@ -29,7 +29,7 @@ const METRICS: [(&str, &str); 4] = [
 #[derive(Clone, Debug)]
 struct Curves {
     name: String,
-    of: [Vec<f64>; 4],
+    metrics: [Vec<f64>; 4],
 }
 
 /// The figures of a table.
@@ -49,7 +49,7 @@ impl Figures {
         let ours = ("T + w X".to_owned(), Director::Store(StoreDefault::default()));
         let curves = published
             .chain([ours])
-            .map(|(name, director)| Curves { name, of: curves(table, &director, loads) });
+            .map(|(name, director)| Curves { name, metrics: curves(table, &director, loads) });
         Self { table, curves: curves.collect() }
     }
 
@@ -69,7 +69,7 @@ impl Figures {
         };
         let mut plots = Vec::new();
         for (place, (file, label)) in METRICS.into_iter().enumerate() {
-            let line = |curves: &Curves| (curves.name.clone(), points(&curves.of[place]));
+            let line = |curves: &Curves| (curves.name.clone(), points(&curves.metrics[place]));
             let to_s = if file == "controllers" { 0.03 } else { to_s };
             let lines = self.curves.iter().map(line).collect();
             plots.push((format!("load-direction-{figure}-{file}.svg"), plot(label, to_s, lines)));
@@ -86,7 +86,7 @@ impl Figures {
     pub fn csv(&self) -> String {
         let mut text = "policy,metric,share,seconds\n".to_owned();
         for curves in &self.curves {
-            for ((file, _), curve) in METRICS.into_iter().zip(&curves.of) {
+            for ((file, _), curve) in METRICS.into_iter().zip(&curves.metrics) {
                 for (step, seconds) in curve.iter().enumerate() {
                     let share = step as f64 / STEPS as f64;
                     let _ = writeln!(text, "{},{file},{share},{seconds:.6}", curves.name.replace(',', ""));
@@ -105,7 +105,7 @@ impl Figures {
         text.push_str("\n|--|--|--|--|--|\n");
         for curves in &self.curves {
             let _ = write!(text, "| {} |", curves.name);
-            for curve in &curves.of {
+            for curve in &curves.metrics {
                 let at = |share: f64| 1e3 * curve[(share * STEPS as f64) as usize];
                 let [low, first, middle, third, high] = [0.05, 0.25, 0.5, 0.75, 0.95].map(at);
                 let _ = write!(text, " {low:.1} · {first:.1} **{middle:.1}** {third:.1} · {high:.1} |");
@@ -141,7 +141,7 @@ fn curves(table: Table, director: &Director, loads: &[Load]) -> [Vec<f64>; 4] {
         [steps(&requests), steps(&tasks), steps(&waits), steps(&controllers)]
     };
     let all: Vec<[Vec<f64>; 4]> = loads.iter().map(of_load).collect();
-    let over_loads = |place: usize, step: usize| median(all.iter().map(|of| of[place][step]).collect());
+    let over_loads = |place: usize, step: usize| median(all.iter().map(|load| load[place][step]).collect());
     [0, 1, 2, 3].map(|place| (0..=STEPS).map(|step| over_loads(place, step)).collect())
 }
 
@@ -163,7 +163,7 @@ mod tests {
         let figures = Figures::of(Table::One, &[load]);
         assert_eq!(figures.curves.len(), 6);
         for curves in &figures.curves {
-            assert!(curves.of.iter().all(|curve| curve.is_sorted() && curve.len() == STEPS + 1));
+            assert!(curves.metrics.iter().all(|curve| curve.is_sorted() && curve.len() == STEPS + 1));
         }
         assert_eq!(figures.csv().lines().count(), 1 + 6 * 4 * (STEPS + 1));
         assert_eq!(figures.plots().len(), 5);

@@ -32,7 +32,7 @@ pub struct Plan {
     /// The loads to try.
     pub loads: Loads,
     /// Number of loads that must give Normal's row.
-    pub wanted: usize,
+    pub load_count: usize,
     /// True if a load must also give Normal's row of the other table, on the same placement.
     pub jointly: bool,
     /// Tolerance for Normal's three cells, as a share of the paper's values.
@@ -51,7 +51,7 @@ pub struct ChosenLoad {
     /// The load.
     pub fit: FittedLoad,
     /// Result of each policy, in the order of [`paper`], Normal first.
-    pub seen: Vec<RunSummary>,
+    pub results: Vec<RunSummary>,
 }
 
 /// A prediction.
@@ -95,7 +95,7 @@ impl Plan {
     pub fn predict(&self, seeds: impl IntoIterator<Item = u64>) -> Prediction {
         let mut prediction = Prediction { chosen: Vec::new(), tried: 0 };
         for seed in seeds {
-            if prediction.chosen.len() == self.wanted {
+            if prediction.chosen.len() == self.load_count {
                 break;
             }
             prediction.chosen.extend(self.try_load(seed));
@@ -113,8 +113,8 @@ impl Plan {
         let (fit, requests, first) = self.with_normal(seed)?;
         let policies = paper(self.table);
         let others = policies[1..].iter().map(|(text, ..)| self.run(&fit, text, seed, &requests));
-        let seen = std::iter::once(first).chain(others).collect();
-        Some(ChosenLoad { seed, fit, seen })
+        let results = std::iter::once(first).chain(others).collect();
+        Some(ChosenLoad { seed, fit, results })
     }
 
     /// Returns the load of a seed and Normal's result on it, if that matches the paper's row.
@@ -129,8 +129,8 @@ impl Plan {
             Loads::Fitted(_) => fit,
             Loads::Family => self.with_normals_mean(fit, SERVICE_S, HALVINGS, seed, &requests),
         };
-        let seen = self.run(&fit, text, seed, &requests);
-        self.is_met(&seen.requests, &normal).then_some((fit, requests, seen))
+        let result = self.run(&fit, text, seed, &requests);
+        self.is_met(&result.requests, &normal).then_some((fit, requests, result))
     }
 
     /// Returns true if a row of Normal matches the paper's.
@@ -183,8 +183,10 @@ impl Prediction {
         let rows = paper(table);
         let measured = rows[policy].2.relative_to(&rows[0].2);
         [0, 1, 2].map(|cell| {
-            let ratios =
-                self.chosen.iter().map(|of| of.seen[policy].requests.relative_to(&of.seen[0].requests)[cell]);
+            let ratios = self
+                .chosen
+                .iter()
+                .map(|chosen| chosen.results[policy].requests.relative_to(&chosen.results[0].requests)[cell]);
             let ratios: Vec<f64> = ratios.collect();
             Cell {
                 paper: measured[cell],
@@ -196,8 +198,8 @@ impl Prediction {
     }
 
     /// Returns the median over the runs of a figure of a policy.
-    pub fn median_of(&self, policy: usize, of: impl Fn(&RunSummary) -> f64) -> f64 {
-        median(self.chosen.iter().map(|chosen| of(&chosen.seen[policy])).collect())
+    pub fn median_of(&self, policy: usize, figure: impl Fn(&RunSummary) -> f64) -> f64 {
+        median(self.chosen.iter().map(|chosen| figure(&chosen.results[policy])).collect())
     }
 }
 
@@ -218,7 +220,7 @@ pub struct TimeoutResult {
 const TIME_OUTS: [&str; 4] = ["normal(300ms)", "normal(500ms)", "normal(1s)", "normal(2s)"];
 
 impl Plan {
-    /// Runs Normal with several time-outs on each of the fits, on `wanted` placements each.
+    /// Runs Normal with several time-outs on each of the fits, on `load_count` placements each.
     pub fn sweep_time_outs(&self, seeds: impl Iterator<Item = u64> + Clone) -> Vec<TimeoutResult> {
         let mut swept = Vec::new();
         for (fit, policy) in FITS.into_iter().flat_map(|fit| TIME_OUTS.map(|policy| (fit, policy))) {
@@ -226,10 +228,11 @@ impl Plan {
                 let requests = requests::draw(&fit, self.table, self.length_s, seed);
                 self.run(&fit, policy, seed, &requests)
             };
-            let seen: Vec<RunSummary> = seeds.clone().take(self.wanted).map(on_placement).collect();
-            let median_of = |of: &dyn Fn(&RunSummary) -> f64| median(seen.iter().map(of).collect());
-            let cells = [0, 1, 2].map(|cell| median_of(&|seen| seen.requests.cells()[cell]));
-            let share = median_of(&|seen| seen.timed_out);
+            let results: Vec<RunSummary> = seeds.clone().take(self.load_count).map(on_placement).collect();
+            let median_of =
+                |figure: &dyn Fn(&RunSummary) -> f64| median(results.iter().map(figure).collect());
+            let cells = [0, 1, 2].map(|cell| median_of(&|result| result.requests.cells()[cell]));
+            let share = median_of(&|result| result.timed_out);
             swept.push(TimeoutResult { fit, policy: policy.to_owned(), cells, share });
         }
         swept
@@ -259,7 +262,7 @@ mod tests {
         let plan = Plan {
             table: Table::One,
             loads: Loads::Family,
-            wanted: 2,
+            load_count: 2,
             jointly: false,
             within: 0.25,
             length_s: 60.0,
@@ -270,15 +273,15 @@ mod tests {
         assert_eq!(prediction.tried, prediction.chosen[1].seed, "none is tried in vain");
         let normal = paper(Table::One)[0].2;
         for chosen in &prediction.chosen {
-            assert_eq!(chosen.seen.len(), 5);
-            assert!(plan.is_met(&chosen.seen[0].requests, &normal), "{chosen:?}");
+            assert_eq!(chosen.results.len(), 5);
+            assert!(plan.is_met(&chosen.results[0].requests, &normal), "{chosen:?}");
         }
         let jointly = Plan { jointly: true, ..plan };
         for chosen in jointly.predict(1..25).chosen {
             let other = Plan { table: Table::Two, ..plan };
             assert!(other.with_normal(chosen.seed).is_some() && plan.with_normal(chosen.seed).is_some());
         }
-        let swept = Plan { wanted: 1, ..plan }.sweep_time_outs(1..);
+        let swept = Plan { load_count: 1, ..plan }.sweep_time_outs(1..);
         assert_eq!(swept.len(), 16);
         let fewer =
             swept.chunks(4).all(|of_fit| of_fit.is_sorted_by(|short, long| short.share >= long.share));

@@ -285,7 +285,7 @@ impl Experiment {
     /// # Errors
     /// If there is no experiment for this figure in this calibration.
     pub fn of_figure(figure: &str, calibration: &str) -> Result<(Self, Plot), ExperimentError> {
-        let mut known = Vec::new();
+        let mut figure_names = Vec::new();
         for (name, text) in BUILT_IN {
             let experiment = Self::parse(name, text)?;
             let here = experiment.calibration == calibration;
@@ -294,11 +294,13 @@ impl Experiment {
                     let plot = known_figure.plot;
                     return Ok((experiment, plot));
                 }
-                known.push(known_figure.name.clone());
+                figure_names.push(known_figure.name.clone());
             }
         }
-        let reason =
-            format!("no experiment with calibration {calibration} is for it; there are {}", known.join(", "));
+        let reason = format!(
+            "no experiment with calibration {calibration} is for it; there are {}",
+            figure_names.join(", ")
+        );
         Err(ExperimentError::Invalid { name: format!("figure {figure}"), reason })
     }
 
@@ -375,8 +377,8 @@ impl Experiment {
     pub fn keep_policies(&mut self, names: &[String]) -> Result<(), String> {
         if let Some(name) = names.iter().find(|name| self.policies.iter().all(|policy| policy.name != **name))
         {
-            let known: Vec<&str> = self.policies.iter().map(|policy| policy.name.as_str()).collect();
-            return Err(format!("it has no policy {name:?}; it has {}", known.join("; ")));
+            let policy_names: Vec<&str> = self.policies.iter().map(|policy| policy.name.as_str()).collect();
+            return Err(format!("it has no policy {name:?}; it has {}", policy_names.join("; ")));
         }
         self.policies.retain(|policy| names.contains(&policy.name));
         self.paper.retain(|figure| {

@@ -243,7 +243,7 @@ impl Results {
 /// Compares seed by seed: the seeds of two policies share their workload's randomness.
 fn compare(figure: &PaperFigure, policies: &[PolicyResult]) -> Option<Comparison> {
     let find = |name: &String| policies.iter().find(|policy| policy.name == *name);
-    let of = find(&figure.of)?;
+    let policy = find(&figure.of)?;
     let name = match figure.metric {
         Metric::Mean => "mean response time",
         Metric::P95 => "95th percentile",
@@ -255,7 +255,7 @@ fn compare(figure: &PaperFigure, policies: &[PolicyResult]) -> Option<Comparison
     let values = |policy: &PolicyResult| -> Vec<f64> {
         policy.seeds.iter().map(|seed| seed.metric(figure.metric)).collect()
     };
-    let (mut what, mut ours) = (format!("{name}, {}", figure.of), values(of));
+    let (mut what, mut ours) = (format!("{name}, {}", figure.of), values(policy));
     if let Some(other) = &figure.over {
         what = format!("{what} / {other}");
         ours.iter_mut().zip(values(find(other)?)).for_each(|(value, other)| *value /= other);

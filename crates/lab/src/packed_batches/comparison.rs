@@ -93,24 +93,30 @@ type ResultSelector = fn(&Placement) -> RunSummary;
 /// Returns the figures of all policies over all placements.
 pub fn figures(placements: &[Placement]) -> Vec<Figures> {
     let columns: [(&str, ResultSelector); 5] = [
-        ("normal", |of| of.normal),
-        ("LMLF", |of| of.lmlf),
-        ("LMLF, D without the request", |of| of.lmlf_of_bytes),
-        ("one plan", |of| of.one_plan),
-        ("one plan, with copies", |of| of.with_copies),
+        ("normal", |placement| placement.normal),
+        ("LMLF", |placement| placement.lmlf),
+        ("LMLF, D without the request", |placement| placement.lmlf_of_bytes),
+        ("one plan", |placement| placement.one_plan),
+        ("one plan, with copies", |placement| placement.with_copies),
     ];
     let mean = |value: &dyn Fn(&Placement) -> f64| {
         placements.iter().map(value).sum::<f64>() / placements.len() as f64
     };
-    let of = |(policy, seen): (&'static str, ResultSelector)| Figures {
+    let figures = |(policy, selected): (&'static str, ResultSelector)| Figures {
         policy,
-        mean_ms: 1e3 * mean(&|of| seen(of).mean_s),
-        p99_ms: 1e3 * mean(&|of| seen(of).p99_s),
-        work: mean(&|of| seen(of).work_s / of.normal.work_s),
-        read_around: mean(&|of| seen(of).read_around),
-        pushes_per_s: mean(&|of| seen(of).pushes_per_s),
-        mean_over_lmlf: placements.iter().map(|of| seen(of).mean_s / of.lmlf.mean_s).collect(),
-        p99_over_lmlf: placements.iter().map(|of| seen(of).p99_s / of.lmlf.p99_s).collect(),
+        mean_ms: 1e3 * mean(&|placement| selected(placement).mean_s),
+        p99_ms: 1e3 * mean(&|placement| selected(placement).p99_s),
+        work: mean(&|placement| selected(placement).work_s / placement.normal.work_s),
+        read_around: mean(&|placement| selected(placement).read_around),
+        pushes_per_s: mean(&|placement| selected(placement).pushes_per_s),
+        mean_over_lmlf: placements
+            .iter()
+            .map(|placement| selected(placement).mean_s / placement.lmlf.mean_s)
+            .collect(),
+        p99_over_lmlf: placements
+            .iter()
+            .map(|placement| selected(placement).p99_s / placement.lmlf.p99_s)
+            .collect(),
     };
-    columns.into_iter().map(of).collect()
+    columns.into_iter().map(figures).collect()
 }

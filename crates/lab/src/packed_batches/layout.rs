@@ -33,9 +33,9 @@ impl Layout {
     /// Adds copies of a share of the bytes, based on the reads of some queries. Each copy is of the partition with
     /// the most reads per copy, and goes to the site with the least load.
     #[must_use]
-    pub fn with_copies(mut self, share: f64, seen: &[Query]) -> Self {
+    pub fn with_copies(mut self, share: f64, sample: &[Query]) -> Self {
         let mut reads = vec![0.0; PARTITIONS];
-        let objects = seen.iter().flat_map(|query| &query.objects);
+        let objects = sample.iter().flat_map(|query| &query.objects);
         objects.for_each(|&object| reads[partition_of(object)] += 1.0);
         for _ in 0..(share * PARTITIONS as f64) as usize {
             let each = |partition: usize| reads[partition] / (1 + self.copies[partition].len()) as f64;
@@ -63,9 +63,9 @@ impl Layout {
     /// Returns an object as a piece that planners count as `bytes` bytes.
     pub fn piece(&self, object: u64, bytes: u32) -> QueryPiece<'_> {
         let (partition, k) = (partition_of(object), self.code.k());
-        let wanted: ChunkSet = std::iter::once(partition % k).collect();
+        let chunk: ChunkSet = std::iter::once(partition % k).collect();
         let stripe = StripeId::new(1, (partition / k) as u64);
-        let piece = QueryPiece::part(stripe, &self.code, &self.stripes[partition / k], bytes, wanted);
+        let piece = QueryPiece::part(stripe, &self.code, &self.stripes[partition / k], bytes, chunk);
         QueryPiece { copies: &self.copies[partition], ..piece }
     }
 

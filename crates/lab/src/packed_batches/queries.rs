@@ -28,9 +28,9 @@ pub fn draw(count: usize, seed: u64) -> Vec<Query> {
     let mut at = 0.0;
     let query = |_| {
         at -= (1.0 - rng.random::<f64>()).ln();
-        let wanted = rng.random_range(COUNTS);
-        let mut objects = Vec::with_capacity(wanted);
-        while objects.len() < wanted {
+        let object_count = rng.random_range(COUNTS);
+        let mut objects = Vec::with_capacity(object_count);
+        while objects.len() < object_count {
             let object = places.of(zipf.rank(&mut rng) - 1);
             if !objects.contains(&object) {
                 objects.push(object);

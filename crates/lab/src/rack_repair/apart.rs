@@ -133,8 +133,8 @@ impl RackRepair {
             bytes
         };
         let sources: Vec<Vec<u8>> = plan.sources().iter().map(random).collect();
-        let made = sources[0].clone();
-        Ok(Sums { plan, sources, made })
+        let sum = sources[0].clone();
+        Ok(Sums { plan, sources, sum })
     }
 }
 
@@ -143,7 +143,7 @@ impl RackRepair {
 pub struct Sums {
     plan: DecodePlan,
     sources: Vec<Vec<u8>>,
-    made: Vec<u8>,
+    sum: Vec<u8>,
 }
 
 impl Sums {
@@ -153,10 +153,10 @@ impl Sums {
     /// None are known: all chunks have the same length.
     pub fn add_apart(&mut self) -> Result<Duration, CodecError> {
         let began = processor_time();
-        for (number, made) in self.made.chunks_mut(COLUMNS).enumerate() {
+        for (number, sum) in self.sum.chunks_mut(COLUMNS).enumerate() {
             let at = number * COLUMNS;
-            let inputs: Vec<&[u8]> = self.sources.iter().map(|source| &source[at..at + made.len()]).collect();
-            self.plan.apply(&inputs, &mut [made])?;
+            let inputs: Vec<&[u8]> = self.sources.iter().map(|source| &source[at..at + sum.len()]).collect();
+            self.plan.apply(&inputs, &mut [sum])?;
         }
         Ok(processor_time() - began)
     }

@@ -67,9 +67,9 @@ impl NodeRepair {
         for number in 0..count {
             let id = StripeId::new(WRITER, number as u64);
             let (places, group) = draw(&rule, &code, &candidates, &mut rng)?;
-            let there: Vec<Arc<dyn Site>> =
+            let stripe_sites: Vec<Arc<dyn Site>> =
                 places.iter().map(|site| Arc::clone(&sites[site.0 as usize - 1])).collect();
-            let checksums = write_chunks(runtime, id, &code, &there, &group, chunk_len).await?;
+            let checksums = write_chunks(runtime, id, &code, &stripe_sites, &group, chunk_len).await?;
             written.push(WrittenStripe { id, places, checksums });
         }
         let ids = written.iter().map(|stripe| stripe.id).collect();
@@ -91,19 +91,19 @@ impl NodeRepair {
         if let Some(wrong) = outcomes.iter().find(|outcome| outcome.chunks != 1 || !outcome.is_whole()) {
             return Err(RackRepairError::NotRepaired(format!("{wrong:?}")));
         }
-        Ok(NodeRepairResult { took, made: self.made().await? })
+        Ok(NodeRepairResult { took, made: self.count_new_chunks().await? })
     }
 
     /// Counts the new chunks by site: those of a newer generation than the first.
-    async fn made(&self) -> Result<BTreeMap<SiteId, u64>, RackRepairError> {
-        let mut made = BTreeMap::new();
+    async fn count_new_chunks(&self) -> Result<BTreeMap<SiteId, u64>, RackRepairError> {
+        let mut counts = BTreeMap::new();
         for &id in &self.ids {
             let gone = || RackRepairError::NotRepaired("a stripe is gone".to_owned());
             let stripe = self.stripes.find(id).await?.ok_or_else(gone)?;
             let new = stripe.record.locations.iter().filter(|location| location.generation > 1);
-            new.for_each(|location| *made.entry(SiteId(location.site)).or_default() += 1);
+            new.for_each(|location| *counts.entry(SiteId(location.site)).or_default() += 1);
         }
-        Ok(made)
+        Ok(counts)
     }
 }
 

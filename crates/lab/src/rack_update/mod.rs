@@ -66,7 +66,7 @@ pub struct RackUpdate {
     geometry: WideGeometry,
     sites: Vec<Arc<dyn Site>>,
     load: Load,
-    way: UpdateMethod,
+    method: UpdateMethod,
     /// Site of each chunk of each stripe.
     places: Vec<Vec<usize>>,
     files: HashMap<(usize, usize), File>,
@@ -96,17 +96,17 @@ impl RackUpdate {
         code: &Code,
         sites: Vec<Arc<dyn Site>>,
         load: Load,
-        way: UpdateMethod,
+        method: UpdateMethod,
         changes: &[Change],
     ) -> Result<Self, RackRepairError> {
         let geometry = geometry(code)?;
         if sites.len() < geometry.z() * geometry.c() {
             return Err(RackRepairError::Unfit(format!("{} sites are too few", sites.len())));
         }
-        let places = places(&geometry, &load, way);
+        let places = places(&geometry, &load, method);
         let rng = SmallRng::seed_from_u64(load.seed);
         let (runtime, code, files) = (runtime.clone(), code.clone(), HashMap::new());
-        let mut trial = Self { runtime, code, geometry, sites, load, way, places, files, rng };
+        let mut trial = Self { runtime, code, geometry, sites, load, method, places, files, rng };
         for stripe in 0..load.stripes {
             trial.write(stripe, changes).await?;
         }
@@ -124,11 +124,11 @@ impl RackUpdate {
             of_stripe.clone().chain(of_stripe.flat_map(|chunk| self.parities(chunk))).collect();
         needed.sort_unstable();
         needed.dedup();
-        let there: Vec<Arc<dyn Site>> =
+        let stripe_sites: Vec<Arc<dyn Site>> =
             self.places[stripe].iter().map(|&site| Arc::clone(&self.sites[site])).collect();
         let id = self.id(stripe);
         let checksums =
-            write_chunks(&self.runtime, id, &self.code, &there, &needed, self.load.chunk_len).await?;
+            write_chunks(&self.runtime, id, &self.code, &stripe_sites, &needed, self.load.chunk_len).await?;
         for index in needed {
             let chunk = ChunkId { stripe: id, index: index as u8, generation: Generation(1) };
             let file = File { chunk, site: self.places[stripe][index], crc32c: checksums[index] };
@@ -138,7 +138,7 @@ impl RackUpdate {
     }
 
     fn id(&self, stripe: usize) -> StripeId {
-        let of_way = WAYS.iter().position(|(_, way)| *way == self.way).unwrap_or_default();
+        let of_way = WAYS.iter().position(|(_, method)| *method == self.method).unwrap_or_default();
         StripeId::new(WRITER, (of_way * self.load.stripes + stripe) as u64)
     }
 
@@ -165,12 +165,12 @@ impl RackUpdate {
         self.rng.fill_bytes(&mut bytes);
         let began = self.runtime.now();
         let mut step = Step::new(self, change, bytes.into()).await?;
-        match self.way.reads_parities {
+        match self.method.reads_parities {
             true => step.by_client().await?,
             false => step.by_sites().await?,
         }
-        let (took, crossed, made) = (self.runtime.now() - began, step.crossed, step.made);
-        for (index, file) in made {
+        let (took, crossed, new_files) = (self.runtime.now() - began, step.crossed, step.new_files);
+        for (index, file) in new_files {
             let old = self.files.insert((change.data.stripe, index), file).expect("it was there");
             let request = DeleteRequest { chunks: vec![old.chunk], epoch: FencingEpoch::NONE };
             let deleted = self.sites[old.site].delete(request).await;
@@ -226,13 +226,13 @@ mod tests {
             let all = sites(&runtime, racks, of_rack);
             let changes = changes(&code, &load).unwrap();
             let mut crossed = Vec::new();
-            for (name, way) in WAYS {
+            for (name, method) in WAYS {
                 let sites = all.0.iter().map(|site| Arc::clone(site) as Arc<dyn Site>).collect();
                 let mut trial =
-                    RackUpdate::prepare(&runtime, &code, sites, load, way, &changes).await.unwrap();
+                    RackUpdate::prepare(&runtime, &code, sites, load, method, &changes).await.unwrap();
                 let mut ranges = 0;
                 for &change in &changes {
-                    let expected = ranges_across(way, &trial.racks(change));
+                    let expected = ranges_across(method, &trial.racks(change));
                     let of_change = trial.change(change).await.unwrap().crossed;
                     assert_eq!(of_change, expected * u64::from(load.range_len), "{name}: {change:?}");
                     ranges += expected;
@@ -250,12 +250,12 @@ mod tests {
 
     /// Ranges that an update sends across racks: to the client and back, and those of the parities. `racks` are those
     /// of the data chunk, of the local parity and of the global ones.
-    fn ranges_across(way: UpdateMethod, racks: &[usize]) -> u64 {
+    fn ranges_across(method: UpdateMethod, racks: &[usize]) -> u64 {
         let [data, local, globals @ ..] = racks else { panic!("{racks:?}") };
-        if way.reads_parities {
+        if method.reads_parities {
             return 2 * racks.len() as u64;
         }
-        let of_globals = if way.inner_global { 1 } else { globals.len() };
+        let of_globals = if method.inner_global { 1 } else { globals.len() };
         (2 + of_globals + usize::from(local != data)) as u64
     }
 }

@@ -16,43 +16,43 @@ use crate::rack_repair::RackRepairError;
 
 /// A running update.
 pub(super) struct Step<'a> {
-    of: &'a RackUpdate,
+    trial: &'a RackUpdate,
     at: Change,
     old: Bytes,
     new: Bytes,
     checksums: ChecksumChange,
     /// New files, by chunk index.
-    pub(super) made: Vec<(usize, File)>,
+    pub(super) new_files: Vec<(usize, File)>,
     pub(super) crossed: u64,
 }
 
 impl<'a> Step<'a> {
     /// Reads, as the client, the range to be replaced.
-    pub(super) async fn new(of: &'a RackUpdate, at: Change, new: Bytes) -> Result<Self, RackRepairError> {
+    pub(super) async fn new(trial: &'a RackUpdate, at: Change, new: Bytes) -> Result<Self, RackRepairError> {
         let mut step = Self {
-            of,
+            trial,
             at,
             old: Bytes::new(),
             new,
             checksums: ChecksumChange::default(),
-            made: Vec::new(),
+            new_files: Vec::new(),
             crossed: 0,
         };
         step.old = step.read(at.data.chunk).await?;
         step.crossed += step.len();
-        let behind = of.load.chunk_len - at.offset - of.load.range_len;
+        let behind = trial.load.chunk_len - at.offset - trial.load.range_len;
         let [before, after] = [&step.old, &step.new].map(|bytes| MultipleChecksums::of(bytes));
         step.checksums.replace(&before, &after, behind.into());
         Ok(step)
     }
 
     fn len(&self) -> u64 {
-        self.of.load.range_len.into()
+        self.trial.load.range_len.into()
     }
 
     /// The client writes the chunk and the parities, which it has read.
     pub(super) async fn by_client(&mut self) -> Result<(), RackRepairError> {
-        let parities = self.of.parities(self.at.data.chunk);
+        let parities = self.trial.parities(self.at.data.chunk);
         let read = try_join_all(parities.iter().map(|&parity| self.read(parity))).await?;
         self.crossed += self.len() * parities.len() as u64;
         let mut difference = BytesMut::from(&self.old[..]);
@@ -64,7 +64,7 @@ impl<'a> Step<'a> {
             windows.push((parity, factor, self.written(bytes.freeze())));
         }
         self.crossed += self.len() * windows.len() as u64;
-        self.made = try_join_all(
+        self.new_files = try_join_all(
             windows.into_iter().map(|(index, factor, window)| self.amend(index, factor, window)),
         )
         .await?;
@@ -76,14 +76,14 @@ impl<'a> Step<'a> {
         let data = self.at.data.chunk;
         let written = self.amend(data, 1, self.written(self.new.clone())).await?;
         self.crossed += self.len();
-        self.made.push(written);
-        let parities = self.of.parities(data);
+        self.new_files.push(written);
+        let parities = self.trial.parities(data);
         let (direct, following) =
-            parities.split_at(if self.of.way.inner_global { 2 } else { parities.len() });
+            parities.split_at(if self.trial.method.inner_global { 2 } else { parities.len() });
         let sent = try_join_all(direct.iter().map(|&parity| self.follow(parity, data, written.1))).await?;
         self.add(sent);
         if let [_, first] = *direct {
-            let first_made = self.made.iter().find(|(index, _)| *index == first).expect("it was made").1;
+            let first_made = self.new_files.iter().find(|(index, _)| *index == first).expect("it was made").1;
             let sent =
                 try_join_all(following.iter().map(|&parity| self.follow(parity, first, first_made))).await?;
             self.add(sent);
@@ -92,8 +92,8 @@ impl<'a> Step<'a> {
     }
 
     fn add(&mut self, sent: Vec<((usize, File), u64)>) {
-        for (made, crossed) in sent {
-            self.made.push(made);
+        for (new_file, crossed) in sent {
+            self.new_files.push(new_file);
             self.crossed += crossed;
         }
     }
@@ -103,35 +103,35 @@ impl<'a> Step<'a> {
         &self,
         parity: usize,
         source: usize,
-        made: File,
+        new_file: File,
     ) -> Result<((usize, File), u64), RackRepairError> {
         let (file, old) = (self.file(parity), self.file(source));
         let factor = self.factor(parity);
         let of_source = if source == self.at.data.chunk { 1 } else { self.factor(source) };
         let by = gf256::div(factor, of_source);
-        let len = self.of.load.chunk_len;
-        let local = [old, made].map(|file| LocalTerm { by, chunk: file.chunk, len });
+        let len = self.trial.load.chunk_len;
+        let local = [old, new_file].map(|file| LocalTerm { by, chunk: file.chunk, len });
         let from = self.request(local.to_vec());
         let to = CombineRequest {
             local: Vec::new(),
-            upstream: vec![CombineSource { site: self.of.sites[old.site].id(), request: from.clone() }],
+            upstream: vec![CombineSource { site: self.trial.sites[old.site].id(), request: from.clone() }],
             ..from
         };
-        let made = self.amend(parity, factor, Window::Sum(to)).await?;
+        let new_file = self.amend(parity, factor, Window::Sum(to)).await?;
         let crosses = self.rack(old.site) != self.rack(file.site);
-        Ok((made, if crosses { self.len() } else { 0 }))
+        Ok((new_file, if crosses { self.len() } else { 0 }))
     }
 
     fn rack(&self, site: usize) -> RackId {
-        self.of.sites[site].rack()
+        self.trial.sites[site].rack()
     }
 
     fn file(&self, index: usize) -> File {
-        self.of.files[&(self.at.data.stripe, index)]
+        self.trial.files[&(self.at.data.stripe, index)]
     }
 
     fn factor(&self, parity: usize) -> u8 {
-        self.of.code.coefficient(parity, self.at.data.chunk)
+        self.trial.code.coefficient(parity, self.at.data.chunk)
     }
 
     fn written(&self, bytes: Bytes) -> Window {
@@ -142,7 +142,7 @@ impl<'a> Step<'a> {
     fn request(&self, local: Vec<LocalTerm>) -> CombineRequest {
         CombineRequest {
             offset: self.at.offset,
-            len: self.of.load.range_len,
+            len: self.trial.load.range_len,
             slice_len: SLICE_LEN,
             local,
             upstream: Vec::new(),
@@ -153,12 +153,12 @@ impl<'a> Step<'a> {
     async fn read(&self, index: usize) -> Result<Bytes, RackRepairError> {
         let file = self.file(index);
         let ranges =
-            vec![ChunkRange { chunk: file.chunk, offset: self.at.offset, len: self.of.load.range_len }];
+            vec![ChunkRange { chunk: file.chunk, offset: self.at.offset, len: self.trial.load.range_len }];
         let request = ReadRequest { ranges, priority: Priority::Foreground, deadline: None };
-        let reply = self.of.sites[file.site].read(request).next().await;
+        let reply = self.trial.sites[file.site].read(request).next().await;
         let unanswered = || SiteError::Unavailable("its answer ended early".to_owned());
         let bytes = reply.ok_or_else(unanswered).and_then(|reply| reply.result);
-        bytes.map_err(|reason| self.of.failed(file.site, reason))
+        bytes.map_err(|reason| self.trial.failed(file.site, reason))
     }
 
     /// Has a site make the next generation of a chunk.
@@ -170,24 +170,24 @@ impl<'a> Step<'a> {
     ) -> Result<(usize, File), RackRepairError> {
         let old = self.file(index);
         let generation = Generation(old.chunk.generation.0 + 1);
-        let made = File {
+        let new_file = File {
             chunk: ChunkId { generation, ..old.chunk },
             crc32c: self.checksums.apply(old.crc32c, factor),
             ..old
         };
-        let len = self.of.load.chunk_len;
+        let len = self.trial.load.chunk_len;
         let whole = CombineRequest {
             offset: 0,
             len,
             ..self.request(vec![LocalTerm { by: 1, chunk: old.chunk, len }])
         };
         let request = AssembleRequest {
-            chunk: made.chunk,
-            crc32c: made.crc32c,
+            chunk: new_file.chunk,
+            crc32c: new_file.crc32c,
             combination: whole,
             windows: vec![window],
         };
-        let stored = self.of.sites[old.site].assemble(request).await;
-        stored.map(|_| (index, made)).map_err(|reason| self.of.failed(old.site, reason))
+        let stored = self.trial.sites[old.site].assemble(request).await;
+        stored.map(|_| (index, new_file)).map_err(|reason| self.trial.failed(old.site, reason))
     }
 }

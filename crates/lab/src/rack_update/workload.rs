@@ -69,7 +69,7 @@ fn drawn(k: usize, load: &Load) -> impl Iterator<Item = Change> + use<> {
 
 /// Returns the site of each chunk of each stripe: racks by combined locality, each stripe beginning in another rack,
 /// and local parities where the method has them.
-pub(super) fn places(geometry: &WideGeometry, load: &Load, way: UpdateMethod) -> Vec<Vec<usize>> {
+pub(super) fn places(geometry: &WideGeometry, load: &Load, method: UpdateMethod) -> Vec<Vec<usize>> {
     let rack_of = geometry.parts_of_chunks();
     let mut used = vec![0; geometry.z()];
     let slots: Vec<(usize, usize)> = rack_of
@@ -86,7 +86,7 @@ pub(super) fn places(geometry: &WideGeometry, load: &Load, way: UpdateMethod) ->
     let of_stripe = |stripe: usize| {
         let place = |&(rack, slot): &(usize, usize)| (rack + stripe) % geometry.z() * geometry.c() + slot;
         let mut places: Vec<usize> = slots.iter().map(place).collect();
-        for group in (0..geometry.groups()).filter(|_| way.inner_local) {
+        for group in (0..geometry.groups()).filter(|_| method.inner_local) {
             let count = |chunk: usize| counts.get(&DataChunk { stripe, chunk }).copied().unwrap_or_default();
             let (chunks, local) = (geometry.group_data(group), geometry.local_parity(group));
             let hottest = hottest_rack(chunks.clone(), count, |chunk| rack_of[chunk]);

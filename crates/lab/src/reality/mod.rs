@@ -297,10 +297,10 @@ async fn write_chunks(sites: &[Arc<dyn Site>], stripes: &GeneratedStripes) -> Re
         let len = stripes.chunk_len(chunk.stripe).ok_or_else(|| failed(&"it is not among the stripes"))?;
         let range = ChunkRange { chunk, offset: 0, len };
         let payload = stripes.read(site, range).map_err(|error| failed(&error))?;
-        let there = sites.iter().find(|other| other.id() == site);
-        let there = there.ok_or_else(|| failed(&"it is not among the sites given"))?;
+        let target = sites.iter().find(|other| other.id() == site);
+        let target = target.ok_or_else(|| failed(&"it is not among the sites given"))?;
         let request = WriteRequest { chunk, payload, granule_crcs: None, priority: Priority::Foreground };
-        there.write(request).await.map(drop).map_err(|error| failed(&error))
+        target.write(request).await.map(drop).map_err(|error| failed(&error))
     });
     let mut written = futures::stream::iter(writes).buffer_unordered(WRITES_IN_FLIGHT);
     while let Some(result) = written.next().await {
@@ -328,8 +328,8 @@ impl ClosedLoop {
             if began >= self.ends {
                 return Ok(latencies);
             }
-            let Operation::Read(wanted) = self.scans.next(&mut self.rng) else { continue };
-            let blocks: Vec<_> = wanted.iter().map(|key| self.stripes.block(key as usize)).collect();
+            let Operation::Read(keys) = self.scans.next(&mut self.rng) else { continue };
+            let blocks: Vec<_> = keys.iter().map(|key| self.stripes.block(key as usize)).collect();
             self.client.read_blocks(&blocks).await?;
             runtime.sleep_until_exactly(runtime.now() + self.work).await;
             latencies.record(runtime.now() - began);

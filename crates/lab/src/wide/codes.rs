@@ -93,13 +93,13 @@ fn table_4_and_figure_2() -> Result<Vec<Figure>, WideError> {
     ];
     let mut figures = Vec::new();
     for (name, scheme, code, redundancy, across) in named {
-        let of = |what: &str, value: f64, paper: f64, tolerated: f64| {
+        let figure = |what: &str, value: f64, paper: f64, tolerated: f64| {
             // A code other than the paper's is not a match, whatever its values.
             let value = if code_of(&scheme) == code { value } else { f64::NAN };
             Figure { name, code: code_of(&scheme), what: what.to_owned(), value, paper, tolerated }
         };
-        figures.push(of("redundancy", scheme.redundancy(), redundancy, ROUNDED));
-        figures.push(of("chunks across racks for a repair", scheme.repair_chunks() as f64, across, 0.0));
+        figures.push(figure("redundancy", scheme.redundancy(), redundancy, ROUNDED));
+        figures.push(figure("chunks across racks for a repair", scheme.repair_chunks() as f64, across, 0.0));
     }
     Ok(figures)
 }
@@ -121,12 +121,12 @@ fn figure_3(tolerance: usize) -> Result<Vec<Figure>, WideError> {
             below += usize::from(cheaper.all(|other| other.repair_chunks() > point.repair_chunks()));
         }
     }
-    let count = |what: &str, value: usize, of: usize| Figure {
+    let count = |what: &str, value: usize, paper: usize| Figure {
         name: "Fig. 3",
         code: format!("k = 128, f = {tolerance}"),
         what: what.to_owned(),
         value: value as f64,
-        paper: of as f64,
+        paper: paper as f64,
         tolerated: 0.0,
     };
     Ok(vec![

@@ -74,15 +74,15 @@ fn add_rivals(
     figure: &'static str,
     set: &str,
     localities: &[usize],
-    of: &SchemeTimes,
+    times: &SchemeTimes,
     unit: &'static str,
 ) {
     let scale = if unit == "ms" { 1e3 } else { 1.0 };
     for (at, r) in localities.iter().enumerate() {
-        table.add((figure, set, &format!("CL r={r}"), unit), &[scale * of.combined[at]], None);
-        table.add((figure, set, &format!("LRC r={r}"), unit), &[scale * of.lrc[at]], None);
+        table.add((figure, set, &format!("CL r={r}"), unit), &[scale * times.combined[at]], None);
+        table.add((figure, set, &format!("LRC r={r}"), unit), &[scale * times.lrc[at]], None);
     }
-    table.add((figure, set, "TL", unit), &[scale * of.topology], None);
+    table.add((figure, set, "TL", unit), &[scale * times.topology], None);
 }
 
 /// Adds the schemes of a panel whose values the text states: CL, LRC and TL with the first r, and the reductions by
@@ -91,13 +91,13 @@ fn add_stated(
     table: &mut Table<'_>,
     figure: &'static str,
     set: &str,
-    of: &SchemeTimes,
+    times: &SchemeTimes,
     unit: &'static str,
     stated: [f64; 5],
     fits: bool,
 ) {
     let scale = if unit == "ms" { 1e3 } else { 1.0 };
-    let (combined, lrc, topology) = (of.combined[0], of.lrc[0], of.topology);
+    let (combined, lrc, topology) = (times.combined[0], times.lrc[0], times.topology);
     table.add((figure, set, "CL", unit), &[scale * combined], Some(stated[0]));
     table.add((figure, set, "LRC", unit), &[scale * lrc], Some(stated[1]));
     table.push((figure, set, "TL", unit), &[scale * topology], Some(stated[2]), fits);
@@ -117,13 +117,13 @@ fn single_chunks_of_cold_data(table: &mut Table<'_>) -> Result<(), CodecError> {
     {
         for gbit in [1.0, 0.5] {
             let set = format!("k={k} f={f}, {gbit} Gb/s");
-            let of = rivals(k, f, &localities, &Setting::cold(gbit))?;
-            add_rivals(table, "9a–e", &set, &localities, &of, "s");
+            let times = rivals(k, f, &localities, &Setting::cold(gbit))?;
+            add_rivals(table, "9a–e", &set, &localities, &times, "s");
         }
     }
     let pipelined = Setting { slices: SLICES, ..Setting::cold(1.0) };
-    let of = rivals(64, 4, &localities, &pipelined)?;
-    add_rivals(table, "beyond", "k=64 f=4, 1 Gb/s, 256 slices", &localities, &of, "s");
+    let times = rivals(64, 4, &localities, &pipelined)?;
+    add_rivals(table, "beyond", "k=64 f=4, 1 Gb/s, 256 slices", &localities, &times, "s");
     Ok(())
 }
 
@@ -161,7 +161,7 @@ fn encoding(table: &mut Table<'_>) {
     let (setting, nodes) = (Setting::cold(1.0), 4);
     let published = Encoding { data: 64, parities: 3, nodes, loss: PUBLISHED_LOSS };
     let single = Encoding { nodes: 1, ..published };
-    let seconds = |of: Encoding| of.seconds(&setting);
+    let seconds = |encoding: Encoding| encoding.seconds(&setting);
     table.add(("11a", "k=64 f=4", "single node", "s"), &[seconds(single)], None);
     table.add(("11a", "k=64 f=4", "four nodes", "s"), &[seconds(published)], None);
     table.add(
@@ -185,14 +185,14 @@ fn encoding(table: &mut Table<'_>) {
     let sliced = Setting { slices: SLICES, ..setting };
     let memory = |setting: Setting| Setting { disk: 100e9, ..setting };
     let own = Encoding { loss: OWN_LOSS, ..published };
-    for (set, of, setting) in [
+    for (set, encoding, setting) in [
         ("whole chunks", published, setting),
         ("256 slices, our coder", own, sliced),
         ("256 slices, data in memory, our coder", own, memory(sliced)),
     ] {
-        let gain = less(of.seconds(&setting), Encoding { nodes: 1, ..of }.seconds(&setting));
+        let gain = less(encoding.seconds(&setting), Encoding { nodes: 1, ..encoding }.seconds(&setting));
         table.add(("beyond", set, "four nodes below one, k=64", "%"), &[gain], None);
-        let from = of.pays_from(&setting).map_or(f64::INFINITY, |from| from as f64);
+        let from = encoding.pays_from(&setting).map_or(f64::INFINITY, |from| from as f64);
         table.add(("beyond", set, "four nodes pay from k", ""), &[from], None);
     }
 }
@@ -210,21 +210,21 @@ fn changes(table: &mut Table<'_>) -> Result<(), CodecError> {
     let mut best = ways.map(|_| Vec::new());
     for (set, updates) in [("95:5", 0.05), ("50:50", 0.5)] {
         let operations = table.extent.operations;
-        let means = |way| -> Vec<f64> {
+        let means = |method| -> Vec<f64> {
             let load = |seed| Load { stripes: 1_000, operations, clients: 20, updates, seed };
-            let ms = |seed| 1e3 * updates::mean_update_s(&layout, &setting, way, &load(seed));
+            let ms = |seed| 1e3 * updates::mean_update_s(&layout, &setting, method, &load(seed));
             table.seeds().map(ms).collect()
         };
         let (deltas, rewritten) = (
             means(UpdateMethod::DELTAS),
             means(UpdateMethod { reads_parities: true, ..UpdateMethod::DELTAS }),
         );
-        let reduced = ways.map(|(_, way, _)| means(way));
+        let reduced = ways.map(|(_, method, _)| means(method));
         table.add(("13", set, "each parity rewritten", "ms"), &rewritten, None);
         table.add(("13", set, "each parity its delta", "ms"), &deltas, None);
-        for (((name, ..), of), best) in ways.iter().zip(&reduced).zip(&mut best) {
-            table.add(("13", set, name, "ms"), of, None);
-            let reductions = of.iter().zip(&deltas).map(|(one, other)| less(*one, *other));
+        for (((name, ..), means_ms), best) in ways.iter().zip(&reduced).zip(&mut best) {
+            table.add(("13", set, name, "ms"), means_ms, None);
+            let reductions = means_ms.iter().zip(&deltas).map(|(one, other)| less(*one, *other));
             let reductions: Vec<f64> = reductions.collect();
             if mean(&reductions) > mean(best) {
                 *best = reductions;

@@ -49,8 +49,8 @@ pub fn rate(
         !requestors.is_at_home || cluster.rack_of(site) == cluster.rack_of(sites[0])
     });
     let jobs = (0..ERASED).map(|_| repairs.job(&sites, 0, &near)).collect::<Result<Vec<_>, _>>()?;
-    let seen = simulation::run(&cluster.links, jobs.into_iter(), ERASED);
-    Ok(ERASED as f64 * setting.chunk / seen.all_s)
+    let result = simulation::run(&cluster.links, jobs.into_iter(), ERASED);
+    Ok(ERASED as f64 * setting.chunk / result.all_s)
 }
 
 /// Adds the rates of a panel for f = 2, 3, 4.
@@ -85,8 +85,9 @@ pub(super) fn of_code(
         rate(layout, setting, Selection::least_recently(), requestors).map(|rate| rate / 1e6)
     };
     let without = |layout: &Layout, requestors| -> Result<Vec<f64>, CodecError> {
-        let of = |seed| rate(layout, setting, Selection::at_random(seed), requestors).map(|rate| rate / 1e6);
-        seeds.clone().map(of).collect()
+        let rate_of =
+            |seed| rate(layout, setting, Selection::at_random(seed), requestors).map(|rate| rate / 1e6);
+        seeds.clone().map(rate_of).collect()
     };
     let combined = Layout::combined(&format!("wide({k},{r},{f})"))?;
     for (name, layout) in

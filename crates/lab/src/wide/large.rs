@@ -50,10 +50,10 @@ pub fn repair_large(
         let admitted = repairs.admitted(&sites, lost);
         repairs.job(&sites, lost, &admitted).map_err(|error| failure = Some(error)).ok()
     });
-    let seen = simulation::run(&cluster.links, jobs.take(chunks), AT_ONCE);
+    let result = simulation::run(&cluster.links, jobs.take(chunks), AT_ONCE);
     match failure {
         Some(error) => Err(error),
-        None => Ok((cluster, seen)),
+        None => Ok((cluster, result)),
     }
 }
 
@@ -87,15 +87,15 @@ fn repaired(
     let (chunks, seed) = (table.extent.chunks, table.extent.seed);
     let bytes = chunks as f64 * large_setting().chunk;
     let set = format!("1,000 sites, {:.0} GB: {name}", bytes / 1e9);
-    let (cluster, seen) = repair_large(layout, shape, selection, chunks, seed)?;
+    let (cluster, result) = repair_large(layout, shape, selection, chunks, seed)?;
     let of_racks = |link: fn(&Cluster, usize) -> usize| -> (f64, f64) {
-        let loads = (0..RACKS).map(|rack| seen.carried[link(&cluster, rack)]);
+        let loads = (0..RACKS).map(|rack| result.carried[link(&cluster, rack)]);
         let (sum, most) = loads.fold((0.0, 0.0f64), |(sum, most), load| (sum + load, most.max(load)));
         (sum, most * RACKS as f64 / sum)
     };
     let (across, uplinks) = of_racks(Cluster::uplink);
     let (_, downlinks) = of_racks(Cluster::downlink);
-    table.add(("beyond", &set, "full node", "min"), &[seen.all_s / 60.0], None);
+    table.add(("beyond", &set, "full node", "min"), &[result.all_s / 60.0], None);
     table.add(("beyond", &set, "sums across racks a chunk", ""), &[across / bytes], None);
     table.add(("beyond", &set, "uplinks, max/mean", ""), &[uplinks], None);
     table.add(("beyond", &set, "downlinks, max/mean", ""), &[downlinks], None);

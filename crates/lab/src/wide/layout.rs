@@ -77,10 +77,10 @@ impl Layout {
     /// Places a stripe on random racks and sites, with chunk `lost` on `failed`.
     pub fn around(&self, cluster: &Cluster, lost: usize, failed: SiteId, rng: &mut SmallRng) -> Vec<SiteId> {
         let mut racks = sample(rng, cluster.racks.len(), self.parts()).into_vec();
-        let (own, home) = (self.part_of[lost], cluster.rack_of(failed));
-        match racks.iter().position(|&rack| rack == home) {
+        let (own, failed_rack) = (self.part_of[lost], cluster.rack_of(failed));
+        match racks.iter().position(|&rack| rack == failed_rack) {
             Some(other) => racks.swap(other, own),
-            None => racks[own] = home,
+            None => racks[own] = failed_rack,
         }
         let mut sites = vec![failed; self.code.n()];
         for (part, &rack) in racks.iter().enumerate() {

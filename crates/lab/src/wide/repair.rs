@@ -103,8 +103,8 @@ impl<'a> Repairs<'a> {
         at: SiteId,
     ) -> Result<&[(usize, u8)], CodecError> {
         let rack_of = |chunk: usize| self.cluster.rack_of(sites[chunk]);
-        let home = (0..sites.len()).find(|&chunk| rack_of(chunk) == self.cluster.rack_of(at));
-        let key = (lost, home.map(|chunk| self.layout.part_of[chunk]));
+        let rack_neighbour = (0..sites.len()).find(|&chunk| rack_of(chunk) == self.cluster.rack_of(at));
+        let key = (lost, rack_neighbour.map(|chunk| self.layout.part_of[chunk]));
         if !self.equations.contains_key(&key) {
             let racks: Vec<&RackId> = sites.iter().map(|&site| self.cluster.rack_id(site)).collect();
             let costs = vec![Some(1.0); sites.len()];

@@ -48,7 +48,7 @@ struct RunningJob {
     began: f64,
     /// For each task, the number of tasks that it still waits for.
     waits: Vec<usize>,
-    left: usize,
+    remaining: usize,
 }
 
 struct Simulation {
@@ -57,14 +57,14 @@ struct Simulation {
     running: Vec<Option<RunningJob>>,
     /// (job, task) of each flow.
     flows: Vec<(usize, usize)>,
-    seen: SimulationResult,
+    result: SimulationResult,
 }
 
 /// Runs all jobs, at most `at_once` at a time. The next job is drawn when it begins.
 pub fn run(links: &[Link], mut jobs: impl Iterator<Item = Job>, at_once: usize) -> SimulationResult {
-    let seen = SimulationResult { carried: vec![0.0; links.len()], ..SimulationResult::default() };
+    let result = SimulationResult { carried: vec![0.0; links.len()], ..SimulationResult::default() };
     let network = Network::new(links.to_vec());
-    let mut simulation = Simulation { network, now: 0.0, running: Vec::new(), flows: Vec::new(), seen };
+    let mut simulation = Simulation { network, now: 0.0, running: Vec::new(), flows: Vec::new(), result };
     let mut under_way = 0;
     loop {
         while under_way < at_once {
@@ -75,8 +75,8 @@ pub fn run(links: &[Link], mut jobs: impl Iterator<Item = Job>, at_once: usize) 
         simulation.now += seconds;
         under_way -= ended.into_iter().filter(|&flow| simulation.end(flow)).count();
     }
-    simulation.seen.all_s = simulation.now;
-    simulation.seen
+    simulation.result.all_s = simulation.now;
+    simulation.result
 }
 
 impl Simulation {
@@ -85,17 +85,17 @@ impl Simulation {
         let waits: Vec<usize> = job.tasks.iter().map(|task| task.after.len()).collect();
         let ready: Vec<usize> = (0..waits.len()).filter(|&task| waits[task] == 0).collect();
         let number = self.running.len();
-        let left = job.tasks.len();
-        self.running.push(Some(RunningJob { job, began: self.now, waits, left }));
-        self.seen.job_s.push(0.0);
+        let remaining = job.tasks.len();
+        self.running.push(Some(RunningJob { job, began: self.now, waits, remaining }));
+        self.result.job_s.push(0.0);
         ready.into_iter().for_each(|task| self.begin_task(number, task));
-        left > 0
+        remaining > 0
     }
 
     fn begin_task(&mut self, number: usize, task: usize) {
         let Some(running) = &mut self.running[number] else { return };
         let Task { uses, bytes, filling, .. } = &mut running.job.tasks[task];
-        uses.iter().for_each(|&(link, weight)| self.seen.carried[link] += weight * *bytes);
+        uses.iter().for_each(|&(link, weight)| self.result.carried[link] += weight * *bytes);
         self.network.begin(self.flows.len(), std::mem::take(uses), *bytes * *filling);
         self.flows.push((number, task));
     }
@@ -104,15 +104,15 @@ impl Simulation {
     fn end(&mut self, flow: usize) -> bool {
         let (number, task) = self.flows[flow];
         let Some(running) = &mut self.running[number] else { return false };
-        running.left -= 1;
-        if running.left == 0 {
-            self.seen.job_s[number] = self.now - running.began;
+        running.remaining -= 1;
+        if running.remaining == 0 {
+            self.result.job_s[number] = self.now - running.began;
             self.running[number] = None;
             return true;
         }
         let mut ready = Vec::new();
-        for (later, of) in running.job.tasks.iter().enumerate().skip(task + 1) {
-            if of.after.contains(&task) {
+        for (later, later_task) in running.job.tasks.iter().enumerate().skip(task + 1) {
+            if later_task.after.contains(&task) {
                 running.waits[later] -= 1;
                 if running.waits[later] == 0 {
                     ready.push(later);
@@ -135,8 +135,8 @@ mod tests {
         let first = job.add(vec![(0, 1.0)], 10.0, &[]);
         let second = job.add(vec![(1, 1.0)], 10.0, &[]);
         job.add(vec![(0, 1.0), (1, 1.0)], 5.0, &[first, second]);
-        let seen = run(&links, vec![job.clone()].into_iter(), 1);
-        assert_eq!(seen, SimulationResult { job_s: vec![3.0], all_s: 3.0, carried: vec![15.0, 15.0] });
+        let result = run(&links, vec![job.clone()].into_iter(), 1);
+        assert_eq!(result, SimulationResult { job_s: vec![3.0], all_s: 3.0, carried: vec![15.0, 15.0] });
         assert_eq!(run(&links, vec![job.clone(), job.clone()].into_iter(), 1).job_s, [3.0, 3.0]);
         assert_eq!(run(&links, vec![job.clone(), job].into_iter(), 2).all_s, 6.0);
     }

@@ -44,11 +44,11 @@ struct Operation {
 }
 
 /// Returns the mean seconds of an update.
-pub fn mean_update_s(layout: &Layout, setting: &Setting, way: UpdateMethod, load: &Load) -> f64 {
+pub fn mean_update_s(layout: &Layout, setting: &Setting, method: UpdateMethod, load: &Load) -> f64 {
     let Scheme::Combined(geometry) = &layout.scheme else { return f64::NAN };
     // One extra site in each rack is a client.
     let cluster = Cluster::new(layout.parts(), geometry.c() + 1, setting);
-    let store = Store { cluster: &cluster, layout, geometry, chunk: setting.chunk, way };
+    let store = Store { cluster: &cluster, layout, geometry, chunk: setting.chunk, method };
     let chunks = DataChunks::new(load.stripes, geometry.k());
     let mut rng = SmallRng::seed_from_u64(load.seed);
     let draw = |_| {
@@ -61,8 +61,8 @@ pub fn mean_update_s(layout: &Layout, setting: &Setting, way: UpdateMethod, load
     let (before, counted) = operations.split_at(load.operations);
     let hottest = store.hottest(before);
     let jobs = counted.iter().map(|operation| store.job(operation, &hottest));
-    let seen = simulation::run(&cluster.links, jobs, load.clients);
-    let of_updates = counted.iter().zip(&seen.job_s).filter(|(operation, _)| operation.is_update);
+    let result = simulation::run(&cluster.links, jobs, load.clients);
+    let of_updates = counted.iter().zip(&result.job_s).filter(|(operation, _)| operation.is_update);
     let (sum, count) = of_updates.fold((0.0, 0usize), |(sum, count), (_, s)| (sum + s, count + 1));
     sum / count as f64
 }
@@ -72,7 +72,7 @@ struct Store<'a> {
     layout: &'a Layout,
     geometry: &'a WideGeometry,
     chunk: f64,
-    way: UpdateMethod,
+    method: UpdateMethod,
 }
 
 impl Store<'_> {
@@ -87,9 +87,10 @@ impl Store<'_> {
 
     /// Returns the most updated rack for each group of each updated stripe.
     fn hottest(&self, operations: &[Operation]) -> HashMap<(usize, usize), usize> {
-        let counts = count(operations.iter().filter(|of| of.is_update).map(|of| of.data));
+        let counts =
+            count(operations.iter().filter(|operation| operation.is_update).map(|operation| operation.data));
         let groups: HashSet<(usize, usize)> =
-            counts.keys().map(|of| (of.stripe, self.group(of.chunk))).collect();
+            counts.keys().map(|data| (data.stripe, self.group(data.chunk))).collect();
         let hottest = |&(stripe, group): &(usize, usize)| {
             let updates = |chunk| counts.get(&DataChunk { stripe, chunk }).copied().unwrap_or_default();
             hottest_rack(self.geometry.group_data(group), updates, |chunk| self.rack(stripe, chunk))
@@ -102,11 +103,11 @@ impl Store<'_> {
     }
 
     /// Returns the site of the local parity for a chunk.
-    fn local_parity(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> SiteId {
-        let DataChunk { stripe, chunk } = of.data;
+    fn local_parity(&self, operation: &Operation, hottest: &HashMap<(usize, usize), usize>) -> SiteId {
+        let DataChunk { stripe, chunk } = operation.data;
         let group = self.group(chunk);
         let original = self.geometry.local_parity(group);
-        let moved = hottest.get(&(stripe, group)).filter(|_| self.way.inner_local);
+        let moved = hottest.get(&(stripe, group)).filter(|_| self.method.inner_local);
         match moved {
             // It has swapped places with a data chunk there that is not the updated one.
             Some(&rack) => self.cluster.site(rack, (chunk + 1) % self.geometry.c()),
@@ -114,27 +115,27 @@ impl Store<'_> {
         }
     }
 
-    fn job(&self, of: &Operation, hottest: &HashMap<(usize, usize), usize>) -> Job {
+    fn job(&self, operation: &Operation, hottest: &HashMap<(usize, usize), usize>) -> Job {
         let mut job = Job::default();
-        let stripe = of.data.stripe;
-        let data = self.site(stripe, of.data.chunk);
+        let stripe = operation.data.stripe;
+        let data = self.site(stripe, operation.data.chunk);
         let mut send = |from, to, after: &[usize]| job.add(self.cluster.send(from, to), self.chunk, after);
-        let read = send(data, of.client, &[]);
-        if !of.is_update {
+        let read = send(data, operation.client, &[]);
+        if !operation.is_update {
             return job;
         }
-        let written = send(of.client, data, &[read]);
+        let written = send(operation.client, data, &[read]);
         let globals: Vec<SiteId> =
             self.geometry.global_parities().map(|global| self.site(stripe, global)).collect();
-        let local = self.local_parity(of, hottest);
-        let direct = if self.way.inner_global { &globals[..1] } else { &globals[..] };
+        let local = self.local_parity(operation, hottest);
+        let direct = if self.method.inner_global { &globals[..1] } else { &globals[..] };
         for &parity in direct.iter().chain([&local]).filter(|&&parity| parity != data) {
-            let before = match self.way.reads_parities {
+            let before = match self.method.reads_parities {
                 true => send(parity, data, &[written]),
                 false => written,
             };
             let changed = send(data, parity, &[before]);
-            if self.way.inner_global && parity == globals[0] {
+            if self.method.inner_global && parity == globals[0] {
                 globals[1..].iter().for_each(|&other| {
                     send(parity, other, &[changed]);
                 });

@@ -19,7 +19,7 @@ type Answer = Result<(ObjectHead, Vec<u8>), ClientError>;
 
 fn item(key: &str) -> GetRequest {
     let (bucket, key) = (BUCKET.to_owned(), key.to_owned());
-    GetRequest { bucket, key, condition: ReadCondition::default(), range: ReadRange::Whole, taken: 0 }
+    GetRequest { bucket, key, condition: ReadCondition::default(), range: ReadRange::Whole, taken_bytes: 0 }
 }
 
 fn range(key: &str, first: u64, last: u64) -> GetRequest {

@@ -181,16 +181,16 @@ impl ChunkDecoder {
     /// Collects one line from `input` and processes it when it is complete.
     fn take_line(&mut self, input: &mut Bytes) -> Result<(), ChunkError> {
         let end = input.iter().position(|&byte| byte == b'\n');
-        let taken = end.map_or(input.len(), |end| end + 1);
+        let consumed = end.map_or(input.len(), |end| end + 1);
         let limit = match self.state {
             State::Trailers { bytes } => MAX_TRAILER_BYTES.saturating_sub(bytes),
             _ => MAX_HEAD_BYTES,
         };
-        if self.line.len() + taken > limit {
+        if self.line.len() + consumed > limit {
             return Err(ChunkError::Framing("a line is too long"));
         }
-        self.line.extend_from_slice(&input[..taken]);
-        input.advance(taken);
+        self.line.extend_from_slice(&input[..consumed]);
+        input.advance(consumed);
         if end.is_none() {
             return Ok(());
         }

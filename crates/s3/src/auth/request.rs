@@ -269,9 +269,9 @@ fn parse_authorization(text: &str, headers: &HeaderMap) -> Result<Claim, Refusal
     let Some(fields) = text.strip_prefix(ALGORITHM).filter(|rest| rest.starts_with([' ', '\t'])) else {
         return Err(version_2());
     };
-    let field = |wanted: &str| {
+    let field = |field_name: &str| {
         let mut pairs = fields.split(',').filter_map(|field| field.trim().split_once('='));
-        pairs.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+        pairs.find(|(name, _)| *name == field_name).map(|(_, value)| value)
     };
     let missing = |name: &str| malformed(&format!("{name} is missing"));
     let credential = field("Credential").ok_or_else(|| missing("Credential"))?;

@@ -213,13 +213,13 @@ impl Stream for Frames {
 
 fn success_head(item: &Item, head: &ObjectHead) -> Vec<u8> {
     let ObjectHead { info, range } = head;
-    let given = info.attributes.content_type.as_str();
+    let stored_type = info.attributes.content_type.as_str();
     json(&SuccessHead {
         key: &item.key,
         etag: format!("\"{}\"", info.etag),
         size: info.size,
         last_modified: rfc_3339(info.modified_unix_ms),
-        content_type: if given.is_empty() { "binary/octet-stream" } else { given },
+        content_type: if stored_type.is_empty() { "binary/octet-stream" } else { stored_type },
         content_length: range.end - range.start,
         content_range: item.is_range.then(|| content_range(range, info.size)),
     })

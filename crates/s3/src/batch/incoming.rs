@@ -156,19 +156,19 @@ impl Reader {
 
     async fn next_piece(&mut self, item: usize) -> Result<Option<Bytes>, RequestFault> {
         self.skip_to(item).await?;
-        self.taken().await
+        self.next_bytes().await
     }
 
     /// Skips items before this one that were not wanted.
     async fn skip_to(&mut self, item: usize) -> Result<(), RequestFault> {
         while self.item < item {
-            while self.taken().await?.is_some() {}
+            while self.next_bytes().await?.is_some() {}
         }
         Ok(())
     }
 
     /// Returns the next bytes of the current item. After its last bytes, the next item becomes current.
-    async fn taken(&mut self) -> Result<Option<Bytes>, RequestFault> {
+    async fn next_bytes(&mut self) -> Result<Option<Bytes>, RequestFault> {
         loop {
             if self.frame.left > 0 {
                 if self.rest.is_empty() && !self.more().await? {

@@ -144,7 +144,7 @@ impl RequestedItem {
         let item = Item { key: self.key, is_range: self.range.is_some() };
         let request = range.and_then(|range| {
             let (bucket, key) = (bucket.to_owned(), item.key.clone());
-            Ok(GetRequest { bucket, key, condition: condition?, range, taken: 0 })
+            Ok(GetRequest { bucket, key, condition: condition?, range, taken_bytes: 0 })
         });
         (item, request)
     }

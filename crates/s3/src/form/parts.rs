@@ -54,7 +54,7 @@ struct Head {
     body: RequestBody,
     buffer: BytesMut,
     /// Number of bytes taken from the buffer.
-    taken: usize,
+    consumed: usize,
 }
 
 /// A form's file, which streams into the store.
@@ -94,7 +94,7 @@ fn too_large() -> Refusal {
 impl Fields {
     /// Returns the value of a field; the first one if it is repeated.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.iter().find(|(field_name, _)| *field_name == name).map(|(_, value)| value)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -103,14 +103,14 @@ impl Fields {
 
     /// Replaces a field's value.
     pub fn set(&mut self, name: &str, value: String) {
-        if let Some((_, old)) = self.0.iter_mut().find(|(known, _)| known == name) {
+        if let Some((_, old)) = self.0.iter_mut().find(|(field_name, _)| field_name == name) {
             *old = value;
         }
     }
 
     /// Returns whether several fields have this name.
     pub fn is_repeated(&self, name: &str) -> bool {
-        self.iter().filter(|(known, _)| *known == name).nth(1).is_some()
+        self.iter().filter(|(field_name, _)| *field_name == name).nth(1).is_some()
     }
 }
 
@@ -140,7 +140,7 @@ impl Form {
     pub async fn read(body: RequestBody, boundary: &str, trace: Arc<Trace>) -> Result<Self, Refusal> {
         let delimiter = format!("\r\n--{boundary}");
         // The first delimiter has no line end of its own.
-        let mut head = Head { body, buffer: BytesMut::from("\r\n"), taken: 0 };
+        let mut head = Head { body, buffer: BytesMut::from("\r\n"), consumed: 0 };
         let mut fields = Fields::default();
         head.until(delimiter.as_bytes()).await?;
         loop {
@@ -173,8 +173,8 @@ impl Head {
             if let Some(at) = memmem::find(&self.buffer[searched..], mark) {
                 let before = self.buffer.split_to(searched + at).freeze();
                 self.buffer.advance(mark.len());
-                self.taken += before.len() + mark.len();
-                return if self.taken > MAX_FIELDS_BYTES { Err(too_large()) } else { Ok(before) };
+                self.consumed += before.len() + mark.len();
+                return if self.consumed > MAX_FIELDS_BYTES { Err(too_large()) } else { Ok(before) };
             }
             searched = self.buffer.len().saturating_sub(mark.len() - 1);
             self.more().await?;
@@ -182,7 +182,7 @@ impl Head {
     }
 
     async fn more(&mut self) -> Result<(), Refusal> {
-        if self.taken + self.buffer.len() > MAX_FIELDS_BYTES {
+        if self.consumed + self.buffer.len() > MAX_FIELDS_BYTES {
             return Err(too_large());
         }
         match self.body.next().await? {

@@ -28,11 +28,12 @@ impl Gateway {
         let Some(rules) = self.rules(&address.bucket).await else {
             return denied("CORSResponse: CORS is not enabled for this bucket.");
         };
-        let wanted = text(&parts.headers, header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
+        let requested_headers =
+            text(&parts.headers, header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
         let question = CorsQuestion {
             origin: text(&parts.headers, header::ORIGIN).unwrap_or_default(),
             method: text(&parts.headers, header::ACCESS_CONTROL_REQUEST_METHOD).unwrap_or_default(),
-            headers: wanted.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
+            headers: requested_headers.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
         };
         let Some(answer) = rules.answer(&question) else {
             return denied("CORSResponse: This CORS request is not allowed.");

@@ -27,12 +27,12 @@ use crate::address::Domains;
 use crate::audit::{AuditSink, NullSink, RequestMetrics};
 use crate::body::{AnswerBody, ArrivingBody, RequestPermits};
 use crate::documents::Documents;
-use crate::elsewhere::{self, ForwardedAddress, NoRemoteBuckets, RemoteBuckets};
 use crate::failure;
 use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
 use crate::peers::{KeyLimits, Peer, Peers};
 use crate::refusal::Refusal;
+use crate::remote_buckets::{self, ForwardedAddress, NoRemoteBuckets, RemoteBuckets};
 use crate::trace::Trace;
 use crate::translate::{RequestContext, Translator};
 
@@ -60,7 +60,7 @@ pub struct Hooks {
     /// Reports for the health paths.
     pub readiness: Arc<dyn Readiness>,
     /// Serves buckets whose objects are in other stores.
-    pub elsewhere: Arc<dyn RemoteBuckets>,
+    pub remote_buckets: Arc<dyn RemoteBuckets>,
 }
 
 /// The S3 gateway over a client service. Cheap to clone.
@@ -105,7 +105,7 @@ impl Gateway {
         let domains = Domains::new(&options.domains).map_err(GatewayError::Domain)?;
         let translator = Translator {
             client: client.clone(),
-            elsewhere: Arc::clone(&hooks.elsewhere),
+            remote_buckets: Arc::clone(&hooks.remote_buckets),
             region: options.region.clone(),
         };
         let mut builder = S3ServiceBuilder::new(translator.clone());
@@ -249,8 +249,8 @@ impl Gateway {
         let Some(outbound) = parts.extensions.remove::<ForwardedAddress>() else {
             return Err(Refusal::anonymous());
         };
-        let answer = match elsewhere::request(outbound, parts, carried, body).await {
-            Ok(request) => self.shared.hooks.elsewhere.answer(request).await,
+        let answer = match remote_buckets::request(outbound, parts, carried, body).await {
+            Ok(request) => self.shared.hooks.remote_buckets.answer(request).await,
             Err(error) => Err(error),
         };
         Ok(answer.unwrap_or_else(|error| failure::response(error, trace, &path)))
@@ -294,7 +294,7 @@ impl Default for Hooks {
             audit: Arc::new(NullSink),
             metrics: Arc::new(NullSink),
             readiness: Arc::new(NullSink),
-            elsewhere: Arc::new(NoRemoteBuckets),
+            remote_buckets: Arc::new(NoRemoteBuckets),
         }
     }
 }

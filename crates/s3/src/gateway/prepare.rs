@@ -16,11 +16,11 @@ use crate::batch::Kind;
 use crate::body::{ArrivingBody, RequestBody, RequestPermits, collect};
 use crate::checksum;
 use crate::documents::batch_footprint;
-use crate::elsewhere::{self, ForwardedAddress};
 use crate::form::{self, AcceptedForm, FormAnswer, FormContext};
 use crate::options::Limits;
 use crate::peers::{InFlight, Peer};
 use crate::refusal::Refusal;
+use crate::remote_buckets::{self, ForwardedAddress};
 use crate::trace::Trace;
 use crate::translate::{BatchMark, RequestContext};
 
@@ -114,8 +114,14 @@ impl Gateway {
         let trace = Arc::clone(trace);
         let body =
             RequestBody::new(incoming, payload, decoded_len, trailers, Arc::clone(peer), trace.clone());
-        let mut carried =
-            RequestContext { trace, identity, trailers: None, headers, by_form: false, taken: peer.taken() };
+        let mut carried = RequestContext {
+            trace,
+            identity,
+            trailers: None,
+            headers,
+            by_form: false,
+            taken_bytes: peer.taken_bytes(),
+        };
         let (body, document) = match is_document {
             true => self.hold_document(&mut parts, body, batch.is_some()).await?,
             false => {
@@ -136,11 +142,11 @@ impl Gateway {
         identity: &Identity,
         trace: &Trace,
     ) -> Result<(), Refusal> {
-        if self.shared.hooks.elsewhere.has(&address.bucket)
-            && let Some((operation, action)) = elsewhere::operation(parts, address)
+        if self.shared.hooks.remote_buckets.has(&address.bucket)
+            && let Some((operation, action)) = remote_buckets::operation(parts, address)
         {
             trace.set_operation(operation);
-            elsewhere::allow(action, parts, address, identity)?;
+            remote_buckets::allow(action, parts, address, identity)?;
             parts.extensions.insert(ForwardedAddress { address: address.clone() });
         }
         Ok(())
@@ -202,7 +208,7 @@ impl Gateway {
         };
         let AcceptedForm { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
-        if shared.hooks.elsewhere.has(&address.bucket) {
+        if shared.hooks.remote_buckets.has(&address.bucket) {
             let reason = "Forms are not forwarded to another store; use PutObject.";
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", reason));
         }
@@ -216,7 +222,7 @@ impl Gateway {
             trailers: None,
             headers,
             by_form: true,
-            taken: 0,
+            taken_bytes: 0,
         });
         Ok(PreparedRequest { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }

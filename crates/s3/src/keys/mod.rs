@@ -180,11 +180,11 @@ impl KeyStore {
             return Ok(None);
         };
         let mut opened = self.opened.write();
-        if let Some(known) = opened.get_mut(access_key)
-            && known.version == row.version
+        if let Some(cached) = opened.get_mut(access_key)
+            && cached.version == row.version
         {
-            known.read_at = now;
-            return Ok(Some(Arc::clone(&known.secrets)));
+            cached.read_at = now;
+            return Ok(Some(Arc::clone(&cached.secrets)));
         }
         let secrets = Arc::new(self.open(&record)?);
         let entry = OpenedSecrets { version: row.version, read_at: now, secrets: Arc::clone(&secrets) };

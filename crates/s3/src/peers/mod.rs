@@ -49,7 +49,7 @@ const CUT_AT_LEAST: usize = 8;
 pub(crate) struct Peers {
     limits: Limits,
     metrics: Arc<dyn RequestMetrics>,
-    known: Mutex<PeerTable>,
+    table: Mutex<PeerTable>,
     /// Whether memory ran short since the last tick.
     is_pressed: AtomicBool,
 }
@@ -108,7 +108,7 @@ fn counted(address: IpAddr) -> IpAddr {
 
 impl Peers {
     pub fn new(limits: Limits, metrics: Arc<dyn RequestMetrics>) -> Arc<Self> {
-        Arc::new(Self { limits, metrics, known: Mutex::default(), is_pressed: AtomicBool::new(false) })
+        Arc::new(Self { limits, metrics, table: Mutex::default(), is_pressed: AtomicBool::new(false) })
     }
 
     /// Admits a connection. If all are in use, one that is idle or below the minimum rate is cut to make room.
@@ -117,25 +117,25 @@ impl Peers {
     /// The limit that is reached.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<AdmittedPeer, PeerLimit> {
         let address = counted(address);
-        let mut known = self.known.lock();
-        if known.by_address.get(&address).is_some_and(|&count| count >= self.limits.connections_per_address) {
+        let mut table = self.table.lock();
+        if table.by_address.get(&address).is_some_and(|&count| count >= self.limits.connections_per_address) {
             return Err(PeerLimit::Address);
         }
-        if known.connections.len() >= self.limits.connections {
-            let number = known.dispensable(self.pressed_ticks(), self.least(self.pressed_ticks()));
+        if table.connections.len() >= self.limits.connections {
+            let number = table.dispensable(self.pressed_ticks(), self.least(self.pressed_ticks()));
             let number = number.ok_or(PeerLimit::Connections)?;
-            if let Some(victim) = known.forget(number) {
+            if let Some(victim) = table.forget(number) {
                 victim.peer.cut();
                 self.metrics.cut("room");
             }
         }
-        known.last += 1;
-        let number = known.last;
+        table.last += 1;
+        let number = table.last;
         let peer = Arc::new(Peer::default());
         let watched =
             WatchedPeer { peer: Arc::clone(&peer), address, rate: Rate::default(), begun: 0, idle: 0 };
-        known.connections.insert(number, watched);
-        *known.by_address.entry(address).or_default() += 1;
+        table.connections.insert(number, watched);
+        *table.by_address.entry(address).or_default() += 1;
         Ok(AdmittedPeer { peers: Arc::clone(self), number, peer })
     }
 
@@ -156,13 +156,13 @@ impl Peers {
     /// Ends a tick: counts the bytes that moved, and cuts peers that are too slow.
     pub fn sweep(&self, is_pressed: bool) {
         let is_pressed = self.is_pressed.swap(false, Ordering::Relaxed) || is_pressed;
-        let mut known = self.known.lock();
+        let mut table = self.table.lock();
         let (least, pressed_ticks) = (self.least(TICKS), self.pressed_ticks());
-        known.connections.values_mut().for_each(WatchedPeer::tick);
-        let held: u64 = known.connections.values().map(|watched| watched.peer.held()).sum();
+        table.connections.values_mut().for_each(WatchedPeer::tick);
+        let held: u64 = table.connections.values().map(|watched| watched.peer.held()).sum();
         let is_pressed = is_pressed || held > self.limits.unsent_bytes;
         let mut slow = Vec::new();
-        for watched in known.connections.values_mut() {
+        for watched in table.connections.values_mut() {
             if watched.peer.waits() == PeerWait::NotForPeer {
                 continue;
             }
@@ -257,7 +257,7 @@ impl WatchedPeer {
 
 impl Drop for AdmittedPeer {
     fn drop(&mut self) {
-        self.peers.known.lock().forget(self.number);
+        self.peers.table.lock().forget(self.number);
     }
 }
 

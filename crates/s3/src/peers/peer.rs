@@ -44,7 +44,7 @@ pub(crate) struct Peer {
     /// Bytes of responses given to the system.
     written: AtomicU64,
     /// Bytes of responses that the peer took, as far as the sweeper knows.
-    taken: AtomicU64,
+    taken_bytes: AtomicU64,
     /// Bytes that the system held for the peer at the sweeper's last pass.
     held_last: AtomicU64,
     /// Send buffer of the connection.
@@ -158,9 +158,9 @@ impl Peer {
             let written = self.written.load(Ordering::Acquire);
             let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
             self.held_last.store(held, Ordering::Relaxed);
-            self.taken.fetch_max(written.saturating_sub(held), Ordering::Relaxed);
+            self.taken_bytes.fetch_max(written.saturating_sub(held), Ordering::Relaxed);
         }
-        self.sent.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
+        self.sent.load(Ordering::Relaxed) + self.taken_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns whether the system took `bytes` for the peer, and it was never found slow.
@@ -169,7 +169,7 @@ impl Peer {
     }
 
     /// Returns the number of bytes of responses that the peer has taken, as far as the system knows.
-    pub fn taken(&self) -> u64 {
+    pub fn taken_bytes(&self) -> u64 {
         let held = self.buffer.get().map_or(0, |buffer| buffer.unacknowledged());
         self.written.load(Ordering::Relaxed).saturating_sub(held)
     }

@@ -189,13 +189,13 @@ fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     assert!(admitted[1].peer.await_request(&cx()), "the oldest of the idle ones");
     assert!(!admitted[2].peer.await_request(&cx()) && !admitted[3].peer.await_request(&cx()));
     drop(admitted.remove(1));
-    assert_eq!(peers.known.lock().connections.len(), 4);
+    assert_eq!(peers.table.lock().connections.len(), 4);
     for admitted in admitted.iter().chain([&late]) {
         admitted.peer.begin_request();
     }
     assert_eq!(peers.admit(address(3)).err(), Some(PeerLimit::Connections), "all are at work");
     drop(admitted);
-    assert_eq!(peers.known.lock().by_address.len(), 1);
+    assert_eq!(peers.table.lock().by_address.len(), 1);
 }
 
 #[test]

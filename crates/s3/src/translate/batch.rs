@@ -75,11 +75,11 @@ impl Translator {
     async fn batch_read(&self, mut request: S3Request<Body>, bucket: String) -> S3Result<S3Response<Body>> {
         let entered = self.enter(&request, "BatchRead", "s3:GetObject", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
-        let asked: BatchRequest = parse(&json)?;
-        let sorted = sort(asked.items.0.into_iter().map(|item| item.open(&bucket)), &bucket, &entered);
+        let batch: BatchRequest = parse(&json)?;
+        let sorted = sort(batch.items.0.into_iter().map(|item| item.open(&bucket)), &bucket, &entered);
         self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
         let SortedItems { items, refused, positions, requests } = sorted;
-        let (content_type, body) = match asked.format {
+        let (content_type, body) = match batch.format {
             Format::Frames => {
                 let parts = self.read_many(&bucket, requests, ReadOrder::Completion);
                 let parts = logged(parts, &entered);
@@ -126,15 +126,15 @@ impl Translator {
                 Err(refusal) => refused.push_back((position, refusal)),
             }
         }
-        let outcomes = match self.elsewhere.has(&bucket) {
-            true => self.elsewhere.create_many(&bucket, requests).await,
+        let outcomes = match self.remote_buckets.has(&bucket) {
+            true => self.remote_buckets.create_many(&bucket, requests).await,
             false => self.client.put_many(requests).await,
         };
         turns.end().await.map_err(|broken| entered.fail_broken(broken))?;
         let mut answer = Outcomes::default();
         let mut outcomes = outcomes.into_iter();
         for position in 0..count {
-            match refused.pop_front_if(|(of, _)| *of == position) {
+            match refused.pop_front_if(|(refused_position, _)| *refused_position == position) {
                 Some((_, refusal)) => answer.refuse(&refusal),
                 None => outcomes.next().into_iter().for_each(|outcome| {
                     log_item(&entered.trace, position, outcome.as_ref().err());
@@ -153,16 +153,16 @@ impl Translator {
         for key in &keys.0 {
             authorize("s3:GetObject", Resource::Object(&bucket, key), Some(&entered.identity))?;
         }
-        let sizes = match self.elsewhere.has(&bucket) {
-            true => self.elsewhere.sizes_of(&bucket, keys.0, until_gap).await,
+        let sizes = match self.remote_buckets.has(&bucket) {
+            true => self.remote_buckets.sizes_of(&bucket, keys.0, until_gap).await,
             false => self.client.sizes_of(&bucket, &keys.0, until_gap).await,
         };
         json_answer(&ExistingKeys::from(sizes.map_err(|error| entered.fail(error))?))
     }
 
     fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
-        match self.elsewhere.has(bucket) {
-            true => self.elsewhere.read_many(bucket, requests, order),
+        match self.remote_buckets.has(bucket) {
+            true => self.remote_buckets.read_many(bucket, requests, order),
             false => self.client.read_many(requests, order),
         }
     }
@@ -236,13 +236,13 @@ fn log_item(trace: &Trace, item: usize, error: Option<&ClientError>) {
 
 /// Separates the items that are malformed or that the caller may not read.
 fn sort(
-    asked: impl Iterator<Item = (Item, Result<GetRequest, Refusal>)>,
+    items: impl Iterator<Item = (Item, Result<GetRequest, Refusal>)>,
     bucket: &str,
     entered: &AuthorisedRequest,
 ) -> SortedItems {
     let mut sorted =
         SortedItems { items: Vec::new(), refused: Vec::new(), positions: Vec::new(), requests: Vec::new() };
-    for (position, (item, request)) in asked.enumerate() {
+    for (position, (item, request)) in items.enumerate() {
         let resource = Resource::Object(bucket, &item.key);
         let allowed = authorize("s3:GetObject", resource, Some(&entered.identity));
         match allowed.and(request) {

@@ -35,8 +35,10 @@ impl Translator {
             )
             .into());
         }
-        let constraint =
-            input.create_bucket_configuration.as_ref().and_then(|given| given.location_constraint.as_ref());
+        let constraint = input
+            .create_bucket_configuration
+            .as_ref()
+            .and_then(|configuration| configuration.location_constraint.as_ref());
         let region = constraint.map(|region| region.as_str().to_owned()).filter(|region| !region.is_empty());
         let create = CreateBucket {
             name: input.bucket.clone(),
@@ -108,7 +110,7 @@ impl Translator {
             let Some(last) = page.last() else { break false };
             after.clone_from(&last.name);
             let in_region = |region: &str| match &input.bucket_region {
-                Some(wanted) => self.region_of(region.to_owned()) == *wanted,
+                Some(requested) => self.region_of(region.to_owned()) == *requested,
                 None => true,
             };
             buckets.extend(page.into_iter().filter(|b| b.name.starts_with(&prefix) && in_region(&b.region)));

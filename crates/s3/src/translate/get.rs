@@ -74,13 +74,13 @@ pub(crate) fn content_range(answered: &Bounds<u64>, size: u64) -> String {
 }
 
 /// Returns whether the response is partial.
-fn is_partial(asked: ReadRange, answered: &Bounds<u64>) -> bool {
-    asked != ReadRange::Whole && !answered.is_empty()
+fn is_partial(requested: ReadRange, answered: &Bounds<u64>) -> bool {
+    requested != ReadRange::Whole && !answered.is_empty()
 }
 
 /// Returns the checksums of what is returned: the object's for all of it, a part's for a part.
-fn checksums_of(info: &ObjectInfo, asked: ReadRange, answered: &Bounds<u64>) -> checksum::Fields {
-    match asked {
+fn checksums_of(info: &ObjectInfo, requested: ReadRange, answered: &Bounds<u64>) -> checksum::Fields {
+    match requested {
         ReadRange::Part(number) if !info.parts.is_empty() => {
             let part = info.parts.iter().find(|part| part.number == number);
             part.map(|part| checksum::Fields::of(&part.checksums, 0)).unwrap_or_default()
@@ -91,8 +91,8 @@ fn checksums_of(info: &ObjectInfo, asked: ReadRange, answered: &Bounds<u64>) -> 
 }
 
 /// Returns the number of parts, if the request asks for one of them.
-fn parts_count(info: &ObjectInfo, asked: ReadRange) -> Option<i32> {
-    let by_part = matches!(asked, ReadRange::Part(_)) && !info.parts.is_empty();
+fn parts_count(info: &ObjectInfo, requested: ReadRange) -> Option<i32> {
+    let by_part = matches!(requested, ReadRange::Part(_)) && !info.parts.is_empty();
     by_part.then_some(info.parts.len() as i32)
 }
 
@@ -100,48 +100,48 @@ fn wants_checksums(mode: Option<&ChecksumMode>) -> bool {
     mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
 }
 
-fn given(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn content_type(text: &str) -> String {
-    given(text).unwrap_or_else(|| "binary/octet-stream".to_owned())
+    non_empty(text).unwrap_or_else(|| "binary/octet-stream".to_owned())
 }
 
 fn storage_class(text: &str) -> Option<StorageClass> {
-    given(text).map(StorageClass::from)
+    non_empty(text).map(StorageClass::from)
 }
 
 /// Returns `Expires` as it was sent, even if it is not a date.
 fn expires_header(info: &ObjectInfo) -> HeaderMap {
-    let value = given(&info.attributes.expires).and_then(|text| HeaderValue::try_from(text).ok());
+    let value = non_empty(&info.attributes.expires).and_then(|text| HeaderValue::try_from(text).ok());
     value.into_iter().map(|value| (http::header::EXPIRES, value)).collect()
 }
 
 /// Fills in what the responses to GET and HEAD have in common.
 macro_rules! describe {
-    ($output:ident, $info:expr, $asked:expr, $range:expr, $mode:expr) => {{
-        let (info, asked, range): (&ObjectInfo, ReadRange, &Bounds<u64>) = ($info, $asked, $range);
+    ($output:ident, $info:expr, $requested:expr, $range:expr, $mode:expr) => {{
+        let (info, requested, range): (&ObjectInfo, ReadRange, &Bounds<u64>) = ($info, $requested, $range);
         let attributes = &info.attributes;
         let mut output = $output {
             accept_ranges: Some("bytes".to_owned()),
-            cache_control: given(&attributes.cache_control),
-            content_disposition: given(&attributes.content_disposition),
-            content_encoding: given(&attributes.content_encoding),
-            content_language: given(&attributes.content_language),
+            cache_control: non_empty(&attributes.cache_control),
+            content_disposition: non_empty(&attributes.content_disposition),
+            content_encoding: non_empty(&attributes.content_encoding),
+            content_language: non_empty(&attributes.content_language),
             content_length: Some((range.end - range.start) as i64),
-            content_range: is_partial(asked, range).then(|| content_range(range, info.size)),
+            content_range: is_partial(requested, range).then(|| content_range(range, info.size)),
             content_type: Some(content_type(&attributes.content_type)),
             e_tag: Some(etag(info.etag.clone())),
             last_modified: Some(timestamp(info.modified_unix_ms)),
             metadata: Some(attributes.user_metadata.clone().into_iter().collect()),
-            parts_count: parts_count(info, asked),
+            parts_count: parts_count(info, requested),
             storage_class: storage_class(&attributes.storage_class),
-            website_redirect_location: given(&attributes.website_redirect),
+            website_redirect_location: non_empty(&attributes.website_redirect),
             ..$output::default()
         };
         if $mode {
-            let fields = checksums_of(info, asked, range);
+            let fields = checksums_of(info, requested, range);
             if fields != checksum::Fields::default() {
                 output.checksum_type = checksum::type_of(&info.checksums);
             }
@@ -161,19 +161,20 @@ impl Translator {
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
-        let asked = read_range(input.range, input.part_number)?;
+        let requested = read_range(input.range, input.part_number)?;
         let condition = read_condition(
             input.if_match,
             input.if_none_match,
             input.if_modified_since,
             input.if_unmodified_since,
         );
-        let taken = entered.carried.taken;
-        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked, taken };
-        let object = self.client.get(get).await.map_err(|error| refused(&entered, asked, error))?;
+        let taken_bytes = entered.carried.taken_bytes;
+        let get =
+            GetRequest { bucket: input.bucket, key: input.key, condition, range: requested, taken_bytes };
+        let object = self.client.get(get).await.map_err(|error| refused(&entered, requested, error))?;
         let (info, range) = (&object.info, &object.range);
         let mode = wants_checksums(input.checksum_mode.as_ref());
-        let mut output = describe!(GetObjectOutput, info, asked, range, mode);
+        let mut output = describe!(GetObjectOutput, info, requested, range, mode);
         output.tag_count = (!info.attributes.tags.is_empty()).then_some(info.attributes.tags.len() as i32);
         let headers = match input.response_expires {
             Some(_) => HeaderMap::new(),
@@ -193,17 +194,19 @@ impl Translator {
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
-        let asked = read_range(input.range, input.part_number)?;
+        let requested = read_range(input.range, input.part_number)?;
         let condition = read_condition(
             input.if_match,
             input.if_none_match,
             input.if_modified_since,
             input.if_unmodified_since,
         );
-        let get = GetRequest { bucket: input.bucket, key: input.key, condition, range: asked, taken: 0 };
-        let (info, range) = self.client.head(get).await.map_err(|error| refused(&entered, asked, error))?;
+        let get =
+            GetRequest { bucket: input.bucket, key: input.key, condition, range: requested, taken_bytes: 0 };
+        let (info, range) =
+            self.client.head(get).await.map_err(|error| refused(&entered, requested, error))?;
         let mode = wants_checksums(input.checksum_mode.as_ref());
-        let mut output = describe!(HeadObjectOutput, &info, asked, &range, mode);
+        let mut output = describe!(HeadObjectOutput, &info, requested, &range, mode);
         let mut headers = expires_header(&info);
         for (name, text, field) in [
             ("cache-control", input.response_cache_control, &mut output.cache_control),
@@ -237,10 +240,10 @@ impl Translator {
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         // SDKs send one header with commas, which s3s does not split.
-        let wanted =
-            input.object_attributes.iter().flat_map(|wanted| wanted.as_str().split(',')).map(str::trim);
-        let wanted: Vec<&str> = wanted.collect();
-        let wants = |name: &str| wanted.contains(&name);
+        let attribute_names =
+            input.object_attributes.iter().flat_map(|names| names.as_str().split(',')).map(str::trim);
+        let attribute_names: Vec<&str> = attribute_names.collect();
+        let wants = |name: &str| attribute_names.contains(&name);
         let (bucket, key) = (input.bucket, input.key);
         let get = GetRequest { bucket: bucket.clone(), key: key.clone(), ..GetRequest::default() };
         let (info, _) = self.client.head(get).await.map_err(|error| entered.fail(error))?;
@@ -255,7 +258,7 @@ impl Translator {
             output.object_size = Some(info.size as i64);
         }
         if wants(ObjectAttributes::STORAGE_CLASS) {
-            let class = given(&info.attributes.storage_class).unwrap_or_else(|| "STANDARD".to_owned());
+            let class = non_empty(&info.attributes.storage_class).unwrap_or_else(|| "STANDARD".to_owned());
             output.storage_class = Some(StorageClass::from(class));
         }
         if wants(ObjectAttributes::CHECKSUM) && !info.checksums.is_empty() {
@@ -276,8 +279,8 @@ impl Translator {
 }
 
 /// Converts an error: S3 has another code for a missing part than for a range.
-fn refused(entered: &AuthorisedRequest, asked: ReadRange, error: ClientError) -> S3Error {
-    match (asked, &error) {
+fn refused(entered: &AuthorisedRequest, requested: ReadRange, error: ClientError) -> S3Error {
+    match (requested, &error) {
         (ReadRange::Part(_), ClientError::InvalidRange { .. }) => {
             let status = http::StatusCode::RANGE_NOT_SATISFIABLE;
             Refusal::new(status, "InvalidPartNumber", "The requested partnumber is not satisfiable").into()
@@ -286,8 +289,8 @@ fn refused(entered: &AuthorisedRequest, asked: ReadRange, error: ClientError) ->
     }
 }
 
-fn refuse_customer_key(given: bool) -> Result<(), Refusal> {
-    match given {
+fn refuse_customer_key(has_key: bool) -> Result<(), Refusal> {
+    match has_key {
         true => Err(not_implemented("Server-side encryption is not available.")),
         false => Ok(()),
     }
@@ -330,8 +333,8 @@ mod tests {
 
     #[test]
     fn only_answers_to_ranges_have_a_content_range() {
-        let asked = ReadRange::Bytes { first: 2, last: Some(4) };
-        assert!(is_partial(asked, &(2..5)));
+        let requested = ReadRange::Bytes { first: 2, last: Some(4) };
+        assert!(is_partial(requested, &(2..5)));
         assert!(!is_partial(ReadRange::Whole, &(0..9)));
         assert!(!is_partial(ReadRange::Part(1), &(0..0)));
         assert_eq!(content_range(&(2..5), 9), "bytes 2-4/9");

@@ -27,8 +27,8 @@ use striate_core::Profile;
 
 use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
 use crate::body::Trailers;
-use crate::elsewhere::RemoteBuckets;
 use crate::refusal::Refusal;
+use crate::remote_buckets::RemoteBuckets;
 use crate::trace::Trace;
 
 pub(crate) use batch::BatchMark;
@@ -47,7 +47,7 @@ const NULL_VERSION: &str = "null";
 pub(crate) struct Translator {
     pub client: Client,
     /// Handles batches for buckets whose objects are in other stores.
-    pub elsewhere: Arc<dyn RemoteBuckets>,
+    pub remote_buckets: Arc<dyn RemoteBuckets>,
     pub region: String,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct RequestContext {
     /// Whether the request came as a POST form.
     pub by_form: bool,
     /// Bytes of earlier responses that the connection's peer has taken.
-    pub taken: u64,
+    pub taken_bytes: u64,
 }
 
 impl RequestContext {

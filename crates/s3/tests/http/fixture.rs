@@ -103,8 +103,8 @@ impl Fixture {
     }
 
     /// Opens a gateway with a `RemoteBuckets`.
-    pub async fn open_before(elsewhere: Arc<dyn RemoteBuckets>) -> Self {
-        let hooks = Hooks { elsewhere, ..Hooks::default() };
+    pub async fn open_before(remote_buckets: Arc<dyn RemoteBuckets>) -> Self {
+        let hooks = Hooks { remote_buckets, ..Hooks::default() };
         let fixture = Self::start(limits(), &[], None, hooks).await;
         assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);
         fixture

@@ -86,7 +86,7 @@ impl AdminService {
     /// Returns the settings of storage classes. Makes the metadata survive as many losses as objects of these classes
     /// do.
     async fn class_settings(&self, wish: Vec<ClassOfBucket>) -> Result<Vec<ClassSetting>, Failure> {
-        for profile in wish.iter().filter_map(|of| of.profile) {
+        for profile in wish.iter().filter_map(|class| class.profile) {
             // Wide data is first written under the bucket's own profile.
             if profile.layout != Layout::Wide {
                 self.shared.cluster.support(&profile).await?;
@@ -169,8 +169,8 @@ impl AdminService {
     }
 }
 
-fn class_shown(of: &records::ClassProfile) -> Option<ClassOfBucket> {
-    let (class, profile) = (of.class.parse().ok()?, of.profile.parse().ok()?);
+fn class_shown(record: &records::ClassProfile) -> Option<ClassOfBucket> {
+    let (class, profile) = (record.class.parse().ok()?, record.profile.parse().ok()?);
     Some(ClassOfBucket { class, profile: Some(profile), without_spare_rack: false })
 }
 

@@ -13,11 +13,11 @@ impl AdminService {
         let policy = wish.policy.as_deref().map(str::parse::<ReadPolicy>).transpose();
         let policy = policy.map_err(Failure::refused)?;
         let origins = self.shared.cluster.origins();
-        let (elsewhere, here): (Vec<_>, Vec<_>) =
+        let (remote, here): (Vec<_>, Vec<_>) =
             wish.objects.into_iter().partition(|(bucket, _)| origins.has(bucket));
         let read = self.shared.cluster.client().explain(&here, policy).await.map_err(Failure::failed)?;
         let mut explained = Explanation { read, elsewhere: Vec::new() };
-        for (bucket, key) in elsewhere {
+        for (bucket, key) in remote {
             let found = origins.explain(&bucket, &key).await.map_err(Failure::failed)?;
             explained.elsewhere.push(RemoteExplanation {
                 origin: found.origin,

@@ -25,16 +25,20 @@ impl AdminService {
             }
             (Method::POST, []) => {
                 let wish: MakeKey = read(body).await?;
-                let made = keys.create(&wish.description).await.map_err(Failure::failed)?;
-                tracing::info!(access_key = made.access_key, "access key created");
-                Ok(ok(&new_key(made)))
+                let credentials = keys.create(&wish.description).await.map_err(Failure::failed)?;
+                tracing::info!(access_key = credentials.access_key, "access key created");
+                Ok(ok(&new_key(credentials)))
             }
             (Method::POST, [name, "rotate"]) => {
                 let wish: RotateKey = read(body).await?;
                 let grace = Duration::from_secs(wish.grace_s);
-                let made = keys.rotate(name, grace).await.map_err(Failure::failed)?;
-                tracing::info!(access_key = made.access_key, grace_s = wish.grace_s, "access key rotated");
-                Ok(ok(&new_key(made)))
+                let credentials = keys.rotate(name, grace).await.map_err(Failure::failed)?;
+                tracing::info!(
+                    access_key = credentials.access_key,
+                    grace_s = wish.grace_s,
+                    "access key rotated"
+                );
+                Ok(ok(&new_key(credentials)))
             }
             (Method::POST, [name, "revoke"]) => {
                 keys.revoke(name).await.map_err(Failure::failed)?;
@@ -46,8 +50,8 @@ impl AdminService {
     }
 }
 
-fn new_key(made: Credentials) -> NewKey {
-    NewKey { access_key: made.access_key, secret: made.secret.to_string() }
+fn new_key(credentials: Credentials) -> NewKey {
+    NewKey { access_key: credentials.access_key, secret: credentials.secret.to_string() }
 }
 
 fn shown(info: KeyInfo) -> KeySummary {

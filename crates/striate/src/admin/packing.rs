@@ -26,18 +26,21 @@ impl AdminService {
     }
 
     pub(super) fn pack(self, wish: PackNow) -> Response<Body> {
-        self.long_operation(move |this, mut pace| async move {
-            let Some(_alone) = this.alone(&this.shared.packing).await else {
+        self.long_operation(move |service, mut pace| async move {
+            let Some(_alone) = service.alone(&service.shared.packing).await else {
                 return Line::Failed(RUNNING.to_owned());
             };
-            let cluster = &this.shared.cluster;
-            let _hold =
-                match cluster.upkeep().packing().hold(cluster.client().stripes(), &this.shared.process).await
-                {
-                    Ok(Some(hold)) => hold,
-                    Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
-                    Err(error) => return Line::Failed(error.to_string()),
-                };
+            let cluster = &service.shared.cluster;
+            let _hold = match cluster
+                .upkeep()
+                .packing()
+                .hold(cluster.client().stripes(), &service.shared.process)
+                .await
+            {
+                Ok(Some(hold)) => hold,
+                Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
+                Err(error) => return Line::Failed(error.to_string()),
+            };
             let wish = PackRequest { bucket: wish.bucket, now: wish.now, cold: wish.cold };
             let packed = striate_control::pack_now(cluster.client().stripes(), &wish, |progress| {
                 pace.progress(progress)
@@ -51,12 +54,13 @@ impl AdminService {
     }
 
     pub(super) fn unpack(self, bucket: String) -> Response<Body> {
-        self.long_operation(move |this, mut pace| async move {
-            let Some(_alone) = this.alone(&this.shared.packing).await else {
+        self.long_operation(move |service, mut pace| async move {
+            let Some(_alone) = service.alone(&service.shared.packing).await else {
                 return Line::Failed(RUNNING.to_owned());
             };
-            let (cluster, client) = (&this.shared.cluster, this.shared.cluster.client());
-            let _hold = match cluster.upkeep().packing().hold(client.stripes(), &this.shared.process).await {
+            let (cluster, client) = (&service.shared.cluster, service.shared.cluster.client());
+            let _hold = match cluster.upkeep().packing().hold(client.stripes(), &service.shared.process).await
+            {
                 Ok(Some(hold)) => hold,
                 Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
                 Err(error) => return Line::Failed(error.to_string()),

@@ -55,7 +55,7 @@ impl Access {
     }
 
     fn knows(&self, token: &str) -> bool {
-        let is_metrics = self.metrics_token.as_ref().is_some_and(|known| equal(known, token));
+        let is_metrics = self.metrics_token.as_ref().is_some_and(|metrics_token| equal(metrics_token, token));
         self.has_session(token) | is_metrics
     }
 
@@ -63,7 +63,7 @@ impl Access {
         let now = self.runtime.now();
         let mut sessions = self.sessions.lock();
         sessions.retain(|(_, until)| now < *until);
-        sessions.iter().fold(false, |found, (known, _)| found | equal(known, token))
+        sessions.iter().fold(false, |found, (session_token, _)| found | equal(session_token, token))
     }
 
     /// Creates a token for a user who has signed in.

@@ -73,9 +73,9 @@ impl Console {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let this = self.clone();
+                    let console = self.clone();
                     runtime.spawn(async move {
-                        this.converse(stream, peer).await;
+                        console.converse(stream, peer).await;
                         drop(place);
                     });
                 }
@@ -89,10 +89,10 @@ impl Console {
 
     async fn converse(self, stream: tokio::net::TcpStream, peer: SocketAddr) {
         let service = service_fn(|request| {
-            let this = self.clone();
+            let console = self.clone();
             async move {
-                let runtime = this.shared.cluster.runtime().clone();
-                let answered = runtime.timeout(REQUEST_TIMEOUT, this.answer(request, peer)).await;
+                let runtime = console.shared.cluster.runtime().clone();
+                let answered = runtime.timeout(REQUEST_TIMEOUT, console.answer(request, peer)).await;
                 let late = |_| plain(StatusCode::REQUEST_TIMEOUT, "too slow");
                 Ok::<_, std::convert::Infallible>(secured(answered.unwrap_or_else(late)))
             }
@@ -166,8 +166,9 @@ impl Console {
             return plain(StatusCode::BAD_REQUEST, "write {\"access_key\": …, \"secret\": …}\n");
         };
         let secret = Zeroizing::new(wish.secret);
-        let known = self.shared.cluster.keys().secrets(&wish.access_key).await;
-        let is_right = matches!(&known, Ok(Some(secrets)) if access::equal(&secrets.current, &secret));
+        let stored_secrets = self.shared.cluster.keys().secrets(&wish.access_key).await;
+        let is_right =
+            matches!(&stored_secrets, Ok(Some(secrets)) if access::equal(&secrets.current, &secret));
         if !is_right {
             return plain(StatusCode::FORBIDDEN, "access key or secret is wrong\n");
         }

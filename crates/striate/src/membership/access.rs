@@ -90,22 +90,24 @@ impl TryFrom<ReportAccessRequest> for AccessReport {
         if report.named.len() > NAMED || report.named.iter().any(|block| block.object.len() > MAX_NAME_LEN) {
             return Err("too many names, or too long ones");
         }
-        if report.partitions.len() > PARTITIONS || report.partitions.iter().any(|of| of.chunk > 255) {
+        if report.partitions.len() > PARTITIONS
+            || report.partitions.iter().any(|partition| partition.chunk > 255)
+        {
             return Err("too many partitions, or no chunks");
         }
-        let reads = |of: &Partition| PartitionReads {
-            partition: (StripeId::new(of.writer, of.sequence), of.chunk as u8),
-            count: of.count,
+        let reads = |partition: &Partition| PartitionReads {
+            partition: (StripeId::new(partition.writer, partition.sequence), partition.chunk as u8),
+            count: partition.count,
         };
         let partitions = report.partitions.iter().map(reads).collect();
-        let (mut requests, mut left) = (Vec::with_capacity(report.lengths.len()), &report.accesses[..]);
+        let (mut requests, mut unassigned) = (Vec::with_capacity(report.lengths.len()), &report.accesses[..]);
         for length in report.lengths {
             let (request, rest) =
-                left.split_at_checked(length as usize).ok_or("fewer accesses than promised")?;
+                unassigned.split_at_checked(length as usize).ok_or("fewer accesses than promised")?;
             requests.push(request.to_vec());
-            left = rest;
+            unassigned = rest;
         }
-        if !left.is_empty() {
+        if !unassigned.is_empty() {
             return Err("more accesses than promised");
         }
         let snapshot = CoAccessSnapshot {

@@ -103,11 +103,11 @@ impl ControlClient {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let told = self.addresses.iter().map(async |address| {
-            let told = self.ask_one(address, &tell).await;
-            told.err().map(|status| format!("{address}: {}", status.message()))
+        let calls = self.addresses.iter().map(async |address| {
+            let reply = self.ask_one(address, &tell).await;
+            reply.err().map(|status| format!("{address}: {}", status.message()))
         });
-        join_all(told).await.into_iter().flatten().collect()
+        join_all(calls).await.into_iter().flatten().collect()
     }
 
     async fn ask_one<T, F>(

@@ -177,9 +177,9 @@ impl ControlService {
             };
             match (accepted, Arc::clone(&places).try_acquire_owned()) {
                 (Ok((stream, _)), Ok(place)) => {
-                    let this = self.clone();
+                    let service = self.clone();
                     self.runtime.spawn(async move {
-                        let life = this.runtime.timeout(CONNECTION_LIFE, this.converse(stream)).await;
+                        let life = service.runtime.timeout(CONNECTION_LIFE, service.converse(stream)).await;
                         drop((life, place));
                     });
                 }
@@ -293,9 +293,9 @@ impl ClusterControl for ControlService {
     ) -> Result<Response<RetireSiteReply>, Status> {
         let admin = peer(&request, Role::Admin)?;
         let site = SiteId(request.into_inner().site);
-        let known = self.sites().await?.into_iter().find(|known| known.id == site.0);
-        let answers = match &known {
-            Some(known) => self.is_here(known).await,
+        let site_record = self.sites().await?.into_iter().find(|record| record.id == site.0);
+        let answers = match &site_record {
+            Some(record) => self.is_here(record).await,
             None => false,
         };
         self.members().retire(site, answers).await.map_err(refusal)?;

@@ -219,8 +219,8 @@ impl Cluster {
     /// Returns the directories of the members that are present.
     pub fn directories(&self) -> Vec<PathBuf> {
         let state = self.inner.state.lock();
-        let there = state.live.values().filter(|live| members::still_there(&live.member));
-        there.map(|live| live.member.path.clone()).collect()
+        let present = state.live.values().filter(|live| members::still_there(&live.member));
+        present.map(|live| live.member.path.clone()).collect()
     }
 
     /// Reads every row of the embedded engine's mirrors. Returns the number of rows, or 0 if the metadata is on a

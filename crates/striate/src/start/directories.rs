@@ -96,17 +96,17 @@ pub enum DirectoryError {
 /// # Errors
 /// For the first directory that cannot be used.
 pub fn inspect_all(arguments: &[String]) -> Result<Vec<InspectedDirectory>, DirectoryError> {
-    let mut seen: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
+    let mut inodes: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
     let mut paths: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut all = Vec::new();
     for argument in arguments {
-        let given = PathBuf::from(argument);
-        let inspected = inspect(&given)?;
-        let twin = paths.insert(inspected.path.clone(), given.clone());
+        let path = PathBuf::from(argument);
+        let inspected = inspect(&path)?;
+        let twin = paths.insert(inspected.path.clone(), path.clone());
         let inode = fs::metadata(&inspected.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        let twin = twin.or_else(|| seen.insert(inode?, given.clone()));
+        let twin = twin.or_else(|| inodes.insert(inode?, path.clone()));
         if let Some(first) = twin {
-            return Err(DirectoryError::Duplicate { first, second: given });
+            return Err(DirectoryError::Duplicate { first, second: path });
         }
         all.push(inspected);
     }

@@ -132,8 +132,9 @@ impl CacheState {
 
     /// Returns the number of blocks with no parity, one, two, and so on, up to the most that a block has.
     pub fn blocks_by_parities(&self) -> Vec<u64> {
-        let of = |site: &MemorySiteState| site.blocks_by_parities.iter().rposition(|blocks| *blocks > 0);
-        let kinds = self.sites.iter().filter_map(of).max().map_or(0, |most| most + 1);
+        let most_parities =
+            |site: &MemorySiteState| site.blocks_by_parities.iter().rposition(|blocks| *blocks > 0);
+        let kinds = self.sites.iter().filter_map(most_parities).max().map_or(0, |most| most + 1);
         let blocks = |site: &MemorySiteState, parities: usize| site.blocks_by_parities.get(parities).copied();
         let sum = |parities| self.sites.iter().filter_map(|site| blocks(site, parities)).sum();
         (0..kinds).map(sum).collect()

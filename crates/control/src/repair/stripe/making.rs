@@ -11,17 +11,17 @@ use striate_stripe::StripeError;
 use super::{Findings, Job, state_after};
 
 impl Job<'_> {
-    /// Performs steps 2 and 3 at the site that takes the one lost chunk. Returns the chunk, or nothing; `learned`
+    /// Performs steps 2 and 3 at the site that takes the one lost chunk. Returns the chunk, or nothing; `findings`
     /// then has the reason.
     pub(super) async fn assemble(
         &mut self,
         index: usize,
         tree: &CombineTree,
         generation: Generation,
-        learned: &mut Findings,
+        findings: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
-        let made = self.change.assemble_chunk(index, generation, tree).await;
-        self.take_made(index, tree.site, generation, made, learned)
+        let result = self.change.assemble_chunk(index, generation, tree).await;
+        self.take_made(index, tree.site, generation, result, findings)
     }
 
     /// Evaluates a site's attempt to make a chunk.
@@ -30,32 +30,32 @@ impl Job<'_> {
         index: usize,
         site: SiteId,
         generation: Generation,
-        made: Result<(), SiteError>,
-        learned: &mut Findings,
+        result: Result<(), SiteError>,
+        findings: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
-        let Err(error) = made else { return vec![(index, site)] };
+        let Err(error) = result else { return vec![(index, site)] };
         self.change.note_stray(index, site, generation, &error);
         tracing::debug!(stripe = %self.change.id, %site, %error, "a lost chunk could not be made at its new site");
         match error {
             SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } => {
-                learned.chunks.insert(chunk, ChunkState::Lost);
+                findings.chunks.insert(chunk, ChunkState::Lost);
             }
             SiteError::NoSpace | SiteError::Busy | SiteError::Suspect(_) => {
-                learned.refusals.insert(site, error.to_string());
+                findings.refusals.insert(site, error.to_string());
             }
             // The next round shows whose fault it is.
-            _ => learned.is_made_here = true,
+            _ => findings.is_made_here = true,
         }
         Vec::new()
     }
 
-    /// Performs step 2 for the one lost chunk of a plan, slice by slice. `None` if a source was bad; `learned` then
+    /// Performs step 2 for the one lost chunk of a plan, slice by slice. `None` if a source was bad; `findings` then
     /// has it.
     pub(super) async fn sum_locally(
         &self,
         plan: &StripeRepair,
         costs: &[f64],
-        learned: &mut Findings,
+        findings: &mut Findings,
     ) -> Result<Option<Vec<Bytes>>, StripeError> {
         let (index, target) = plan.targets[0];
         let error = match self.change.sum_locally(&self.terms(index, target, costs)).await {
@@ -67,7 +67,7 @@ impl Job<'_> {
         };
         tracing::warn!(stripe = %self.change.id, index, %error, "a lost chunk cannot be computed now");
         if let SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } = error {
-            learned.chunks.insert(chunk, ChunkState::Lost);
+            findings.chunks.insert(chunk, ChunkState::Lost);
         }
         Ok(None)
     }
@@ -77,12 +77,12 @@ impl Job<'_> {
         StripeError::Inconsistent { what: format!("stripe {}", self.change.id), reason }
     }
 
-    /// Performs step 2: returns the payloads of the plan's targets. `None` if a source was bad; `learned` then has
+    /// Performs step 2: returns the payloads of the plan's targets. `None` if a source was bad; `findings` then has
     /// it.
     pub(super) async fn rebuild(
         &self,
         plan: &StripeRepair,
-        learned: &mut Findings,
+        findings: &mut Findings,
     ) -> Result<Option<Vec<Bytes>>, StripeError> {
         let chunk_len = self.change.record.chunk_len as usize;
         let read = async |index: usize| match self.states[index] {
@@ -105,7 +105,7 @@ impl Job<'_> {
                 Err(error) => state_after(&error),
             };
             tracing::warn!(chunk = %self.change.chunk(index), state = ?bad, "a source of a repair cannot be used");
-            learned.chunks.insert(self.change.chunk(index), bad);
+            findings.chunks.insert(self.change.chunk(index), bad);
         }
         if inputs.len() < plan.decode.sources().len() {
             return Ok(None);
@@ -122,14 +122,14 @@ impl Job<'_> {
         Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))
     }
 
-    /// Performs step 3: writes the new chunks. Returns those that are durable; `learned` has the sites that refused
+    /// Performs step 3: writes the new chunks. Returns those that are durable; `findings` has the sites that refused
     /// theirs.
     pub(super) async fn write(
         &mut self,
         plan: &StripeRepair,
         generation: Generation,
         chunks: Vec<Bytes>,
-        learned: &mut Findings,
+        findings: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
         let writes = plan.targets.iter().zip(chunks);
         let writes =
@@ -141,7 +141,7 @@ impl Job<'_> {
                 Ok(()) => written.push((index, site)),
                 Err(error) => {
                     self.change.note_refusal(index, site, generation, &error);
-                    learned.refusals.insert(site, error.to_string());
+                    findings.refusals.insert(site, error.to_string());
                 }
             }
         }

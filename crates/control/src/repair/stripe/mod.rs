@@ -111,24 +111,24 @@ pub fn repair_stripe<'a>(
     examine: bool,
 ) -> BoxFuture<'a, Result<RepairOutcome, StripeError>> {
     Box::pin(async move {
-        let mut learned = Findings::default();
+        let mut findings = Findings::default();
         let mut rounds = 0;
         // Every round rebuilds a chunk, learns of at least one more bad chunk or site, or loses against another executor.
-        while rounds < 8 + learned.rebuilt {
+        while rounds < 8 + findings.rebuilt {
             rounds += 1;
-            let job = Job::open(stripes, id, absent, pace, &learned).await?;
+            let job = Job::open(stripes, id, absent, pace, &findings).await?;
             let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
             if examine {
                 job.examine().await;
             }
-            if let Some(outcome) = job.run(&mut learned).await? {
+            if let Some(outcome) = job.run(&mut findings).await? {
                 return Ok(outcome);
             }
         }
         let reason = "other executors kept changing the stripe; run heal again".to_owned();
         Ok(RepairOutcome {
             unrepairable: Some(reason),
-            refused: learned.refusals(),
+            refused: findings.refusals(),
             ..RepairOutcome::default()
         })
     })
@@ -141,7 +141,7 @@ impl<'a> Job<'a> {
         id: StripeId,
         absent: &'a AbsentSites,
         pace: &'a RepairPace,
-        learned: &Findings,
+        findings: &Findings,
     ) -> Result<Option<Self>, StripeError> {
         // Read the debt before the record: this round does not cover damage reported from now on.
         let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
@@ -159,7 +159,7 @@ impl<'a> Job<'a> {
             site if absent.gone.contains(&site) => ChunkState::Lost,
             site if absent.awaited.contains(&site) => ChunkState::Unknown,
             site if stripes.site(site).is_none() => ChunkState::Lost,
-            site => learned.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
+            site => findings.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
         let states = change.record.locations.iter().enumerate().map(state).collect();
         let (is_examined, gives_up_parities) = (false, false);
@@ -222,27 +222,27 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round; `None` requests another.
-    async fn run(mut self, learned: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
-        if self.is_stuck(learned)
-            && let Some(wanted) = self.way_out(learned).await?
+    async fn run(mut self, findings: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
+        if self.is_stuck(findings)
+            && let Some(chunk_move) = self.unblocking_move(findings).await?
         {
-            return self.make_room(&wanted, learned).await;
+            return self.make_room(&chunk_move, findings).await;
         }
         let costs = self.costs();
-        let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(learned)) {
-            Err(_) if self.lost_members().next().is_some() => return self.run_in_wide(learned).await,
+        let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(findings)) {
+            Err(_) if self.lost_members().next().is_some() => return self.run_in_wide(findings).await,
             Err(error) => {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
-                return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(learned.rebuilt) }));
+                return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(findings.rebuilt) }));
             }
             Ok(None) => {
                 let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
-                let done = self.outcome(learned.rebuilt);
-                return Ok(settled.then(|| RepairOutcome { refused: learned.refusals(), ..done }));
+                let done = self.outcome(findings.rebuilt);
+                return Ok(settled.then(|| RepairOutcome { refused: findings.refusals(), ..done }));
             }
             Ok(Some(plan)) => plan,
         };
-        self.execute(&plan, &costs, learned).await
+        self.execute(&plan, &costs, findings).await
     }
 
     /// Executes a plan: makes the new chunks and names them. `None` requests another round.
@@ -250,9 +250,9 @@ impl<'a> Job<'a> {
         mut self,
         plan: &StripeRepair,
         costs: &[f64],
-        learned: &mut Findings,
+        findings: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
-        let is_made_there = plan.targets.len() == 1 && !learned.is_made_here;
+        let is_made_there = plan.targets.len() == 1 && !findings.is_made_here;
         let tree = is_made_there.then(|| self.tree(plan, costs));
         let loads = tree.as_ref().map_or_else(|| self.loads(plan), CombineTree::loads);
         let _turn = self.pace.turn(self.stripes, loads, self.change.record.chunk_len).await;
@@ -262,20 +262,20 @@ impl<'a> Job<'a> {
         };
         let Some(generation) = self.change.open(&plan.targets).await? else { return Ok(None) };
         let written = if let Some(tree) = &tree {
-            self.assemble(plan.targets[0].0, tree, generation, learned).await
+            self.assemble(plan.targets[0].0, tree, generation, findings).await
         } else {
             let rebuilt = match self.is_wide() {
-                true => self.sum_locally(plan, costs, learned).await?,
-                false => self.rebuild(plan, learned).await?,
+                true => self.sum_locally(plan, costs, findings).await?,
+                false => self.rebuild(plan, findings).await?,
             };
             let Some(chunks) = rebuilt else {
                 self.change.give_up(&[], generation).await;
                 return Ok(None);
             };
-            self.write(plan, generation, chunks, learned).await
+            self.write(plan, generation, chunks, findings).await
         };
         let one_at_a_time = self.is_one_at_a_time();
-        self.name_chunks(&written, generation, one_at_a_time, learned).await
+        self.name_chunks(&written, generation, one_at_a_time, findings).await
     }
 
     /// Names the new chunks; those that the record does not name in the end become garbage. `None` requests another
@@ -285,17 +285,17 @@ impl<'a> Job<'a> {
         written: &[(usize, SiteId)],
         generation: Generation,
         one_at_a_time: bool,
-        learned: &mut Findings,
+        findings: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         if written.is_empty() {
             self.change.give_up(written, generation).await;
             return Ok(None);
         }
-        let outcome = self.swap(written, generation, learned).await?;
+        let outcome = self.swap(written, generation, findings).await?;
         if outcome.is_none() {
             self.change.give_up(written, generation).await;
         }
-        Ok(outcome.and_then(|outcome| learned.add(outcome, one_at_a_time)))
+        Ok(outcome.and_then(|outcome| findings.add(outcome, one_at_a_time)))
     }
 
     fn is_wide(&self) -> bool {
@@ -303,11 +303,11 @@ impl<'a> Job<'a> {
     }
 
     /// Runs one round for a chunk that its own stripe cannot restore: its wide stripe does, by a tree.
-    async fn run_in_wide(mut self, learned: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
+    async fn run_in_wide(mut self, findings: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
         let (mut chosen, mut why_not) = (None, None);
         for index in self.lost_members() {
-            let Some((_, target)) = self.one_target(index, learned) else { continue };
-            match self.tree_in_wide(index, target, learned).await? {
+            let Some((_, target)) = self.one_target(index, findings) else { continue };
+            match self.tree_in_wide(index, target, findings).await? {
                 Ok((wide, tree)) => {
                     chosen = Some((index, target, wide, tree));
                     break;
@@ -316,15 +316,15 @@ impl<'a> Job<'a> {
             }
         }
         let Some((index, target, wide, tree)) = chosen else {
-            let (unrepairable, refused) = (why_not, learned.refusals());
-            return Ok(Some(RepairOutcome { unrepairable, refused, ..self.outcome(learned.rebuilt) }));
+            let (unrepairable, refused) = (why_not, findings.refusals());
+            return Ok(Some(RepairOutcome { unrepairable, refused, ..self.outcome(findings.rebuilt) }));
         };
         self.pace.note(&tree);
         let _turn = self.pace.turn(self.stripes, tree.loads(), self.change.record.chunk_len).await;
         let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
-        let made = self.change.assemble_from(&wide, index, generation, &tree).await;
-        let written = self.take_made(index, target, generation, made, learned);
-        self.name_chunks(&written, generation, true, learned).await
+        let result = self.change.assemble_from(&wide, index, generation, &tree).await;
+        let written = self.take_made(index, target, generation, result, findings);
+        self.name_chunks(&written, generation, true, findings).await
     }
 
     /// Returns how many chunks each site of a plan sends or receives if they are made here.
@@ -342,7 +342,7 @@ impl<'a> Job<'a> {
     }
 
     fn outcome(&self, chunks: u64) -> RepairOutcome {
-        let count = |wanted: ChunkState| self.states.iter().filter(|state| **state == wanted).count() as u64;
+        let count = |kind: ChunkState| self.states.iter().filter(|state| **state == kind).count() as u64;
         RepairOutcome {
             chunks,
             bytes: chunks * u64::from(self.change.record.chunk_len),

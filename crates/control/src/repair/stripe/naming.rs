@@ -14,7 +14,7 @@ impl Job<'_> {
         &mut self,
         written: &[(usize, SiteId)],
         generation: Generation,
-        learned: &Findings,
+        findings: &Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
         let mut replaced = Vec::new();
         for &(index, site) in written {
@@ -27,7 +27,7 @@ impl Job<'_> {
             self.states[k..].fill(ChunkState::Elsewhere);
         }
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
-        let outcome = RepairOutcome { refused: learned.refusals(), ..self.outcome(written.len() as u64) };
+        let outcome = RepairOutcome { refused: findings.refusals(), ..self.outcome(written.len() as u64) };
         let debt = match outcome.still_lost + outcome.unknown {
             0 if self.is_examined => DebtEffect::Paid(self.owed),
             0 => DebtEffect::AsItIs,
@@ -50,7 +50,7 @@ impl Job<'_> {
         }
         for index in (0..self.states.len()).filter(|&index| self.states[index] == ChunkState::Lost) {
             let racks = self.change.racks(&[index]);
-            let places = racks.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let places = racks.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)));
             let is_full = racks[index].as_ref().is_some_and(|rack| !rule.admits(index, rack, places));
             let location = &mut self.change.record.locations[index];
             let is_taken = |&(other, site): &(usize, SiteId)| other != index && site.0 == location.site;

@@ -19,60 +19,65 @@ use crate::movement::{MoveOutcome, find_move_in_wide, move_chunk};
 
 impl Job<'_> {
     /// Returns whether the stripe's own rule bars every site that wide stripes admit for its lost members.
-    pub(super) fn is_stuck(&self, learned: &Findings) -> bool {
+    pub(super) fn is_stuck(&self, findings: &Findings) -> bool {
         self.change.is_bound_by_rule()
             && self.lost_members().next().is_some()
             // A site that has refused a chunk may take it another time.
-            && learned.refusals.is_empty()
-            && self.lost_members().all(|index| self.one_target(index, learned).is_none())
+            && findings.refusals.is_empty()
+            && self.lost_members().all(|index| self.one_target(index, findings).is_none())
     }
 
     /// Returns the move that a stuck repair makes first, if one helps. Otherwise decides whether the stripe gives up its
     /// own parities; another chunk of a wide stripe moves only if it does not.
-    pub(super) async fn way_out(&mut self, learned: &Findings) -> Result<Option<ChunkMove>, StripeError> {
-        if let Some(wanted) = self.in_the_way(learned) {
-            return Ok(Some(wanted));
+    pub(super) async fn unblocking_move(
+        &mut self,
+        findings: &Findings,
+    ) -> Result<Option<ChunkMove>, StripeError> {
+        if let Some(chunk_move) = self.own_clearing_move(findings) {
+            return Ok(Some(chunk_move));
         }
-        self.gives_up_parities = self.may_give_up_parities(learned).await?;
+        self.gives_up_parities = self.may_give_up_parities(findings).await?;
         match self.gives_up_parities {
             true => Ok(None),
-            false => self.in_the_way_in_wide(learned).await,
+            false => self.clearing_move_in_wide(findings).await,
         }
     }
 
     /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
-    fn in_the_way(&self, learned: &Findings) -> Option<ChunkMove> {
+    fn own_clearing_move(&self, findings: &Findings) -> Option<ChunkMove> {
         let change = &self.change;
-        let elsewhere = |index: usize| match self.states[index] {
-            ChunkState::Good(_) => self.one_target(index, learned).map(|(_, to)| (to, self.rack(to))),
+        let other_place = |index: usize| match self.states[index] {
+            ChunkState::Good(_) => self.one_target(index, findings).map(|(_, to)| (to, self.rack(to))),
             _ => None,
         };
         self.lost_members().find_map(|lost| {
-            let takers = self.places_for(lost, learned);
-            let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, elsewhere)?;
+            let takers = self.places_for(lost, findings);
+            let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, other_place)?;
             let from = SiteId(change.record.locations[index].site);
             Some(ChunkMove { stripe: change.id, index, from, to })
         })
     }
 
     /// Returns the places where its wide stripe admits a lost member.
-    fn places_for(&self, lost: usize, learned: &Findings) -> Vec<Place> {
-        self.takers(&[lost], learned).into_iter().map(|of| (of.site, of.rack)).collect()
+    fn places_for(&self, lost: usize, findings: &Findings) -> Vec<Place> {
+        self.takers(&[lost], findings).into_iter().map(|candidate| (candidate.site, candidate.rack)).collect()
     }
 
     /// Returns the move of another chunk of a lost member's wide stripe that leaves a place where the member's own
     /// stripe admits it.
-    async fn in_the_way_in_wide(&self, learned: &Findings) -> Result<Option<ChunkMove>, StripeError> {
-        let well: BTreeSet<SiteId> = self.takers(&[], learned).into_iter().map(|of| of.site).collect();
+    async fn clearing_move_in_wide(&self, findings: &Findings) -> Result<Option<ChunkMove>, StripeError> {
+        let well: BTreeSet<SiteId> =
+            self.takers(&[], findings).into_iter().map(|candidate| candidate.site).collect();
         for lost in self.lost_members() {
             let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, lost).await? else {
                 continue;
             };
-            let (takers, is_well) = (self.places_for(lost, learned), |site| well.contains(&site));
+            let (takers, is_well) = (self.places_for(lost, findings), |site| well.contains(&site));
             let wide = (&wide, position);
-            let wanted = find_move_in_wide(self.stripes, &self.change, lost, wide, &takers, is_well).await?;
-            if wanted.is_some() {
-                return Ok(wanted);
+            let chunk_move =
+                find_move_in_wide(self.stripes, &self.change, lost, wide, &takers, is_well).await?;
+            if chunk_move.is_some() {
+                return Ok(chunk_move);
             }
         }
         Ok(None)
@@ -82,23 +87,25 @@ impl Job<'_> {
     /// refused.
     pub(super) async fn make_room(
         &self,
-        wanted: &ChunkMove,
-        learned: &mut Findings,
+        chunk_move: &ChunkMove,
+        findings: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
-        let outcome = move_chunk(self.stripes, wanted).await?;
-        tracing::debug!(?wanted, ?outcome, "moving a chunk that blocks a repair");
+        let outcome = move_chunk(self.stripes, chunk_move).await?;
+        tracing::debug!(wanted = ?chunk_move, ?outcome, "moving a chunk that blocks a repair");
         match outcome {
             MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => Ok(None),
-            MoveOutcome::LeftToRepair if wanted.stripe != self.change.id => {
-                learned.refusals.insert(wanted.to, "a chunk in the way is to be repaired first".to_owned());
+            MoveOutcome::LeftToRepair if chunk_move.stripe != self.change.id => {
+                findings
+                    .refusals
+                    .insert(chunk_move.to, "a chunk in the way is to be repaired first".to_owned());
                 Ok(None)
             }
             MoveOutcome::LeftToRepair => {
-                learned.chunks.insert(self.change.chunk(wanted.index), ChunkState::Lost);
+                findings.chunks.insert(self.change.chunk(chunk_move.index), ChunkState::Lost);
                 Ok(None)
             }
             MoveOutcome::Refused(reason) => {
-                learned.refusals.insert(wanted.to, reason);
+                findings.refusals.insert(chunk_move.to, reason);
                 Ok(None)
             }
         }
@@ -106,7 +113,7 @@ impl Job<'_> {
 
     /// Returns whether the stripe should give up its own parities, or those it was to get back, so that its lost
     /// members are not missing for good. Each of its data chunks must be protected as well by a wide stripe.
-    async fn may_give_up_parities(&self, learned: &Findings) -> Result<bool, StripeError> {
+    async fn may_give_up_parities(&self, findings: &Findings) -> Result<bool, StripeError> {
         let is_lacking = |state: &&ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let lacking = self.states.iter().filter(is_lacking).count();
         let bears = self.change.code.tolerance().saturating_sub(lacking);
@@ -114,7 +121,7 @@ impl Job<'_> {
             let Some((wide, _)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
                 return Ok(false);
             };
-            if self.lacking_in(&wide, learned).await? + bears > wide.code.tolerance() {
+            if self.lacking_in(&wide, findings).await? + bears > wide.code.tolerance() {
                 return Ok(false);
             }
         }
@@ -123,7 +130,7 @@ impl Job<'_> {
 
     /// Returns how many chunks a wide stripe lacks once this round has rebuilt one. A stripe in debt may lack any of
     /// its chunks.
-    async fn lacking_in(&self, wide: &OpenedStripe, learned: &Findings) -> Result<usize, StripeError> {
+    async fn lacking_in(&self, wide: &OpenedStripe, findings: &Findings) -> Result<usize, StripeError> {
         let owner = |at: usize| match wide.record.members.get(at) {
             Some(member) => member.stripe_id(),
             None => Some(wide.id),
@@ -136,13 +143,13 @@ impl Job<'_> {
             owners.into_iter().zip(rows).filter_map(|(id, row)| row.map(|_| id)).collect();
         // If several are lost, a round rebuilds only one, and then the parities are gone: the others still lack.
         let mut lost = self.lost_members();
-        let made = lost.next().filter(|_| lost.next().is_none());
+        let rebuilt = lost.next().filter(|_| lost.next().is_none());
         let is_lacking = |at: usize| {
             let is_own = owner(at) == Some(self.change.id);
             let index = wide.record.members.get(at).map(|member| member.index as usize);
             let is_in_debt = !is_own && owner(at).is_some_and(|id| owing.contains(&id));
-            let is_made = is_own && index.is_some() && index == made;
-            !is_made && (is_in_debt || self.cost_in(wide, at, n, learned).is_none())
+            let is_made = is_own && index.is_some() && index == rebuilt;
+            !is_made && (is_in_debt || self.cost_in(wide, at, n, findings).is_none())
         };
         Ok((0..n).filter(|&at| is_lacking(at)).count())
     }

@@ -10,11 +10,11 @@ use super::{Findings, Job};
 
 impl Job<'_> {
     /// Returns sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
-    pub(super) fn targets(&self, learned: &Findings) -> Vec<(usize, SiteId)> {
+    pub(super) fn targets(&self, findings: &Findings) -> Vec<(usize, SiteId)> {
         if self.is_one_at_a_time() {
-            return self.lost().find_map(|index| self.one_target(index, learned)).into_iter().collect();
+            return self.lost().find_map(|index| self.one_target(index, findings)).into_iter().collect();
         }
-        self.draw_targets(&self.lost().collect::<Vec<_>>(), learned)
+        self.draw_targets(&self.lost().collect::<Vec<_>>(), findings)
     }
 
     pub(super) fn lost(&self) -> impl Iterator<Item = usize> {
@@ -34,24 +34,31 @@ impl Job<'_> {
     }
 
     /// Returns a site for a lost chunk.
-    pub(super) fn one_target(&self, index: usize, learned: &Findings) -> Option<(usize, SiteId)> {
-        self.draw_targets(&[index], learned).pop()
+    pub(super) fn one_target(&self, index: usize, findings: &Findings) -> Option<(usize, SiteId)> {
+        self.draw_targets(&[index], findings).pop()
     }
 
-    fn draw_targets(&self, lost: &[usize], learned: &Findings) -> Vec<(usize, SiteId)> {
+    fn draw_targets(&self, lost: &[usize], findings: &Findings) -> Vec<(usize, SiteId)> {
         // Lost chunks that are not placed now return to where they were, if possible.
         let kept = (0..self.states.len()).filter(|index| !lost.contains(index));
         let kept = kept.map(|index| SiteId(self.change.record.locations[index].site));
         let kept: BTreeSet<SiteId> = kept.chain(self.change.expected_sites(lost)).collect();
-        let takers = self.takers(lost, learned);
-        let (free, holding): (Vec<&Candidate>, Vec<&Candidate>) =
-            self.pace.order(self.stripes, &takers).into_iter().partition(|of| !kept.contains(&of.site));
+        let takers = self.takers(lost, findings);
+        let (free, holding): (Vec<&Candidate>, Vec<&Candidate>) = self
+            .pace
+            .order(self.stripes, &takers)
+            .into_iter()
+            .partition(|candidate| !kept.contains(&candidate.site));
         let found = self.change.rule().targets_in_order(&free, &self.change.racks(lost), lost);
         match *lost {
             // The only site that its wide stripe admits may have another chunk of the stripe.
-            [index] if found.is_empty() && !self.is_bound_by_rule(index) => {
-                free.into_iter().chain(holding).next().map(|of| (index, of.site)).into_iter().collect()
-            }
+            [index] if found.is_empty() && !self.is_bound_by_rule(index) => free
+                .into_iter()
+                .chain(holding)
+                .next()
+                .map(|candidate| (index, candidate.site))
+                .into_iter()
+                .collect(),
             _ => found,
         }
     }
@@ -62,10 +69,10 @@ impl Job<'_> {
     }
 
     /// Returns the sites that take chunks, and where the wide stripes of the lost chunks admit them.
-    pub(super) fn takers(&self, lost: &[usize], learned: &Findings) -> Vec<Candidate> {
+    pub(super) fn takers(&self, lost: &[usize], findings: &Findings) -> Vec<Candidate> {
         let mut candidates = self.pace.candidates(self.stripes, self.change.record.chunk_len);
         candidates.retain(|&Candidate { site, .. }| {
-            !learned.refusals.contains_key(&site)
+            !findings.refusals.contains_key(&site)
                 && !self.absent.contains(site)
                 && lost.iter().all(|&index| self.change.wide_admits(index, site))
         });

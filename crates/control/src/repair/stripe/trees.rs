@@ -14,14 +14,14 @@ impl Job<'_> {
         &self,
         index: usize,
         target: SiteId,
-        learned: &Findings,
+        findings: &Findings,
     ) -> Result<Result<(OpenedStripe, CombineTree), String>, StripeError> {
         let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, index).await? else {
             return Ok(Err("no sealed wide stripe has it".to_owned()));
         };
-        let costs = costs_in_wide(&wide, position, |at| self.cost_in(&wide, at, position, learned));
-        let home = self.rack(target);
-        let terms = match equation_in_wide(&wide, position, &costs, &home, |site| self.rack(site)) {
+        let costs = costs_in_wide(&wide, position, |at| self.cost_in(&wide, at, position, findings));
+        let target_rack = self.rack(target);
+        let terms = match equation_in_wide(&wide, position, &costs, &target_rack, |site| self.rack(site)) {
             Ok(terms) => terms,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -39,10 +39,10 @@ impl Job<'_> {
         wide: &OpenedStripe,
         at: usize,
         position: usize,
-        learned: &Findings,
+        findings: &Findings,
     ) -> Option<f64> {
         let site = SiteId(wide.record.locations[at].site);
-        let is_bad = || learned.chunks.contains_key(&wide.file(at)) || self.absent.contains(site);
+        let is_bad = || findings.chunks.contains_key(&wide.file(at)) || self.absent.contains(site);
         match wide.has_place(at) {
             _ if at == position => None,
             false => Some(0.0),
@@ -65,17 +65,17 @@ impl Job<'_> {
     /// Returns the equation for the lost chunk, as (coefficient, chunk index), with the fewest sums across racks.
     /// Leaves out chunks known to be zero.
     pub(super) fn terms(&self, lost: usize, target: SiteId, costs: &[f64]) -> Vec<(u8, usize)> {
-        let home = self.rack(target);
+        let target_rack = self.rack(target);
         let is_known = |chunk: usize| matches!(self.states[chunk], ChunkState::Good(_) | ChunkState::Zero);
         let costs: Vec<Option<f64>> =
             costs.iter().enumerate().map(|(chunk, &cost)| is_known(chunk).then_some(cost)).collect();
         let rack = |state: &ChunkState| match state {
             ChunkState::Good(site) => self.rack(*site),
-            _ => home.clone(),
+            _ => target_rack.clone(),
         };
         let racks: Vec<RackId> = self.states.iter().map(rack).collect();
         let racks: Vec<&RackId> = racks.iter().collect();
-        let repair = repair_by_racks(&self.change.code, lost, &costs, &racks, &home);
+        let repair = repair_by_racks(&self.change.code, lost, &costs, &racks, &target_rack);
         let equation = repair.expect("the plan says that the good chunks determine it").equation;
         let is_file = |&(chunk, _): &(usize, u8)| matches!(self.states[chunk], ChunkState::Good(_));
         equation.sources.into_iter().filter(is_file).map(|(chunk, by)| (by, chunk)).collect()

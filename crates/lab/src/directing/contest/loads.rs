@@ -42,7 +42,7 @@ pub fn family(plan: &Plan, seeds: impl IntoIterator<Item = u64>) -> Vec<Load> {
         let (fit, requests, _) = plan.with_normal(seed)?;
         Some(of_sessions(format!("family, seed {seed}"), plan, fit, requests, seed))
     };
-    seeds.into_iter().filter_map(of_seed).take(plan.wanted).collect()
+    seeds.into_iter().filter_map(of_seed).take(plan.load_count).collect()
 }
 
 /// Returns loads of other skews that give Normal's mean.
@@ -126,9 +126,9 @@ impl Histograms {
             let size =
                 |number: usize| cdn.size(hash(load.seed ^ hash(number as u64) ^ day) % OBJECTS).max(1) as f64;
             let mean = (0..requests.len()).map(size).sum::<f64>() / requests.len() as f64;
-            let scaled = |(number, of): (usize, &Request)| Request {
+            let scaled = |(number, request): (usize, &Request)| Request {
                 bytes: (size(number) * MEAN_BYTES / mean).clamp(1.0, f64::from(u32::MAX)) as u32,
-                ..*of
+                ..*request
             };
             requests.iter().enumerate().map(scaled).collect()
         };

@@ -165,24 +165,32 @@ impl Contest {
         let mut ratios: Vec<Vec<[f64; 3]>> = vec![Vec::new(); entrants.len()];
         for load in loads {
             let seven = SEVEN.map(|text| self.show_published(case, text, load));
-            let least = |of: fn(&RunSummary) -> f64| seven.iter().map(of).fold(f64::INFINITY, f64::min);
-            let best = [least(|seen| seen.requests.mean), least(|seen| seen.p99)];
-            let of_five = seven[..FIVE].iter().map(|seen| seen.requests.mean).fold(f64::INFINITY, f64::min);
-            outcome.shown.extend(SEVEN.iter().zip(seven).map(|(text, seen)| shown(case, load, text, seen)));
+            let least =
+                |figure: fn(&RunSummary) -> f64| seven.iter().map(figure).fold(f64::INFINITY, f64::min);
+            let best = [least(|summary| summary.requests.mean), least(|summary| summary.p99)];
+            let of_five =
+                seven[..FIVE].iter().map(|summary| summary.requests.mean).fold(f64::INFINITY, f64::min);
+            outcome
+                .shown
+                .extend(SEVEN.iter().zip(seven).map(|(text, summary)| shown(case, load, text, summary)));
             for (entrant, ratios) in entrants.iter().zip(&mut ratios) {
-                let seen = self.show(case, entrant, load, &load.requests);
-                ratios.push([seen.requests.mean / best[0], seen.p99 / best[1], seen.requests.mean / of_five]);
-                outcome.shown.push(shown(case, load, &entrant.name(), seen));
+                let summary = self.show(case, entrant, load, &load.requests);
+                ratios.push([
+                    summary.requests.mean / best[0],
+                    summary.p99 / best[1],
+                    summary.requests.mean / of_five,
+                ]);
+                outcome.shown.push(shown(case, load, &entrant.name(), summary));
             }
         }
         for (entrant, ratios) in entrants.iter().zip(ratios) {
-            let told = [
+            let figure_names = [
                 "mean over the best of seven",
                 "p99 over the best of seven",
                 "mean over the best of the paper's five",
             ];
             let count = if self.table == Table::One { 3 } else { 2 };
-            for (place, what) in told.into_iter().enumerate().take(count) {
+            for (place, what) in figure_names.into_iter().enumerate().take(count) {
                 let values = ratios.iter().map(|ratio| ratio[place]).collect();
                 outcome.verdicts.push(self.verdict(case, &entrant.name(), what, values));
             }
@@ -249,13 +257,13 @@ impl Contest {
         let means: Vec<f64> = loads
             .iter()
             .map(|load| {
-                let seen = self.show_published(Case::Load, "lmlf-pw2", load);
-                outcome.shown.push(shown(Case::Load, load, "lmlf-pw2", seen));
-                seen.requests.mean
+                let summary = self.show_published(Case::Load, "lmlf-pw2", load);
+                outcome.shown.push(shown(Case::Load, load, "lmlf-pw2", summary));
+                summary.requests.mean
             })
             .collect();
         for (entrant, growth) in [false, true].into_iter().flat_map(|has_copies| {
-            [Growth::Sessions, Growth::Speed].map(|of| (Entrant::new(usual, has_copies), of))
+            [Growth::Sessions, Growth::Speed].map(|growth| (Entrant::new(usual, has_copies), growth))
         }) {
             let mean = |load: &Load, factor: f64| {
                 let requests = growth.grow(load, self.table, self.length_s, factor);
@@ -329,7 +337,7 @@ impl Growth {
             Self::Sessions => Sessions { fit: &load.fit, table, load: factor, day: 0 }
                 .draw((length_s / factor).max(length_s.min(100.0)), load.seed),
             Self::Speed => {
-                let faster = |of: &Request| Request { at: of.at / factor, ..*of };
+                let faster = |request: &Request| Request { at: request.at / factor, ..*request };
                 load.requests.iter().map(faster).collect()
             }
         }

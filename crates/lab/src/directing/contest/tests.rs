@@ -66,7 +66,7 @@ fn other_skews_have_normals_mean() {
     let plan = Plan {
         table: Table::One,
         loads: Loads::Family,
-        wanted: 1,
+        load_count: 1,
         jointly: false,
         within: 0.1,
         length_s: 60.0,

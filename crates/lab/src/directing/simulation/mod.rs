@@ -134,7 +134,7 @@ struct FrontEnd {
 #[derive(Clone, Copy, Default)]
 struct Progress {
     front_end: usize,
-    asked: ChunkSet,
+    requested: ChunkSet,
     came: ChunkSet,
     is_answered: bool,
 }
@@ -197,7 +197,10 @@ impl<'a> Simulation<'a> {
     /// Schedules the arrivals and, while requests arrive, the tables' refreshes and the periodic pushes.
     fn schedule_all(&mut self) {
         let requests = self.requests;
-        requests.iter().enumerate().for_each(|(request, of)| self.push(of.at, Event::Arrives(request)));
+        requests
+            .iter()
+            .enumerate()
+            .for_each(|(request, arrival)| self.push(arrival.at, Event::Arrives(request)));
         if let Director::Store(StoreDefault { pushes: Pushes::Every(every_s), .. }) = self.run.director {
             for node in 0..NODES {
                 let phase: f64 = self.rng.random();
@@ -247,7 +250,7 @@ impl<'a> Simulation<'a> {
         let seconds = self.requests.last().map_or(0.0, |last| last.at) - self.run.warm_up_s;
         let most = self.nodes.iter().map(|node| node.served_bytes).fold(0.0, f64::max);
         let mean = self.nodes.iter().map(|node| node.served_bytes).sum::<f64>() / NODES as f64;
-        let seen = RunSummary {
+        let summary = RunSummary {
             requests: Row::of(&self.times.requests, self.probes as f64 / seconds),
             p99: quantile(&self.times.requests, 0.99),
             tasks: Row::of(&self.times.tasks, 0.0),
@@ -256,7 +259,7 @@ impl<'a> Simulation<'a> {
             pushes_per_s: self.pushes as f64 / seconds,
             imbalance: 100.0 * (most / mean - 1.0),
         };
-        (seen, self.times)
+        (summary, self.times)
     }
 
     /// Returns true if the request arrived after the warm-up.
@@ -279,8 +282,8 @@ impl<'a> Simulation<'a> {
             return;
         };
         let run = self.run;
-        let probed = self.with_query(request, ReadPurpose::Query, &|_| None, |query, this| {
-            this.policy.sites_to_probe(query, &mut this.rng)
+        let probed = self.with_query(request, ReadPurpose::Query, &|_| None, |query, simulation| {
+            simulation.policy.sites_to_probe(query, &mut simulation.rng)
         });
         if self.counts(request) {
             self.probes += probed.len() as u64;
@@ -315,9 +318,9 @@ impl<'a> Simulation<'a> {
         let front_end = self.progress[request].front_end;
         let waits_s: Vec<f64> = (0..NODES).map(|node| self.views.waits_s(front_end, node, at)).collect();
         let queue = |site: SiteId| Some(SiteQueue { waiting: waits_s[number(site)] / TASK_S, bytes: 0.0 });
-        let asked = self.asks(request, ReadPurpose::Query, &queue, sends_at);
+        let nodes = self.asks(request, ReadPurpose::Query, &queue, sends_at);
         let takes_s = self.service_s(request);
-        asked.into_iter().for_each(|node| self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s));
+        nodes.into_iter().for_each(|node| self.views.sends(front_end, node, sends_at + MESSAGE_S, takes_s));
     }
 
     /// Plans a request and sends its tasks. Returns the nodes that get one.
@@ -328,17 +331,17 @@ impl<'a> Simulation<'a> {
         queue: &dyn Fn(SiteId) -> Option<SiteQueue>,
         sends_at: f64,
     ) -> Vec<usize> {
-        let plan = self.with_query(request, purpose, queue, |query, this| {
-            match this.policy.is_worth_planning(query) {
-                true => this.planner.plan(query, &mut this.rng),
+        let plan = self.with_query(request, purpose, queue, |query, simulation| {
+            match simulation.policy.is_worth_planning(query) {
+                true => simulation.planner.plan(query, &mut simulation.rng),
                 false => plan_normally(query),
             }
         });
-        let (n, wanted) = (self.code.n(), self.requests[request].partition % self.code.k());
+        let (n, data_chunk) = (self.code.n(), self.requests[request].partition % self.code.k());
         let mut nodes = Vec::new();
         for read in plan.expect("no node is down").reads {
             for chunk in read.chunks {
-                let index = if chunk.index < n { chunk.index } else { wanted };
+                let index = if chunk.index < n { chunk.index } else { data_chunk };
                 self.sends(request, index, number(read.site), sends_at);
                 nodes.push(number(read.site));
             }
@@ -347,7 +350,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn sends(&mut self, request: usize, chunk: usize, node: usize, sends_at: f64) {
-        self.progress[request].asked.insert(chunk);
+        self.progress[request].requested.insert(chunk);
         self.push(sends_at + MESSAGE_S, Event::Begins { request, chunk, node });
     }
 
@@ -379,14 +382,14 @@ impl<'a> Simulation<'a> {
         let (bytes, arrived) = (f64::from(self.requests[request].bytes), self.requests[request].at);
         self.nodes[node].end(at, bytes);
         self.pushes_change(at, node);
-        let wanted = self.wanted(request);
+        let requested = self.requested_chunk(request);
         let counts = self.counts(request);
         if counts {
             self.times.tasks.push(at - entered);
         }
         let progress = &mut self.progress[request];
         progress.came.insert(chunk);
-        if !progress.is_answered && self.code.determines(&progress.came, &wanted) {
+        if !progress.is_answered && self.code.determines(&progress.came, &requested) {
             progress.is_answered = true;
             if counts {
                 self.times.requests.push(at + MESSAGE_S - arrived);
@@ -428,18 +431,18 @@ impl<'a> Simulation<'a> {
         if at >= self.run.warm_up_s {
             self.probes += (NODES * self.front_ends.len()) as u64;
         }
-        let told = |(number, node): (usize, &Node)| ProbedSite {
+        let probed_site = |(number, node): (usize, &Node)| ProbedSite {
             site: SiteId(number as u32 + 1),
             requests: 0.0,
             bytes: node.queue_bytes,
         };
-        let sites = self.nodes.iter().enumerate().map(told).collect();
+        let sites = self.nodes.iter().enumerate().map(probed_site).collect();
         let probe = Probe { since_last: Duration::from_secs_f64(since_last), sites };
         let solved_at = at + self.probing_nodes_s() / 2.0 + self.run.director.solve_time().as_secs_f64();
         self.push(solved_at, Event::InForce(probe));
     }
 
-    fn wanted(&self, request: usize) -> ChunkSet {
+    fn requested_chunk(&self, request: usize) -> ChunkSet {
         std::iter::once(self.requests[request].partition % self.code.k()).collect()
     }
 
@@ -464,23 +467,23 @@ impl<'a> Simulation<'a> {
         queue: &dyn Fn(SiteId) -> Option<SiteQueue>,
         look: impl FnOnce(&ReadQuery<'_>, &mut Self) -> R,
     ) -> R {
-        let of = self.requests[request];
-        let group = of.partition / self.code.k();
+        let details = self.requests[request];
+        let group = details.partition / self.code.k();
         let (code, sites) = (self.code.clone(), std::mem::take(&mut self.placed[group]));
         let stripe = StripeId(group as u128 + 1);
         let options = self.options(request, &sites);
         let piece = QueryPiece {
-            asked: self.progress[request].asked,
-            copies: self.run.copies.map_or(&[][..], |copies| copies.sites(of.partition)),
-            ..QueryPiece::part(stripe, &code, &options, of.bytes, self.wanted(request))
+            asked: self.progress[request].requested,
+            copies: self.run.copies.map_or(&[][..], |copies| copies.sites(details.partition)),
+            ..QueryPiece::part(stripe, &code, &options, details.bytes, self.requested_chunk(request))
         };
         // The cost of asking an idle node is 1.
         let per_byte = 1.0 / self.bytes_per_s / TASK_S;
         let cost = |_: SiteId| Some(SiteCost { asking: 1.0, per_byte, decode_per_byte: 0.0 });
         let query = ReadQuery { pieces: &[piece], purpose, can_be_asked: &|_| true, cost: &cost, queue };
-        let seen = look(&query, self);
+        let result = look(&query, self);
         self.placed[group] = sites;
-        seen
+        result
     }
 }
 

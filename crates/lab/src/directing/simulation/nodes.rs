@@ -53,7 +53,7 @@ pub(super) struct Node {
     /// Slowdown of the last ended task, if other tasks wait; otherwise 1.
     pace: f64,
     /// The last push: duration of the waiting work, and the time of the push.
-    told: (f64, f64),
+    last_push: (f64, f64),
     /// Bytes of all tasks that count.
     pub(super) served_bytes: f64,
     phase_s: f64,
@@ -68,7 +68,7 @@ impl Node {
             queue_bytes: 0.0,
             tasks: VecDeque::new(),
             pace: 1.0,
-            told: (0.0, 0.0),
+            last_push: (0.0, 0.0),
             served_bytes: 0.0,
             phase_s: slow.map_or(0.0, |slow| draw * slow.every_s),
         }
@@ -102,24 +102,24 @@ impl Node {
     pub(super) fn work_s(&self, at: f64) -> f64 {
         let Some(&(begins, takes_s)) = self.tasks.front() else { return 0.0 };
         let (since, expected) = ((at - begins).max(0.0), takes_s * self.pace);
-        let (left, pace) = match since < expected {
+        let (remaining, pace) = match since < expected {
             true => (expected - since, self.pace),
             false => (since, 2.0 * since / takes_s),
         };
-        left + pace * self.tasks.iter().skip(1).map(|(_, takes_s)| takes_s).sum::<f64>()
+        remaining + pace * self.tasks.iter().skip(1).map(|(_, takes_s)| takes_s).sum::<f64>()
     }
 
     /// Returns true if front ends believe wrongly: what was pushed, less the time since, differs from what still
     /// waits.
     pub(super) fn is_believed_wrongly(&self, at: f64) -> bool {
-        let believed = (self.told.0 - (at - self.told.1)).max(0.0);
+        let believed = (self.last_push.0 - (at - self.last_push.1)).max(0.0);
         (believed - self.work_s(at)).abs() > BELIEF_S
     }
 
     /// Records a push and returns its content: the duration of the waiting work.
     pub(super) fn tell(&mut self, at: f64) -> f64 {
-        self.told = (self.work_s(at), at);
-        self.told.0
+        self.last_push = (self.work_s(at), at);
+        self.last_push.0
     }
 }
 

@@ -12,42 +12,42 @@ use super::super::NODES;
 #[derive(Clone, Debug, Default)]
 struct View {
     /// Duration of the waiting work at the last push, in seconds.
-    told_s: f64,
+    pushed_s: f64,
     /// Time of that push.
-    told_at: f64,
+    pushed_at: f64,
     /// Own reads that the push does not contain: arrival times and durations.
     own: VecDeque<(f64, f64)>,
 }
 
 /// The views of all front ends.
 pub(super) struct Views {
-    of: Vec<Vec<View>>,
+    by_front_end: Vec<Vec<View>>,
 }
 
 impl Views {
     /// Creates the views of `front_ends` front ends, with all nodes idle.
     pub(super) fn new(front_ends: usize) -> Self {
-        Self { of: vec![vec![View::default(); NODES]; front_ends] }
+        Self { by_front_end: vec![vec![View::default(); NODES]; front_ends] }
     }
 
     /// Returns a front end's estimate of the work that waits at a node: the last push, less the time since, plus its
     /// own reads.
     pub(super) fn waits_s(&self, front_end: usize, node: usize, at: f64) -> f64 {
-        let view = &self.of[front_end][node];
-        (view.told_s - (at - view.told_at)).max(0.0)
+        let view = &self.by_front_end[front_end][node];
+        (view.pushed_s - (at - view.pushed_at)).max(0.0)
             + view.own.iter().map(|(_, takes_s)| takes_s).sum::<f64>()
     }
 
     /// Records that a front end sends a read that arrives at `arrives`. Reads are sent in order.
     pub(super) fn sends(&mut self, front_end: usize, node: usize, arrives: f64, takes_s: f64) {
-        self.of[front_end][node].own.push_back((arrives, takes_s));
+        self.by_front_end[front_end][node].own.push_back((arrives, takes_s));
     }
 
     /// Records at all front ends what waited at a node at time `at`.
-    pub(super) fn tell(&mut self, node: usize, told_s: f64, at: f64) {
-        for views in &mut self.of {
+    pub(super) fn tell(&mut self, node: usize, pushed_s: f64, at: f64) {
+        for views in &mut self.by_front_end {
             let view = &mut views[node];
-            (view.told_s, view.told_at) = (told_s, at);
+            (view.pushed_s, view.pushed_at) = (pushed_s, at);
             while view.own.front().is_some_and(|(arrives, _)| *arrives <= at) {
                 view.own.pop_front();
             }

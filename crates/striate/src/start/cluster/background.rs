@@ -124,8 +124,8 @@ impl Cluster {
         let mut lost = std::collections::BTreeSet::new();
         loop {
             self.inner.runtime.sleep(WATCH_EVERY).await;
-            let this = self.clone();
-            let now = self.inner.runtime.run_blocking(move || this.directories_in_trouble()).await;
+            let cluster = self.clone();
+            let now = self.inner.runtime.run_blocking(move || cluster.directories_in_trouble()).await;
             for (path, reason) in &now {
                 if !lost.contains(path) {
                     tracing::error!(

@@ -180,9 +180,10 @@ impl Cluster {
     /// Makes the blank directory a member, and replaces `old` if given.
     async fn join_directory(&self, path: PathBuf, old: Option<Member>) -> Outcome<SiteId> {
         let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
-        let known = self.inner.state.lock().roster.clone();
-        let member = Member { disk: new_disk(&self.inner.runtime), site: SiteId(known.next_site), path };
-        let next = known.changed(|roster| {
+        let roster_before = self.inner.state.lock().roster.clone();
+        let member =
+            Member { disk: new_disk(&self.inner.runtime), site: SiteId(roster_before.next_site), path };
+        let next = roster_before.changed(|roster| {
             roster.next_site += 1;
             roster.members.retain(|other| old.as_ref().is_none_or(|old| old.disk != other.disk));
             roster.members.push(member.clone());
@@ -215,11 +216,11 @@ impl Cluster {
         let (layout, directories) = {
             let mut state = self.inner.state.lock();
             state.roster = next.clone();
-            let there: Vec<&LiveMember> =
+            let present: Vec<&LiveMember> =
                 state.live.values().filter(|live| still_there(&live.member)).collect();
-            let members: Vec<Member> = there.iter().map(|live| live.member.clone()).collect();
+            let members: Vec<Member> = present.iter().map(|live| live.member.clone()).collect();
             write_rosters(&next, &members);
-            (layout(&next), meta_directories(there.into_iter()))
+            (layout(&next), meta_directories(present.into_iter()))
         };
         self.embedded()?.set_directories(layout, directories).await.map_err(Failure::failed)?;
         self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;

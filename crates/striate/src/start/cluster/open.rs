@@ -221,8 +221,8 @@ fn first_profile(settings: &Settings, sites: usize) -> Outcome<Profile> {
 
 /// Creates a directory and locks it.
 fn take_blank(path: &Path) -> Outcome<DirectoryLock> {
-    let made = std::fs::create_dir_all(path);
-    made.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
+    let created = std::fs::create_dir_all(path);
+    created.map_err(|error| Failure::refused(format!("{}: {error}; make it yourself", path.display())))?;
     let lock = lock(path)?;
     // Another server may have taken it between the inspection and the lock.
     if inspect(path).map_err(Failure::refused)?.found != DirectoryContents::Blank {
@@ -277,7 +277,7 @@ fn sealing_key(runtime: &Runtime, plan: &OpenPlan, paths: &[&Path]) -> Outcome<S
 /// site and of the metadata decide what it can be used for.
 pub(super) fn write_rosters(roster: &Roster, members: &[Member]) {
     for member in members {
-        if matches!(Roster::read(&member.path), Ok(Some((known, _))) if known == *roster) {
+        if matches!(Roster::read(&member.path), Ok(Some((stored, _))) if stored == *roster) {
             continue;
         }
         if let Err(error) = roster.write(&member.path, member.disk) {

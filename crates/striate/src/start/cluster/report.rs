@@ -37,15 +37,15 @@ impl Cluster {
         };
         // Metadata that cannot be read is already reported.
         let Work { repair, movement, scrub, packing, copies } = self.work().await.unwrap_or_default();
-        let this = self.clone();
-        let (asked, cache) = futures::future::join(self.ask_remote_sites(), self.cache_state()).await;
-        let total = match asked.is_empty() {
+        let cluster = self.clone();
+        let (answers, cache) = futures::future::join(self.ask_remote_sites(), self.cache_state()).await;
+        let total = match answers.is_empty() {
             true => self.capacity(),
-            false => total_capacity(asked.values().flatten().map(|status| status.store.clone())),
+            false => total_capacity(answers.values().flatten().map(|status| status.store.clone())),
         };
         // Metadata that cannot be read is already reported.
-        let formats = self.formats_seen(&asked).await.ok();
-        let sites = self.inner.runtime.run_blocking(move || this.site_states(&asked)).await;
+        let formats = self.formats_seen(&answers).await.ok();
+        let sites = self.inner.runtime.run_blocking(move || cluster.site_states(&answers)).await;
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         warnings.extend(packing.as_ref().and_then(unreleasable));
         // Metadata that cannot be read is already reported.
@@ -146,8 +146,8 @@ impl Cluster {
             state.followed.as_ref().map(|followed| followed.sites.all()).unwrap_or_default()
         };
         let ask = |site: Arc<dyn Site>| async move {
-            let asked = self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await;
-            let answer = match asked {
+            let reply = self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await;
+            let answer = match reply {
                 Ok(answer) => answer.map_err(|error| error.to_string()),
                 Err(_) => Err("it does not answer".to_owned()),
             };
@@ -156,14 +156,14 @@ impl Cluster {
         futures::future::join_all(remote.into_iter().map(ask)).await.into_iter().collect()
     }
 
-    fn site_states(&self, asked: &RemoteAnswers) -> Vec<SiteState> {
+    fn site_states(&self, answers: &RemoteAnswers) -> Vec<SiteState> {
         let views: BTreeMap<SiteId, SiteView> =
             self.inner.client.stripes().sites().into_iter().map(|view| (view.site.id(), view)).collect();
         let state = self.inner.state.lock();
         let describe = |record: &striate_meta::records::Site| {
             let site = SiteId(record.id);
             let view = views.get(&site);
-            let (condition, reason) = match (asked.get(&site), state.live.get(&site)) {
+            let (condition, reason) = match (answers.get(&site), state.live.get(&site)) {
                 (Some(Ok(status)), _) => condition(view, status.store.suspect.clone()),
                 (Some(Err(reason)), _) => ("missing", Some(reason.clone())),
                 (None, Some(live)) if still_there(&live.member) => condition(view, live.suspect()),
@@ -171,7 +171,7 @@ impl Cluster {
                 (None, None) => ("missing", Some(replace_hint("not found at the start", &record.address))),
             };
             let load = view.map(|view| view.site.last_load()).unwrap_or_default();
-            let capacity = match asked.get(&site) {
+            let capacity = match answers.get(&site) {
                 Some(answer) => total_capacity(answer.iter().map(|status| status.store.clone())),
                 None => {
                     total_capacity(state.live.get(&site).into_iter().map(super::LiveMember::store_status))
@@ -213,9 +213,9 @@ impl Cluster {
             ));
         }
         let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
-        let wanted = super::layout(&self.inner.state.lock().roster).mirrors();
-        if in_sync < wanted && self.inner.embedded.is_some() {
-            warnings.push(format!("{in_sync} of {wanted} metadata mirrors are in sync"));
+        let mirror_count = super::layout(&self.inner.state.lock().roster).mirrors();
+        if in_sync < mirror_count && self.inner.embedded.is_some() {
+            warnings.push(format!("{in_sync} of {mirror_count} metadata mirrors are in sync"));
         }
         match repair {
             _ if debt == 0 => {}

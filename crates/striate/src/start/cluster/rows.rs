@@ -9,24 +9,24 @@ use super::Cluster;
 impl Cluster {
     /// Makes the rows of sites follow the roster: members are active, all others are retired.
     pub(crate) async fn follow_roster(&self) -> Result<(), MetaError> {
-        let (wanted, next_site) = {
+        let (expected_rows, next_site) = {
             let state = self.inner.state.lock();
             (state.site_rows(), state.roster.next_site)
         };
         let meta = &self.inner.meta;
-        for record in &wanted {
+        for record in &expected_rows {
             let key = keys::site(SiteId(record.id));
             let row = meta.get(&key).await?;
-            let known = row.as_ref().map(|row| row.record::<records::Site>()).transpose()?;
-            let state = known.as_ref().map_or(records::site::State::Active as i32, |known| known.state);
+            let stored = row.as_ref().map(|row| row.record::<records::Site>()).transpose()?;
+            let state = stored.as_ref().map_or(records::site::State::Active as i32, |record| record.state);
             let record = records::Site { state, ..record.clone() };
-            if known.as_ref() != Some(&record) {
+            if stored.as_ref() != Some(&record) {
                 self.put_row(key, row.as_ref(), records::encode(&record)).await?;
             }
         }
         for row in meta.scan(striate_meta::ScanRange::prefix(keys::SITES), 4_096).await? {
             let mut record: records::Site = row.record()?;
-            let is_member = wanted.iter().any(|wanted| wanted.id == record.id);
+            let is_member = expected_rows.iter().any(|row| row.id == record.id);
             if !is_member && record.state() != records::site::State::Retired {
                 record.set_state(records::site::State::Retired);
                 self.put_row(row.key.clone(), Some(&row), records::encode(&record)).await?;

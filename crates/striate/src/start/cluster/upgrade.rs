@@ -19,13 +19,13 @@ impl Cluster {
     /// # Errors
     /// If the metadata cannot be read.
     pub async fn formats(&self) -> Outcome<FormatsState> {
-        let asked = self.ask_remote_sites().await;
-        self.formats_seen(&asked).await
+        let answers = self.ask_remote_sites().await;
+        self.formats_seen(&answers).await
     }
 
     /// Returns the state of the gate, using the answers that sites have already given.
-    pub(super) async fn formats_seen(&self, asked: &RemoteAnswers) -> Outcome<FormatsState> {
-        let view = self.gate().view(self.readers_without_rows(asked)).await.map_err(Failure::failed)?;
+    pub(super) async fn formats_seen(&self, answers: &RemoteAnswers) -> Outcome<FormatsState> {
+        let view = self.gate().view(self.readers_without_rows(answers)).await.map_err(Failure::failed)?;
         Ok(state(&view))
     }
 
@@ -60,11 +60,11 @@ impl Cluster {
             return Ok(());
         }
         let _one_change = self.inner.changing.lock().await;
-        let known = self.inner.state.lock().roster.clone();
-        if known.formats.in_force.covers(required.in_force) {
+        let roster = self.inner.state.lock().roster.clone();
+        if roster.formats.in_force.covers(required.in_force) {
             return Ok(());
         }
-        self.publish(known.changed(|roster| roster.formats = required)).await
+        self.publish(roster.changed(|next| next.formats = required)).await
     }
 
     fn gate(&self) -> Gate<'_> {
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Returns the sites in other processes, or this process if it is the only one.
-    fn readers_without_rows(&self, asked: &RemoteAnswers) -> Vec<Reader> {
+    fn readers_without_rows(&self, answers: &RemoteAnswers) -> Vec<Reader> {
         if self.inner.embedded.is_some() {
             return vec![Reader {
                 who: "this server".to_owned(),
@@ -86,7 +86,7 @@ impl Cluster {
             program: answer.as_ref().map(|status| status.program.clone()).unwrap_or_default(),
             reads: answer.as_ref().map(|status| status.reads).map_err(Clone::clone),
         };
-        asked.iter().map(reader).collect()
+        answers.iter().map(reader).collect()
     }
 }
 

@@ -46,8 +46,8 @@ pub(crate) struct CachedHead {
 struct HeadWeighter;
 
 impl Weighter<ObjectName, CachedHead> for HeadWeighter {
-    fn weight(&self, name: &ObjectName, known: &CachedHead) -> u64 {
-        name.0.len() as u64 + known.head.footprint()
+    fn weight(&self, name: &ObjectName, cached_head: &CachedHead) -> u64 {
+        name.0.len() as u64 + cached_head.head.footprint()
     }
 }
 
@@ -77,13 +77,13 @@ type PendingLookups = HashMap<(ObjectName, u64), watch::Receiver<()>>;
 /// The one request that asks for an object. Other requests wait until it is dropped.
 pub(crate) struct LookupGuard {
     asking: Arc<Mutex<PendingLookups>>,
-    of: (ObjectName, u64),
+    lookup_key: (ObjectName, u64),
     _done: watch::Sender<()>,
 }
 
 impl Drop for LookupGuard {
     fn drop(&mut self) {
-        self.asking.lock().remove(&self.of);
+        self.asking.lock().remove(&self.lookup_key);
     }
 }
 
@@ -113,8 +113,8 @@ impl KnownObjects {
         self.table.get(name)
     }
 
-    pub(crate) fn learn(&self, name: ObjectName, known: CachedHead) {
-        self.table.insert(name, known);
+    pub(crate) fn insert(&self, name: ObjectName, cached_head: CachedHead) {
+        self.table.insert(name, cached_head);
     }
 
     /// Whether an object was known and evicted, as far as that is remembered.
@@ -130,14 +130,14 @@ impl KnownObjects {
     /// Returns whether the caller asks or waits. Only requests that read the same epoch share a response: it was asked
     /// for after the last write.
     pub(crate) fn turn(&self, name: &ObjectName, epoch: u64) -> LookupTurn {
-        let of = (name.clone(), epoch);
+        let lookup_key = (name.clone(), epoch);
         let mut asking = self.asking.lock();
-        if let Some(waiting) = asking.get(&of) {
+        if let Some(waiting) = asking.get(&lookup_key) {
             return LookupTurn::Wait(waiting.clone());
         }
         let (done, waiting) = watch::channel(());
-        asking.insert(of.clone(), waiting);
-        LookupTurn::Ask(LookupGuard { asking: self.asking.clone(), of, _done: done })
+        asking.insert(lookup_key.clone(), waiting);
+        LookupTurn::Ask(LookupGuard { asking: self.asking.clone(), lookup_key, _done: done })
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         let name = |number: u64| ObjectName(Bytes::copy_from_slice(&number.to_be_bytes()));
         for number in 0..count {
             let known = CachedHead { head: head.clone(), epoch: 0, asked_at: runtime.now() };
-            objects.learn(name(number), known);
+            objects.insert(name(number), known);
         }
         let (known, others): (Vec<_>, Vec<_>) =
             (0..count).map(name).partition(|name| objects.get(name).is_some());

@@ -99,7 +99,7 @@ pub(crate) struct ForwardedAddress {
 /// Returns the operation of a request that goes elsewhere: its name, and the action that it needs. `None` for a request
 /// that stays here.
 pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static str, &'static str)> {
-    let has = |wanted: &str| query_names(parts).any(|name| name == wanted);
+    let has = |parameter: &str| query_names(parts).any(|name| name == parameter);
     if address.key.is_empty() {
         return match parts.method {
             Method::GET if has("uploads") => Some(("ListMultipartUploads", "s3:ListBucketMultipartUploads")),
