@@ -88,7 +88,7 @@ impl ReadPlanner for NormalWithTimeOut {
             };
             let insufficient =
                 || of.code.decode_plan(&had.iter().collect::<Vec<_>>(), &[wanted]).map(|_| of.wanted);
-            set.map_or_else(insufficient, Ok).map(|set| set.difference(&of.asked))
+            set.map_or_else(insufficient, Ok).map(|set| set.difference(&of.requested))
         })
     }
 }

@@ -214,7 +214,7 @@ impl PublishedPlanner {
 impl ReadPlanner for PublishedPlanner {
     fn plan(&mut self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Result<QueryPlan, CodecError> {
         let blocks: Vec<(usize, &QueryPiece<'_>)> = query.pieces.iter().enumerate().collect();
-        let are_blocks = blocks.iter().all(|(_, piece)| piece.takes_any() && piece.asked.is_empty());
+        let are_blocks = blocks.iter().all(|(_, piece)| piece.takes_any() && piece.requested.is_empty());
         if query.purpose == ReadPurpose::Rest || !are_blocks {
             return plan_in_order(query, 0, |_, order, _| shuffle(order, rng));
         }

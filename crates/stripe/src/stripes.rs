@@ -147,7 +147,7 @@ impl Stripes {
     /// Returns a handle whose reads bypass the cache and leave no trace in it, for services that read data no client
     /// asked for.
     pub fn past_cache(&self) -> Self {
-        Self { inner: self.inner.clone(), source: Source::Kept }
+        Self { inner: self.inner.clone(), source: Source::Durable }
     }
 
     /// Returns a handle that does not keep the service alive.

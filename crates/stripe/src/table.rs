@@ -150,7 +150,7 @@ impl StripeTable {
     }
 
     /// Returns the cached record of a stripe, if any. It may be out of date.
-    pub(crate) fn known(&self, id: StripeId) -> Option<Arc<OpenedStripe>> {
+    pub(crate) fn remembered(&self, id: StripeId) -> Option<Arc<OpenedStripe>> {
         self.locations.get(id)
     }
 

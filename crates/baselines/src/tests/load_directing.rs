@@ -312,7 +312,7 @@ fn normal_asks_others_on_time_out() {
     for code in CODES.map(code) {
         let sites = sites(&code);
         let piece = request(&code, &sites, 4);
-        let late = QueryPiece { asked: piece.wanted, ..piece };
+        let late = QueryPiece { requested: piece.wanted, ..piece };
         let mut reader = Reader::new("normal(2s)");
         assert_eq!(reader.chunks(piece, &|_| None), piece.wanted);
         let mut drawn = BTreeSet::new();
@@ -327,7 +327,7 @@ fn normal_asks_others_on_time_out() {
         } else {
             assert_eq!(drawn, BTreeSet::from([vec![3, 5, 7]]));
         }
-        let lost = QueryPiece { asked: ChunkSet::first(code.n()), ..piece };
+        let lost = QueryPiece { requested: ChunkSet::first(code.n()), ..piece };
         assert!(reader.read(&[lost], ReadPurpose::Rest, &|_| None).is_err());
         assert!(!reader.policy.cancels());
     }

@@ -31,8 +31,8 @@ pub(super) struct KnownCodes(Vec<CodeOptions>);
 impl KnownCodes {
     /// Returns the options of a code. A store has only a handful of codes.
     pub(super) fn of(&mut self, code: &Code) -> &CodeOptions {
-        let known = self.0.iter().position(|known| known.code.spec() == code.spec());
-        let place = known.unwrap_or_else(|| {
+        let existing = self.0.iter().position(|options| options.code.spec() == code.spec());
+        let place = existing.unwrap_or_else(|| {
             self.0.push(CodeOptions::new(code));
             self.0.len() - 1
         });

@@ -113,18 +113,18 @@ impl CheapestChunks {
         set_up(problem, sites, &pieces, extra_reads, query, rng);
         let plan = access::solve(problem, BUDGET_OF_200_US, workspace).ok()?;
         debug_assert_eq!(access::check_access(problem, &plan), Ok(()));
-        let of_site = |of: &QueryPiece<'_>, index: usize| sites.binary_search(&of.sites[index]);
+        let site_of = |piece: &QueryPiece<'_>, index: usize| sites.binary_search(&piece.sites[index]);
         let mut is_asked = vec![false; sites.len()];
         let mut counts = vec![0; pieces.len()];
         for chunk in plan.chunks {
             counts[chunk.block] += 1;
             is_asked[problem.block(chunk.block).options[chunk.option].site] = true;
         }
-        for (&(piece, of), count) in pieces.iter().zip(counts) {
-            let on_asked = |&index: &usize| of_site(of, index).is_ok_and(|site| is_asked[site]);
-            let mut chosen: Vec<usize> = of.available(query.can_be_asked).filter(on_asked).collect();
-            prefer_data(&mut chosen, |index| transfer(of, index, cost));
-            cheapest.extend(chosen.into_iter().take(count).map(|index| QueryChunk { piece, index }));
+        for (&(number, piece), count) in pieces.iter().zip(counts) {
+            let on_asked = |&index: &usize| site_of(piece, index).is_ok_and(|site| is_asked[site]);
+            let mut chosen: Vec<usize> = piece.available(query.can_be_asked).filter(on_asked).collect();
+            prefer_data(&mut chosen, |index| transfer(piece, index, cost));
+            cheapest.extend(chosen.into_iter().take(count).map(|index| QueryChunk { piece: number, index }));
         }
         cheapest.sort_unstable();
         Some(PlanCost { cost: plan.cost, lower_bound: plan.lower_bound })
@@ -143,25 +143,27 @@ fn set_up(
     let cost = query.cost;
     sites.clear();
     sites.extend(
-        pieces.iter().flat_map(|(_, of)| of.available(query.can_be_asked).map(|index| of.sites[index])),
+        pieces
+            .iter()
+            .flat_map(|(_, piece)| piece.available(query.can_be_asked).map(|index| piece.sites[index])),
     );
     sites.sort_unstable();
     sites.dedup();
     let mut drawn = |site: &SiteId| asking(cost(*site)) * rng.random_range(DRAWN);
     problem.reset(sites.iter().map(&mut drawn));
-    for (_, of) in pieces {
-        let need = (of.code.k() + extra_reads).saturating_sub(of.awaited.len());
-        let need = need.min(of.available(query.can_be_asked).count());
+    for (_, piece) in pieces {
+        let need = (piece.code.k() + extra_reads).saturating_sub(piece.awaited.len());
+        let need = need.min(piece.available(query.can_be_asked).count());
         let option = |index: usize| {
-            let site = sites.binary_search(&of.sites[index]).unwrap_or_else(|place| place);
-            AccessOption { site, transfer: transfer(of, index, cost) }
+            let site = sites.binary_search(&piece.sites[index]).unwrap_or_else(|place| place);
+            AccessOption { site, transfer: transfer(piece, index, cost) }
         };
-        problem.push_block(need, of.available(query.can_be_asked).map(option));
+        problem.push_block(need, piece.available(query.can_be_asked).map(option));
     }
 }
 
-fn transfer(of: &QueryPiece<'_>, index: usize, cost: &dyn Fn(SiteId) -> Option<SiteCost>) -> f64 {
-    cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost))
+fn transfer(piece: &QueryPiece<'_>, index: usize, cost: &dyn Fn(SiteId) -> Option<SiteCost>) -> f64 {
+    cost(piece.sites[index]).map_or(0.0, |cost| piece.chunk_cost(index, cost))
 }
 
 /// Orders a block's chunks on sites that are asked anyway by the cost of their transfer. Chunks about as cheap as the

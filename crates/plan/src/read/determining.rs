@@ -22,15 +22,15 @@ pub(crate) fn cheapest_determining(
     if code.k() == 1 {
         return cheapest_copy(code, costs);
     }
-    let had: ChunkSet =
+    let available: ChunkSet =
         wanted.iter().filter(|&chunk| costs.get(chunk).is_some_and(Option::is_some)).collect();
-    let missing: Vec<usize> = wanted.difference(&had).iter().collect();
+    let missing: Vec<usize> = wanted.difference(&available).iter().collect();
     if missing.is_empty() {
-        return Ok(had);
+        return Ok(available);
     }
     let mut marginal = costs.to_vec();
-    had.iter().for_each(|chunk| marginal[chunk] = Some(0.0));
-    let mut fetch = had;
+    available.iter().for_each(|chunk| marginal[chunk] = Some(0.0));
+    let mut fetch = available;
     match missing.as_slice() {
         &[lost] => {
             let equation = code.cheapest_repair(lost, &marginal)?;
@@ -68,10 +68,10 @@ fn cheapest_sufficient(
     order.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let chunks: Vec<usize> = order.into_iter().map(|(chunk, _)| chunk).collect();
     let wanted: ChunkSet = missing.iter().copied().collect();
-    let mut had = ChunkSet::EMPTY;
+    let mut prefix = ChunkSet::EMPTY;
     for (count, &chunk) in chunks.iter().enumerate() {
-        had.insert(chunk);
-        if count + 1 >= missing.len() && code.determines(&had, &wanted) {
+        prefix.insert(chunk);
+        if count + 1 >= missing.len() && code.determines(&prefix, &wanted) {
             return Ok(chunks[..=count].to_vec());
         }
     }

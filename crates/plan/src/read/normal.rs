@@ -46,9 +46,9 @@ impl ReadPlanner for Normal {
 /// [`CodecError::Insufficient`] if the available chunks of a piece do not determine it.
 pub fn plan_normally(query: &ReadQuery<'_>) -> Result<QueryPlan, CodecError> {
     let mut chosen = Vec::with_capacity(query.pieces.iter().map(|piece| piece.wanted.len()).sum());
-    for (piece, of) in query.pieces.iter().enumerate() {
-        let fetch = fetched_normally(of, query)?;
-        chosen.extend(fetch.iter().map(|index| (of.sites[index], QueryChunk { piece, index })));
+    for (number, piece) in query.pieces.iter().enumerate() {
+        let fetch = fetched_normally(piece, query)?;
+        chosen.extend(fetch.iter().map(|index| (piece.sites[index], QueryChunk { piece: number, index })));
     }
     Ok(QueryPlan::of_chunks(chosen))
 }
@@ -59,9 +59,10 @@ pub fn plan_normally(query: &ReadQuery<'_>) -> Result<QueryPlan, CodecError> {
 /// # Errors
 /// [`CodecError::Insufficient`] if the available chunks do not determine it.
 pub fn fetched_normally(piece: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Result<ChunkSet, CodecError> {
-    if piece.code.k() > 1 && piece.asked.is_empty() {
-        let can_be_had = |index: usize| piece.sites[index].0 != 0 && (query.can_be_asked)(piece.sites[index]);
-        if piece.wanted.iter().all(can_be_had) {
+    if piece.code.k() > 1 && piece.requested.is_empty() {
+        let is_available =
+            |index: usize| piece.sites[index].0 != 0 && (query.can_be_asked)(piece.sites[index]);
+        if piece.wanted.iter().all(is_available) {
             return Ok(piece.wanted);
         }
     }
@@ -70,10 +71,10 @@ pub fn fetched_normally(piece: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Result
         if piece.awaited.contains(index) {
             return Some(0.0);
         }
-        let cost = if site.0 == 0 || piece.asked.contains(index) { None } else { (query.cost)(site) };
+        let cost = if site.0 == 0 || piece.requested.contains(index) { None } else { (query.cost)(site) };
         cost.map(|cost| cost.asking + cost.transfer(piece.len))
     };
     let costs: Vec<Option<f64>> = (0..piece.code.n()).map(of_chunk).collect();
     let fetch = cheapest_determining(piece.code, &piece.wanted, &costs)?;
-    Ok(fetch.difference(&piece.asked))
+    Ok(fetch.difference(&piece.requested))
 }

@@ -23,16 +23,16 @@ pub fn plan_in_order(
 ) -> Result<QueryPlan, CodecError> {
     let mut chosen: ChosenChunks = Vec::with_capacity(query.pieces.len() * 4);
     let (mut chunks, mut extra_chunks) = (Vec::new(), 0);
-    for (piece, of) in query.pieces.iter().enumerate() {
-        let of_chunk = |index: usize| (of.sites[index], QueryChunk { piece, index });
-        if !of.takes_any() {
-            chosen.extend(fetched_normally(of, query)?.iter().map(of_chunk));
+    for (number, piece) in query.pieces.iter().enumerate() {
+        let of_chunk = |index: usize| (piece.sites[index], QueryChunk { piece: number, index });
+        if !piece.takes_any() {
+            chosen.extend(fetched_normally(piece, query)?.iter().map(of_chunk));
             continue;
         }
         chunks.clear();
-        chunks.extend(of.available(query.can_be_asked));
-        order(piece, &mut chunks, &chosen);
-        let enough = determining_prefix(of, &chunks)?;
+        chunks.extend(piece.available(query.can_be_asked));
+        order(number, &mut chunks, &chosen);
+        let enough = determining_prefix(piece, &chunks)?;
         extra_chunks += chunks.len().min(enough + extra_reads) - enough;
         chosen.extend(chunks.iter().take(enough + extra_reads).map(|&index| of_chunk(index)));
     }
@@ -42,19 +42,19 @@ pub fn plan_in_order(
 /// Returns the length of the shortest prefix of `order` that determines the piece together with the awaited chunks.
 fn determining_prefix(piece: &QueryPiece<'_>, order: &[usize]) -> Result<usize, CodecError> {
     let code: &Code = piece.code;
-    let mut had = piece.awaited;
+    let mut chunks = piece.awaited;
     let mut count = 0;
-    while had.len() < code.k() || !code.is_sufficient_set(&had) {
+    while chunks.len() < code.k() || !code.is_sufficient_set(&chunks) {
         match order.get(count) {
-            Some(&index) => had.insert(index),
-            None => return insufficient(code, &had),
+            Some(&index) => chunks.insert(index),
+            None => return insufficient(code, &chunks),
         };
         count += 1;
     }
     Ok(count)
 }
 
-fn insufficient(code: &Code, had: &ChunkSet) -> Result<usize, CodecError> {
+fn insufficient(code: &Code, chunks: &ChunkSet) -> Result<usize, CodecError> {
     let wanted: Vec<usize> = (0..code.k()).collect();
-    code.decode_plan(&had.iter().collect::<Vec<_>>(), &wanted).map(|_| had.len())
+    code.decode_plan(&chunks.iter().collect::<Vec<_>>(), &wanted).map(|_| chunks.len())
 }

@@ -21,7 +21,7 @@ pub struct QueryPiece<'a> {
     /// The data chunks to deliver.
     pub wanted: ChunkSet,
     /// Chunks that were requested before and are not requested again.
-    pub asked: ChunkSet,
+    pub requested: ChunkSet,
     /// Requested chunks that arrived or are still expected. They count towards determining the wanted ones.
     pub awaited: ChunkSet,
 }
@@ -34,8 +34,8 @@ impl<'a> QueryPiece<'a> {
 
     /// Creates a piece of some data chunks of a stripe, with no requests so far.
     pub fn part(stripe: StripeId, code: &'a Code, sites: &'a [SiteId], len: u32, wanted: ChunkSet) -> Self {
-        let (asked, awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
-        Self { stripe, code, sites, copies: &[], len, wanted, asked, awaited }
+        let (requested, awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
+        Self { stripe, code, sites, copies: &[], len, wanted, requested, awaited }
     }
 
     /// Returns whether the piece wants all data chunks. Any sufficient set then serves, and extra chunks can help. Any
@@ -65,22 +65,23 @@ impl<'a> QueryPiece<'a> {
 
     /// Returns the cost of a chunk beyond asking its site: its transfer, and for a parity the decoding of a data chunk
     /// from k others.
-    pub(crate) fn chunk_cost(&self, index: usize, of: SiteCost) -> f64 {
-        of.transfer(self.len) + self.decoding_cost(index, of)
+    pub(crate) fn chunk_cost(&self, index: usize, site_cost: SiteCost) -> f64 {
+        site_cost.transfer(self.len) + self.decoding_cost(index, site_cost)
     }
 
     /// Returns the cost of decoding a data chunk from k others if the chunk is a parity, and 0 otherwise.
-    pub(crate) fn decoding_cost(&self, index: usize, of: SiteCost) -> f64 {
+    pub(crate) fn decoding_cost(&self, index: usize, site_cost: SiteCost) -> f64 {
         let k = self.code.k();
         let is_parity = (k..self.code.n()).contains(&index) && k > 1;
-        if is_parity { of.decode_per_byte * (k as f64 * f64::from(self.len)) } else { 0.0 }
+        if is_parity { site_cost.decode_per_byte * (k as f64 * f64::from(self.len)) } else { 0.0 }
     }
 
     /// Returns the available chunks that were not requested yet, ascending.
     pub fn available(&self, can_be_asked: &dyn Fn(SiteId) -> bool) -> impl Iterator<Item = usize> {
-        let (sites, asked) = (self.sites, self.asked);
-        (0..sites.len())
-            .filter(move |&index| sites[index].0 != 0 && !asked.contains(index) && can_be_asked(sites[index]))
+        let (sites, requested) = (self.sites, self.requested);
+        (0..sites.len()).filter(move |&index| {
+            sites[index].0 != 0 && !requested.contains(index) && can_be_asked(sites[index])
+        })
     }
 }
 

@@ -27,9 +27,9 @@ pub fn price_plan(
 ) -> PlanCost {
     let mut read = vec![Vec::new(); pieces.len()];
     plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| read[chunk.piece].push(chunk.index));
-    let asked: f64 = plan.reads.iter().map(|read| asking(cost(read.site))).sum();
-    let of_pieces = pieces.iter().zip(&read).map(|(piece, read)| cost_of_chunks(piece, read, &cost));
-    let price = asked + of_pieces.sum::<f64>();
+    let asking_cost: f64 = plan.reads.iter().map(|read| asking(cost(read.site))).sum();
+    let piece_costs = pieces.iter().zip(&read).map(|(piece, read)| cost_of_chunks(piece, read, &cost));
+    let price = asking_cost + piece_costs.sum::<f64>();
     let lower_bound = match pieces.iter().all(QueryPiece::takes_any) {
         true => bound_of_blocks(pieces, &read, &cost),
         false => bound_of_options(pieces, &read, &cost),
@@ -45,17 +45,17 @@ fn bound_of_blocks(
 ) -> f64 {
     let is_available = |site: &SiteId| site.0 != 0 && cost(*site).is_some();
     let mut sites: Vec<SiteId> =
-        blocks.iter().flat_map(|of| of.sites.iter().copied()).filter(is_available).collect();
+        blocks.iter().flat_map(|block| block.sites.iter().copied()).filter(is_available).collect();
     sites.sort_unstable();
     sites.dedup();
     let mut problem = AccessProblem::new(sites.iter().map(|&site| asking(cost(site))));
-    for (of, read) in blocks.iter().zip(read) {
+    for (block, read) in blocks.iter().zip(read) {
         let option = |index: usize| {
-            let site = sites.binary_search(&of.sites[index]).ok()?;
-            let transfer = cost(of.sites[index]).map_or(0.0, |cost| of.chunk_cost(index, cost));
+            let site = sites.binary_search(&block.sites[index]).ok()?;
+            let transfer = cost(block.sites[index]).map_or(0.0, |cost| block.chunk_cost(index, cost));
             Some(AccessOption { site, transfer })
         };
-        problem.push_block(read.len(), (0..of.sites.len()).filter_map(option));
+        problem.push_block(read.len(), (0..block.sites.len()).filter_map(option));
     }
     access::solve(&problem, BUDGET, &mut AccessWorkspace::default())
         .map_or(0.0, |cheapest| cheapest.lower_bound)
@@ -72,7 +72,8 @@ fn bound_of_options(
     problem.reset(options.sites.iter().map(|(_, cost)| asking(Some(*cost))));
     for (piece, read) in pieces.iter().zip(read) {
         problem.pieces.push_piece();
-        let is_any = piece.asked.is_empty() && options.push_options(piece, read.len(), &mut problem.pieces);
+        let is_any =
+            piece.requested.is_empty() && options.push_options(piece, read.len(), &mut problem.pieces);
         if !is_any {
             options.push_only(piece, &read.iter().copied().collect(), &mut problem.pieces);
         }

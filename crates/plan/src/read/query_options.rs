@@ -16,7 +16,7 @@ use crate::solver::piece_options::{PieceOptions, Slot, UNGROUPED};
 
 /// Returns whether a piece wants one chunk that others determine, with no requests so far.
 pub(super) fn wants_one_chunk(piece: &QueryPiece<'_>) -> bool {
-    piece.wanted.len() == 1 && piece.code.k() > 1 && piece.asked.is_empty()
+    piece.wanted.len() == 1 && piece.code.k() > 1 && piece.requested.is_empty()
 }
 
 /// Converts the pieces of queries to options, and choices among them to plans.
@@ -51,15 +51,15 @@ impl QueryOptions {
         &mut self,
         query: &ReadQuery<'_>,
         extra_reads: usize,
-        to: &mut PieceOptions,
+        options: &mut PieceOptions,
     ) -> Result<(), CodecError> {
         for piece in query.pieces {
-            to.push_piece();
+            options.push_piece();
             let most = piece.code.k() + extra_reads;
-            let is_any = piece.asked.is_empty()
-                && (piece.code.k()..=most).rev().any(|need| self.push_options(piece, need, to));
+            let is_any = piece.requested.is_empty()
+                && (piece.code.k()..=most).rev().any(|need| self.push_options(piece, need, options));
             if !is_any {
-                self.push_only(piece, &fetched_normally(piece, query)?, to);
+                self.push_only(piece, &fetched_normally(piece, query)?, options);
             }
         }
         Ok(())
@@ -71,20 +71,20 @@ impl QueryOptions {
         &mut self,
         piece: &QueryPiece<'_>,
         need: usize,
-        to: &mut PieceOptions,
+        options: &mut PieceOptions,
     ) -> bool {
         let is_known = |site: SiteId| self.sites.binary_search_by_key(&site, |(site, _)| *site).is_ok();
         let available: ChunkSet = piece.available(&is_known).collect();
-        let (k, own) = (piece.code.k(), piece.wanted.intersection(&available));
+        let (k, available_wanted) = (piece.code.k(), piece.wanted.intersection(&available));
         let code = self.codes.of(piece.code);
         let (sites, waiting) = (&self.sites, &self.waiting);
-        let mut slots = Slots { to, chunks: &mut self.chunks, sites, waiting, piece, code };
+        let mut slots = Slots { options, chunks: &mut self.chunks, sites, waiting, piece, code };
         if piece.takes_any() {
             return slots.push(need, &available, 0, Decoding::OfParities);
         }
         match piece.wanted.iter().next() {
             Some(index) if piece.wanted.len() == 1 => {
-                let mut is_any = slots.push(1, &own, piece.copies.len(), Decoding::None);
+                let mut is_any = slots.push(1, &available_wanted, piece.copies.len(), Decoding::None);
                 if let Some(local) = code.local(index).filter(|local| local.difference(&available).is_empty())
                 {
                     is_any |= slots.push(local.len(), local, 0, Decoding::OfInputs);
@@ -92,17 +92,22 @@ impl QueryOptions {
                 is_any | slots.push(k, &available.difference(&piece.wanted), 0, Decoding::OfInputs)
             }
             _ => {
-                let is_any = slots.push(piece.wanted.len(), &own, 0, Decoding::None);
+                let is_any = slots.push(piece.wanted.len(), &available_wanted, 0, Decoding::None);
                 is_any | slots.push(k, &available, 0, Decoding::OfInputs)
             }
         }
     }
 
     /// Adds these chunks as the only option of a piece.
-    pub(super) fn push_only(&mut self, piece: &QueryPiece<'_>, chunks: &ChunkSet, to: &mut PieceOptions) {
+    pub(super) fn push_only(
+        &mut self,
+        piece: &QueryPiece<'_>,
+        chunks: &ChunkSet,
+        options: &mut PieceOptions,
+    ) {
         let code = self.codes.of(piece.code);
         let (sites, waiting) = (&self.sites, &self.waiting);
-        let mut slots = Slots { to, chunks: &mut self.chunks, sites, waiting, piece, code };
+        let mut slots = Slots { options, chunks: &mut self.chunks, sites, waiting, piece, code };
         slots.push(chunks.len(), chunks, 0, Decoding::None);
     }
 
@@ -117,15 +122,15 @@ impl QueryOptions {
         picks_of: impl Fn(usize) -> &'p [u32],
     ) -> Result<QueryPlan, CodecError> {
         let (mut chosen, mut extra_chunks) = (Vec::new(), 0);
-        for (piece, of) in query.pieces.iter().enumerate() {
-            let indices = picks_of(piece).iter().map(|&pick| self.chunks[pick as usize]);
-            let chunk = |index: usize| (of.site_of(index), QueryChunk { piece, index });
-            if !is_enough(of, indices.clone()) {
-                chosen.extend(fetched_normally(of, query)?.iter().map(chunk));
+        for (number, piece) in query.pieces.iter().enumerate() {
+            let indices = picks_of(number).iter().map(|&pick| self.chunks[pick as usize]);
+            let chunk = |index: usize| (piece.site_of(index), QueryChunk { piece: number, index });
+            if !is_enough(piece, indices.clone()) {
+                chosen.extend(fetched_normally(piece, query)?.iter().map(chunk));
                 continue;
             }
-            if of.takes_any() && of.asked.is_empty() {
-                extra_chunks += indices.len() - of.code.k();
+            if piece.takes_any() && piece.requested.is_empty() {
+                extra_chunks += indices.len() - piece.code.k();
             }
             chosen.extend(indices.map(chunk));
         }
@@ -139,10 +144,10 @@ pub(super) fn cost_of_chunks(
     chunks: &[usize],
     cost: impl Fn(SiteId) -> Option<SiteCost>,
 ) -> f64 {
-    let had: ChunkSet = chunks.iter().copied().chain(piece.awaited.iter()).collect();
-    let is_had =
-        piece.wanted.difference(&had).is_empty() || chunks.iter().any(|&index| index >= piece.code.n());
-    let decoding = match (piece.takes_any(), is_had) {
+    let obtained: ChunkSet = chunks.iter().copied().chain(piece.awaited.iter()).collect();
+    let has_wanted =
+        piece.wanted.difference(&obtained).is_empty() || chunks.iter().any(|&index| index >= piece.code.n());
+    let decoding = match (piece.takes_any(), has_wanted) {
         (true, _) => Decoding::OfParities,
         (false, true) => Decoding::None,
         (false, false) => Decoding::OfInputs,
@@ -156,14 +161,14 @@ pub(super) fn cost_of_chunks(
 
 /// Returns whether these chunks complete a piece. A copy is equivalent to the chunk.
 fn is_enough(piece: &QueryPiece<'_>, indices: impl Iterator<Item = usize>) -> bool {
-    let mut had = piece.awaited;
+    let mut obtained = piece.awaited;
     for index in indices {
         if index >= piece.code.n() {
             return true;
         }
-        had.insert(index);
+        obtained.insert(index);
     }
-    piece.code.determines(&had, &piece.wanted)
+    piece.code.determines(&obtained, &piece.wanted)
 }
 
 /// What is decoded from an option's chunks.
@@ -179,18 +184,18 @@ enum Decoding {
 
 impl Decoding {
     /// Returns a chunk's part of the cost.
-    fn cost(self, piece: &QueryPiece<'_>, index: usize, of: SiteCost) -> f64 {
+    fn cost(self, piece: &QueryPiece<'_>, index: usize, site_cost: SiteCost) -> f64 {
         match self {
             Self::None => 0.0,
-            Self::OfParities => piece.decoding_cost(index, of),
-            Self::OfInputs => of.decode_per_byte * f64::from(piece.len),
+            Self::OfParities => piece.decoding_cost(index, site_cost),
+            Self::OfInputs => site_cost.decode_per_byte * f64::from(piece.len),
         }
     }
 }
 
 /// Destination of a piece's options.
 struct Slots<'a> {
-    to: &'a mut PieceOptions,
+    options: &'a mut PieceOptions,
     chunks: &'a mut Vec<usize>,
     sites: &'a [(SiteId, SiteCost)],
     waiting: &'a [f64],
@@ -202,11 +207,11 @@ impl Slots<'_> {
     /// Adds an option of these chunks and the piece's first `copies`, of which any `need` suffice within the code's
     /// caps. Returns whether it is one.
     fn push(&mut self, need: usize, indices: &ChunkSet, copies: usize, decoding: Decoding) -> bool {
-        let Self { to, chunks, sites, waiting, piece, code } = self;
+        let Self { options, chunks, sites, waiting, piece, code } = self;
         let n = piece.code.n();
         // Caps say which sets of k chunks suffice. Of larger sets nearly all do, and the final plan is checked.
         let is_capped = need == piece.code.k() && decoding != Decoding::None;
-        let known = chunks.len();
+        let len_before = chunks.len();
         let slots = indices.iter().chain(n..n + copies).filter_map(|index| {
             let place = sites.binary_search_by_key(&piece.site_of(index), |(site, _)| *site).ok()?;
             let cost = sites[place].1;
@@ -218,9 +223,9 @@ impl Slots<'_> {
                 group: if is_capped { code.group(index) } else { UNGROUPED },
             })
         });
-        let is_option = to.push_option(need, code.cap, slots);
+        let is_option = options.push_option(need, code.cap, slots);
         if !is_option {
-            chunks.truncate(known);
+            chunks.truncate(len_before);
         }
         is_option
     }

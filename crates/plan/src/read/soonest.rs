@@ -45,12 +45,12 @@ pub(super) fn may_read_around(piece: &QueryPiece<'_>, query: &ReadQuery<'_>, wei
     }
     (query.cost)(site).is_none_or(|cost| {
         let added = if piece.copies.is_empty() { REQUEST + cost.transfer(piece.len) } else { 0.0 };
-        (1.0 + weight) * time_of(queue, cost) > weight * added
+        (1.0 + weight) * waiting_time(queue, cost) > weight * added
     })
 }
 
 /// Returns how long a request waits that arrives now.
-fn time_of(queue: SiteQueue, cost: SiteCost) -> f64 {
+fn waiting_time(queue: SiteQueue, cost: SiteCost) -> f64 {
     queue.waiting * REQUEST + queue.bytes * cost.per_byte
 }
 
@@ -79,7 +79,7 @@ impl SoonestChunks {
     fn set_up(&mut self, query: &ReadQuery<'_>, weight: f64, rng: &mut dyn RngCore) {
         self.options.reset(query.pieces, |site| query.cost_if_asked(site));
         let queue = |&(site, cost): &(SiteId, SiteCost)| {
-            let time = (query.queue)(site).map_or(cost.asking - REQUEST, |queue| time_of(queue, cost));
+            let time = (query.queue)(site).map_or(cost.asking - REQUEST, |queue| waiting_time(queue, cost));
             time.max(0.0) + (time.max(0.0) + REQUEST) * rng.random_range(0.0..DRAWN)
         };
         self.problem.reset(weight, REQUEST, self.options.sites.iter().map(queue));

@@ -75,8 +75,8 @@ proptest! {
         // The last piece wants only some chunks. Some were requested already, every second of them without success.
         let some: ChunkSet = (0..code.k()).filter(|i| wanted >> i & 1 == 1).collect();
         pieces[2].wanted = if some.is_empty() { set(&[0]) } else { some };
-        pieces[2].asked = (0..code.n()).filter(|i| before >> i & 1 == 1).collect();
-        pieces[2].awaited = pieces[2].asked.iter().step_by(2).collect();
+        pieces[2].requested = (0..code.n()).filter(|i| before >> i & 1 == 1).collect();
+        pieces[2].awaited = pieces[2].requested.iter().step_by(2).collect();
         let cost = |site| is_up(site).then_some(SiteCost::of_asking(f64::from(site.0)));
         let can_be_had = |piece: &QueryPiece<'_>| -> ChunkSet {
             piece.available(&|site| cost(site).is_some()).chain(piece.awaited.iter()).collect()
@@ -93,7 +93,7 @@ proptest! {
                     let indices: ChunkSet = asked.iter().map(|(_, index)| *index).collect();
                     prop_assert!(asked.iter().all(|&(site, index)| piece.sites[index] == site && is_up(site)));
                     prop_assert_eq!(indices.len(), asked.len());
-                    prop_assert!(indices.intersection(&piece.asked).is_empty());
+                    prop_assert!(indices.intersection(&piece.requested).is_empty());
                     let had: ChunkSet = indices.iter().chain(piece.awaited.iter()).collect();
                     prop_assert!(code.determines(&had, &piece.wanted));
                     if code.tolerance() == code.parity_count() && !piece.is_determined() {
@@ -134,7 +134,7 @@ fn parts_take_their_own_chunks_or_what_determines_them() {
     for policy in POLICIES {
         let part = QueryPiece::part(STRIPE, &code, &sites, 4_096, set(&[5]));
         assert_eq!(asked(&plan(policy, ReadPurpose::Query, &[part], &idle, 1).unwrap()), [6], "{policy}");
-        let late = QueryPiece { asked: set(&[5]), ..part };
+        let late = QueryPiece { requested: set(&[5]), ..part };
         let around = asked(&plan(policy, ReadPurpose::Rest, &[late], &idle, 1).unwrap());
         assert_eq!(around, [5, 7, 8, 14], "{policy}: the group of chunks 4 to 7 and their parity");
     }
@@ -161,7 +161,7 @@ fn what_was_asked_before_is_counted_if_awaited_and_not_asked_again() {
     let (code, sites) = (code("rs(2,2)"), sites(1, 4));
     for policy in POLICIES {
         let whole = QueryPiece::whole(STRIPE, &code, &sites, CHUNK_LEN);
-        let piece = QueryPiece { asked: set(&[0, 1]), awaited: set(&[1]), ..whole };
+        let piece = QueryPiece { requested: set(&[0, 1]), awaited: set(&[1]), ..whole };
         let plan = plan(policy, ReadPurpose::Rest, &[piece], &idle, 1).unwrap();
         let asked: Vec<_> = plan.reads.iter().flat_map(|read| &read.chunks).collect();
         assert!(matches!(asked[..], [QueryChunk { index: 2 | 3, .. }]), "{policy}: {asked:?}");

@@ -35,7 +35,7 @@ pub trait BlockCache: Send + Sync {
     /// Explains, as text, what a read of each block or extent would find cached, and otherwise why it would find
     /// nothing. Asks memory sites whether they still have the blocks that this process knows, unless there are too
     /// many.
-    fn explain<'a>(&'a self, of: &'a [Span]) -> BoxFuture<'a, Vec<String>>;
+    fn explain<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<String>>;
 
     /// Offers a block that was written with these bytes. Metadata need not name it yet.
     fn written(&self, block: &Block, bytes: &Bytes);
@@ -76,7 +76,7 @@ pub(crate) enum Source {
     /// Cached forms, then durable copies.
     Nearest,
     /// Durable copies only.
-    Kept,
+    Durable,
 }
 
 /// Where a span's bytes came from.

@@ -111,7 +111,7 @@ pub struct SiteExplanation {
 
 impl Reads {
     /// Looks up the stripes that hold the spans; for spans that are in memory only, their form there.
-    async fn kept_forms(&self, spans: &[Span]) -> Result<Vec<StripeRead>, StripeError> {
+    async fn stored_forms(&self, spans: &[Span]) -> Result<Vec<StripeRead>, StripeError> {
         let is_in_memory = |span: &&Span| matches!(span.of, StoredBytes::Memory(_));
         let in_memory: Vec<Span> = spans.iter().filter(is_in_memory).cloned().collect();
         let mut forms = match self.shared.cache() {
@@ -139,7 +139,7 @@ impl Reads {
         Box::pin(async move {
             let runtime = &self.shared.runtime;
             let began = runtime.now();
-            let stripes = self.kept_forms(spans).await?;
+            let stripes = self.stored_forms(spans).await?;
             let mut shapes = Vec::with_capacity(spans.len());
             for (span, stripe) in spans.iter().zip(&stripes) {
                 shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
@@ -148,13 +148,17 @@ impl Reads {
                 stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
             let located = runtime.now();
             let sites = self.shared.sites.snapshot();
-            let computed: Vec<ChunkSet> =
-                stripes.iter().zip(&pieces).map(|(of, piece)| computed(of, piece, &sites)).collect();
-            let asked: Vec<QueryPiece<'_>> = pieces.iter().zip(&computed).filter_map(without).collect();
-            let plan = self.plan_by(policy, ReadPurpose::Query, &asked);
+            let computed: Vec<ChunkSet> = stripes
+                .iter()
+                .zip(&pieces)
+                .map(|(stripe, piece)| computed_chunks(stripe, piece, &sites))
+                .collect();
+            let requested: Vec<QueryPiece<'_>> =
+                pieces.iter().zip(&computed).filter_map(without_computed).collect();
+            let plan = self.plan_by(policy, ReadPurpose::Query, &requested);
             let planned = runtime.now();
-            let Some(plan) = plan else { return Err(unplannable(&asked, &sites)) };
-            let price = price_plan(&asked, &plan, |site| sites.cost(site));
+            let Some(plan) = plan else { return Err(unplannable(&requested, &sites)) };
+            let price = price_plan(&requested, &plan, |site| sites.cost(site));
             let choices = PlanContext { policy, plan: &plan, sites: &sites };
             let mut cached = match self.shared.cache() {
                 Some(cache) => cache.explain(spans).await,
@@ -163,9 +167,9 @@ impl Reads {
             .into_iter();
             let mut positions = 0..;
             let explained = spans.iter().zip(&stripes).zip(pieces.iter().zip(&computed));
-            let explained = explained.map(|((span, of), (piece, computed))| {
-                let position = without((piece, computed)).and_then(|_| positions.next());
-                let explained = choices.of_block(position, span, of, piece, computed);
+            let explained = explained.map(|((span, stripe), (piece, computed))| {
+                let position = without_computed((piece, computed)).and_then(|_| positions.next());
+                let explained = choices.of_block(position, span, stripe, piece, computed);
                 BlockExplanation { cached: cached.next(), ..explained }
             });
             Ok(QueryExplanation {
@@ -184,10 +188,11 @@ impl Reads {
 
 /// Returns the wanted chunks that a read computes from wide stripes ([`super::around`]): their sites do not answer,
 /// and the stripe, which has dropped its own parities, does not determine them.
-fn computed(of: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> ChunkSet {
+fn computed_chunks(stripe: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> ChunkSet {
     let available: ChunkSet = piece.available(&|site| sites.is_readable(site)).collect();
     let lost = piece.wanted.difference(&available);
-    let is_sealed = of.stripe.record.dropped && lost.iter().all(|index| of.stripe.wide_of(index).is_some());
+    let is_sealed =
+        stripe.stripe.record.dropped && lost.iter().all(|index| stripe.stripe.wide_of(index).is_some());
     let has_copy = piece.copies.iter().any(|&site| sites.is_readable(site));
     match is_sealed && !has_copy && !piece.code.determines(&available, &piece.wanted) {
         true => lost,
@@ -196,7 +201,7 @@ fn computed(of: &StripeRead, piece: &QueryPiece<'_>, sites: &SitesSnapshot) -> C
 }
 
 /// Returns the part of a piece that sites are asked for, if any.
-fn without<'a>((piece, computed): (&QueryPiece<'a>, &ChunkSet)) -> Option<QueryPiece<'a>> {
+fn without_computed<'a>((piece, computed): (&QueryPiece<'a>, &ChunkSet)) -> Option<QueryPiece<'a>> {
     let wanted = piece.wanted.difference(computed);
     (!wanted.is_empty()).then_some(QueryPiece { wanted, ..*piece })
 }
@@ -270,8 +275,8 @@ impl PlanContext<'_> {
         chunks.filter(|chunk| Some(chunk.piece) == position).map(|chunk| chunk.index).collect()
     }
 
-    fn of_chunk(&self, position: Option<usize>, index: usize, of: &QueryPiece<'_>) -> ChunkChoice {
-        let site = of.sites[index];
+    fn of_chunk(&self, position: Option<usize>, index: usize, piece: &QueryPiece<'_>) -> ChunkChoice {
+        let site = piece.sites[index];
         if site.0 == 0 {
             return ChunkChoice::InDebt;
         }
@@ -282,7 +287,7 @@ impl PlanContext<'_> {
         match self.plan.reads.iter().find(|read| read.site == site && read.chunks.iter().any(is_read)) {
             None => ChunkChoice::NotNeeded,
             Some(read) => self.policy.why(ChosenChunk {
-                is_wanted: of.wanted.contains(index),
+                is_wanted: piece.wanted.contains(index),
                 shares_site: read.chunks.len() > 1,
                 is_cached: self.plan.is_cached,
             }),

@@ -88,10 +88,10 @@ impl Options<'_> {
     }
 
     fn least(&self, nodes: &[Option<NodeState>]) -> Option<ChunkSet> {
-        self.wanted(nodes).least_degraded(OptionMetric::MarginalLoad).ok()
+        self.wanted_chunk(nodes).least_degraded(OptionMetric::MarginalLoad).ok()
     }
 
-    fn wanted<'a>(&'a self, nodes: &'a [Option<NodeState>]) -> WantedChunk<'a> {
+    fn wanted_chunk<'a>(&'a self, nodes: &'a [Option<NodeState>]) -> WantedChunk<'a> {
         let code: &Code = self.piece.code;
         WantedChunk { code, index: self.index, bytes: self.piece.len.into(), nodes }
     }

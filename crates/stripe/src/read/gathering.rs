@@ -30,7 +30,7 @@ pub(super) struct StripeRead {
     copy_sites: Vec<SiteId>,
     /// Counts restarts with a new record. Replies to requests of an earlier turn are ignored.
     pub(super) turn: u32,
-    pub(super) asked: Vec<ChunkRequest>,
+    pub(super) requests: Vec<ChunkRequest>,
     /// True while the record is looked up again.
     pub(super) is_looked_up: bool,
 }
@@ -46,10 +46,10 @@ pub(super) struct ChunkRequest {
     state: State,
 }
 
-/// How to obtain chunks that their stripe does not determine; each with its position in `asked`.
+/// How to obtain chunks that their stripe does not determine; each with its position in the stripe's `requests`.
 pub(super) struct DetourRequests {
     /// Requests to sites.
-    pub(super) asked: Vec<(SiteId, usize, ChunkRange)>,
+    pub(super) requests: Vec<(SiteId, usize, ChunkRange)>,
     /// Chunks to compute from wide stripes.
     pub(super) computed: Vec<(usize, usize)>,
 }
@@ -84,8 +84,8 @@ impl StripeRead {
         let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
         let copies = true_copies(&stripe);
         let copy_sites = copies.iter().map(|copy| SiteId(copy.site)).collect();
-        let asked = Vec::new();
-        Self { stripe, is_remembered, sites, copies, copy_sites, turn: 0, asked, is_looked_up: false }
+        let requests = Vec::new();
+        Self { stripe, is_remembered, sites, copies, copy_sites, turn: 0, requests, is_looked_up: false }
     }
 
     /// Starts again with another record.
@@ -95,7 +95,7 @@ impl StripeRead {
 
     /// Returns the state of a piece, as the input of a plan for the rest of it.
     pub(super) fn for_plan(&self, shape: &PieceShape) -> QueryPiece<'_> {
-        let (mut asked, mut awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
+        let (mut requested, mut awaited) = (ChunkSet::EMPTY, ChunkSet::EMPTY);
         for request in self.covering(&shape.columns) {
             let counts = matches!(request.state, State::Awaited | State::Arrived(_));
             if counts {
@@ -103,7 +103,7 @@ impl StripeRead {
             }
             // When a copy does not arrive, the chunk itself may still be requested.
             if counts || request.copy.is_none() {
-                asked.insert(request.index);
+                requested.insert(request.index);
             }
         }
         let copies = match shape.wanted.len() {
@@ -117,7 +117,7 @@ impl StripeRead {
             copies: &self.copy_sites[copies],
             len: shape.columns.end - shape.columns.start,
             wanted: shape.wanted,
-            asked,
+            requested,
             awaited,
         }
     }
@@ -129,24 +129,24 @@ impl StripeRead {
 
     /// Returns the positions of a chunk's copies.
     fn copies_of(&self, index: usize) -> Range<usize> {
-        let of = |copy: &Copy| copy.index as usize;
-        self.copies.partition_point(|copy| of(copy) < index)
-            ..self.copies.partition_point(|copy| of(copy) <= index)
+        let index_of = |copy: &Copy| copy.index as usize;
+        self.copies.partition_point(|copy| index_of(copy) < index)
+            ..self.copies.partition_point(|copy| index_of(copy) <= index)
     }
 
     fn covering(&self, columns: &Range<u32>) -> impl Iterator<Item = &ChunkRequest> {
         let columns = columns.clone();
-        self.asked.iter().filter(move |request| request.covers(&columns))
+        self.requests.iter().filter(move |request| request.covers(&columns))
     }
 
     /// Registers a request for a piece's columns of a chunk; from n on, of a copy of the wanted chunk. Returns the
-    /// request's position in `asked` and the range, or `None` if the columns are already in flight or present.
+    /// request's position in `requests` and the range, or `None` if the columns are already in flight or present.
     pub(super) fn ask(&mut self, index: usize, shape: &PieceShape) -> Option<(usize, ChunkRange)> {
         let (index, copy) = match index.checked_sub(self.sites.len()) {
             None => (index, None),
             Some(place) => {
-                let wanted = shape.wanted.iter().next()?;
-                (wanted, Some(self.copies_of(wanted).start + place))
+                let wanted_index = shape.wanted.iter().next()?;
+                (wanted_index, Some(self.copies_of(wanted_index).start + place))
             }
         };
         let columns = &shape.columns;
@@ -159,52 +159,52 @@ impl StripeRead {
         }
         let range = ChunkRange { chunk, offset: columns.start, len: columns.end - columns.start };
         let (columns, state) = (columns.clone(), State::Awaited);
-        self.asked.push(ChunkRequest { index, copy, is_computed: false, columns, state });
-        Some((self.asked.len() - 1, range))
+        self.requests.push(ChunkRequest { index, copy, is_computed: false, columns, state });
+        Some((self.requests.len() - 1, range))
     }
 
     /// Plans how to obtain each wanted chunk of a piece that its own stripe does not determine. Returns `None` if
     /// nothing is left to try: all chunks have arrived or are in flight, one is in no wide stripe, or computing one
     /// has already failed.
-    pub(super) fn around(
+    pub(super) fn plan_detour(
         &mut self,
         shape: &PieceShape,
         can_be_asked: &impl Fn(SiteId) -> bool,
     ) -> Option<DetourRequests> {
-        let given = self.covering(&shape.columns).filter(|request| request.is_on_its_way());
-        let given: ChunkSet = given.map(|request| request.index).collect();
-        let was_asked = |index| {
+        let awaited = self.covering(&shape.columns).filter(|request| request.is_on_its_way());
+        let awaited: ChunkSet = awaited.map(|request| request.index).collect();
+        let was_requested = |index| {
             self.covering(&shape.columns).any(|request| request.index == index && request.copy.is_none())
         };
-        let missing = shape.wanted.difference(&given);
+        let missing = shape.wanted.difference(&awaited);
         // A chunk that its site can provide is requested there: the lost chunk's wide stripe does not yield it.
-        let (to_ask, to_compute): (Vec<usize>, Vec<usize>) =
-            missing.iter().partition(|&index| self.has(index, can_be_asked) && !was_asked(index));
+        let (to_request, to_compute): (Vec<usize>, Vec<usize>) =
+            missing.iter().partition(|&index| self.has(index, can_be_asked) && !was_requested(index));
         let is_in_vain = |request: &ChunkRequest| request.is_computed && to_compute.contains(&request.index);
         let is_hopeless = self.covering(&shape.columns).any(is_in_vain)
             || to_compute.iter().any(|&index| self.stripe.wide_of(index).is_none());
         if is_hopeless || missing.is_empty() {
             return None;
         }
-        let asked = to_ask.into_iter().filter_map(|index| {
+        let requests = to_request.into_iter().filter_map(|index| {
             let (position, range) = self.ask(index, shape)?;
             Some((self.sites[index], position, range))
         });
-        let asked = asked.collect();
-        let from = self.asked.len();
-        self.asked.extend(to_compute.iter().map(|&index| ChunkRequest {
+        let requests = requests.collect();
+        let first_position = self.requests.len();
+        self.requests.extend(to_compute.iter().map(|&index| ChunkRequest {
             index,
             copy: None,
             is_computed: true,
             columns: shape.columns.clone(),
             state: State::Awaited,
         }));
-        Some(DetourRequests { asked, computed: to_compute.into_iter().zip(from..).collect() })
+        Some(DetourRequests { requests, computed: to_compute.into_iter().zip(first_position..).collect() })
     }
 
     /// Records a reply, and returns its error. Bytes of the wrong length count as an error.
     pub(super) fn answer(&mut self, position: usize, result: Result<Bytes, SiteError>) -> Option<&SiteError> {
-        let request = &mut self.asked[position];
+        let request = &mut self.requests[position];
         request.state = match result {
             Ok(bytes) if bytes.len() == request.columns.len() => State::Arrived(bytes),
             Ok(bytes) => {
@@ -224,14 +224,14 @@ impl StripeRead {
 
     /// Marks a request as late, so that replacements are planned.
     pub(super) fn give_up(&mut self, position: usize) {
-        if let State::Awaited = self.asked[position].state {
-            self.asked[position].state = State::Late;
+        if let State::Awaited = self.requests[position].state {
+            self.requests[position].state = State::Late;
         }
     }
 
     /// Counts late requests as awaited again, because a piece is unavailable without them.
     pub(super) fn await_late(&mut self, shape: &PieceShape) {
-        for request in self.asked.iter_mut().filter(|request| request.covers(&shape.columns)) {
+        for request in self.requests.iter_mut().filter(|request| request.covers(&shape.columns)) {
             if let State::Late = request.state {
                 request.state = State::Awaited;
             }
@@ -241,7 +241,7 @@ impl StripeRead {
     /// Marks arrived bytes of suspect chunks, and all computed ones, as failed: they led to wrong bytes.
     pub(super) fn distrust(&mut self, is_suspect: impl Fn(usize) -> bool) {
         let is_suspect = |request: &&mut ChunkRequest| request.is_computed || is_suspect(request.index);
-        for request in self.asked.iter_mut().filter(is_suspect) {
+        for request in self.requests.iter_mut().filter(is_suspect) {
             if let State::Arrived(_) = request.state {
                 if let Some(copy) = request.copy {
                     // Otherwise the copy would be requested again.
@@ -255,11 +255,11 @@ impl StripeRead {
 
     /// Whether a request was for a copy.
     pub(super) fn is_of_copy(&self, position: usize) -> bool {
-        self.asked[position].copy.is_some()
+        self.requests[position].copy.is_some()
     }
 
     pub(super) fn is_awaited(&self, position: usize) -> bool {
-        matches!(self.asked[position].state, State::Awaited)
+        matches!(self.requests[position].state, State::Awaited)
     }
 
     /// Whether requests in flight, including late ones, may still complete a piece.
@@ -271,13 +271,13 @@ impl StripeRead {
 
     /// Whether a piece can use the reply to a request.
     pub(super) fn serves(&self, position: usize, shape: &PieceShape) -> bool {
-        self.asked[position].covers(&shape.columns)
+        self.requests[position].covers(&shape.columns)
     }
 
     /// Returns the failed chunks and their errors. A failed copy or computation is not damage.
     pub(super) fn failures(&self) -> impl Iterator<Item = (usize, &SiteError)> {
         let is_chunk = |request: &&ChunkRequest| request.copy.is_none() && !request.is_computed;
-        self.asked.iter().filter(is_chunk).filter_map(|request| match &request.state {
+        self.requests.iter().filter(is_chunk).filter_map(|request| match &request.state {
             State::Failed(error) => Some((request.index, error)),
             _ => None,
         })
@@ -301,38 +301,39 @@ impl StripeRead {
     }
 
     /// Returns the chunks whose columns have arrived.
-    fn came(&self, shape: &PieceShape) -> ChunkSet {
-        let came = self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));
-        came.map(|request| request.index).collect()
+    fn arrived(&self, shape: &PieceShape) -> ChunkSet {
+        let arrived =
+            self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));
+        arrived.map(|request| request.index).collect()
     }
 
     /// Whether the arrived chunks determine the wanted ones.
     pub(super) fn is_determined(&self, shape: &PieceShape) -> bool {
-        self.stripe.code.determines(&self.came(shape), &shape.wanted)
+        self.stripe.code.determines(&self.arrived(shape), &shape.wanted)
     }
 
     /// Whether wanted chunks that did not arrive must be computed from others. With k = 1 every chunk is the block.
     pub(super) fn must_decode(&self, shape: &PieceShape) -> bool {
-        self.stripe.code.k() > 1 && !shape.wanted.difference(&self.came(shape)).is_empty()
+        self.stripe.code.k() > 1 && !shape.wanted.difference(&self.arrived(shape)).is_empty()
     }
 
     /// Whether a piece uses columns computed from wide stripes.
     pub(super) fn has_computed(&self, shape: &PieceShape) -> bool {
-        let is_there =
+        let has_arrived =
             |request: &ChunkRequest| request.is_computed && matches!(request.state, State::Arrived(_));
-        self.covering(&shape.columns).any(is_there)
+        self.covering(&shape.columns).any(has_arrived)
     }
 
     /// Splits the bytes `range` of the data into parts that arrived and parts that did not, in order. An arrived part
     /// lies inside one chunk; missing parts are merged.
-    pub(super) fn had_of(&self, range: &Range<u32>) -> Vec<(Range<u32>, Option<Bytes>)> {
+    pub(super) fn arrived_parts(&self, range: &Range<u32>) -> Vec<(Range<u32>, Option<Bytes>)> {
         let len = self.stripe.record.chunk_len;
         let mut parts: Vec<(Range<u32>, Option<Bytes>)> = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let (chunk, end) = (at / len, range.end.min((at / len + 1) * len));
             let columns = at - chunk * len..end - chunk * len;
-            let had = self.covering(&columns).find_map(|request| match &request.state {
+            let arrived = self.covering(&columns).find_map(|request| match &request.state {
                 State::Arrived(bytes) if request.index == chunk as usize => {
                     let from = (columns.start - request.columns.start) as usize;
                     Some(bytes.slice(from..from + columns.len()))
@@ -340,8 +341,8 @@ impl StripeRead {
                 _ => None,
             });
             match parts.last_mut() {
-                Some((before, None)) if had.is_none() => before.end = end,
-                _ => parts.push((at..end, had)),
+                Some((last_range, None)) if arrived.is_none() => last_range.end = end,
+                _ => parts.push((at..end, arrived)),
             }
             at = end;
         }
@@ -350,34 +351,41 @@ impl StripeRead {
 
     /// Returns the wanted columns of a determined piece, in the order of the chunks.
     pub(super) fn complete(&self, shape: &PieceShape, buffers: &BufferPool) -> Option<Vec<Bytes>> {
-        let mut came: Vec<(usize, Bytes)> = Vec::with_capacity(self.asked.len());
+        let mut arrived: Vec<(usize, Bytes)> = Vec::with_capacity(self.requests.len());
         for request in self.covering(&shape.columns) {
             if let State::Arrived(bytes) = &request.state
-                && came.iter().all(|(index, _)| *index != request.index)
+                && arrived.iter().all(|(index, _)| *index != request.index)
             {
                 let from = (shape.columns.start - request.columns.start) as usize;
-                came.push((request.index, bytes.slice(from..from + shape.columns.len())));
+                arrived.push((request.index, bytes.slice(from..from + shape.columns.len())));
             }
         }
         if self.stripe.code.k() == 1 {
-            return came.pop().map(|(_, bytes)| vec![bytes]);
+            return arrived.pop().map(|(_, bytes)| vec![bytes]);
         }
-        let had: ChunkSet = came.iter().map(|(index, _)| *index).collect();
-        let missing: Vec<usize> = shape.wanted.difference(&had).iter().collect();
+        let indices: ChunkSet = arrived.iter().map(|(index, _)| *index).collect();
+        let missing: Vec<usize> = shape.wanted.difference(&indices).iter().collect();
         if !missing.is_empty() {
-            let decoded = self.decode(&came, &missing, buffers)?;
-            came.extend(missing.iter().copied().zip(decoded));
+            let decoded = self.decode(&arrived, &missing, buffers)?;
+            arrived.extend(missing.iter().copied().zip(decoded));
         }
-        came.retain(|(index, _)| shape.wanted.contains(*index));
-        came.sort_unstable_by_key(|(index, _)| *index);
-        Some(came.into_iter().map(|(_, bytes)| bytes).collect())
+        arrived.retain(|(index, _)| shape.wanted.contains(*index));
+        arrived.sort_unstable_by_key(|(index, _)| *index);
+        Some(arrived.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
     /// Computes the chunks `missing` from those that arrived.
-    fn decode(&self, came: &[(usize, Bytes)], missing: &[usize], buffers: &BufferPool) -> Option<Vec<Bytes>> {
-        let available: Vec<usize> = came.iter().map(|(index, _)| *index).collect();
+    fn decode(
+        &self,
+        arrived: &[(usize, Bytes)],
+        missing: &[usize],
+        buffers: &BufferPool,
+    ) -> Option<Vec<Bytes>> {
+        let available: Vec<usize> = arrived.iter().map(|(index, _)| *index).collect();
         let plan = self.stripe.code.decode_plan(&available, missing).ok()?;
-        let input = |index: &usize| came.iter().find(|(got, _)| got == index).map(|(_, bytes)| &bytes[..]);
+        let input = |index: &usize| {
+            arrived.iter().find(|(arrived_index, _)| arrived_index == index).map(|(_, bytes)| &bytes[..])
+        };
         let inputs: Vec<&[u8]> = plan.sources().iter().map(input).collect::<Option<_>>()?;
         let len = inputs.first().map_or(0, |input| input.len());
         let mut outputs: Vec<Buffer> = missing.iter().map(|_| buffers.take(len)).collect();
@@ -388,28 +396,29 @@ impl StripeRead {
 
     /// Returns the error of an unavailable piece: the missing chunks, and the reasons.
     pub(super) fn unreadable(&self, shape: &PieceShape) -> StripeError {
-        let mut had = ChunkSet::EMPTY;
+        let mut arrived = ChunkSet::EMPTY;
         let mut reasons = vec![None; self.stripe.code.n()];
         for request in self.covering(&shape.columns) {
             match &request.state {
                 State::Arrived(_) => {
-                    had.insert(request.index);
+                    arrived.insert(request.index);
                 }
                 State::Failed(error) => reasons[request.index] = Some(error.to_string()),
                 State::Awaited | State::Late => reasons[request.index] = Some("late".to_owned()),
             }
         }
-        let missing = (0..self.stripe.code.n()).filter(|index| !had.contains(*index)).map(|index| {
-            match (self.sites[index], &reasons[index]) {
-                (SiteId(0), _) => format!("chunk {index} was never written"),
-                (site, Some(reason)) => format!("chunk {index} on site {site}: {reason}"),
-                (site, None) => format!("chunk {index} on site {site}: not answering or not known"),
-            }
-        });
+        let missing =
+            (0..self.stripe.code.n()).filter(|index| !arrived.contains(*index)).map(|index| {
+                match (self.sites[index], &reasons[index]) {
+                    (SiteId(0), _) => format!("chunk {index} was never written"),
+                    (site, Some(reason)) => format!("chunk {index} on site {site}: {reason}"),
+                    (site, None) => format!("chunk {index} on site {site}: not answering or not known"),
+                }
+            });
         StripeError::Unreadable {
             stripe: self.stripe.id,
             needed: self.stripe.code.k(),
-            available: had.len(),
+            available: arrived.len(),
             reason: missing.collect::<Vec<_>>().join("; "),
         }
     }
@@ -460,20 +469,20 @@ impl Piece {
 
 /// Cuts the padding off the chunks of a block or an extent.
 pub(super) fn trim(chunks: Vec<Bytes>, len: u32) -> Vec<Bytes> {
-    let mut left = len as usize;
+    let mut remaining = len as usize;
     let mut pieces = Vec::with_capacity(chunks.len());
     for chunk in chunks {
-        let taken = left.min(chunk.len());
-        left -= taken;
-        if taken > 0 {
-            pieces.push(chunk.slice(..taken));
+        let kept_len = remaining.min(chunk.len());
+        remaining -= kept_len;
+        if kept_len > 0 {
+            pieces.push(chunk.slice(..kept_len));
         }
     }
     pieces
 }
 
 /// Whether bytes match the checksum in their row.
-pub(super) fn matches_checksum(of: &StoredBytes, pieces: &[Bytes]) -> bool {
+pub(super) fn matches_checksum(stored: &StoredBytes, pieces: &[Bytes]) -> bool {
     let crc = || pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
-    of.crc32c().is_none_or(|expected| crc() == expected)
+    stored.crc32c().is_none_or(|expected| crc() == expected)
 }

@@ -37,8 +37,8 @@ struct Part {
 enum PartBytes {
     /// The wanted chunks of these pieces, in order, followed by padding.
     Pieces(Positions),
-    /// Bytes that arrived from a cached form of which others are missing.
-    Had(Bytes),
+    /// Bytes that arrived from a cached form that lacks others.
+    Cached(Bytes),
 }
 
 /// Usually one.
@@ -74,8 +74,8 @@ impl LocatedQuery {
             let is_there = |index: usize| sites.is_readable(SiteId(stripe.record.locations[index].site));
             (0..stripe.record.locations.len()).all(|index| is_there(index) || !stripe.has_place(index))
         };
-        let known = |&id: &StripeId| Some(StripeRead::new(table.known(id).filter(answers)?, true));
-        let mut at_hand: Vec<Option<StripeRead>> = ids.iter().map(known).collect();
+        let remembered = |&id: &StripeId| Some(StripeRead::new(table.remembered(id).filter(answers)?, true));
+        let mut at_hand: Vec<Option<StripeRead>> = ids.iter().map(remembered).collect();
         // A chunk that was updated in place keeps its old file for the grace period: an older record leads to that
         // file.
         for (span, &stripe) in spans.iter().zip(&of_span) {
@@ -95,20 +95,20 @@ impl LocatedQuery {
     }
 
     fn new(stripes: Vec<StripeRead>, spans: &[Span], of_span: &[usize]) -> Result<Self, StripeError> {
-        let mut this = Self {
+        let mut query = Self {
             stripes,
             pieces: Vec::with_capacity(spans.len()),
             members: Vec::new(),
             parts_of: Vec::with_capacity(spans.len()),
             is_handed_out: vec![false; spans.len()],
         };
-        this.members.resize_with(this.stripes.len(), Members::default);
+        query.members.resize_with(query.stripes.len(), Members::default);
         for (number, (span, &stripe)) in spans.iter().zip(of_span).enumerate() {
-            let part = this.add_part(number, span, stripe)?;
-            this.parts_of.push(smallvec![part]);
-            this.members[stripe].spans.push(number);
+            let part = query.add_part(number, span, stripe)?;
+            query.parts_of.push(smallvec![part]);
+            query.members[stripe].spans.push(number);
         }
-        Ok(this)
+        Ok(query)
     }
 
     /// Adds a span, or a part of the span `number`, as pieces of a stripe. Shares pieces that already exist.
@@ -118,8 +118,8 @@ impl LocatedQuery {
         let mut positions = Positions::new();
         for shape in shapes {
             let members = &mut self.members[stripe];
-            let known = members.pieces.iter().find(|&&piece| self.pieces[piece].shape == shape);
-            positions.push(known.copied().unwrap_or_else(|| {
+            let existing = members.pieces.iter().find(|&&piece| self.pieces[piece].shape == shape);
+            positions.push(existing.copied().unwrap_or_else(|| {
                 members.pieces.push(self.pieces.len());
                 self.pieces.push(Piece::new(stripe, shape, whole_of));
                 self.pieces.len() - 1
@@ -129,7 +129,7 @@ impl LocatedQuery {
     }
 
     /// Returns the stripe that durably holds what a stripe of the query is the cached form of; otherwise its own id.
-    pub(super) fn kept_in(&self, stripe: usize, spans: &[Span]) -> Result<StripeId, StripeError> {
+    pub(super) fn durable_stripe(&self, stripe: usize, spans: &[Span]) -> Result<StripeId, StripeError> {
         let read = &self.stripes[stripe];
         match self.members[stripe].spans.first() {
             Some(&span) if read.stripe.is_cached() => spans[span].of.stripe(),
@@ -139,7 +139,7 @@ impl LocatedQuery {
 
     /// Returns whether a span came from its cached form, from its durable copy, or partly from each.
     pub(super) fn served_from(&self, span: usize, stripe: usize) -> ServedFrom {
-        let had = |part: &Part| match &part.bytes {
+        let cached_len = |part: &Part| match &part.bytes {
             PartBytes::Had(bytes) => Some(bytes.len() as u64),
             PartBytes::Pieces(_) => None,
         };
@@ -147,33 +147,33 @@ impl LocatedQuery {
             return ServedFrom::Cache { missing: self.stripes[stripe].missing_data() };
         }
         match self.members[stripe].is_fallback {
-            true => ServedFrom::Both { cached: self.parts_of[span].iter().filter_map(had).sum() },
+            true => ServedFrom::Both { cached: self.parts_of[span].iter().filter_map(cached_len).sum() },
             false => ServedFrom::Store,
         }
     }
 
-    /// Replaces the missing parts of a cached form by pieces of `kept`, which has the durable copy. Returns the
+    /// Replaces the missing parts of a cached form by pieces of `durable`, which has the durable copy. Returns the
     /// number of pieces added and of open pieces replaced.
     ///
     /// # Errors
-    /// [`StripeError::Inconsistent`] if `kept` does not hold them.
+    /// [`StripeError::Inconsistent`] if `durable` does not hold them.
     pub(super) fn fall_back(
         &mut self,
         stripe: usize,
-        kept: StripeRead,
+        durable: StripeRead,
         spans: &[Span],
     ) -> Result<(usize, usize), StripeError> {
-        let (fresh, first) = (self.stripes.len(), self.pieces.len());
-        self.stripes.push(kept);
+        let (new_stripe, first_piece) = (self.stripes.len(), self.pieces.len());
+        self.stripes.push(durable);
         self.members.push(Members { is_fallback: true, ..Members::default() });
         let waiting = self.members[stripe].spans.iter().copied();
         let waiting: Positions = waiting.filter(|&span| !self.is_handed_out[span]).collect();
         for &span in &waiting {
             let mut parts = Parts::new();
-            for (range, had) in self.stripes[stripe].had_of(&spans[span].range) {
-                parts.push(match had {
+            for (range, arrived) in self.stripes[stripe].arrived_parts(&spans[span].range) {
+                parts.push(match arrived {
                     Some(bytes) => Part { len: bytes.len() as u32, bytes: PartBytes::Had(bytes) },
-                    None => self.add_part(span, &Span { of: spans[span].of.clone(), range }, fresh)?,
+                    None => self.add_part(span, &Span { of: spans[span].of.clone(), range }, new_stripe)?,
                 });
             }
             self.parts_of[span] = parts;
@@ -181,8 +181,8 @@ impl LocatedQuery {
         let open: Vec<usize> = self.open_pieces_of(stripe).collect();
         open.iter().for_each(|&piece| self.pieces[piece].is_replaced = true);
         self.members[stripe].spans.retain(|span| !waiting.contains(span));
-        self.members[fresh].spans = waiting;
-        Ok((self.pieces.len() - first, open.len()))
+        self.members[new_stripe].spans = waiting;
+        Ok((self.pieces.len() - first_piece, open.len()))
     }
 
     /// Returns the state of a piece, as the input of a plan for the rest of it.
@@ -275,26 +275,26 @@ impl LocatedQuery {
         self.pieces.iter().map(of_piece).sum()
     }
 
-    /// Returns the bytes that a plan of the pieces `of` requests beyond the reserved ones, because it reads around
+    /// Returns the bytes that a plan of these pieces requests beyond the reserved ones, because it reads around
     /// available chunks.
     pub(super) fn bytes_beyond(
         &self,
         plan: &QueryPlan,
-        of: &[usize],
+        piece_numbers: &[usize],
         policy: &dyn Policy,
         can_be_asked: impl Fn(SiteId) -> bool,
     ) -> usize {
-        let mut asked: SmallVec<[usize; 3]> = SmallVec::from_elem(0, of.len());
-        plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| asked[chunk.piece] += 1);
-        let beyond = |(&number, &asked): (&usize, &usize)| {
+        let mut requested: SmallVec<[usize; 3]> = SmallVec::from_elem(0, piece_numbers.len());
+        plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| requested[chunk.piece] += 1);
+        let beyond = |(&number, &requested): (&usize, &usize)| {
             let piece = &self.pieces[number];
-            if asked <= piece.shape.wanted.len() {
+            if requested <= piece.shape.wanted.len() {
                 return 0;
             }
             let counted = self.chunks_counted(piece, policy, &can_be_asked);
-            asked.saturating_sub(counted) * piece.shape.columns.len()
+            requested.saturating_sub(counted) * piece.shape.columns.len()
         };
-        of.iter().zip(&asked).map(beyond).sum()
+        piece_numbers.iter().zip(&requested).map(beyond).sum()
     }
 
     /// Returns the number of chunks of a piece that are reserved for.
@@ -306,8 +306,8 @@ impl LocatedQuery {
     ) -> usize {
         let stripe = &self.stripes[piece.stripe];
         let (code, wanted) = (&stripe.stripe.code, &piece.shape.wanted);
-        let can_be_had = wanted.iter().all(|index| stripe.has(index, can_be_asked));
-        let chunks = match can_be_had {
+        let are_available = wanted.iter().all(|index| stripe.has(index, can_be_asked));
+        let chunks = match are_available {
             _ if wanted.len() == code.k() => code.k() + policy.most_extra_reads(),
             true => wanted.len(),
             false => code.k() + wanted.len(),
@@ -318,8 +318,8 @@ impl LocatedQuery {
 
 /// Returns the error of a block whose row names its splits, while no memory site can be asked: it is not known to be
 /// gone.
-fn out_of_reach(of: &StoredBytes) -> Option<StripeError> {
-    let StoredBytes::Memory(MemoryBlock { content, placed: Some(placed), .. }) = of else { return None };
+fn out_of_reach(stored: &StoredBytes) -> Option<StripeError> {
+    let StoredBytes::Memory(MemoryBlock { content, placed: Some(placed), .. }) = stored else { return None };
     let (stripe, needed) = (StripeId(*content), placed.splits);
     let reason = "no memory site answers".to_owned();
     Some(StripeError::Unreadable { stripe, needed, available: 0, reason })
@@ -338,11 +338,11 @@ fn stripes_of(
     if spans.len() == 1 {
         return Ok((vec![id_of(0)?], vec![0]));
     }
-    let mut known = HashMap::with_capacity(spans.len());
+    let mut positions = HashMap::with_capacity(spans.len());
     let (mut ids, mut of_span) = (Vec::with_capacity(spans.len()), Vec::with_capacity(spans.len()));
     for number in 0..spans.len() {
         let id = id_of(number)?;
-        of_span.push(*known.entry(id).or_insert_with(|| {
+        of_span.push(*positions.entry(id).or_insert_with(|| {
             ids.push(id);
             ids.len() - 1
         }));

@@ -14,10 +14,10 @@
 //! - [`damage`]: missing and damaged chunks that reads find become debt.
 //! - [`measure`], [`sampling`]: the durations of reads, and which blocks are read together.
 
-mod around;
 mod arrival;
 mod cached;
 mod damage;
+mod detour;
 mod explain;
 mod explain_options;
 mod gathering;

@@ -64,18 +64,20 @@ impl Reads {
         plan: Option<QueryPlan>,
         purpose: ReadPurpose,
         located: &LocatedQuery,
-        of: &[usize],
+        piece_numbers: &[usize],
         budget: &ByteBudget,
     ) -> (Option<QueryPlan>, Option<Share>) {
         let Some(plan) = plan else { return (None, None) };
         let policy = &*self.shared.options.read_policy;
-        match located.bytes_beyond(&plan, of, policy, |site| self.shared.sites.snapshot().is_readable(site)) {
+        match located
+            .bytes_beyond(&plan, piece_numbers, policy, |site| self.shared.sites.snapshot().is_readable(site))
+        {
             0 => (Some(plan), None),
-            more => match budget.try_acquire(more) {
+            extra_bytes => match budget.try_acquire(extra_bytes) {
                 Some(share) => (Some(plan), Some(share)),
                 None => {
                     let pieces: Vec<QueryPiece<'_>> =
-                        of.iter().map(|&piece| located.for_plan(piece)).collect();
+                        piece_numbers.iter().map(|&piece| located.for_plan(piece)).collect();
                     (self.with_query(&pieces, purpose, None, |query| plan_normally(query).ok()), None)
                 }
             },

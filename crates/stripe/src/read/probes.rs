@@ -91,12 +91,12 @@ async fn probe_all(shared: &Weak<Shared>) -> Option<Vec<ProbedSite>> {
     let views = shared.sites.views();
     ReadMeasures::count(&shared.measures.probes, views.len());
     let statuses = join_all(views.iter().map(|view| ask(&shared, &*view.site))).await;
-    let told = |status: SiteStatus| ProbedSite {
+    let report = |status: SiteStatus| ProbedSite {
         site: status.site,
         requests: f64::from(status.load.queue_requests),
         bytes: status.load.queue_bytes as f64,
     };
-    let mut sites: Vec<ProbedSite> = statuses.into_iter().flatten().map(told).collect();
-    sites.sort_by_key(|of| of.site);
+    let mut sites: Vec<ProbedSite> = statuses.into_iter().flatten().map(report).collect();
+    sites.sort_by_key(|report| report.site);
     Some(sites)
 }

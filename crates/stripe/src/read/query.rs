@@ -114,7 +114,7 @@ struct Query<'a, HandOut> {
     requests: SiteRequests,
     look_ups: FuturesUnordered<LookupFuture<'a>>,
     /// Chunks being computed from wide stripes.
-    arounds: FuturesUnordered<DetourFuture<'a>>,
+    detours: FuturesUnordered<DetourFuture<'a>>,
     /// Number of pieces neither complete nor given up.
     open: usize,
     shortage: Shortage,
@@ -243,7 +243,7 @@ impl Reads {
         let began = runtime.now();
         let open: Vec<usize> = located.open_pieces().collect();
         let (plan, probes) = self.plan_measured(purpose, &located, &open).await;
-        let (plan, _around) = self.within_budget(plan, purpose, &located, &open, budget);
+        let (plan, _extra_share) = self.within_budget(plan, purpose, &located, &open, budget);
         stats.probes = probes;
         let planned = runtime.now();
         measures.took(Phase::Plan, planned - began);
@@ -252,7 +252,7 @@ impl Reads {
             spans,
             requests: SiteRequests::new(self.clone(), self.shared.options.read_policy.predicts_lateness()),
             look_ups: FuturesUnordered::new(),
-            arounds: FuturesUnordered::new(),
+            detours: FuturesUnordered::new(),
             open: open.len(),
             shortage: Shortage::None,
             is_more_asked_than_needed: false,

@@ -34,7 +34,7 @@ pub(super) struct RequestKey {
 /// Columns of a chunk, or the error.
 pub(super) struct Answer {
     pub(super) site: SiteId,
-    pub(super) wanted: RequestKey,
+    pub(super) key: RequestKey,
     pub(super) result: Result<Bytes, SiteError>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct SiteRequests {
 
 /// A range that a site was asked for.
 struct Item {
-    wanted: RequestKey,
+    key: RequestKey,
     len: u32,
     is_answered: bool,
 }
@@ -86,22 +86,22 @@ impl SiteRequests {
     }
 
     /// Sends requests to sites, each for some chunks.
-    pub(super) fn ask(&mut self, asked: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)>) {
+    pub(super) fn ask(&mut self, requests: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)>) {
         let sites = self.reads.shared.sites.snapshot();
         let now = self.reads.shared.runtime.now();
-        for (id, chunks) in asked {
+        for (id, chunks) in requests {
             let bytes = chunks.iter().map(|(_, range)| u64::from(range.len)).sum();
             let Some((site, in_flight, queue)) = sites.ask(id, bytes) else {
-                self.ready.extend(chunks.into_iter().map(|(wanted, _)| {
+                self.ready.extend(chunks.into_iter().map(|(key, _)| {
                     let reason = "it does not answer or is unknown".to_owned();
-                    Answer { site: id, wanted, result: Err(SiteError::Unavailable(reason)) }
+                    Answer { site: id, key, result: Err(SiteError::Unavailable(reason)) }
                 }));
                 continue;
             };
             let (mut items, mut ranges) =
                 (Vec::with_capacity(chunks.len()), Vec::with_capacity(chunks.len()));
-            for (wanted, range) in chunks {
-                items.push(Item { wanted, len: range.len, is_answered: false });
+            for (key, range) in chunks {
+                items.push(Item { key, len: range.len, is_answered: false });
                 ranges.push(range);
             }
             let next_bytes = ranges.first().map_or(0, |range| u64::from(range.len));
@@ -163,8 +163,8 @@ impl SiteRequests {
                 continue;
             }
             request.record(&self.reads, &reply, self.predicts);
-            let wanted = request.items[reply.item].wanted;
-            let answer = Answer { site: request.site, wanted, result: reply.result };
+            let key = request.items[reply.item].key;
+            let answer = Answer { site: request.site, key, result: reply.result };
             match request.unanswered {
                 0 => self.active -= 1,
                 _ => self.under_way.push(NextReply(Some(request))),
@@ -176,7 +176,7 @@ impl SiteRequests {
     /// Fails the unanswered rest of a request.
     fn fail(&mut self, request: SiteRequest, error: &SiteError) {
         self.active -= 1;
-        let answer = |wanted| Answer { site: request.site, wanted, result: Err(error.clone()) };
+        let answer = |key| Answer { site: request.site, key, result: Err(error.clone()) };
         self.ready.extend(request.outstanding().map(answer));
     }
 
@@ -193,7 +193,7 @@ impl SiteRequests {
             if request.heard_at + deadline <= now {
                 request.stream = None;
                 self.active -= 1;
-                let answer = |wanted| Answer { site: request.site, wanted, result: Err(SiteError::Deadline) };
+                let answer = |key| Answer { site: request.site, key, result: Err(SiteError::Deadline) };
                 self.ready.extend(request.outstanding().map(answer));
                 continue;
             }
@@ -206,21 +206,20 @@ impl SiteRequests {
 
     /// Drops the requests that no open piece needs. Returns how many had not answered everything.
     pub(super) fn drop_unneeded(&mut self, located: &LocatedQuery) -> usize {
-        let mut taken_back = 0;
+        let mut dropped = 0;
         for next in self.under_way.iter_mut() {
             let Some(request) = next.0.as_mut() else { continue };
-            let is_needed = |wanted: RequestKey| {
-                located.stripes[wanted.stripe].turn == wanted.turn
-                    && located.needs(wanted.stripe, wanted.position)
+            let is_needed = |key: RequestKey| {
+                located.stripes[key.stripe].turn == key.turn && located.needs(key.stripe, key.position)
             };
             if request.stream.is_some() && !request.outstanding().any(is_needed) {
                 request.record_dropped(&self.reads, self.predicts);
                 request.stream = None;
                 self.active -= 1;
-                taken_back += 1;
+                dropped += 1;
             }
         }
-        taken_back
+        dropped
     }
 
     /// Number of requests that have not answered everything.
@@ -276,19 +275,19 @@ impl SiteRequest {
         self.is_silent |= self.silent_at(reads) <= now;
         self.is_late = true;
         let mut outstanding: Vec<RequestKey> = self.outstanding().collect();
-        outstanding.retain(|wanted| {
-            let stripe = &located.stripes[wanted.stripe];
-            stripe.turn == wanted.turn
-                && stripe.is_awaited(wanted.position)
-                && located.needs(wanted.stripe, wanted.position)
+        outstanding.retain(|key| {
+            let stripe = &located.stripes[key.stripe];
+            stripe.turn == key.turn
+                && stripe.is_awaited(key.position)
+                && located.needs(key.stripe, key.position)
         });
         // A chunk of a part is replaced by about k others.
-        let price = |wanted: &RequestKey| located.price_of_hedge(wanted.stripe, wanted.position);
+        let price = |key: &RequestKey| located.price_of_hedge(key.stripe, key.position);
         let chunks: usize = outstanding.iter().map(price).sum();
         if outstanding.is_empty() || !(self.is_silent || reads.shared.hedge_budget.spend(chunks)) {
             return false;
         }
-        outstanding.iter().for_each(|wanted| located.stripes[wanted.stripe].give_up(wanted.position));
+        outstanding.iter().for_each(|key| located.stripes[key.stripe].give_up(key.position));
         true
     }
 
@@ -324,7 +323,7 @@ impl SiteRequest {
 
     /// Returns the unanswered chunks.
     fn outstanding(&self) -> impl Iterator<Item = RequestKey> {
-        self.items.iter().filter(|item| !item.is_answered).map(|item| item.wanted)
+        self.items.iter().filter(|item| !item.is_answered).map(|item| item.key)
     }
 }
 

@@ -42,13 +42,13 @@ pub struct Sampler {
     /// A request is sampled if its draw is below this: the rate times 2⁶⁴.
     below: u64,
     state: AtomicU64,
-    kept: Mutex<SampleStatistics>,
+    statistics: Mutex<SampleStatistics>,
 }
 
 /// Statistics of sampled requests.
 #[derive(Debug)]
 struct SampleStatistics {
-    statistics: CoAccess,
+    co_access: CoAccess,
     /// Object that last asked for each block.
     objects: HashMap<StripeId, Arc<str>>,
     heat: PartitionHeat,
@@ -60,7 +60,7 @@ struct SampleStatistics {
 #[derive(Debug)]
 pub struct Sample {
     sampler: Arc<Sampler>,
-    asked: Mutex<SampledRequest>,
+    request: Mutex<SampledRequest>,
 }
 
 /// Blocks and partitions that a request reads.
@@ -82,13 +82,13 @@ impl Sampler {
     pub fn new(rate: f64, limits: CoAccessLimits) -> Self {
         // Saturating: a rate of 1 samples every request but one in 2⁶⁴.
         let below = (rate.max(0.0) * 2.0_f64.powi(64)) as u64;
-        let kept = SampleStatistics {
-            statistics: CoAccess::new(limits),
+        let statistics = SampleStatistics {
+            co_access: CoAccess::new(limits),
             objects: HashMap::new(),
             heat: PartitionHeat::new(PARTITIONS),
             partition_reads: 0,
         };
-        Self { below, state: AtomicU64::new(0), kept: Mutex::new(kept) }
+        Self { below, state: AtomicU64::new(0), statistics: Mutex::new(statistics) }
     }
 
     /// Begins a request; `None` if it is not sampled.
@@ -97,7 +97,7 @@ impl Sampler {
             return None;
         }
         let draw = striate_splitmix::hash(self.state.fetch_add(striate_splitmix::GAMMA, Ordering::Relaxed));
-        (draw < self.below).then(|| Arc::new(Sample { sampler: Arc::clone(self), asked: Mutex::default() }))
+        (draw < self.below).then(|| Arc::new(Sample { sampler: Arc::clone(self), request: Mutex::default() }))
     }
 }
 
@@ -109,13 +109,15 @@ impl Sample {
 
     fn note(&self, stored: &StoredBytes, object: Option<&Arc<str>>) {
         let Ok(id) = stored.stripe() else { return };
-        let asked = &mut *self.asked.lock();
+        let request = &mut *self.request.lock();
         // The statistics count at most this many per request, and ignore repetitions.
         let most = CoAccessLimits::default().request_blocks;
         match stored {
-            StoredBytes::Block(_) if asked.blocks.len() < most => asked.blocks.push((id, object.cloned())),
-            StoredBytes::Extent(extent) if asked.partitions.len() < most => {
-                asked.partitions.push((id, extent.index as u8));
+            StoredBytes::Block(_) if request.blocks.len() < most => {
+                request.blocks.push((id, object.cloned()))
+            }
+            StoredBytes::Extent(extent) if request.partitions.len() < most => {
+                request.partitions.push((id, extent.index as u8));
             }
             _ => {}
         }
@@ -124,12 +126,12 @@ impl Sample {
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        let SampledRequest { blocks, partitions } = std::mem::take(self.asked.get_mut());
-        let mut kept = self.sampler.kept.lock();
-        partitions.into_iter().for_each(|partition| kept.read(partition));
-        kept.statistics.observe(blocks.iter().map(|(block, _)| *block));
+        let SampledRequest { blocks, partitions } = std::mem::take(self.request.get_mut());
+        let mut statistics = self.sampler.statistics.lock();
+        partitions.into_iter().for_each(|partition| statistics.read(partition));
+        statistics.co_access.observe(blocks.iter().map(|(block, _)| *block));
         let named = blocks.into_iter().filter_map(|(block, object)| Some((block, object?)));
-        named.for_each(|(block, object)| kept.name(block, object));
+        named.for_each(|(block, object)| statistics.name(block, object));
     }
 }
 
@@ -156,7 +158,7 @@ impl SampleStatistics {
 
     fn name(&mut self, block: StripeId, object: Arc<str>) {
         if self.objects.len() >= MOST_NAMED {
-            self.objects.retain(|&block, _| self.statistics.count(block) > 0);
+            self.objects.retain(|&block, _| self.co_access.count(block) > 0);
         }
         if self.objects.len() >= MOST_NAMED {
             // Frequently requested blocks soon get a name again.
@@ -169,7 +171,7 @@ impl SampleStatistics {
 impl Sampler {
     /// Calls `look` with the statistics of blocks that are read together.
     pub fn with_co_access<R>(&self, look: impl FnOnce(&CoAccess) -> R) -> R {
-        look(&self.kept.lock().statistics)
+        look(&self.statistics.lock().co_access)
     }
 
     /// Totals of the statistics.
@@ -179,23 +181,23 @@ impl Sampler {
 
     /// Returns at most `most` blocks, those that most requests read first.
     pub fn hottest(&self, most: usize) -> Vec<HotBlock> {
-        let kept = self.kept.lock();
+        let statistics = self.statistics.lock();
         let hot = |block| HotBlock {
             block,
-            popularity: kept.statistics.popularity(block),
-            object: kept.objects.get(&block).cloned(),
+            popularity: statistics.co_access.popularity(block),
+            object: statistics.objects.get(&block).cloned(),
         };
-        kept.statistics.hottest(most).into_iter().map(hot).collect()
+        statistics.co_access.hottest(most).into_iter().map(hot).collect()
     }
 
     /// Returns at most `most` partitions, the most read first.
     pub fn hottest_partitions(&self, most: usize) -> Vec<PartitionReads> {
-        self.kept.lock().heat.hottest().take(most).collect()
+        self.statistics.lock().heat.hottest().take(most).collect()
     }
 
     /// Reads of partitions by sampled requests.
     pub fn partition_reads(&self) -> u64 {
-        self.kept.lock().partition_reads
+        self.statistics.lock().partition_reads
     }
 
     /// Returns the statistics, to be merged with those of other processes.
@@ -248,10 +250,10 @@ mod tests {
         for sequence in 1..2 * MOST_NAMED as u64 {
             read(sequence);
             read(0);
-            assert!(sampler.kept.lock().objects.len() <= MOST_NAMED);
+            assert!(sampler.statistics.lock().objects.len() <= MOST_NAMED);
         }
-        let kept = sampler.kept.lock();
-        assert_eq!(kept.objects[&StripeId::new(1, 0)].as_ref(), "bucket/key-0");
-        assert!(!kept.objects.contains_key(&StripeId::new(1, 1)));
+        let statistics = sampler.statistics.lock();
+        assert_eq!(statistics.objects[&StripeId::new(1, 0)].as_ref(), "bucket/key-0");
+        assert!(!statistics.objects.contains_key(&StripeId::new(1, 1)));
     }
 }

@@ -172,9 +172,9 @@ impl PieceShape {
 
 impl Span {
     /// Creates a span of all bytes that a row names.
-    pub fn whole(of: impl Into<StoredBytes>) -> Self {
-        let of = of.into();
-        Self { range: 0..of.len(), of }
+    pub fn whole(stored: impl Into<StoredBytes>) -> Self {
+        let stored = stored.into();
+        Self { range: 0..stored.len(), of: stored }
     }
 
     /// Whether the span covers all of the bytes.
@@ -274,11 +274,11 @@ mod tests {
             len in 1u32..200, from in 0u32..200, to in 0u32..200,
         ) {
             let (from, to) = (from.min(len), to.min(len));
-            let of = stripe(code, len.div_ceil(code.parse::<striate_codec::Code>().unwrap().k() as u32));
+            let opened = stripe(code, len.div_ceil(code.parse::<striate_codec::Code>().unwrap().k() as u32));
             let block = Block { len, ..Block::default() };
             let span = Span { of: block.into(), range: from.min(to)..from.max(to) };
-            let chunk_len = of.record.chunk_len;
-            let bytes = span.pieces(&of).unwrap().into_iter().flat_map(|piece| {
+            let chunk_len = opened.record.chunk_len;
+            let bytes = span.pieces(&opened).unwrap().into_iter().flat_map(|piece| {
                 let chunks: Vec<usize> = piece.wanted.iter().collect();
                 chunks.into_iter().flat_map(move |chunk| {
                     piece.columns.clone().map(move |column| chunk as u32 * chunk_len + column)
@@ -287,7 +287,7 @@ mod tests {
             // A whole block's last chunk is padded.
             let bytes: Vec<u32> = bytes.filter(|&byte| byte < len).collect();
             prop_assert_eq!(bytes, span.range.clone().collect::<Vec<_>>());
-            prop_assert!(span.pieces(&of).unwrap().len() <= 3);
+            prop_assert!(span.pieces(&opened).unwrap().len() <= 3);
         }
     }
 }

@@ -473,7 +473,7 @@ impl<'a> Simulation<'a> {
         let stripe = StripeId(group as u128 + 1);
         let options = self.options(request, &sites);
         let piece = QueryPiece {
-            asked: self.progress[request].requested,
+            requested: self.progress[request].requested,
             copies: self.run.copies.map_or(&[][..], |copies| copies.sites(details.partition)),
             ..QueryPiece::part(stripe, &code, &options, details.bytes, self.requested_chunk(request))
         };

@@ -166,10 +166,10 @@ fn packed_objects_and_blocks_are_one_plan() {
 #[test]
 fn what_was_asked_for_before_is_read_normally_and_counts_as_load() {
     let (code, sites) = (code("lrc(6,2,2)"), sites(1, 10));
-    let again = QueryPiece { asked: set(&[0]), ..packed(&code, &sites, 0) };
+    let again = QueryPiece { requested: set(&[0]), ..packed(&code, &sites, 0) };
     let read = plan("adaptive", &[again, packed(&code, &sites, 4)], &|_| Some(0.0), 1).unwrap();
     assert_eq!(asked(&read), [2, 3, 5, 7]);
-    let awaited = QueryPiece { asked: set(&[0]), awaited: set(&[0]), ..packed(&code, &sites, 0) };
+    let awaited = QueryPiece { requested: set(&[0]), awaited: set(&[0]), ..packed(&code, &sites, 0) };
     let read = plan("adaptive", &[awaited, packed(&code, &sites, 4)], &|_| Some(0.0), 1).unwrap();
     assert_eq!(asked(&read), [5], "nothing more is needed of the first");
 }

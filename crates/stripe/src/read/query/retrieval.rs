@@ -22,7 +22,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     pub(super) fn begin(&mut self, plan: Option<QueryPlan>, open: &[usize]) {
         let Some(plan) = plan else {
             self.shortage = Shortage::Failed;
-            return self.ask_for_the_rest();
+            return self.request_replacements();
         };
         self.stats.cached_plan = plan.is_cached;
         self.stats.sites = plan.reads.len();
@@ -32,14 +32,14 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         self.stats.chunks = self.ask(plan, open);
     }
 
-    /// Sends the requests of a plan for the pieces `of`. Returns the number of chunks requested.
-    pub(super) fn ask(&mut self, plan: QueryPlan, of: &[usize]) -> usize {
+    /// Sends the requests of a plan for these pieces. Returns the number of chunks requested.
+    pub(super) fn ask(&mut self, plan: QueryPlan, pieces: &[usize]) -> usize {
         let mut count = 0;
-        let mut asked: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
+        let mut requests: Vec<(SiteId, Vec<(RequestKey, ChunkRange)>)> = Vec::with_capacity(plan.reads.len());
         for read in plan.reads {
             let mut chunks = Vec::with_capacity(read.chunks.len());
             for chunk in read.chunks {
-                let piece = &self.located.pieces[of[chunk.piece]];
+                let piece = &self.located.pieces[pieces[chunk.piece]];
                 let stripe = &mut self.located.stripes[piece.stripe];
                 if let Some((position, range)) = stripe.ask(chunk.index, &piece.shape) {
                     chunks.push((RequestKey { stripe: piece.stripe, position, turn: stripe.turn }, range));
@@ -47,10 +47,10 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             }
             count += chunks.len();
             if !chunks.is_empty() {
-                asked.push((read.site, chunks));
+                requests.push((read.site, chunks));
             }
         }
-        self.requests.ask(asked);
+        self.requests.ask(requests);
         count
     }
 
@@ -63,7 +63,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             self.take(answer);
         }
         if self.shortage != Shortage::None {
-            self.ask_for_the_rest();
+            self.request_replacements();
         }
     }
 
@@ -74,8 +74,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             return;
         }
         let runtime = &self.reads.shared.runtime;
-        let far = |now: Instant| now + self.reads.shared.options.read_deadline;
-        let mut wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));
+        let deadline_from = |now: Instant| now + self.reads.shared.options.read_deadline;
+        let mut wake_at = self.requests.wake_at().unwrap_or_else(|| deadline_from(runtime.now()));
         let mut timer = std::pin::pin!(runtime.sleep_until(wake_at));
         let mut chunks = self.stats.chunks;
         while self.open > 0 && !self.is_stuck() {
@@ -92,19 +92,19 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 Some((stripe, found)) = self.look_ups.next(), if !self.look_ups.is_empty() => {
                     self.take_look_up(stripe, found);
                 }
-                Some((wanted, read)) = self.arounds.next(), if !self.arounds.is_empty() => {
-                    self.take_around(wanted, read);
+                Some((key, read)) = self.detours.next(), if !self.detours.is_empty() => {
+                    self.take_detour(key, read);
                 }
                 () = &mut timer => {
                     if self.requests.look_at_clock(&mut self.located) {
                         self.shortage = Shortage::Late;
                     }
-                    wake_at = self.requests.wake_at().unwrap_or_else(|| far(runtime.now()));
+                    wake_at = self.requests.wake_at().unwrap_or_else(|| deadline_from(runtime.now()));
                     timer.set(runtime.sleep_until(wake_at));
                 }
             }
             if self.shortage != Shortage::None {
-                self.ask_for_the_rest();
+                self.request_replacements();
             }
         }
     }
@@ -113,12 +113,12 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// for a reply that no request will bring.
     fn is_stuck(&mut self) -> bool {
         let is_idle =
-            |query: &Self| query.requests.is_idle() && query.look_ups.is_empty() && query.arounds.is_empty();
+            |query: &Self| query.requests.is_idle() && query.look_ups.is_empty() && query.detours.is_empty();
         if !is_idle(self) {
             return false;
         }
         self.shortage = Shortage::Failed;
-        self.ask_for_the_rest();
+        self.request_replacements();
         if !is_idle(self) {
             return false;
         }
@@ -133,7 +133,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
 
     /// Takes a reply; ignores one to a request of an earlier turn.
     fn take(&mut self, answer: Answer) {
-        let Answer { site, wanted: RequestKey { stripe: number, position, turn }, result } = answer;
+        let Answer { site, key: RequestKey { stripe: number, position, turn }, result } = answer;
         if let Err(error) = &result {
             self.reads.shared.sites.note_failure(site, error);
         }
@@ -192,9 +192,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let span = is_decoded.then(|| debug_span!("decode").entered());
         let Some(chunks) = stripe.complete(&piece.shape, runtime.buffers()) else { return false };
         let is_right = match piece.whole_of {
-            Some(of) if is_decoded || has_computed || matches!(self.spans[of].of, StoredBytes::Extent(_)) => {
-                let of = &self.spans[of].of;
-                matches_checksum(of, &trim(chunks.clone(), of.len()))
+            Some(whole)
+                if is_decoded || has_computed || matches!(self.spans[whole].of, StoredBytes::Extent(_)) =>
+            {
+                let stored = &self.spans[whole].of;
+                matches_checksum(stored, &trim(chunks.clone(), stored.len()))
             }
             _ => true,
         };

@@ -28,16 +28,16 @@ enum Outlook {
 
 impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Requests replacements for missing and late chunks, if any exist.
-    pub(super) fn ask_for_the_rest(&mut self) {
-        let why = std::mem::replace(&mut self.shortage, Shortage::None);
+    pub(super) fn request_replacements(&mut self) {
+        let cause = std::mem::replace(&mut self.shortage, Shortage::None);
         let open: Vec<usize> = self.located.open_pieces().collect();
         let is_short = |&piece: &usize| !self.located.for_plan(piece).is_determined();
         let mut short: Vec<usize> = open.into_iter().filter(is_short).collect();
         let (mut plannable, mut hopeless) = (Vec::with_capacity(short.len()), Vec::new());
         for piece in short.drain(..) {
-            if !self.can_be_had(piece) {
-                let of = &self.located.stripes[self.located.pieces[piece].stripe].stripe;
-                if why == Shortage::Late && of.record.dropped && self.read_around(piece) {
+            if !self.can_complete(piece) {
+                let opened = &self.located.stripes[self.located.pieces[piece].stripe].stripe;
+                if cause == Shortage::Late && opened.record.dropped && self.read_around(piece) {
                     // The first reply wins.
                     continue;
                 }
@@ -45,7 +45,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 let Piece { stripe, shape, .. } = &self.located.pieces[piece];
                 self.located.stripes[*stripe].await_late(shape);
             }
-            match self.can_be_had(piece) {
+            match self.can_complete(piece) {
                 true => plannable.push(piece),
                 false => hopeless.push(piece),
             }
@@ -53,11 +53,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         if !plannable.is_empty()
             && let Some(plan) = self.reads.plan_rest(&self.located, &plannable)
         {
-            let more = self.ask(plan, &plannable);
-            self.stats.chunks += more;
+            let requested = self.ask(plan, &plannable);
+            self.stats.chunks += requested;
             self.is_more_asked_than_needed = true;
-            match why {
-                Shortage::Late => self.stats.hedged_chunks += more,
+            match cause {
+                Shortage::Late => self.stats.hedged_chunks += requested,
                 Shortage::Failed | Shortage::None => self.stats.planned_again += plannable.len(),
             }
         }
@@ -65,13 +65,13 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     }
 
     /// Whether the arrived, awaited and available chunks determine a piece.
-    fn can_be_had(&self, piece: usize) -> bool {
-        let of = self.located.for_plan(piece);
-        let mut all = of.awaited;
-        of.available(&self.reads.can_be_asked()).for_each(|index| {
-            all.insert(index);
+    fn can_complete(&self, piece: usize) -> bool {
+        let query_piece = self.located.for_plan(piece);
+        let mut obtainable = query_piece.awaited;
+        query_piece.available(&self.reads.can_be_asked()).for_each(|index| {
+            obtainable.insert(index);
         });
-        of.code.determines(&all, &of.wanted)
+        query_piece.code.determines(&obtainable, &query_piece.wanted)
     }
 
     /// Looks up the stripe of a piece that no further request can complete, unless a request in flight still may.
@@ -85,7 +85,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
 
     /// Looks a stripe up again, or for a cached form the stripe of its durable copy.
     pub(super) fn look_up(&mut self, number: usize) {
-        let id = self.located.kept_in(number, self.spans);
+        let id = self.located.durable_stripe(number, self.spans);
         let stripe = &mut self.located.stripes[number];
         if !std::mem::replace(&mut stripe.is_looked_up, true) {
             let (table, is_cached) = (&self.reads.shared.table, stripe.stripe.is_cached());
@@ -131,9 +131,9 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// Compares the record that a look-up found with the known one, and takes it over if the pieces can start again.
     fn outlook(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) -> Outlook {
         let stripe = &mut self.located.stripes[number];
-        let of = &stripe.stripe;
+        let previous = &stripe.stripe;
         match found {
-            Ok(Some(now)) if now.row.version == of.row.version && stripe.is_remembered => {
+            Ok(Some(current)) if current.row.version == previous.row.version && stripe.is_remembered => {
                 stripe.is_remembered = false;
                 self.report_damage(number);
                 Outlook::PlanAgain
@@ -143,18 +143,21 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 stripe.is_remembered = false;
                 Outlook::PlanAgain
             }
-            Ok(Some(now)) if now.row.version == of.row.version => Outlook::Unchanged,
+            Ok(Some(current)) if current.row.version == previous.row.version => Outlook::Unchanged,
             Ok(Some(_)) if stripe.turn == MAX_RESTARTS => Outlook::Lost(StripeError::Busy),
-            Ok(Some(now)) if (now.code.k(), now.record.chunk_len) != (of.code.k(), of.record.chunk_len) => {
+            Ok(Some(current))
+                if (current.code.k(), current.record.chunk_len)
+                    != (previous.code.k(), previous.record.chunk_len) =>
+            {
                 // No change re-encodes a stripe under its name.
                 let reason = "its shape has changed under a read".to_owned();
-                Outlook::Lost(crate::table::inconsistent(of.id, reason))
+                Outlook::Lost(crate::table::inconsistent(previous.id, reason))
             }
-            Ok(Some(now)) => {
-                stripe.restart(now);
+            Ok(Some(current)) => {
+                stripe.restart(current);
                 Outlook::PlanAgain
             }
-            Ok(None) => Outlook::Lost(crate::table::gone(of.id)),
+            Ok(None) => Outlook::Lost(crate::table::gone(previous.id)),
             Err(error) => Outlook::Lost(error),
         }
     }
@@ -183,26 +186,26 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
     /// stripes. Returns `false` if that is impossible or has already failed.
     fn read_around(&mut self, number: usize) -> bool {
         let piece = &self.located.pieces[number];
-        let (of, columns) = (piece.stripe, piece.shape.columns.clone());
-        let stripe = &mut self.located.stripes[of];
-        let Some(around) = stripe.around(&piece.shape, &self.reads.can_be_asked()) else { return false };
+        let (stripe_number, columns) = (piece.stripe, piece.shape.columns.clone());
+        let stripe = &mut self.located.stripes[stripe_number];
+        let Some(detour) = stripe.plan_detour(&piece.shape, &self.reads.can_be_asked()) else { return false };
         let (reads, id, turn) = (self.reads, stripe.stripe.id, stripe.turn);
-        let wanted = |position| RequestKey { stripe: of, position, turn };
-        for (index, position) in around.computed {
-            let (wanted, columns) = (wanted(position), columns.clone());
-            self.arounds.push(Box::pin(async move { (wanted, reads.read_around(id, index, columns).await) }));
+        let key_of = |position| RequestKey { stripe: stripe_number, position, turn };
+        for (index, position) in detour.computed {
+            let (key, columns) = (key_of(position), columns.clone());
+            self.detours.push(Box::pin(async move { (key, reads.read_around(id, index, columns).await) }));
         }
-        self.stats.chunks += around.asked.len();
-        let asked = around.asked.into_iter();
+        self.stats.chunks += detour.requests.len();
+        let requests = detour.requests.into_iter();
         self.requests
-            .ask(asked.map(|(site, position, range)| (site, vec![(wanted(position), range)])).collect());
+            .ask(requests.map(|(site, position, range)| (site, vec![(key_of(position), range)])).collect());
         self.stats.planned_again += 1;
         true
     }
 
     /// Takes computed columns.
-    pub(super) fn take_around(&mut self, wanted: RequestKey, read: Result<Bytes, StripeError>) {
-        let RequestKey { stripe: number, position, turn } = wanted;
+    pub(super) fn take_detour(&mut self, key: RequestKey, read: Result<Bytes, StripeError>) {
+        let RequestKey { stripe: number, position, turn } = key;
         let stripe = &mut self.located.stripes[number];
         if stripe.turn != turn {
             return;
@@ -217,22 +220,23 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
 
     /// Reads the missing parts of a cached form from the durable copy.
     fn fall_back(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
-        let fallen_back = found.and_then(|kept| {
-            let kept = kept.ok_or_else(|| crate::table::gone(self.located.stripes[number].stripe.id))?;
-            self.located.fall_back(number, StripeRead::new(kept, false), self.spans)
+        let fallen_back = found.and_then(|durable| {
+            let durable =
+                durable.ok_or_else(|| crate::table::gone(self.located.stripes[number].stripe.id))?;
+            self.located.fall_back(number, StripeRead::new(durable, false), self.spans)
         });
         match fallen_back {
-            Ok((more, less)) => {
-                self.open = self.open + more - less;
+            Ok((added, replaced)) => {
+                self.open = self.open + added - replaced;
                 self.shortage = Shortage::Failed;
             }
             Err(error) => {
                 let open: Vec<usize> = self.located.open_pieces_of(number).collect();
                 self.open -= open.len();
                 for piece in open {
-                    let of = &self.located.stripes[number];
-                    let is_out_of_reach = matches!(error, StripeError::NotInMemory) && !of.is_gone();
-                    let out_of_reach = || of.unreadable(&self.located.pieces[piece].shape);
+                    let stripe = &self.located.stripes[number];
+                    let is_out_of_reach = matches!(error, StripeError::NotInMemory) && !stripe.is_gone();
+                    let out_of_reach = || stripe.unreadable(&self.located.pieces[piece].shape);
                     let error = if is_out_of_reach { out_of_reach() } else { error.clone() };
                     self.located.pieces[piece].error = Some(error);
                 }

@@ -23,13 +23,13 @@ use crate::trees::{SLICE_LEN, combination, costs_in_wide, equation_in_wide, file
 /// Maximum number of trees tried. Each failure reveals at least one more unavailable chunk, or a newer record.
 const ATTEMPTS: usize = 6;
 
-/// Unavailable chunks, as learned from failed trees.
+/// Chunks and sites that failed trees have shown to be unavailable.
 #[derive(Default)]
 struct UnavailableChunks {
     missing: BTreeSet<ChunkId>,
     /// Sites that failed to answer.
     silent: BTreeSet<SiteId>,
-    last: Option<String>,
+    last_error: Option<String>,
 }
 
 impl Reads {
@@ -44,7 +44,7 @@ impl Reads {
         index: usize,
         columns: Range<u32>,
     ) -> Result<Bytes, StripeError> {
-        let mut learned = UnavailableChunks::default();
+        let mut unavailable = UnavailableChunks::default();
         for attempt in 0..ATTEMPTS {
             let found = self.shared.table.wide_stripe_of(stripe, index).await?;
             let (wide, position) = found.ok_or_else(|| StripeError::Unreadable {
@@ -53,12 +53,12 @@ impl Reads {
                 available: 0,
                 reason: format!("chunk {index} is lost, and in no sealed wide stripe"),
             })?;
-            let equation = self.equation(&wide, position, &learned)?;
+            let equation = self.equation(&wide, position, &unavailable)?;
             let summed = match attempt {
                 // The error of a tree does not always name the culprit. Read one by one, each chunk answers for
                 // itself.
-                1 => self.sum_locally(&wide, &equation, &columns, &mut learned).await,
-                _ => self.sum_by_tree(&wide, position, &equation, &columns, &mut learned).await,
+                1 => self.sum_locally(&wide, &equation, &columns, &mut unavailable).await,
+                _ => self.sum_by_tree(&wide, position, &equation, &columns, &mut unavailable).await,
             };
             if let Some(sum) = summed {
                 return Ok(sum);
@@ -70,7 +70,7 @@ impl Reads {
             available: 0,
             reason: format!(
                 "chunk {index} cannot be computed from its wide stripe: {}",
-                learned.last.unwrap_or_else(|| "their records kept changing".to_owned())
+                unavailable.last_error.unwrap_or_else(|| "their records kept changing".to_owned())
             ),
         })
     }
@@ -80,35 +80,35 @@ impl Reads {
         &self,
         wide: &OpenedStripe,
         position: usize,
-        learned: &UnavailableChunks,
+        unavailable: &UnavailableChunks,
     ) -> Result<Vec<(u8, usize)>, StripeError> {
         let sites = self.shared.sites.snapshot();
         let cost = |at: usize| {
             let site = SiteId(wide.record.locations[at].site);
-            let can_be_had = sites.is_readable(site)
-                && !learned.silent.contains(&site)
-                && !learned.missing.contains(&wide.file(at));
-            can_be_had.then_some(1.0)
+            let is_available = sites.is_readable(site)
+                && !unavailable.silent.contains(&site)
+                && !unavailable.missing.contains(&wide.file(at));
+            is_available.then_some(1.0)
         };
         let costs = costs_in_wide(wide, position, cost);
         let rack = |site: SiteId| sites.rack(site).unwrap_or_else(|| RackId::of_unknown(site));
-        let home = rack(SiteId(wide.record.locations[position].site));
-        equation_in_wide(wide, position, &costs, &home, rack).map_err(|error| StripeError::Unreadable {
+        let home_rack = rack(SiteId(wide.record.locations[position].site));
+        equation_in_wide(wide, position, &costs, &home_rack, rack).map_err(|error| StripeError::Unreadable {
             stripe: wide.id,
             needed: wide.code.k(),
             available: costs.iter().flatten().count(),
-            reason: format!("{error}; {}", learned.last.clone().unwrap_or_default()),
+            reason: format!("{error}; {}", unavailable.last_error.clone().unwrap_or_default()),
         })
     }
 
-    /// Lets a site near the lost chunk add up the sum. Returns `None` on failure, with the reason in `learned`.
+    /// Lets a site near the lost chunk add up the sum. Returns `None` on failure, with the reason in `unavailable`.
     async fn sum_by_tree(
         &self,
         wide: &OpenedStripe,
         position: usize,
         equation: &[(u8, usize)],
         columns: &Range<u32>,
-        learned: &mut UnavailableChunks,
+        unavailable: &mut UnavailableChunks,
     ) -> Option<Bytes> {
         if equation.is_empty() {
             return Some(BytesMut::zeroed(columns.len()).freeze());
@@ -117,9 +117,9 @@ impl Reads {
         let cost =
             |at: usize| sites.cost(SiteId(wide.record.locations[at].site)).map_or(1.0, |cost| cost.asking);
         let terms = terms(&wide.record, equation, cost, |site| sites.rack(site));
-        let home = sites.rack(SiteId(wide.record.locations[position].site));
+        let home_rack = sites.rack(SiteId(wide.record.locations[position].site));
         let root = terms.iter().min_by(|a, b| {
-            let is_away = |term: &striate_plan::CombineTerm| Some(&term.rack) != home.as_ref();
+            let is_away = |term: &striate_plan::CombineTerm| Some(&term.rack) != home_rack.as_ref();
             (is_away(a), a.cost).partial_cmp(&(is_away(b), b.cost)).unwrap_or(std::cmp::Ordering::Equal)
         })?;
         let len = columns.end - columns.start;
@@ -136,19 +136,19 @@ impl Reads {
         let read = self.shared.runtime.timeout(self.shared.options.read_deadline, reading).await;
         match read.unwrap_or(Err(SiteError::Deadline)) {
             Ok(sum) if sum.len() == columns.len() => return Some(sum),
-            Ok(sum) => learned.last = Some(format!("a sum of {} bytes", sum.len())),
-            Err(error) => learned.note(&error, None),
+            Ok(sum) => unavailable.last_error = Some(format!("a sum of {} bytes", sum.len())),
+            Err(error) => unavailable.note(&error, None),
         }
         None
     }
 
-    /// Adds up the sum in this process, chunk by chunk. Returns `None` on failure, with the reasons in `learned`.
+    /// Adds up the sum in this process, chunk by chunk. Returns `None` on failure, with the reasons in `unavailable`.
     async fn sum_locally(
         &self,
         wide: &OpenedStripe,
         equation: &[(u8, usize)],
         columns: &Range<u32>,
-        learned: &mut UnavailableChunks,
+        unavailable: &mut UnavailableChunks,
     ) -> Option<Bytes> {
         let mut sum = BytesMut::zeroed(columns.len());
         let mut is_whole = true;
@@ -165,7 +165,7 @@ impl Reads {
             match self.shared.sites.read_range(site, range, Priority::Foreground, deadline).await {
                 Ok(bytes) => accumulate(coefficient, &bytes, &mut sum[..bytes.len()]),
                 Err(error) => {
-                    learned.note(&error, Some(site));
+                    unavailable.note(&error, Some(site));
                     is_whole = false;
                 }
             }
@@ -175,10 +175,10 @@ impl Reads {
 }
 
 impl UnavailableChunks {
-    /// Records an error: of the chunk that it names, or of the site that was `asked` alone.
-    fn note(&mut self, error: &SiteError, asked: Option<SiteId>) {
-        self.last = Some(error.to_string());
-        match (error, asked) {
+    /// Records an error: of the chunk that it names, or of `site` if it alone was asked.
+    fn note(&mut self, error: &SiteError, site: Option<SiteId>) {
+        self.last_error = Some(error.to_string());
+        match (error, site) {
             (SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. }, _) => {
                 self.missing.insert(*chunk);
             }
