@@ -30,35 +30,35 @@ pub trait Holder: Send + Sync {
 /// All holders of memory for peers.
 #[derive(Default)]
 pub(crate) struct Holders {
-    known: Arc<Mutex<HolderTable>>,
+    table: Arc<Mutex<HolderTable>>,
 }
 
 #[derive(Default)]
 struct HolderTable {
     last: u64,
     holders: BTreeMap<u64, Arc<dyn Holder>>,
-    looked: Option<Instant>,
+    last_scan: Option<Instant>,
 }
 
 /// Keeps a holder registered until dropped.
 pub struct HolderRegistration {
-    known: Arc<Mutex<HolderTable>>,
+    table: Arc<Mutex<HolderTable>>,
     number: u64,
 }
 
 impl Holders {
     pub(crate) fn register(&self, holder: Arc<dyn Holder>) -> HolderRegistration {
-        let mut known = self.known.lock();
-        known.last += 1;
-        let number = known.last;
-        known.holders.insert(number, holder);
-        drop(known);
-        HolderRegistration { known: Arc::clone(&self.known), number }
+        let mut table = self.table.lock();
+        table.last += 1;
+        let number = table.last;
+        table.holders.insert(number, holder);
+        drop(table);
+        HolderRegistration { table: Arc::clone(&self.table), number }
     }
 
     /// Number of holders.
     pub(crate) fn len(&self) -> usize {
-        self.known.lock().holders.len()
+        self.table.lock().holders.len()
     }
 
     /// Returns the holders whose peers have been idle for `idle`, the longest idle first. Empty when another
@@ -66,14 +66,14 @@ impl Holders {
     /// unregister other holders.
     pub(crate) fn idle(&self, now: Instant, idle: Duration) -> Vec<Arc<dyn Holder>> {
         let Some(since) = now.checked_sub(idle) else { return Vec::new() };
-        let mut known = self.known.lock();
-        if known.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
+        let mut table = self.table.lock();
+        if table.last_scan.is_some_and(|last_scan| now < last_scan + LOOK_EVERY) {
             return Vec::new();
         }
-        known.looked = Some(now);
-        let holders: Vec<Arc<dyn Holder>> = known.holders.values().cloned().collect();
+        table.last_scan = Some(now);
+        let holders: Vec<Arc<dyn Holder>> = table.holders.values().cloned().collect();
         // Ask without the lock: a holder may call the budget while it holds a lock of its own.
-        drop(known);
+        drop(table);
         let idle = holders.into_iter().filter_map(|holder| Some((holder.idle_since()?, holder)));
         let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= since).collect();
         idle.sort_by_key(|(idle_since, _)| *idle_since);
@@ -83,7 +83,7 @@ impl Holders {
 
 impl Drop for HolderRegistration {
     fn drop(&mut self) {
-        let holder = self.known.lock().holders.remove(&self.number);
+        let holder = self.table.lock().holders.remove(&self.number);
         // Drop it without the lock, as above.
         drop(holder);
     }
@@ -200,10 +200,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn holders_are_asked_without_the_lock() {
         let (runtime, holders) = (Runtime::real(), Holders::default());
-        let _registered = holders.register(Arc::new(Asking(Arc::clone(&holders.known))));
+        let _registered = holders.register(Arc::new(Asking(Arc::clone(&holders.table))));
         runtime.sleep(Duration::from_secs(1)).await;
         assert!(holders.idle(runtime.now(), Duration::ZERO).is_empty());
-        assert!(holders.known.lock().looked.is_some(), "it was asked");
+        assert!(holders.table.lock().last_scan.is_some(), "it was asked");
     }
 
     #[tokio::test(start_paused = true)]

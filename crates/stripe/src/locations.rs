@@ -49,11 +49,11 @@ pub(crate) struct Locations(Option<Mutex<StripeCache>>);
 impl Locations {
     /// Creates a cache of at most `most` records; 0 disables it.
     pub(crate) fn new(most: usize) -> Self {
-        let known = || {
+        let cache = || {
             let (hash, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
             Mutex::new(Cache::with(most, most as u64, UnitWeighter, hash, lifecycle))
         };
-        Self((most > 0).then(known))
+        Self((most > 0).then(cache))
     }
 
     /// Returns the record of a stripe, if cached.
@@ -63,18 +63,18 @@ impl Locations {
 
     /// Caches a record that was just read, unless it lacks a chunk: such a stripe is being repaired.
     pub(crate) fn insert(&self, stripe: &Arc<OpenedStripe>) {
-        if let Some(known) = &self.0
+        if let Some(cache) = &self.0
             && (0..stripe.record.locations.len())
                 .all(|index| stripe.record.locations[index].site != 0 || !stripe.has_place(index))
         {
-            known.lock().insert(stripe.id, stripe.clone());
+            cache.lock().insert(stripe.id, stripe.clone());
         }
     }
 
     /// Drops the record of a stripe that has changed, or may have.
     pub(crate) fn forget(&self, id: StripeId) {
-        if let Some(known) = &self.0 {
-            known.lock().remove(&id);
+        if let Some(cache) = &self.0 {
+            cache.lock().remove(&id);
         }
     }
 }

@@ -34,24 +34,24 @@ impl Stripes {
         &self,
         blocks: &[MemoryBlock],
     ) -> Result<BTreeSet<SiteId>, MetaError> {
-        let named = blocks.iter().flat_map(|block| &block.sites).map(|site| SiteId(*site));
-        self.sites_that_left(named.filter(|site| *site != SiteId(0)).collect()).await
+        let sites = blocks.iter().flat_map(|block| &block.sites).map(|site| SiteId(*site));
+        self.sites_that_left(sites.filter(|site| *site != SiteId(0)).collect()).await
     }
 
-    /// Returns those of the `named` sites that have left the cluster.
-    async fn sites_that_left(&self, mut named: BTreeSet<SiteId>) -> Result<BTreeSet<SiteId>, MetaError> {
-        let mut left = BTreeSet::new();
+    /// Returns those of the sites that have left the cluster.
+    async fn sites_that_left(&self, mut sites: BTreeSet<SiteId>) -> Result<BTreeSet<SiteId>, MetaError> {
+        let mut departed = BTreeSet::new();
         // This site ends with its process.
-        if named.remove(&OWN_MEMORY) && !self.memory_sites().iter().any(|site| site.id() == OWN_MEMORY) {
-            left.insert(OWN_MEMORY);
+        if sites.remove(&OWN_MEMORY) && !self.memory_sites().iter().any(|site| site.id() == OWN_MEMORY) {
+            departed.insert(OWN_MEMORY);
         }
-        if named.is_empty() {
-            return Ok(left);
+        if sites.is_empty() {
+            return Ok(departed);
         }
-        let rows: Vec<_> = named.iter().map(|site| keys::memory_site(*site)).collect();
+        let rows: Vec<_> = sites.iter().map(|site| keys::memory_site(*site)).collect();
         let rows = self.meta().get_many(&rows).await?;
-        left.extend(named.into_iter().zip(rows).filter(|(_, row)| row.is_none()).map(|(site, _)| site));
-        Ok(left)
+        departed.extend(sites.into_iter().zip(rows).filter(|(_, row)| row.is_none()).map(|(site, _)| site));
+        Ok(departed)
     }
 
     /// Returns the blocks of an object that is in memory only, including those of its parts.
@@ -100,10 +100,10 @@ impl Stripes {
                 splits.entry(SiteId(*site)).or_default().push(split(name, index));
             }
         }
-        let known = self.memory_sites();
+        let memory_sites = self.memory_sites();
         let ask = |(site, splits): (SiteId, Vec<ChunkId>)| {
-            let known = known.iter().find(|known| known.id() == site).map(Arc::clone);
-            async move { (site, self.missing_of(known, splits, within).await) }
+            let memory_site = memory_sites.iter().find(|known| known.id() == site).map(Arc::clone);
+            async move { (site, self.missing_of(memory_site, splits, within).await) }
         };
         let (mut lost, mut silent) = (HashSet::new(), BTreeSet::new());
         for (site, missing) in join_all(splits.into_iter().map(ask)).await {
@@ -112,10 +112,10 @@ impl Stripes {
                 None => drop(silent.insert(site)),
             }
         }
-        let left = self.sites_that_left(silent).await?;
+        let departed = self.sites_that_left(silent).await?;
         let is_gone = |block: &MemoryBlock| -> Result<bool, StripeError> {
             let name = name_of(block)?;
-            let is_lost = |index, site| left.contains(&site) || lost.contains(&split(name, index));
+            let is_lost = |index, site| departed.contains(&site) || lost.contains(&split(name, index));
             Ok(is_gone_from_memory(block, is_lost))
         };
         let is_any_gone = |blocks: &Vec<MemoryBlock>| -> Result<bool, StripeError> {

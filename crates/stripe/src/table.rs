@@ -31,11 +31,11 @@ pub struct StripeTable {
 }
 
 /// Caches what a text or a code parses to. Requests may bring ever new ones, so a full cache is cleared.
-fn remember<K: Eq + Hash, V>(known: &mut HashMap<K, V>, key: K, value: V) {
-    if known.len() >= MOST_KNOWN {
-        known.clear();
+fn remember<K: Eq + Hash, V>(cache: &mut HashMap<K, V>, key: K, value: V) {
+    if cache.len() >= MOST_KNOWN {
+        cache.clear();
     }
-    known.insert(key, value);
+    cache.insert(key, value);
 }
 
 /// A stripe's record with everything derived from it.
@@ -56,7 +56,7 @@ pub struct OpenedStripe {
 /// Cache of profiles by their texts.
 #[derive(Debug, Default)]
 pub struct ProfileTexts {
-    known: RwLock<HashMap<String, Profile>>,
+    profiles: RwLock<HashMap<String, Profile>>,
 }
 
 impl ProfileTexts {
@@ -65,12 +65,12 @@ impl ProfileTexts {
     /// # Errors
     /// [`StripeError::InvalidArgument`]; the message says what is wrong with the text.
     pub fn parse(&self, text: &str) -> Result<Profile, StripeError> {
-        if let Some(profile) = self.known.read().get(text) {
+        if let Some(profile) = self.profiles.read().get(text) {
             return Ok(*profile);
         }
         let profile: Profile =
             text.parse().map_err(|error| StripeError::InvalidArgument(format!("{error}")))?;
-        remember(&mut self.known.write(), text.to_owned(), profile);
+        remember(&mut self.profiles.write(), text.to_owned(), profile);
         Ok(profile)
     }
 }

@@ -14,12 +14,12 @@ use crate::table::{OpenedStripe, file_of, len_of};
 /// Size of the slices that sites send each other, in bytes.
 pub const SLICE_LEN: u32 = 256 << 10;
 
-/// Returns the terms of a sum over a stripe's chunks, each with its site. `of` lists (coefficient, chunk),
+/// Returns the terms of a sum over a stripe's chunks, each with its site. `equation` lists (coefficient, chunk),
 /// `cost` gives the cost of asking a chunk's site, and `rack_of` a site's rack. A site whose rack is unknown
 /// gets a rack of its own and shares no sums.
 pub(crate) fn terms(
     record: &Stripe,
-    of: &[(u8, usize)],
+    equation: &[(u8, usize)],
     cost: impl Fn(usize) -> f64,
     rack_of: impl Fn(SiteId) -> Option<RackId>,
 ) -> Vec<CombineTerm> {
@@ -28,7 +28,7 @@ pub(crate) fn terms(
         let rack = rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
         CombineTerm { chunk, coefficient, site, rack, cost: cost(chunk) }
     };
-    of.iter().map(term).collect()
+    equation.iter().map(term).collect()
 }
 
 /// Returns the cost of reading each chunk of a wide stripe while the one at `position` is computed. `None` for
@@ -39,17 +39,17 @@ pub fn costs_in_wide(
     position: usize,
     cost: impl Fn(usize) -> Option<f64>,
 ) -> Vec<Option<f64>> {
-    let of = |at: usize| match wide.has_place(at) {
+    let cost_at = |at: usize| match wide.has_place(at) {
         _ if at == position => None,
         true => cost(at),
         false => Some(0.0),
     };
-    (0..wide.code.n()).map(of).collect()
+    (0..wide.code.n()).map(cost_at).collect()
 }
 
 /// Expresses the chunk at `position` of a wide stripe as a sum of available chunks, as (coefficient, position).
 /// `costs` says which are available. Chooses the sum that sends the fewest partial sums across racks when it is
-/// computed in the rack `home`; a hole counts as being in every rack.
+/// computed in the rack `home_rack`; a hole counts as being in every rack.
 ///
 /// # Errors
 /// [`CodecError`] when the available chunks do not determine it.
@@ -57,16 +57,16 @@ pub fn equation_in_wide(
     wide: &OpenedStripe,
     position: usize,
     costs: &[Option<f64>],
-    home: &RackId,
+    home_rack: &RackId,
     rack_of: impl Fn(SiteId) -> RackId,
 ) -> Result<Vec<(u8, usize)>, CodecError> {
     let rack = |at: usize| match wide.has_place(at) {
         true => rack_of(SiteId(wide.record.locations[at].site)),
-        false => home.clone(),
+        false => home_rack.clone(),
     };
     let racks: Vec<RackId> = (0..wide.code.n()).map(rack).collect();
     let racks: Vec<&RackId> = racks.iter().collect();
-    let sources = repair_by_racks(&wide.code, position, costs, &racks, home)?.equation.sources;
+    let sources = repair_by_racks(&wide.code, position, costs, &racks, home_rack)?.equation.sources;
     let files = sources.into_iter().filter(|&(at, _)| wide.has_place(at));
     Ok(files.map(|(at, by)| (by, at)).collect())
 }

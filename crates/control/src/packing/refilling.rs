@@ -289,7 +289,7 @@ impl<'a> PartitionRefill<'a> {
             index: self.index as usize,
             content_version,
             new,
-            besides: &|stripe: &mut Stripe, tx: &mut Transaction| {
+            extra_changes: &|stripe: &mut Stripe, tx: &mut Transaction| {
                 // Requires that nothing has died or come to life since the inspection.
                 tx.require_unchanged(inspection.mark.key.clone(), Some(&inspection.mark));
                 stripe.packed_objects = stripe.packed_objects.saturating_add_signed(more.0);

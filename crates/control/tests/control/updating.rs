@@ -133,7 +133,7 @@ impl Updating {
             index,
             content_version,
             new,
-            besides: &|_, tx| {
+            extra_changes: &|_, tx| {
                 for Target { key, row, object, extent } in targets {
                     let crc32c = crc32c(&changed(*key));
                     let extent = Extent { crc32c, content_version: content_version + 1, ..extent.clone() };

@@ -46,8 +46,15 @@ impl WaitingPartitions {
             maps.filter_map(|map| map.get(&site)).sum::<usize>()
         };
         let mut in_rack: HashMap<&RackId, usize> = HashMap::new();
-        candidates.iter().for_each(|of| *in_rack.entry(&of.rack).or_default() += on_site(of.site));
-        Some(candidates.iter().map(|of| (of.site, (in_rack[&of.rack], on_site(of.site)))).collect())
+        candidates
+            .iter()
+            .for_each(|candidate| *in_rack.entry(&candidate.rack).or_default() += on_site(candidate.site));
+        Some(
+            candidates
+                .iter()
+                .map(|candidate| (candidate.site, (in_rack[&candidate.rack], on_site(candidate.site))))
+                .collect(),
+        )
     }
 }
 

@@ -73,10 +73,17 @@ impl Writes {
 
     /// Creates a writer with the same state under another lease.
     pub(crate) async fn separate(&self) -> Result<SeparateWriter, StripeError> {
-        let of = &self.shared;
-        let writer = Writer::open(of.runtime.clone(), of.table.meta().clone()).await?;
-        let (runtime, table, sites) = (of.runtime.clone(), of.table.clone(), of.sites.clone());
-        Ok(SeparateWriter(Self::new(runtime, table, sites, of.options.clone(), writer, of.rng.clone())))
+        let shared = &self.shared;
+        let writer = Writer::open(shared.runtime.clone(), shared.table.meta().clone()).await?;
+        let (runtime, table, sites) = (shared.runtime.clone(), shared.table.clone(), shared.sites.clone());
+        Ok(SeparateWriter(Self::new(
+            runtime,
+            table,
+            sites,
+            shared.options.clone(),
+            writer,
+            shared.rng.clone(),
+        )))
     }
 
     /// Lease under which the writer reserves names now.

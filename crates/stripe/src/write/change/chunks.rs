@@ -102,12 +102,12 @@ impl StripeChange<'_> {
     /// As [`StripeChange::combine_tree`], over the chunks of another stripe.
     pub fn tree_over(
         &self,
-        of: &OpenedStripe,
+        stripe: &OpenedStripe,
         site: SiteId,
         terms: &[(u8, usize)],
         cost: impl Fn(usize) -> f64,
     ) -> CombineTree {
-        Assembly { stripe: of.id, record: &of.record, ..self.assembly() }.tree(site, terms, cost)
+        Assembly { stripe: stripe.id, record: &stripe.record, ..self.assembly() }.tree(site, terms, cost)
     }
 
     /// As [`StripeChange::assemble_chunk`], from chunks of another stripe.
@@ -116,13 +116,13 @@ impl StripeChange<'_> {
     /// As [`StripeChange::assemble_chunk`].
     pub async fn assemble_from(
         &self,
-        of: &OpenedStripe,
+        stripe: &OpenedStripe,
         index: usize,
         generation: Generation,
         tree: &CombineTree,
     ) -> Result<(), SiteError> {
-        let files = files_of(of.id, &of.record);
-        self.assembly().make_as(self.made(index, generation), tree, &files).await
+        let files = files_of(stripe.id, &stripe.record);
+        self.assembly().make_as(self.assembled_file(index, generation), tree, &files).await
     }
 
     /// Lets the site of a chunk make a new generation of it that differs in the windows only. The record has the
@@ -134,7 +134,7 @@ impl StripeChange<'_> {
         old: LocatedFile,
         windows: Vec<Window>,
     ) -> Result<(), SiteError> {
-        self.assembly().amend(self.made(index, generation), old, windows).await
+        self.assembly().amend(self.assembled_file(index, generation), old, windows).await
     }
 
     /// Creates a window that adds to a chunk at `site` the sum of these (coefficient, file) in these columns.
@@ -145,14 +145,14 @@ impl StripeChange<'_> {
         columns: &Range<u32>,
     ) -> Window {
         let rack = |site: SiteId| self.rack_of(site).unwrap_or_else(|| RackId::of_unknown(site));
-        let of = |(number, &(coefficient, file)): (usize, &(u8, LocatedFile))| CombineTerm {
+        let term = |(number, &(coefficient, file)): (usize, &(u8, LocatedFile))| CombineTerm {
             chunk: number,
             coefficient,
             site: file.site,
             rack: rack(file.site),
             cost: 0.0,
         };
-        let numbered: Vec<CombineTerm> = terms.iter().enumerate().map(of).collect();
+        let numbered: Vec<CombineTerm> = terms.iter().enumerate().map(term).collect();
         let len = columns.end - columns.start;
         let tree = CombineTree::quickest(&numbered, site, &rack(site), len, SLICE_LEN);
         let files = |number: usize| (terms[number].1.chunk, terms[number].1.len);
@@ -165,7 +165,7 @@ impl StripeChange<'_> {
         LocatedFile { chunk: self.chunk(index), len: self.len_of(index), site }
     }
 
-    fn made(&self, index: usize, generation: Generation) -> AssembledFile {
+    fn assembled_file(&self, index: usize, generation: Generation) -> AssembledFile {
         let chunk = ChunkId { stripe: self.id, index: index as u8, generation };
         AssembledFile { chunk, crc32c: self.record.locations[index].crc32c, len: self.record.chunk_len }
     }

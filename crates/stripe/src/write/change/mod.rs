@@ -52,7 +52,7 @@ pub struct StripeChange<'a> {
     row: Row,
     priority: Priority,
     /// Racks of sites in the record that this process does not know, or not yet.
-    racks_elsewhere: BTreeMap<SiteId, RackId>,
+    unknown_site_racks: BTreeMap<SiteId, RackId>,
     /// Chunks that a site may have stored although it did not confirm it.
     pub strays: Vec<GarbageChunk>,
     /// Generation of the entry that is open, or may be.
@@ -111,7 +111,7 @@ impl<'a> StripeChange<'a> {
         is_beside_wide: bool,
     ) -> Result<Self, StripeError> {
         let OpenedStripe { id, row, record, profile, code } = stripe;
-        let mut this = Self {
+        let mut change = Self {
             writes,
             id,
             record,
@@ -119,7 +119,7 @@ impl<'a> StripeChange<'a> {
             profile,
             row,
             priority,
-            racks_elsewhere: BTreeMap::new(),
+            unknown_site_racks: BTreeMap::new(),
             strays: Vec::new(),
             entry: None,
             is_entered: false,
@@ -127,9 +127,9 @@ impl<'a> StripeChange<'a> {
             is_beside_wide,
             together: 1,
         };
-        this.learn_links().await?;
-        this.learn_racks().await?;
-        Ok(this)
+        change.learn_links().await?;
+        change.learn_racks().await?;
+        Ok(change)
     }
 
     /// Looks up the wide stripes of the chunks, until their records agree with this one.
@@ -160,10 +160,10 @@ impl<'a> StripeChange<'a> {
         let shared = &self.writes.shared;
         let locations = self.record.locations.iter().map(|at| at.site);
         let places = self.record.entries.iter().flat_map(|entry| &entry.places).map(|place| place.site);
-        let own = locations.chain(places).filter(|&site| site != 0).map(SiteId);
-        let unknown: BTreeSet<SiteId> = own
+        let own_sites = locations.chain(places).filter(|&site| site != 0).map(SiteId);
+        let unknown: BTreeSet<SiteId> = own_sites
             .chain(self.links.sites())
-            .filter(|site| shared.sites.get(*site).is_none() && !self.racks_elsewhere.contains_key(site))
+            .filter(|site| shared.sites.get(*site).is_none() && !self.unknown_site_racks.contains_key(site))
             .collect();
         if unknown.is_empty() {
             return Ok(());
@@ -171,7 +171,7 @@ impl<'a> StripeChange<'a> {
         let keys: Vec<Bytes> = unknown.iter().map(|&site| keys::site(site)).collect();
         for row in shared.table.meta().get_many(&keys).await?.into_iter().flatten() {
             let site: records::Site = row.record()?;
-            self.racks_elsewhere.insert(SiteId(site.id), RackId(site.rack));
+            self.unknown_site_racks.insert(SiteId(site.id), RackId(site.rack));
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ use crate::error::StripeError;
 impl StripeChange<'_> {
     /// Returns the rack of a site, if known.
     pub fn rack_of(&self, site: SiteId) -> Option<RackId> {
-        let known = self.writes.shared.sites.get(site).map(|site| site.rack());
-        known.or_else(|| self.racks_elsewhere.get(&site).cloned())
+        let known_rack = self.writes.shared.sites.get(site).map(|site| site.rack());
+        known_rack.or_else(|| self.unknown_site_racks.get(&site).cloned())
     }
 
     /// Whether the placement rule binds the stripe's chunks. A stripe without own parities, or a dead one, has no
@@ -74,10 +74,10 @@ impl StripeChange<'_> {
                 || expected.contains(&SiteId(site));
             // Count the chunk in its old rack, so that the new place itself does not make the rack one of its
             // group's.
-            let from = self.rack_of(SiteId(before.locations[index].site));
-            let beside = |(of, rack)| (of, if of == index { &from } else { rack });
-            let places = racks.iter().enumerate().map(beside);
-            let places = places.filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let old_rack = self.rack_of(SiteId(before.locations[index].site));
+            let with_old_rack = |(other, rack)| (other, if other == index { &old_rack } else { rack });
+            let places = racks.iter().enumerate().map(with_old_rack);
+            let places = places.filter_map(|(other, rack)| Some((other, rack.as_ref()?)));
             // A site that is no longer known is left to repair.
             let is_admitted = racks[index].as_ref().is_none_or(|rack| rule.admits(index, rack, places));
             (!is_taken && is_admitted || !own_rule) && self.wide_admits(index, SiteId(site))

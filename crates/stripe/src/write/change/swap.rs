@@ -111,13 +111,13 @@ impl StripeChange<'_> {
         let changed: Vec<StripeId> = std::iter::once(self.id).chain(self.links.ids_of(&moved)).collect();
         let forget = || changed.iter().for_each(|&id| self.writes.shared.table.forget(id));
         forget();
-        let done = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
+        let is_committed = matches!(self.writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
         // Also forget what was read during the commit.
         forget();
-        if !done {
+        if !is_committed {
             self.forget_places();
         }
-        Ok(done)
+        Ok(is_committed)
     }
 
     /// Forgets the sites' rows after a commit with [`StripeChange::add_swap`] failed: they may be out of date.
@@ -136,7 +136,7 @@ impl StripeChange<'_> {
             return Ok(false);
         };
         let before: Stripe = self.row.record()?;
-        let wanted = std::mem::replace(&mut self.record, row.record()?);
+        let target = std::mem::replace(&mut self.record, row.record()?);
         self.row = row;
         // These may read the record again.
         self.learn_links().await?;
@@ -146,7 +146,7 @@ impl StripeChange<'_> {
             self.entry = None;
             return Ok(false);
         }
-        if let Some(record) = on_top_of(&self.record, &before, &wanted)
+        if let Some(record) = on_top_of(&self.record, &before, &target)
             && self.is_legal_by(&record, is_bound_by_rule(&record))?
         {
             self.record = record;
@@ -158,31 +158,32 @@ impl StripeChange<'_> {
 }
 
 /// Returns the chunks whose files differ from those before, or no longer exist.
-pub(super) fn changed_since(before: &Stripe, now: &Stripe) -> Vec<usize> {
-    let of = |index: &usize| !is_same_file(&now.locations[*index], &before.locations[*index]);
-    (0..now.locations.len()).filter(of).collect()
+pub(super) fn changed_since(before: &Stripe, current: &Stripe) -> Vec<usize> {
+    let has_changed = |index: &usize| !is_same_file(&current.locations[*index], &before.locations[*index]);
+    (0..current.locations.len()).filter(has_changed).collect()
 }
 
-/// Applies to the record `now` what a change made of `before` to get `wanted`: other files of chunks, and copies.
+/// Applies to the record `current` what a change made of `before` to get `target`: other files of chunks, and copies.
 /// Returns `None` if other changes have touched the same chunks.
-fn on_top_of(now: &Stripe, before: &Stripe, wanted: &Stripe) -> Option<Stripe> {
-    let changed = changed_since(before, wanted);
-    let is_as_before = |&index: &usize| is_same_file(&now.locations[index], &before.locations[index]);
+fn on_top_of(current: &Stripe, before: &Stripe, target: &Stripe) -> Option<Stripe> {
+    let changed = changed_since(before, target);
+    let is_as_before = |&index: &usize| is_same_file(&current.locations[index], &before.locations[index]);
     let added: Vec<Copy> =
-        wanted.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
+        target.copies.iter().filter(|copy| !before.copies.contains(copy)).copied().collect();
     // A copy must have the chunk's present content.
-    let is_true = |copy: &Copy| now.locations[copy.index as usize].content_version == copy.content_version;
-    let is_same_state = (now.wide_state, now.dropped) == (before.wide_state, before.dropped);
+    let is_true =
+        |copy: &Copy| current.locations[copy.index as usize].content_version == copy.content_version;
+    let is_same_state = (current.wide_state, current.dropped) == (before.wide_state, before.dropped);
     if !changed.iter().all(is_as_before) || !added.iter().all(is_true) || !is_same_state {
         return None;
     }
-    let mut record = now.clone();
+    let mut record = current.clone();
     for index in changed {
-        let (now, wanted) = (&mut record.locations[index], &wanted.locations[index]);
-        (now.site, now.generation) = (wanted.site, wanted.generation);
-        (now.crc32c, now.content_version) = (wanted.crc32c, wanted.content_version);
+        let (current, target) = (&mut record.locations[index], &target.locations[index]);
+        (current.site, current.generation) = (target.site, target.generation);
+        (current.crc32c, current.content_version) = (target.crc32c, target.content_version);
     }
-    (record.wide_state, record.dropped) = (wanted.wide_state, wanted.dropped);
+    (record.wide_state, record.dropped) = (target.wide_state, target.dropped);
     record.copies.extend(added);
     Some(record)
 }

@@ -113,8 +113,8 @@ pub(super) async fn claim(writes: &Writes, wide: &OpenedStripe) -> Result<ClaimO
         let mut stripes = 0;
         let mut to = from;
         while to < unclaimed.len() && stripes < CLAIMED_AT_ONCE {
-            let of = unclaimed[to].1;
-            to += unclaimed[to..].iter().take_while(|&&(_, stripe, _)| stripe == of).count();
+            let own_stripe = unclaimed[to].1;
+            to += unclaimed[to..].iter().take_while(|&&(_, stripe, _)| stripe == own_stripe).count();
             stripes += 1;
         }
         if !claim_some(writes, wide, &own, &unclaimed[from..to]).await? {
@@ -158,10 +158,10 @@ pub(super) fn check_places(
     let racks = writes.shared.sites.rack_count();
     let rule = PlacementRule::new(profile, code, racks);
     let views = writes.shared.sites.views();
-    let known: HashMap<SiteId, RackId> =
+    let racks_by_site: HashMap<SiteId, RackId> =
         views.iter().map(|view| (view.site.id(), view.site.rack())).collect();
     let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-    check_placement(&rule, &sites, |site| known.get(&site))
+    check_placement(&rule, &sites, |site| racks_by_site.get(&site))
 }
 
 /// S2′: refreshes the copies of locations after a member has moved before it was claimed.
@@ -183,18 +183,18 @@ async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result
 pub(super) async fn take_claims_back(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let ids: Vec<StripeId> = wide.record.member_chunks().map(|(_, stripe, _)| stripe).collect();
     let own = MemberStripes::read(writes, &ids).await?;
-    let is_ours = |location: &Location| wide_of(location).is_some_and(|(of, _)| of == wide.id);
+    let is_ours = |location: &Location| wide_of(location).is_some_and(|(id, _)| id == wide.id);
     let claiming: Vec<_> = own.0.iter().filter(|(.., record)| record.locations.iter().any(is_ours)).collect();
     let mut is_done = true;
-    for some in claiming.chunks(CLAIMED_AT_ONCE) {
+    for batch in claiming.chunks(CLAIMED_AT_ONCE) {
         let mut tx = writes.shared.table.transaction();
-        for (id, row, before) in some {
+        for (id, row, before) in batch {
             let mut record = before.clone();
             record.locations.iter_mut().filter(|at| is_ours(at)).for_each(|at| *at = copy_of(at));
             tx.require_unchanged(keys::stripe(*id), Some(row));
             put_record(&mut tx, *id, &record, before);
         }
-        let ids: Vec<StripeId> = some.iter().map(|(id, ..)| *id).collect();
+        let ids: Vec<StripeId> = batch.iter().map(|(id, ..)| *id).collect();
         is_done &= commit(writes, tx, &ids).await?;
     }
     Ok(is_done)

@@ -70,7 +70,7 @@ impl Change {
     /// Returns the difference of the old and the new member, in chunks of `len` bytes.
     fn difference(&self, len: u32) -> Difference {
         let zeros = MultipleChecksums::of_zeros(len.into());
-        let products = |of: &Option<MovedChunk>| of.as_ref().map_or(zeros, |of| of.products);
+        let products = |chunk: &Option<MovedChunk>| chunk.as_ref().map_or(zeros, |chunk| chunk.products);
         let mut checksums = ChecksumChange::default();
         checksums.replace(&products(&self.old), &products(&self.new), 0);
         Difference { position: self.position, files: self.both().map(MovedChunk::file).collect(), checksums }
@@ -94,12 +94,14 @@ pub(crate) async fn exchange(
     }
     let old = match wide.record.member_chunks().find(|&(at, ..)| at == position) {
         None => None,
-        Some((_, of, index)) => match leaving(writes, &wide, position, (of, index)).await? {
+        Some((_, stripe, index)) => match leaving_chunk(writes, &wide, position, (stripe, index)).await? {
             Some(old) => Some(old),
             None => return Ok(ExchangeOutcome::NotNow),
         },
     };
-    let Some(new) = coming(writes, &wide, position, new).await? else { return Ok(ExchangeOutcome::Unfit) };
+    let Some(new) = joining_chunk(writes, &wide, position, new).await? else {
+        return Ok(ExchangeOutcome::Unfit);
+    };
     change_members(writes, wide, vec![Change { position, old, new: Some(new) }]).await
 }
 
@@ -108,13 +110,13 @@ pub(crate) async fn exchange(
 pub(super) async fn is_changeable(
     writes: &Writes,
     wide: &OpenedStripe,
-    coming: &[StripeId],
+    joining: &[StripeId],
 ) -> Result<bool, StripeError> {
     // Waiting for changes in progress is a courtesy: closing this change cancels them.
     if !wide.record.is_sealed() || !wide.record.entries.is_empty() {
         return Ok(false);
     }
-    let debts: Vec<_> = coming.iter().copied().chain([wide.id]).map(keys::debt).collect();
+    let debts: Vec<_> = joining.iter().copied().chain([wide.id]).map(keys::debt).collect();
     let is_whole = !writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some);
     Ok(is_whole && has_parities(writes, wide).await?)
 }
@@ -123,8 +125,8 @@ pub(super) async fn is_changeable(
 /// others would be made for nothing.
 async fn has_parities(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
     let (sites, deadline) = (&writes.shared.sites, writes.shared.options.read_deadline);
-    let known = sites.snapshot();
-    if !own_locations(&wide.record).all(|(_, at)| known.is_readable(SiteId(at.site))) {
+    let snapshot = sites.snapshot();
+    if !own_locations(&wide.record).all(|(_, at)| snapshot.is_readable(SiteId(at.site))) {
         return Ok(false);
     }
     let first_byte = |(index, at): (usize, &Location)| {
@@ -150,7 +152,7 @@ pub(super) async fn change_members(
     wide: OpenedStripe,
     changes: Vec<Change>,
 ) -> Result<ExchangeOutcome, StripeError> {
-    let positions: Vec<usize> = changes.iter().map(|of| of.position).collect();
+    let positions: Vec<usize> = changes.iter().map(|change| change.position).collect();
     let Some(parities) = parities_of(&wide, &positions) else { return Ok(ExchangeOutcome::NotNow) };
     let id = wide.id;
     let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
@@ -159,10 +161,13 @@ pub(super) async fn change_members(
         return Ok(ExchangeOutcome::NotNow);
     };
     change.make_together(parities.len());
-    let differences: Vec<Difference> = changes.iter().map(|of| of.difference(before.chunk_len)).collect();
-    let whole: Vec<Range<u32>> = std::iter::once(0..before.chunk_len).collect();
-    let of = (&parities[..], &differences[..]);
-    if let Err(error) = make_parities(writes, &mut change, &before, of, &whole, generation).await {
+    let differences: Vec<Difference> =
+        changes.iter().map(|moved| moved.difference(before.chunk_len)).collect();
+    let whole_chunk: Vec<Range<u32>> = std::iter::once(0..before.chunk_len).collect();
+    let parity_change = (&parities[..], &differences[..]);
+    if let Err(error) =
+        make_parities(writes, &mut change, &before, parity_change, &whole_chunk, generation).await
+    {
         tracing::debug!(wide = %id, ?positions, %error, "the parities of a change of members cannot be made now");
         change.give_up(&[], generation).await;
         writes.shared.table.report_damage(&error).await?;
@@ -180,7 +185,7 @@ struct Plan {
 }
 
 /// Returns the member at a position, if it is dead and its bytes exist.
-pub(super) async fn leaving(
+pub(super) async fn leaving_chunk(
     writes: &Writes,
     wide: &OpenedStripe,
     position: usize,
@@ -188,14 +193,14 @@ pub(super) async fn leaving(
 ) -> Result<Option<MovedChunk>, StripeError> {
     match writes.shared.table.find(id).await? {
         Some(stripe) if is_dead_member(wide, position, &stripe, index) => {
-            moved(writes, stripe, index, wide.record.chunk_len).await
+            moved_chunk(writes, stripe, index, wide.record.chunk_len).await
         }
         _ => Ok(None),
     }
 }
 
 /// Returns a chunk that may take a position, if its bytes exist.
-async fn coming(
+async fn joining_chunk(
     writes: &Writes,
     wide: &OpenedStripe,
     position: usize,
@@ -203,9 +208,9 @@ async fn coming(
 ) -> Result<Option<MovedChunk>, StripeError> {
     match writes.shared.table.find(id).await? {
         Some(stripe)
-            if index < stripe.code.k() && may_come_in(writes, wide, position, &stripe.record, index) =>
+            if index < stripe.code.k() && may_join(writes, wide, position, &stripe.record, index) =>
         {
-            moved(writes, stripe, index, wide.record.chunk_len).await
+            moved_chunk(writes, stripe, index, wide.record.chunk_len).await
         }
         _ => Ok(None),
     }
@@ -219,7 +224,7 @@ fn is_dead_member(wide: &OpenedStripe, position: usize, stripe: &OpenedStripe, i
 
 /// Whether a data chunk of `stripe` may be the member at a position: it is free, and the placement rule admits it
 /// there.
-fn may_come_in(writes: &Writes, wide: &OpenedStripe, position: usize, stripe: &Stripe, index: usize) -> bool {
+fn may_join(writes: &Writes, wide: &OpenedStripe, position: usize, stripe: &Stripe, index: usize) -> bool {
     let is_admitted = |site: u32| admits_member(writes, wide, position, SiteId(site));
     stripe
         .locations
@@ -237,7 +242,7 @@ pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usiz
 }
 
 /// Returns `None` if the site does not have the chunk, or does not answer.
-async fn moved(
+async fn moved_chunk(
     writes: &Writes,
     stripe: OpenedStripe,
     index: usize,
@@ -263,23 +268,23 @@ async fn close(
     plan: &Plan,
     generation: Generation,
 ) -> Result<ExchangeOutcome, StripeError> {
-    let positions = || plan.changes.iter().map(|of| of.position);
+    let positions = || plan.changes.iter().map(|change| change.position);
     for _ in 0..ATTEMPTS {
-        let now = writes.shared.table.find(change.id).await?;
-        let Some(now) = now.filter(|now| has_entry(&now.record, generation)) else {
+        let current = writes.shared.table.find(change.id).await?;
+        let Some(current) = current.filter(|current| has_entry(&current.record, generation)) else {
             // Closed by a commit whose reply was lost, or cancelled: nothing is left to do.
             change.note_closed();
             return Ok(ExchangeOutcome::NotNow);
         };
         let is_as_before =
-            |index: usize| is_same_file(&now.record.locations[index], &before.locations[index]);
-        let is_same = now.record.is_sealed()
-            && positions().all(|at| now.record.members[at] == before.members[at])
+            |index: usize| is_same_file(&current.record.locations[index], &before.locations[index]);
+        let is_same = current.record.is_sealed()
+            && positions().all(|at| current.record.members[at] == before.members[at])
             && positions().chain(plan.parities.iter().copied()).all(is_as_before);
         if !is_same {
             break;
         }
-        let Some((tx, mut ids)) = closing(writes, change, &now, plan, generation).await? else { break };
+        let Some((tx, mut ids)) = closing(writes, change, &current, plan, generation).await? else { break };
         ids.push(change.id);
         if commit(writes, tx, &ids).await? {
             change.note_closed();
@@ -295,20 +300,20 @@ async fn close(
 async fn closing(
     writes: &Writes,
     change: &StripeChange<'_>,
-    now: &OpenedStripe,
+    current: &OpenedStripe,
     plan: &Plan,
     generation: Generation,
 ) -> Result<Option<(Transaction, Vec<StripeId>)>, StripeError> {
     let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(now.id), Some(&now.row));
+    tx.require_unchanged(keys::stripe(current.id), Some(&current.row));
     // Closes this change's own entry and cancels the others.
-    let mut wide = now.clone();
+    let mut wide = current.clone();
     let entries = std::mem::take(&mut wide.record.entries);
     let mut owners = OwnStripes::default();
     for Change { position, old, new } in &plan.changes {
         (wide.record.locations[*position], wide.record.members[*position]) = Default::default();
         if let Some(old) = old
-            && !owners.take_out(writes, old, (now.id, *position)).await?
+            && !owners.take_out(writes, old, (current.id, *position)).await?
         {
             return Ok(None);
         }
@@ -320,8 +325,8 @@ async fn closing(
     }
     let mut garbage = name_parities(change, &mut wide.record, &plan.parities, generation);
     garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&wide.record, entry)));
-    put_record(&mut tx, now.id, &wide.record, &now.record);
-    add_garbage(&mut tx, now.id, garbage);
+    put_record(&mut tx, current.id, &wide.record, &current.record);
+    add_garbage(&mut tx, current.id, garbage);
     let ids = owners.put(&mut tx);
     Ok(Some((tx, ids)))
 }
@@ -332,20 +337,24 @@ struct OwnStripes(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
 
 impl OwnStripes {
     /// Returns the record of a chunk's own stripe, if it still has the content that was added up.
-    async fn of(&mut self, writes: &Writes, of: &MovedChunk) -> Result<Option<&mut Stripe>, StripeError> {
-        let (now, record) = match self.0.entry(of.stripe.id) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => {
-                let Some(now) = writes.shared.table.find(of.stripe.id).await? else { return Ok(None) };
-                let record = now.record.clone();
-                free.insert((now, record))
+    async fn record_of(
+        &mut self,
+        writes: &Writes,
+        chunk: &MovedChunk,
+    ) -> Result<Option<&mut Stripe>, StripeError> {
+        let (current, record) = match self.0.entry(chunk.stripe.id) {
+            Entry::Occupied(occupied) => occupied.into_mut(),
+            Entry::Vacant(vacant) => {
+                let Some(current) = writes.shared.table.find(chunk.stripe.id).await? else { return Ok(None) };
+                let record = current.record.clone();
+                vacant.insert((current, record))
             }
         };
         let content = |stripe: &OpenedStripe| {
-            let at = &stripe.record.locations[of.index];
+            let at = &stripe.record.locations[chunk.index];
             (at.crc32c, at.content_version)
         };
-        Ok((content(now) == content(&of.stripe)).then_some(record))
+        Ok((content(current) == content(&chunk.stripe)).then_some(record))
     }
 
     /// Removes the old member's claim to the position. Returns `false` if it does not claim it now, or is not dead.
@@ -355,11 +364,11 @@ impl OwnStripes {
         old: &MovedChunk,
         (wide, position): (StripeId, usize),
     ) -> Result<bool, StripeError> {
-        let Some(record) = self.of(writes, old).await? else { return Ok(false) };
+        let Some(record) = self.record_of(writes, old).await? else { return Ok(false) };
         let location = &mut record.locations[old.index];
-        let is_there = record.dead && wide_of(location) == Some((wide, position));
+        let is_claimed = record.dead && wide_of(location) == Some((wide, position));
         *location = copy_of(location);
-        Ok(is_there)
+        Ok(is_claimed)
     }
 
     /// Claims the vacant position for the new member, whose stripe may drop its parities from now on. Returns `false`
@@ -372,8 +381,8 @@ impl OwnStripes {
         wide: &mut OpenedStripe,
         position: usize,
     ) -> Result<bool, StripeError> {
-        let Some(record) = self.of(writes, new).await? else { return Ok(false) };
-        if !may_come_in(writes, wide, position, record, new.index) {
+        let Some(record) = self.record_of(writes, new).await? else { return Ok(false) };
+        if !may_join(writes, wide, position, record, new.index) {
             return Ok(false);
         }
         let location = &mut record.locations[new.index];
@@ -387,9 +396,9 @@ impl OwnStripes {
 
     /// Adds the records to `tx`; returns the names of their stripes.
     fn put(&self, tx: &mut Transaction) -> Vec<StripeId> {
-        for (&id, (now, record)) in &self.0 {
-            tx.require_unchanged(keys::stripe(id), Some(&now.row));
-            put_record(tx, id, record, &now.record);
+        for (&id, (current, record)) in &self.0 {
+            tx.require_unchanged(keys::stripe(id), Some(&current.row));
+            put_record(tx, id, record, &current.record);
         }
         self.0.keys().copied().collect()
     }

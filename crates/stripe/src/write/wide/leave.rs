@@ -13,7 +13,7 @@ use striate_meta::keys;
 use striate_meta::records::{Stripe, WideState};
 
 use super::claim::{CLAIMED_AT_ONCE, MemberStripes};
-use super::exchange::{Change, ExchangeOutcome, change_members, is_changeable, leaving};
+use super::exchange::{Change, ExchangeOutcome, change_members, is_changeable, leaving_chunk};
 use super::links::is_same_file;
 use super::seal::{READ_AT_ONCE, WideStep, advance, commit};
 use crate::error::StripeError;
@@ -90,8 +90,8 @@ async fn take_out(
         return Ok(ExchangeOutcome::NotNow);
     }
     let mut owners = BTreeSet::new();
-    let mut some = dead.to_vec();
-    some.retain(|&(_, stripe, _)| {
+    let mut batch = dead.to_vec();
+    batch.retain(|&(_, stripe, _)| {
         let fits = owners.len() < CLAIMED_AT_ONCE || owners.contains(&stripe);
         if fits {
             owners.insert(stripe);
@@ -101,21 +101,21 @@ async fn take_out(
     let of_member = |(position, stripe, index): MemberChunk| {
         let wide = &wide;
         async move {
-            let old = leaving(writes, wide, position, (stripe, index)).await?;
+            let old = leaving_chunk(writes, wide, position, (stripe, index)).await?;
             Ok::<_, StripeError>(old.map(|old| Change { position, old: Some(old), new: None }))
         }
     };
-    let read = stream::iter(some).map(of_member).buffered(READ_AT_ONCE);
+    let read = stream::iter(batch).map(of_member).buffered(READ_AT_ONCE);
     let changes: Vec<Change> = read.try_filter_map(|change| ready(Ok(change))).try_collect().await?;
     // Other members may have moved meanwhile.
-    let Some(now) = writes.shared.table.find(wide.id).await? else { return Ok(ExchangeOutcome::NotNow) };
-    let is_as_before = |of: &Change| {
-        let (before, now) = (&wide.record, &now.record);
-        before.members[of.position] == now.members[of.position]
-            && is_same_file(&before.locations[of.position], &now.locations[of.position])
+    let Some(current) = writes.shared.table.find(wide.id).await? else { return Ok(ExchangeOutcome::NotNow) };
+    let is_as_before = |change: &Change| {
+        let (before, current) = (&wide.record, &current.record);
+        before.members[change.position] == current.members[change.position]
+            && is_same_file(&before.locations[change.position], &current.locations[change.position])
     };
-    match now.record.is_sealed() && !changes.is_empty() && changes.iter().all(is_as_before) {
-        true => change_members(writes, now, changes).await,
+    match current.record.is_sealed() && !changes.is_empty() && changes.iter().all(is_as_before) {
+        true => change_members(writes, current, changes).await,
         false => Ok(ExchangeOutcome::NotNow),
     }
 }

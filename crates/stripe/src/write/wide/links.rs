@@ -17,7 +17,7 @@ use crate::write::entry::put_record;
 /// Wide stripes of some chunks of a stripe, as they were read.
 #[derive(Default)]
 pub(in crate::write) struct Links {
-    of: BTreeMap<StripeId, Link>,
+    by_wide_stripe: BTreeMap<StripeId, Link>,
     /// A chunk that claims to be a member of a missing wide stripe: one of the records was read before the other
     /// went.
     missing: Option<(usize, StripeId)>,
@@ -42,10 +42,10 @@ impl Links {
         let mut found = Self::default();
         for &index in chunks {
             let Some((wide, position)) = wide_of(&stripe.locations[index]) else { continue };
-            let link = match found.of.entry(wide) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(free) => match table.find(wide).await? {
-                    Some(wide) => free.insert(Link { wide, members: Vec::new() }),
+            let link = match found.by_wide_stripe.entry(wide) {
+                Entry::Occupied(occupied) => occupied.into_mut(),
+                Entry::Vacant(vacant) => match table.find(wide).await? {
+                    Some(wide) => vacant.insert(Link { wide, members: Vec::new() }),
                     None => {
                         found.missing = Some((index, wide));
                         continue;
@@ -61,7 +61,7 @@ impl Links {
     /// must be read again.
     pub(in crate::write) fn agree(&self, id: StripeId, stripe: &Stripe) -> bool {
         self.missing.is_none()
-            && self.of.values().all(|link| {
+            && self.by_wide_stripe.values().all(|link| {
                 link.members.iter().all(|&(index, position)| {
                     link.wide.record.has_member(position, id, index)
                         && is_same_file(&link.wide.record.locations[position], &stripe.locations[index])
@@ -94,7 +94,7 @@ impl Links {
 
     fn of_chunks(&self, chunks: &[usize]) -> impl Iterator<Item = &Link> {
         let has_some = |link: &&Link| link.members.iter().any(|(index, _)| chunks.contains(index));
-        self.of.values().filter(has_some)
+        self.by_wide_stripe.values().filter(has_some)
     }
 
     /// Returns the wide stripes of these chunks.
@@ -113,7 +113,7 @@ impl Links {
         racks: usize,
     ) -> bool {
         let of_chunk = |link: &&Link| link.members.iter().any(|&(member, _)| member == index);
-        self.of.values().filter(of_chunk).all(|link| {
+        self.by_wide_stripe.values().filter(of_chunk).all(|link| {
             let position = link.members.iter().find(|&&(member, _)| member == index).map(|&(_, at)| at);
             position.is_some_and(|position| admits(&link.wide, position, site, rack, &rack_of, racks))
         })
@@ -121,7 +121,7 @@ impl Links {
 
     /// Sites in one of the wide stripes, whose racks must be known.
     pub(in crate::write) fn sites(&self) -> impl Iterator<Item = SiteId> {
-        let records = self.of.values().map(|link| &link.wide.record);
+        let records = self.by_wide_stripe.values().map(|link| &link.wide.record);
         records.flat_map(sites_of).map(SiteId)
     }
 }
@@ -146,10 +146,11 @@ pub(super) fn admits(
     let entries = record.entries.iter().flat_map(|entry| &entry.places);
     // Chunks on their way count as present, for their racks and for their groups; not so those that are rewritten in
     // place.
-    let is_there = |&(at, site): &(usize, u32)| record.locations.get(at).is_some_and(|of| of.site == site);
+    let is_there =
+        |&(at, site): &(usize, u32)| record.locations.get(at).is_some_and(|location| location.site == site);
     let expected = entries
         .map(|place| (place.index as usize, place.site))
-        .filter(|of| of.0 != position && !is_there(of));
+        .filter(|place| place.0 != position && !is_there(place));
     if others
         .map(|(_, at)| at.site)
         .chain(expected.clone().map(|(_, site)| site))

@@ -46,9 +46,10 @@ pub(super) fn places_of(record: &Stripe, parities: &[usize]) -> Vec<(usize, Site
 }
 
 /// Returns the effect on a parity of data chunks that change together: each difference with the chunk's coefficient.
-fn parts<'a>(code: &Code, index: usize, of: &'a [Difference]) -> Vec<(u8, &'a Difference)> {
+fn parts<'a>(code: &Code, index: usize, differences: &'a [Difference]) -> Vec<(u8, &'a Difference)> {
     let row = code.row(index);
-    of.iter().map(|of| (row[of.position], of)).filter(|&(factor, _)| factor != 0).collect()
+    let factor_of = |difference: &'a Difference| (row[difference.position], difference);
+    differences.iter().map(factor_of).filter(|&(factor, _)| factor != 0).collect()
 }
 
 /// Makes the new generation of each parity that changes, and reads it back from its medium. The record then describes
@@ -62,10 +63,11 @@ pub(super) async fn make_parities(
     generation: Generation,
 ) -> Result<(), StripeError> {
     for &index in parities {
-        let of_old = before.locations[index].crc32c;
+        let old_crc32c = before.locations[index].crc32c;
         let parts = parts(&change.code, index, differences);
-        let add = |crc32c, (factor, of): (u8, &Difference)| of.checksums.apply(crc32c, factor);
-        change.record.locations[index].crc32c = parts.into_iter().fold(of_old, add);
+        let add =
+            |crc32c, (factor, difference): (u8, &Difference)| difference.checksums.apply(crc32c, factor);
+        change.record.locations[index].crc32c = parts.into_iter().fold(old_crc32c, add);
     }
     let (change, locals) = (&*change, change.code.k() + change.code.local_groups().len());
     let parity = |index: usize, generation: u32| LocatedFile {
@@ -80,9 +82,10 @@ pub(super) async fn make_parities(
     };
     let parts = |index: usize| parts(&change.code, index, differences);
     let files = |index: usize| -> Vec<(u8, LocatedFile)> {
-        let of =
-            |(factor, of): (u8, &Difference)| of.files.iter().map(|&file| (factor, file)).collect::<Vec<_>>();
-        parts(index).into_iter().flat_map(of).collect()
+        let files_of = |(factor, difference): (u8, &Difference)| {
+            difference.files.iter().map(|&file| (factor, file)).collect::<Vec<_>>()
+        };
+        parts(index).into_iter().flat_map(files_of).collect()
     };
     let first_global = parities.iter().copied().find(|&index| index >= locals);
     // The effect of several chunks on one parity is no multiple of their effect on another.
@@ -91,10 +94,10 @@ pub(super) async fn make_parities(
     let (following, direct): (Vec<usize>, Vec<usize>) = parities.iter().partition(follows);
     try_join_all(direct.into_iter().map(|index| make(index, files(index)))).await?;
     let (Some(first), [_]) = (first_global, differences) else { return Ok(()) };
-    let changed = [before.locations[first].generation, generation.0].map(|of| parity(first, of));
-    let of_first = parts(first)[0].0;
+    let changed = [before.locations[first].generation, generation.0].map(|number| parity(first, number));
+    let first_factor = parts(first)[0].0;
     try_join_all(following.into_iter().map(|index| {
-        let by = gf256::div(parts(index)[0].0, of_first);
+        let by = gf256::div(parts(index)[0].0, first_factor);
         make(index, changed.map(|file| (by, file)).to_vec())
     }))
     .await?;
@@ -122,8 +125,8 @@ pub(super) fn name_parities(
     generation: Generation,
 ) -> Vec<GarbageChunk> {
     let name = |&index: &usize| {
-        let made = change.record.locations[index].crc32c;
-        name_content(record, index, generation, made)
+        let crc32c = change.record.locations[index].crc32c;
+        name_content(record, index, generation, crc32c)
     };
     parities.iter().map(name).collect()
 }

@@ -90,11 +90,11 @@ impl Packer {
                 record.members.push(Member::default());
                 continue;
             };
-            let Some((of, location)) = own.free_member(stripe, index, plan.chunk_len) else {
+            let Some((own_record, location)) = own.free_member(stripe, index, plan.chunk_len) else {
                 return Ok(None);
             };
             record.locations[position] = copy_of(location);
-            record.members.push(member_of(stripe, index, of.chunk_len));
+            record.members.push(member_of(stripe, index, own_record.chunk_len));
         }
         // Claims require the rows read here, or check them again.
         if check_places(self.writes(), &plan.profile, &code, &record).is_err() {
@@ -180,7 +180,7 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
     }
     let parities: Vec<usize> = (k..change.code.n()).collect();
     let mut candidates = writes.shared.sites.candidates();
-    candidates.retain(|of| change.record.locations.iter().all(|at| at.site != of.site.0));
+    candidates.retain(|candidate| change.record.locations.iter().all(|at| at.site != candidate.site.0));
     let (racks, mut random) = (change.racks(&parities), writes.shared.runtime.rng());
     let places = change.rule().draw_parities(&mut random, &candidates, &racks, k);
     if places.len() < parities.len() {
@@ -262,16 +262,16 @@ async fn products_of_members(
 }
 
 /// Returns the checksums of all multiples of a chunk, as its site computes them. `len` is the chunk's length in
-/// bytes, and `to` the length to which zeros extend it.
+/// bytes, and `padded_len` the length to which zeros extend it.
 pub(super) async fn products_of(
     writes: &Writes,
     file: ChunkId,
     location: &Location,
-    (len, to): (u32, u32),
+    (len, padded_len): (u32, u32),
 ) -> Result<MultipleChecksums, StripeError> {
     let products = writes.shared.sites.required(SiteId(location.site))?.products(file, len).await?;
     match products.0[0] == location.crc32c {
-        true => Ok(products.followed_by_zeros(u64::from(to - len))),
+        true => Ok(products.followed_by_zeros(u64::from(padded_len - len))),
         false => Err(StripeError::Site(SiteError::Missing(file))),
     }
 }
@@ -315,11 +315,11 @@ async fn remove(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeErro
 pub(super) async fn commit(
     writes: &Writes,
     tx: striate_meta::Transaction,
-    of: &[StripeId],
+    ids: &[StripeId],
 ) -> Result<bool, StripeError> {
-    let forget = || of.iter().for_each(|&id| writes.shared.table.forget(id));
+    let forget = || ids.iter().for_each(|&id| writes.shared.table.forget(id));
     forget();
-    let done = matches!(writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
+    let is_committed = matches!(writes.shared.table.meta().commit(tx).await?, Commit::Done(_));
     forget();
-    Ok(done)
+    Ok(is_committed)
 }

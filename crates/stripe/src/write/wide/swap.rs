@@ -94,14 +94,18 @@ fn places(
     let is_taken_in_wide = |site: SiteId| is_taken(&local.change, &[parity, position], site);
     let mut candidates = writes.shared.sites.candidates();
     let mut choose = |rack: &RackId, best: SiteId, is_taken: &dyn Fn(SiteId) -> bool| {
-        candidates.sort_by_key(|of| (of.site != best, Reverse(of.free_bytes), of.site));
-        candidates.iter().find(|of| of.rack == *rack && !is_taken(of.site)).map(|of| of.site)
+        candidates
+            .sort_by_key(|candidate| (candidate.site != best, Reverse(candidate.free_bytes), candidate.site));
+        candidates
+            .iter()
+            .find(|candidate| candidate.rack == *rack && !is_taken(candidate.site))
+            .map(|candidate| candidate.site)
     };
-    let of_local = choose(&racks.1, member.site(), &is_taken_in_wide)?;
-    let of_member = choose(&racks.0, local.site(), &|site| {
+    let parity_site = choose(&racks.1, member.site(), &is_taken_in_wide)?;
+    let member_site = choose(&racks.0, local.site(), &|site| {
         is_taken_in_wide(site) || is_taken(&member.change, &[index], site)
     })?;
-    Some([of_local, of_member])
+    Some([parity_site, member_site])
 }
 
 async fn swap_to(
@@ -109,25 +113,26 @@ async fn swap_to(
     mut local: SwapSide<'_>,
     mut member: SwapSide<'_>,
     position: usize,
-    [of_local, of_member]: [SiteId; 2],
+    [parity_site, member_site]: [SiteId; 2],
 ) -> Result<ExchangeOutcome, StripeError> {
-    let Some(generation) = local.change.open(&[(local.index, of_local)]).await? else {
+    let Some(generation) = local.change.open(&[(local.index, parity_site)]).await? else {
         return Ok(ExchangeOutcome::NotNow);
     };
-    let generations = match member.change.open(&[(member.index, of_member)]).await? {
-        Some(of_member) => [generation, of_member],
+    let generations = match member.change.open(&[(member.index, member_site)]).await? {
+        Some(member_generation) => [generation, member_generation],
         None => {
             local.change.give_up(&[], generation).await;
             return Ok(ExchangeOutcome::NotNow);
         }
     };
-    let done = copy_and_close(writes, &mut local, &mut member, position, [of_local, of_member], generations);
-    let done = done.await?;
-    if done != ExchangeOutcome::Done {
+    let outcome =
+        copy_and_close(writes, &mut local, &mut member, position, [parity_site, member_site], generations);
+    let outcome = outcome.await?;
+    if outcome != ExchangeOutcome::Done {
         local.change.give_up(&[], generations[0]).await;
         member.change.give_up(&[], generations[1]).await;
     }
-    Ok(done)
+    Ok(outcome)
 }
 
 /// Copies both chunks and names the copies. If the outcome is not `Done`, the caller gives up the entries.
@@ -136,10 +141,11 @@ async fn copy_and_close(
     local: &mut SwapSide<'_>,
     member: &mut SwapSide<'_>,
     position: usize,
-    [of_local, of_member]: [SiteId; 2],
-    [generation, generation_of_member]: [Generation; 2],
+    [parity_site, member_site]: [SiteId; 2],
+    [generation, member_generation]: [Generation; 2],
 ) -> Result<ExchangeOutcome, StripeError> {
-    for (side, to, generation) in [(&*local, of_local, generation), (member, of_member, generation_of_member)]
+    for (side, to, generation) in
+        [(&*local, parity_site, generation), (member, member_site, member_generation)]
     {
         if let Err(error) = copy(writes, side, to, generation).await {
             let stripe = side.change.id;
@@ -147,16 +153,16 @@ async fn copy_and_close(
             return Ok(ExchangeOutcome::NotNow);
         }
     }
-    let replaced = local.change.replace(local.index, of_local, generation);
-    let of_member = member.change.replace(member.index, of_member, generation_of_member);
+    let replaced_parity = local.change.replace(local.index, parity_site, generation);
+    let replaced_member = member.change.replace(member.index, member_site, member_generation);
     local.change.record.locations[position] = copy_of(&member.change.record.locations[member.index]);
     if !local.change.obeys_own_rule()? || !member.change.obeys_own_rule()? {
         return Ok(ExchangeOutcome::Unfit);
     }
     for _ in 0..ATTEMPTS {
         let mut tx = writes.shared.table.transaction();
-        local.change.add_swap(&mut tx, replaced.as_slice()).await?;
-        member.change.add_swap(&mut tx, of_member.as_slice()).await?;
+        local.change.add_swap(&mut tx, replaced_parity.as_slice()).await?;
+        member.change.add_swap(&mut tx, replaced_member.as_slice()).await?;
         if commit(writes, tx, &[local.change.id, member.change.id]).await? {
             local.change.note_closed();
             member.change.note_closed();

@@ -62,12 +62,12 @@ pub struct MemberUpdate<'a> {
     /// New bytes, in order, in ranges that do not overlap.
     pub new: Vec<NewBytes>,
     /// Called once per attempted transaction. The first attempt whose preconditions from here fail is the last.
-    pub besides: ExtraChanges<'a>,
+    pub extra_changes: ExtraChanges<'a>,
 }
 
 /// The changes of both records in progress.
 struct Update<'a, 'w> {
-    of: &'a MemberUpdate<'a>,
+    request: &'a MemberUpdate<'a>,
     writes: &'w Writes,
     position: usize,
     /// Parities that depend on the chunk.
@@ -78,18 +78,21 @@ struct Update<'a, 'w> {
     own_before: Stripe,
     wide_before: Stripe,
     /// New generations of the chunk and of the parities.
-    of_chunk: Generation,
-    of_parities: Generation,
+    chunk_generation: Generation,
+    parity_generation: Generation,
 }
 
 /// Changes ranges of a member of a sealed wide stripe. [`ExchangeOutcome::NotNow`] means that nothing has changed.
 ///
 /// # Errors
 /// When the metadata store fails. The change may or may not have happened then; the stripe's record shows it.
-pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<ExchangeOutcome, StripeError> {
-    let Some(mut update) = Update::open(writes, of).await? else { return Ok(ExchangeOutcome::NotNow) };
+pub(crate) async fn update(
+    writes: &Writes,
+    request: &MemberUpdate<'_>,
+) -> Result<ExchangeOutcome, StripeError> {
+    let Some(mut update) = Update::open(writes, request).await? else { return Ok(ExchangeOutcome::NotNow) };
     if let Err(error) = update.make().await {
-        tracing::debug!(stripe = %of.stripe, index = of.index, %error, "a chunk cannot be changed in place now");
+        tracing::debug!(stripe = %request.stripe, index = request.index, %error, "a chunk cannot be changed in place now");
         update.give_up().await;
         writes.shared.table.report_damage(&error).await?;
         return Ok(ExchangeOutcome::NotNow);
@@ -103,13 +106,13 @@ pub(crate) async fn update(writes: &Writes, of: &MemberUpdate<'_>) -> Result<Exc
 
 /// Whether the records allow the change: the chunk is as the caller knows it, only the code of the wide stripe
 /// protects it, and that stripe is sealed.
-fn is_changeable(of: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: usize) -> bool {
-    let Some(location) = own.locations.get(of.index) else { return false };
+fn is_changeable(request: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: usize) -> bool {
+    let Some(location) = own.locations.get(request.index) else { return false };
     let is_ours = own.dropped && !own.dead && location.site != 0;
     is_ours
-        && location.content_version == of.content_version
+        && location.content_version == request.content_version
         && wide.is_sealed()
-        && wide.has_member(position, of.stripe, of.index)
+        && wide.has_member(position, request.stripe, request.index)
         && is_same_file(location, &wide.locations[position])
 }
 
@@ -117,19 +120,21 @@ fn is_changeable(of: &MemberUpdate<'_>, own: &Stripe, wide: &Stripe, position: u
 /// changed.
 async fn find(
     writes: &Writes,
-    of: &MemberUpdate<'_>,
+    request: &MemberUpdate<'_>,
 ) -> Result<Option<(OpenedStripe, OpenedStripe, usize)>, StripeError> {
     let table = &writes.shared.table;
-    let Some(own) = table.find(of.stripe).await? else { return Ok(None) };
-    let Some((id, position)) = own.record.locations.get(of.index).and_then(wide_of) else { return Ok(None) };
+    let Some(own) = table.find(request.stripe).await? else { return Ok(None) };
+    let Some((id, position)) = own.record.locations.get(request.index).and_then(wide_of) else {
+        return Ok(None);
+    };
     let Some(wide) = table.find(id).await? else { return Ok(None) };
-    Ok(is_changeable(of, &own.record, &wide.record, position).then_some((own, wide, position)))
+    Ok(is_changeable(request, &own.record, &wide.record, position).then_some((own, wide, position)))
 }
 
 impl<'a, 'w> Update<'a, 'w> {
     /// Opens an entry in both records. Returns `None` if the chunk cannot be changed now.
-    async fn open(writes: &'w Writes, of: &'a MemberUpdate<'a>) -> Result<Option<Self>, StripeError> {
-        let Some((own, wide, position)) = find(writes, of).await? else { return Ok(None) };
+    async fn open(writes: &'w Writes, request: &'a MemberUpdate<'a>) -> Result<Option<Self>, StripeError> {
+        let Some((own, wide, position)) = find(writes, request).await? else { return Ok(None) };
         let Some(parities) = parities_of(&wide, &[position]) else { return Ok(None) };
         // Waiting for changes in progress is a courtesy: closing this change cancels them.
         if !own.record.entries.is_empty() || !wide.record.entries.is_empty() {
@@ -137,16 +142,16 @@ impl<'a, 'w> Update<'a, 'w> {
         }
         let mut own = StripeChange::new(writes, own, Priority::Background).await?;
         let mut wide = StripeChange::new(writes, wide, Priority::Background).await?;
-        let site = SiteId(own.record.locations[of.index].site);
-        let Some(of_chunk) = own.open(&[(of.index, site)]).await? else { return Ok(None) };
+        let site = SiteId(own.record.locations[request.index].site);
+        let Some(chunk_generation) = own.open(&[(request.index, site)]).await? else { return Ok(None) };
         let places = places_of(&wide.record, &parities);
-        let Some(of_parities) = wide.open(&places).await? else {
-            own.give_up(&[], of_chunk).await;
+        let Some(parity_generation) = wide.open(&places).await? else {
+            own.give_up(&[], chunk_generation).await;
             return Ok(None);
         };
         let (own_before, wide_before) = (own.record.clone(), wide.record.clone());
-        let this = Self {
-            of,
+        let update = Self {
+            request,
             writes,
             position,
             parities,
@@ -154,15 +159,15 @@ impl<'a, 'w> Update<'a, 'w> {
             wide,
             own_before,
             wide_before,
-            of_chunk,
-            of_parities,
+            chunk_generation,
+            parity_generation,
         };
-        Ok(Some(this))
+        Ok(Some(update))
     }
 
     /// Makes all new generations, and reads them back from their media.
     async fn make(&mut self) -> Result<(), StripeError> {
-        let (index, len) = (self.of.index, self.own_before.chunk_len);
+        let (index, len) = (self.request.index, self.own_before.chunk_len);
         let change = self.checksums().await?;
         let old = self.own.file_at(index);
         for (index, factor) in self.summands() {
@@ -170,25 +175,26 @@ impl<'a, 'w> Update<'a, 'w> {
             location.crc32c = change.apply(location.crc32c, factor);
         }
         let window = |new: &NewBytes| Window::Bytes { offset: new.offset, bytes: new.bytes.clone() };
-        let windows = self.of.new.iter().map(window).collect();
-        amend(self.writes, &self.own, index, self.of_chunk, old, windows).await?;
+        let windows = self.request.new.iter().map(window).collect();
+        amend(self.writes, &self.own, index, self.chunk_generation, old, windows).await?;
         let mut new = old;
-        new.chunk.generation = self.of_chunk;
+        new.chunk.generation = self.chunk_generation;
         let range = |new: &NewBytes| new.offset..new.offset + new.bytes.len() as u32;
         let difference = Difference {
             position: self.position,
             files: vec![old, new],
             checksums: change.followed_by_zeros(u64::from(self.wide_before.chunk_len - len)),
         };
-        let ranges: Vec<Range<u32>> = self.of.new.iter().map(range).collect();
-        let (before, of) = (&self.wide_before, (&self.parities[..], &[difference][..]));
-        make_parities(self.writes, &mut self.wide, before, of, &ranges, self.of_parities).await
+        let ranges: Vec<Range<u32>> = self.request.new.iter().map(range).collect();
+        let (before, parity_change) = (&self.wide_before, (&self.parities[..], &[difference][..]));
+        make_parities(self.writes, &mut self.wide, before, parity_change, &ranges, self.parity_generation)
+            .await
     }
 
     /// Returns the chunk, and the parities of its own stripe with its coefficients in them. Those parities do not
     /// exist now, but are made again when the stripe is read often, and must then match.
     fn summands(&self) -> impl Iterator<Item = (usize, u8)> + use<> {
-        let (code, index) = (&self.own.code, self.of.index);
+        let (code, index) = (&self.own.code, self.request.index);
         let parities: Vec<(usize, u8)> = (code.k()..code.n()).map(|at| (at, code.row(at)[index])).collect();
         std::iter::once((index, 1)).chain(parities).filter(|&(_, factor)| factor != 0)
     }
@@ -196,12 +202,12 @@ impl<'a, 'w> Update<'a, 'w> {
     /// Computes the effect of the change on checksums. Reads the old bytes slice by slice.
     async fn checksums(&self) -> Result<ChecksumChange, StripeError> {
         let mut change = ChecksumChange::default();
-        for NewBytes { offset, bytes } in &self.of.new {
+        for NewBytes { offset, bytes } in &self.request.new {
             let end = offset + bytes.len() as u32;
             let mut old = ChecksumMultiples::default();
             for from in (*offset..end).step_by(SLICE_LEN as usize) {
                 let len = SLICE_LEN.min(end - from);
-                old.append(&self.own.read(self.of.index, from, len).await?);
+                old.append(&self.own.read(self.request.index, from, len).await?);
             }
             let bytes = bytes.clone();
             let new = self.writes.shared.runtime.run_blocking(move || MultipleChecksums::of(&bytes)).await;
@@ -242,12 +248,15 @@ impl<'a, 'w> Update<'a, 'w> {
 
     /// Whether, by the current records, this change was not cancelled and every file to be rewritten has been.
     fn can_close(&self, own: &Stripe, wide: &Stripe) -> bool {
-        let is_open = has_entry(own, self.of_chunk) && has_entry(wide, self.of_parities);
+        let is_open = has_entry(own, self.chunk_generation) && has_entry(wide, self.parity_generation);
         let is_as_before =
             |&index: &usize| is_same_file(&wide.locations[index], &self.wide_before.locations[index]);
         is_open
-            && is_changeable(self.of, own, wide, self.position)
-            && is_same_file(&own.locations[self.of.index], &self.own_before.locations[self.of.index])
+            && is_changeable(self.request, own, wide, self.position)
+            && is_same_file(
+                &own.locations[self.request.index],
+                &self.own_before.locations[self.request.index],
+            )
             && self.parities.iter().all(is_as_before)
     }
 
@@ -257,21 +266,21 @@ impl<'a, 'w> Update<'a, 'w> {
         let mut tx = self.writes.shared.table.transaction();
         tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
         tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
-        let (mut of_own, mut of_wide) = (own.record.clone(), wide.record.clone());
-        let index = self.of.index;
-        let made = self.own.record.locations[index].crc32c;
-        let mut garbage = vec![name_content(&mut of_own, index, self.of_chunk, made)];
+        let (mut own_record, mut wide_record) = (own.record.clone(), wide.record.clone());
+        let index = self.request.index;
+        let crc32c = self.own.record.locations[index].crc32c;
+        let mut garbage = vec![name_content(&mut own_record, index, self.chunk_generation, crc32c)];
         for (parity, _) in self.summands().filter(|&(parity, _)| parity != index) {
-            let location = &mut of_own.locations[parity];
+            let location = &mut own_record.locations[parity];
             location.crc32c = self.own.record.locations[parity].crc32c;
             location.content_version += 1;
         }
         // The copies have the old content.
-        garbage.extend(of_own.drop_copies(|copy| copy.index as usize == index));
-        of_wide.locations[self.position] = copy_of(&of_own.locations[index]);
-        let replaced = name_parities(&self.wide, &mut of_wide, &self.parities, self.of_parities);
-        (self.of.besides)(&mut of_own, &mut tx);
-        for (stripe, mut record, mut garbage) in [(own, of_own, garbage), (wide, of_wide, replaced)] {
+        garbage.extend(own_record.drop_copies(|copy| copy.index as usize == index));
+        wide_record.locations[self.position] = copy_of(&own_record.locations[index]);
+        let replaced = name_parities(&self.wide, &mut wide_record, &self.parities, self.parity_generation);
+        (self.request.extra_changes)(&mut own_record, &mut tx);
+        for (stripe, mut record, mut garbage) in [(own, own_record, garbage), (wide, wide_record, replaced)] {
             let entries = std::mem::take(&mut record.entries);
             garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&record, entry)));
             put_record(&mut tx, stripe.id, &record, &stripe.record);
@@ -282,7 +291,7 @@ impl<'a, 'w> Update<'a, 'w> {
 
     /// Cancels both entries.
     async fn give_up(mut self) {
-        self.own.give_up(&[], self.of_chunk).await;
-        self.wide.give_up(&[], self.of_parities).await;
+        self.own.give_up(&[], self.chunk_generation).await;
+        self.wide.give_up(&[], self.parity_generation).await;
     }
 }
