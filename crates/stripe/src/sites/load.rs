@@ -36,7 +36,7 @@ pub(super) struct SiteLoad {
     in_flight: AtomicU32,
     /// Bytes of those reads not received yet.
     in_flight_bytes: AtomicU64,
-    told: Mutex<LastReports>,
+    reports: Mutex<LastReports>,
 }
 
 /// Last reports of the site.
@@ -133,7 +133,7 @@ impl SiteLoad {
     }
 
     /// Records bytes of a read that arrived, or are no longer expected.
-    pub(super) fn came(&self, bytes: u64) {
+    pub(super) fn note_received(&self, bytes: u64) {
         self.in_flight_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
@@ -151,14 +151,14 @@ impl SiteLoad {
     /// of their last reply. A restarted site numbers its reports from 1 again, so a lower number is older only right
     /// after a higher one.
     pub(super) fn hear(&self, report: &LoadReport, now: Instant, usual: &TypicalQueue) {
-        let mut told = self.told.lock();
+        let mut reports = self.reports.lock();
         let new = self.heard(report, now);
         let is_known = |heard: &ReceivedReport| {
             (heard.sequence, heard.queue) == (new.sequence, new.queue) || heard.is_newer(new.sequence, now)
         };
-        if !told.by_reply.as_ref().is_some_and(is_known) {
+        if !reports.by_reply.as_ref().is_some_and(is_known) {
             usual.note(new.queue);
-            told.by_reply = Some(new);
+            reports.by_reply = Some(new);
         }
     }
 
@@ -166,21 +166,21 @@ impl SiteLoad {
     pub(super) fn hear_push(&self, report: &LoadReport, now: Instant, usual: &TypicalQueue) {
         let pushed = self.heard(report, now);
         usual.note(pushed.queue);
-        self.told.lock().by_push = Some(pushed);
+        self.reports.lock().by_push = Some(pushed);
     }
 
     /// Records that the site has stopped pushing: its last report ages from now on.
     pub(super) fn end_pushes(&self, now: Instant) {
-        let mut told = self.told.lock();
-        let newest = told.newest(now).filter(|_| told.by_push.is_some());
+        let mut reports = self.reports.lock();
+        let newest = reports.newest(now).filter(|_| reports.by_push.is_some());
         if let Some((heard, _)) = newest {
-            *told = LastReports { by_reply: Some(ReceivedReport { at: now, ..heard }), by_push: None };
+            *reports = LastReports { by_reply: Some(ReceivedReport { at: now, ..heard }), by_push: None };
         }
     }
 
     /// Whether the site pushes its reports.
     pub(super) fn is_pushed(&self) -> bool {
-        self.told.lock().by_push.is_some()
+        self.reports.lock().by_push.is_some()
     }
 
     fn heard(&self, report: &LoadReport, at: Instant) -> ReceivedReport {
@@ -193,17 +193,17 @@ impl SiteLoad {
     /// Estimates the queue.
     pub(super) fn queue(&self, now: Instant, usual: &TypicalQueue) -> Queue {
         let (in_flight, usual) = (self.in_flight(), usual.get());
-        let Some((heard, weight)) = self.told.lock().newest(now) else {
+        let Some((heard, weight)) = self.reports.lock().newest(now) else {
             let own = (in_flight.requests - usual.requests).max(0.0);
             let bytes = in_flight.bytes.max(usual.bytes);
             // The number of workers is unknown too.
             return Queue { usual: usual.requests, own, bytes, bytes_ahead: bytes, ..Queue::default() };
         };
         // The queue before, plus this client's reads since: no less than all reads of this client.
-        let estimate = |of: fn(&RequestVolume) -> f64| {
-            let (reported, usual) = (weight * of(&heard.queue), (1.0 - weight) * of(&usual));
-            let in_flight_now = of(&in_flight);
-            let own = (in_flight_now - of(&heard.in_flight)).max(in_flight_now - (reported + usual));
+        let estimate = |part: fn(&RequestVolume) -> f64| {
+            let (reported, usual) = (weight * part(&heard.queue), (1.0 - weight) * part(&usual));
+            let in_flight_now = part(&in_flight);
+            let own = (in_flight_now - part(&heard.in_flight)).max(in_flight_now - (reported + usual));
             (reported, usual, own)
         };
         let (reported, usual_bytes, own) = estimate(|amount| amount.bytes);
@@ -243,9 +243,9 @@ mod tests {
             assert_eq!(load.queue(now, &usual).bytes_ahead, 3_500.0, "two workers share them");
             load.begin(500);
             assert_eq!(estimate(), (8.0, 7_500.0));
-            load.came(1_000);
+            load.note_received(1_000);
             assert_eq!(estimate(), (8.0, 6_500.0));
-            load.came(5_000);
+            load.note_received(5_000);
             (0..3).for_each(|_| load.end());
             assert_eq!(estimate(), (5.0, 1_500.0));
             // The same report again changes nothing.
@@ -341,7 +341,7 @@ mod tests {
             load.hear_push(&report(6, 3), runtime.now(), &usual);
             assert_eq!(estimate(), (3.0, 3_000.0), "it has");
             // The read ends. A push from before its end arrives after its reply, followed by one from after its end.
-            load.came(1_000);
+            load.note_received(1_000);
             load.end();
             load.hear(&report(8, 2), runtime.now(), &usual);
             load.hear_push(&report(7, 3), runtime.now(), &usual);

@@ -106,9 +106,9 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// Records a reply to a range of `len` bytes, and its load report.
     pub(crate) fn hear(&mut self, len: u64, report: &LoadReport, now: Instant) {
-        let came = len.min(self.bytes);
-        self.bytes -= came;
-        self.entry.health.load.came(came);
+        let received = len.min(self.bytes);
+        self.bytes -= received;
+        self.entry.health.load.note_received(received);
         self.entry.health.load.hear(report, now, &self.usual.queue);
     }
 
@@ -127,7 +127,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.entry.health.load.came(self.bytes);
+        self.entry.health.load.note_received(self.bytes);
         self.entry.health.load.end();
     }
 }
@@ -168,8 +168,8 @@ impl SitesSnapshot {
     }
 
     /// Returns the current costs of those of the sites that answer, in the order of sites.
-    pub(crate) fn costs(&self, of: impl Iterator<Item = SiteId>) -> Costs {
-        let mut sites: Vec<SiteId> = of.collect();
+    pub(crate) fn costs(&self, site_ids: impl Iterator<Item = SiteId>) -> Costs {
+        let mut sites: Vec<SiteId> = site_ids.collect();
         sites.sort_unstable();
         sites.dedup();
         Costs(sites.into_iter().filter_map(|site| Some((site, self.cost(site)?))).collect())
@@ -223,17 +223,17 @@ impl Sites {
             processors,
             watching,
         };
-        let this = Self { runtime, table, usual: Arc::new(usual) };
-        this.replace(Tier::Disk, sites);
-        this
+        let known_sites = Self { runtime, table, usual: Arc::new(usual) };
+        known_sites.replace(Tier::Disk, sites);
+        known_sites
     }
 
     /// Replaces the sites of a tier. Sites that stay keep their state.
     pub(crate) fn replace(&self, tier: Tier, sites: Vec<Arc<dyn Site>>) {
         let mut table = self.table.write();
         let entry = |site: Arc<dyn Site>| {
-            let known = table.get(&site.id()).filter(|entry| Arc::ptr_eq(&entry.site, &site));
-            let health = known.map_or_else(Arc::default, |entry| entry.health.clone());
+            let existing = table.get(&site.id()).filter(|entry| Arc::ptr_eq(&entry.site, &site));
+            let health = existing.map_or_else(Arc::default, |entry| entry.health.clone());
             (site.id(), Entry { site, tier, health })
         };
         let others = table.iter().filter(|(_, entry)| entry.tier != tier);

@@ -38,7 +38,7 @@ impl RunningMean {
         self.value += (value - self.value) / f64::from(self.count);
     }
 
-    fn known(&self) -> Option<f64> {
+    fn settled(&self) -> Option<f64> {
         (self.count >= LEAST).then_some(self.value)
     }
 }
@@ -61,7 +61,7 @@ impl SiteTransfer {
 
     /// m_j, where asking an idle site costs 1.
     pub(super) fn per_byte(&self, asking: &AskTime) -> f64 {
-        let (seconds, unit) = (self.0.lock().known(), asking.0.lock().known());
+        let (seconds, unit) = (self.0.lock().settled(), asking.0.lock().settled());
         match (seconds, unit) {
             (Some(seconds), Some(unit)) if unit > 0.0 => {
                 (seconds / unit).clamp(USUAL_PER_BYTE / MOST, USUAL_PER_BYTE * MOST)
@@ -74,14 +74,14 @@ impl SiteTransfer {
 impl AskTime {
     /// Records that the first chunk of a request, of `len` bytes, `took` this long at a site without waiting
     /// requests.
-    pub(super) fn note_first(&self, len: u64, took: Duration, of: &SiteTransfer) {
-        let bytes = of.0.lock().known().unwrap_or(0.0) * len as f64;
+    pub(super) fn note_first(&self, len: u64, took: Duration, transfer: &SiteTransfer) {
+        let bytes = transfer.0.lock().settled().unwrap_or(0.0) * len as f64;
         self.0.lock().note((took.as_secs_f64() - bytes).max(0.0));
     }
 
     /// Seconds to ask an idle site; `None` while unknown.
     pub(super) fn unit_s(&self) -> Option<f64> {
-        self.0.lock().known().map(|unit| unit.max(LEAST_UNIT_S))
+        self.0.lock().settled().map(|unit| unit.max(LEAST_UNIT_S))
     }
 
     /// Returns the cost of decoding per byte, where asking an idle site costs 1; 0 while that is unknown. If chunks
@@ -89,9 +89,9 @@ impl AskTime {
     /// processors are `busy` for a fraction of their time, decoding takes theirs from all other requests: it counts
     /// as much longer as a queue that is equally busy would make it.
     pub(super) fn decode_per_byte(&self, busy: f64) -> f64 {
-        let others = (1.0 / (1.0 - busy)).clamp(1.0, MOST_BUSY);
-        match self.0.lock().known() {
-            Some(unit) => others * DECODE_S_PER_BYTE / unit.max(LEAST_UNIT_S),
+        let slowdown = (1.0 / (1.0 - busy)).clamp(1.0, MOST_BUSY);
+        match self.0.lock().settled() {
+            Some(unit) => slowdown * DECODE_S_PER_BYTE / unit.max(LEAST_UNIT_S),
             None => 0.0,
         }
     }

@@ -100,10 +100,10 @@ impl WatchState {
     }
 
     /// Records the end of the stream.
-    fn ended(&self, has_told: bool, now: Instant) {
+    fn ended(&self, has_pushed: bool, now: Instant) {
         let mut state = self.0.lock();
         state.is_under_way = false;
-        state.failures = if has_told { 0 } else { state.failures.saturating_add(1) };
+        state.failures = if has_pushed { 0 } else { state.failures.saturating_add(1) };
         let pause = LOOK.saturating_mul(1 << state.failures.min(16)).min(MAX_PAUSE);
         state.not_before = Some(now + pause);
     }
@@ -114,10 +114,10 @@ pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<SharedEstimate
     if entry.site.knows_its_load() || !entry.is_readable() || !entry.health.watched.begins(now) {
         return;
     }
-    let (of_task, entry, usual) = (runtime.clone(), entry.clone(), Arc::clone(usual));
+    let (task_runtime, entry, usual) = (runtime.clone(), entry.clone(), Arc::clone(usual));
     runtime.spawn(async move {
-        let has_told = watch(&of_task, &entry, &usual).await;
-        entry.health.watched.ended(has_told, of_task.now());
+        let has_pushed = watch(&task_runtime, &entry, &usual).await;
+        entry.health.watched.ended(has_pushed, task_runtime.now());
     });
 }
 
@@ -125,7 +125,7 @@ pub(super) fn begin(runtime: &Runtime, entry: &Entry, usual: &Arc<SharedEstimate
 async fn watch(runtime: &Runtime, entry: &Entry, usual: &SharedEstimates) -> bool {
     let (load, watching) = (&entry.health.load, &usual.watching);
     let mut reports = entry.site.watch();
-    let mut has_told = false;
+    let mut has_pushed = false;
     // When a site was replaced, this task alone holds its state.
     let is_wanted = || {
         let is_known = Arc::strong_count(&entry.health) > 1;
@@ -138,7 +138,7 @@ async fn watch(runtime: &Runtime, entry: &Entry, usual: &SharedEstimates) -> boo
             Ok(Some(Ok(report))) => {
                 load.hear_push(&report, runtime.now(), &usual.queue);
                 watching.received.fetch_add(1, Ordering::Relaxed);
-                if !std::mem::replace(&mut has_told, true) {
+                if !std::mem::replace(&mut has_pushed, true) {
                     watching.sites.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -150,10 +150,10 @@ async fn watch(runtime: &Runtime, entry: &Entry, usual: &SharedEstimates) -> boo
         }
     }
     load.end_pushes(runtime.now());
-    if has_told {
+    if has_pushed {
         watching.sites.fetch_sub(1, Ordering::Relaxed);
     }
-    has_told
+    has_pushed
 }
 
 #[cfg(test)]

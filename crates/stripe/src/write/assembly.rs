@@ -40,10 +40,10 @@ pub(super) struct AssembledFile {
 }
 
 /// Returns the bytes that a window sends to the site that receives most, among the sites that add it up.
-fn sent_for(window: &Window) -> u64 {
+fn bytes_sent_for(window: &Window) -> u64 {
     fn most_sums(upstream: &[CombineSource]) -> u64 {
-        let beyond = upstream.iter().map(|of| most_sums(&of.request.upstream)).max();
-        beyond.unwrap_or_default().max(upstream.len() as u64)
+        let deeper_sums = upstream.iter().map(|source| most_sums(&source.request.upstream)).max();
+        deeper_sums.unwrap_or_default().max(upstream.len() as u64)
     }
     let sums = match window {
         Window::Sum(sum) => most_sums(&sum.upstream),
@@ -117,16 +117,16 @@ impl Assembly<'_> {
             upstream: Vec::new(),
             priority: self.priority,
         };
-        let sent = windows.iter().map(sent_for).sum::<u64>() + u64::from(len);
-        self.ask(old.site, AssembleRequest { chunk, crc32c, combination, windows }, sent).await
+        let sent_bytes = windows.iter().map(bytes_sent_for).sum::<u64>() + u64::from(len);
+        self.ask(old.site, AssembleRequest { chunk, crc32c, combination, windows }, sent_bytes).await
     }
 
     /// Asks a site to make a chunk, for which `sent` bytes arrive at one site.
-    async fn ask(&self, site: SiteId, request: AssembleRequest, sent: u64) -> Result<(), SiteError> {
+    async fn ask(&self, site: SiteId, request: AssembleRequest, sent_bytes: u64) -> Result<(), SiteError> {
         let site = self.writes.shared.sites.required(site)?;
         let options = &self.writes.shared.options;
-        let sending = Duration::from_secs(sent * self.together as u64 / SLOWEST);
-        let deadline = options.read_deadline + options.write_deadline + sending;
+        let sending_time = Duration::from_secs(sent_bytes * self.together as u64 / SLOWEST);
+        let deadline = options.read_deadline + options.write_deadline + sending_time;
         let stored = self.writes.shared.runtime.timeout(deadline, site.assemble(request)).await;
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }

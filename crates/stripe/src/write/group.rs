@@ -51,7 +51,7 @@ pub struct GroupWriter<'a> {
     sites: Vec<SiteId>,
     /// Replacements for sites that fail.
     spare: Vec<SiteId>,
-    placed: WrittenChunks,
+    written: WrittenChunks,
     /// Checksum of each parity over the partitions so far.
     parities: Vec<SumChecksum>,
     next: usize,
@@ -111,8 +111,8 @@ impl Packer {
     }
 
     /// Records the partitions of a bucket that wait to be sealed, per site. New groups avoid their racks.
-    pub fn partitions_wait(&self, bucket: &str, at: HashMap<SiteId, usize>) {
-        self.waiting.were_left(bucket, at);
+    pub fn partitions_wait(&self, bucket: &str, counts: HashMap<SiteId, usize>) {
+        self.waiting.were_left(bucket, counts);
     }
 
     /// Ends the lease. The collector takes over what is left.
@@ -143,7 +143,7 @@ impl Packer {
         self.waiting.begin(&sites[..code.k()]);
         let name = self.names().await?.name_stripe().await?;
         let parities = vec![SumChecksum::new(partition_len.into()); code.n() - code.k()];
-        let placed = WrittenChunks::new(code.n(), &vec![0; code.n()]);
+        let written = WrittenChunks::new(code.n(), &vec![0; code.n()]);
         Ok(GroupWriter {
             packer: self,
             name,
@@ -152,7 +152,7 @@ impl Packer {
             partition_len,
             sites,
             spare,
-            placed,
+            written,
             parities,
             next: 0,
             data_len: 0,
@@ -242,7 +242,7 @@ impl<'a> GroupWriter<'a> {
                 return Err((self.stop(), error));
             }
         }
-        if !self.placed.locations.iter().all(|location| location.site != 0) {
+        if !self.written.locations.iter().all(|location| location.site != 0) {
             let error = self.too_few_sites();
             return Err((self.stop(), error));
         }
@@ -251,33 +251,34 @@ impl<'a> GroupWriter<'a> {
 
     /// Returns the group as far as it was written.
     pub fn stop(self) -> CodingGroup<'a> {
-        let Self { packer, name, profile, partition_len, placed, data_len, objects, object_bytes, .. } = self;
+        let Self { packer, name, profile, partition_len, written, data_len, objects, object_bytes, .. } =
+            self;
         let stripe = Stripe {
             profile: profile.to_string(),
             chunk_len: partition_len,
-            locations: placed.locations,
+            locations: written.locations,
             generation: FIRST.0,
             len: data_len,
             packed_objects: objects,
             packed_bytes: object_bytes,
             ..Stripe::default()
         };
-        CodingGroup { packer, name, stripe, strays: placed.strays, marked: None }
+        CodingGroup { packer, name, stripe, strays: written.strays, marked: None }
     }
 
     /// Writes a chunk to its site, or to a spare one if that fails.
     async fn write(&mut self, index: usize, sealed: SealedChunk) -> Result<(), StripeError> {
-        self.placed.locations[index].crc32c = sealed.crc32c;
+        self.written.locations[index].crc32c = sealed.crc32c;
         let chunk = ChunkId { stripe: self.name.id, index: index as u8, generation: FIRST };
         let mut site = self.sites[index];
         loop {
             let write = (sealed.payload.clone(), sealed.granules.clone());
             match self.packer.writes.write_chunk(chunk, write, site, Priority::Background).await {
                 Ok(()) => {
-                    self.placed.hold(index, site);
+                    self.written.hold(index, site);
                     return Ok(());
                 }
-                Err(error) => self.placed.fail(index, site, &error),
+                Err(error) => self.written.fail(index, site, &error),
             }
             site = self.spare.pop().ok_or_else(|| self.too_few_sites())?;
         }
@@ -286,7 +287,7 @@ impl<'a> GroupWriter<'a> {
     /// Lets a parity be made at its site; makes it here if that fails.
     async fn make_parity(&mut self, index: usize) -> Result<(), StripeError> {
         let k = self.code.k();
-        self.placed.locations[index].crc32c = self.parities[index - k].get();
+        self.written.locations[index].crc32c = self.parities[index - k].get();
         let terms: Vec<(u8, usize)> = (0..k)
             .map(|partition| (self.code.coefficient(index, partition), partition))
             .filter(|(coefficient, _)| *coefficient != 0)
@@ -294,7 +295,7 @@ impl<'a> GroupWriter<'a> {
         let site = self.sites[index];
         let record = Stripe {
             chunk_len: self.partition_len,
-            locations: self.placed.locations.clone(),
+            locations: self.written.locations.clone(),
             ..Stripe::default()
         };
         let assembly = Assembly {
@@ -304,14 +305,14 @@ impl<'a> GroupWriter<'a> {
             priority: Priority::Background,
             together: 1,
         };
-        let made = assembly.make(index, FIRST, &assembly.tree(site, &terms, |_| 0.0)).await;
-        let Err(error) = made else {
-            self.placed.hold(index, site);
+        let outcome = assembly.make(index, FIRST, &assembly.tree(site, &terms, |_| 0.0)).await;
+        let Err(error) = outcome else {
+            self.written.hold(index, site);
             return Ok(());
         };
         tracing::debug!(stripe = %self.name.id, %site, %error, "a parity is not made at its site");
         let sum = assembly.sum_locally(&terms).await;
-        self.placed.fail(index, site, &error);
+        self.written.fail(index, site, &error);
         let payload = sum.map_err(|error| self.lacks(format!("a partition cannot be read back: {error}")))?;
         let granule_len = self.packer.writes.shared.options.formats.get().granule_len();
         let seal = move || SealedChunk::new(payload, granule_len);
@@ -320,15 +321,15 @@ impl<'a> GroupWriter<'a> {
     }
 
     fn lacks(&mut self, reason: String) -> StripeError {
-        self.placed.failures.push(reason);
+        self.written.failures.push(reason);
         self.too_few_sites()
     }
 
     fn too_few_sites(&self) -> StripeError {
         StripeError::TooFewSites {
-            available: self.placed.held.len(),
+            available: self.written.held.len(),
             needed: self.code.n(),
-            reason: self.placed.failures.join("; "),
+            reason: self.written.failures.join("; "),
         }
     }
 }
@@ -377,11 +378,11 @@ impl CodingGroup<'_> {
     /// # Errors
     /// When the outcome stays unknown, or the reservation is gone; give the group up then.
     pub async fn switch(&self, mut tx: Transaction) -> Result<SwitchOutcome, StripeError> {
-        let of_reservation = tx.preconditions.len();
+        let reservation_precondition = tx.preconditions.len();
         tx.require(Precondition::Exists(self.name.range.key()));
         match self.packer.submit(&tx).await? {
             Commit::Done(_) => Ok(SwitchOutcome::Done),
-            Commit::Conflict { failed } if failed == of_reservation => Err(super::put::fenced()),
+            Commit::Conflict { failed } if failed == reservation_precondition => Err(super::put::fenced()),
             Commit::Conflict { .. } => Ok(SwitchOutcome::Conflict),
         }
     }
@@ -393,10 +394,12 @@ impl CodingGroup<'_> {
     /// When the metadata store fails; the collector then ends the reservation.
     pub async fn settle(self, all_live: bool) -> Result<(), StripeError> {
         let intent = self.name.range.key();
-        if let Some(marked) = self.marked.filter(|_| all_live) {
+        if let Some(mark_revision) = self.marked.filter(|_| all_live) {
             let mark = keys::mark(self.name.id);
             let mut tx = self.packer.writes.shared.table.transaction();
-            tx.require(Precondition::Version(mark.clone(), marked)).delete(mark).delete(intent.clone());
+            tx.require(Precondition::Version(mark.clone(), mark_revision))
+                .delete(mark)
+                .delete(intent.clone());
             if let Commit::Done(_) = self.packer.submit(&tx).await? {
                 return Ok(());
             }
@@ -414,9 +417,9 @@ impl CodingGroup<'_> {
     /// When the metadata store fails; the collector then does this once the lease has ended.
     pub async fn give_up(self) -> Result<(), StripeError> {
         let (id, intent) = (self.name.id, self.name.range.key());
-        let named = self.stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
-        let named = named.map(|(index, location)| location.to_garbage(index));
-        let chunks: Vec<GarbageChunk> = named.chain(self.strays.iter().cloned()).collect();
+        let written = self.stripe.locations.iter().enumerate().filter(|(_, location)| location.site != 0);
+        let written = written.map(|(index, location)| location.to_garbage(index));
+        let chunks: Vec<GarbageChunk> = written.chain(self.strays.iter().cloned()).collect();
         let mut tx = self.packer.writes.shared.table.transaction();
         tx.require(Precondition::Absent(keys::stripe(id))).delete(intent.clone());
         if !chunks.is_empty() {

@@ -54,7 +54,7 @@ pub(crate) struct RegisteredWriter {
 pub(crate) struct IntentRange {
     writer: u64,
     first: u64,
-    taken: AtomicU32,
+    names_taken: AtomicU32,
     len: u32,
     settled: Mutex<SettledNames>,
     /// True once a put ended without a known outcome: the row must stay.
@@ -93,10 +93,10 @@ impl IntentRange {
     }
 
     fn take(self: &Arc<Self>) -> Option<StripeName> {
-        let taken = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
-            (taken < self.len).then_some(taken + 1)
+        let names_taken = self.names_taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |names_taken| {
+            (names_taken < self.len).then_some(names_taken + 1)
         });
-        let id = StripeId::new(self.writer, self.first + u64::from(taken.ok()?));
+        let id = StripeId::new(self.writer, self.first + u64::from(names_taken.ok()?));
         Some(StripeName { id, range: self.clone() })
     }
 }
@@ -150,8 +150,11 @@ impl Writer {
     pub(crate) async fn name_stripe(&self) -> Result<StripeName, StripeError> {
         loop {
             let current = self.current.lock().clone();
-            let (of, now) = (current.as_ref().map(|range| range.writer), self.registered().id);
-            if let Some(name) = current.as_ref().filter(|_| of == Some(now)).and_then(IntentRange::take) {
+            let (range_writer, current_writer) =
+                (current.as_ref().map(|range| range.writer), self.registered().id);
+            if let Some(name) =
+                current.as_ref().filter(|_| range_writer == Some(current_writer)).and_then(IntentRange::take)
+            {
                 return Ok(name);
             }
             let mut next = self.next_sequence.lock().await;
@@ -185,7 +188,7 @@ impl Writer {
                 return Ok(IntentRange {
                     writer: id,
                     first,
-                    taken: AtomicU32::new(0),
+                    names_taken: AtomicU32::new(0),
                     len: count,
                     settled: Mutex::default(),
                     unknown: AtomicBool::new(false),
@@ -222,16 +225,16 @@ impl Writer {
 fn replace(
     registered: &Mutex<RegisteredWriter>,
     ended: RegisteredWriter,
-    again: RegisteredWriter,
+    renewed: RegisteredWriter,
 ) -> RegisteredWriter {
     let mut registered = registered.lock();
     if *registered == ended {
         tracing::warn!(
             ended = ended.id,
-            now = again.id,
+            now = renewed.id,
             "the writer's lease expired; it continues under a new one"
         );
-        *registered = again;
+        *registered = renewed;
     }
     *registered
 }
@@ -261,11 +264,11 @@ fn keep_lease(runtime: &Runtime, meta: &Arc<dyn MetaStore>, registered: &Arc<Mut
         loop {
             clock.sleep(LEASE_TTL / 3).await;
             let (Some(meta), Some(registered)) = (meta.upgrade(), registered.upgrade()) else { return };
-            let now = *registered.lock();
-            if let Ok(false) = meta.keep_alive(now.lease).await
-                && let Ok((again, _)) = register(&clock, meta.as_ref()).await
+            let current = *registered.lock();
+            if let Ok(false) = meta.keep_alive(current.lease).await
+                && let Ok((renewed, _)) = register(&clock, meta.as_ref()).await
             {
-                replace(&registered, now, again);
+                replace(&registered, current, renewed);
             }
         }
     });

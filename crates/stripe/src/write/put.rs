@@ -120,18 +120,18 @@ impl PutSession {
         let encoded = encode(&code, &data, self.writes.shared.runtime.buffers(), granule_len);
         let name = self.writes.shared.writer.name_stripe().await?;
         let sites = self.writes.place(profile, &code, Some(neighbours))?;
-        let placed = self.write_chunks(&name, &code, &encoded, sites).await?;
+        let written = self.write_chunks(&name, &code, &encoded, sites).await?;
         let block = Block { stripe: name.id.to_bytes().to_vec().into(), len, crc32c: crc32c(&data) };
         let stripe = Stripe {
             profile: profile.to_string(),
             chunk_len: u32::try_from(encoded.chunk_len).expect("a chunk is not longer than its block"),
-            locations: placed.locations,
+            locations: written.locations,
             generation: FIRST.0,
             len: len.into(),
             ..Stripe::default()
         };
         self.writes.ensure_placement(&holders(&stripe)).await?;
-        Ok(StoredBlock { block, name, stripe, strays: placed.strays })
+        Ok(StoredBlock { block, name, stripe, strays: written.strays })
     }
 
     async fn write_chunks(
@@ -147,22 +147,22 @@ impl PutSession {
         for (index, &site) in chunks_to_write(code, sites.len()).iter().zip(&sites) {
             writes.push(self.write_chunk(name, encoded, index, site));
         }
-        let mut placed = WrittenChunks::new(n, &encoded.crcs);
+        let mut written = WrittenChunks::new(n, &encoded.crcs);
         while let Some((index, site, result)) = writes.next().await {
             match result {
-                Ok(()) => placed.hold(index, site),
+                Ok(()) => written.hold(index, site),
                 Err(error) => {
-                    placed.fail(index, site, &error);
+                    written.fail(index, site, &error);
                     if let Some(site) = spare.next() {
                         writes.push(self.write_chunk(name, encoded, index, site));
                     }
                 }
             }
         }
-        if !self.writes.is_durable(code, &placed.held) {
-            return Err(placed.into_error(code, &self.writes));
+        if !self.writes.is_durable(code, &written.held) {
+            return Err(written.into_error(code, &self.writes));
         }
-        Ok(placed)
+        Ok(written)
     }
 
     async fn write_chunk(
@@ -323,7 +323,7 @@ impl Writes {
         let candidates = self.shared.sites.candidates();
         let Some(waiting) = waiting.at(&candidates) else { return self.place(profile, code, None) };
         let rule = PlacementRule::new(profile, code, self.shared.sites.rack_count());
-        let wait = |of: &Candidate| waiting[&of.site];
+        let wait = |candidate: &Candidate| waiting[&candidate.site];
         let sites = rule.draw_sites_evenly(&mut *self.shared.rng.lock(), &candidates, candidates.len(), wait);
         self.enough(code, sites)
     }
@@ -344,16 +344,16 @@ impl Writes {
         &self,
         chunk: ChunkId,
         (payload, granule_crcs): (Bytes, Arc<[u32]>),
-        to: SiteId,
+        site_id: SiteId,
         priority: Priority,
     ) -> Result<(), SiteError> {
         let shared = &self.shared;
-        let site = shared.sites.required(to)?;
+        let site = shared.sites.required(site_id)?;
         let request = WriteRequest { chunk, payload, granule_crcs: Some(granule_crcs), priority };
         let write = shared.runtime.timeout(shared.options.write_deadline, site.write(request));
         let result = write.await.unwrap_or(Err(SiteError::Deadline)).map(|_| ());
         if let Err(error) = &result {
-            shared.sites.note_failure(to, error);
+            shared.sites.note_failure(site_id, error);
         }
         result
     }
