@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 /// Bytes by which a queue may differ from the last report before a new one is due: what a disk reads in about a
 /// millisecond. In the model of load direction, front ends may be wrong about a millisecond of work.
-pub(crate) const UNTOLD_BYTES: u64 = 256 << 10;
+pub(crate) const UNREPORTED_BYTES: u64 = 256 << 10;
 
 /// Length of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,15 +27,16 @@ pub struct QueueLength {
 
 impl QueueLength {
     /// Returns the length that a report states.
-    pub fn told(report: &LoadReport) -> Self {
+    pub fn of_report(report: &LoadReport) -> Self {
         Self { requests: report.queue_requests, bytes: report.queue_bytes }
     }
 
-    /// Returns whether a watcher that was last sent `told` needs a new report: when the number of requests differs,
-    /// when the bytes differ by [`UNTOLD_BYTES`], or when no bytes are left.
-    pub(crate) fn is_news_after(self, told: Self) -> bool {
-        let is_other = self.requests != told.requests || self.bytes.abs_diff(told.bytes) >= UNTOLD_BYTES;
-        is_other || (self.bytes == 0 && told.bytes > 0)
+    /// Returns whether a watcher that was last sent `reported` needs a new report: when the number of requests differs,
+    /// when the bytes differ by [`UNREPORTED_BYTES`], or when no bytes are left.
+    pub(crate) fn is_news_after(self, reported: Self) -> bool {
+        let is_other =
+            self.requests != reported.requests || self.bytes.abs_diff(reported.bytes) >= UNREPORTED_BYTES;
+        is_other || (self.bytes == 0 && reported.bytes > 0)
     }
 }
 
@@ -44,17 +45,17 @@ impl QueueLength {
 pub struct Alarm {
     is_armed: AtomicBool,
     /// Written only by the listener, before it arms the alarm.
-    told_requests: AtomicU32,
-    told_bytes: AtomicU64,
+    reported_requests: AtomicU32,
+    reported_bytes: AtomicU64,
     bell: Notify,
 }
 
 impl Alarm {
-    /// Arms the alarm to ring when the queue is news after `told`. The caller must read the counts itself afterwards.
-    pub(crate) fn arm(&self, told: QueueLength) {
+    /// Arms the alarm to ring when the queue is news after `reported`. The caller must read the counts itself afterwards.
+    pub(crate) fn arm(&self, reported: QueueLength) {
         self.is_armed.store(false, Ordering::SeqCst);
-        self.told_requests.store(told.requests, Ordering::Relaxed);
-        self.told_bytes.store(told.bytes, Ordering::Relaxed);
+        self.reported_requests.store(reported.requests, Ordering::Relaxed);
+        self.reported_bytes.store(reported.bytes, Ordering::Relaxed);
         self.is_armed.store(true, Ordering::SeqCst);
     }
 
@@ -68,7 +69,7 @@ impl Alarm {
         if !self.is_armed.load(Ordering::SeqCst) {
             return;
         }
-        let (requests, bytes) = (&self.told_requests, &self.told_bytes);
+        let (requests, bytes) = (&self.reported_requests, &self.reported_bytes);
         let (requests, bytes) = (requests.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
         if length().is_news_after(QueueLength { requests, bytes })
             && self.is_armed.swap(false, Ordering::SeqCst)
@@ -96,26 +97,26 @@ mod tests {
 
     #[test]
     fn it_rings_once_for_a_request_or_a_milliseconds_bytes() {
-        let (alarm, told) = (Alarm::default(), QueueLength { requests: 2, bytes: UNTOLD_BYTES });
+        let (alarm, reported) = (Alarm::default(), QueueLength { requests: 2, bytes: UNREPORTED_BYTES });
         let rings = |requests, bytes| {
             alarm.look(|| QueueLength { requests, bytes });
             alarm.wait().now_or_never().is_some()
         };
         assert!(!rings(9, 0), "not armed");
         for (requests, bytes, news) in [
-            (2, UNTOLD_BYTES, false),
-            (2, 2 * UNTOLD_BYTES - 1, false),
-            (2, 2 * UNTOLD_BYTES, true),
+            (2, UNREPORTED_BYTES, false),
+            (2, 2 * UNREPORTED_BYTES - 1, false),
+            (2, 2 * UNREPORTED_BYTES, true),
             (2, 1, false),
             (2, 0, true),
-            (1, UNTOLD_BYTES, true),
-            (3, UNTOLD_BYTES, true),
+            (1, UNREPORTED_BYTES, true),
+            (3, UNREPORTED_BYTES, true),
         ] {
-            alarm.arm(told);
+            alarm.arm(reported);
             assert_eq!(rings(requests, bytes), news, "{requests} requests, {bytes} bytes");
-            assert_eq!(rings(requests, 9 * UNTOLD_BYTES), !news, "once");
+            assert_eq!(rings(requests, 9 * UNREPORTED_BYTES), !news, "once");
         }
-        alarm.arm(told);
+        alarm.arm(reported);
         alarm.disarm();
         assert!(!rings(9, 0));
     }

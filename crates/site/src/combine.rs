@@ -155,8 +155,9 @@ pub(crate) fn check_assembled(request: &AssembleRequest) -> Result<(), SiteError
     }
     let mut end = 0;
     for (offset, window_len) in request.windows.iter().map(Window::place) {
-        let after = offset.checked_add(window_len).filter(|&after| window_len > 0 && after <= len);
-        end = after.filter(|_| offset >= end).ok_or_else(|| {
+        let window_end =
+            offset.checked_add(window_len).filter(|&window_end| window_len > 0 && window_end <= len);
+        end = window_end.filter(|_| offset >= end).ok_or_else(|| {
             SiteError::BadRequest(format!(
                 "a window of {window_len} bytes from {offset}, behind {end} of {len}"
             ))
@@ -194,78 +195,79 @@ pub(crate) async fn assemble_into(
 /// A window whose bytes are taken in order.
 struct OpenWindow {
     /// The part of its range that was not taken yet.
-    left: Range<u32>,
+    remaining: Range<u32>,
     is_added: bool,
     pieces: SliceStream,
     /// The part of the last piece that was not taken yet.
-    rest: Bytes,
+    buffered: Bytes,
 }
 
 impl OpenWindow {
     /// Opens a window. It requests nothing before the first byte is taken.
     fn new(window: Window, site: &Arc<dyn Site>, directory: Option<&Arc<dyn SiteDirectory>>) -> Self {
         let (offset, len) = window.place();
-        let left = offset..offset + len;
+        let remaining = offset..offset + len;
         match window {
             Window::Bytes { bytes, .. } => {
-                Self { left, is_added: false, pieces: stream::empty().boxed(), rest: bytes }
+                Self { remaining, is_added: false, pieces: stream::empty().boxed(), buffered: bytes }
             }
             Window::Sum(request) => {
                 let (site, directory) = (Arc::clone(site), directory.cloned());
                 let evaluated = stream::once(async move { evaluate(site, directory, request) }).flatten();
-                Self { left, is_added: true, pieces: evaluated.boxed(), rest: Bytes::new() }
+                Self { remaining, is_added: true, pieces: evaluated.boxed(), buffered: Bytes::new() }
             }
         }
     }
 
     /// Returns its next bytes, at most `most`.
     async fn take(&mut self, most: usize) -> Result<Bytes, SiteError> {
-        while self.rest.is_empty() {
+        while self.buffered.is_empty() {
             let piece = self.pieces.next().await;
-            self.rest = piece.ok_or_else(|| SiteError::Unavailable("a window ended early".to_owned()))??;
+            self.buffered =
+                piece.ok_or_else(|| SiteError::Unavailable("a window ended early".to_owned()))??;
         }
-        let taken = self.rest.split_to(self.rest.len().min(most));
-        self.left.start += taken.len() as u32;
-        Ok(taken)
+        let bytes = self.buffered.split_to(self.buffered.len().min(most));
+        self.remaining.start += bytes.len() as u32;
+        Ok(bytes)
     }
 }
 
 /// Applies the windows to the slice of a chunk that begins at `at`, and removes those that end in it.
 async fn apply(windows: &mut VecDeque<OpenWindow>, at: u32, slice: Bytes) -> Result<Bytes, SiteError> {
     let end = at + slice.len() as u32;
-    if windows.front().is_none_or(|window| window.left.start >= end) {
+    if windows.front().is_none_or(|window| window.remaining.start >= end) {
         return Ok(slice);
     }
-    let mut made = slice.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-    while let Some(window) = windows.front_mut().filter(|window| window.left.start < end) {
-        let from = window.left.start;
-        let bytes = window.take((end.min(window.left.end) - from) as usize).await?;
-        let place = &mut made[(from - at) as usize..][..bytes.len()];
+    let mut assembled = slice.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    while let Some(window) = windows.front_mut().filter(|window| window.remaining.start < end) {
+        let from = window.remaining.start;
+        let bytes = window.take((end.min(window.remaining.end) - from) as usize).await?;
+        let place = &mut assembled[(from - at) as usize..][..bytes.len()];
         match window.is_added {
             true => accumulate(1, &bytes, place),
             false => place.copy_from_slice(&bytes),
         }
-        if window.left.is_empty() {
+        if window.remaining.is_empty() {
             windows.pop_front();
         }
     }
-    Ok(made.freeze())
+    Ok(assembled.freeze())
 }
 
 /// Returns the number of bytes of chunks and sums that the busiest site of a request reads or receives, at most.
 pub(crate) fn most_bytes(request: &AssembleRequest) -> u64 {
-    let of = |request: &CombineRequest| most_terms(request) as u64 * u64::from(request.len);
+    let tree_bytes = |request: &CombineRequest| most_terms(request) as u64 * u64::from(request.len);
     let windows = request.windows.iter().map(|window| match window {
-        Window::Sum(sum) => of(sum),
+        Window::Sum(sum) => tree_bytes(sum),
         Window::Bytes { bytes, .. } => bytes.len() as u64,
     });
-    of(&request.combination) + windows.sum::<u64>()
+    tree_bytes(&request.combination) + windows.sum::<u64>()
 }
 
 /// Returns the largest number of sums and chunks that one site of a tree reads or receives.
 fn most_terms(request: &CombineRequest) -> usize {
-    let own = request.local.len() + request.upstream.len();
-    request.upstream.iter().map(|from| most_terms(&from.request)).fold(own, usize::max)
+    let own_terms = request.local.len() + request.upstream.len();
+    request.upstream.iter().map(|source| most_terms(&source.request)).fold(own_terms, usize::max)
 }
 
 fn start(
@@ -281,12 +283,12 @@ fn start(
         .collect::<Result<Vec<_>, _>>()?;
     let terms: Arc<[LocalTerm]> = local.into();
     let slices = Slices { offset, end: offset + len, slice_len };
-    let own = (!terms.is_empty()).then(|| {
+    let local_sums = (!terms.is_empty()).then(|| {
         let read =
             move |(offset, len)| sum_local(Arc::clone(&site), Arc::clone(&terms), offset, len, priority);
         stream::iter(slices).map(read).buffered(LOCAL_SLICES_AHEAD).boxed()
     });
-    Ok(Node { slices, own, children })
+    Ok(Node { slices, local_sums, children })
 }
 
 fn open(directory: Option<&dyn SiteDirectory>, source: CombineSource) -> Result<Child, SiteError> {
@@ -318,7 +320,7 @@ impl Iterator for Slices {
 struct Node {
     /// The slices still to be sent.
     slices: Slices,
-    own: Option<BoxStream<'static, Result<Bytes, SiteError>>>,
+    local_sums: Option<BoxStream<'static, Result<Bytes, SiteError>>>,
     children: Vec<Child>,
 }
 
@@ -346,15 +348,15 @@ impl Node {
     /// Returns the next slice of the sum; `None` after the last.
     async fn next_slice(&mut self) -> Option<Result<Bytes, SiteError>> {
         let (_, len) = self.slices.next()?;
-        let own = async {
-            match &mut self.own {
-                Some(own) => own.next().await.expect("one sum for each slice").map(Some),
+        let local_sum = async {
+            match &mut self.local_sums {
+                Some(sums) => sums.next().await.expect("one sum for each slice").map(Some),
                 None => Ok(None),
             }
         };
         let children = join_all(self.children.iter_mut().map(|child| child.next_slice(len)));
-        let (own, children) = futures::future::join(own, children).await;
-        Some(own.and_then(|own| add(own.into_iter().map(Ok).chain(children))))
+        let (local_sum, children) = futures::future::join(local_sum, children).await;
+        Some(local_sum.and_then(|sum| add(sum.into_iter().map(Ok).chain(children))))
     }
 }
 
@@ -392,13 +394,13 @@ async fn sum_local(
         return replies.next().await.map_or_else(|| Err(unanswered(first.chunk)), |reply| reply.result);
     }
     let mut sum = BytesMut::zeroed(len as usize);
-    let mut answered = 0;
+    let mut answered_count = 0;
     while let Some(reply) = replies.next().await {
         let bytes = reply.result?;
         accumulate(factors[reply.item], &bytes, &mut sum[..bytes.len()]);
-        answered += 1;
+        answered_count += 1;
     }
-    if answered == count { Ok(sum.freeze()) } else { Err(unanswered(first.chunk)) }
+    if answered_count == count { Ok(sum.freeze()) } else { Err(unanswered(first.chunk)) }
 }
 
 fn unanswered(chunk: ChunkId) -> SiteError {

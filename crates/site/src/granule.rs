@@ -44,7 +44,7 @@ pub(crate) fn payload_crc(granules: &[u32], len: u32, full: usize) -> u32 {
 
 /// Returns the granule length for which a chunk of `len` bytes has `count` checksums; `None` if there is no such
 /// length. A chunk of one short granule also has one long one, with the same checksum.
-pub(crate) fn told_granule_len(count: usize, len: u32) -> Option<usize> {
+pub(crate) fn granule_len_of_count(count: usize, len: u32) -> Option<usize> {
     [GRANULE_LEN, SMALL_GRANULE_LEN].into_iter().find(|full| granule_count(len, *full) == count)
 }
 
@@ -81,34 +81,36 @@ pub(crate) fn check_len(payload: &[u8]) -> Result<(), SiteError> {
 /// `given` checksums of that length are trusted.
 pub(crate) fn check_write(
     payload: &[u8],
-    given: Option<Arc<[u32]>>,
-    wanted: usize,
+    given_crcs: Option<Arc<[u32]>>,
+    wanted_len: usize,
 ) -> Result<Arc<[u32]>, SiteError> {
     check_len(payload)?;
-    let Some(given) = given else { return Ok(granule_crcs(payload, wanted)) };
+    let Some(given_crcs) = given_crcs else { return Ok(granule_crcs(payload, wanted_len)) };
     let len = payload.len() as u32;
-    let told = told_len(&given, len)?;
-    if granule_count(len, wanted) == given.len() {
-        return Ok(given);
+    let given_len = granule_len_of(&given_crcs, len)?;
+    if granule_count(len, wanted_len) == given_crcs.len() {
+        return Ok(given_crcs);
     }
-    if told < wanted {
-        return Ok(combine_short(&given, len));
+    if given_len < wanted_len {
+        return Ok(combine_short(&given_crcs, len));
     }
-    let short = granule_crcs(payload, wanted);
-    match combine_short(&short, len) == given {
+    let short = granule_crcs(payload, wanted_len);
+    match combine_short(&short, len) == given_crcs {
         true => Ok(short),
         false => Err(damaged()),
     }
 }
 
 /// Returns the CRC-32C of a payload of `len` bytes, combined from the checksums that came with it.
-pub(crate) fn told_crc(given: &[u32], len: u32) -> Result<u32, SiteError> {
-    Ok(payload_crc(given, len, told_len(given, len)?))
+pub(crate) fn payload_crc_of(granule_crcs: &[u32], len: u32) -> Result<u32, SiteError> {
+    Ok(payload_crc(granule_crcs, len, granule_len_of(granule_crcs, len)?))
 }
 
-fn told_len(given: &[u32], len: u32) -> Result<usize, SiteError> {
-    let told = told_granule_len(given.len(), len);
-    told.ok_or_else(|| SiteError::BadRequest(format!("{} granule checksums for {len} bytes", given.len())))
+fn granule_len_of(granule_crcs: &[u32], len: u32) -> Result<usize, SiteError> {
+    let len_of_each = granule_len_of_count(granule_crcs.len(), len);
+    len_of_each.ok_or_else(|| {
+        SiteError::BadRequest(format!("{} granule checksums for {len} bytes", granule_crcs.len()))
+    })
 }
 
 /// The error for bytes that do not match the checksums that came with them.
@@ -170,14 +172,14 @@ mod tests {
             for given in [&long, &short] {
                 prop_assert_eq!(check_write(&bytes, Some(given.clone()), GRANULE_LEN), Ok(long.clone()));
                 prop_assert_eq!(check_write(&bytes, Some(given.clone()), SMALL_GRANULE_LEN), Ok(short.clone()));
-                prop_assert_eq!(told_crc(given, len as u32), Ok(crc32c(&bytes)));
+                prop_assert_eq!(payload_crc_of(given, len as u32), Ok(crc32c(&bytes)));
             }
             let mut damaged = bytes.to_vec();
             damaged[flipped.index(len)] ^= 4;
             // Where both granule lengths give the same number, the checksums are trusted as they
             // are; readers detect the damage.
-            let is_seen = check_write(&damaged, Some(long), SMALL_GRANULE_LEN).is_err();
-            prop_assert_eq!(is_seen, len > SMALL_GRANULE_LEN);
+            let is_detected = check_write(&damaged, Some(long), SMALL_GRANULE_LEN).is_err();
+            prop_assert_eq!(is_detected, len > SMALL_GRANULE_LEN);
         }
     }
 }

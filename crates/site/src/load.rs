@@ -38,7 +38,7 @@ pub struct LoadMeter {
     workers: u32,
     sequence: AtomicU64,
     sample: Mutex<Sample>,
-    spent: Mutex<StoreTime>,
+    store_time: Mutex<StoreTime>,
     read_bytes: AtomicU64,
 }
 
@@ -79,9 +79,9 @@ pub struct StoreOperation<'a>(&'a LoadMeter);
 
 impl Drop for StoreOperation<'_> {
     fn drop(&mut self) {
-        let mut spent = self.0.spent.lock();
-        let active = spent.active - 1;
-        spent.set_active(active, self.0.runtime.now());
+        let mut store_time = self.0.store_time.lock();
+        let active = store_time.active - 1;
+        store_time.set_active(active, self.0.runtime.now());
     }
 }
 
@@ -108,7 +108,7 @@ impl LoadMeter {
             workers: workers.max(1),
             sequence: AtomicU64::new(0),
             sample: Mutex::new(sample),
-            spent: Mutex::new(StoreTime { active: 0, since: now, total: Duration::ZERO }),
+            store_time: Mutex::new(StoreTime { active: 0, since: now, total: Duration::ZERO }),
             read_bytes: AtomicU64::new(0),
             runtime,
         }
@@ -116,10 +116,10 @@ impl LoadMeter {
 
     /// Marks the beginning of an operation that may wait for the disk.
     pub(crate) fn begin_store_operation(&self) -> StoreOperation<'_> {
-        let mut spent = self.spent.lock();
-        let active = spent.active + 1;
-        spent.set_active(active, self.runtime.now());
-        drop(spent);
+        let mut store_time = self.store_time.lock();
+        let active = store_time.active + 1;
+        store_time.set_active(active, self.runtime.now());
+        drop(store_time);
         StoreOperation(self)
     }
 
@@ -164,7 +164,7 @@ impl LoadMeter {
     fn renew(&self, sample: &mut Sample, now: Instant) {
         let elapsed = now - sample.at;
         let cpu_time = cpu_time(&self.runtime);
-        let store_time = self.spent.lock().total_at(now);
+        let store_time = self.store_time.lock().total_at(now);
         let weight = 1.0 - (-elapsed.as_secs_f64() / MEMORY.as_secs_f64()).exp();
         let cpu = share(cpu_time.saturating_sub(sample.cpu_time) / self.processors, elapsed);
         let io = share(store_time.saturating_sub(sample.store_time) / self.workers, elapsed);

@@ -186,8 +186,8 @@ impl Inner {
         &self,
         operation: impl Future<Output = Result<T, SiteError>>,
     ) -> Result<T, SiteError> {
-        let answered = self.runtime.timeout(REPLY_TIMEOUT, operation).await;
-        answered.unwrap_or(Err(SiteError::Deadline))
+        let outcome = self.runtime.timeout(REPLY_TIMEOUT, operation).await;
+        outcome.unwrap_or(Err(SiteError::Deadline))
     }
 
     /// Queues the ranges from index `first` on.
@@ -215,23 +215,23 @@ impl Inner {
 
 /// A worker: reads queued ranges until none waits.
 async fn serve(site: Arc<Inner>, mut worker: Worker<QueuedRange>) {
-    while let Some(taken) = worker.next(site.runtime.now()) {
-        let QueuedRange { range, reply_to } = taken.work;
-        if taken.expired {
-            drop(taken.permit);
+    while let Some(item) = worker.next(site.runtime.now()) {
+        let QueuedRange { range, reply_to } = item.work;
+        if item.expired {
+            drop(item.permit);
             reply_to.send(Err(SiteError::Deadline), None);
             continue;
         }
         let result = {
             let _operation = site.load.begin_store_operation();
-            match taken.is_first {
+            match item.is_first {
                 true => site.store.read_first(range).await,
                 false => site.store.read(range).await,
             }
         };
         let len = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
         site.load.has_read(len);
-        let buffered = taken.permit.buffer(len);
+        let buffered = item.permit.buffer(len);
         reply_to.send(result, Some(buffered));
     }
 }
@@ -319,8 +319,8 @@ impl Stream for LocalRead {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.ready.len() + self.queued.as_ref().map_or(0, |(_, queued)| queued.outstanding);
-        (left, Some(left))
+        let remaining = self.ready.len() + self.queued.as_ref().map_or(0, |(_, queued)| queued.outstanding);
+        (remaining, Some(remaining))
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Pushes {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     /// The last report, and the number of reports so far.
-    told: LoadReport,
+    last_report: LoadReport,
     reports: u64,
     watchers: usize,
     /// Whether the task is running.
@@ -53,7 +53,7 @@ struct State {
 
 impl State {
     fn tell(&mut self, report: LoadReport) {
-        self.told = report;
+        self.last_report = report;
         self.reports += 1;
     }
 }
@@ -80,7 +80,7 @@ impl Pushes {
         }
         // Starts with the last report, not the current load: the next report comes when the
         // queue differs from the last one.
-        let watcher = Watcher { pushes: Arc::clone(self), seen: state.reports - 1 };
+        let watcher = Watcher { pushes: Arc::clone(self), reports_seen: state.reports - 1 };
         let next = |mut watcher: Watcher| async move { Some((Ok(watcher.next().await), watcher)) };
         Ok(stream::unfold(watcher, next).boxed())
     }
@@ -100,7 +100,7 @@ impl Pushes {
     async fn wait_for_news(&self) {
         let alarm = self.load.counts().alarm();
         while self.state.lock().watchers > 0 {
-            alarm.arm(self.told_length());
+            alarm.arm(self.last_length());
             if self.has_news() {
                 return;
             }
@@ -108,12 +108,12 @@ impl Pushes {
         }
     }
 
-    fn told_length(&self) -> QueueLength {
-        QueueLength::told(&self.state.lock().told)
+    fn last_length(&self) -> QueueLength {
+        QueueLength::of_report(&self.state.lock().last_report)
     }
 
     fn has_news(&self) -> bool {
-        self.load.counts().length().is_news_after(self.told_length())
+        self.load.counts().length().is_news_after(self.last_length())
     }
 
     /// Returns whether the task continues. A watcher that arrives after it has ended starts another.
@@ -131,7 +131,7 @@ impl Pushes {
 struct Watcher {
     pushes: Arc<Pushes>,
     /// The number of the last report that it received.
-    seen: u64,
+    reports_seen: u64,
 }
 
 impl Watcher {
@@ -141,9 +141,9 @@ impl Watcher {
             // Registers for pushes before it reads the state.
             let pushed = self.pushes.pushed.notified();
             let state = *self.pushes.state.lock();
-            if self.seen != state.reports {
-                self.seen = state.reports;
-                return state.told;
+            if self.reports_seen != state.reports {
+                self.reports_seen = state.reports;
+                return state.last_report;
             }
             pushed.await;
         }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use striate_runtime::run_in_virtual_time;
 
 use super::*;
-use crate::alarm::UNTOLD_BYTES;
+use crate::alarm::UNREPORTED_BYTES;
 use crate::api::Priority;
 use crate::memory::MemoryStore;
 use crate::queue::{Permit, Queue, QueueLimits};
@@ -80,11 +80,11 @@ fn nothing_is_said_while_the_queue_is_as_it_was_told() {
         let mut reports = of.watch();
         next(&mut reports).await;
         let counts = of.queue.counts();
-        let little = counts.buffer(UNTOLD_BYTES - 1);
+        let little = counts.buffer(UNREPORTED_BYTES - 1);
         let waits = of.runtime.timeout(Duration::from_secs(3_600), next(&mut reports)).await;
         assert!(waits.is_err(), "{waits:?}");
         let more = counts.buffer(1);
-        assert_eq!(next(&mut reports).await, (0, UNTOLD_BYTES));
+        assert_eq!(next(&mut reports).await, (0, UNREPORTED_BYTES));
         drop(little);
         let waits = of.runtime.timeout(Duration::from_secs(3_600), next(&mut reports)).await;
         assert!(waits.is_err(), "{waits:?}");

@@ -214,9 +214,9 @@ pub struct Worker<W> {
 impl<W> Worker<W> {
     /// Returns the next item, or `None` when nothing waits; the worker has then retired and must end.
     pub fn next(&mut self, now: Instant) -> Option<TakenItem<W>> {
-        let taken = self.queue.take_or_retire(now);
-        self.retired = taken.is_none();
-        taken
+        let item = self.queue.take_or_retire(now);
+        self.retired = item.is_none();
+        item
     }
 }
 
@@ -306,11 +306,11 @@ impl<W> Queue<W> {
     /// [`SiteError::Busy`] when they would exceed the bounds.
     pub(crate) fn admit_bytes(&self, priority: Priority, bytes: u64) -> Result<BufferedBytes, SiteError> {
         let counts = &self.counts;
-        let before = counts.buffered.fetch_add(bytes, Ordering::SeqCst);
+        let buffered_before = counts.buffered.fetch_add(bytes, Ordering::SeqCst);
         // From here on, dropping the guard undoes the count.
         let buffered = BufferedBytes { counts: Arc::clone(counts), bytes };
-        let held = before + counts.bytes();
-        if held > 0 && held.saturating_add(bytes) > share(priority, self.limits.bytes) {
+        let held_bytes = buffered_before + counts.bytes();
+        if held_bytes > 0 && held_bytes.saturating_add(bytes) > share(priority, self.limits.bytes) {
             return Err(SiteError::Busy);
         }
         counts.changed();
@@ -319,15 +319,15 @@ impl<W> Queue<W> {
 
     fn admit_within(&self, request_limit: u64, byte_limit: u64, bytes: u64) -> Result<Permit, SiteError> {
         let counts = &self.counts;
-        let before = counts.requests.fetch_add(1, Ordering::SeqCst);
+        let requests_before = counts.requests.fetch_add(1, Ordering::SeqCst);
         // From here on, dropping the permits undoes the counts.
         let request = Arc::new(RequestPermit(Arc::clone(counts)));
-        if u64::from(before) >= request_limit.max(1) {
+        if u64::from(requests_before) >= request_limit.max(1) {
             return Err(SiteError::Busy);
         }
-        let held = counts.bytes.fetch_add(bytes, Ordering::SeqCst) + counts.buffered();
+        let held_bytes = counts.bytes.fetch_add(bytes, Ordering::SeqCst) + counts.buffered();
         let permit = Permit { request, bytes };
-        if held > 0 && held.saturating_add(bytes) > byte_limit {
+        if held_bytes > 0 && held_bytes.saturating_add(bytes) > byte_limit {
             return Err(SiteError::Busy);
         }
         counts.changed();
@@ -351,7 +351,7 @@ impl<W> Queue<W> {
         // From now on, the entry accounts for the bytes.
         permit.bytes = 0;
         let request = Arc::clone(&permit.request);
-        let wanted = items.len() as u32;
+        let wanted_workers = items.len() as u32;
         let class = class(priority);
         let mut state = self.state.lock();
         let sequence = state.next_sequence;
@@ -359,10 +359,10 @@ impl<W> Queue<W> {
         state.waiting[class]
             .insert(sequence, Entry { items, waiting_bytes, deadline, begun: false, request });
         self.waiting_requests.fetch_add(1, Ordering::Relaxed);
-        let started = wanted.min(self.limits.workers.max(1).saturating_sub(state.workers));
-        state.workers += started;
+        let new_workers = wanted_workers.min(self.limits.workers.max(1).saturating_sub(state.workers));
+        state.workers += new_workers;
         drop(state);
-        let workers = (0..started).map(|_| Worker { queue: Arc::clone(self), retired: false }).collect();
+        let workers = (0..new_workers).map(|_| Worker { queue: Arc::clone(self), retired: false }).collect();
         Ok((Ticket { queue: Arc::clone(self), class, sequence }, workers))
     }
 

@@ -163,7 +163,7 @@ impl CacheStore {
         let arena = Arena::new(usize::try_from(addresses).unwrap_or(usize::MAX))?;
         let count = (options.bound_bytes / SHARD_BYTES).clamp(1, MOST_SHARDS).next_power_of_two();
         let shards = (0..count).map(|_| Mutex::new(Shard::new(options.eviction))).collect();
-        let this = Self {
+        let store = Self {
             options,
             arena: Arc::new(arena),
             shards,
@@ -172,9 +172,9 @@ impl CacheStore {
             epoch: Mutex::default(),
             counts: Counts::default(),
         };
-        let index_bytes = this.shards.iter().map(|shard| shard.lock().index_bytes()).sum();
-        this.index_bytes.store(index_bytes, Ordering::Relaxed);
-        Ok(this)
+        let index_bytes = store.shards.iter().map(|shard| shard.lock().index_bytes()).sum();
+        store.index_bytes.store(index_bytes, Ordering::Relaxed);
+        Ok(store)
     }
 
     /// Returns the contents and counters.
@@ -290,9 +290,9 @@ impl CacheStore {
 
     /// Evicts an entry from the shard of `chunk`, or else from the next one that has any.
     fn evict_near(&self, chunk: ChunkId) -> bool {
-        let (own, count) = (self.number_of(chunk), self.shards.len());
+        let (own_shard, count) = (self.number_of(chunk), self.shards.len());
         let percent = u64::from(self.options.parity_percent);
-        let shards = (0..count).map(|further| &self.shards[(own + further) % count]);
+        let shards = (0..count).map(|further| &self.shards[(own_shard + further) % count]);
         let evict = |shard| self.change(shard, |shard: &mut Shard| shard.evict(percent));
         let Some(evicted) = shards.map(evict).find_map(|evicted| evicted) else { return false };
         let counted =

@@ -29,7 +29,7 @@ pub(super) struct ProcessGrowth {
     /// `None` if its memory cannot be measured.
     process: Option<Arc<dyn ProcessMemory>>,
     /// Resident bytes before the cache held anything.
-    before: u64,
+    initial_bytes: u64,
     /// Bytes written or read since the last sample.
     moved: AtomicU64,
     grown: AtomicU64,
@@ -38,9 +38,9 @@ pub(super) struct ProcessGrowth {
 impl ProcessGrowth {
     /// Measures `process` from now on, if it reports its memory.
     pub(super) fn new(process: Option<Arc<dyn ProcessMemory>>) -> Self {
-        let before = process.as_ref().and_then(|process| process.resident_bytes());
-        let (process, before) = (before.and(process), before.unwrap_or(0));
-        Self { process, before, moved: AtomicU64::new(0), grown: AtomicU64::new(0) }
+        let initial_bytes = process.as_ref().and_then(|process| process.resident_bytes());
+        let (process, initial_bytes) = (initial_bytes.and(process), initial_bytes.unwrap_or(0));
+        Self { process, initial_bytes, moved: AtomicU64::new(0), grown: AtomicU64::new(0) }
     }
 
     /// Records that `bytes` were written or read, and takes a sample if one is due; returns whether it did. `in_pages`
@@ -52,13 +52,13 @@ impl ProcessGrowth {
             return false;
         }
         self.moved.store(0, Ordering::Relaxed);
-        let look = || Some(process.resident_bytes()?.saturating_sub(self.before + in_pages()));
-        let Some(mut now) = look() else { return false };
-        if now > spare && process.give_back() {
-            now = look().unwrap_or(now);
+        let look = || Some(process.resident_bytes()?.saturating_sub(self.initial_bytes + in_pages()));
+        let Some(mut growth) = look() else { return false };
+        if growth > spare && process.give_back() {
+            growth = look().unwrap_or(growth);
         }
         let last = self.grown_bytes();
-        self.grown.store(now.max(last - last / DECAY_DIVISOR), Ordering::Relaxed);
+        self.grown.store(growth.max(last - last / DECAY_DIVISOR), Ordering::Relaxed);
         true
     }
 
@@ -94,14 +94,14 @@ mod tests {
         }
     }
 
-    fn of(resident: u64) -> (Arc<Process>, ProcessGrowth) {
+    fn grown_process(resident: u64) -> (Arc<Process>, ProcessGrowth) {
         let process = Arc::new(Process { resident: resident.into(), ..Process::default() });
         (process.clone(), ProcessGrowth::new(Some(process)))
     }
 
     #[test]
     fn growth_is_seen_at_once_and_forgotten_slowly() {
-        let (process, process_growth) = of(100 * MIB);
+        let (process, process_growth) = grown_process(100 * MIB);
         process.resident.store(180 * MIB, Ordering::Relaxed);
         process_growth.moved(LOOK_EVERY - 1, 0, || 16 * MIB);
         assert_eq!(process_growth.grown_bytes(), 0, "too little has moved for a look");
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_is_free_is_given_back_before_growth_counts() {
-        let (process, process_growth) = of(100 * MIB);
+        let (process, process_growth) = grown_process(100 * MIB);
         let look = |resident, free| {
             process.resident.store(resident * MIB, Ordering::Relaxed);
             process.free.store(free * MIB, Ordering::Relaxed);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn where_nothing_is_known_nothing_has_grown() {
-        for process_growth in [ProcessGrowth::new(None), of(0).1] {
+        for process_growth in [ProcessGrowth::new(None), grown_process(0).1] {
             process_growth.moved(LOOK_EVERY, 0, || 0);
             assert_eq!(process_growth.grown_bytes(), 0);
         }

@@ -43,15 +43,15 @@ impl FreeRuns {
     /// Takes at most `pages` pages from the longest run, and returns the first page and their number.
     pub(super) fn take_from_longest(&mut self, pages: u32) -> Option<(u32, u32)> {
         let &(len, _) = self.by_len.last()?;
-        let taken = len.min(pages);
+        let taken_pages = len.min(pages);
         // Takes the end of the run, so that the rest stays in place.
         let &(len, start) = self.by_len.range((len, 0)..).next()?;
         self.remove(start, len);
-        if len > taken {
-            self.by_start.insert(start, len - taken);
-            self.by_len.insert((len - taken, start));
+        if len > taken_pages {
+            self.by_start.insert(start, len - taken_pages);
+            self.by_len.insert((len - taken_pages, start));
         }
-        Some((start + len - taken, taken))
+        Some((start + len - taken_pages, taken_pages))
     }
 
     fn remove(&mut self, start: u32, pages: u32) {

@@ -229,10 +229,10 @@ impl Shared {
         candidates.sort_unstable();
         // Copies may use the reserve: that is what it is for.
         let room = self.fs.space(&self.directory).map_or(0, |space| space.available);
-        let mut left = self.options.segment_len.min(room);
+        let mut remaining_room = self.options.segment_len.min(room);
         candidates.retain(|candidate| {
-            let fits = candidate.needed <= left;
-            left -= if fits { candidate.needed } else { 0 };
+            let fits = candidate.needed <= remaining_room;
+            remaining_room -= if fits { candidate.needed } else { 0 };
             fits
         });
         // Short segments that are mostly alive are worth compacting only when many become one.
@@ -282,8 +282,8 @@ impl Shared {
                     job.current = Some(victim);
                 }
                 Ok(Some((_, record @ Record::Tombstone { target, .. }))) => {
-                    let within = victim.segment.name.number;
-                    if self.state.read().is_needed(within, target) {
+                    let number = victim.segment.name.number;
+                    if self.state.read().is_needed(number, target) {
                         job.append(record, &[])?;
                         job.tombstones.push(target);
                     }

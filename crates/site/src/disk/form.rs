@@ -132,8 +132,8 @@ impl Seal {
     }
 
     /// Returns whether granule `granule` has these bytes, given its stored checksum `kept`.
-    pub fn matches(&self, granule: usize, bytes: &[u8], kept: u32) -> bool {
-        self.of(granule, crc32c(bytes), bytes.len()) == kept
+    pub fn matches(&self, granule: usize, bytes: &[u8], stored: u32) -> bool {
+        self.of(granule, crc32c(bytes), bytes.len()) == stored
     }
 }
 
@@ -155,8 +155,8 @@ pub(super) struct PageMaker {
     len: usize,
     at: usize,
     /// The CRC-32C of what has arrived of the current granule; `before` is that of all granules before it.
-    of_granule: u32,
-    before: u32,
+    granule_crc32c: u32,
+    crc32c_before: u32,
 }
 
 impl PageMaker {
@@ -165,7 +165,7 @@ impl PageMaker {
         let buffer = buffers.take(Form::Paged.stored_len(len) + DIRECT_ALIGNMENT);
         let start = buffer.as_ptr().align_offset(DIRECT_ALIGNMENT);
         let seal = Form::Paged.seal(chunk);
-        Self { seal, buffer, start, len: len as usize, at: 0, of_granule: 0, before: 0 }
+        Self { seal, buffer, start, len: len as usize, at: 0, granule_crc32c: 0, crc32c_before: 0 }
     }
 
     /// Appends the next bytes of the payload. Panics if there are more than announced.
@@ -176,14 +176,14 @@ impl PageMaker {
             let (part, rest) = bytes.split_at(bytes.len().min(PAGE_PAYLOAD - within));
             let page = &mut self.buffer[self.start + granule * PAGE..];
             page[within..within + part.len()].copy_from_slice(part);
-            self.of_granule = crc32c_append(self.of_granule, part);
+            self.granule_crc32c = crc32c_append(self.granule_crc32c, part);
             self.at += part.len();
             let filled = within + part.len();
             if filled == PAGE_PAYLOAD || self.at == self.len {
-                let plain = std::mem::take(&mut self.of_granule);
-                let kept = self.seal.of(granule, plain, filled).to_le_bytes();
-                page[filled..filled + CHECKSUM_LEN].copy_from_slice(&kept);
-                self.before = crc32c_combine(self.before, plain, filled as u64);
+                let plain = std::mem::take(&mut self.granule_crc32c);
+                let checksum = self.seal.of(granule, plain, filled).to_le_bytes();
+                page[filled..filled + CHECKSUM_LEN].copy_from_slice(&checksum);
+                self.crc32c_before = crc32c_combine(self.crc32c_before, plain, filled as u64);
             }
             bytes = rest;
         }
@@ -193,7 +193,7 @@ impl PageMaker {
     pub fn finish(self) -> (Bytes, u32) {
         assert_eq!(self.at, self.len, "a payload shorter than was told");
         let stored = self.start..self.start + Form::Paged.stored_len(self.len as u32);
-        (self.buffer.freeze().slice(stored), self.before)
+        (self.buffer.freeze().slice(stored), self.crc32c_before)
     }
 }
 
@@ -223,8 +223,8 @@ pub(super) fn join_pages(seal: &Seal, first: usize, pages: &mut [u8]) -> Result<
 
 /// Returns the number of a page's bytes before its checksum, if they match it.
 fn check_page(seal: &Seal, number: usize, page: &[u8]) -> Result<usize, usize> {
-    let (bytes, kept) = page.split_last_chunk::<CHECKSUM_LEN>().ok_or(number)?;
-    match seal.matches(number, bytes, u32::from_le_bytes(*kept)) {
+    let (bytes, stored) = page.split_last_chunk::<CHECKSUM_LEN>().ok_or(number)?;
+    match seal.matches(number, bytes, u32::from_le_bytes(*stored)) {
         true => Ok(bytes.len()),
         false => Err(number),
     }

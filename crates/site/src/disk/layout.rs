@@ -51,7 +51,7 @@ pub(super) struct Layout<'g> {
     records: &'g [(Record, Bytes)],
     start: u64,
     /// Headers, padding and copied payloads; `made[aligned..]` begins at a page boundary in memory.
-    made: Vec<u8>,
+    encoded: Vec<u8>,
     pieces: Vec<Piece>,
     /// The offset from which the group is written directly, and the number of pieces before it.
     direct_from: Option<(u64, usize)>,
@@ -60,7 +60,7 @@ pub(super) struct Layout<'g> {
 /// A piece of a group, in file order.
 #[derive(Clone, Debug)]
 enum Piece {
-    Made(Range<usize>),
+    Encoded(Range<usize>),
     Payload { record: usize, range: Range<usize> },
 }
 
@@ -91,10 +91,10 @@ impl<'g> Layout<'g> {
         if is_direct {
             builder.gap_to(0);
         }
-        builder.close_made();
-        let Builder { position: end, made, pieces, capacity, .. } = builder;
-        debug_assert_eq!(made.capacity(), capacity, "a buffer that moved is aligned no more");
-        Self { locations, end, records, start: at.start, made, pieces, direct_from }
+        builder.close_encoded();
+        let Builder { position: end, encoded, pieces, capacity, .. } = builder;
+        debug_assert_eq!(encoded.capacity(), capacity, "a buffer that moved is aligned no more");
+        Self { locations, end, records, start: at.start, encoded, pieces, direct_from }
     }
 
     /// Writes the group; the caller syncs.
@@ -112,7 +112,7 @@ impl<'g> Layout<'g> {
 
     fn slices(&self, pieces: &[Piece]) -> Vec<IoSlice<'_>> {
         let bytes = |piece: &Piece| match piece {
-            Piece::Made(range) => IoSlice::new(&self.made[range.clone()]),
+            Piece::Encoded(range) => IoSlice::new(&self.encoded[range.clone()]),
             Piece::Payload { record, range } => IoSlice::new(&self.records[*record].1[range.clone()]),
         };
         pieces.iter().map(bytes).collect()
@@ -120,7 +120,7 @@ impl<'g> Layout<'g> {
 
     /// Returns the buffer for the next group, or an empty one if it grew unusually large.
     pub fn into_buffer(self) -> Vec<u8> {
-        if self.made.capacity() > KEPT_BUFFER { Vec::new() } else { self.made }
+        if self.encoded.capacity() > KEPT_BUFFER { Vec::new() } else { self.encoded }
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn gap(position: u64, residue: usize) -> Option<Record> {
 struct Builder {
     name: SegmentName,
     position: u64,
-    made: Vec<u8>,
+    encoded: Vec<u8>,
     /// Start of the current piece in `made`.
     piece_start: usize,
     pieces: Vec<Piece>,
@@ -169,20 +169,20 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(at: AppendPosition, mut made: Vec<u8>, room: usize) -> Self {
-        made.clear();
-        made.reserve(room + PAGE);
-        let capacity = made.capacity();
-        Self { name: at.name, position: at.start, made, piece_start: 0, pieces: Vec::new(), capacity }
+    fn new(at: AppendPosition, mut encoded: Vec<u8>, room: usize) -> Self {
+        encoded.clear();
+        encoded.reserve(room + PAGE);
+        let capacity = encoded.capacity();
+        Self { name: at.name, position: at.start, encoded, piece_start: 0, pieces: Vec::new(), capacity }
     }
 
     /// Fills the current page through the cache, and begins the direct part at the next page, aligned in memory too.
     fn begin_direct(&mut self) -> (u64, usize) {
         self.gap_to(0);
-        self.close_made();
-        let skip = self.made[..].as_ptr_range().end.align_offset(PAGE);
-        self.made.resize(self.made.len() + skip, 0);
-        self.piece_start = self.made.len();
+        self.close_encoded();
+        let skip = self.encoded[..].as_ptr_range().end.align_offset(PAGE);
+        self.encoded.resize(self.encoded.len() + skip, 0);
+        self.piece_start = self.encoded.len();
         (self.position, self.pieces.len())
     }
 
@@ -196,20 +196,20 @@ impl Builder {
 
     /// Encodes a record's header.
     fn record(&mut self, record: &Record) {
-        let before = self.made.len();
-        record.encode(self.name.place(self.position), &mut self.made);
-        self.position += (self.made.len() - before) as u64;
+        let before = self.encoded.len();
+        record.encode(self.name.place(self.position), &mut self.encoded);
+        self.position += (self.encoded.len() - before) as u64;
     }
 
     fn copy(&mut self, bytes: &[u8]) {
-        self.made.extend_from_slice(bytes);
+        self.encoded.extend_from_slice(bytes);
         self.position += bytes.len() as u64;
     }
 
     /// Refers to the first `len` bytes of a payload, which are written without a copy.
     fn refer(&mut self, record: usize, len: usize) {
         if len > 0 {
-            self.close_made();
+            self.close_encoded();
             self.pieces.push(Piece::Payload { record, range: 0..len });
             self.position += len as u64;
         }
@@ -227,10 +227,10 @@ impl Builder {
         self.copy(&[0; 2 * PAGE][..gap.len() as usize - FIXED_LEN]);
     }
 
-    fn close_made(&mut self) {
-        if self.made.len() > self.piece_start {
-            self.pieces.push(Piece::Made(self.piece_start..self.made.len()));
-            self.piece_start = self.made.len();
+    fn close_encoded(&mut self) {
+        if self.encoded.len() > self.piece_start {
+            self.pieces.push(Piece::Encoded(self.piece_start..self.encoded.len()));
+            self.piece_start = self.encoded.len();
         }
     }
 }

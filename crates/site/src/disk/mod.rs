@@ -201,14 +201,14 @@ struct Queue {
 }
 
 /// A store's directory, which no other server uses while its lock is held.
-struct Taken {
+struct LockedDirectory {
     directory: PathBuf,
     lock_path: PathBuf,
     lock: Box<dyn Lock>,
     space: Space,
 }
 
-impl Taken {
+impl LockedDirectory {
     /// Locks the directory below `root`, and creates it if it does not exist.
     fn new(fs: &dyn FileSystem, root: &Path) -> Result<Self, DiskStoreError> {
         let directory = identity::striate_directory(root).join("chunks");
@@ -235,7 +235,7 @@ impl DiskStore {
         root: &Path,
         options: DiskStoreOptions,
     ) -> Result<Self, DiskStoreError> {
-        let Taken { directory, lock_path, lock, space } = Taken::new(&*fs, root)?;
+        let LockedDirectory { directory, lock_path, lock, space } = LockedDirectory::new(&*fs, root)?;
         let options = DiskStoreOptions { segment_len: options.segment_len.min(1 << 30), ..options };
         let open_files = OpenFiles::new(options.open_files.max(4));
         let recovered = recovery::recover(&*fs, &directory, &open_files, options.segment_len)?;
@@ -359,8 +359,8 @@ impl Shared {
 
     /// Hands a change to the writer. It keeps `held` until the writer is done, even if the caller stops waiting.
     async fn change(&self, change: Change, held: HeldResources) -> Result<(), SiteError> {
-        let (to, answer) = oneshot::channel();
-        let reply = Reply { to, held };
+        let (sender, answer) = oneshot::channel();
+        let reply = Reply { sender, held };
         if let Some(reason) = self.hang() {
             return Err(SiteError::Suspect(reason));
         }
@@ -481,9 +481,9 @@ impl ChunkStore for DiskStore {
         let first =
             from.unwrap_or(ChunkId { stripe: Default::default(), index: 0, generation: Default::default() });
         let state = self.shared.state.read();
-        let mut rest = state.index.range(first);
-        let chunks = rest.by_ref().take(limit.max(1)).map(|(id, location)| location.info(id)).collect();
-        Ok(ChunkPage { chunks, next: rest.next().map(|(id, _)| id) })
+        let mut remaining = state.index.range(first);
+        let chunks = remaining.by_ref().take(limit.max(1)).map(|(id, location)| location.info(id)).collect();
+        Ok(ChunkPage { chunks, next: remaining.next().map(|(id, _)| id) })
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {

@@ -37,15 +37,15 @@ impl Shared {
         self: &Arc<Self>,
         chunk: ChunkId,
         payload: Bytes,
-        given: Option<Arc<[u32]>>,
+        given_crcs: Option<Arc<[u32]>>,
     ) -> Result<(ChunkRecord, Bytes), SiteError> {
         let form = self.form_for(payload.len());
         if form == Form::Paged {
             let shared = Arc::clone(self);
-            let page = move || shared.page(chunk, &payload, given.as_deref());
+            let page = move || shared.page(chunk, &payload, given_crcs.as_deref());
             return self.runtime.run_blocking(page).await;
         }
-        let granules = granule::check_write(&payload, given, form.granule_len())?;
+        let granules = granule::check_write(&payload, given_crcs, form.granule_len())?;
         let len = payload.len() as u32;
         let crc32c = granule::payload_crc(&granules, len, form.granule_len());
         Ok((ChunkRecord::new(chunk, form, len, crc32c, &granules), payload))
@@ -56,13 +56,13 @@ impl Shared {
         &self,
         chunk: ChunkId,
         payload: &[u8],
-        given: Option<&[u32]>,
+        given_crcs: Option<&[u32]>,
     ) -> Result<(ChunkRecord, Bytes), SiteError> {
         granule::check_len(payload)?;
         let len = payload.len() as u32;
-        let told = given.map(|given| granule::told_crc(given, len)).transpose()?;
+        let given_crc = given_crcs.map(|crcs| granule::payload_crc_of(crcs, len)).transpose()?;
         let (pages, crc32c) = make_pages(chunk, payload, self.runtime.buffers());
-        if told.is_some_and(|told| told != crc32c) {
+        if given_crc.is_some_and(|given| given != crc32c) {
             return Err(granule::damaged());
         }
         Ok((ChunkRecord::new(chunk, Form::Paged, len, crc32c, &[]), pages))

@@ -38,8 +38,8 @@ impl Shared {
     /// Returns why the disk counts as hung, if it does.
     pub(super) fn hang(&self) -> Option<String> {
         let since = (*self.progress.0.lock())?;
-        let taken = self.runtime.now().saturating_duration_since(since);
-        let hangs = taken >= self.options.hung_after;
-        hangs.then(|| format!("the disk hangs: a write has taken {} s so far", taken.as_secs()))
+        let elapsed = self.runtime.now().saturating_duration_since(since);
+        let hangs = elapsed >= self.options.hung_after;
+        hangs.then(|| format!("the disk hangs: a write has taken {} s so far", elapsed.as_secs()))
     }
 }

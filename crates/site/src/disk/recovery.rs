@@ -44,7 +44,7 @@ pub(super) struct RecoveredStore {
 struct ScannedRecord {
     chunk: ChunkId,
     sequence: u64,
-    what: RecordKind,
+    kind: RecordKind,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ enum RecordKind {
 
 impl ScannedRecord {
     fn copy(&self) -> Option<Location> {
-        match self.what {
+        match self.kind {
             RecordKind::Copy(location) => Some(location),
             RecordKind::Tombstone(_) => None,
         }
@@ -133,7 +133,7 @@ impl Listing {
 
 struct Recovery {
     state: State,
-    known: BTreeMap<SegmentName, snapshot::ListedSegment>,
+    listed_segments: BTreeMap<SegmentName, snapshot::ListedSegment>,
     /// The segment that was being appended to when the snapshot was made; the snapshot's other segments do not change.
     active: Option<u32>,
     /// The first sequence that the snapshot does not cover.
@@ -145,13 +145,21 @@ struct Recovery {
 
 impl Recovery {
     fn new(snapshot: Snapshot) -> Self {
-        let known = snapshot.segments.into_iter().map(|segment| (segment.name, segment)).collect();
+        let listed_segments = snapshot.segments.into_iter().map(|segment| (segment.name, segment)).collect();
         let mut state =
             State { epoch: snapshot.epoch, extra_copies: snapshot.extra_copies, ..State::default() };
         state.index = snapshot.index;
         let horizon = snapshot.next_sequence;
         let active = snapshot.active;
-        Self { state, known, active, horizon, next_sequence: horizon, found: Vec::new(), scanned_bytes: 0 }
+        Self {
+            state,
+            listed_segments,
+            active,
+            horizon,
+            next_sequence: horizon,
+            found: Vec::new(),
+            scanned_bytes: 0,
+        }
     }
 
     /// Scans the new part of a segment. Returns the segment as the active one if it ends cleanly.
@@ -169,8 +177,8 @@ impl Recovery {
             move |error: io::Error| DiskStoreError::io(action, &path, error)
         };
         let file = fs.open(&path).map_err(io("open"))?;
-        let known = self.known.remove(&name);
-        let from = known.as_ref().map_or(SEGMENT_HEADER_LEN, |known| known.len);
+        let listed = self.listed_segments.remove(&name);
+        let from = listed.as_ref().map_or(SEGMENT_HEADER_LEN, |listed| listed.len);
         let newer = |found| DiskStoreError::NewerFormat { path: path.clone(), found };
         let header = file.read_at(0, SEGMENT_HEADER_LEN as usize).unwrap_or_default();
         let header = name.decode_header(&header).map_err(newer)?;
@@ -182,7 +190,7 @@ impl Recovery {
             return Err(newer(version));
         }
         self.scanned_bytes += scan.file_len.saturating_sub(from);
-        let is_new = known.is_none() || scan.file_len > from;
+        let is_new = listed.is_none() || scan.file_len > from;
         if is_new {
             report(&path, &scan);
         }
@@ -192,12 +200,12 @@ impl Recovery {
         }
         let segment = Segment::new(name, directory);
         open_files.put(&segment, file.clone());
-        let known_epoch = known.as_ref().map_or(FencingEpoch(0), |known| known.epoch);
-        let epoch_here = known_epoch.max(epoch);
+        let listed_epoch = listed.as_ref().map_or(FencingEpoch(0), |listed| listed.epoch);
+        let epoch_here = listed_epoch.max(epoch);
         let mut state = SegmentState::new(segment.clone(), version, scan.file_len, epoch_here);
         state.condemned = condemned;
-        let may_grow = known.is_none() || self.active == Some(name.number);
-        state.tombstones = known.map(|known| known.tombstones).unwrap_or_default();
+        let may_grow = listed.is_none() || self.active == Some(name.number);
+        state.tombstones = listed.map(|listed| listed.tombstones).unwrap_or_default();
         self.state.segments.insert(name.number, state);
         let is_clean = may_grow && scan.is_clean() && condemned.is_none() && header.is_some();
         let (len, mark_due) = (scan.file_len, !scan.records.is_empty());
@@ -210,11 +218,11 @@ impl Recovery {
             match record {
                 Record::Chunk(chunk) => {
                     let location = chunk.location(name.number, offset);
-                    let what = RecordKind::Copy(location);
-                    self.found.push(ScannedRecord { chunk: chunk.chunk, sequence: chunk.sequence, what });
+                    let kind = RecordKind::Copy(location);
+                    self.found.push(ScannedRecord { chunk: chunk.chunk, sequence: chunk.sequence, kind });
                 }
                 Record::Tombstone { chunk, sequence, target, epoch } => {
-                    self.found.push(ScannedRecord { chunk, sequence, what: RecordKind::Tombstone(target) });
+                    self.found.push(ScannedRecord { chunk, sequence, kind: RecordKind::Tombstone(target) });
                     self.state.add_tombstone(name.number, target);
                     self.state.see_epoch(name.number, epoch);
                 }
@@ -257,11 +265,11 @@ impl Recovery {
         copies.extend(new.iter().filter(|record| is_above(record, cover)).filter_map(ScannedRecord::copy));
         self.find_uncovered(records, &copies);
         self.state.index.remove(chunk);
-        let known = self.state.extra_copies.remove(&chunk).filter(|_| cover.is_none());
+        let known_extra = self.state.extra_copies.remove(&chunk).filter(|_| cover.is_none());
         let Some(live) = copies.pop() else { return };
         self.state.index.insert(chunk, live);
         let mut extra: Vec<u32> =
-            copies.iter().map(|copy| copy.segment).chain(known.into_iter().flatten()).collect();
+            copies.iter().map(|copy| copy.segment).chain(known_extra.into_iter().flatten()).collect();
         extra.retain(|segment| *segment != live.segment && self.state.segments.contains_key(segment));
         extra.sort_unstable();
         extra.dedup();
@@ -276,7 +284,7 @@ impl Recovery {
         for record in records {
             let Some(copy) = record.copy().filter(|copy| !live.contains(copy)) else { continue };
             let names_it = |other: &ScannedRecord| {
-                matches!(other.what, RecordKind::Tombstone(target) if target == copy.segment)
+                matches!(other.kind, RecordKind::Tombstone(target) if target == copy.segment)
                     && other.sequence >= record.sequence
             };
             if !records.iter().any(names_it) {
@@ -288,21 +296,22 @@ impl Recovery {
 
     /// Removes chunks that the snapshot locates in segments that are gone.
     fn drop_unlocated(&mut self) {
-        let gone: Vec<_> = self.known.values().map(|segment| segment.name.number).collect();
-        if gone.is_empty() {
+        let missing_segments: Vec<_> =
+            self.listed_segments.values().map(|segment| segment.name.number).collect();
+        if missing_segments.is_empty() {
             return;
         }
-        let lost: Vec<_> = self
+        let lost_chunks: Vec<_> = self
             .state
             .index
             .iter()
-            .filter(|(_, at)| gone.contains(&at.segment))
+            .filter(|(_, at)| missing_segments.contains(&at.segment))
             .map(|(chunk, _)| chunk)
             .collect();
-        for chunk in lost {
+        for chunk in lost_chunks {
             self.state.index.remove(chunk);
         }
-        for number in gone {
+        for number in missing_segments {
             if !self.state.segments.contains_key(&number) {
                 self.state.forget_segment(number);
             }

@@ -90,13 +90,13 @@ impl SegmentName {
     }
 
     /// Encodes the header of a new segment.
-    pub fn encode_header(&self, said: SegmentHeader) -> [u8; SEGMENT_HEADER_LEN as usize] {
+    pub fn encode_header(&self, content: SegmentHeader) -> [u8; SEGMENT_HEADER_LEN as usize] {
         let mut header = [0; SEGMENT_HEADER_LEN as usize];
         header[..8].copy_from_slice(&MAGIC);
-        header[8] = said.version;
+        header[8] = content.version;
         header[12..16].copy_from_slice(&self.number.to_le_bytes());
         header[16..24].copy_from_slice(&self.nonce.to_le_bytes());
-        header[24..32].copy_from_slice(&said.epoch.0.to_le_bytes());
+        header[24..32].copy_from_slice(&content.epoch.0.to_le_bytes());
         let crc = crc32c(&header[..36]);
         header[36..].copy_from_slice(&crc.to_le_bytes());
         header

@@ -42,7 +42,7 @@ pub(super) struct Request {
 /// Where a result goes, and what is held until then.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub to: oneshot::Sender<Result<(), SiteError>>,
+    pub sender: oneshot::Sender<Result<(), SiteError>>,
     pub held: HeldResources,
 }
 
@@ -51,12 +51,12 @@ impl Reply {
     fn send(self, result: Result<(), SiteError>) {
         drop(self.held);
         // The send fails if the caller has gone.
-        let _ = self.to.send(result);
+        let _ = self.sender.send(result);
     }
 
     /// Returns whether the caller has gone. Nothing was acknowledged to it, so the change need not be made.
     fn is_unwanted(&self) -> bool {
-        self.to.is_closed()
+        self.sender.is_closed()
     }
 }
 
@@ -148,11 +148,11 @@ impl Writer {
                 requests.push_front(request);
                 break;
             }
-            let taken = match request.change {
+            let outcome = match request.change {
                 Change::Write { record, stored } => self.take_write(shared, &mut group, record, stored, room),
                 Change::Delete { chunks, epoch } => self.take_delete(shared, &mut group, chunks, epoch),
             };
-            match taken {
+            match outcome {
                 TakeOutcome::Waits => group.waiting.push(request.reply),
                 TakeOutcome::Answered(result) => request.reply.send(result),
             }
@@ -169,8 +169,8 @@ impl Writer {
         room: u64,
     ) -> TakeOutcome {
         let ChunkRecord { chunk, form, len, crc32c, .. } = record;
-        let known = shared.state.read().index.get(chunk).map(|existing| (existing.len, existing.crc32c));
-        if let Some(existing) = known.or_else(|| group.written.get(&chunk).copied()) {
+        let indexed = shared.state.read().index.get(chunk).map(|existing| (existing.len, existing.crc32c));
+        if let Some(existing) = indexed.or_else(|| group.written.get(&chunk).copied()) {
             return match granule::check_rewrite(chunk, existing, (len, crc32c)) {
                 Ok(()) => TakeOutcome::Waits,
                 refused => TakeOutcome::Answered(refused),
@@ -319,8 +319,8 @@ impl Writer {
             direct_bytes: shared.options.direct_bytes,
         };
         let mut layout = Layout::new(at, records, buffer);
-        let written = layout.write(&*active.file).and_then(|()| active.file.sync());
-        match written {
+        let outcome = layout.write(&*active.file).and_then(|()| active.file.sync());
+        match outcome {
             Ok(()) => {}
             Err(error) if is_full(&error) => return Err(self.undo(shared, error)),
             Err(error) => return Err(AppendError::Failed(error)),

@@ -189,8 +189,8 @@ impl SimulatedFileSystem {
 
     /// Runs `what` just before the next sync of a file takes effect, as if another thread ran while
     /// this one waits for the medium.
-    pub fn before_next_sync(&self, what: Box<dyn FnOnce() + Send>) {
-        self.world.lock().interruption = Some(Interruption(what));
+    pub fn before_next_sync(&self, interruption: Box<dyn FnOnce() + Send>) {
+        self.world.lock().interruption = Some(Interruption(interruption));
     }
 
     /// Makes the next sync of a file hang until the returned value is dropped. It blocks the calling thread.

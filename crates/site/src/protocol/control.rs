@@ -60,8 +60,8 @@ pub(crate) fn error_message(error: &SiteError) -> messages::Error {
 
 /// The inverse of [`error_message`]; an unknown error becomes [`SiteError::Unavailable`].
 pub(crate) fn site_error(error: messages::Error) -> SiteError {
-    let known = u8::try_from(error.status).ok().and_then(|status| decode_error(status, &error.detail));
-    known
+    let decoded = u8::try_from(error.status).ok().and_then(|status| decode_error(status, &error.detail));
+    decoded
         .unwrap_or_else(|| SiteError::Unavailable(format!("it answered with unknown error {}", error.status)))
 }
 

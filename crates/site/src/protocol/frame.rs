@@ -252,7 +252,7 @@ impl ReadBody {
             bytes.split_at_checked(READ_HEAD_LEN).ok_or("the read request is cut off")?;
         let priority = decode_priority(head.get_u8())?;
         head.advance(3);
-        let (count, left, id) = (head.get_u32_le() as usize, head.get_u64_le(), head.get_u64_le());
+        let (count, left_us, id) = (head.get_u32_le() as usize, head.get_u64_le(), head.get_u64_le());
         if count == 0 || count > MAX_RANGES {
             return Err(format!("{count} ranges; allowed are 1 to {MAX_RANGES}"));
         }
@@ -260,7 +260,7 @@ impl ReadBody {
             return Err(format!("{count} ranges in {} bytes", ranges.len()));
         }
         let ranges = ranges.chunks_exact(RANGE_LEN).map(decode_range).collect::<Result<_, _>>()?;
-        let time_left = (left != u64::MAX).then(|| Duration::from_micros(left));
+        let time_left = (left_us != u64::MAX).then(|| Duration::from_micros(left_us));
         Ok(Self { id, ranges, priority, time_left })
     }
 }
@@ -329,7 +329,7 @@ impl WriteHead {
         if len == 0 || len > MAX_CHUNK_LEN {
             return Err(format!("a chunk of {len} bytes; allowed are 1 to {MAX_CHUNK_LEN}"));
         }
-        if granule::told_granule_len(granules, len).is_none() {
+        if granule::granule_len_of_count(granules, len).is_none() {
             return Err(format!("{granules} granule checksums for a chunk of {len} bytes"));
         }
         Ok(WRITE_HEAD_LEN + granules * 4)

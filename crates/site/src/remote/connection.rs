@@ -270,9 +270,9 @@ impl Pool {
         let waiting = Arc::clone(&self.in_flight).acquire_owned();
         let place = endpoint.runtime.timeout(endpoint.options.connect_timeout, waiting).await;
         let place = place.map_err(|_| SiteError::Busy)?.expect("the semaphore is never closed");
-        let mut kept = self.take_idle();
+        let mut idle_connection = self.take_idle();
         loop {
-            let connection = match kept.take() {
+            let connection = match idle_connection.take() {
                 Some(connection) => connection,
                 None => {
                     let (connection, welcome) = endpoint.open().await?;
@@ -303,8 +303,8 @@ impl Pool {
             if let Err(error) = connection.sender.ready().await {
                 return Err((error.to_string(), true));
             }
-            let sent = connection.sender.try_send_request(request).await;
-            sent.map_err(|mut error| {
+            let response = connection.sender.try_send_request(request).await;
+            response.map_err(|mut error| {
                 let unsent = error.take_message().is_some();
                 (error.into_error().to_string(), unsent)
             })

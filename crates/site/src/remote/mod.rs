@@ -157,9 +157,9 @@ impl Inner {
     }
 
     fn note_load(&self, load: LoadReport) -> LoadReport {
-        let mut known = self.load.lock();
-        if load.sequence > known.sequence {
-            *known = load;
+        let mut newest = self.load.lock();
+        if load.sequence > newest.sequence {
+            *newest = load;
         }
         load
     }
@@ -305,9 +305,9 @@ impl Site for RemoteSite {
 
     async fn has(&self, chunks: Vec<ChunkId>) -> Result<Vec<bool>, SiteError> {
         let mut all = Vec::with_capacity(chunks.len());
-        for asked in chunks.chunks(MAX_ASKED_CHUNKS) {
+        for batch in chunks.chunks(MAX_ASKED_CHUNKS) {
             let message =
-                messages::HasRequest { chunks: asked.iter().copied().map(convert::chunk_bytes).collect() };
+                messages::HasRequest { chunks: batch.iter().copied().map(convert::chunk_bytes).collect() };
             let reply = match self.inner.control.client().has(message).await {
                 Ok(reply) => reply.into_inner(),
                 Err(status) if status.code() == tonic::Code::Unimplemented => {
@@ -316,7 +316,7 @@ impl Site for RemoteSite {
                 Err(status) => return Err(error_of(status, self.inner.endpoint())),
             };
             self.inner.control_outcome(reply.load, reply.error)?;
-            if reply.has.len() != asked.len() {
+            if reply.has.len() != batch.len() {
                 return Err(self.inner.endpoint().unavailable("it answered for other chunks"));
             }
             all.extend(reply.has);
@@ -350,8 +350,8 @@ impl Site for RemoteSite {
             let mut combination =
                 combination.filter(|combination| combination.number < combination.slices)?;
             let slice = combination.next().await;
-            let rest = slice.is_ok().then_some(combination);
-            Some((slice, rest))
+            let continuation = slice.is_ok().then_some(combination);
+            Some((slice, continuation))
         };
         stream::unfold(Some(combination), next).boxed()
     }
@@ -372,7 +372,7 @@ impl Site for RemoteSite {
     }
 
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
-        let mut answered = Vec::with_capacity(blocks.len());
+        let mut tended = Vec::with_capacity(blocks.len());
         for blocks in blocks.chunks(MAX_TENDED_BLOCKS) {
             let reply = self.inner.control.client().tend(convert::tend_message(blocks)).await;
             let reply = reply.map_err(|status| error_of(status, self.inner.endpoint()))?.into_inner();
@@ -380,9 +380,9 @@ impl Site for RemoteSite {
             if reply.blocks.len() != blocks.len() {
                 return Err(self.inner.endpoint().unavailable("it answered for other cached blocks"));
             }
-            answered.extend(convert::tended_blocks(reply.blocks));
+            tended.extend(convert::tended_blocks(reply.blocks));
         }
-        Ok(answered)
+        Ok(tended)
     }
 
     async fn status(&self) -> Result<SiteStatus, SiteError> {

@@ -20,8 +20,8 @@ use crate::protocol::limits::MAX_RANGES;
 pub(super) struct RemoteRead {
     site: Arc<Inner>,
     request: ReadRequest,
-    answered: Vec<bool>,
-    left: usize,
+    is_answered: Vec<bool>,
+    unanswered: usize,
     phase: Phase,
 }
 
@@ -39,8 +39,8 @@ enum Phase {
 
 impl RemoteRead {
     pub(super) fn new(site: Arc<Inner>, request: ReadRequest) -> Self {
-        let left = request.ranges.len();
-        Self { site, request, answered: vec![false; left], left, phase: Phase::New }
+        let unanswered = request.ranges.len();
+        Self { site, request, is_answered: vec![false; unanswered], unanswered, phase: Phase::New }
     }
 
     pub(super) fn replies(self) -> ReadStream {
@@ -51,7 +51,7 @@ impl RemoteRead {
     }
 
     async fn next(&mut self) -> Option<ReadReply> {
-        while self.left > 0 {
+        while self.unanswered > 0 {
             match &self.phase {
                 Phase::New => {
                     self.phase = match self.open().await {
@@ -65,10 +65,10 @@ impl RemoteRead {
                 },
                 Phase::Failed(error) => {
                     let error = error.clone();
-                    let item = self.answered.iter().position(|answered| !answered);
+                    let item = self.is_answered.iter().position(|is_answered| !is_answered);
                     let item = item.expect("a range is left");
                     let load = *self.site.load.lock();
-                    self.mark(item);
+                    self.mark_answered(item);
                     return Some(ReadReply { item, result: Err(error), load });
                 }
                 Phase::Ended => unreachable!("a read ends with its last range"),
@@ -95,26 +95,26 @@ impl RemoteRead {
         Ok((id, self.site.open(&call).await?))
     }
 
-    fn mark(&mut self, item: usize) {
-        self.answered[item] = true;
-        self.left -= 1;
+    fn mark_answered(&mut self, item: usize) {
+        self.is_answered[item] = true;
+        self.unanswered -= 1;
     }
 
     /// Reads the next frame. The phase stays open while this waits, so that a read that is
     /// dropped meanwhile can be cancelled.
     async fn next_frame(&mut self) -> Result<ReadReply, SiteError> {
-        let Self { site, request, answered, phase, .. } = self;
+        let Self { site, request, is_answered, phase, .. } = self;
         let Phase::Open { frames, .. } = phase else { unreachable!("only an open read has frames") };
         let expected_len = |item: u32| {
             let item = item as usize;
-            request.ranges.get(item).filter(|_| !answered[item]).map(|range| range.len)
+            request.ranges.get(item).filter(|_| !is_answered[item]).map(|range| range.len)
         };
         let received = frames.next(site.endpoint(), expected_len).await?;
         let received = received.ok_or_else(|| site.endpoint().unavailable("the reply ended early"))?;
         let load = site.note_load(received.header.load);
         let item = received.header.item as usize;
-        self.mark(item);
-        if self.left == 0
+        self.mark_answered(item);
+        if self.unanswered == 0
             && let Phase::Open { frames, .. } = std::mem::replace(&mut self.phase, Phase::Ended)
         {
             frames.finish(self.site.endpoint()).await;

@@ -15,7 +15,7 @@ pub(super) struct Frames {
     exchange: Exchange,
     body: Incoming,
     /// Bytes received and not yet taken.
-    rest: Bytes,
+    buffered: Bytes,
 }
 
 /// A received frame.
@@ -26,7 +26,7 @@ pub(super) struct ReceivedFrame {
 
 impl Frames {
     pub(super) fn new(exchange: Exchange, body: Incoming) -> Self {
-        Self { exchange, body, rest: Bytes::new() }
+        Self { exchange, body, buffered: Bytes::new() }
     }
 
     /// Returns the next frame, whose length must be `expected_len` of its item; `None` at the end.
@@ -35,7 +35,7 @@ impl Frames {
         endpoint: &Endpoint,
         expected_len: impl FnOnce(u32) -> Option<u32>,
     ) -> Result<Option<ReceivedFrame>, SiteError> {
-        if !self.more(endpoint).await? {
+        if !self.wait_for_bytes(endpoint).await? {
             return Ok(None);
         }
         let header = self.exactly(endpoint, FRAME_HEADER_LEN).await?;
@@ -64,26 +64,26 @@ impl Frames {
 
     /// Returns the connection to the pool after the last frame, if the reply ends here as it should.
     pub(super) async fn finish(mut self, endpoint: &Endpoint) {
-        if let Ok(false) = self.more(endpoint).await {
+        if let Ok(false) = self.wait_for_bytes(endpoint).await {
             self.exchange.finish();
         }
     }
 
     /// Discards the rest of the reply, and returns the connection to the pool.
     pub(super) async fn drain(mut self, endpoint: &Endpoint) -> Result<(), SiteError> {
-        while self.more(endpoint).await? {
-            self.rest.clear();
+        while self.wait_for_bytes(endpoint).await? {
+            self.buffered.clear();
         }
         self.exchange.finish();
         Ok(())
     }
 
     /// Waits for more bytes; returns false at the end.
-    async fn more(&mut self, endpoint: &Endpoint) -> Result<bool, SiteError> {
-        while self.rest.is_empty() {
+    async fn wait_for_bytes(&mut self, endpoint: &Endpoint) -> Result<bool, SiteError> {
+        while self.buffered.is_empty() {
             let frame = async { self.body.frame().await.transpose() };
             match endpoint.within(endpoint.options.reply_timeout, frame).await? {
-                Some(frame) => self.rest = frame.into_data().unwrap_or_default(),
+                Some(frame) => self.buffered = frame.into_data().unwrap_or_default(),
                 None => return Ok(false),
             }
         }
@@ -92,16 +92,16 @@ impl Frames {
 
     /// Returns the next `len` bytes in one buffer, without a copy if they arrived in one.
     async fn exactly(&mut self, endpoint: &Endpoint, len: usize) -> Result<Bytes, SiteError> {
-        if self.rest.len() >= len {
-            return Ok(self.rest.split_to(len));
+        if self.buffered.len() >= len {
+            return Ok(self.buffered.split_to(len));
         }
         let mut all = BytesMut::with_capacity(len);
         while all.len() < len {
-            if !self.more(endpoint).await? {
+            if !self.wait_for_bytes(endpoint).await? {
                 return Err(endpoint.unavailable("the reply ended early"));
             }
-            let taken = self.rest.len().min(len - all.len());
-            all.extend_from_slice(&self.rest.split_to(taken));
+            let part_len = self.buffered.len().min(len - all.len());
+            all.extend_from_slice(&self.buffered.split_to(part_len));
         }
         Ok(all.freeze())
     }

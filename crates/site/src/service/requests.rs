@@ -53,8 +53,8 @@ pub(super) struct Service {
 #[derive(Default)]
 struct RefusedPeers {
     /// Number of refusals since the last log line.
-    unsaid: u64,
-    said_at: Option<Instant>,
+    unlogged: u64,
+    logged_at: Option<Instant>,
 }
 
 /// The peer of one connection.
@@ -111,10 +111,10 @@ impl Service {
     pub(super) fn note_stranger(&self, error: &std::io::Error) {
         let now = self.runtime.now();
         let mut strangers = self.strangers.lock();
-        strangers.unsaid += 1;
-        if strangers.said_at.is_none_or(|said| now - said >= SAY_EVERY) {
-            tracing::warn!(%error, refused = strangers.unsaid, "a peer was not admitted");
-            *strangers = RefusedPeers { unsaid: 0, said_at: Some(now) };
+        strangers.unlogged += 1;
+        if strangers.logged_at.is_none_or(|logged_at| now - logged_at >= SAY_EVERY) {
+            tracing::warn!(%error, refused = strangers.unlogged, "a peer was not admitted");
+            *strangers = RefusedPeers { unlogged: 0, logged_at: Some(now) };
         }
     }
 
@@ -136,8 +136,8 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Infallible> {
     let (parts, body) = request.into_parts();
-    let answered = service.answer(&peer, &parts, IncomingBody::new(&service, body)).await;
-    Ok(answered.unwrap_or_else(|refusal| refuse(&refusal)))
+    let response = service.answer(&peer, &parts, IncomingBody::new(&service, body)).await;
+    Ok(response.unwrap_or_else(|refusal| refuse(&refusal)))
 }
 
 impl Service {
@@ -181,7 +181,7 @@ impl Service {
     fn read(&self, bytes: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
         let body = ReadBody::decode(bytes).map_err(Refusal::Malformed)?;
         let ReadBody { id, ranges, priority, time_left } = body;
-        let deadline = time_left.and_then(|left| self.runtime.now().checked_add(left));
+        let deadline = time_left.and_then(|remaining| self.runtime.now().checked_add(remaining));
         let replies = self.site.read(ReadRequest { ranges, priority, deadline });
         Ok(Response::new(ReplyBody::Ranges(self.reads.cancellable(id, replies), None)))
     }
@@ -268,9 +268,10 @@ impl Service {
         payload: Bytes,
         reserved: ReservedBytes,
     ) -> Result<striate_core::LoadReport, SiteError> {
-        let granule_len = granule::told_granule_len(head.granule_crcs.len(), head.len);
+        let granule_len = granule::granule_len_of_count(head.granule_crcs.len(), head.len);
         let received = payload.chunks(granule_len.unwrap_or(GRANULE_LEN)).map(crc32c);
-        if let Some(granule) = received.zip(&head.granule_crcs).position(|(found, told)| found != *told) {
+        if let Some(granule) = received.zip(&head.granule_crcs).position(|(computed, sent)| computed != *sent)
+        {
             let reason = format!("granule {granule} of chunk {} was damaged on its way", head.chunk);
             return Err(SiteError::BadRequest(reason));
         }
@@ -292,9 +293,9 @@ impl Service {
             Priority::Repair => self.limits.receiving_bytes / 4 * 3,
             Priority::Background => self.limits.receiving_bytes / 2,
         };
-        let held = self.receiving_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let receiving_bytes = self.receiving_bytes.fetch_add(bytes, Ordering::Relaxed);
         let reserved = ReservedBytes(Arc::clone(&self.receiving_bytes), bytes);
-        let fits = held == 0 || held + bytes <= most;
+        let fits = receiving_bytes == 0 || receiving_bytes + bytes <= most;
         if fits { Ok(reserved) } else { Err(SiteError::Busy) }
     }
 
@@ -324,12 +325,12 @@ struct IncomingBody<'a> {
     service: &'a Service,
     body: Incoming,
     /// Bytes received and not yet taken.
-    rest: Bytes,
+    buffered: Bytes,
 }
 
 impl<'a> IncomingBody<'a> {
     fn new(service: &'a Service, body: Incoming) -> Self {
-        Self { service, body, rest: Bytes::new() }
+        Self { service, body, buffered: Bytes::new() }
     }
 
     /// Returns the length of the body, if it was declared.
@@ -337,15 +338,15 @@ impl<'a> IncomingBody<'a> {
         self.body.size_hint().exact()
     }
 
-    async fn more(&mut self) -> Result<bool, Refusal> {
+    async fn wait_for_bytes(&mut self) -> Result<bool, Refusal> {
         let Service { runtime, limits, .. } = self.service;
         let cut_off = |reason: &str| Refusal::Malformed(format!("the request's body {reason}"));
-        while self.rest.is_empty() {
+        while self.buffered.is_empty() {
             let frame = runtime.timeout(limits.stall, self.body.frame()).await;
             match frame.map_err(|_| cut_off("did not come in time"))? {
                 Some(frame) => {
                     let frame = frame.map_err(|error| cut_off(&format!("ended: {error}")))?;
-                    self.rest = frame.into_data().unwrap_or_default();
+                    self.buffered = frame.into_data().unwrap_or_default();
                 }
                 None => return Ok(false),
             }
@@ -359,16 +360,16 @@ impl<'a> IncomingBody<'a> {
         if self.len().is_some_and(|len| len > limit as u64) {
             return Err(too_large());
         }
-        if !self.more().await? {
+        if !self.wait_for_bytes().await? {
             return Ok(Bytes::new());
         }
-        let first = std::mem::take(&mut self.rest);
+        let first = std::mem::take(&mut self.buffered);
         if self.body.is_end_stream() && first.len() <= limit {
             return Ok(first);
         }
         let mut all = BytesMut::from(first);
-        while all.len() <= limit && self.more().await? {
-            all.extend_from_slice(&std::mem::take(&mut self.rest));
+        while all.len() <= limit && self.wait_for_bytes().await? {
+            all.extend_from_slice(&std::mem::take(&mut self.buffered));
         }
         if all.len() <= limit { Ok(all.freeze()) } else { Err(too_large()) }
     }
@@ -376,19 +377,19 @@ impl<'a> IncomingBody<'a> {
     /// Returns the next `len` bytes in one buffer, without a copy if they arrived in one.
     async fn exactly(&mut self, len: usize) -> Result<Bytes, Refusal> {
         let ended = || Refusal::Malformed("the request's body is too short".to_owned());
-        if len > 0 && !self.more().await? {
+        if len > 0 && !self.wait_for_bytes().await? {
             return Err(ended());
         }
-        if self.rest.len() >= len {
-            return Ok(self.rest.split_to(len));
+        if self.buffered.len() >= len {
+            return Ok(self.buffered.split_to(len));
         }
         let mut all = BytesMut::with_capacity(len);
         while all.len() < len {
-            if !self.more().await? {
+            if !self.wait_for_bytes().await? {
                 return Err(ended());
             }
-            let taken = self.rest.len().min(len - all.len());
-            all.extend_from_slice(&self.rest.split_to(taken));
+            let part_len = self.buffered.len().min(len - all.len());
+            all.extend_from_slice(&self.buffered.split_to(part_len));
         }
         Ok(all.freeze())
     }
