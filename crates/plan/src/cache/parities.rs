@@ -43,16 +43,16 @@ impl ParityBudget {
 
 /// Returns the number of parities that each block should have, in the order of `blocks`.
 pub fn parities(blocks: &[PopularBlock], budget: ParityBudget) -> Vec<usize> {
-    let mut given = vec![0; blocks.len()];
+    let mut counts = vec![0; blocks.len()];
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_by(|&a, &b| blocks[b].popularity.total_cmp(&blocks[a].popularity).then(a.cmp(&b)));
-    let mut left = budget.first_bytes;
+    let mut remaining_bytes = budget.first_bytes;
     for &block in order.iter().filter(|_| budget.most > 0) {
-        let Some(rest) = left.checked_sub(blocks[block].split_bytes) else { break };
-        (left, given[block]) = (rest, 1);
+        let Some(rest) = remaining_bytes.checked_sub(blocks[block].split_bytes) else { break };
+        (remaining_bytes, counts[block]) = (rest, 1);
     }
-    flatten(blocks, &mut given, budget.further_bytes, budget.most);
-    given
+    flatten(blocks, &mut counts, budget.further_bytes, budget.most);
+    counts
 }
 
 /// Spends up to `bytes` on further splits, each for the block whose splits carry the highest load. A block that no
@@ -61,16 +61,16 @@ pub fn flatten(blocks: &[PopularBlock], given: &mut [usize], bytes: u64, most: u
     let load = |block: usize, given: usize| blocks[block].popularity / (blocks[block].splits + given) as f64;
     let loaded = |(block, &given): (usize, &usize)| SplitLoad { load: load(block, given), block };
     let mut heap: BinaryHeap<SplitLoad> = given.iter().enumerate().map(loaded).collect();
-    let mut left = bytes;
-    while let Some(SplitLoad { load: bears, block }) = heap.pop() {
-        if bears <= 0.0 {
+    let mut remaining_bytes = bytes;
+    while let Some(SplitLoad { load: highest_load, block }) = heap.pop() {
+        if highest_load <= 0.0 {
             break;
         }
-        let Some(rest) = left.checked_sub(blocks[block].split_bytes) else { continue };
+        let Some(rest) = remaining_bytes.checked_sub(blocks[block].split_bytes) else { continue };
         if given[block] >= most {
             continue;
         }
-        (left, given[block]) = (rest, given[block] + 1);
+        (remaining_bytes, given[block]) = (rest, given[block] + 1);
         heap.push(SplitLoad { load: load(block, given[block]), block });
     }
 }

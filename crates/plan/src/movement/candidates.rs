@@ -62,27 +62,28 @@ pub fn draw_candidates(
         drawn.blocks[place].draws += 1;
     }
     add_requests(statistics, &mut drawn, sample.requests);
-    let others: HashSet<StripeId> = drawn.requests.iter().flatten().copied().collect();
-    let mut others: Vec<StripeId> = others.into_iter().filter(|block| !places.contains_key(block)).collect();
-    others.sort_unstable();
-    drawn.blocks.extend(others.into_iter().map(|block| companion(statistics, block)));
+    let companions: HashSet<StripeId> = drawn.requests.iter().flatten().copied().collect();
+    let mut companions: Vec<StripeId> =
+        companions.into_iter().filter(|block| !places.contains_key(block)).collect();
+    companions.sort_unstable();
+    drawn.blocks.extend(companions.into_iter().map(|block| companion(statistics, block)));
     drawn
 }
 
 /// Adds the newest request of each candidate, then the second newest of each, and so on.
 fn add_requests(statistics: &CoAccess, drawn: &mut MovementCandidates, most: usize) {
     let MovementCandidates { blocks, requests } = drawn;
-    let wanted: Vec<Vec<usize>> =
+    let request_numbers: Vec<Vec<usize>> =
         blocks.iter().map(|candidate| statistics.requests_of(candidate.block, most)).collect();
-    let (mut places, mut known) = (HashMap::new(), HashSet::new());
+    let (mut places, mut listed_blocks) = (HashMap::new(), HashSet::new());
     for turn in 0..most {
-        for (candidate, wanted) in blocks.iter_mut().zip(&wanted) {
-            let Some(&number) = wanted.get(turn) else { continue };
+        for (candidate, numbers) in blocks.iter_mut().zip(&request_numbers) {
+            let Some(&number) = numbers.get(turn) else { continue };
             if let Some(&place) = places.get(&number) {
                 candidate.requests.push(place);
-            } else if known.len() < MOST_BLOCKS {
+            } else if listed_blocks.len() < MOST_BLOCKS {
                 let request = statistics.request(number);
-                known.extend(request.iter().copied());
+                listed_blocks.extend(request.iter().copied());
                 places.insert(number, requests.len());
                 candidate.requests.push(requests.len());
                 requests.push(request);

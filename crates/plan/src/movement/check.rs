@@ -35,29 +35,32 @@ pub fn check_movement(
 ) -> Result<(), MovementFault> {
     let site_of: HashMap<SiteId, &MovementSite> = sites.iter().map(|site| (site.site, site)).collect();
     let mut at: HashMap<_, _> = blocks.iter().map(|block| (block.id, (block, block.sites.clone()))).collect();
-    let mut taken: HashMap<SiteId, u64> = HashMap::new();
-    for &wanted in moves {
-        let (block, places) = at.get_mut(&wanted.stripe).ok_or(MovementFault::NotThere(wanted))?;
-        let place = places.get_mut(wanted.index).filter(|place| **place == wanted.from && wanted.from.0 != 0);
-        *place.ok_or(MovementFault::NotThere(wanted))? = wanted.to;
-        if wanted.from == wanted.to {
-            return Err(PlacementFault::SiteTwice(wanted.to).into());
+    let mut taken_bytes: HashMap<SiteId, u64> = HashMap::new();
+    for &chunk_move in moves {
+        let (block, places) = at.get_mut(&chunk_move.stripe).ok_or(MovementFault::NotThere(chunk_move))?;
+        let place = places
+            .get_mut(chunk_move.index)
+            .filter(|place| **place == chunk_move.from && chunk_move.from.0 != 0);
+        *place.ok_or(MovementFault::NotThere(chunk_move))? = chunk_move.to;
+        if chunk_move.from == chunk_move.to {
+            return Err(PlacementFault::SiteTwice(chunk_move.to).into());
         }
-        let to = site_of.get(&wanted.to).filter(|site| site.takes_chunks && site.cost.is_some());
-        let to = to.ok_or(MovementFault::TakesNone(wanted))?;
-        let taken = taken.entry(wanted.to).or_default();
-        *taken += u64::from(block.chunk_len);
-        if *taken > to.free_bytes {
-            return Err(MovementFault::NoSpace(wanted));
+        let to = site_of.get(&chunk_move.to).filter(|site| site.takes_chunks && site.cost.is_some());
+        let to = to.ok_or(MovementFault::TakesNone(chunk_move))?;
+        let taken_bytes = taken_bytes.entry(chunk_move.to).or_default();
+        *taken_bytes += u64::from(block.chunk_len);
+        if *taken_bytes > to.free_bytes {
+            return Err(MovementFault::NoSpace(chunk_move));
         }
-        if places.iter().enumerate().any(|(chunk, site)| chunk != wanted.index && *site == wanted.to) {
-            return Err(PlacementFault::SiteTwice(wanted.to).into());
+        if places.iter().enumerate().any(|(chunk, site)| chunk != chunk_move.index && *site == chunk_move.to)
+        {
+            return Err(PlacementFault::SiteTwice(chunk_move.to).into());
         }
-        let before = |chunk, site| if chunk == wanted.index { wanted.from } else { site };
+        let site_before = |chunk, site| if chunk == chunk_move.index { chunk_move.from } else { site };
         let at = places.iter().enumerate();
-        let at = at.filter_map(|(chunk, &site)| Some((chunk, &site_of.get(&before(chunk, site))?.rack)));
-        if !block.rule.admits(wanted.index, &to.rack, at) {
-            return Err(PlacementFault::NotAdmitted { chunk: wanted.index, rack: to.rack.clone() }.into());
+        let at = at.filter_map(|(chunk, &site)| Some((chunk, &site_of.get(&site_before(chunk, site))?.rack)));
+        if !block.rule.admits(chunk_move.index, &to.rack, at) {
+            return Err(PlacementFault::NotAdmitted { chunk: chunk_move.index, rack: to.rack.clone() }.into());
         }
     }
     Ok(())

@@ -19,9 +19,9 @@ pub(super) struct AccessGains {
     block: usize,
     index: usize,
     /// The block's chunks without the leaving one.
-    rest: Vec<Choice>,
+    remaining_choices: Vec<Choice>,
     /// The block's chunks with the leaving one at its new site.
-    after: Vec<Choice>,
+    choices_after: Vec<Choice>,
     queries: Vec<Query>,
     /// Σ λ · cost before the move.
     before: f64,
@@ -42,18 +42,18 @@ struct Query {
 impl AccessGains {
     /// Computes the costs before any move. Returns `false` if the block cannot be read.
     pub(super) fn begin_block(&mut self, state: &MovementState, block: usize) -> bool {
-        let of = &state.blocks[block];
-        (self.block, self.need) = (block, of.need);
+        let placed = &state.blocks[block];
+        (self.block, self.need) = (block, placed.need);
         self.queries.clear();
-        if !of.is_readable() {
+        if !placed.is_readable() {
             return false;
         }
-        for &(partner, likelihood) in &of.partners {
+        for &(partner, likelihood) in &placed.partners {
             if !state.blocks[partner].is_readable() {
                 continue;
             }
-            let own = PairBlock { need: of.need, choices: &of.choices };
-            let before = self.pair.of(own, other(state, partner));
+            let pair_block = PairBlock { need: placed.need, choices: &placed.choices };
+            let before = self.pair.of(pair_block, partner_block(state, partner));
             let query = Query { partner, likelihood, before, without: 0.0, with_one_less: 0.0 };
             self.queries.push(query);
         }
@@ -64,12 +64,14 @@ impl AccessGains {
     /// Computes the costs without the chunk `index`.
     pub(super) fn begin_source(&mut self, state: &MovementState, index: usize) {
         self.index = index;
-        self.rest.clear();
-        self.rest.extend(state.blocks[self.block].choices_without(index));
+        self.remaining_choices.clear();
+        self.remaining_choices.extend(state.blocks[self.block].choices_without(index));
         for query in &mut self.queries {
-            let other = other(state, query.partner);
-            query.without = self.pair.of(PairBlock { need: self.need, choices: &self.rest }, other);
-            query.with_one_less = self.pair.of(PairBlock { need: self.need - 1, choices: &self.rest }, other);
+            let partner = partner_block(state, query.partner);
+            query.without =
+                self.pair.of(PairBlock { need: self.need, choices: &self.remaining_choices }, partner);
+            query.with_one_less =
+                self.pair.of(PairBlock { need: self.need - 1, choices: &self.remaining_choices }, partner);
         }
     }
 
@@ -78,29 +80,31 @@ impl AccessGains {
         let Some(new) = state.choice(self.block, self.index, destination) else {
             return AccessGain::default();
         };
-        self.after.clear();
+        self.choices_after.clear();
         let mut saved = 0.0;
         for query in &self.queries {
-            let of_partner = &state.blocks[query.partner].choices;
-            let after = match of_partner.binary_search_by_key(&destination, |of| of.site).is_ok() {
-                false => query.without.min(query.with_one_less + new.asking + new.transfer),
-                true => {
-                    if self.after.is_empty() {
-                        let place = self.rest.partition_point(|choice| choice.site < destination);
-                        self.after.extend_from_slice(&self.rest);
-                        self.after.insert(place, new);
+            let partner_choices = &state.blocks[query.partner].choices;
+            let cost_after =
+                match partner_choices.binary_search_by_key(&destination, |choice| choice.site).is_ok() {
+                    false => query.without.min(query.with_one_less + new.asking + new.transfer),
+                    true => {
+                        if self.choices_after.is_empty() {
+                            let place =
+                                self.remaining_choices.partition_point(|choice| choice.site < destination);
+                            self.choices_after.extend_from_slice(&self.remaining_choices);
+                            self.choices_after.insert(place, new);
+                        }
+                        let pair_block = PairBlock { need: self.need, choices: &self.choices_after };
+                        self.pair.of(pair_block, partner_block(state, query.partner))
                     }
-                    let own = PairBlock { need: self.need, choices: &self.after };
-                    self.pair.of(own, other(state, query.partner))
-                }
-            };
-            saved += query.likelihood * (query.before - after);
+                };
+            saved += query.likelihood * (query.before - cost_after);
         }
         AccessGain { saved, before: self.before }
     }
 }
 
-fn other(state: &MovementState, partner: usize) -> PairBlock<'_> {
-    let of = &state.blocks[partner];
-    PairBlock { need: of.need, choices: &of.choices }
+fn partner_block(state: &MovementState, partner: usize) -> PairBlock<'_> {
+    let placed = &state.blocks[partner];
+    PairBlock { need: placed.need, choices: &placed.choices }
 }

@@ -25,7 +25,7 @@ pub struct MovementQueue {
     /// Candidates, each with the gain per move of its best plan when last evaluated.
     ranked: Vec<(f64, StripeId)>,
     /// Candidate moves that may still be evaluated.
-    left: u64,
+    remaining_moves: u64,
     /// Number of candidate moves evaluated.
     pub evaluated: u64,
 }
@@ -40,9 +40,9 @@ impl MovementQueue {
         budget: MovementBudget,
     ) -> Self {
         let search = Search::new(objective, budget.moves);
-        let mut queue = Self { search, ranked: Vec::new(), left: budget.moves, evaluated: 0 };
+        let mut queue = Self { search, ranked: Vec::new(), remaining_moves: budget.moves, evaluated: 0 };
         for candidate in candidates {
-            if queue.left < budget.moves / 2 {
+            if queue.remaining_moves < budget.moves / 2 {
                 break;
             }
             if let Some(plan) = queue.look_at(state, candidate) {
@@ -76,20 +76,20 @@ impl MovementQueue {
     fn settle(&mut self, state: &mut MovementState, plan: &MovementPlan) -> Option<Vec<(SiteId, f64)>> {
         let first = plan.moves.first()?;
         let Gains::Requests(gains) = &mut self.search.gains else {
-            let shifts = plan.moves.iter().map(|of| (of, state.load_of(of)));
-            let shifts = shifts.flat_map(|(of, load)| [(of.from, -load), (of.to, load)]).collect();
+            let shifts = plan.moves.iter().map(|step| (step, state.load_of(step)));
+            let shifts = shifts.flat_map(|(step, load)| [(step.from, -load), (step.to, load)]).collect();
             state.apply(&plan.moves);
             return Some(shifts);
         };
         let block = state.place_of(first.stripe)?;
-        let mut sent = vec![0.0; state.sites.len()];
-        gains.add_sent(state, block, -1.0, &mut sent);
+        let mut site_bytes = vec![0.0; state.sites.len()];
+        gains.add_sent(state, block, -1.0, &mut site_bytes);
         state.relocate(&plan.moves);
-        gains.add_sent(state, block, 1.0, &mut sent);
-        let Some(shifts) = state.loads.shifts_of(&sent) else {
-            let back = |of: &ChunkMove| ChunkMove { from: of.to, to: of.from, ..*of };
+        gains.add_sent(state, block, 1.0, &mut site_bytes);
+        let Some(shifts) = state.loads.shifts_of(&site_bytes) else {
+            let back = |step: &ChunkMove| ChunkMove { from: step.to, to: step.from, ..*step };
             state.relocate(&plan.moves.iter().map(back).collect::<Vec<_>>());
-            let to = state.sites.binary_search_by_key(&first.to, |known| known.site);
+            let to = state.sites.binary_search_by_key(&first.to, |site| site.site);
             self.search.refused.extend(to.map(|to| (block, to)));
             return None;
         };
@@ -99,10 +99,10 @@ impl MovementQueue {
 
     fn look_at(&mut self, state: &MovementState, candidate: StripeId) -> Option<MovementPlan> {
         let block = state.place_of(candidate)?;
-        self.search.begin(self.left);
+        self.search.begin(self.remaining_moves);
         self.search.look_at(state, block);
         let found = std::mem::take(&mut self.search.found);
-        self.left -= found.evaluated.min(self.left);
+        self.remaining_moves -= found.evaluated.min(self.remaining_moves);
         self.evaluated += found.evaluated;
         found.best
     }

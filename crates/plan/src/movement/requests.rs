@@ -35,7 +35,7 @@ pub(super) struct RequestGains {
     /// Whether the query's other blocks ask the site, per query and site.
     is_open: Vec<bool>,
     /// The block's chunks without the leaving one.
-    rest: Vec<Choice>,
+    remaining_choices: Vec<Choice>,
     /// Scratch space to sort the prices of chunks.
     prices: Vec<f64>,
     /// Σ cost before the move.
@@ -58,14 +58,14 @@ struct Query {
 impl RequestGains {
     /// Computes the costs before any move. Returns `false` if the block cannot be read or no request for it is known.
     pub(super) fn begin_block(&mut self, state: &MovementState, block: usize) -> bool {
-        let of = &state.blocks[block];
-        (self.block, self.need, self.sites, self.before) = (block, of.need, state.sites.len(), 0.0);
+        let placed = &state.blocks[block];
+        (self.block, self.need, self.sites, self.before) = (block, placed.need, state.sites.len(), 0.0);
         self.queries.clear();
         self.is_open.clear();
-        if !of.is_readable() {
+        if !placed.is_readable() {
             return false;
         }
-        for &request in &of.requests {
+        for &request in &placed.requests {
             let plan = self.plans.of(state, request);
             self.before += plan.cost;
             let first = self.is_open.len();
@@ -73,8 +73,8 @@ impl RequestGains {
             for &(site, _) in plan.uses.iter().filter(|(_, user)| *user != block) {
                 self.is_open[first + site] = true;
             }
-            let own = cheapest(&mut self.prices, &of.choices, &self.is_open[first..], of.need);
-            self.queries.push(Query { request, before: own, without: 0.0, with_one_less: 0.0 });
+            let own_cost = cheapest(&mut self.prices, &placed.choices, &self.is_open[first..], placed.need);
+            self.queries.push(Query { request, before: own_cost, without: 0.0, with_one_less: 0.0 });
         }
         self.before > 0.0
     }
@@ -82,12 +82,12 @@ impl RequestGains {
     /// Computes the costs without the chunk `index`.
     pub(super) fn begin_source(&mut self, state: &MovementState, index: usize) {
         self.index = index;
-        self.rest.clear();
-        self.rest.extend(state.blocks[self.block].choices_without(index));
+        self.remaining_choices.clear();
+        self.remaining_choices.extend(state.blocks[self.block].choices_without(index));
         for (place, query) in self.queries.iter_mut().enumerate() {
             let is_open = &self.is_open[place * self.sites..];
-            query.without = cheapest(&mut self.prices, &self.rest, is_open, self.need);
-            query.with_one_less = cheapest(&mut self.prices, &self.rest, is_open, self.need - 1);
+            query.without = cheapest(&mut self.prices, &self.remaining_choices, is_open, self.need);
+            query.with_one_less = cheapest(&mut self.prices, &self.remaining_choices, is_open, self.need - 1);
         }
     }
 
@@ -112,18 +112,24 @@ impl RequestGains {
     }
 
     /// Returns the price of a chunk in the query at `place`, with its other blocks read as they are.
-    fn price(&self, place: usize, of: Choice) -> f64 {
-        of.transfer + if self.is_open[place * self.sites + of.site] { 0.0 } else { of.asking }
+    fn price(&self, place: usize, choice: Choice) -> f64 {
+        choice.transfer + if self.is_open[place * self.sites + choice.site] { 0.0 } else { choice.asking }
     }
 
     /// Adds to `sent`, for each site, `times` the part of all bytes read that the site sends for requests for `block`.
     /// It follows the requests' cheapest plans and counts the chunks of all their blocks.
-    pub(super) fn add_sent(&mut self, state: &MovementState, block: usize, times: f64, sent: &mut [f64]) {
-        let of = &state.blocks[block];
-        let part = times * of.popularity / of.requests.len().max(1) as f64;
-        for &request in &of.requests {
+    pub(super) fn add_sent(
+        &mut self,
+        state: &MovementState,
+        block: usize,
+        times: f64,
+        site_bytes: &mut [f64],
+    ) {
+        let placed = &state.blocks[block];
+        let share = times * placed.popularity / placed.requests.len().max(1) as f64;
+        for &request in &placed.requests {
             for &(site, user) in &self.plans.of(state, request).uses {
-                sent[site] += part * state.loads.part_of_bytes(state.blocks[user].chunk_len);
+                site_bytes[site] += share * state.loads.part_of_bytes(state.blocks[user].chunk_len);
             }
         }
     }
@@ -201,7 +207,7 @@ fn cheapest(prices: &mut Vec<f64>, choices: &[Choice], is_open: &[bool], need: u
         return f64::INFINITY;
     }
     prices.clear();
-    let price = |of: &Choice| of.transfer + if is_open[of.site] { 0.0 } else { of.asking };
+    let price = |choice: &Choice| choice.transfer + if is_open[choice.site] { 0.0 } else { choice.asking };
     prices.extend(choices.iter().map(price));
     prices.sort_unstable_by(f64::total_cmp);
     prices[..need].iter().sum()
@@ -244,9 +250,9 @@ impl RequestPlans {
         problem.reset(state.asking.iter().copied());
         let readable = || state.requests[request].iter().filter(|&&block| state.blocks[block].is_readable());
         for &block in readable() {
-            let of = &state.blocks[block];
+            let placed = &state.blocks[block];
             let option = |choice: &Choice| AccessOption { site: choice.site, transfer: choice.transfer };
-            problem.push_block(of.need, of.choices.iter().map(option));
+            problem.push_block(placed.need, placed.choices.iter().map(option));
         }
         let Ok(plan) = solve(problem, BUDGET_OF_200_US, workspace) else { return RequestPlan::default() };
         let blocks: Vec<usize> = readable().copied().collect();

@@ -188,10 +188,10 @@ impl Search {
                     LoadShift { dynamic: shift.dynamic.max(read), ..shift }
                 }
             };
-            let Some(of_balance) = self.objective.of_balance(state, from, to, arrives) else { continue };
+            let Some(balance_gain) = self.objective.of_balance(state, from, to, arrives) else { continue };
             self.found.evaluated += 1;
             let saved = self.gains.at(state, to);
-            let gain = of_balance + self.objective.of_access(saved, state.blocks[block].popularity);
+            let gain = balance_gain + self.objective.of_access(saved, state.blocks[block].popularity);
             if self.is_best(gain, 1) {
                 let moves = vec![state.move_of(block, index, from, to)];
                 self.found.best = Some(MovementPlan { moves, gain });
@@ -239,23 +239,23 @@ impl Search {
             if !state.may_take(member, from, to) {
                 return false;
             }
-            let of_member = state.loads.shift_of(&state.blocks[member], from);
-            shift.dynamic += of_member.dynamic;
-            shift.stored += of_member.stored;
+            let member_shift = state.loads.shift_of(&state.blocks[member], from);
+            shift.dynamic += member_shift.dynamic;
+            shift.stored += member_shift.stored;
             bytes += u64::from(state.blocks[member].chunk_len);
         }
         if bytes > state.sites[to].free_bytes {
             return false;
         }
         let shift = state.loads.at_most(shift, from);
-        let Some(of_balance) = self.objective.of_balance(state, from, to, shift) else { return false };
+        let Some(balance_gain) = self.objective.of_balance(state, from, to, shift) else { return false };
         self.found.evaluated += 1;
         let saved = gains.of_group(state, members, from, to);
-        let gain = of_balance + self.objective.of_access(saved, state.blocks[members[0].0].popularity);
+        let gain = balance_gain + self.objective.of_access(saved, state.blocks[members[0].0].popularity);
         let is_better = self.is_best(gain, members.len());
         if is_better {
-            let wanted = |&(member, index): &(usize, usize)| state.move_of(member, index, from, to);
-            self.found.best = Some(MovementPlan { moves: members.iter().map(wanted).collect(), gain });
+            let move_of = |&(member, index): &(usize, usize)| state.move_of(member, index, from, to);
+            self.found.best = Some(MovementPlan { moves: members.iter().map(move_of).collect(), gain });
         }
         is_better
     }
@@ -278,21 +278,21 @@ impl Search {
     /// repel.
     fn order_destinations(&mut self, state: &MovementState, block: usize) {
         let mean = state.loads.mean().max(f64::MIN_POSITIVE);
-        let of = &state.blocks[block];
+        let placed = &state.blocks[block];
         self.destinations.clear();
         let spare = |site: usize| 1.0 - state.loads.omega(site) / mean;
         self.destinations.extend((0..state.sites.len()).map(|site| (spare(site), site)));
         match &self.gains {
             Gains::Requests(gains) => gains.attract(&mut self.destinations),
             Gains::Pairs(_) => {
-                for &(partner, likelihood) in &of.partners {
+                for &(partner, likelihood) in &placed.partners {
                     for site in state.blocks[partner].at.iter().flatten() {
                         self.destinations[*site].0 += likelihood;
                     }
                 }
             }
         }
-        self.destinations.retain(|&(_, site)| state.sites[site].takes_chunks && !of.is_at(site));
+        self.destinations.retain(|&(_, site)| state.sites[site].takes_chunks && !placed.is_at(site));
         self.destinations.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     }
 }

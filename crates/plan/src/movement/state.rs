@@ -161,7 +161,7 @@ impl MovementState {
         let loads = Loads::new(sites.iter().map(|site| site.load), traffic);
         let by_id: HashMap<StripeId, usize> =
             blocks.iter().enumerate().map(|(place, block)| (block.id, place)).collect();
-        let place_of = |site: SiteId| sites.binary_search_by_key(&site, |known| known.site).ok();
+        let place_of = |site: SiteId| sites.binary_search_by_key(&site, |entry| entry.site).ok();
         let placed = blocks.iter().map(|block| PlacedBlock {
             id: block.id,
             data_chunks: block.data_chunks,
@@ -177,9 +177,9 @@ impl MovementState {
             is_moving: false,
         });
         let blocks: Vec<PlacedBlock> = placed.collect();
-        let known =
+        let blocks_of =
             |request: &Vec<StripeId>| request.iter().filter_map(|id| by_id.get(id).copied()).collect();
-        let requests = requests.iter().map(known).collect();
+        let requests = requests.iter().map(blocks_of).collect();
         let mut state = Self { sites, blocks, requests, by_id, loads, scale, asking, changes: 0 };
         (0..state.blocks.len()).for_each(|block| state.list_choices(block));
         state
@@ -193,29 +193,29 @@ impl MovementState {
     /// Returns the chunk of `block` with `index` as it would be at `site`; `None` if the site is unreachable.
     pub(super) fn choice(&self, block: usize, index: usize, site: usize) -> Option<Choice> {
         let cost = self.sites[site].cost?;
-        let of = &self.blocks[block];
+        let placed = &self.blocks[block];
         let transfer = match self.scale {
             CostScale::Published => 1.0,
-            CostScale::Measured if index >= of.data_chunks && of.data_chunks > 1 => {
-                let decoded = of.data_chunks as f64 * f64::from(of.chunk_len);
-                cost.transfer(of.chunk_len) + cost.decode_per_byte * decoded
+            CostScale::Measured if index >= placed.data_chunks && placed.data_chunks > 1 => {
+                let decoded = placed.data_chunks as f64 * f64::from(placed.chunk_len);
+                cost.transfer(placed.chunk_len) + cost.decode_per_byte * decoded
             }
-            CostScale::Measured => cost.transfer(of.chunk_len),
+            CostScale::Measured => cost.transfer(placed.chunk_len),
         };
         Some(Choice { site, asking: self.asking[site], transfer })
     }
 
     /// Returns whether `site` may take the chunk of `block` that is at `from`.
     pub(super) fn may_take(&self, block: usize, from: usize, site: usize) -> bool {
-        let (of, to) = (&self.blocks[block], &self.sites[site]);
-        let is_free = to.takes_chunks && to.cost.is_some() && to.free_bytes >= u64::from(of.chunk_len);
-        if !is_free || of.is_moving || of.is_at(site) {
+        let (placed, to) = (&self.blocks[block], &self.sites[site]);
+        let is_free = to.takes_chunks && to.cost.is_some() && to.free_bytes >= u64::from(placed.chunk_len);
+        if !is_free || placed.is_moving || placed.is_at(site) {
             return false;
         }
-        let Some(index) = of.at.iter().position(|&at| at == Some(from)) else { return false };
-        let places = of.at.iter().enumerate();
+        let Some(index) = placed.at.iter().position(|&at| at == Some(from)) else { return false };
+        let places = placed.at.iter().enumerate();
         let places = places.filter_map(|(chunk, at)| Some((chunk, &self.sites[(*at)?].rack)));
-        of.rule.admits(index, &to.rack, places)
+        placed.rule.admits(index, &to.rack, places)
     }
 
     /// Records that a chunk has moved: its place, the stored load and the sites' space.
@@ -237,72 +237,72 @@ impl MovementState {
 
     /// Records completed moves, each with the load that its chunk takes along.
     pub fn apply(&mut self, moves: &[ChunkMove]) {
-        for done in moves {
-            let load = self.load_of(done);
-            self.add_load(done.from, -load);
-            self.add_load(done.to, load);
-            self.relocate(std::slice::from_ref(done));
+        for chunk_move in moves {
+            let load = self.load_of(chunk_move);
+            self.add_load(chunk_move.from, -load);
+            self.add_load(chunk_move.to, load);
+            self.relocate(std::slice::from_ref(chunk_move));
         }
     }
 
     /// Records moves under way. Their chunks count at their destinations, and no other chunk of these stripes moves
     /// until they are done.
     pub fn expect(&mut self, moves: &[ChunkMove]) {
-        for wanted in moves {
-            let Some(block) = self.place_of(wanted.stripe) else { continue };
+        for chunk_move in moves {
+            let Some(block) = self.place_of(chunk_move.stripe) else { continue };
             self.blocks[block].is_moving = true;
-            let from = self.sites.binary_search_by_key(&wanted.from, |known| known.site).ok();
-            if from.is_some() && self.blocks[block].at.get(wanted.index) == Some(&from) {
-                self.relocate(std::slice::from_ref(wanted));
+            let from = self.sites.binary_search_by_key(&chunk_move.from, |site| site.site).ok();
+            if from.is_some() && self.blocks[block].at.get(chunk_move.index) == Some(&from) {
+                self.relocate(std::slice::from_ref(chunk_move));
             }
         }
     }
 
     /// Records moves without their dynamic load.
     pub(super) fn relocate(&mut self, moves: &[ChunkMove]) {
-        for done in moves {
-            let to = self.sites.binary_search_by_key(&done.to, |known| known.site);
-            if let (Some(block), Ok(to)) = (self.place_of(done.stripe), to)
-                && done.index < self.blocks[block].at.len()
+        for chunk_move in moves {
+            let to = self.sites.binary_search_by_key(&chunk_move.to, |site| site.site);
+            if let (Some(block), Ok(to)) = (self.place_of(chunk_move.stripe), to)
+                && chunk_move.index < self.blocks[block].at.len()
             {
-                self.relocate_chunk(block, done.index, to);
+                self.relocate_chunk(block, chunk_move.index, to);
             }
         }
     }
 
     /// Returns the dynamic load (processor and disk) that a move takes along.
-    pub fn load_of(&self, wanted: &ChunkMove) -> f64 {
-        let from = self.sites.binary_search_by_key(&wanted.from, |known| known.site);
-        match (self.place_of(wanted.stripe), from) {
+    pub fn load_of(&self, chunk_move: &ChunkMove) -> f64 {
+        let from = self.sites.binary_search_by_key(&chunk_move.from, |site| site.site);
+        match (self.place_of(chunk_move.stripe), from) {
             (Some(block), Ok(from)) => self.loads.shift_of(&self.blocks[block], from).dynamic,
             _ => 0.0,
         }
     }
 
     /// Returns the bytes of the chunk; 0 for a stripe that is not in the state.
-    pub fn chunk_len_of(&self, wanted: &ChunkMove) -> u32 {
-        self.place_of(wanted.stripe).map_or(0, |block| self.blocks[block].chunk_len)
+    pub fn chunk_len_of(&self, chunk_move: &ChunkMove) -> u32 {
+        self.place_of(chunk_move.stripe).map_or(0, |block| self.blocks[block].chunk_len)
     }
 
     /// Adds dynamic load, which may be negative, to what a site reported.
     pub fn add_load(&mut self, site: SiteId, dynamic: f64) {
-        if let Ok(place) = self.sites.binary_search_by_key(&site, |known| known.site) {
+        if let Ok(place) = self.sites.binary_search_by_key(&site, |entry| entry.site) {
             self.loads.add(place, dynamic);
         }
     }
 
     /// Returns the memory that the state occupies, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let of_block = |block: &PlacedBlock| {
+        let block_bytes = |block: &PlacedBlock| {
             size_of::<PlacedBlock>()
                 + block.at.capacity() * size_of::<Option<usize>>()
                 + block.partners.capacity() * size_of::<(usize, f64)>()
                 + block.requests.capacity() * size_of::<usize>()
                 + block.choices.capacity() * size_of::<Choice>()
         };
-        let of_sites = self.sites.capacity() * (size_of::<MovementSite>() + 3 * size_of::<f64>());
-        of_sites
-            + self.blocks.iter().map(of_block).sum::<usize>()
+        let site_bytes = self.sites.capacity() * (size_of::<MovementSite>() + 3 * size_of::<f64>());
+        site_bytes
+            + self.blocks.iter().map(block_bytes).sum::<usize>()
             + self.requests.iter().map(|request| request.capacity() * size_of::<usize>()).sum::<usize>()
             + self.by_id.capacity() * size_of::<(StripeId, usize)>()
     }
@@ -331,14 +331,14 @@ impl MovementState {
 }
 
 fn asking_costs(sites: &[MovementSite], scale: CostScale) -> Vec<f64> {
-    let of = |site: &MovementSite| site.cost.map_or(0.0, |cost| cost.asking);
+    let asking = |site: &MovementSite| site.cost.map_or(0.0, |cost| cost.asking);
     let answer = sites.iter().filter(|site| site.cost.is_some()).count();
-    let mean = sites.iter().map(of).sum::<f64>() / answer.max(1) as f64;
+    let mean = sites.iter().map(asking).sum::<f64>() / answer.max(1) as f64;
     let unit = match scale {
         CostScale::Published if mean > 0.0 => 5.0 / mean,
         _ => 1.0,
     };
-    sites.iter().map(|site| of(site) * unit).collect()
+    sites.iter().map(|site| asking(site) * unit).collect()
 }
 
 fn partners_of(block: &MovementBlock, by_id: &HashMap<StripeId, usize>) -> Vec<(usize, f64)> {

@@ -54,10 +54,10 @@ pub fn check_placement<'a>(
     sites: &[SiteId],
     rack_of: impl Fn(SiteId) -> Option<&'a RackId>,
 ) -> Result<(), PlacementFault> {
-    let mut seen = HashSet::new();
+    let mut sites_seen = HashSet::new();
     let mut in_rack: HashMap<&RackId, usize> = HashMap::new();
     for &site in sites.iter().filter(|site| site.0 != 0) {
-        if !seen.insert(site) {
+        if !sites_seen.insert(site) {
             return Err(PlacementFault::SiteTwice(site));
         }
         let rack = rack_of(site).ok_or(PlacementFault::UnknownSite(site))?;
@@ -90,8 +90,8 @@ pub fn racks_crossed<'a>(
     rack_of: impl Fn(SiteId) -> Option<&'a RackId>,
 ) -> usize {
     let group = rule.groups().into_iter().find(|group| group.contains(&chunk)).unwrap_or_default();
-    let own = rack_of(sites[chunk]);
-    racks_holding(&group, sites, &rack_of).into_iter().filter(|rack| Some(*rack) != own).count()
+    let own_rack = rack_of(sites[chunk]);
+    racks_holding(&group, sites, &rack_of).into_iter().filter(|rack| Some(*rack) != own_rack).count()
 }
 
 fn racks_holding<'a>(

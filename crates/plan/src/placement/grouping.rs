@@ -37,7 +37,7 @@ pub struct Grouping<K> {
 struct OpenGroup {
     sites: Vec<SiteId>,
     /// Number of stripes it still takes.
-    left: usize,
+    remaining: usize,
 }
 
 impl<K> Default for Grouping<K> {
@@ -59,11 +59,11 @@ impl<K: Eq + Hash> Grouping<K> {
     ) -> Vec<SiteId> {
         let is_candidate = |site: &SiteId| candidates.iter().any(|candidate| candidate.site == *site);
         let open = self.open.get_mut(&group).filter(|open| {
-            open.left > 0 && open.sites.len() == rule.chunks() && open.sites.iter().all(is_candidate)
+            open.remaining > 0 && open.sites.len() == rule.chunks() && open.sites.iter().all(is_candidate)
         });
         let mut sites = match open {
             Some(open) => {
-                open.left -= 1;
+                open.remaining -= 1;
                 open.sites.clone()
             }
             None => self.begin(group, group_len, candidates, rule, rng),
@@ -75,10 +75,10 @@ impl<K: Eq + Hash> Grouping<K> {
         for last in (1..sites.len()).rev() {
             sites.swap(last, rng.random_range(0..=last));
         }
-        let taken = racks_of(&sites, candidates);
-        let others: Vec<Candidate> =
+        let chunks_in_rack = racks_of(&sites, candidates);
+        let other_candidates: Vec<Candidate> =
             candidates.iter().filter(|candidate| !sites.contains(&candidate.site)).cloned().collect();
-        sites.extend(rule.draw_beside(rng, &others, &taken));
+        sites.extend(rule.draw_beside(rng, &other_candidates, &chunks_in_rack));
         sites
     }
 
@@ -91,9 +91,9 @@ impl<K: Eq + Hash> Grouping<K> {
         rule: &PlacementRule,
         rng: &mut impl Rng,
     ) -> Vec<SiteId> {
-        let known = candidates.iter().filter_map(|candidate| self.dealt.get(&candidate.site));
+        let dealt_shares = candidates.iter().filter_map(|candidate| self.dealt.get(&candidate.site));
         // A new site starts at the minimum, or it would get every group until it caught up.
-        let least = known.copied().min_by(f64::total_cmp).unwrap_or(0.0);
+        let least = dealt_shares.copied().min_by(f64::total_cmp).unwrap_or(0.0);
         let mut order: Vec<(f64, &Candidate)> = candidates
             .iter()
             .map(|candidate| {
@@ -113,7 +113,7 @@ impl<K: Eq + Hash> Grouping<K> {
         if self.open.len() >= MOST_OPEN {
             self.open.clear();
         }
-        self.open.insert(group, OpenGroup { sites: sites.clone(), left: group_len.saturating_sub(1) });
+        self.open.insert(group, OpenGroup { sites: sites.clone(), remaining: group_len.saturating_sub(1) });
         sites
     }
 }

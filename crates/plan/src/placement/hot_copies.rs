@@ -46,35 +46,39 @@ pub struct CopyPlan {
 /// Plans copies of at most `budget` bytes in total on `sites`, which are reachable and take chunks. Copies on other
 /// sites are dropped.
 pub fn plan_copies(hot: &[HotPartition], budget: u64, sites: &[SiteId]) -> CopyPlan {
-    let has_copy = |of: &HotPartition| of.copy.is_some_and(|site| sites.contains(&site));
-    let heat = |of: &HotPartition| if has_copy(of) { of.count.saturating_mul(KEPT) } else { of.count };
+    let has_copy =
+        |hot_partition: &HotPartition| hot_partition.copy.is_some_and(|site| sites.contains(&site));
+    let heat = |hot_partition: &HotPartition| {
+        if has_copy(hot_partition) { hot_partition.count.saturating_mul(KEPT) } else { hot_partition.count }
+    };
     let mut order: Vec<&HotPartition> = hot.iter().collect();
-    order.sort_by_key(|of| (std::cmp::Reverse(heat(of)), of.partition));
-    let (mut plan, mut left) = (CopyPlan::default(), budget);
+    order.sort_by_key(|hot_partition| (std::cmp::Reverse(heat(hot_partition)), hot_partition.partition));
+    let (mut plan, mut remaining) = (CopyPlan::default(), budget);
     let mut loads = loads(hot, sites);
-    for of in order {
-        let is_wanted = of.count >= LEAST_READS && of.bytes <= left;
-        if is_wanted && has_copy(of) {
-            left -= of.bytes;
+    for hot_partition in order {
+        let is_wanted = hot_partition.count >= LEAST_READS && hot_partition.bytes <= remaining;
+        if is_wanted && has_copy(hot_partition) {
+            remaining -= hot_partition.bytes;
             continue;
         }
-        if of.copy.is_some() {
-            plan.drop.push(of.partition);
+        if hot_partition.copy.is_some() {
+            plan.drop.push(hot_partition.partition);
         }
         if !is_wanted {
             continue;
         }
-        let may_take = |site: &&SiteId| **site != of.home && !of.holders.contains(*site);
+        let may_take =
+            |site: &&SiteId| **site != hot_partition.home && !hot_partition.holders.contains(*site);
         let least = sites.iter().filter(may_take).min_by(|a, b| {
             let load = |site: &SiteId| loads.get(site).copied().unwrap_or(0.0);
             load(a).total_cmp(&load(b)).then(a.cmp(b))
         });
         let Some(&site) = least else { continue };
-        left -= of.bytes;
-        let half = of.count as f64 / 2.0;
+        remaining -= hot_partition.bytes;
+        let half = hot_partition.count as f64 / 2.0;
         *loads.entry(site).or_default() += half;
-        *loads.entry(of.home).or_default() -= half;
-        plan.make.push((of.partition, site));
+        *loads.entry(hot_partition.home).or_default() -= half;
+        plan.make.push((hot_partition.partition, site));
     }
     plan
 }
@@ -82,10 +86,13 @@ pub fn plan_copies(hot: &[HotPartition], budget: u64, sites: &[SiteId]) -> CopyP
 /// Returns the reads of hot partitions at each site.
 fn loads(hot: &[HotPartition], sites: &[SiteId]) -> BTreeMap<SiteId, f64> {
     let mut loads = BTreeMap::new();
-    for of in hot {
-        let copy = of.copy.filter(|site| sites.contains(site));
-        let share = of.count as f64 / if copy.is_some() { 2.0 } else { 1.0 };
-        [Some(of.home), copy].into_iter().flatten().for_each(|site| *loads.entry(site).or_default() += share);
+    for hot_partition in hot {
+        let copy = hot_partition.copy.filter(|site| sites.contains(site));
+        let share = hot_partition.count as f64 / if copy.is_some() { 2.0 } else { 1.0 };
+        [Some(hot_partition.home), copy]
+            .into_iter()
+            .flatten()
+            .for_each(|site| *loads.entry(site).or_default() += share);
     }
     loads
 }

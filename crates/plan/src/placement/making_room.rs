@@ -20,10 +20,10 @@ pub fn clearing_move(
     places: &[Option<Place>],
     index: usize,
     takers: &[Place],
-    elsewhere: impl Fn(usize) -> Option<Place>,
+    new_place: impl Fn(usize) -> Option<Place>,
 ) -> Option<(usize, SiteId)> {
     let others = (0..rule.chunks()).filter(|&chunk| chunk != index && places[chunk].is_some());
-    let moves: Vec<(usize, Place)> = others.filter_map(|chunk| Some((chunk, elsewhere(chunk)?))).collect();
+    let moves: Vec<(usize, Place)> = others.filter_map(|chunk| Some((chunk, new_place(chunk)?))).collect();
     let helps = |taker: &Place| {
         moves.iter().find(|&(chunk, to)| admits_after(rule, places, (index, taker), (*chunk, to)))
     };

@@ -69,9 +69,14 @@ impl PlacementRule {
         &self,
         rng: &mut impl Rng,
         candidates: &[Candidate],
-        taken: &HashMap<RackId, usize>,
+        chunks_in_rack: &HashMap<RackId, usize>,
     ) -> Vec<SiteId> {
-        take_within_racks(draw_order(rng, candidates).into_iter(), candidates.len(), self.rack_limit(), taken)
+        take_within_racks(
+            draw_order(rng, candidates).into_iter(),
+            candidates.len(),
+            self.rack_limit(),
+            chunks_in_rack,
+        )
     }
 
     /// Draws sites for lost chunks from `candidates`, which hold no chunk of the stripe: (chunk index, destination), in
@@ -95,11 +100,12 @@ impl PlacementRule {
         lost: &[usize],
     ) -> Vec<(usize, SiteId)> {
         if !self.keeps_groups() {
-            let mut taken: HashMap<RackId, usize> = HashMap::new();
+            let mut chunks_in_rack: HashMap<RackId, usize> = HashMap::new();
             let kept = at.iter().enumerate().filter(|(chunk, _)| !lost.contains(chunk));
-            kept.filter_map(|(_, rack)| rack.clone()).for_each(|rack| *taken.entry(rack).or_default() += 1);
+            kept.filter_map(|(_, rack)| rack.clone())
+                .for_each(|rack| *chunks_in_rack.entry(rack).or_default() += 1);
             let order = order.iter().copied();
-            let sites = take_within_racks(order, self.chunks(), self.rack_limit(), &taken);
+            let sites = take_within_racks(order, self.chunks(), self.rack_limit(), &chunks_in_rack);
             return lost.iter().copied().zip(sites).collect();
         }
         self.draw_targets_in_groups(order, at, lost)
@@ -128,16 +134,16 @@ impl PlacementRule {
             let is_own = |rack: &&RackId| {
                 group.iter().any(|&chunk| chunk < k && room.at[chunk].as_ref() == Some(*rack))
             };
-            let home = room.admitting(parity).find(is_own);
-            match home {
+            let group_rack = room.admitting(parity).find(is_own);
+            match group_rack {
                 Some(rack) => room.put(parity, rack),
                 None => homeless.push(parity),
             }
         }
         let mut common = None;
         for chunk in globals.into_iter().chain(homeless) {
-            let beside = common.filter(|rack| room.admitting(chunk).any(|of| of == *rack));
-            let Some(rack) = beside.or_else(|| room.roomiest(chunk)) else { continue };
+            let shared_rack = common.filter(|rack| room.admitting(chunk).any(|admitting| admitting == *rack));
+            let Some(rack) = shared_rack.or_else(|| room.roomiest(chunk)) else { continue };
             common.get_or_insert(rack);
             room.put(chunk, rack);
         }
@@ -155,14 +161,15 @@ impl PlacementRule {
         let mut targets: Vec<(usize, SiteId)> = Vec::new();
         for &chunk in lost {
             let is_home = |candidate: &&&Candidate| at[chunk].as_ref() == Some(&candidate.rack);
-            let (home, away): (Vec<&Candidate>, Vec<&Candidate>) = order.iter().partition(|of| is_home(of));
+            let (home, away): (Vec<&Candidate>, Vec<&Candidate>) =
+                order.iter().partition(|candidate| is_home(candidate));
             // A lost chunk without a new place yet keeps room in its rack, because it returns there.
-            let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+            let places = || at.iter().enumerate().filter_map(|(other, rack)| Some((other, rack.as_ref()?)));
             let is_free = |site| targets.iter().all(|&(_, taken)| taken != site);
             let taker = home
                 .into_iter()
                 .chain(away)
-                .find(|of| is_free(of.site) && self.admits(chunk, &of.rack, places()));
+                .find(|candidate| is_free(candidate.site) && self.admits(chunk, &candidate.rack, places()));
             let Some(Candidate { site, rack, .. }) = taker else { continue };
             targets.push((chunk, *site));
             at[chunk] = Some(rack.clone());
@@ -176,10 +183,10 @@ impl PlacementRule {
         &self,
         candidates: impl Iterator<Item = &'a Candidate>,
         most: usize,
-        taken: &HashMap<RackId, usize>,
+        chunks_in_rack: &HashMap<RackId, usize>,
     ) -> Vec<SiteId> {
         match self.keeps_groups() {
-            false => take_within_racks(candidates, most, self.rack_limit(), taken),
+            false => take_within_racks(candidates, most, self.rack_limit(), chunks_in_rack),
             true => self.take_by_groups(candidates).unwrap_or_default(),
         }
     }
@@ -189,8 +196,8 @@ impl PlacementRule {
     fn take_by_groups<'a>(&self, candidates: impl Iterator<Item = &'a Candidate>) -> Option<Vec<SiteId>> {
         let mut racks: Vec<RackRoom<'a>> = Vec::new();
         for candidate in candidates {
-            match racks.iter_mut().find(|of| *of.rack == candidate.rack) {
-                Some(of) => of.free.push_back(candidate.site),
+            match racks.iter_mut().find(|rack_room| *rack_room.rack == candidate.rack) {
+                Some(rack_room) => rack_room.free.push_back(candidate.site),
                 None => racks.push(RackRoom::new(candidate, self.rack_limit())),
             }
         }
@@ -199,12 +206,12 @@ impl PlacementRule {
         groups.sort_by_key(|chunks| std::cmp::Reverse(chunks.len()));
         for group in groups {
             for part in group.chunks(self.rack_limit()) {
-                let fits = racks.iter_mut().filter(|of| of.room() >= part.len());
+                let fits = racks.iter_mut().filter(|rack_room| rack_room.room() >= part.len());
                 // The tightest rack that fits: whole parts get empty racks, remainders share one.
-                let of = fits.min_by_key(|of| of.limit)?;
-                of.limit -= part.len();
+                let rack_room = fits.min_by_key(|rack_room| rack_room.limit)?;
+                rack_room.limit -= part.len();
                 for &chunk in part {
-                    sites[chunk] = of.free.pop_front()?;
+                    sites[chunk] = rack_room.free.pop_front()?;
                 }
             }
         }
@@ -238,16 +245,16 @@ impl<'a> ParityRoom<'a> {
 
     /// Returns the racks with a free site where the rule admits `chunk`.
     fn admitting(&self, chunk: usize) -> impl Iterator<Item = &'a RackId> {
-        let places = || self.at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
+        let places = || self.at.iter().enumerate().filter_map(|(other, rack)| Some((other, rack.as_ref()?)));
         let is_free = |rack: &&RackId| !self.free[*rack].is_empty();
         self.racks.iter().copied().filter(is_free).filter(move |rack| self.rule.admits(chunk, rack, places()))
     }
 
     /// Returns the admitting rack that can hold the most further chunks.
     fn roomiest(&self, chunk: usize) -> Option<&'a RackId> {
-        let in_rack = |rack: &RackId| self.at.iter().flatten().filter(|of| *of == rack).count();
-        let left = |rack: &RackId| self.rule.rack_limit().saturating_sub(in_rack(rack));
-        self.admitting(chunk).max_by_key(|rack| left(rack).min(self.free[*rack].len()))
+        let in_rack = |rack: &RackId| self.at.iter().flatten().filter(|other| *other == rack).count();
+        let free_room = |rack: &RackId| self.rule.rack_limit().saturating_sub(in_rack(rack));
+        self.admitting(chunk).max_by_key(|rack| free_room(rack).min(self.free[*rack].len()))
     }
 
     fn put(&mut self, chunk: usize, rack: &'a RackId) {
@@ -294,9 +301,9 @@ fn take_within_racks<'a>(
     candidates: impl Iterator<Item = &'a Candidate>,
     n: usize,
     rack_limit: usize,
-    taken: &HashMap<RackId, usize>,
+    chunks_in_rack: &HashMap<RackId, usize>,
 ) -> Vec<SiteId> {
-    let mut in_rack = taken.clone();
+    let mut in_rack = chunks_in_rack.clone();
     let mut chosen = Vec::with_capacity(n);
     for candidate in candidates {
         if chosen.len() == n {

@@ -121,8 +121,9 @@ impl PlacementRule {
         rack: &RackId,
         at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
     ) -> bool {
-        let beside = at.clone().filter(|&(other, of)| other != index && of == rack).count();
-        beside < self.rack_limit
+        let chunks_in_rack =
+            at.clone().filter(|&(other, other_rack)| other != index && other_rack == rack).count();
+        chunks_in_rack < self.rack_limit
             && self.affinity.as_ref().is_none_or(|affinity| affinity.admits(index, rack, at, self.rack_limit))
     }
 }
@@ -138,17 +139,17 @@ impl Affinity {
     ) -> bool {
         let Some(group) = self.group_of.get(index) else { return false };
         let of_group = at.filter(|&(other, _)| self.group_of.get(other) == Some(group));
-        let mut others = BTreeSet::new();
-        for (other, of) in of_group {
-            if of == rack {
+        let mut other_racks = BTreeSet::new();
+        for (other, other_rack) in of_group {
+            if other_rack == rack {
                 return true;
             }
             if other != index {
-                others.insert(of);
+                other_racks.insert(other_rack);
             }
         }
-        let chunks = self.group_of.iter().filter(|of| *of == group).count();
-        others.len() < chunks.div_ceil(rack_limit)
+        let chunks = self.group_of.iter().filter(|other| *other == group).count();
+        other_racks.len() < chunks.div_ceil(rack_limit)
     }
 }
 
@@ -156,8 +157,8 @@ impl Affinity {
 /// group. `None` for a code without local groups.
 pub(crate) fn local_groups(code: &Code) -> Option<Vec<usize>> {
     let globals = code.local_groups().len();
-    let of = |chunk: usize| code.local_group_of(chunk).unwrap_or(globals);
-    (globals > 0).then(|| (0..code.n()).map(of).collect())
+    let group_of = |chunk: usize| code.local_group_of(chunk).unwrap_or(globals);
+    (globals > 0).then(|| (0..code.n()).map(group_of).collect())
 }
 
 #[cfg(test)]

@@ -46,13 +46,13 @@ pub fn repair_by_racks(
     lost: usize,
     costs: &[Option<f64>],
     racks: &[&RackId],
-    home: &RackId,
+    home_rack: &RackId,
 ) -> Result<RackRepair, CodecError> {
     let cheapest = code.cheapest_repair(lost, costs)?;
     if racks.len() != code.n() {
         return Err(CodecError::ChunkCount { what: "racks", expected: code.n(), actual: racks.len() });
     }
-    let search = Search { code, lost, costs, racks, home };
+    let search = Search { code, lost, costs, racks, home_rack };
     let mut best = search.judge(cheapest);
     for order in search.orders() {
         let repair = search.judge(code.cheapest_repair(lost, &search.least_racks(&order))?);
@@ -68,14 +68,14 @@ struct Search<'a> {
     lost: usize,
     costs: &'a [Option<f64>],
     racks: &'a [&'a RackId],
-    home: &'a RackId,
+    home_rack: &'a RackId,
 }
 
 impl<'a> Search<'a> {
     fn judge(&self, equation: RepairEquation) -> RackRepair {
-        let of_sources: BTreeSet<&RackId> =
+        let source_racks: BTreeSet<&RackId> =
             equation.sources.iter().map(|&(source, _)| self.racks[source]).collect();
-        let sums_across_racks = of_sources.into_iter().filter(|rack| *rack != self.home).count();
+        let sums_across_racks = source_racks.into_iter().filter(|rack| *rack != self.home_rack).count();
         RackRepair { equation, sums_across_racks }
     }
 
@@ -89,15 +89,15 @@ impl<'a> Search<'a> {
         let mut chunks_in: BTreeMap<&RackId, usize> = BTreeMap::new();
         let sources = (0..self.code.n()).filter(|&chunk| self.is_source(chunk));
         sources.for_each(|chunk| *chunks_in.entry(self.racks[chunk]).or_default() += 1);
-        chunks_in.remove(self.home);
+        chunks_in.remove(self.home_rack);
         let mut by_chunks: Vec<&RackId> = chunks_in.keys().copied().collect();
         by_chunks.sort_by_key(|rack| chunks_in[rack]);
         let Some(group) = self.code.local_group_of(self.lost) else { return vec![by_chunks] };
         let is_of_group = |chunk: usize| self.code.local_group_of(chunk) == Some(group);
-        let of_group: BTreeSet<&RackId> =
+        let group_racks: BTreeSet<&RackId> =
             (0..self.code.n()).filter(|&chunk| is_of_group(chunk)).map(|chunk| self.racks[chunk]).collect();
         let mut outside_first = by_chunks.clone();
-        outside_first.sort_by_key(|rack| of_group.contains(rack));
+        outside_first.sort_by_key(|rack| group_racks.contains(rack));
         vec![by_chunks, outside_first]
     }
 
@@ -106,17 +106,17 @@ impl<'a> Search<'a> {
     fn least_racks(&self, order: &[&RackId]) -> Vec<Option<f64>> {
         let mut costs = self.costs.to_vec();
         let wanted: ChunkSet = std::iter::once(self.lost).collect();
-        let mut left: ChunkSet = (0..self.code.n()).filter(|&chunk| self.is_source(chunk)).collect();
+        let mut sources: ChunkSet = (0..self.code.n()).filter(|&chunk| self.is_source(chunk)).collect();
         for &rack in order {
-            let without: ChunkSet = left.iter().filter(|&chunk| self.racks[chunk] != rack).collect();
+            let without: ChunkSet = sources.iter().filter(|&chunk| self.racks[chunk] != rack).collect();
             if self.code.determines(&without, &wanted) {
-                left = without;
+                sources = without;
             }
         }
         costs
             .iter_mut()
             .enumerate()
-            .filter(|(chunk, _)| !left.contains(*chunk))
+            .filter(|(chunk, _)| !sources.contains(*chunk))
             .for_each(|(_, cost)| *cost = None);
         costs
     }

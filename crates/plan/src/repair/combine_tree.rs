@@ -77,8 +77,8 @@ impl CombineTree {
     /// otherwise idle: a chain, unless its start, a slice of `slice_len` bytes for each hop, takes longer than the
     /// destination's downlink needs for a sum from each rack (ECWide §4.2, where the nodes of one rack form a chain).
     pub fn quickest(terms: &[CombineTerm], site: SiteId, rack: &RackId, len: u32, slice_len: u32) -> Self {
-        let elsewhere = terms.iter().filter(|term| term.rack != *rack && term.site != site);
-        let racks = elsewhere.map(|term| &term.rack).collect::<BTreeSet<_>>().len() as u64;
+        let remote_terms = terms.iter().filter(|term| term.rack != *rack && term.site != site);
+        let racks = remote_terms.map(|term| &term.rack).collect::<BTreeSet<_>>().len() as u64;
         let chains = racks.div_ceil(LONGEST_CHAIN as u64).max(1);
         let by_chain = chains * u64::from(len) + racks.div_ceil(chains) * u64::from(slice_len.min(len));
         match by_chain < racks * u64::from(len) {
@@ -133,8 +133,8 @@ impl CombineTree {
 
     /// Returns the sums sent between sites: (sender, receiver).
     pub fn streams(&self) -> Vec<(SiteId, SiteId)> {
-        let own = self.upstream.iter().map(|from| (from.site, self.site));
-        own.chain(self.upstream.iter().flat_map(Self::streams)).collect()
+        let direct = self.upstream.iter().map(|child| (child.site, self.site));
+        direct.chain(self.upstream.iter().flat_map(Self::streams)).collect()
     }
 }
 
@@ -149,11 +149,11 @@ struct Leaf<'a> {
 fn leaves(terms: &[CombineTerm]) -> Vec<Leaf<'_>> {
     let mut leaves: Vec<Leaf<'_>> = Vec::new();
     for term in terms {
-        let own = (term.coefficient, term.chunk);
+        let local_term = (term.coefficient, term.chunk);
         match leaves.iter_mut().find(|leaf| leaf.tree.site == term.site) {
-            Some(leaf) => leaf.tree.local.push(own),
+            Some(leaf) => leaf.tree.local.push(local_term),
             None => {
-                let tree = CombineTree { site: term.site, local: vec![own], upstream: Vec::new() };
+                let tree = CombineTree { site: term.site, local: vec![local_term], upstream: Vec::new() };
                 leaves.push(Leaf { rack: &term.rack, cost: term.cost, tree });
             }
         }

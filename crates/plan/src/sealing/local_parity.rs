@@ -33,7 +33,7 @@ pub fn swap_due(local: &RackId, globals: &[RackId], members: &[ChangingMember]) 
     }
     let mut racks: BTreeMap<&RackId, Vec<&ChangingMember>> = BTreeMap::new();
     members.iter().for_each(|member| racks.entry(&member.rack).or_default().push(member));
-    let expected = |members: &[&ChangingMember]| members.iter().map(|of| of.share).sum::<f64>();
+    let expected = |members: &[&ChangingMember]| members.iter().map(|member| member.share).sum::<f64>();
     let beside_local = racks.remove(local).map_or(0.0, |members| expected(&members));
     let saving = |members: Vec<&ChangingMember>| {
         let least = *members.iter().min_by(|a, b| a.share.total_cmp(&b.share))?;

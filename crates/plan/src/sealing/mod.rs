@@ -78,7 +78,7 @@ pub struct RackLack {
     /// The rack.
     pub rack: RackId,
     /// Members required of the rack.
-    pub asked: usize,
+    pub needed: usize,
     /// Members that the rack can supply.
     pub available: usize,
 }
@@ -115,14 +115,16 @@ pub enum NotSealed {
 
 /// Lists each rack as `rack7 can supply 2 of 4`.
 fn list(lacking: &[RackLack]) -> String {
-    let each = lacking.iter().map(|of| format!("{} can supply {} of {}", of.rack.0, of.available, of.asked));
+    let each = lacking
+        .iter()
+        .map(|lack| format!("{} can supply {} of {}", lack.rack.0, lack.available, lack.needed));
     each.collect::<Vec<_>>().join(", ")
 }
 
 impl SealingPlan {
     /// Returns the sites of all n chunks in order; site 0 for a hole.
     pub fn sites(&self) -> Vec<SiteId> {
-        let members = self.members.iter().map(|member| member.map_or(SiteId(0), |of| of.site));
+        let members = self.members.iter().map(|member| member.map_or(SiteId(0), |member| member.site));
         members.chain(self.parities.iter().copied()).collect()
     }
 
@@ -151,7 +153,7 @@ pub fn plan_sealing(
     sites: &[Candidate],
     most_holes: usize,
 ) -> Result<SealingPlan, NotSealed> {
-    let is_overdue = pool.iter().any(|of| of.is_overdue);
+    let is_overdue = pool.iter().any(|partition| partition.is_overdue);
     let most_holes = if is_overdue { most_holes } else { 0 };
     let needed = geometry.k().saturating_sub(most_holes);
     if pool.len() < needed {
@@ -168,15 +170,15 @@ pub fn plan_sealing(
     if most_holes == 0 {
         return Err(refusal);
     }
-    for wish in [RackPreference::Overdue, RackPreference::Fullest] {
-        let Ok(assigned) = racks.assign(geometry, wish) else { continue };
-        let holes: usize = assigned.lacking.iter().map(|of| of.asked - of.available).sum();
+    for preference in [RackPreference::Overdue, RackPreference::Fullest] {
+        let Ok(assigned) = racks.assign(geometry, preference) else { continue };
+        let holes: usize = assigned.lacking.iter().map(|lack| lack.needed - lack.available).sum();
         if holes > most_holes {
             continue;
         }
         let plan = choose(geometry, pool, &racks, &assigned.racks, true);
-        let overdue = |of: &OpenPartition| of.is_overdue.then_some(of.partition);
-        let members: Vec<Partition> = plan.members.iter().flatten().map(|of| of.partition).collect();
+        let overdue = |open: &OpenPartition| open.is_overdue.then_some(open.partition);
+        let members: Vec<Partition> = plan.members.iter().flatten().map(|member| member.partition).collect();
         if pool.iter().filter_map(overdue).any(|partition| members.contains(&partition)) {
             return Ok(plan);
         }
@@ -193,7 +195,7 @@ fn choose(
     overdue_first: bool,
 ) -> SealingPlan {
     let mut open: HashMap<StripeId, usize> =
-        pool.iter().map(|of| (of.partition.0, of.open_siblings)).collect();
+        pool.iter().map(|waiting| (waiting.partition.0, waiting.open_siblings)).collect();
     let mut free: Vec<usize> = (0..geometry.groups()).map(|group| geometry.group_data(group).start).collect();
     let mut globals = geometry.global_parities();
     let mut members = vec![None; geometry.k()];
@@ -202,8 +204,9 @@ fn choose(
     fullest.sort_by_key(|&part| std::cmp::Reverse(racks.waiting(assigned[part])));
     let mut supplied = vec![(Vec::new(), Vec::new()); assigned.len()];
     for part in fullest {
-        let of = geometry.parts()[part];
-        supplied[part] = racks.supply(assigned[part], of.data, of.parities(), &open, overdue_first);
+        let rack_part = geometry.parts()[part];
+        supplied[part] =
+            racks.supply(assigned[part], rack_part.data, rack_part.parities(), &open, overdue_first);
         for &index in &supplied[part].0 {
             *open.get_mut(&pool[index].partition.0).expect("of the pool") -= 1;
         }
@@ -214,7 +217,7 @@ fn choose(
             for index in 0..part.data {
                 let member = chosen.get(index).map(|&index| &pool[index]);
                 members[free[group] + index] =
-                    member.map(|of| WideMember { partition: of.partition, site: of.site });
+                    member.map(|waiting| WideMember { partition: waiting.partition, site: waiting.site });
             }
             free[group] += part.data;
             if part.has_local {

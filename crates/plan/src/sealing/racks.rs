@@ -32,9 +32,9 @@ struct Rack<'a> {
     waiting: usize,
     /// Number of overdue open partitions.
     overdue: usize,
-    /// Number of sites with open partitions that can take no parity; `both` counts those that can.
+    /// Number of sites with open partitions that can take no parity; `members_and_takers` counts those that can.
     only_members: usize,
-    both: usize,
+    members_and_takers: usize,
     /// Number of sites that can take a parity.
     takers: usize,
     /// Sum of the dead shares of its open partitions.
@@ -60,19 +60,19 @@ pub(super) struct RackAssignment {
 impl<'a> Racks<'a> {
     pub(super) fn new(rack_limit: usize, pool: &'a [OpenPartition], candidates: &'a [Candidate]) -> Self {
         let mut sites: HashMap<SiteId, (&RackId, Site)> = HashMap::new();
-        for (index, of) in pool.iter().enumerate() {
-            let new = || (&of.rack, Site { id: of.site, partitions: Vec::new(), takes: None });
-            sites.entry(of.site).or_insert_with(new).1.partitions.push(index);
+        for (index, partition) in pool.iter().enumerate() {
+            let new = || (&partition.rack, Site { id: partition.site, partitions: Vec::new(), takes: None });
+            sites.entry(partition.site).or_insert_with(new).1.partitions.push(index);
         }
-        for of in candidates {
-            let new = || (&of.rack, Site { id: of.site, partitions: Vec::new(), takes: None });
-            sites.entry(of.site).or_insert_with(new).1.takes = Some(of.free_bytes);
+        for candidate in candidates {
+            let new = || (&candidate.rack, Site { id: candidate.site, partitions: Vec::new(), takes: None });
+            sites.entry(candidate.site).or_insert_with(new).1.takes = Some(candidate.free_bytes);
         }
         let mut by_rack: HashMap<&RackId, Vec<Site>> = HashMap::new();
         sites.into_values().for_each(|(rack, site)| by_rack.entry(rack).or_default().push(site));
         let of_rack = |(id, sites)| Rack::new(id, sites, pool, rack_limit);
         let mut racks: Vec<Rack<'a>> = by_rack.into_iter().map(of_rack).collect();
-        racks.sort_by_key(|of| of.id);
+        racks.sort_by_key(|rack| rack.id);
         Self { pool, racks }
     }
 
@@ -85,13 +85,13 @@ impl<'a> Racks<'a> {
     pub(super) fn assign(
         &self,
         geometry: &WideGeometry,
-        wish: RackPreference,
+        preference: RackPreference,
     ) -> Result<RackAssignment, NotSealed> {
         let parts = geometry.parts();
         if self.racks.len() < parts.len() {
             return Err(NotSealed::TooFewRacks { racks: self.racks.len(), needed: parts.len() });
         }
-        let order = self.order(parts, wish);
+        let order = self.order(parts, preference);
         let (data, parities): (Vec<usize>, Vec<usize>) =
             (0..parts.len()).partition(|&part| parts[part].data > 0);
         let mut found = self.assign_in_order(geometry, &order, &data, &parities, &[]);
@@ -111,25 +111,26 @@ impl<'a> Racks<'a> {
         self.put_dead_beside_local_parities(parts, &mut racks);
         self.put_local_parities_beside_dead(parts, &mut racks);
         let lack = |(part, &rack): (&RackPart, &usize)| {
-            let (asked, available) = (part.data, self.racks[rack].available(part).min(part.data));
-            (available < asked).then(|| RackLack { rack: self.racks[rack].id.clone(), asked, available })
+            let (needed, available) = (part.data, self.racks[rack].available(part).min(part.data));
+            (available < needed).then(|| RackLack { rack: self.racks[rack].id.clone(), needed, available })
         };
         let lacking = parts.iter().zip(&racks).filter_map(lack).collect();
         Ok(RackAssignment { racks, lacking })
     }
 
     /// Returns the racks in the order of use.
-    fn order(&self, parts: &[RackPart], wish: RackPreference) -> Vec<usize> {
+    fn order(&self, parts: &[RackPart], preference: RackPreference) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.racks.len()).collect();
         order.sort_by(|&a, &b| {
             let (a, b) = (&self.racks[a], &self.racks[b]);
             b.waiting.cmp(&a.waiting).then(a.dead.total_cmp(&b.dead)).then(a.id.cmp(b.id))
         });
-        if wish == RackPreference::Overdue {
+        if preference == RackPreference::Overdue {
             order.sort_by_key(|&rack| Reverse(self.racks[rack].overdue > 0));
             let supplying = parts.iter().filter(|part| part.data > 0).count();
-            order[..supplying]
-                .sort_by_key(|&rack| Reverse(self.racks[rack].only_members + self.racks[rack].both));
+            order[..supplying].sort_by_key(|&rack| {
+                Reverse(self.racks[rack].only_members + self.racks[rack].members_and_takers)
+            });
         }
         order
     }
@@ -151,21 +152,25 @@ impl<'a> Racks<'a> {
         let mut data = data.to_vec();
         data.sort_by_key(|&part| Reverse(parts[part].data));
         for part in data {
-            let of = &parts[part];
-            let free =
-                || order.iter().copied().filter(|&rack| !is_used[rack] && self.racks[rack].has_room(of));
-            let most = || free().rev().max_by_key(|&rack| self.racks[rack].available(of));
-            let rack = free().find(|&rack| self.racks[rack].available(of) >= of.data).or_else(most);
-            let rack = rack.ok_or(NotSealed::NoRoom { parities: of.parities() })?;
+            let rack_part = &parts[part];
+            let free = || {
+                order.iter().copied().filter(|&rack| !is_used[rack] && self.racks[rack].has_room(rack_part))
+            };
+            let most = || free().rev().max_by_key(|&rack| self.racks[rack].available(rack_part));
+            let rack =
+                free().find(|&rack| self.racks[rack].available(rack_part) >= rack_part.data).or_else(most);
+            let rack = rack.ok_or(NotSealed::NoRoom { parities: rack_part.parities() })?;
             (racks[part], is_used[rack]) = (rack, true);
         }
         for (index, &part) in parities.iter().enumerate() {
-            let of = &parts[part];
-            let free = order.iter().copied().filter(|&rack| !is_used[rack] && self.racks[rack].has_room(of));
-            let roomiest =
-                || free.max_by_key(|&rack| (self.racks[rack].free_bytes(of.parities()), Reverse(rack)));
+            let rack_part = &parts[part];
+            let free =
+                order.iter().copied().filter(|&rack| !is_used[rack] && self.racks[rack].has_room(rack_part));
+            let roomiest = || {
+                free.max_by_key(|&rack| (self.racks[rack].free_bytes(rack_part.parities()), Reverse(rack)))
+            };
             let rack = reserved.get(index).copied().or_else(roomiest);
-            let rack = rack.ok_or(NotSealed::NoRoom { parities: of.parities() })?;
+            let rack = rack.ok_or(NotSealed::NoRoom { parities: rack_part.parities() })?;
             (racks[part], is_used[rack]) = (rack, true);
         }
         Ok(racks)
@@ -175,7 +180,7 @@ impl<'a> Racks<'a> {
     /// changes are sent there anyway. Only parts of equal size swap racks.
     fn put_dead_beside_local_parities(&self, parts: &[RackPart], racks: &mut [usize]) {
         let is_with_globals = |group: Option<usize>| {
-            parts.iter().any(|of| of.globals > 0 && of.group.is_some() && of.group == group)
+            parts.iter().any(|part| part.globals > 0 && part.group.is_some() && part.group == group)
         };
         let mut full: Vec<usize> =
             (0..parts.len()).filter(|&part| parts[part].data > 0 && parts[part].parities() == 0).collect();
@@ -222,8 +227,8 @@ impl<'a> Racks<'a> {
     ) -> (Vec<usize>, Vec<SiteId>) {
         let rack = &self.racks[rack];
         let key = |index: usize| {
-            let of = &self.pool[index];
-            (!of.is_overdue, open[&of.partition.0], of.partition)
+            let open_partition = &self.pool[index];
+            (!open_partition.is_overdue, open[&open_partition.partition.0], open_partition.partition)
         };
         let mut offers: Vec<_> = rack
             .sites
@@ -253,14 +258,14 @@ impl<'a> Racks<'a> {
             members.push(best);
             used.push(site.id);
         }
-        let mut rest: Vec<(u64, SiteId)> = rack
+        let mut remaining: Vec<(u64, SiteId)> = rack
             .sites
             .iter()
-            .filter(|of| !used.contains(&of.id))
-            .filter_map(|of| Some((of.takes?, of.id)))
+            .filter(|site| !used.contains(&site.id))
+            .filter_map(|site| Some((site.takes?, site.id)))
             .collect();
-        rest.sort_by_key(|&(free_bytes, site)| (Reverse(free_bytes), site));
-        (members, rest.into_iter().take(parities).map(|(_, site)| site).collect())
+        remaining.sort_by_key(|&(free_bytes, site)| (Reverse(free_bytes), site));
+        (members, remaining.into_iter().take(parities).map(|(_, site)| site).collect())
     }
 }
 
@@ -273,11 +278,11 @@ impl<'a> Rack<'a> {
         Self {
             id,
             waiting,
-            overdue: partitions().filter(|of| of.is_overdue).count(),
+            overdue: partitions().filter(|partition| partition.is_overdue).count(),
             only_members: sites.iter().filter(has).filter(|site| site.takes.is_none()).count(),
-            both: sites.iter().filter(has).filter(|site| site.takes.is_some()).count(),
+            members_and_takers: sites.iter().filter(has).filter(|site| site.takes.is_some()).count(),
             takers: sites.iter().filter(|site| site.takes.is_some()).count(),
-            dead: partitions().map(|of| of.dead_share).sum(),
+            dead: partitions().map(|partition| partition.dead_share).sum(),
             rounds: waiting.div_ceil(rack_limit).max(1),
             sites,
         }
@@ -290,7 +295,7 @@ impl<'a> Rack<'a> {
 
     /// Returns the number of members that the rack can supply beside the parities of a part.
     fn available(&self, part: &RackPart) -> usize {
-        self.only_members + self.both.min(self.takers - part.parities())
+        self.only_members + self.members_and_takers.min(self.takers - part.parities())
     }
 
     /// Returns the free bytes of the `count` emptiest sites.

@@ -215,7 +215,7 @@ fn racks_that_lack_partitions_are_named() {
     let mut short = pool_of(&[9, 4, 4, 4, 4, 4, 4, 4, 4, 3, 1, 0], 5);
     let refusal = short.seal(0).unwrap_err();
     let rack = RackId("rack10".to_owned());
-    assert_eq!(refusal, NotSealed::RacksLack(vec![RackLack { rack, asked: 3, available: 1 }]));
+    assert_eq!(refusal, NotSealed::RacksLack(vec![RackLack { rack, needed: 3, available: 1 }]));
     assert!(refusal.to_string().contains("rack10 can supply 1 of 3"), "{refusal}");
     let few = pool_of(&[5; 11], 5).seal(0).unwrap_err();
     assert_eq!(few, NotSealed::TooFewRacks { racks: 11, needed: 12 });

@@ -89,7 +89,7 @@ fn fitting_codes_of_racks(tolerance: usize, rack_sizes: &[usize]) -> Vec<WideGeo
     let useful: Vec<usize> = rack_sizes.iter().map(|&sites| sites.min(tolerance + 1)).collect();
     let smallest: BTreeSet<usize> = useful.iter().copied().collect();
     let codes = smallest.into_iter().flat_map(|sites| {
-        let racks = useful.iter().filter(|&&of| of >= sites).count();
+        let racks = useful.iter().filter(|&&useful_sites| useful_sites >= sites).count();
         fitting_codes(tolerance, racks, sites)
     });
     least_redundant_first(codes.collect())
@@ -97,7 +97,7 @@ fn fitting_codes_of_racks(tolerance: usize, rack_sizes: &[usize]) -> Vec<WideGeo
 
 /// Sorts by redundancy, and drops codes that need no fewer chunks across racks for a repair than one before them.
 fn least_redundant_first(mut codes: Vec<WideGeometry>) -> Vec<WideGeometry> {
-    let order = |of: &WideGeometry| (of.redundancy(), of.repair_chunks());
+    let order = |code: &WideGeometry| (code.redundancy(), code.repair_chunks());
     codes.sort_by(|a, b| order(a).partial_cmp(&order(b)).expect("both are numbers"));
     let mut fewest = usize::MAX;
     codes.retain(|code| {
@@ -161,15 +161,15 @@ pub struct Misfit {
 impl Misfit {
     /// Returns the arithmetic, without the codes that would fit.
     pub fn reason(&self) -> String {
-        let of = &self.wanted;
-        let use_of_racks = RackUse { chunks: of.n(), racks: of.z(), rack_limit: of.c() };
+        let geometry = &self.wanted;
+        let use_of_racks = RackUse { chunks: geometry.n(), racks: geometry.z(), rack_limit: geometry.c() };
         let lacking = use_of_racks.lacking(self.racks, self.sites_per_rack).unwrap_or_default();
         match self.smaller {
             0 => lacking,
             smaller => {
                 format!(
                     "{lacking} with {} sites or more, and {smaller} with fewer",
-                    of.sites_per_rack_needed()
+                    geometry.sites_per_rack_needed()
                 )
             }
         }

@@ -213,11 +213,11 @@ impl WideGeometry {
 
     /// Returns C, the mean number of chunks sent across racks over the n chunks of a stripe (§3.6).
     pub fn mean_repair_chunks(&self) -> f64 {
-        let of_groups: usize = (0..self.groups())
+        let group_chunks: usize = (0..self.groups())
             .map(|group| (self.group_data(group).len() + 1) * self.group_repair_chunks(group))
             .sum();
-        let of_globals = (self.tolerance - 1) * self.global_repair_chunks();
-        (of_groups + of_globals) as f64 / self.n() as f64
+        let global_chunks = (self.tolerance - 1) * self.global_repair_chunks();
+        (group_chunks + global_chunks) as f64 / self.n() as f64
     }
 
     /// Returns the partial sums sent across racks to make all parities of a stripe whose data chunks stay in place:
@@ -237,29 +237,29 @@ impl WideGeometry {
 /// Computes what each rack holds.
 fn parts_of(data: usize, locality: usize, tolerance: usize, rack_limit: usize) -> Vec<RackPart> {
     let mut globals: Vec<RackPart> = Vec::new();
-    let mut left = tolerance - 1;
-    while left > 0 {
-        let here = left.min(rack_limit);
-        globals.push(RackPart { globals: here, ..RackPart::default() });
-        left -= here;
+    let mut remaining = tolerance - 1;
+    while remaining > 0 {
+        let in_rack = remaining.min(rack_limit);
+        globals.push(RackPart { globals: in_rack, ..RackPart::default() });
+        remaining -= in_rack;
     }
     let mut parts = Vec::new();
     for group in 0..data.div_ceil(locality) {
-        let mut left = locality.min(data - group * locality);
+        let mut remaining = locality.min(data - group * locality);
         let part = |data, has_local| RackPart { group: Some(group), data, has_local, globals: 0 };
         let beside_globals = globals.last_mut().filter(|last| {
-            left.is_multiple_of(rack_limit) && last.group.is_none() && last.globals < rack_limit
+            remaining.is_multiple_of(rack_limit) && last.group.is_none() && last.globals < rack_limit
         });
         let is_beside_globals = beside_globals.is_some();
         if let Some(last) = beside_globals {
             *last = RackPart { group: Some(group), has_local: true, ..*last };
         }
-        while left >= rack_limit {
+        while remaining >= rack_limit {
             parts.push(part(rack_limit, false));
-            left -= rack_limit;
+            remaining -= rack_limit;
         }
         if !is_beside_globals {
-            parts.push(part(left, true));
+            parts.push(part(remaining, true));
         }
     }
     parts.extend(globals);

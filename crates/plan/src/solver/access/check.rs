@@ -73,16 +73,16 @@ pub fn check_access(problem: &AccessProblem, plan: &AccessPlan<'_>) -> Result<()
         if !seen.insert((block, option)) {
             return Err(AccessFault::Twice { block, option });
         }
-        let of = problem.block(block).options[option];
-        if accessed.insert(of.site) {
-            actual += problem.overheads()[of.site];
+        let chosen = problem.block(block).options[option];
+        if accessed.insert(chosen.site) {
+            actual += problem.overheads()[chosen.site];
         }
-        actual += of.transfer;
+        actual += chosen.transfer;
         fetched[block] += 1;
     }
-    for (block, (&fetched, of)) in fetched.iter().zip(problem.blocks()).enumerate() {
-        if fetched < of.need {
-            return Err(AccessFault::TooFew { block, fetched, need: of.need });
+    for (block, (&fetched, access_block)) in fetched.iter().zip(problem.blocks()).enumerate() {
+        if fetched < access_block.need {
+            return Err(AccessFault::TooFew { block, fetched, need: access_block.need });
         }
     }
     if (actual - plan.cost).abs() > TOLERANCE * actual {

@@ -69,10 +69,10 @@ impl Preparation {
         component.clear();
         let mut block = self.heads[index];
         while block != NONE {
-            let of = problem.block(block);
-            let (is_flat, least) = (is_flat(of), least_transfer(of));
-            let mut need = of.need;
-            for option in of.options {
+            let access_block = problem.block(block);
+            let (is_flat, least) = (is_flat(access_block), least_transfer(access_block));
+            let mut need = access_block.need;
+            for option in access_block.options {
                 if is_flat && self.settled[option.site] {
                     need -= 1;
                     continue;
@@ -82,10 +82,11 @@ impl Preparation {
                 }
                 self.degrees[option.site] += 1;
             }
-            let kept = of.options.iter().filter(|option| !(is_flat && self.settled[option.site]));
+            let undecided =
+                access_block.options.iter().filter(|option| !(is_flat && self.settled[option.site]));
             component.push_block(
                 need,
-                kept.map(|option| Choice { site: option.site, transfer: option.transfer - least }),
+                undecided.map(|option| Choice { site: option.site, transfer: option.transfer - least }),
             );
             block = self.next[block];
         }
@@ -120,8 +121,8 @@ impl Preparation {
         if let Some(&cost) = problem.overheads().iter().find(|cost| !is_cost(**cost)) {
             return Err(AccessError::NotACost { cost });
         }
-        for (block, of) in problem.blocks().enumerate() {
-            for &AccessOption { site, transfer } in of.options {
+        for (block, access_block) in problem.blocks().enumerate() {
+            for &AccessOption { site, transfer } in access_block.options {
                 let last = self.last_block.get_mut(site).ok_or(AccessError::UnknownSite { block, site })?;
                 if std::mem::replace(last, block) == block {
                     return Err(AccessError::SiteTwice { block, site });
@@ -130,8 +131,12 @@ impl Preparation {
                     return Err(AccessError::NotACost { cost: transfer });
                 }
             }
-            if of.options.len() < of.need {
-                return Err(AccessError::TooFewOptions { block, need: of.need, options: of.options.len() });
+            if access_block.options.len() < access_block.need {
+                return Err(AccessError::TooFewOptions {
+                    block,
+                    need: access_block.need,
+                    options: access_block.options.len(),
+                });
             }
         }
         Ok(())
@@ -153,9 +158,9 @@ impl Preparation {
     /// Returns whether settled sites have the cheapest chunks that this block needs, and if so adds their cost.
     fn is_settled(&mut self, block: AccessBlock<'_>) -> bool {
         let Self { settled, order, .. } = self;
-        let of = |option: &AccessOption| (option.transfer, !settled[option.site]);
+        let cost_of = |option: &AccessOption| (option.transfer, !settled[option.site]);
         order.clear();
-        order.extend(block.options.iter().map(of));
+        order.extend(block.options.iter().map(cost_of));
         order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let cheapest = &order[..block.need];
         let is_settled = cheapest.iter().all(|&(_, is_undecided)| !is_undecided);
@@ -179,8 +184,10 @@ impl Preparation {
 
     /// Links the blocks of each component, in order.
     fn list_components(&mut self, problem: &AccessProblem) {
-        for (block, of) in problem.blocks().enumerate().filter(|(block, _)| self.is_searched[*block]) {
-            let undecided = of.options.iter().find(|option| !self.settled[option.site]);
+        for (block, access_block) in
+            problem.blocks().enumerate().filter(|(block, _)| self.is_searched[*block])
+        {
+            let undecided = access_block.options.iter().find(|option| !self.settled[option.site]);
             let site = undecided.expect("a block whose sites are all settled is settled").site;
             let root = find(&mut self.parents, site);
             match std::mem::replace(&mut self.tails[root], block) {

@@ -161,14 +161,18 @@ impl AccessWorkspace {
         accessed.clear();
         accessed.resize(problem.overheads().len(), false);
         let mut cost = 0.0;
-        for (block, of) in problem.blocks().enumerate() {
-            let open = of.options.iter().enumerate().filter(|(_, option)| preparation.settled[option.site]);
+        for (block, access_block) in problem.blocks().enumerate() {
+            let open = access_block
+                .options
+                .iter()
+                .enumerate()
+                .filter(|(_, option)| preparation.settled[option.site]);
             order.clear();
             order.extend(open.map(|(index, option)| (option.transfer, index)));
             sort_by_key(order);
             let start = chunks.len();
-            for &(transfer, option) in &order[..of.need] {
-                let site = of.options[option].site;
+            for &(transfer, option) in &order[..access_block.need] {
+                let site = access_block.options[option].site;
                 if !std::mem::replace(&mut accessed[site], true) {
                     cost += problem.overheads()[site];
                 }

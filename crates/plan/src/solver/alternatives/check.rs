@@ -43,18 +43,18 @@ pub fn check_alternatives(
     problem: &AlternativesProblem,
     plan: &AlternativesPlan<'_>,
 ) -> Result<(), AlternativesFault> {
-    let (mut asked, mut actual) = (BTreeSet::new(), 0.0);
+    let (mut sites_asked, mut actual) = (BTreeSet::new(), 0.0);
     for piece in 0..problem.pieces.piece_count() {
         let picks = plan.picks_of(piece);
         if !problem.pieces.is_read(piece, picks) {
             return Err(AlternativesFault::NoOption { piece });
         }
         for slot in picks.iter().map(|&pick| problem.pieces.slots()[pick as usize]) {
-            asked.insert(slot.site);
+            sites_asked.insert(slot.site);
             actual += slot.load();
         }
     }
-    actual += asked.iter().map(|&site| problem.overheads()[site]).sum::<f64>();
+    actual += sites_asked.iter().map(|&site| problem.overheads()[site]).sum::<f64>();
     if (actual - plan.cost).abs() > TOLERANCE * actual {
         return Err(AlternativesFault::Cost { actual, claimed: plan.cost });
     }

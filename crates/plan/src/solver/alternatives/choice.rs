@@ -126,8 +126,10 @@ impl Chooser {
     fn loss_within(&self, model: &Model, option: &ModelOption, at: usize) -> f64 {
         let group = |at: usize| model.slots[self.order[at].1 as usize].group;
         let fits = |other: usize| {
-            let of = group(other);
-            of == NO_GROUP || of == group(at) || self.taken[of as usize] < option.cap
+            let other_group = group(other);
+            other_group == NO_GROUP
+                || other_group == group(at)
+                || self.taken[other_group as usize] < option.cap
         };
         let mut others = (0..self.order.len()).filter(|other| !self.trial.contains(other));
         let instead = others.find(|&other| fits(other));

@@ -98,7 +98,7 @@ impl Model {
             }
         }
         let Self { options, slots, .. } = self;
-        options.iter().for_each(|of| slots[of.slots()].sort_by(|a, b| a.load.total_cmp(&b.load)));
+        options.iter().for_each(|ranges| slots[ranges.slots()].sort_by(|a, b| a.load.total_cmp(&b.load)));
         self.list_places_at_sites();
     }
 
@@ -127,8 +127,10 @@ impl Model {
     /// Adds the loads of another piece slot by slot. Slots stay in the order of insertion until all pieces are loaded.
     fn merge(&mut self, pieces: &PieceOptions, merged: usize, piece: usize) {
         let start = if merged == 0 { 0 } else { self.option_ends[merged - 1] };
-        for (of, option) in self.options[start..self.option_ends[merged]].iter().zip(pieces.options(piece)) {
-            for (slot, more) in self.slots[of.slots()].iter_mut().zip(option.slots) {
+        for (ranges, option) in
+            self.options[start..self.option_ends[merged]].iter().zip(pieces.options(piece))
+        {
+            for (slot, more) in self.slots[ranges.slots()].iter_mut().zip(option.slots) {
                 slot.load += more.load();
             }
         }

@@ -15,7 +15,7 @@ const MOST_WORK: u64 = 100_000_000;
 
 /// The shares during the descent.
 pub(super) struct DescentState<'a> {
-    of: &'a DirectionProblem,
+    problem: &'a DirectionProblem,
     pub(super) shares: Vec<f64>,
     /// L_j + Q_j.
     totals: Vec<f64>,
@@ -25,9 +25,9 @@ pub(super) struct DescentState<'a> {
 
 impl<'a> DescentState<'a> {
     /// Starts with every request read normally.
-    pub(super) fn new(of: &'a DirectionProblem) -> Self {
-        let shares = of.normal_shares();
-        Self { of, totals: of.totals(&shares), shares, work: 0 }
+    pub(super) fn new(problem: &'a DirectionProblem) -> Self {
+        let shares = problem.normal_shares();
+        Self { problem, totals: problem.totals(&shares), shares, work: 0 }
     }
 
     /// Descends to within `tolerance` of the optimum, relative to F. Returns a lower bound of F.
@@ -38,10 +38,10 @@ impl<'a> DescentState<'a> {
                 self.take_turns();
             }
             // Recomputed from the shares, so that rounding errors do not accumulate.
-            self.totals = self.of.totals(&self.shares);
-            let value = self.of.squares(&self.totals);
+            self.totals = self.problem.totals(&self.shares);
+            let value = self.problem.squares(&self.totals);
             bound = bound.max(value - self.slack());
-            self.work += 2 * self.of.nodes.len() as u64;
+            self.work += 2 * self.problem.nodes.len() as u64;
             if value - bound <= tolerance * value {
                 break;
             }
@@ -51,16 +51,16 @@ impl<'a> DescentState<'a> {
 
     /// Each partition moves its shares to its cheapest option, as far as that lowers F.
     fn take_turns(&mut self) {
-        for partition in 0..self.of.len() {
-            if self.of.demands[partition] > 0.0 {
+        for partition in 0..self.problem.len() {
+            if self.problem.demands[partition] > 0.0 {
                 self.take_turn(partition);
             }
         }
-        self.work += 2 * self.of.nodes.len() as u64;
+        self.work += 2 * self.problem.nodes.len() as u64;
     }
 
     fn take_turn(&mut self, partition: usize) {
-        let options = self.of.options(partition);
+        let options = self.problem.options(partition);
         let mut cheapest = (f64::INFINITY, options.start);
         for option in options.clone() {
             let price = self.price(option);
@@ -77,15 +77,15 @@ impl<'a> DescentState<'a> {
 
     /// Moves the best amount of a partition's share from one option to another, if any.
     fn shift(&mut self, partition: usize, from: usize, to: usize) {
-        let (demand, gain) = (self.of.demands[partition], self.price(from) - self.price(to));
+        let (demand, gain) = (self.problem.demands[partition], self.price(from) - self.price(to));
         if gain <= 0.0 {
             return;
         }
-        let (losing, winning) = (self.of.option(from), self.of.option(to));
+        let (losing, winning) = (self.problem.option(from), self.problem.option(to));
         // The difference of their prices shrinks only through nodes that one option has and the other has not.
         let only = |nodes: &[u32], others: &[u32]| -> f64 {
             let alone = nodes.iter().filter(|node| !others.contains(node));
-            alone.map(|&node| 1.0 / self.of.rates[node as usize]).sum()
+            alone.map(|&node| 1.0 / self.problem.rates[node as usize]).sum()
         };
         let growth = only(losing, winning) + only(winning, losing);
         // The last part of a share moves as a whole, so that exactly 0 remains.
@@ -97,19 +97,20 @@ impl<'a> DescentState<'a> {
     }
 
     fn price(&self, option: usize) -> f64 {
-        let of_node = |&node: &u32| self.totals[node as usize] / self.of.rates[node as usize];
-        self.of.option(option).iter().map(of_node).sum()
+        let of_node = |&node: &u32| self.totals[node as usize] / self.problem.rates[node as usize];
+        self.problem.option(option).iter().map(of_node).sum()
     }
 
     /// Returns an upper bound of how far F is above its optimum.
     fn slack(&self) -> f64 {
         let of_partition = |partition: usize| {
-            let prices = self.of.options(partition).map(|option| (self.price(option), self.shares[option]));
+            let prices =
+                self.problem.options(partition).map(|option| (self.price(option), self.shares[option]));
             let (least, mean) = prices.fold((f64::INFINITY, 0.0), |(least, mean), (price, share)| {
                 (least.min(price), mean + price * share)
             });
-            self.of.demands[partition] * (mean - least)
+            self.problem.demands[partition] * (mean - least)
         };
-        (0..self.of.len()).map(of_partition).sum::<f64>().max(0.0)
+        (0..self.problem.len()).map(of_partition).sum::<f64>().max(0.0)
     }
 }

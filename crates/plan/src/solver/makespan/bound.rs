@@ -29,7 +29,7 @@ pub(super) struct Bounds {
     /// Ends above T₀, each with the decrease of the load from there on.
     steps: Vec<(f64, f64)>,
     ends: Vec<(f64, usize)>,
-    taken: Vec<usize>,
+    taken_in_group: Vec<usize>,
     is_claimed: Vec<bool>,
 }
 
@@ -46,8 +46,8 @@ impl Bounds {
     pub(super) fn find(&mut self, problem: &MakespanProblem) {
         self.is_claimed.clear();
         self.is_claimed.resize(problem.queues.len(), false);
-        self.taken.clear();
-        self.taken.resize(problem.pieces.groups, 0);
+        self.taken_in_group.clear();
+        self.taken_in_group.resize(problem.pieces.groups, 0);
         self.earliest.clear();
         self.earliest.resize(problem.pieces.options.len(), 0.0);
         self.order_pieces(problem);
@@ -112,22 +112,23 @@ impl Bounds {
         self.steps.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         self.floors.clear();
         self.floors.push(Floor { end: first, bound: first + problem.weight * load });
-        for &(end, less) in &self.steps {
-            load -= less;
+        for &(end, saved_load) in &self.steps {
+            load -= saved_load;
             self.floors.push(Floor { end, bound: end + problem.weight * load });
         }
     }
 
     /// Returns the least load of a piece's options that end by T₀, and records the later ends with less load.
     fn steps_of(&mut self, problem: &MakespanProblem, piece: usize, first: f64) -> f64 {
-        let of = problem.pieces.options_of(piece);
+        let options = problem.pieces.options_of(piece);
         let load = |option: usize| problem.pieces.options[option].least_load;
-        let by_first = of.clone().filter(|&option| self.earliest[option] <= first * (1.0 + PRECISION));
+        let by_first = options.clone().filter(|&option| self.earliest[option] <= first * (1.0 + PRECISION));
         let mut least = by_first.map(load).fold(f64::INFINITY, f64::min);
         let at_first = least;
         // With a handful of options: repeatedly take the option with less load that ends soonest.
         loop {
-            let later = of.clone().filter(|&option| self.earliest[option] > first && load(option) < least);
+            let later =
+                options.clone().filter(|&option| self.earliest[option] > first && load(option) < least);
             let next = later.min_by(|&a, &b| self.earliest[a].total_cmp(&self.earliest[b]));
             let Some(next) = next else { return at_first };
             self.steps.push((self.earliest[next], least - load(next)));
@@ -137,10 +138,10 @@ impl Bounds {
 
     /// Returns the earliest possible end of an option, alone.
     fn earliest_end(&mut self, problem: &MakespanProblem, option: usize) -> f64 {
-        let of = problem.pieces.options[option];
-        let slots = &problem.pieces.slots[of.slots()];
+        let ranges = problem.pieces.options[option];
+        let slots = &problem.pieces.slots[ranges.slots()];
         let ends = slots.iter().map(|slot| problem.queues[slot.site] + problem.request + slot.transfer);
-        match of.need {
+        match ranges.need {
             0 => return 0.0,
             1 => return ends.fold(f64::INFINITY, f64::min),
             _ => {}
@@ -148,17 +149,17 @@ impl Bounds {
         self.ends.clear();
         self.ends.extend(ends.zip(slots.iter().map(|slot| slot.group)));
         self.ends.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        self.taken.fill(0);
-        let mut left = of.need;
+        self.taken_in_group.fill(0);
+        let mut remaining = ranges.need;
         for &(end, group) in &self.ends {
             if group != UNGROUPED {
-                if self.taken[group] == of.cap {
+                if self.taken_in_group[group] == ranges.cap {
                     continue;
                 }
-                self.taken[group] += 1;
+                self.taken_in_group[group] += 1;
             }
-            left -= 1;
-            if left == 0 {
+            remaining -= 1;
+            if remaining == 0 {
                 return end;
             }
         }
@@ -170,24 +171,24 @@ impl Bounds {
         if problem.request == 0.0 {
             return 0;
         }
-        let (mut apart, mut most) = (0, 0);
+        let (mut disjoint_sites, mut most) = (0, 0);
         for piece in 0..problem.pieces.piece_count() {
             let options = &problem.pieces.options[problem.pieces.options_of(piece)];
-            let need = options.iter().map(|of| of.need).min().unwrap_or(0);
+            let need = options.iter().map(|ranges| ranges.need).min().unwrap_or(0);
             most = most.max(need);
-            let slots = || options.iter().flat_map(|of| &problem.pieces.slots[of.slots()]);
+            let slots = || options.iter().flat_map(|ranges| &problem.pieces.slots[ranges.slots()]);
             if slots().all(|slot| !self.is_claimed[slot.site]) {
                 slots().for_each(|slot| self.is_claimed[slot.site] = true);
-                apart += need;
+                disjoint_sites += need;
             }
         }
-        apart.max(most)
+        disjoint_sites.max(most)
     }
 }
 
 /// Returns the option of least load of a piece that has one.
 fn lightest(problem: &MakespanProblem, piece: usize) -> usize {
     let load = |option: usize| problem.pieces.options[option].least_load;
-    let of = problem.pieces.options_of(piece);
-    of.min_by(|&a, &b| load(a).total_cmp(&load(b))).expect("the piece has an option")
+    let options = problem.pieces.options_of(piece);
+    options.min_by(|&a, &b| load(a).total_cmp(&load(b))).expect("the piece has an option")
 }

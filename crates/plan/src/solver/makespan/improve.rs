@@ -55,8 +55,8 @@ impl MakespanWorkspace {
     /// Lets pieces take better responses and closes sites, until neither improves the plan.
     pub(super) fn improve_fully(&mut self, problem: &MakespanProblem) {
         self.improve(problem);
-        let mut left = MOST_CLOSING / problem.pieces.piece_count().max(1);
-        while problem.request > 0.0 && self.close_sites(problem, &mut left) {
+        let mut remaining = MOST_CLOSING / problem.pieces.piece_count().max(1);
+        while problem.request > 0.0 && self.close_sites(problem, &mut remaining) {
             self.improve(problem);
         }
     }
@@ -98,20 +98,21 @@ impl MakespanWorkspace {
         let touches_last = touches(problem, self.state.picks(piece), last);
         self.state.give_back(problem, piece);
         let free = if touches_last { self.state.last(problem).0 } else { makespan };
-        let rest = free + problem.weight * self.state.added_load(problem);
-        let wanted = ResponseBounds { below: cost * (1.0 - PRECISION) - rest, ..ResponseBounds::by(free) };
-        let is_better = self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest);
+        let cost_without = free + problem.weight * self.state.added_load(problem);
+        let bounds =
+            ResponseBounds { below: cost * (1.0 - PRECISION) - cost_without, ..ResponseBounds::by(free) };
+        let is_better = self.response.find(problem, &self.state, piece, bounds, &self.bounds.earliest);
         let picks = if is_better { &self.response.picks } else { self.before.picks(0) };
         self.state.take(problem, piece, picks);
         is_better
     }
 
-    /// Closes sites, at most `left` times. Returns whether closing any of them improved the plan.
-    fn close_sites(&mut self, problem: &MakespanProblem, left: &mut usize) -> bool {
+    /// Closes sites, at most `remaining` times. Returns whether closing any of them improved the plan.
+    fn close_sites(&mut self, problem: &MakespanProblem, remaining: &mut usize) -> bool {
         let mut is_better = false;
         for site in 0..problem.queues.len() {
-            if *left > 0 && CLOSED.contains(&self.state.count(site)) {
-                *left -= 1;
+            if *remaining > 0 && CLOSED.contains(&self.state.count(site)) {
+                *remaining -= 1;
                 is_better |= self.close_site(problem, site);
             }
         }
@@ -135,8 +136,8 @@ impl MakespanWorkspace {
             let piece = self.before.pieces[put_back];
             let free = self.state.last(problem).0;
             let cost = free + problem.weight * self.state.added_load(problem);
-            let wanted = ResponseBounds { free, closed: site, below: below - cost };
-            if !self.response.find(problem, &self.state, piece, wanted, &self.bounds.earliest) {
+            let bounds = ResponseBounds { free, closed: site, below: below - cost };
+            if !self.response.find(problem, &self.state, piece, bounds, &self.bounds.earliest) {
                 break;
             }
             self.state.take(problem, piece, &self.response.picks);

@@ -61,27 +61,28 @@ impl Response {
         problem: &MakespanProblem,
         state: &State,
         piece: usize,
-        wanted: ResponseBounds,
+        bounds: ResponseBounds,
         earliest: &[f64],
     ) -> bool {
-        (self.cost, self.end) = (wanted.below, 0.0);
+        (self.cost, self.end) = (bounds.below, 0.0);
         for option in problem.pieces.options_of(piece) {
-            let of = problem.pieces.options[option];
-            let (late, load) = ((earliest[option] - wanted.free).max(0.0), problem.weight * of.least_load);
+            let ranges = problem.pieces.options[option];
+            let (late, load) =
+                ((earliest[option] - bounds.free).max(0.0), problem.weight * ranges.least_load);
             if late + load >= self.cost {
                 continue;
             }
-            let least = load + new_requests(problem, state, of);
+            let least = load + new_requests(problem, state, ranges);
             if late + least >= self.cost {
                 continue;
             }
-            match of.need {
+            match ranges.need {
                 0 => self.offer(0.0, 0.0, &[]),
-                1 => self.take_one(problem, state, of, wanted),
-                _ => self.take_some(problem, state, of, wanted, least),
+                1 => self.take_one(problem, state, ranges, bounds),
+                _ => self.take_some(problem, state, ranges, bounds, least),
             }
         }
-        self.cost < wanted.below
+        self.cost < bounds.below
     }
 
     /// Keeps a choice if it is better than the current one.
@@ -93,11 +94,11 @@ impl Response {
         }
     }
 
-    fn take_one(&mut self, problem: &MakespanProblem, state: &State, of: Ranges, wanted: ResponseBounds) {
-        for slot in of.slots() {
-            if problem.pieces.slots[slot].site != wanted.closed {
+    fn take_one(&mut self, problem: &MakespanProblem, state: &State, ranges: Ranges, bounds: ResponseBounds) {
+        for slot in ranges.slots() {
+            if problem.pieces.slots[slot].site != bounds.closed {
                 let Candidate { end, load, .. } = candidate(problem, state, slot);
-                self.offer((end - wanted.free).max(0.0) + load, end, &[slot as u32]);
+                self.offer((end - bounds.free).max(0.0) + load, end, &[slot as u32]);
             }
         }
     }
@@ -109,23 +110,24 @@ impl Response {
         &mut self,
         problem: &MakespanProblem,
         state: &State,
-        of: Ranges,
-        wanted: ResponseBounds,
+        ranges: Ranges,
+        bounds: ResponseBounds,
         least: f64,
     ) {
-        let open = (of.first..of.end).filter(|&slot| problem.pieces.slots[slot].site != wanted.closed);
+        let open =
+            (ranges.first..ranges.end).filter(|&slot| problem.pieces.slots[slot].site != bounds.closed);
         self.candidates.clear();
         self.candidates.extend(open.map(|slot| candidate(problem, state, slot)));
         self.candidates.sort_unstable_by(|a, b| a.end.total_cmp(&b.end).then(a.slot.cmp(&b.slot)));
         self.chosen.clear();
         for at in 0..self.candidates.len() {
             let new = self.candidates[at];
-            let late = (new.end - wanted.free).max(0.0);
+            let late = (new.end - bounds.free).max(0.0);
             if late + least >= self.cost {
                 return;
             }
-            if self.choose(of, new) && self.chosen.len() == of.need {
-                let load: f64 = self.chosen.iter().map(|of| of.load).sum();
+            if self.choose(ranges, new) && self.chosen.len() == ranges.need {
+                let load: f64 = self.chosen.iter().map(|chosen| chosen.load).sum();
                 self.offer_chosen(late + load, new.end);
             }
         }
@@ -133,13 +135,16 @@ impl Response {
 
     /// Adds a slot that ends after the chosen ones, if that is better. Returns whether it is chosen.
     fn choose(&mut self, option: Ranges, new: Candidate) -> bool {
-        let of_group = |of: &Candidate| new.group != UNGROUPED && of.group == new.group;
-        let is_full =
-            new.group != UNGROUPED && self.chosen.iter().filter(|of| of_group(of)).count() == option.cap;
+        let is_of_group = |chosen: &Candidate| new.group != UNGROUPED && chosen.group == new.group;
+        let is_full = new.group != UNGROUPED
+            && self.chosen.iter().filter(|chosen| is_of_group(chosen)).count() == option.cap;
         if is_full || self.chosen.len() == option.need {
-            let may_leave = self.chosen.iter().enumerate().filter(|(_, of)| !is_full || of_group(of));
+            let may_leave =
+                self.chosen.iter().enumerate().filter(|(_, chosen)| !is_full || is_of_group(chosen));
             let dearest = may_leave.max_by(|(_, a), (_, b)| a.load.total_cmp(&b.load));
-            let Some((dearest, _)) = dearest.filter(|(_, of)| of.load > new.load) else { return false };
+            let Some((dearest, _)) = dearest.filter(|(_, chosen)| chosen.load > new.load) else {
+                return false;
+            };
             self.chosen.remove(dearest);
         }
         self.chosen.push(new);
@@ -150,27 +155,27 @@ impl Response {
         if cost < self.cost {
             (self.cost, self.end) = (cost, end);
             self.picks.clear();
-            self.picks.extend(self.chosen.iter().map(|of| of.slot));
+            self.picks.extend(self.chosen.iter().map(|chosen| chosen.slot));
         }
     }
 }
 
 /// Returns w c for each site that an option must add to those in use.
-fn new_requests(problem: &MakespanProblem, state: &State, of: Ranges) -> f64 {
+fn new_requests(problem: &MakespanProblem, state: &State, ranges: Ranges) -> f64 {
     if problem.request == 0.0 {
         return 0.0;
     }
-    let used = problem.pieces.slots[of.slots()].iter().filter(|slot| state.is_used(slot.site)).count();
-    problem.weight * problem.request * of.need.saturating_sub(used) as f64
+    let used = problem.pieces.slots[ranges.slots()].iter().filter(|slot| state.is_used(slot.site)).count();
+    problem.weight * problem.request * ranges.need.saturating_sub(used) as f64
 }
 
 fn candidate(problem: &MakespanProblem, state: &State, slot: usize) -> Candidate {
-    let of = problem.pieces.slots[slot];
-    let request = if state.is_used(of.site) { 0.0 } else { problem.request };
+    let piece_slot = problem.pieces.slots[slot];
+    let request = if state.is_used(piece_slot.site) { 0.0 } else { problem.request };
     Candidate {
         slot: slot as u32,
-        group: of.group,
-        end: state.end_with(problem, of.site, of.transfer),
-        load: problem.weight * (of.transfer + of.extra + request),
+        group: piece_slot.group,
+        end: state.end_with(problem, piece_slot.site, piece_slot.transfer),
+        load: problem.weight * (piece_slot.transfer + piece_slot.extra + request),
     }
 }

@@ -136,10 +136,10 @@ impl PieceOptions {
 
     /// Returns the options of a piece, which must exist.
     pub fn options(&self, piece: usize) -> impl Iterator<Item = PieceOption<'_>> {
-        self.options[self.options_of(piece)].iter().map(|of| PieceOption {
-            need: of.need,
-            cap: of.cap,
-            slots: &self.slots[of.slots()],
+        self.options[self.options_of(piece)].iter().map(|ranges| PieceOption {
+            need: ranges.need,
+            cap: ranges.cap,
+            slots: &self.slots[ranges.slots()],
         })
     }
 
@@ -160,5 +160,5 @@ fn most_taken(slots: &[Slot], cap: usize) -> usize {
     let fits = |(at, slot): (usize, &Slot)| {
         slot.group == UNGROUPED || slots[..at].iter().filter(|other| other.group == slot.group).count() < cap
     };
-    slots.iter().enumerate().filter(|&of| fits(of)).count()
+    slots.iter().enumerate().filter(|&slot| fits(slot)).count()
 }

@@ -79,7 +79,7 @@ impl Interval {
 
     /// Returns the blocks, each with the number of requests for it, in no order.
     pub(super) fn counts(&self) -> impl Iterator<Item = (StripeId, usize)> {
-        self.blocks.iter().filter(|seen| seen.count > 0).map(|seen| (seen.id, seen.count as usize))
+        self.blocks.iter().filter(|entry| entry.count > 0).map(|entry| (entry.id, entry.count as usize))
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -103,9 +103,9 @@ impl Interval {
         let number = self.oldest_access.wrapping_add(self.accesses.len() as u32);
         let request = self.newest();
         let slot = self.slot_of(block, number);
-        let seen = &mut self.blocks[slot as usize];
-        seen.count += 1;
-        let before = std::mem::replace(&mut seen.last, number);
+        let entry = &mut self.blocks[slot as usize];
+        entry.count += 1;
+        let before = std::mem::replace(&mut entry.last, number);
         self.accesses.push_back(Access { slot, request, next: number });
         let before = self.place(before);
         self.accesses[before].next = number;
@@ -136,8 +136,8 @@ impl Interval {
 
     /// Returns whether the newest request contains this block.
     pub(super) fn is_in_newest(&self, block: StripeId) -> bool {
-        let Some(seen) = self.seen(block) else { return false };
-        self.accesses[self.place(seen.last)].request == self.newest()
+        let Some(entry) = self.block_accesses(block) else { return false };
+        self.accesses[self.place(entry.last)].request == self.newest()
     }
 
     /// Removes the oldest request.
@@ -145,11 +145,11 @@ impl Interval {
         let Some(request) = self.requests.pop_front() else { return };
         self.oldest_request = self.oldest_request.wrapping_add(1);
         for access in self.accesses.drain(..request.len as usize) {
-            let seen = &mut self.blocks[access.slot as usize];
-            seen.count -= 1;
-            seen.first = access.next;
-            if seen.count == 0 {
-                self.slots.remove(&seen.id);
+            let entry = &mut self.blocks[access.slot as usize];
+            entry.count -= 1;
+            entry.first = access.next;
+            if entry.count == 0 {
+                self.slots.remove(&entry.id);
                 self.free.push(access.slot);
             }
         }
@@ -158,7 +158,7 @@ impl Interval {
 
     /// Returns the number of requests for a block.
     pub(super) fn count(&self, block: StripeId) -> usize {
-        self.seen(block).map_or(0, |seen| seen.count as usize)
+        self.block_accesses(block).map_or(0, |entry| entry.count as usize)
     }
 
     /// Returns the number of requests for both blocks, by a merge of the two ordered lists.
@@ -209,7 +209,7 @@ impl Interval {
         self.oldest_request.wrapping_add(self.requests.len() as u32).wrapping_sub(1)
     }
 
-    fn seen(&self, block: StripeId) -> Option<&BlockAccesses> {
+    fn block_accesses(&self, block: StripeId) -> Option<&BlockAccesses> {
         self.slots.get(&block).map(|&slot| &self.blocks[slot as usize])
     }
 
@@ -220,7 +220,8 @@ impl Interval {
 
     /// Returns the requests for a block, counted from the oldest, ascending.
     pub(super) fn requests_of(&self, block: StripeId) -> impl Iterator<Item = usize> + '_ {
-        let (mut number, count) = self.seen(block).map_or((0, 0), |seen| (seen.first, seen.count));
+        let (mut number, count) =
+            self.block_accesses(block).map_or((0, 0), |entry| (entry.first, entry.count));
         (0..count).map(move |_| {
             let access = self.accesses[self.place(number)];
             number = access.next;
