@@ -15,7 +15,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Answer {
     runtime: Runtime,
     site: Arc<dyn Site>,
-    asked: Vec<Tend>,
+    tends: Vec<Tend>,
     tended: Vec<Tended>,
 }
 
@@ -24,14 +24,14 @@ impl Answer {
     pub(crate) fn wait_for(
         runtime: Runtime,
         site: Arc<dyn Site>,
-        asked: Vec<Tend>,
+        tends: Vec<Tend>,
     ) -> oneshot::Receiver<Result<Self, SiteError>> {
         let (answer, answered) = oneshot::channel();
         let within = runtime.clone();
         runtime.clone().spawn(async move {
-            let Ok(tended) = within.timeout(ANSWER_WITHIN, site.tend(asked.clone())).await else { return };
+            let Ok(tended) = within.timeout(ANSWER_WITHIN, site.tend(tends.clone())).await else { return };
             // Without a receiver, the answer is dropped here.
-            let _ = answer.send(tended.map(|tended| Self { runtime, site, asked, tended }));
+            let _ = answer.send(tended.map(|tended| Self { runtime, site, tends, tended }));
         });
         answered
     }
@@ -52,7 +52,7 @@ impl Drop for Answer {
             ..*tend
         };
         let granted: Vec<Tend> =
-            self.asked.iter().zip(&self.tended).filter(is_granted).map(given_up).collect();
+            self.tends.iter().zip(&self.tended).filter(is_granted).map(given_up).collect();
         if !granted.is_empty() {
             let (site, within) = (Arc::clone(&self.site), self.runtime.clone());
             self.runtime.spawn(async move { within.timeout(ANSWER_WITHIN, site.tend(granted)).await });

@@ -25,7 +25,7 @@ use striate_stripe::{
 use tokio::sync::Semaphore;
 
 use crate::filling::PendingFills;
-use crate::known::{KnownBlocks, Sites};
+use crate::known_blocks::{KnownBlocks, Sites};
 use crate::miss_reasons::MissReasons;
 use crate::refill::RefillRate;
 use crate::view::CacheCounts;
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     /// Weak, because the stripe service holds this cache.
     pub(crate) stripes: WeakStripes,
     sites: Mutex<Tier>,
-    pub(crate) known: KnownBlocks,
+    pub(crate) known_blocks: KnownBlocks,
     pub(crate) miss_reasons: MissReasons,
     pub(crate) filling: Mutex<PendingFills>,
     /// Memory that fills may take together, in KiB. The semaphore holds what is free of it.
@@ -97,7 +97,7 @@ impl Cache {
             runtime: stripes.runtime().clone(),
             stripes: stripes.downgrade(),
             sites: Mutex::default(),
-            known: KnownBlocks::new(),
+            known_blocks: KnownBlocks::new(),
             miss_reasons: MissReasons::new(),
             filling: Mutex::default(),
             kib_on_the_way,
@@ -141,8 +141,8 @@ impl BlockCache for Cache {
         self.inner.find(spans).boxed()
     }
 
-    fn explain<'a>(&'a self, of: &'a [Span]) -> BoxFuture<'a, Vec<String>> {
-        self.inner.explain(of).boxed()
+    fn explain<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<String>> {
+        self.inner.explain(spans).boxed()
     }
 
     fn written(&self, block: &Block, bytes: &Bytes) {

@@ -9,7 +9,7 @@ use striate_stripe::{OpenedStripe, Span, StoredBytes};
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
-use crate::known::Sites;
+use crate::known_blocks::Sites;
 use crate::miss_reasons::MissReason;
 use crate::volatile::recorded;
 
@@ -22,9 +22,9 @@ const ASK_WITHIN: Duration = Duration::from_secs(2);
 /// Splits and parities of a block found at memory sites.
 struct CachedChunks {
     /// Number of splits and parities that exist.
-    there: usize,
+    present: usize,
     /// Number of splits and parities that were asked for.
-    of: usize,
+    total: usize,
     /// Whether all sites answered.
     is_certain: bool,
 }
@@ -33,24 +33,26 @@ impl Inner {
     /// See [`BlockCache::explain`](striate_stripe::BlockCache::explain).
     pub(crate) async fn explain(&self, spans: &[Span]) -> Vec<String> {
         let explain = |(number, span): (usize, &Span)| {
-            let (of, is_asked) = (span.of.clone(), number < MOST_ASKED);
-            async move { self.explain_one(&of, is_asked).await }
+            let (stored, is_asked) = (span.of.clone(), number < MOST_ASKED);
+            async move { self.explain_one(&stored, is_asked).await }
         };
         join_all(spans.iter().enumerate().map(explain)).await
     }
 
-    async fn explain_one(&self, of: &StoredBytes, is_asked: bool) -> String {
+    async fn explain_one(&self, stored: &StoredBytes, is_asked: bool) -> String {
         let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
         let live = self.live(&stripes);
-        if let Some((block, placed)) = recorded(of) {
+        if let Some((block, placed)) = recorded(stored) {
             let form = format!("in memory only: {}", splits_and_parities(placed.splits, placed.sites.len()));
-            let Ok(opened) = self.known.recorded(block, placed, self.runtime.now()) else { return form };
+            let Ok(opened) = self.known_blocks.recorded(block, placed, self.runtime.now()) else {
+                return form;
+            };
             return self.compared(form, &opened, is_asked).await;
         }
-        let Some(question) = self.question(of, &live) else {
+        let Some(question) = self.question(stored, &live) else {
             return "not in memory: no memory site answers".to_owned();
         };
-        match self.known.form(question.name, &live) {
+        match self.known_blocks.form(question.name, &live) {
             Some(opened) => {
                 let form = form_of(&question, &opened, &live);
                 self.compared(form, &opened, is_asked).await
@@ -81,9 +83,11 @@ impl Inner {
         }
         match self.look_for_splits(opened).await {
             CachedChunks { is_certain: false, .. } => format!("{form}; not all of their sites answer"),
-            CachedChunks { there: 0, .. } => format!("not in memory any more: {}", MissReason::Gone.reason()),
-            CachedChunks { there, of, .. } if there < of => {
-                format!("{form}; {there} of {of} are still there")
+            CachedChunks { present: 0, .. } => {
+                format!("not in memory any more: {}", MissReason::Gone.reason())
+            }
+            CachedChunks { present, total, .. } if present < total => {
+                format!("{form}; {present} of {total} are still there")
             }
             CachedChunks { .. } => form,
         }
@@ -101,11 +105,11 @@ impl Inner {
             }
         };
         let sites = opened.record.locations.iter().map(|at| SiteId(at.site)).enumerate();
-        let asked = sites.filter(|(_, site)| site.0 > 0).map(ask);
-        let answers = join_all(asked).await;
+        let queries = sites.filter(|(_, site)| site.0 > 0).map(ask);
+        let answers = join_all(queries).await;
         CachedChunks {
-            there: answers.iter().filter(|answer| **answer == Some(true)).count(),
-            of: answers.len(),
+            present: answers.iter().filter(|answer| **answer == Some(true)).count(),
+            total: answers.len(),
             is_certain: answers.iter().all(Option::is_some),
         }
     }

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
-use crate::known::{NameHasher, Sites};
+use crate::known_blocks::{NameHasher, Sites};
 use crate::miss_reasons::MissReason;
 
 /// Time after which a fill that never began is forgotten.
@@ -103,10 +103,12 @@ impl Inner {
     /// Fills the tier with a block that was just written, if writes are cached.
     pub(crate) fn written(self: &Arc<Self>, block: &Block, bytes: &Bytes) {
         let Some(stripes) = self.fills_writes.then(|| self.stripes.upgrade()).flatten() else { return };
-        let (of, live) = (StoredBytes::from(block.clone()), self.live(&stripes));
-        if let Some(question) = self.question(&of, &live) {
+        let (stored, live) = (StoredBytes::from(block.clone()), self.live(&stripes));
+        if let Some(question) = self.question(&stored, &live) {
             let (whole, matter) = (Some(vec![bytes.clone()]), TendEvent::Look);
-            self.spawn(|this| async move { this.fill_if_granted(question, of, whole, matter, &live).await });
+            self.spawn(
+                |inner| async move { inner.fill_if_granted(question, stored, whole, matter, &live).await },
+            );
         }
     }
 
@@ -114,7 +116,7 @@ impl Inner {
     pub(crate) async fn fill_if_granted(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: StoredBytes,
+        stored: StoredBytes,
         whole: Option<Vec<Bytes>>,
         matter: TendEvent,
         live: &Sites,
@@ -126,7 +128,7 @@ impl Inner {
         };
         let _expected = self.learn(&question, *tended, live);
         if let Some(parities) = self.begin_fill(question.name) {
-            self.fill(question, of, whole, parities, live).await;
+            self.fill(question, stored, whole, parities, live).await;
         }
     }
 
@@ -134,12 +136,12 @@ impl Inner {
     pub(crate) async fn fill(
         &self,
         question: HomeQuery,
-        of: StoredBytes,
+        stored: StoredBytes,
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,
     ) {
-        let filled = self.read_and_write(&question, of, whole, parities, live).await;
+        let filled = self.read_and_write(&question, stored, whole, parities, live).await;
         self.end_fill(question, filled, live).await;
     }
 
@@ -157,7 +159,7 @@ impl Inner {
                 counts.filled_bytes.fetch_add(question.len.into(), Ordering::Relaxed);
                 self.miss_reasons.forget(name);
                 let now = self.runtime.now();
-                let _ = self.known.add(name, question.split_len(), (parities, parities), live, now);
+                let _ = self.known_blocks.add(name, question.split_len(), (parities, parities), live, now);
                 TendEvent::Filled { parities: parities as u8 }
             }
             Err(reason) => {
@@ -185,7 +187,7 @@ impl Inner {
     async fn read_and_write(
         &self,
         question: &HomeQuery,
-        of: StoredBytes,
+        stored: StoredBytes,
         whole: Option<Vec<Bytes>>,
         parities: usize,
         live: &Sites,
@@ -197,7 +199,7 @@ impl Inner {
             Some(pieces) => pieces,
             None => {
                 let stripes = self.stripes.upgrade().ok_or(MissReason::NotRead)?.past_cache();
-                read = stripes.read_spans(&[Span::whole(of)]).await.map_err(|_| MissReason::NotRead)?;
+                read = stripes.read_spans(&[Span::whole(stored)]).await.map_err(|_| MissReason::NotRead)?;
                 &read.blocks[0]
             }
         };

@@ -18,7 +18,7 @@ use striate_stripe::{OpenedStripe, StoredBytes};
 use crate::answer::Answer;
 use crate::cache::Inner;
 use crate::filling::FillGrant;
-use crate::known::Sites;
+use crate::known_blocks::Sites;
 use crate::names::name;
 use crate::splits::split_len;
 
@@ -88,22 +88,24 @@ impl HomeAnswer {
 
 impl Inner {
     /// Returns the cached name of a block or extent, cut for the live sites, and its home.
-    pub(crate) fn question(&self, of: &StoredBytes, live: &Sites) -> Option<HomeQuery> {
-        let splits = data_splits(of.len().into(), self.split_bytes, live.sites.len());
-        let name = name(of, splits).ok()?;
+    pub(crate) fn question(&self, stored: &StoredBytes, live: &Sites) -> Option<HomeQuery> {
+        let splits = data_splits(stored.len().into(), self.split_bytes, live.sites.len());
+        let name = name(stored, splits).ok()?;
         let home = *places(name, &live.sites, 1).first()?;
-        Some(HomeQuery { name, len: of.len(), home })
+        Some(HomeQuery { name, len: stored.len(), home })
     }
 
     /// Asks the homes of blocks that this process does not know to be cached. Waits for blocks that another gateway is
     /// filling, and records those that this process is to fill.
     pub(crate) async fn ask(self: &Arc<Self>, questions: &[HomeQuery], live: &Arc<Sites>) -> Vec<HomeAnswer> {
         let is_own = |question: &HomeQuery| self.ended(question.name).is_some();
-        let (own, others): (Vec<HomeQuery>, Vec<HomeQuery>) =
+        let (own_fills, other_queries): (Vec<HomeQuery>, Vec<HomeQuery>) =
             questions.iter().partition(|question| is_own(question));
         let mut found: HashMap<StripeId, HomeAnswer> = HashMap::new();
-        let mut waiting = own;
-        for (question, tended) in others.iter().zip(self.tend(&others, 1, TendEvent::Look).await) {
+        let mut waiting = own_fills;
+        for (question, tended) in
+            other_queries.iter().zip(self.tend(&other_queries, 1, TendEvent::Look).await)
+        {
             match tended {
                 Some(Tended { standing: CachedBlockState::Filling, .. }) => waiting.push(*question),
                 Some(tended) => drop(found.insert(question.name, self.learn(question, tended, live))),
@@ -111,8 +113,8 @@ impl Inner {
             }
         }
         let wait = |question| self.wait_for_fill(question, live, WAIT_FOR_FILL);
-        let waited = join_all(waiting.iter().map(wait)).await;
-        found.extend(waiting.iter().map(|question| question.name).zip(waited));
+        let answers = join_all(waiting.iter().map(wait)).await;
+        found.extend(waiting.iter().map(|question| question.name).zip(answers));
         questions.iter().map(|question| found.remove(&question.name).unwrap_or(HomeAnswer::Absent)).collect()
     }
 
@@ -153,11 +155,11 @@ impl Inner {
     /// Returns a home's answer if it arrives in time. An answer that arrives later returns what it grants.
     async fn ask_home(&self, home: SiteId, tends: Vec<Tend>) -> Option<Answer> {
         let site = self.site(home)?;
-        let answered = Answer::wait_for(self.runtime.clone(), site, tends);
-        match self.runtime.timeout(ASK_WITHIN, answered).await {
+        let response = Answer::wait_for(self.runtime.clone(), site, tends);
+        match self.runtime.timeout(ASK_WITHIN, response).await {
             Ok(Ok(Ok(answer))) => Some(answer),
             failed => {
-                let error = failed.map(|answered| answered.map(|answer| answer.err()));
+                let error = failed.map(|response| response.map(|answer| answer.err()));
                 tracing::debug!(site = %home, ?error, "the home of cached blocks did not answer");
                 self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
                 None
@@ -168,16 +170,17 @@ impl Inner {
     /// Records a home's answer about a block.
     pub(crate) fn learn(self: &Arc<Self>, question: &HomeQuery, tended: Tended, live: &Sites) -> HomeAnswer {
         let name = question.name;
-        let wanted = question.parities_within(tended.wanted_parities.into(), live);
+        let wanted_parities = question.parities_within(tended.wanted_parities.into(), live);
         match tended.standing {
             CachedBlockState::Filled { parities } => {
                 let parities = question.parities_within(parities.into(), live);
                 let now = self.runtime.now();
-                let form = self.known.add(name, question.split_len(), (parities, wanted), live, now);
+                let form =
+                    self.known_blocks.add(name, question.split_len(), (parities, wanted_parities), live, now);
                 form.map_or(HomeAnswer::Absent, HomeAnswer::There)
             }
             CachedBlockState::Granted => {
-                HomeAnswer::Granted(self.expect_fill(question, wanted, tended.grant))
+                HomeAnswer::Granted(self.expect_fill(question, wanted_parities, tended.grant))
             }
             CachedBlockState::Filling => HomeAnswer::Absent,
         }
@@ -195,7 +198,10 @@ impl Inner {
             if let Some(mut ended) = self.ended(question.name) {
                 // The sender never sends. This returns when it is dropped.
                 let _ = ended.changed().await;
-                return self.known.form(question.name, live).map_or(HomeAnswer::Absent, HomeAnswer::There);
+                return self
+                    .known_blocks
+                    .form(question.name, live)
+                    .map_or(HomeAnswer::Absent, HomeAnswer::There);
             }
             let mut pause = ASK_AGAIN;
             loop {

@@ -42,7 +42,7 @@ struct State {
     filling: BTreeMap<StripeId, Grant>,
     /// Number of grants so far; they are numbered from 1.
     grants: u64,
-    known: BTreeMap<StripeId, BlockRecord>,
+    blocks: BTreeMap<StripeId, BlockRecord>,
     planned_at: Option<Instant>,
     /// Bytes of the budget for first parities that are still free.
     first_left: u64,
@@ -62,7 +62,7 @@ struct BlockRecord {
     split_len: u32,
     /// Parities reported as written.
     parities: u8,
-    wanted: u8,
+    wanted_parities: u8,
 }
 
 impl Keeper {
@@ -84,9 +84,9 @@ impl Keeper {
 impl BlockKeeper for Keeper {
     fn view(&self) -> CacheView {
         let mut view = self.store.view();
-        let known: Vec<(StripeId, u8)> =
-            self.state.lock().known.iter().map(|(name, known)| (*name, known.parities)).collect();
-        for (_, parities) in known.into_iter().filter(|(name, _)| self.is_there(*name)) {
+        let records: Vec<(StripeId, u8)> =
+            self.state.lock().blocks.iter().map(|(name, record)| (*name, record.parities)).collect();
+        for (_, parities) in records.into_iter().filter(|(name, _)| self.is_there(*name)) {
             view.blocks_by_parities[usize::from(parities).min(MOST_PARITIES)] += 1;
         }
         view
@@ -113,13 +113,13 @@ impl BlockKeeper for Keeper {
 
 impl Keeper {
     fn tend_one(&self, state: &mut State, tend: &Tend, now: Instant) -> Tended {
-        let known = state.known.entry(tend.name).or_default();
-        known.popularity += f64::from(tend.reads);
-        known.split_len = tend.split_len;
+        let record = state.blocks.entry(tend.name).or_default();
+        record.popularity += f64::from(tend.reads);
+        record.split_len = tend.split_len;
         if let TendEvent::Filled { parities } = tend.matter {
-            known.parities = parities;
+            record.parities = parities;
         }
-        let filled = CachedBlockState::Filled { parities: known.parities };
+        let filled = CachedBlockState::Filled { parities: record.parities };
         let (standing, grant) = match tend.matter {
             TendEvent::Filled { .. } | TendEvent::GaveUp => {
                 state.end_grant(tend);
@@ -128,7 +128,7 @@ impl Keeper {
             TendEvent::Look if self.is_there(tend.name) => (filled, 0),
             TendEvent::Look | TendEvent::Lost => self.grant(state, tend, now),
         };
-        let wanted_parities = state.known.get(&tend.name).map_or(0, |known| known.wanted);
+        let wanted_parities = state.blocks.get(&tend.name).map_or(0, |record| record.wanted_parities);
         Tended { standing, wanted_parities, grant }
     }
 
@@ -143,12 +143,12 @@ impl Keeper {
         state.grants += 1;
         let number = state.grants;
         state.filling.insert(tend.name, Grant { since: now, number });
-        let known = state.known.entry(tend.name).or_default();
-        known.parities = 0;
-        if known.wanted == 0
-            && let Some(left) = state.first_left.checked_sub(tend.split_len.into())
+        let record = state.blocks.entry(tend.name).or_default();
+        record.parities = 0;
+        if record.wanted_parities == 0
+            && let Some(remaining) = state.first_left.checked_sub(tend.split_len.into())
         {
-            (state.first_left, known.wanted) = (left, 1);
+            (state.first_left, record.wanted_parities) = (remaining, 1);
         }
         (CachedBlockState::Granted, number)
     }
@@ -158,18 +158,18 @@ impl Keeper {
         let since = state.planned_at.replace(now).map_or(Duration::ZERO, |planned| now - planned);
         let fade = 0.5f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64());
         state.filling.retain(|_, grant| now - grant.since < FILL_WITHIN);
-        state.known.values_mut().for_each(|known| known.popularity *= fade);
-        let popular = |(name, known): (&StripeId, &BlockRecord)| PopularBlock {
+        state.blocks.values_mut().for_each(|record| record.popularity *= fade);
+        let popular = |(name, record): (&StripeId, &BlockRecord)| PopularBlock {
             splits: cached::splits(*name),
-            split_bytes: known.split_len.into(),
-            popularity: known.popularity,
+            split_bytes: record.split_len.into(),
+            popularity: record.popularity,
         };
-        let blocks: Vec<PopularBlock> = state.known.iter().map(popular).collect();
-        let wanted = parities(&blocks, self.budget);
+        let blocks: Vec<PopularBlock> = state.blocks.iter().map(popular).collect();
+        let planned = parities(&blocks, self.budget);
         let mut first_bytes = 0;
-        for (known, wanted) in state.known.values_mut().zip(wanted) {
-            known.wanted = wanted.min(u8::MAX.into()) as u8;
-            first_bytes += u64::from(known.split_len) * u64::from(known.wanted.min(1));
+        for (record, planned) in state.blocks.values_mut().zip(planned) {
+            record.wanted_parities = planned.min(u8::MAX.into()) as u8;
+            first_bytes += u64::from(record.split_len) * u64::from(record.wanted_parities.min(1));
         }
         state.first_left = self.budget.first_bytes.saturating_sub(first_bytes);
     }
@@ -187,7 +187,7 @@ impl State {
     /// Forgets the least popular blocks and the oldest grants when there are more than `most`. Between two plans, a
     /// scan can touch more blocks than memory has room for, so this does not wait for the next plan.
     fn trim(&mut self, most: usize) {
-        trim(&mut self.known, most, |a, b| a.popularity.total_cmp(&b.popularity));
+        trim(&mut self.blocks, most, |a, b| a.popularity.total_cmp(&b.popularity));
         trim(&mut self.filling, most, Grant::cmp);
     }
 }
@@ -352,7 +352,7 @@ mod tests {
                 assert_eq!(home.ask(tend(number, 0, TendEvent::Look)).standing, CachedBlockState::Filling);
                 let (known, filling) = {
                     let state = home.keeper.state.lock();
-                    (state.known.len(), state.filling.len())
+                    (state.blocks.len(), state.filling.len())
                 };
                 assert!(known <= 64 && filling <= 64, "{number}: {known} blocks, {filling} fills");
                 home.runtime.sleep(Duration::from_millis(1)).await;
@@ -367,6 +367,6 @@ mod tests {
             home.ask(tend(number, if number < 32 { 2 } else { 1 }, TendEvent::Look));
         }
         let state = home.keeper.state.lock();
-        assert!((0..32).all(|number| state.known.contains_key(&tend(number, 0, TendEvent::Look).name)));
+        assert!((0..32).all(|number| state.blocks.contains_key(&tend(number, 0, TendEvent::Look).name)));
     }
 }

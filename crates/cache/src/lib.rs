@@ -8,7 +8,7 @@
 //!
 //! - [`cache`]: a gateway's side: its settings, its sites, and the entry points of the read engine in `stripe`.
 //! - [`reads`]: which blocks of a query are read from the tier, and the work that is due after a read.
-//! - [`known`]: what a gateway knows of cached blocks.
+//! - [`known_blocks`]: what a gateway knows of cached blocks.
 //! - [`homes`]: requests to the homes of blocks; [`answer`]: a home's answer, which returns its grants if it is not
 //!   taken.
 //! - [`filling`]: writes blocks to the tier that were read from where they are stored.
@@ -16,7 +16,7 @@
 //! - [`popularity`]: gives popular blocks more parities.
 //! - [`explain`]: explains what a read would find; [`miss_reasons`]: why blocks are not in memory; [`view`]: counters
 //!   of the tier's work.
-//! - [`elsewhere`]: blocks of objects in other S3 stores.
+//! - [`origin_blocks`]: blocks of objects in other S3 stores.
 //! - [`refill`]: rewrites splits that memory sites have lost.
 //! - [`volatile`]: blocks that are in memory only.
 //! - [`keeper`]: the side of a block's *home*, the site of its first split: who fills it, and how many parities it
@@ -26,14 +26,14 @@
 
 mod answer;
 mod cache;
-mod elsewhere;
 mod explain;
 mod filling;
 mod homes;
 mod keeper;
-mod known;
+mod known_blocks;
 mod miss_reasons;
 mod names;
+mod origin_blocks;
 mod popularity;
 mod reads;
 mod refill;
@@ -42,6 +42,6 @@ mod view;
 mod volatile;
 
 pub use cache::{Cache, CacheSettings};
-pub use elsewhere::{BlockFill, BlockLookup, PartialRead};
 pub use keeper::Keeper;
+pub use origin_blocks::{BlockFill, BlockLookup, PartialRead};
 pub use view::{CacheCounts, ReadOutcome};

@@ -8,7 +8,7 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use striate_core::{SiteId, StripeId};
 use striate_stripe::OWN_MEMORY;
 
-use crate::known::NameHasher;
+use crate::known_blocks::NameHasher;
 
 /// Maximum number of blocks whose miss reason is remembered.
 const MOST_KNOWN: usize = 16 << 10;

@@ -15,15 +15,15 @@ use striate_stripe::{StoredBytes, StripeError};
 ///
 /// # Errors
 /// [`StripeError::Inconsistent`] if the row that names it is malformed.
-pub(crate) fn name(of: &StoredBytes, splits: usize) -> Result<StripeId, StripeError> {
-    if let StoredBytes::Memory(block) = of {
+pub(crate) fn name(stored: &StoredBytes, splits: usize) -> Result<StripeId, StripeError> {
+    if let StoredBytes::Memory(block) = stored {
         return Ok(match &block.placed {
             Some(_) => StripeId(block.content),
             None => cached::name(block.content, splits),
         });
     }
-    let stripe = of.stripe()?;
-    let place = match of {
+    let stripe = stored.stripe()?;
+    let place = match stored {
         StoredBytes::Block(_) | StoredBytes::Memory(_) => [0; 4],
         StoredBytes::Extent(extent) => {
             let index = u64::from(extent.index) + 1;

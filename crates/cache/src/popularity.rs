@@ -15,7 +15,7 @@ use striate_stripe::StoredBytes;
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
-use crate::known::{FollowUp, Sites, code};
+use crate::known_blocks::{FollowUp, Sites, code};
 use crate::miss_reasons::MissReason;
 use crate::refill::RefillOutcome;
 use crate::splits::{cut, encode};
@@ -25,7 +25,7 @@ impl Inner {
     pub(crate) async fn follow(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: StoredBytes,
+        stored: StoredBytes,
         due: FollowUp,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
@@ -34,11 +34,11 @@ impl Inner {
             let tended = self.tell(question.home, vec![question.tend(reads, TendEvent::Look)]).await;
             match tended.first() {
                 Some(tended) if tended.standing == CachedBlockState::Granted => {
-                    return self.refill_first_split(question, tended.grant, of, whole, live).await;
+                    return self.refill_first_split(question, tended.grant, stored, whole, live).await;
                 }
                 Some(tended) => {
-                    let wanted = question.parities_within(tended.wanted_parities.into(), live);
-                    self.known.asked(question.name, wanted);
+                    let wanted_parities = question.parities_within(tended.wanted_parities.into(), live);
+                    self.known_blocks.set_wanted_parities(question.name, wanted_parities);
                 }
                 None => {}
             }
@@ -54,13 +54,13 @@ impl Inner {
         self: &Arc<Self>,
         question: HomeQuery,
         grant: u64,
-        of: StoredBytes,
+        stored: StoredBytes,
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
         self.tell(question.home, vec![question.ending(grant, TendEvent::GaveUp)]).await;
-        if self.refill(question, of, whole, ChunkSet::first(1), live).await == RefillOutcome::NoRoom {
-            self.known.forget(question.name);
+        if self.refill(question, stored, whole, ChunkSet::first(1), live).await == RefillOutcome::NoRoom {
+            self.known_blocks.forget(question.name);
             self.miss_reasons.note(question.name, MissReason::Gone);
         }
     }
@@ -74,7 +74,7 @@ impl Inner {
         live: &Sites,
     ) {
         let name = question.name;
-        let has = self.known.parities(name).unwrap_or(parities);
+        let has = self.known_blocks.parities(name).unwrap_or(parities);
         let written = match whole {
             Some(pieces) if parities > has => {
                 self.add_parities(question, &pieces, (has, parities), live).await
@@ -84,7 +84,7 @@ impl Inner {
             _ => return,
         };
         let now = self.runtime.now();
-        if self.known.add(name, question.split_len(), (written, written), live, now).is_ok() {
+        if self.known_blocks.add(name, question.split_len(), (written, written), live, now).is_ok() {
             let parities = written as u8;
             self.tell(question.home, vec![question.tend(0, TendEvent::Filled { parities })]).await;
         }
@@ -99,13 +99,13 @@ impl Inner {
         live: &Sites,
     ) -> usize {
         let (name, splits) = (question.name, question.splits());
-        let Ok(of) = self.known.code(code(splits, to)) else { return from };
+        let Ok(target_code) = self.known_blocks.code(code(splits, to)) else { return from };
         let data = cut(pieces, question.len, splits);
-        let Ok(parities) = encode(&of, &data, from, self.runtime.buffers()) else { return from };
+        let Ok(parities) = encode(&target_code, &data, from, self.runtime.buffers()) else { return from };
         let places = places(name, &live.sites, splits + to);
         let written = self.write_splits(name, splits + from, parities, &places, Priority::Background).await;
-        let more = written.iter().take_while(|written| written.is_ok()).count();
-        self.counts.parities.fetch_add(more as u64, Ordering::Relaxed);
-        from + more
+        let written_count = written.iter().take_while(|written| written.is_ok()).count();
+        self.counts.parities.fetch_add(written_count as u64, Ordering::Relaxed);
+        from + written_count
     }
 }

@@ -11,7 +11,7 @@ use striate_stripe::{CachedForms, MemoryBlock, ServedFrom, Span, StoredBytes, St
 
 use crate::cache::Inner;
 use crate::homes::{HomeAnswer, HomeQuery};
-use crate::known::{FollowUp, Sites};
+use crate::known_blocks::{FollowUp, Sites};
 use crate::miss_reasons::MissReason;
 use crate::view::ReadOutcome;
 use crate::volatile::recorded;
@@ -28,11 +28,11 @@ impl Inner {
         let mut unknown: HashMap<StripeId, (HomeQuery, Vec<usize>)> = HashMap::new();
         for (position, span) in spans.iter().enumerate() {
             if let Some((block, placed)) = recorded(&span.of) {
-                forms[position] = self.known.recorded(block, placed, self.runtime.now()).ok();
+                forms[position] = self.known_blocks.recorded(block, placed, self.runtime.now()).ok();
                 continue;
             }
             let Some(question) = self.question(&span.of, &live) else { continue };
-            match self.known.form(question.name, &live) {
+            match self.known_blocks.form(question.name, &live) {
                 Some(form) => forms[position] = Some(form),
                 None => unknown.entry(question.name).or_insert((question, Vec::new())).1.push(position),
             }
@@ -40,12 +40,12 @@ impl Inner {
         let mut unknown: Vec<(HomeQuery, Vec<usize>)> = unknown.into_values().collect();
         unknown.sort_unstable_by_key(|(_, positions)| positions[0]);
         let questions: Vec<HomeQuery> = unknown.iter().map(|(question, _)| *question).collect();
-        let learned = self.ask(&questions, &live).await;
-        for (learned, (_, positions)) in learned.iter().zip(unknown) {
-            positions.into_iter().for_each(|position| forms[position] = learned.form());
+        let answers = self.ask(&questions, &live).await;
+        for (answer, (_, positions)) in answers.iter().zip(unknown) {
+            positions.into_iter().for_each(|position| forms[position] = answer.form());
         }
-        let is_granted = |learned: &HomeAnswer| matches!(learned, HomeAnswer::Granted(_));
-        let granted: Vec<HomeAnswer> = learned.into_iter().filter(is_granted).collect();
+        let is_granted = |answer: &HomeAnswer| matches!(answer, HomeAnswer::Granted(_));
+        let granted: Vec<HomeAnswer> = answers.into_iter().filter(is_granted).collect();
         let expected = (!granted.is_empty()).then(|| Box::new(granted) as Box<dyn Send>);
         CachedForms { forms, expected }
     }
@@ -71,23 +71,25 @@ impl Inner {
                 let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
                 self.counts.count(outcome, len, cached);
                 // Of the readers that find it missing at the same time, one asks.
-                if self.known.forget(question.name) {
+                if self.known_blocks.forget(question.name) {
                     self.miss_reasons.note(question.name, MissReason::Gone);
                     // A home knows whether a whole block is in memory by now. Of a split block, it knows its own split
                     // only.
                     let is_whole = question.splits() == 1;
                     let matter = if is_whole { TendEvent::Look } else { TendEvent::Lost };
-                    let (of, whole) = (span.of.clone(), whole());
-                    self.spawn(|this| async move {
-                        this.fill_if_granted(question, of, whole, matter, &live).await;
+                    let (stored, whole) = (span.of.clone(), whole());
+                    self.spawn(|inner| async move {
+                        inner.fill_if_granted(question, stored, whole, matter, &live).await;
                     });
                 }
             }
             ServedFrom::Store => {
                 self.counts.count(ReadOutcome::Miss, len, 0);
                 if let Some(parities) = self.begin_fill(question.name) {
-                    let (of, whole) = (span.of.clone(), whole());
-                    self.spawn(|this| async move { this.fill(question, of, whole, parities, &live).await });
+                    let (stored, whole) = (span.of.clone(), whole());
+                    self.spawn(
+                        |inner| async move { inner.fill(question, stored, whole, parities, &live).await },
+                    );
                 }
             }
         }
@@ -110,21 +112,21 @@ impl Inner {
     fn after_hit(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: &StoredBytes,
+        stored: &StoredBytes,
         whole: impl Fn() -> Option<Vec<Bytes>>,
         missing: ChunkSet,
         live: Arc<Sites>,
     ) {
         if !missing.is_empty() {
-            let (of, whole, live) = (of.clone(), whole(), live.clone());
-            self.spawn(|this| async move {
-                this.refill(question, of, whole, missing, &live).await;
+            let (stored, whole, live) = (stored.clone(), whole(), live.clone());
+            self.spawn(|inner| async move {
+                inner.refill(question, stored, whole, missing, &live).await;
             });
         }
-        let due = self.known.note_read(question.name, self.runtime.now());
+        let due = self.known_blocks.note_read(question.name, self.runtime.now());
         if due != FollowUp::default() {
-            let (of, whole) = (of.clone(), whole());
-            self.spawn(|this| async move { this.follow(question, of, due, whole, &live).await });
+            let (stored, whole) = (stored.clone(), whole());
+            self.spawn(|inner| async move { inner.follow(question, stored, due, whole, &live).await });
         }
     }
 }

@@ -19,7 +19,7 @@ use striate_stripe::{Span, StoredBytes};
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
-use crate::known::Sites;
+use crate::known_blocks::Sites;
 use crate::miss_reasons::MissReason;
 use crate::splits::cut;
 
@@ -54,11 +54,11 @@ impl RefillRate {
         }
         let mut paid_at = self.paid_at.lock();
         let from = paid_at.map_or(now, |paid_at| paid_at.max(now));
-        let is_there = from <= now + BURST;
-        if is_there {
+        let is_within_rate = from <= now + BURST;
+        if is_within_rate {
             *paid_at = Some(from + Duration::from_secs_f64(len as f64 / self.bytes_per_s as f64));
         }
-        is_there
+        is_within_rate
     }
 }
 
@@ -67,7 +67,7 @@ impl Inner {
     pub(crate) async fn refill(
         self: &Arc<Self>,
         question: HomeQuery,
-        of: StoredBytes,
+        stored: StoredBytes,
         whole: Option<Vec<Bytes>>,
         missing: ChunkSet,
         live: &Sites,
@@ -78,7 +78,7 @@ impl Inner {
         let pieces = match (whole, self.stripes.upgrade()) {
             (Some(pieces), _) => pieces,
             // If this read finds splits missing too, one of the two is granted the refill.
-            (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(of)]).await {
+            (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(stored)]).await {
                 Ok(mut read) => read.blocks.swap_remove(0),
                 Err(_) => return RefillOutcome::Tried,
             },
@@ -89,7 +89,7 @@ impl Inner {
         else {
             return RefillOutcome::Tried;
         };
-        let parities = self.known.parities(question.name);
+        let parities = self.known_blocks.parities(question.name);
         let _expected = self.learn(&question, *tended, live);
         if self.begin_fill(question.name).is_some() {
             let written = self.write_missing(&question, &pieces, missing, live).await;

@@ -9,7 +9,7 @@ use striate_site::{Priority, SiteError, WriteRequest};
 use striate_stripe::StripeError;
 
 use crate::cache::Inner;
-use crate::known::code;
+use crate::known_blocks::code;
 
 /// Length in bytes of a split of a block of `len` bytes. The last split is padded.
 pub(crate) fn split_len(len: u32, splits: usize) -> u32 {
@@ -28,18 +28,18 @@ fn take(rest: &mut Vec<Bytes>, len: usize) -> Bytes {
     if let Some(next) = rest.last_mut()
         && next.len() >= len
     {
-        let taken = next.split_to(len);
+        let split = next.split_to(len);
         if next.is_empty() {
             rest.pop();
         }
-        return taken;
+        return split;
     }
     let mut split = BytesMut::with_capacity(len);
     while split.len() < len
         && let Some(mut next) = rest.pop()
     {
-        let taken = next.split_to(next.len().min(len - split.len()));
-        split.extend_from_slice(&taken);
+        let part = next.split_to(next.len().min(len - split.len()));
+        split.extend_from_slice(&part);
         if !next.is_empty() {
             rest.push(next);
         }
@@ -83,7 +83,7 @@ impl Inner {
     ) -> Result<Vec<Bytes>, StripeError> {
         let mut all = cut(pieces, len, splits);
         if parities > 0 {
-            let code = self.known.code(code(splits, parities))?;
+            let code = self.known_blocks.code(code(splits, parities))?;
             all.extend(encode(&code, &all, 0, self.runtime.buffers())?);
         }
         Ok(all)

@@ -65,7 +65,7 @@ impl CacheCounts {
 
     /// Returns the number of reads with this outcome, and their bytes.
     pub fn reads(&self, outcome: ReadOutcome) -> (u64, u64) {
-        let of = |counts: &[AtomicU64]| counts[outcome as usize].load(Ordering::Relaxed);
-        (of(&self.reads), of(&self.bytes))
+        let count_of = |counts: &[AtomicU64]| counts[outcome as usize].load(Ordering::Relaxed);
+        (count_of(&self.reads), count_of(&self.bytes))
     }
 }

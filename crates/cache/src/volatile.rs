@@ -21,8 +21,8 @@ use crate::cache::Inner;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Returns a block whose row names its sites, and these places. Such a block has no home.
-pub(crate) fn recorded(of: &StoredBytes) -> Option<(&MemoryBlock, &SplitSites)> {
-    match of {
+pub(crate) fn recorded(stored: &StoredBytes) -> Option<(&MemoryBlock, &SplitSites)> {
+    match stored {
         StoredBytes::Memory(block) => Some((block, block.placed.as_ref()?)),
         StoredBytes::Block(_) | StoredBytes::Extent(_) => None,
     }
@@ -58,10 +58,10 @@ impl Inner {
         let all = self.split_and_encode(std::slice::from_ref(&bytes), len, (splits, parities))?;
         let mut sites = places(name, &live.sites, splits + parities);
         let written = self.write_splits(name, 0, all, &sites, Priority::Foreground).await;
-        let taken = written.iter().filter(|written| written.is_ok()).count();
-        if taken < splits {
+        let written_count = written.iter().filter(|written| written.is_ok()).count();
+        if written_count < splits {
             let reason = written.into_iter().find_map(Result::err).map(|error| error.to_string());
-            return Err(too_few(taken, splits, &reason.unwrap_or_default()));
+            return Err(too_few(written_count, splits, &reason.unwrap_or_default()));
         }
         for (site, _) in sites.iter_mut().zip(&written).filter(|(_, written)| written.is_err()) {
             *site = SiteId(0);
@@ -78,12 +78,12 @@ impl Inner {
             Invalidation::Overwritten => &self.counts.overwritten,
         };
         counted.fetch_add(1, Ordering::Relaxed);
-        let (this, name) = (Arc::clone(self), StripeId(block.content));
+        let (inner, name) = (Arc::clone(self), StripeId(block.content));
         self.runtime.spawn(async move {
-            this.runtime.sleep(GRACE).await;
+            inner.runtime.sleep(GRACE).await;
             let sites = block.placed.map(|placed| placed.sites).unwrap_or_default();
             for (index, site) in sites.into_iter().enumerate() {
-                let Some(site) = this.site(site) else { continue };
+                let Some(site) = inner.site(site) else { continue };
                 let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
                 let request = DeleteRequest { chunks: vec![chunk], epoch: FencingEpoch::NONE };
                 if let Err(error) = site.delete(request).await {

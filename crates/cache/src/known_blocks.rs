@@ -58,8 +58,8 @@ type Table = Cache<StripeId, CachedBlock, BlockWeighter, BuildHasherDefault<Name
 struct BlockWeighter;
 
 impl Weighter<StripeId, CachedBlock> for BlockWeighter {
-    fn weight(&self, _: &StripeId, known: &CachedBlock) -> u64 {
-        let record = &known.form.record;
+    fn weight(&self, _: &StripeId, cached: &CachedBlock) -> u64 {
+        let record = &cached.form.record;
         let heap = record.profile.capacity() + record.locations.capacity() * size_of::<Location>();
         (size_of::<(StripeId, CachedBlock)>() + size_of::<OpenedStripe>() + heap + BYTES_BESIDE) as u64
     }
@@ -83,7 +83,7 @@ struct CachedBlock {
     parities: usize,
     asked_at: Instant,
     reads: u32,
-    wanted: usize,
+    wanted_parities: usize,
 }
 
 /// Work that is due after a block was read.
@@ -113,12 +113,12 @@ impl KnownBlocks {
     /// its placement if the sites have changed.
     pub(crate) fn form(&self, name: StripeId, sites: &Sites) -> Option<Arc<OpenedStripe>> {
         let (form, parities) = match self.table.lock().get(&name)? {
-            known if known.version == Some(sites.version) => return Some(known.form.clone()),
-            known => (known.form.clone(), known.parities),
+            cached if cached.version == Some(sites.version) => return Some(cached.form.clone()),
+            cached => (cached.form.clone(), cached.parities),
         };
         let form = self.build(name, form.record.chunk_len, parities, sites).ok()?;
-        if let Some(mut known) = self.table.lock().get_mut(&name) {
-            (known.form, known.version) = (form.clone(), Some(sites.version));
+        if let Some(mut cached) = self.table.lock().get_mut(&name) {
+            (cached.form, cached.version) = (form.clone(), Some(sites.version));
         }
         Some(form)
     }
@@ -131,27 +131,28 @@ impl KnownBlocks {
         &self,
         name: StripeId,
         split_len: u32,
-        (parities, wanted): (usize, usize),
+        (parities, wanted_parities): (usize, usize),
         sites: &Sites,
         now: Instant,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let form = self.build(name, split_len, parities, sites)?;
         let version = Some(sites.version);
-        let known = CachedBlock { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted };
-        self.table.lock().insert(name, known);
+        let cached =
+            CachedBlock { form: form.clone(), version, parities, asked_at: now, reads: 0, wanted_parities };
+        self.table.lock().insert(name, cached);
         Ok(form)
     }
 
     /// Records the number of parities that the home says a block should have.
-    pub(crate) fn asked(&self, name: StripeId, wanted: usize) {
-        if let Some(mut known) = self.table.lock().get_mut(&name) {
-            known.wanted = wanted;
+    pub(crate) fn set_wanted_parities(&self, name: StripeId, wanted_parities: usize) {
+        if let Some(mut cached) = self.table.lock().get_mut(&name) {
+            cached.wanted_parities = wanted_parities;
         }
     }
 
     /// Returns the number of parities of a known block.
     pub(crate) fn parities(&self, name: StripeId) -> Option<usize> {
-        self.table.lock().get(&name).map(|known| known.parities)
+        self.table.lock().get(&name).map(|cached| cached.parities)
     }
 
     /// Forgets a block. Returns whether it was known.
@@ -162,14 +163,14 @@ impl KnownBlocks {
     /// Records a read of a block and returns the work that is due.
     pub(crate) fn note_read(&self, name: StripeId, now: Instant) -> FollowUp {
         let mut table = self.table.lock();
-        let Some(mut known) = table.get_mut(&name) else { return FollowUp::default() };
-        known.reads = known.reads.saturating_add(1);
-        let is_due = now.saturating_duration_since(known.asked_at) >= ASK_AGAIN_AFTER;
-        let tell = is_due.then(|| std::mem::take(&mut known.reads));
+        let Some(mut cached) = table.get_mut(&name) else { return FollowUp::default() };
+        cached.reads = cached.reads.saturating_add(1);
+        let is_due = now.saturating_duration_since(cached.asked_at) >= ASK_AGAIN_AFTER;
+        let tell = is_due.then(|| std::mem::take(&mut cached.reads));
         if is_due {
-            known.asked_at = now;
+            cached.asked_at = now;
         }
-        let parities = (known.wanted != known.parities).then_some(known.wanted);
+        let parities = (cached.wanted_parities != cached.parities).then_some(cached.wanted_parities);
         FollowUp { tell, parities }
     }
 
@@ -197,21 +198,21 @@ impl KnownBlocks {
         now: Instant,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let name = StripeId(block.content);
-        if let Some(known) = self.table.lock().get(&name).filter(|known| known.version.is_none()) {
-            return Ok(known.form.clone());
+        if let Some(cached) = self.table.lock().get(&name).filter(|cached| cached.version.is_none()) {
+            return Ok(cached.form.clone());
         }
         let parities = placed.sites.len().saturating_sub(placed.splits);
         let spec = code(placed.splits, parities);
         let form = self.at(name, spec, split_len(block.len, placed.splits), placed.sites.clone())?;
-        let known = CachedBlock {
+        let cached = CachedBlock {
             form: form.clone(),
             version: None,
             parities,
             asked_at: now,
             reads: 0,
-            wanted: parities,
+            wanted_parities: parities,
         };
-        self.table.lock().insert(name, known);
+        self.table.lock().insert(name, cached);
         Ok(form)
     }
 
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(known.note_read(name, runtime.now()), FollowUp::default());
         runtime.sleep(ASK_AGAIN_AFTER).await;
         assert_eq!(known.note_read(name, runtime.now()).tell, Some(2));
-        known.asked(name, 3);
+        known.set_wanted_parities(name, 3);
         assert_eq!(known.note_read(name, runtime.now()), FollowUp { tell: None, parities: Some(3) });
     }
 }

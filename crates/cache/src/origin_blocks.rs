@@ -15,7 +15,7 @@ use striate_stripe::{BlocksRead, MemoryBlock, Span, StoredBytes, Stripes};
 use crate::Cache;
 use crate::cache::Inner;
 use crate::homes::{HomeAnswer, HomeQuery};
-use crate::known::Sites;
+use crate::known_blocks::Sites;
 use crate::miss_reasons::MissReason;
 use crate::splits::split_len;
 use crate::view::ReadOutcome;
@@ -63,27 +63,27 @@ impl Cache {
     pub async fn look_up(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<BlockLookup> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
-        let mut all = Vec::with_capacity(blocks.len());
-        let mut asked = Vec::new();
+        let mut lookups = Vec::with_capacity(blocks.len());
+        let mut queries = Vec::new();
         for (position, block) in blocks.iter().enumerate() {
             let question = self.inner.question(&StoredBytes::Memory(block.clone()), &live);
             let is_there =
-                question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some());
-            all.push(if is_there { BlockLookup::There } else { BlockLookup::Absent });
-            asked.extend(question.filter(|_| !is_there).map(|question| (position, question)));
+                question.is_some_and(|question| self.inner.known_blocks.form(question.name, &live).is_some());
+            lookups.push(if is_there { BlockLookup::There } else { BlockLookup::Absent });
+            queries.extend(question.filter(|_| !is_there).map(|question| (position, question)));
         }
-        let (own, others): (Vec<_>, Vec<_>) =
-            asked.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
-        let questions: Vec<HomeQuery> = others.iter().map(|(_, question)| *question).collect();
-        let mut under_way = own;
+        let (own_fills, other_queries): (Vec<_>, Vec<_>) =
+            queries.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
+        let questions: Vec<HomeQuery> = other_queries.iter().map(|(_, question)| *question).collect();
+        let mut under_way = own_fills;
         let answers = self.inner.tend(&questions, 1, TendEvent::Look).await;
-        for ((position, question), tended) in others.into_iter().zip(answers) {
+        for ((position, question), tended) in other_queries.into_iter().zip(answers) {
             let Some(tended) = tended else { continue };
             match self.inner.learn(&question, tended, &live) {
-                HomeAnswer::There(_) => all[position] = BlockLookup::There,
+                HomeAnswer::There(_) => lookups[position] = BlockLookup::There,
                 // Begin the fill before the grant is dropped.
                 HomeAnswer::Granted(_expected) => {
-                    all[position] =
+                    lookups[position] =
                         self.grant(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
                 HomeAnswer::Absent if tended.standing == CachedBlockState::Filling => {
@@ -94,12 +94,12 @@ impl Cache {
         }
         for (position, question) in under_way {
             let is_awaited = waits && position == 0;
-            all[position] = match is_awaited {
+            lookups[position] = match is_awaited {
                 true => self.wait_for_fetch(question, &live).await,
                 false => BlockLookup::OnItsWay,
             };
         }
-        all
+        lookups
     }
 
     /// Waits for a block that another process is fetching. If that process gives up, the caller may be granted the
@@ -107,16 +107,16 @@ impl Cache {
     async fn wait_for_fetch(&self, question: HomeQuery, live: &Arc<Sites>) -> BlockLookup {
         let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
         loop {
-            let left = until.saturating_duration_since(self.inner.runtime.now());
-            let waited = self.inner.wait_for_fill(&question, live, left).await;
-            if matches!(waited, HomeAnswer::There(_)) {
+            let remaining = until.saturating_duration_since(self.inner.runtime.now());
+            let answer = self.inner.wait_for_fill(&question, live, remaining).await;
+            if matches!(answer, HomeAnswer::There(_)) {
                 return BlockLookup::There;
             }
             // The home may have granted the fill to this process meanwhile.
             if let Some(fill) = self.grant(question, live) {
                 return BlockLookup::Granted(fill);
             }
-            drop(waited);
+            drop(answer);
             let Some(Some(tended)) = self.inner.tend(&[question], 0, TendEvent::Look).await.pop() else {
                 return BlockLookup::Absent;
             };
@@ -125,7 +125,8 @@ impl Cache {
                 HomeAnswer::Granted(_expected) => {
                     return self.grant(question, live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
-                HomeAnswer::Absent if tended.standing == CachedBlockState::Filling && !left.is_zero() => {}
+                HomeAnswer::Absent
+                    if tended.standing == CachedBlockState::Filling && !remaining.is_zero() => {}
                 HomeAnswer::Absent => return BlockLookup::Absent,
             }
         }
@@ -146,9 +147,9 @@ impl Cache {
     pub async fn claim(&self, blocks: &[MemoryBlock]) -> Vec<Option<BlockFill>> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
-        let of = |block: &MemoryBlock| self.inner.question(&StoredBytes::Memory(block.clone()), &live);
+        let query_of = |block: &MemoryBlock| self.inner.question(&StoredBytes::Memory(block.clone()), &live);
         // If one block has no home, no memory site is live and no block has one.
-        let questions: Vec<HomeQuery> = blocks.iter().filter_map(of).collect();
+        let questions: Vec<HomeQuery> = blocks.iter().filter_map(query_of).collect();
         let answers = self.inner.tend(&questions, 0, TendEvent::Look).await;
         let granted = |(question, tended): (&HomeQuery, Option<Tended>)| {
             let tended = tended.filter(|tended| tended.standing == CachedBlockState::Granted)?;
@@ -175,15 +176,15 @@ impl Cache {
     /// The parts that are in memory, if some are missing.
     pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, PartialRead> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Err(PartialRead::default()) };
-        let of = StoredBytes::Memory(block.clone());
-        if let Ok(read) = stripes.read_spans(&[Span { of: of.clone(), range }]).await {
+        let stored = StoredBytes::Memory(block.clone());
+        if let Ok(read) = stripes.read_spans(&[Span { of: stored.clone(), range }]).await {
             return Ok(read);
         }
         let live = self.inner.live(&stripes);
-        let Some(question) = self.inner.question(&of, &live) else { return Err(PartialRead::default()) };
+        let Some(question) = self.inner.question(&stored, &live) else { return Err(PartialRead::default()) };
         // Read the splits that are present first: once the block is forgotten, its home must be asked again.
-        let parts = splits_of(&stripes, question.name, of).await;
-        if self.inner.known.forget(question.name) {
+        let parts = splits_of(&stripes, question.name, stored).await;
+        if self.inner.known_blocks.forget(question.name) {
             self.inner.miss_reasons.note(question.name, MissReason::Gone);
         }
         let fill = match self.inner.tend(&[question], 1, TendEvent::Lost).await[..] {
@@ -201,7 +202,7 @@ impl Cache {
         let Some(stripes) = self.inner.stripes.upgrade() else { return false };
         let live = self.inner.live(&stripes);
         let question = self.inner.question(&StoredBytes::Memory(block.clone()), &live);
-        question.is_some_and(|question| self.inner.known.form(question.name, &live).is_some())
+        question.is_some_and(|question| self.inner.known_blocks.form(question.name, &live).is_some())
     }
 
     /// Outcome of a read that found nothing in memory.
@@ -227,12 +228,12 @@ impl Cache {
 }
 
 /// Reads the splits of a block that are still in memory, each on its own.
-async fn splits_of(stripes: &Stripes, name: StripeId, of: StoredBytes) -> Vec<(Range<u32>, Vec<Bytes>)> {
+async fn splits_of(stripes: &Stripes, name: StripeId, stored: StoredBytes) -> Vec<(Range<u32>, Vec<Bytes>)> {
     let splits = cached::splits(name);
-    let split_len = split_len(of.len(), splits);
+    let split_len = split_len(stored.len(), splits);
     let split = |number: usize| {
         let (start, end) = (number as u32 * split_len, (number as u32 + 1) * split_len);
-        Span { of: of.clone(), range: start..end.min(of.len()) }
+        Span { of: stored.clone(), range: start..end.min(stored.len()) }
     };
     let spans: Vec<Span> = (0..splits).map(split).filter(|span| !span.range.is_empty()).collect();
     let mut parts = Vec::new();
