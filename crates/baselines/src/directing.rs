@@ -26,21 +26,22 @@ pub(crate) fn wanted_chunk(piece: &QueryPiece<'_>) -> usize {
 /// Known queues while a query is planned.
 pub(crate) struct Queues<'a> {
     /// Q_j of the sites whose queues are known.
-    known: &'a dyn Fn(SiteId) -> Option<f64>,
+    reported: &'a dyn Fn(SiteId) -> Option<f64>,
     /// Bytes that the query has asked of each site so far.
-    asked: BTreeMap<SiteId, f64>,
+    requested_bytes: BTreeMap<SiteId, f64>,
 }
 
 impl Queues<'_> {
     fn of(&self, site: SiteId) -> Option<f64> {
-        Some((self.known)(site)? + self.asked.get(&site).copied().unwrap_or(0.0))
+        Some((self.reported)(site)? + self.requested_bytes.get(&site).copied().unwrap_or(0.0))
     }
 
     /// States of the sites of a piece's chunks: of available chunks on sites whose queues are known.
-    pub(crate) fn nodes(&self, of: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Vec<Option<NodeState>> {
-        let mut nodes = vec![None; of.code.n()];
-        of.available(query.can_be_asked)
-            .for_each(|index| nodes[index] = self.of(of.sites[index]).map(NodeState::of_queue));
+    pub(crate) fn nodes(&self, piece: &QueryPiece<'_>, query: &ReadQuery<'_>) -> Vec<Option<NodeState>> {
+        let mut nodes = vec![None; piece.code.n()];
+        piece
+            .available(query.can_be_asked)
+            .for_each(|index| nodes[index] = self.of(piece.sites[index]).map(NodeState::of_queue));
         nodes
     }
 }
@@ -54,29 +55,29 @@ pub(crate) fn plan_pieces(
     queue: &dyn Fn(SiteId) -> Option<f64>,
     mut choose: impl FnMut(&QueryPiece<'_>, &Queues<'_>) -> Result<ChunkSet, CodecError>,
 ) -> Result<QueryPlan, CodecError> {
-    let mut queues = Queues { known: queue, asked: BTreeMap::new() };
+    let mut queues = Queues { reported: queue, requested_bytes: BTreeMap::new() };
     let (mut chosen, mut others): (ChosenChunks, Vec<usize>) = (Vec::new(), Vec::new());
-    for (piece, of) in query.pieces.iter().enumerate() {
-        if !wants_one_chunk(of) {
-            others.push(piece);
+    for (number, piece) in query.pieces.iter().enumerate() {
+        if !wants_one_chunk(piece) {
+            others.push(number);
             continue;
         }
-        let option = choose(of, &queues).or_else(|_| fetched_normally(of, query))?;
+        let option = choose(piece, &queues).or_else(|_| fetched_normally(piece, query))?;
         for index in option.iter() {
-            chosen.push((of.sites[index], QueryChunk { piece, index }));
-            *queues.asked.entry(of.sites[index]).or_default() += f64::from(of.len);
+            chosen.push((piece.sites[index], QueryChunk { piece: number, index }));
+            *queues.requested_bytes.entry(piece.sites[index]).or_default() += f64::from(piece.len);
         }
     }
-    let pieces: Vec<QueryPiece<'_>> = others.iter().map(|&piece| query.pieces[piece]).collect();
-    let rest = ReadQuery {
+    let pieces: Vec<QueryPiece<'_>> = others.iter().map(|&number| query.pieces[number]).collect();
+    let other_query = ReadQuery {
         pieces: &pieces,
         purpose: query.purpose,
         can_be_asked: query.can_be_asked,
         cost: query.cost,
         queue: query.queue,
     };
-    let plan = plan_in_order(&rest, 0, |piece, order, _| {
-        let queue = |&index: &usize| queues.of(pieces[piece].sites[index]);
+    let plan = plan_in_order(&other_query, 0, |number, order, _| {
+        let queue = |&index: &usize| queues.of(pieces[number].sites[index]);
         if order.iter().all(|index| queue(index).is_some()) {
             order.sort_by(|a, b| queue(a).partial_cmp(&queue(b)).expect("queues are numbers"));
         }

@@ -45,18 +45,18 @@ impl Policy for LeastFirst {
 
     fn sites_to_probe(&self, query: &ReadQuery<'_>, rng: &mut dyn RngCore) -> Vec<SiteId> {
         let mut sites = Vec::new();
-        for of in query.pieces {
-            let available: ChunkSet = of.available(query.can_be_asked).collect();
+        for piece in query.pieces {
+            let available: ChunkSet = piece.available(query.can_be_asked).collect();
             let probed = match self.probing {
                 ProbeScope::All => available,
-                ProbeScope::PowerOfTwo if wants_one_chunk(of) => {
-                    let degraded = one_degraded_option(of.code, wanted_chunk(of), &available, rng);
-                    let normal = of.wanted.intersection(&available);
+                ProbeScope::PowerOfTwo if wants_one_chunk(piece) => {
+                    let degraded = one_degraded_option(piece.code, wanted_chunk(piece), &available, rng);
+                    let normal = piece.wanted.intersection(&available);
                     normal.iter().chain(degraded.unwrap_or_default().iter()).collect()
                 }
                 ProbeScope::PowerOfTwo => ChunkSet::EMPTY,
             };
-            sites.extend(probed.iter().map(|index| of.sites[index]));
+            sites.extend(probed.iter().map(|index| piece.sites[index]));
         }
         sites.sort_unstable();
         sites.dedup();
@@ -98,9 +98,9 @@ pub(crate) fn plan_least(
     if query.purpose == ReadPurpose::Rest {
         return plan_normally(query);
     }
-    plan_pieces(query, queue, |of, queues| {
-        let nodes = queues.nodes(of, query);
-        let (code, index, bytes) = (of.code, wanted_chunk(of), f64::from(of.len));
+    plan_pieces(query, queue, |piece, queues| {
+        let nodes = queues.nodes(piece, query);
+        let (code, index, bytes) = (piece.code, wanted_chunk(piece), f64::from(piece.len));
         WantedChunk { code, index, bytes, nodes: &nodes }.least_option(metric)
     })
 }

@@ -38,9 +38,9 @@ impl ReadPlanner for LeastLoaded {
 
 /// Sorts by the site's cost and the number of chunks that this query already asks of it. The sort is stable: equals
 /// stay in code order, data chunks first.
-fn sort_by_cost(order: &mut [usize], of: &QueryPiece<'_>, query: &ReadQuery<'_>, chosen: &ChosenChunks) {
+fn sort_by_cost(order: &mut [usize], piece: &QueryPiece<'_>, query: &ReadQuery<'_>, chosen: &ChosenChunks) {
     let cost_of = |index: &usize| {
-        let site = of.sites[*index];
+        let site = piece.sites[*index];
         let asked = chosen.iter().filter(|(other, _)| *other == site).count();
         (query.cost)(site).map_or(f64::INFINITY, |cost| cost.asking) + asked as f64
     };

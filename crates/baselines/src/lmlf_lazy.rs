@@ -55,6 +55,6 @@ impl ReadPlanner for LazyPlanner {
     }
 
     fn take_probe(&mut self, probe: &Probe, _: &mut dyn RngCore) {
-        self.queues = probe.sites.iter().map(|of| (of.site, of.bytes)).collect();
+        self.queues = probe.sites.iter().map(|site| (site.site, site.bytes)).collect();
     }
 }

@@ -79,16 +79,18 @@ impl ReadPlanner for NormalWithTimeOut {
         if query.purpose != ReadPurpose::Rest {
             return plan_normally(query);
         }
-        plan_pieces(query, &|_| None, |of, _| {
-            let had: ChunkSet = of.available(query.can_be_asked).chain(of.awaited.iter()).collect();
-            let wanted = wanted_chunk(of);
-            let set = match had.contains(wanted) {
-                true => Some(of.wanted),
-                false => one_degraded_option(of.code, wanted, &had, rng),
+        plan_pieces(query, &|_| None, |piece, _| {
+            let obtained: ChunkSet =
+                piece.available(query.can_be_asked).chain(piece.awaited.iter()).collect();
+            let index = wanted_chunk(piece);
+            let set = match obtained.contains(index) {
+                true => Some(piece.wanted),
+                false => one_degraded_option(piece.code, index, &obtained, rng),
             };
-            let insufficient =
-                || of.code.decode_plan(&had.iter().collect::<Vec<_>>(), &[wanted]).map(|_| of.wanted);
-            set.map_or_else(insufficient, Ok).map(|set| set.difference(&of.requested))
+            let insufficient = || {
+                piece.code.decode_plan(&obtained.iter().collect::<Vec<_>>(), &[index]).map(|_| piece.wanted)
+            };
+            set.map_or_else(insufficient, Ok).map(|set| set.difference(&piece.requested))
         })
     }
 }

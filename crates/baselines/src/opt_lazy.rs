@@ -73,7 +73,7 @@ struct OptionShares {
 #[derive(Debug, Default)]
 struct OptPlanner {
     degraded: DegradedReads,
-    asked: BTreeMap<Partition, PartitionDemand>,
+    demands: BTreeMap<Partition, PartitionDemand>,
     table: HashMap<Partition, OptionShares>,
     /// L_j + Q_j as the table expects them; empty before the first table.
     totals: BTreeMap<SiteId, f64>,
@@ -112,28 +112,29 @@ impl ReadPlanner for OptPlanner {
             return plan_normally(query);
         }
         query.pieces.iter().filter(|piece| wants_one_chunk(piece)).for_each(|piece| self.count(piece));
-        plan_pieces(query, &|site| self.totals.get(&site).copied(), |of, queues| {
-            self.direct(of, query, queues, rng)
+        plan_pieces(query, &|site| self.totals.get(&site).copied(), |piece, queues| {
+            self.direct(piece, query, queues, rng)
         })
     }
 
     fn take_probe(&mut self, probe: &Probe, rng: &mut dyn RngCore) {
-        let asked = std::mem::take(&mut self.asked);
-        let mut problem = DirectionProblem::new(probe.sites.iter().map(|of| (of.bytes, 1.0)));
-        let node = |site: SiteId| probe.sites.binary_search_by_key(&site, |of| of.site).ok();
-        let mut partitions: Vec<(Partition, Vec<ChunkSet>)> = Vec::with_capacity(asked.len());
+        let demands = std::mem::take(&mut self.demands);
+        let mut problem = DirectionProblem::new(probe.sites.iter().map(|site| (site.bytes, 1.0)));
+        let node = |site: SiteId| probe.sites.binary_search_by_key(&site, |probed| probed.site).ok();
+        let mut partitions: Vec<(Partition, Vec<ChunkSet>)> = Vec::with_capacity(demands.len());
         let seconds = probe.since_last.as_secs_f64();
-        for (partition, of) in asked.into_iter().filter(|_| seconds > 0.0) {
-            let had: ChunkSet = (0..of.code.n()).filter(|&index| node(of.sites[index]).is_some()).collect();
-            let options = self.options(&of.code, partition.1, &had, rng);
+        for (partition, demand) in demands.into_iter().filter(|_| seconds > 0.0) {
+            let available: ChunkSet =
+                (0..demand.code.n()).filter(|&index| node(demand.sites[index]).is_some()).collect();
+            let options = self.options(&demand.code, partition.1, &available, rng);
             if options.is_empty() {
                 continue;
             }
             let nodes: Vec<Vec<usize>> = options
                 .iter()
-                .map(|option| option.iter().filter_map(|index| node(of.sites[index])).collect())
+                .map(|option| option.iter().filter_map(|index| node(demand.sites[index])).collect())
                 .collect();
-            problem.push_partition(of.bytes / seconds, nodes.iter().map(Vec::as_slice));
+            problem.push_partition(demand.bytes / seconds, nodes.iter().map(Vec::as_slice));
             partitions.push((partition, options));
         }
         let direction = problem.least_squares();
@@ -141,7 +142,7 @@ impl ReadPlanner for OptPlanner {
             (partition, OptionShares { options, shares: direction.shares(number).to_vec() })
         });
         self.table = directed.collect();
-        self.totals = probe.sites.iter().map(|of| of.site).zip(direction.totals).collect();
+        self.totals = probe.sites.iter().map(|probed| probed.site).zip(direction.totals).collect();
     }
 }
 
@@ -149,26 +150,32 @@ impl OptPlanner {
     /// Adds a request to its partition's demand.
     fn count(&mut self, piece: &QueryPiece<'_>) {
         let partition = (piece.stripe, wanted_chunk(piece));
-        if self.asked.len() >= MOST_PARTITIONS && !self.asked.contains_key(&partition) {
+        if self.demands.len() >= MOST_PARTITIONS && !self.demands.contains_key(&partition) {
             return;
         }
-        let asked = self.asked.entry(partition).or_insert_with(|| PartitionDemand {
+        let demand = self.demands.entry(partition).or_insert_with(|| PartitionDemand {
             code: piece.code.clone(),
             sites: piece.sites.to_vec(),
             bytes: 0.0,
         });
-        asked.bytes += f64::from(piece.len);
+        demand.bytes += f64::from(piece.len);
     }
 
     /// The available options of a partition, the normal read first.
-    fn options(&self, code: &Code, index: usize, had: &ChunkSet, rng: &mut dyn RngCore) -> Vec<ChunkSet> {
+    fn options(
+        &self,
+        code: &Code,
+        index: usize,
+        available: &ChunkSet,
+        rng: &mut dyn RngCore,
+    ) -> Vec<ChunkSet> {
         let mut options = Vec::new();
-        if had.contains(index) {
+        if available.contains(index) {
             options.push(std::iter::once(index).collect());
         }
         match self.degraded {
-            DegradedReads::One => options.extend(one_degraded_option(code, index, had, rng)),
-            DegradedReads::All => options.extend(degraded_options(code, index, had)),
+            DegradedReads::One => options.extend(one_degraded_option(code, index, available, rng)),
+            DegradedReads::All => options.extend(degraded_options(code, index, available)),
         }
         options
     }
@@ -176,23 +183,23 @@ impl OptPlanner {
     /// The option of a request: by the table if it has the partition and the drawn option is available.
     fn direct(
         &self,
-        of: &QueryPiece<'_>,
+        piece: &QueryPiece<'_>,
         query: &ReadQuery<'_>,
         queues: &Queues<'_>,
         rng: &mut dyn RngCore,
     ) -> Result<ChunkSet, CodecError> {
-        let index = wanted_chunk(of);
-        if let Some(direction) = self.table.get(&(of.stripe, index)) {
-            let available: ChunkSet = of.available(query.can_be_asked).collect();
+        let index = wanted_chunk(piece);
+        if let Some(direction) = self.table.get(&(piece.stripe, index)) {
+            let available: ChunkSet = piece.available(query.can_be_asked).collect();
             let option = direction.options[draw(&direction.shares, rng)];
             if option.difference(&available).is_empty() {
                 return Ok(option);
             }
         }
-        let mut nodes = queues.nodes(of, query);
+        let mut nodes = queues.nodes(piece, query);
         if self.degraded == DegradedReads::One {
-            let known: ChunkSet = (0..nodes.len()).filter(|&chunk| nodes[chunk].is_some()).collect();
-            let degraded = one_degraded_option(of.code, index, &known, rng).unwrap_or_default();
+            let reported: ChunkSet = (0..nodes.len()).filter(|&chunk| nodes[chunk].is_some()).collect();
+            let degraded = one_degraded_option(piece.code, index, &reported, rng).unwrap_or_default();
             let is_option = |chunk: usize| chunk == index || degraded.contains(chunk);
             nodes
                 .iter_mut()
@@ -200,7 +207,7 @@ impl OptPlanner {
                 .filter(|(chunk, _)| !is_option(*chunk))
                 .for_each(|(_, node)| *node = None);
         }
-        let wanted = WantedChunk { code: of.code, index, bytes: f64::from(of.len), nodes: &nodes };
+        let wanted = WantedChunk { code: piece.code, index, bytes: f64::from(piece.len), nodes: &nodes };
         wanted.least_option(OptionMetric::MarginalLoad)
     }
 }

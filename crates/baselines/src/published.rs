@@ -87,7 +87,7 @@ impl fmt::Display for PublishedPolicy {
 struct PublishedPlanner {
     extra_reads: usize,
     cache: PlanCache<StripeId, BlockFetch>,
-    wanted: Vec<PlanRequest>,
+    plan_requests: Vec<PlanRequest>,
     solver: Solver,
 }
 
@@ -124,7 +124,12 @@ struct Solver {
 
 impl PublishedPlanner {
     fn new(extra_reads: usize) -> Self {
-        Self { extra_reads, cache: PlanCache::new(MOST_PLANS), wanted: Vec::new(), solver: Solver::default() }
+        Self {
+            extra_reads,
+            cache: PlanCache::new(MOST_PLANS),
+            plan_requests: Vec::new(),
+            solver: Solver::default(),
+        }
     }
 
     /// Plans the blocks of a query, from the cache or by the heuristic.
@@ -134,27 +139,28 @@ impl PublishedPlanner {
         blocks: &[(usize, &QueryPiece<'_>)],
         rng: &mut dyn RngCore,
     ) -> Result<QueryPlan, CodecError> {
-        let placed = |of: &QueryPiece<'_>| BlockPlacement {
-            need: (of.code.k() + self.extra_reads).min(of.available(query.can_be_asked).count()),
-            sites: of
+        let placed = |piece: &QueryPiece<'_>| BlockPlacement {
+            need: (piece.code.k() + self.extra_reads).min(piece.available(query.can_be_asked).count()),
+            sites: piece
                 .sites
                 .iter()
                 .map(|&site| if (query.can_be_asked)(site) { site } else { SiteId(0) })
                 .collect(),
         };
         let all: Vec<(StripeId, BlockPlacement)> =
-            blocks.iter().map(|(_, of)| (of.stripe, placed(of))).collect();
+            blocks.iter().map(|(_, piece)| (piece.stripe, placed(piece))).collect();
         if let Some(plan) = self.plan_from_cache(&all, blocks, query) {
             return Ok(plan);
         }
         let (problem, sites, options) = self.solver.problem(all.iter().map(|(_, placed)| placed));
         let chunks = plan_greedily(&problem, rng);
-        let short = blocks.iter().find(|(_, of)| of.available(query.can_be_asked).count() < of.code.k());
-        if let Some((_, of)) = short {
-            let had: Vec<usize> = of.available(query.can_be_asked).collect();
-            of.code.decode_plan(&had, &(0..of.code.k()).collect::<Vec<_>>())?;
+        let short =
+            blocks.iter().find(|(_, piece)| piece.available(query.can_be_asked).count() < piece.code.k());
+        if let Some((_, piece)) = short {
+            let available: Vec<usize> = piece.available(query.can_be_asked).collect();
+            piece.code.decode_plan(&available, &(0..piece.code.k()).collect::<Vec<_>>())?;
         }
-        self.wanted.push(PlanRequest(all));
+        self.plan_requests.push(PlanRequest(all));
         let chosen = chunks.unwrap_or_default().into_iter().map(|chunk| {
             let index = options[chunk.block][chunk.option];
             let site = sites[problem.block(chunk.block).options[chunk.option].site];
@@ -174,19 +180,23 @@ impl PublishedPlanner {
         let ids: Vec<StripeId> = all.iter().map(|(id, _)| *id).collect();
         let planned = self.cache.get(&ids, |plan| solver.renew(plan, all))?;
         // A plan found while sites were away may have too few chunks.
-        if !planned.iter().zip(blocks).all(|(planned, (_, of))| of.code.is_sufficient(&planned.indices)) {
+        if !planned.iter().zip(blocks).all(|(planned, (_, piece))| piece.code.is_sufficient(&planned.indices))
+        {
             return None;
         }
         let moved = planned.iter().zip(all).any(|(planned, (_, placed))| planned.placed != *placed);
-        let chosen = planned.iter().zip(blocks).flat_map(|(planned, &(piece, of))| {
-            planned.indices.iter().map(move |&index| (of.sites[index], QueryChunk { piece, index }))
+        let chosen = planned.iter().zip(blocks).flat_map(|(planned, &(number, piece))| {
+            planned
+                .indices
+                .iter()
+                .map(move |&index| (piece.sites[index], QueryChunk { piece: number, index }))
         });
         let chosen: Vec<_> = chosen.collect();
         if !chosen.iter().all(|(site, _)| (query.can_be_asked)(*site)) {
             return None;
         }
         if moved {
-            self.wanted.push(PlanRequest(all.to_vec()));
+            self.plan_requests.push(PlanRequest(all.to_vec()));
         }
         Some(QueryPlan { is_cached: true, ..QueryPlan::of_chunks(chosen) })
     }
@@ -199,15 +209,15 @@ impl PublishedPlanner {
 
     /// Solves and caches the plans of the queries that had none, or an outdated one. Returns their number.
     fn solve_wanted(&mut self) -> usize {
-        let wanted = std::mem::take(&mut self.wanted);
-        for PlanRequest(blocks) in &wanted {
+        let plan_requests = std::mem::take(&mut self.plan_requests);
+        for PlanRequest(blocks) in &plan_requests {
             // Takes a block that the query names more than once only once.
             let blocks: BTreeMap<StripeId, BlockPlacement> = blocks.iter().cloned().collect();
             if let Some(plan) = self.solver.solve(&blocks) {
                 self.cache.insert(plan);
             }
         }
-        wanted.len()
+        plan_requests.len()
     }
 }
 
@@ -225,15 +235,15 @@ impl ReadPlanner for PublishedPlanner {
 
     /// From now on, plans found with other loads do not serve.
     fn take_probe(&mut self, probe: &Probe, _: &mut dyn RngCore) {
-        let load = |of: &ProbedSite| 1.0 + of.requests;
+        let load = |site: &ProbedSite| 1.0 + site.requests;
         let mean = probe.sites.iter().map(load).sum::<f64>() / probe.sites.len().max(1) as f64;
         let scale = MEAN_OVERHEAD / mean.max(f64::MIN_POSITIVE);
-        self.solver.overheads = probe.sites.iter().map(|of| (of.site, load(of) * scale)).collect();
+        self.solver.overheads = probe.sites.iter().map(|site| (site.site, load(site) * scale)).collect();
         self.solver.loads += 1;
     }
 
     fn has_background_work(&self) -> bool {
-        !self.wanted.is_empty()
+        !self.plan_requests.is_empty()
     }
 
     fn work_in_background(&mut self) {
@@ -242,14 +252,14 @@ impl ReadPlanner for PublishedPlanner {
 }
 
 impl Solver {
-    /// Solves a plan again if it was found with other loads: with the current places of the blocks in `asked`, and the
-    /// former places of its other blocks.
-    fn renew(&mut self, plan: &mut CachedPlan<StripeId, BlockFetch>, asked: &[(StripeId, BlockPlacement)]) {
+    /// Solves a plan again if it was found with other loads: with the places of the blocks in `current`, and the former
+    /// places of its other blocks.
+    fn renew(&mut self, plan: &mut CachedPlan<StripeId, BlockFetch>, current: &[(StripeId, BlockPlacement)]) {
         if plan.values().all(|planned| planned.loads == self.loads) {
             return;
         }
-        let known = plan.iter().map(|(&id, planned)| (id, planned.placed.clone()));
-        let blocks = known.chain(asked.iter().cloned()).collect();
+        let earlier = plan.iter().map(|(&id, planned)| (id, planned.placed.clone()));
+        let blocks = earlier.chain(current.iter().cloned()).collect();
         if let Some(renewed) = self.solve(&blocks) {
             *plan = renewed;
         }
@@ -400,7 +410,7 @@ mod tests {
         let sites = [[1, 2, 3, 4].map(SiteId)];
         let mut rng = SmallRng::seed_from_u64(9);
         let mut planner = PublishedPlanner::new(0);
-        planner.wanted.push(PlanRequest(vec![(
+        planner.plan_requests.push(PlanRequest(vec![(
             StripeId::new(1, 1),
             BlockPlacement { need: 1, sites: [0, 0, 0, 4].map(SiteId).to_vec() },
         )]));

@@ -48,10 +48,10 @@ impl Code {
 }
 
 /// Number of subsets of `size` elements of a set of `of`; [`usize::MAX`] on overflow.
-fn subsets(of: usize, size: usize) -> usize {
+fn subsets(total: usize, size: usize) -> usize {
     // After i factors the product is the number of subsets of i elements, so the division leaves no remainder.
-    let times = |count: usize, i: usize| count.checked_mul(of - i).map(|product| product / (i + 1));
-    (0..size.min(of - size)).try_fold(1, times).unwrap_or(usize::MAX)
+    let times = |count: usize, i: usize| count.checked_mul(total - i).map(|product| product / (i + 1));
+    (0..size.min(total - size)).try_fold(1, times).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

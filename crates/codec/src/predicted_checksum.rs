@@ -97,10 +97,11 @@ impl ChecksumMultiples {
 ///
 /// # Errors
 /// [`CodecError::ChunkCount`] if there are not as many checksums as coefficients.
-pub fn predict_checksum(row: &[u8], of: &[MultipleChecksums], len: u64) -> Result<u32, CodecError> {
-    check_count("checksums", row.len(), of.len())?;
+pub fn predict_checksum(row: &[u8], chunks: &[MultipleChecksums], len: u64) -> Result<u32, CodecError> {
+    check_count("checksums", row.len(), chunks.len())?;
     let of_zeros = crc32c_of_zeros(len);
-    let terms = row.iter().zip(of).map(|(&coefficient, of)| linear_checksum(coefficient, of, of_zeros));
+    let terms =
+        row.iter().zip(chunks).map(|(&coefficient, chunk)| linear_checksum(coefficient, chunk, of_zeros));
     Ok(terms.fold(of_zeros, |sum, term| sum ^ term))
 }
 
@@ -172,8 +173,8 @@ impl ChecksumChange {
 }
 
 /// Σ (crc(2^b·D) + crc(0)) over the bits b of `coefficient`: the term's contribution to the checksum of a sum.
-fn linear_checksum(coefficient: u8, of: &MultipleChecksums, of_zeros: u32) -> u32 {
-    let bits = of.0.iter().enumerate().filter(|(bit, _)| coefficient >> bit & 1 == 1);
+fn linear_checksum(coefficient: u8, multiples: &MultipleChecksums, of_zeros: u32) -> u32 {
+    let bits = multiples.0.iter().enumerate().filter(|(bit, _)| coefficient >> bit & 1 == 1);
     bits.fold(0, |sum, (_, checksum)| sum ^ checksum ^ of_zeros)
 }
 

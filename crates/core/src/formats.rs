@@ -107,8 +107,9 @@ impl Formats {
 
     /// Returns the first release that reads these formats, as far as this program knows.
     pub fn release(self) -> &'static str {
-        let of = |table: &[Format], number| table.iter().find(|format| format.number == number).copied();
-        let (records, chunks) = (of(RECORDS, self.records), of(CHUNKS, self.chunks));
+        let find_format =
+            |table: &[Format], number| table.iter().find(|format| format.number == number).copied();
+        let (records, chunks) = (find_format(RECORDS, self.records), find_format(CHUNKS, self.chunks));
         let newest = [records, chunks].into_iter().flatten().max_by_key(|format| parts(format.release));
         match newest {
             Some(format) if Self::NEWEST.covers(self) => format.release,

@@ -27,23 +27,23 @@ pub(super) fn blame(steps: &[Step]) -> Option<UnexplainedAnswer> {
     ends.sort_unstable();
     let first = ends.partition_point(|&(end, _)| search(until(steps, end)));
     let (end, operation) = ends[first.min(ends.len() - 1)];
-    let known = until(steps, end);
-    Some(UnexplainedAnswer { operation, states: possible(&known, operation) })
+    let steps_before = until(steps, end);
+    Some(UnexplainedAnswer { operation, states: possible(&steps_before, operation) })
 }
 
 /// The steps known at the event of this rank. A write without an answer by then may have happened or not.
 fn until(steps: &[Step], rank: u32) -> Vec<Step> {
-    let known = |step: &Step| match step.action {
+    let until_end = |step: &Step| match step.action {
         _ if step.end <= rank => Some(step.clone()),
         Action::Write { .. } if step.start < rank => Some(Step { end: OPEN, ..step.clone() }),
         _ => None,
     };
-    steps.iter().filter_map(known).collect()
+    steps.iter().filter_map(until_end).collect()
 }
 
 /// The states that the operation could have found.
 fn possible(steps: &[Step], operation: usize) -> Vec<State> {
-    let Some(this) = steps.iter().find(|step| step.operation == operation) else { return Vec::new() };
+    let Some(own_step) = steps.iter().find(|step| step.operation == operation) else { return Vec::new() };
     let others: Vec<Step> = steps.iter().filter(|step| step.operation != operation).cloned().collect();
     let mut writes: Vec<(u32, &[State])> = others
         .iter()
@@ -60,7 +60,7 @@ fn possible(steps: &[Step], operation: usize) -> Vec<State> {
     tried.sort_unstable();
     tried.dedup();
     let could_be = |&state: &State| {
-        let found = Step { action: Action::Observe(States::of(vec![state])), ..this.clone() };
+        let found = Step { action: Action::Observe(States::of(vec![state])), ..own_step.clone() };
         search(others.iter().cloned().chain([found]).collect())
     };
     tried.into_iter().filter(could_be).collect()

@@ -108,7 +108,7 @@ impl History {
         for step in &of_key.steps {
             let operation = &self.operations[step.operation];
             if matches!(&step.action, Action::Observe(states) if *states == nothing)
-                && let Some(seen) = operation.seen(key)
+                && let Some(seen) = operation.observed(key)
             {
                 return Err(Violation::never_written(&self.operations, key, step.operation, &seen));
             }

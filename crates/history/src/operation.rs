@@ -167,7 +167,7 @@ impl Operation {
     }
 
     /// What the operation shows of a key, if it shows an object.
-    pub(super) fn seen(&self, key: &str) -> Option<ObservedObject> {
+    pub(super) fn observed(&self, key: &str) -> Option<ObservedObject> {
         match self.outcome() {
             Outcome::Read(seen) => seen.clone(),
             Outcome::Listed { entries, .. } => {

@@ -148,8 +148,9 @@ impl<'a> Projection<'a> {
         };
         // A copy of a known version can only be that one. A copy of an unknown one may be a version that is in no
         // table.
-        let known = matches!(operation.call, Call::Copy { .. }) && resolved(operation, &self.etags).is_some();
-        Some(Action::Write { when, to: if known { to[..1].to_vec() } else { to } })
+        let is_known =
+            matches!(operation.call, Call::Copy { .. }) && resolved(operation, &self.etags).is_some();
+        Some(Action::Write { when, to: if is_known { to[..1].to_vec() } else { to } })
     }
 }
 
@@ -204,8 +205,8 @@ fn etags(operations: &[Operation]) -> Result<HashMap<&str, Value>, Violation> {
             _ => None,
         };
         let Some((etag, value)) = named else { continue };
-        let &mut (known, first) = etags.entry(etag).or_insert((value, index));
-        if known != value {
+        let &mut (first_value, first) = etags.entry(etag).or_insert((value, index));
+        if first_value != value {
             return Err(Violation::shared_etag(operations, first, index, etag));
         }
     }
@@ -273,10 +274,10 @@ fn candidates<'a>(
         for operation in &writers {
             let Call::Copy { to, .. } = &operation.call else { continue };
             let versions = copied(operation, etags, first_calls, &candidates);
-            let known = candidates.entry(to.as_str()).or_default();
-            let before = known.len();
-            known.extend(versions);
-            grown |= known.len() > before;
+            let key_candidates = candidates.entry(to.as_str()).or_default();
+            let before = key_candidates.len();
+            key_candidates.extend(versions);
+            grown |= key_candidates.len() > before;
         }
         if !grown {
             return candidates;
@@ -358,9 +359,9 @@ impl<'a> Table<'a> {
             Action::Observe(states) | Action::Write { when: states, .. } => states.named().to_vec(),
         };
         let named: HashSet<State> = steps.iter().flat_map(allowed).collect();
-        let mut kept: Vec<State> = named.into_iter().filter(|&state| state >= FIRST_VERSION).collect();
-        kept.sort_unstable();
-        let rename = |state: State| match kept.binary_search(&state) {
+        let mut kept_states: Vec<State> = named.into_iter().filter(|&state| state >= FIRST_VERSION).collect();
+        kept_states.sort_unstable();
+        let rename = |state: State| match kept_states.binary_search(&state) {
             Ok(index) => index as State + FIRST_VERSION,
             Err(_) => state.min(OTHER),
         };
@@ -379,6 +380,6 @@ impl<'a> Table<'a> {
             let (value, etag) = self.version(state);
             (value, etag.map(str::to_owned))
         };
-        KeySteps { steps, versions: kept.iter().map(version).collect() }
+        KeySteps { steps, versions: kept_states.iter().map(version).collect() }
     }
 }

@@ -127,11 +127,11 @@ impl Search {
             }
         }
         let (makers, undecided) = makers(&steps);
-        let mut known = HashMap::new();
+        let mut kinds = HashMap::new();
         let classes = steps.iter().map(|step| {
             let Action::Write { when, to } = &step.action else { return u32::MAX };
-            let next = known.len() as u32;
-            *known.entry((when.clone(), to.clone())).or_insert(next)
+            let next = kinds.len() as u32;
+            *kinds.entry((when.clone(), to.clone())).or_insert(next)
         });
         Self { classes: classes.collect(), finders, makers, undecided, mandatory, steps }
     }
@@ -409,12 +409,12 @@ impl VisitedSet {
     /// Whether no visited configuration can do all that this one can.
     fn is_new(&mut self, configuration: &Configuration) -> bool {
         let Configuration { low, done, used, state, idle, left: _ } = configuration;
-        let known = self.used.entry((*low, done.clone(), *state, *idle)).or_default();
-        if known.iter().any(|known| is_subset(known, used)) {
+        let used_sets = self.used.entry((*low, done.clone(), *state, *idle)).or_default();
+        if used_sets.iter().any(|known| is_subset(known, used)) {
             return false;
         }
-        known.retain(|known| !is_subset(used, known));
-        known.push(used.clone());
+        used_sets.retain(|known| !is_subset(used, known));
+        used_sets.push(used.clone());
         true
     }
 }

@@ -91,7 +91,7 @@ impl Violation {
         let answer = shown(operation.outcome(), key);
         let reason =
             format!("the key can only be {}{more}, but the answer is: {answer}", expected.join(" or "));
-        let sees_object = operation.seen(key).is_some() && operation.effect() == Effect::Never;
+        let sees_object = operation.observed(key).is_some() && operation.effect() == Effect::Never;
         let invariant = match operation.outcome() {
             _ if sees_object && blame.states == [ABSENT] => "I9",
             Outcome::Listed { .. } => "I4",
@@ -138,31 +138,31 @@ fn describe(state: State, versions: &[(Value, Option<String>)]) -> String {
 
 /// The operations on the key that are concurrent with this one, the last ones before it, and `also`.
 fn context(operations: &[Operation], key: &str, index: usize, also: &[usize]) -> Vec<String> {
-    let this = &operations[index];
-    let end = this.completed.as_ref().map(|(at, _)| *at);
+    let shown = &operations[index];
+    let end = shown.completed.as_ref().map(|(at, _)| *at);
     let touches = |operation: &Operation| operation.call.touches(key);
-    let mut around: Vec<usize> = (0..operations.len())
+    let mut indices: Vec<usize> = (0..operations.len())
         .filter(|&other| other != index && touches(&operations[other]))
         .filter(|&other| end.is_none_or(|end| operations[other].invoked < end))
         .collect();
     // Sort the operations that ended last first, after those that never ended.
-    around.sort_by_key(|&other| {
+    indices.sort_by_key(|&other| {
         let operation = &operations[other];
         (
             operation.effect() == Effect::Never,
             std::cmp::Reverse(operation.completed.as_ref().map(|(at, _)| *at)),
         )
     });
-    around.truncate(MAX_SHOWN - 1 - also.len());
-    around.extend(also);
-    around.push(index);
-    around.sort_by_key(|&other| (operations[other].invoked, other));
-    around.dedup();
+    indices.truncate(MAX_SHOWN - 1 - also.len());
+    indices.extend(also);
+    indices.push(index);
+    indices.sort_by_key(|&other| (operations[other].invoked, other));
+    indices.dedup();
     let line = |&other: &usize| {
         let mark = if other == index { "> " } else { "  " };
         format!("{mark}{}", describe_operation(&operations[other], key))
     };
-    around.iter().map(line).collect()
+    indices.iter().map(line).collect()
 }
 
 fn describe_operation(operation: &Operation, key: &str) -> String {

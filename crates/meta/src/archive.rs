@@ -279,8 +279,8 @@ impl<'a, F: AsyncBufRead + Unpin + Send> Reader<'a, F> {
         }
     }
 
-    fn damaged(&self, what: &str) -> ArchiveError {
-        ArchiveError::Damaged(format!("{what}, after {} rows", self.progress.rows))
+    fn damaged(&self, problem: &str) -> ArchiveError {
+        ArchiveError::Damaged(format!("{problem}, after {} rows", self.progress.rows))
     }
 
     /// Returns the next row, or `None` after the last one if the archive is complete.

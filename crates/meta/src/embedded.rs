@@ -152,7 +152,8 @@ impl EmbeddedStore {
             committer.refresh_status();
             let mut status = committer.shared.status.lock().clone();
             for mirror in status.iter_mut().filter(|mirror| mirror.in_sync) {
-                let volume = committer.known(mirror.disk_id).map(|known| known.directory.volume.clone());
+                let volume =
+                    committer.known_directory(mirror.disk_id).map(|known| known.directory.volume.clone());
                 mirror.file_bytes = volume.and_then(|volume| volume.file_len(MIRROR_FILE).ok()).unwrap_or(0);
             }
             status

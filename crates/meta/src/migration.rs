@@ -214,27 +214,27 @@ impl Run<'_> {
         let mut progress = Progress { step, rows: 0, different: 0 };
         let mut tx = self.batch().await?;
         loop {
-            let (here, there) = (from.peek().await?.cloned(), to.peek().await?.cloned());
-            let key = match (&here, &there) {
+            let (source_row, target_row) = (from.peek().await?.cloned(), to.peek().await?.cloned());
+            let key = match (&source_row, &target_row) {
                 (None, None) => break,
-                (Some(here), None) => here.key.clone(),
-                (None, Some(there)) => there.key.clone(),
-                (Some(here), Some(there)) => here.key.clone().min(there.key.clone()),
+                (Some(source_row), None) => source_row.key.clone(),
+                (None, Some(target_row)) => target_row.key.clone(),
+                (Some(source_row), Some(target_row)) => source_row.key.clone().min(target_row.key.clone()),
             };
-            let here = here.filter(|row| row.key == key);
-            let there = there.filter(|row| row.key == key);
-            if here.is_some() {
+            let source_row = source_row.filter(|row| row.key == key);
+            let target_row = target_row.filter(|row| row.key == key);
+            if source_row.is_some() {
                 from.next();
                 progress.rows += 1;
             }
-            if there.is_some() {
+            if target_row.is_some() {
                 to.next();
             }
             let value = |row: &Option<Row>| row.as_ref().map(|row| row.value.clone());
-            if key != keys::migration() && value(&here) != value(&there) {
+            if key != keys::migration() && value(&source_row) != value(&target_row) {
                 progress.different += 1;
                 if step == Step::Copying {
-                    self.put_right(&mut tx, key, value(&here)).await?;
+                    self.put_right(&mut tx, key, value(&source_row)).await?;
                 }
             }
             if progress.rows.is_multiple_of(PAGE_ROWS as u64) {

@@ -78,8 +78,8 @@ impl Record for Bucket {
 impl Bucket {
     /// Returns the profile that a storage class has of its own, as text.
     pub fn profile_of_class(&self, class: StorageClass) -> Option<&str> {
-        let named = self.classes.iter().find(|of| of.class == class.name());
-        named.map(|of| of.profile.as_str())
+        let named = self.classes.iter().find(|entry| entry.class == class.name());
+        named.map(|entry| entry.profile.as_str())
     }
 }
 

@@ -213,8 +213,8 @@ impl ScanRange {
 
 /// Returns the first key after all keys with `prefix`; empty if there is none.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
-    let kept = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
-    let mut end = prefix[..kept].to_vec();
+    let kept_len = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
+    let mut end = prefix[..kept_len].to_vec();
     if let Some(last) = end.last_mut() {
         *last += 1;
     }

@@ -28,7 +28,7 @@ pub struct BufferPool {
 struct Inner {
     /// Limit on the bytes in use and kept, together. Beyond it, no buffer is kept.
     limit: usize,
-    kept: Mutex<FreeBuffers>,
+    free_buffers: Mutex<FreeBuffers>,
 }
 
 /// Memory of a pooled buffer. Its length is a multiple of [`STEP`].
@@ -53,7 +53,7 @@ pub struct Buffer {
 impl BufferPool {
     /// Creates a pool that keeps dropped buffers while they and the buffers in use have at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { inner: Arc::new(Inner { limit, kept: Mutex::default() }) }
+        Self { inner: Arc::new(Inner { limit, free_buffers: Mutex::default() }) }
     }
 
     /// Returns a buffer of `len` bytes with arbitrary content.
@@ -62,21 +62,21 @@ impl BufferPool {
             return Buffer { bytes: vec![0; len].into(), len, pool: None };
         }
         let rounded = len.next_multiple_of(STEP);
-        let (bytes, _dropped) = self.inner.kept.lock().take(rounded, self.inner.limit);
+        let (bytes, _dropped) = self.inner.free_buffers.lock().take(rounded, self.inner.limit);
         let bytes = bytes.unwrap_or_else(|| vec![0; rounded].into());
         Buffer { bytes, len, pool: Some(self.clone()) }
     }
 
     /// Frees all kept buffers.
     pub fn drop_kept(&self) {
-        let dropped = self.inner.kept.lock().shrink(0, 0);
+        let dropped = self.inner.free_buffers.lock().shrink(0, 0);
         // Drop outside the lock: the allocator may take its time.
         drop(dropped);
     }
 
     /// Bytes of buffers that are kept for reuse.
     pub fn kept_bytes(&self) -> usize {
-        self.inner.kept.lock().bytes
+        self.inner.free_buffers.lock().bytes
     }
 }
 
@@ -158,7 +158,8 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
-            let dropped = pool.inner.kept.lock().put_back(std::mem::take(&mut self.bytes), pool.inner.limit);
+            let dropped =
+                pool.inner.free_buffers.lock().put_back(std::mem::take(&mut self.bytes), pool.inner.limit);
             // Drop outside the lock: the allocator may take its time.
             drop(dropped);
         }

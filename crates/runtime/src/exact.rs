@@ -13,12 +13,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Completes after `left`, which must not be zero: a zero timer never fires.
-pub(crate) async fn sleep(left: Duration) -> io::Result<()> {
+pub(crate) async fn sleep(duration: Duration) -> io::Result<()> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     let once = Itimerspec {
         it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-        it_value: Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() },
+        it_value: Timespec { tv_sec: seconds, tv_nsec: duration.subsec_nanos().into() },
     };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
     // SAFETY: an owned descriptor names one open file, and the same one until it is dropped.

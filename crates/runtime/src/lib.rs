@@ -168,10 +168,10 @@ impl Runtime {
     /// As [`Runtime::sleep_until`], but exact to some tens of microseconds on a real clock, where timers count whole
     /// milliseconds. For models of media, not for logic: each sleep takes a kernel timer.
     pub async fn sleep_until_exactly(&self, deadline: Instant) {
-        let left = deadline.saturating_duration_since(self.now());
-        if self.is_deterministic() || left.is_zero() {
+        let remaining = deadline.saturating_duration_since(self.now());
+        if self.is_deterministic() || remaining.is_zero() {
             self.sleep_until(deadline).await;
-        } else if exact::sleep(left).await.is_err() {
+        } else if exact::sleep(remaining).await.is_err() {
             // No descriptor or timer is left: late is better than never.
             self.sleep_until(deadline).await;
         }

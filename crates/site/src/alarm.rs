@@ -51,7 +51,8 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// Arms the alarm to ring when the queue is news after `reported`. The caller must read the counts itself afterwards.
+    /// Arms the alarm to ring when the queue is news after `reported`. The caller must read the counts itself
+    /// afterwards.
     pub(crate) fn arm(&self, reported: QueueLength) {
         self.is_armed.store(false, Ordering::SeqCst);
         self.reported_requests.store(reported.requests, Ordering::Relaxed);

@@ -109,8 +109,8 @@ impl Trust {
         let runtime = self.shared.runtime.clone();
         loop {
             runtime.sleep(RELOAD_EVERY).await;
-            let this = self.clone();
-            match runtime.run_blocking(move || this.reload()).await {
+            let watched = self.clone();
+            match runtime.run_blocking(move || watched.reload()).await {
                 Ok(true) => tracing::info!("the process's certificate was reloaded"),
                 Ok(false) => {}
                 Err(error) => {

@@ -159,14 +159,14 @@ impl<'a> Draft<'a> {
                 Write::Put(key, value) => (key, Some((key.len() + value.len()) as i64)),
                 Write::Delete(key) => (key, None),
             };
-            let taken = match self.group.rows.get(key) {
+            let existing_len = match self.group.rows.get(key) {
                 Some(Change::Put(value, _)) => Some(value.len()),
                 Some(Change::Delete) => None,
                 None => self.committed.get(key)?.map(|row| row.value.len()),
             };
-            growth += put.unwrap_or(0) - taken.map_or(0, |value| (key.len() + value) as i64);
-            adds |= put.is_some() && taken.is_none();
-            removes |= put.is_none() && taken.is_some();
+            growth += put.unwrap_or(0) - existing_len.map_or(0, |value| (key.len() + value) as i64);
+            adds |= put.is_some() && existing_len.is_none();
+            removes |= put.is_none() && existing_len.is_some();
         }
         Ok(growth > FULL_DISK_SLACK_BYTES || (adds && !removes))
     }

@@ -102,10 +102,10 @@ impl Committer {
             return refuse("the directory holds a mirror already");
         }
         // Use the known handle, which knows the files that were written through it.
-        let Some(known) = self.known(directory.disk_id) else {
+        let Some(known_directory) = self.known_directory(directory.disk_id) else {
             return refuse("the directory is none of the cluster's");
         };
-        let directory = known.directory.clone();
+        let directory = known_directory.directory.clone();
         directory.volume.verify()?;
         let source = self.mirrors[0].snapshot.clone();
         let backlog = Arc::new(Backlog::default());

@@ -53,23 +53,23 @@ pub(super) fn record_everywhere(
     record: &EpochRecord,
     deadline: Duration,
 ) -> Result<(), String> {
-    let (answers, answered) = mpsc::channel();
-    let mut asked = 0;
-    for known in directories.iter().filter(|known| !known.is_hung()) {
-        known.under_way.fetch_add(1, Ordering::SeqCst);
-        let (known, answers) = (known.clone(), answers.clone());
-        let bytes =
-            (!vanished.contains(&known.directory.disk_id)).then(|| record.encode(known.directory.disk_id));
+    let (answers, replies) = mpsc::channel();
+    let mut asked_count = 0;
+    for known_directory in directories.iter().filter(|known_directory| !known_directory.is_hung()) {
+        known_directory.under_way.fetch_add(1, Ordering::SeqCst);
+        let (known_directory, answers) = (known_directory.clone(), answers.clone());
+        let bytes = (!vanished.contains(&known_directory.directory.disk_id))
+            .then(|| record.encode(known_directory.directory.disk_id));
         let write = move || {
             let written = match bytes {
-                Some(bytes) => replace_epoch(&*known.directory.volume, &bytes),
-                None => withdraw_epoch(&*known.directory.volume),
+                Some(bytes) => replace_epoch(&*known_directory.directory.volume, &bytes),
+                None => withdraw_epoch(&*known_directory.directory.volume),
             };
-            known.under_way.fetch_sub(1, Ordering::SeqCst);
+            known_directory.under_way.fetch_sub(1, Ordering::SeqCst);
             // Past the deadline, no receiver is left.
-            let _ = answers.send((known.directory.volume.name(), written));
+            let _ = answers.send((known_directory.directory.volume.name(), written));
         };
-        asked += 1;
+        asked_count += 1;
         match runtime.is_deterministic() {
             true => write(),
             false => drop(runtime.spawn_thread("meta epoch", write)),
@@ -78,8 +78,12 @@ pub(super) fn record_everywhere(
     drop(answers);
     let (mut recorded, mut failures) = (0, Vec::new());
     let needed = layout.epoch_copies();
-    let wanted = AnswerQuorum { all: asked, least: needed, what: "directory that took the set of mirrors" };
-    gather(&answered, &wanted, deadline, |(name, written): (String, std::io::Result<()>)| {
+    let quorum = AnswerQuorum {
+        all: asked_count,
+        least: needed,
+        description: "directory that took the set of mirrors",
+    };
+    gather(&replies, &quorum, deadline, |(name, written): (String, std::io::Result<()>)| {
         match &written {
             Ok(()) => recorded += 1,
             Err(error) => failures.push(format!("{name}: {error}")),
@@ -144,9 +148,9 @@ impl Committer {
         for (position, failure) in &failed {
             let disk_id = self.mirrors[*position].disk_id;
             if matches!(failure, Failure::Hung(_))
-                && let Some(known) = self.known(disk_id)
+                && let Some(known_directory) = self.known_directory(disk_id)
             {
-                known.under_way.fetch_add(1, Ordering::SeqCst);
+                known_directory.under_way.fetch_add(1, Ordering::SeqCst);
             }
         }
         let has_vanished = |(_, failure): &&(usize, Failure)| matches!(failure, Failure::Vanished(_));
@@ -156,9 +160,9 @@ impl Committer {
         for (position, failure) in failed.into_iter().rev() {
             let mirror = self.mirrors.remove(position);
             if matches!(failure, Failure::Hung(_))
-                && let Some(known) = self.known(mirror.disk_id)
+                && let Some(known_directory) = self.known_directory(mirror.disk_id)
             {
-                mirror.worker.abandon(&self.runtime, known.under_way.clone());
+                mirror.worker.abandon(&self.runtime, known_directory.under_way.clone());
             }
             let reason = failure.to_string();
             self.remember_ejected(mirror.disk_id, mirror.volume.name(), reason.clone());
@@ -215,8 +219,10 @@ impl Committer {
         }
         // A directory that has not moved keeps its handle, which knows the files it wrote.
         let keep = |directory: MetaDirectory| {
-            let known = self.known(directory.disk_id).filter(|known| known.directory.volume.verify().is_ok());
-            known.cloned().unwrap_or_else(|| KnownDirectory::new(directory))
+            let known_directory = self
+                .known_directory(directory.disk_id)
+                .filter(|known_directory| known_directory.directory.volume.verify().is_ok());
+            known_directory.cloned().unwrap_or_else(|| KnownDirectory::new(directory))
         };
         self.directories = present.into_iter().map(keep).collect();
         self.layout = layout;
@@ -225,8 +231,8 @@ impl Committer {
         self.eject_or_go_down(gone.into_iter().map(|position| (position, reason())).collect())
     }
 
-    pub(super) fn known(&self, disk_id: DiskId) -> Option<&KnownDirectory> {
-        self.directories.iter().find(|known| known.directory.disk_id == disk_id)
+    pub(super) fn known_directory(&self, disk_id: DiskId) -> Option<&KnownDirectory> {
+        self.directories.iter().find(|known_directory| known_directory.directory.disk_id == disk_id)
     }
 
     fn remember_ejected(&self, disk_id: DiskId, path: String, reason: String) {
@@ -270,14 +276,18 @@ impl Committer {
     /// Returns healthy directories with enough space that hold no mirror.
     pub(super) fn spare_directories(&self) -> Vec<MetaDirectory> {
         let needed = 2 * self.options.min_free_bytes;
-        let spare = |known: &&KnownDirectory| {
-            let volume = &known.directory.volume;
-            !known.is_hung()
-                && self.mirrors.iter().all(|mirror| mirror.disk_id != known.directory.disk_id)
+        let spare = |known_directory: &&KnownDirectory| {
+            let volume = &known_directory.directory.volume;
+            !known_directory.is_hung()
+                && self.mirrors.iter().all(|mirror| mirror.disk_id != known_directory.directory.disk_id)
                 && volume.verify().is_ok()
                 && volume.free_bytes().is_ok_and(|free| free >= needed)
         };
-        self.directories.iter().filter(spare).map(|known| known.directory.clone()).collect()
+        self.directories
+            .iter()
+            .filter(spare)
+            .map(|known_directory| known_directory.directory.clone())
+            .collect()
     }
 
     /// Returns true if only transactions that take no space can be accepted. If another directory can replace a mirror

@@ -65,7 +65,7 @@ impl EmbeddedStore {
         present: &'a [MetaDirectory],
     ) -> BoxFuture<'a, Result<Self, MetaError>> {
         Box::pin(async move {
-            let (task, directories) = (runtime.clone(), known(present));
+            let (task, directories) = (runtime.clone(), known_directories(present));
             let opening = directories.clone();
             let opened = runtime.run_blocking(move || open(&task, &options, &layout, &opening)).await?;
             Self::serve(runtime, options, layout, directories, opened)
@@ -132,7 +132,7 @@ impl EmbeddedStore {
     }
 }
 
-fn known(directories: &[MetaDirectory]) -> Vec<KnownDirectory> {
+fn known_directories(directories: &[MetaDirectory]) -> Vec<KnownDirectory> {
     directories.iter().cloned().map(KnownDirectory::new).collect()
 }
 
@@ -173,13 +173,20 @@ fn create(
     }
     let chosen = &present[..layout.mirrors()];
     for directory in chosen {
-        let made = MirrorDb::create(&directory.volume, options.cache_bytes_of_mirror(1));
-        made.map_err(|failure| in_directory(directory, &failure))?;
+        let created = MirrorDb::create(&directory.volume, options.cache_bytes_of_mirror(1));
+        created.map_err(|failure| in_directory(directory, &failure))?;
     }
     let in_sync = chosen.iter().map(|directory| directory.disk_id).collect();
     let record = EpochRecord { cluster: layout.cluster, epoch: FIRST_EPOCH, run: 0, in_sync };
-    record_everywhere(runtime, layout, &known(present), &BTreeSet::new(), &record, options.deadline)
-        .map_err(MetaError::Unavailable)
+    record_everywhere(
+        runtime,
+        layout,
+        &known_directories(present),
+        &BTreeSet::new(),
+        &record,
+        options.deadline,
+    )
+    .map_err(MetaError::Unavailable)
 }
 
 fn in_directory(directory: &MetaDirectory, failure: &Failure) -> MetaError {
@@ -272,8 +279,10 @@ fn open_mirrors(
     directories: &[KnownDirectory],
     newest: &EpochRecord,
 ) -> Result<(Vec<(MetaDirectory, MirrorDb)>, Vec<(TxId, Revision)>), MetaError> {
-    let named = |known: &&KnownDirectory| newest.in_sync.contains(&known.directory.disk_id);
-    let candidates: Vec<_> = directories.iter().filter(named).map(|known| known.directory.clone()).collect();
+    let named =
+        |known_directory: &&KnownDirectory| newest.in_sync.contains(&known_directory.directory.disk_id);
+    let candidates: Vec<_> =
+        directories.iter().filter(named).map(|known_directory| known_directory.directory.clone()).collect();
     let opened = open_all(runtime, options, &candidates);
     let mut failures = Vec::new();
     let mut mirrors = Vec::new();
@@ -290,11 +299,11 @@ fn open_mirrors(
         }
     }
     let Some((_, first)) = mirrors.first() else {
-        let wanted: Vec<_> = newest.in_sync.iter().map(DiskId::to_string).collect();
+        let in_sync_disks: Vec<_> = newest.in_sync.iter().map(DiskId::to_string).collect();
         return Err(MetaError::Unavailable(format!(
             "no mirror of the metadata in force (epoch {}) can be opened; bring back one of the directories {}{}",
             newest.epoch,
-            wanted.join(", "),
+            in_sync_disks.join(", "),
             failures.concat()
         )));
     };
@@ -309,7 +318,7 @@ fn open_all(
     options: &Options,
     candidates: &[MetaDirectory],
 ) -> Vec<Result<MirrorDb, Failure>> {
-    let (answers, answered) = std::sync::mpsc::channel();
+    let (answers, replies) = std::sync::mpsc::channel();
     for (position, directory) in candidates.iter().cloned().enumerate() {
         let (answers, cache_bytes) = (answers.clone(), options.cache_bytes_of_mirror(position));
         let open = move || {
@@ -324,7 +333,7 @@ fn open_all(
     drop(answers);
     let panicked = || Err(Failure::Broken("the database panicked: its file is damaged".to_owned()));
     let mut opened: Vec<_> = candidates.iter().map(|_| panicked()).collect();
-    answered.into_iter().for_each(|(position, db)| opened[position] = db);
+    replies.into_iter().for_each(|(position, db)| opened[position] = db);
     opened
 }
 

@@ -105,7 +105,7 @@ pub(super) fn apply_on_all<'a>(
     group: &Arc<Group>,
     deadline: Duration,
 ) -> Vec<ApplyResult> {
-    let (answers, answered) = mpsc::channel();
+    let (answers, replies) = mpsc::channel();
     let mut count = 0;
     for worker in workers {
         worker.begin(Job { group: group.clone(), position: count, answers: answers.clone() });
@@ -113,8 +113,9 @@ pub(super) fn apply_on_all<'a>(
     }
     drop(answers);
     let mut applied: Vec<Option<ApplyResult>> = (0..count).map(|_| None).collect();
-    let wanted = AnswerQuorum { all: count, least: 1, what: "mirror of the metadata that wrote a group" };
-    gather(&answered, &wanted, deadline, |(position, result)| {
+    let quorum =
+        AnswerQuorum { all: count, least: 1, description: "mirror of the metadata that wrote a group" };
+    gather(&replies, &quorum, deadline, |(position, result)| {
         let is_done = result.is_ok();
         applied[position] = Some(result);
         is_done
@@ -130,26 +131,26 @@ pub(super) struct AnswerQuorum {
     /// Number of successes to wait for regardless of the deadline.
     pub(super) least: usize,
     /// Name of an answer in the log.
-    pub(super) what: &'static str,
+    pub(super) description: &'static str,
 }
 
 /// Receives answers until all have come. Once `least` of them were successes (`take` decides), it stops when none has
 /// come for `deadline`.
 pub(super) fn gather<T>(
-    answered: &mpsc::Receiver<T>,
-    wanted: &AnswerQuorum,
+    replies: &mpsc::Receiver<T>,
+    quorum: &AnswerQuorum,
     deadline: Duration,
     mut take: impl FnMut(T) -> bool,
 ) {
     let (mut all, mut good) = (0, 0);
-    while all < wanted.all {
-        match answered.recv_timeout(deadline) {
+    while all < quorum.all {
+        match replies.recv_timeout(deadline) {
             Ok(answer) => {
                 all += 1;
                 good += usize::from(take(answer));
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if good < wanted.least => {
-                tracing::warn!(found = good, needed = wanted.least, "waiting for a {}", wanted.what);
+            Err(mpsc::RecvTimeoutError::Timeout) if good < quorum.least => {
+                tracing::warn!(found = good, needed = quorum.least, "waiting for a {}", quorum.description);
             }
             Err(_) => return,
         }

@@ -42,12 +42,12 @@ pub(super) struct Group {
 /// Returns the keys that the outcome of `transactions` depends on. They include the rows that are only written, because
 /// the removal of an absent row is no change.
 pub(super) fn keys_of<'t>(transactions: impl IntoIterator<Item = &'t Transaction>) -> BTreeSet<Bytes> {
-    let mut wanted = BTreeSet::from([keys::migration()]);
+    let mut needed_keys = BTreeSet::from([keys::migration()]);
     for tx in transactions {
-        wanted.extend(tx.preconditions.iter().filter_map(Precondition::key).cloned());
-        wanted.extend(tx.writes.iter().map(|write| write.key().clone()));
+        needed_keys.extend(tx.preconditions.iter().filter_map(Precondition::key).cloned());
+        needed_keys.extend(tx.writes.iter().map(|write| write.key().clone()));
     }
-    wanted
+    needed_keys
 }
 
 /// Returns the leases that the outcome of `transactions` depends on.

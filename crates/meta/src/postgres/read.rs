@@ -30,11 +30,11 @@ pub(super) async fn rows(server: &Server, keys: &[Bytes]) -> Result<Vec<Option<R
         return Ok(Vec::new());
     }
     let sql = &server.sql("SELECT key, value, version FROM $S.rows WHERE key = ANY($1)");
-    let wanted: &Vec<&[u8]> = &keys.iter().map(|key| &key[..]).collect();
+    let key_bytes: &Vec<&[u8]> = &keys.iter().map(|key| &key[..]).collect();
     let found = server
         .with(|connection| async move {
             let statement = connection.prepare_cached(sql).await?;
-            connection.query(&statement, &[wanted]).await
+            connection.query(&statement, &[key_bytes]).await
         })
         .await?;
     let found: HashMap<Bytes, Row> = found.iter().map(row_of).map(|row| (row.key.clone(), row)).collect();

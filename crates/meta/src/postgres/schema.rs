@@ -89,7 +89,7 @@ async fn make(server: &Server, connection: &Object) -> Result<(), Error> {
     let tables = server.sql(TABLES).replace("$ASC", order).replace("$FORMAT", &FORMAT.to_string());
     match connection.batch_execute(&tables).await {
         Err(error) if is_race(&error) => Ok(()),
-        made => made,
+        result => result,
     }
 }
 

@@ -12,10 +12,10 @@ impl Stripe {
 
     /// Returns the members of a wide stripe without the holes: position, own stripe, and index in it.
     pub fn member_chunks(&self) -> impl Iterator<Item = (usize, StripeId, usize)> {
-        let of = |(position, member): (usize, &Member)| {
+        let member_chunk = |(position, member): (usize, &Member)| {
             Some((position, member.stripe_id()?, member.index as usize))
         };
-        self.members.iter().enumerate().filter_map(of)
+        self.members.iter().enumerate().filter_map(member_chunk)
     }
 
     /// Returns true if the member at `position` of a wide stripe is the chunk `index` of `stripe`.

@@ -32,7 +32,7 @@ pub(super) struct TraceReader {
     options: ReplayOptions,
     names: Vec<String>,
     numbers: HashMap<String, u64>,
-    known: Vec<KeyHistory>,
+    histories: Vec<KeyHistory>,
     other_sizes: HashMap<u64, Vec<u64>>,
     operations: Vec<TimedOperation>,
     start_s: Option<f64>,
@@ -47,7 +47,7 @@ impl TraceReader {
             options,
             names: Vec::new(),
             numbers: HashMap::new(),
-            known: Vec::new(),
+            histories: Vec::new(),
             other_sizes: HashMap::new(),
             operations: Vec::new(),
             start_s: None,
@@ -67,7 +67,7 @@ impl TraceReader {
             RowOp::Get => self.read(object, due),
             RowOp::Put => self.put(object, due),
             RowOp::Delete => {
-                self.known[object as usize].is_there = false;
+                self.histories[object as usize].is_there = false;
                 self.push(due, Operation::Delete(object));
             }
         }
@@ -106,28 +106,28 @@ impl TraceReader {
             let is_there = self.options.preload == Preload::All || row.op != RowOp::Put;
             self.names.push(key.clone());
             self.numbers.insert(key.clone(), number);
-            self.known.push(KeyHistory { first_size: size, size, first_op: row.op, is_there });
+            self.histories.push(KeyHistory { first_size: size, size, first_op: row.op, is_there });
             return Ok(number);
         };
-        let known = &mut self.known[number as usize];
+        let history = &mut self.histories[number as usize];
         match (row.op, row.size) {
             (RowOp::Put, None) => {
                 Err(wrong(format!("the size that {key:?} gets is missing; write it in bytes")))
             }
             (RowOp::Put, Some(size)) => {
-                if size != known.size {
-                    let sizes = self.other_sizes.entry(number).or_insert_with(|| vec![known.first_size]);
+                if size != history.size {
+                    let sizes = self.other_sizes.entry(number).or_insert_with(|| vec![history.first_size]);
                     if !sizes.contains(&size) {
                         sizes.push(size);
                     }
-                    known.size = size;
+                    history.size = size;
                 }
                 Ok(number)
             }
-            (RowOp::Get, Some(size)) if size != known.size => Err(wrong(format!(
+            (RowOp::Get, Some(size)) if size != history.size => Err(wrong(format!(
                 "it reads {size} bytes of {key:?}, which has {} by then; reads are of whole objects: write that, or \
                  leave it out",
-                known.size
+                history.size
             ))),
             _ => Ok(number),
         }
@@ -149,14 +149,14 @@ impl TraceReader {
     }
 
     fn put(&mut self, object: u64, due: Duration) {
-        let known = &mut self.known[object as usize];
-        let was_there = std::mem::replace(&mut known.is_there, true);
+        let history = &mut self.histories[object as usize];
+        let was_there = std::mem::replace(&mut history.is_there, true);
         self.push(due, if was_there { Operation::Update(object) } else { Operation::Insert(object) });
     }
 
     fn push(&mut self, due: Duration, operation: Operation) {
         let size = match &operation {
-            Operation::Insert(object) | Operation::Update(object) => self.known[*object as usize].size,
+            Operation::Insert(object) | Operation::Update(object) => self.histories[*object as usize].size,
             _ => 0,
         };
         self.operations.push(TimedOperation { due, operation, size });
@@ -168,9 +168,9 @@ impl TraceReader {
             return Err(TraceError::File("it has no rows".to_owned()));
         }
         let is_preloaded =
-            |known: &KeyHistory| self.options.preload == Preload::All || known.first_op != RowOp::Put;
+            |history: &KeyHistory| self.options.preload == Preload::All || history.first_op != RowOp::Put;
         let mut order: Vec<usize> = (0..self.names.len()).collect();
-        order.sort_by_key(|&number| !is_preloaded(&self.known[number]));
+        order.sort_by_key(|&number| !is_preloaded(&self.histories[number]));
         let mut renumbered = vec![0; order.len()];
         for (new, &old) in order.iter().enumerate() {
             renumbered[old] = new as u64;
@@ -188,8 +188,8 @@ impl TraceReader {
         });
         Ok(Replay {
             operations: operations.collect(),
-            preloaded: self.known.iter().filter(|known| is_preloaded(known)).count() as u64,
-            sizes: order.iter().map(|&old| self.known[old].first_size).collect(),
+            preloaded: self.histories.iter().filter(|history| is_preloaded(history)).count() as u64,
+            sizes: order.iter().map(|&old| self.histories[old].first_size).collect(),
             other_sizes: self.other_sizes.into_iter().map(|(old, sizes)| (new(old), sizes)).collect(),
             numbers: self.numbers.into_iter().map(|(name, old)| (name, new(old))).collect(),
             names: order.iter().map(|&old| self.names[old].clone()).collect(),
