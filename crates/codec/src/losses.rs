@@ -47,7 +47,7 @@ impl Code {
     }
 }
 
-/// Number of subsets of `size` elements of a set of `of`; [`usize::MAX`] on overflow.
+/// Number of subsets of `size` elements of a set of `total`; [`usize::MAX`] on overflow.
 fn subsets(total: usize, size: usize) -> usize {
     // After i factors the product is the number of subsets of i elements, so the division leaves no remainder.
     let times = |count: usize, i: usize| count.checked_mul(total - i).map(|product| product / (i + 1));

@@ -93,7 +93,7 @@ impl ChecksumMultiples {
 }
 
 /// Predicts the CRC-32C of Σ coefficient · chunk. `row` holds the coefficients, such as [`crate::Code::row`] of a
-/// parity, and `of` the checksums of the chunks, each of `len` bytes.
+/// parity, and `chunks` their checksums, each of `len` bytes.
 ///
 /// # Errors
 /// [`CodecError::ChunkCount`] if there are not as many checksums as coefficients.

@@ -12,7 +12,7 @@ use rustix::time::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Completes after `left`, which must not be zero: a zero timer never fires.
+/// Completes after `duration`, which must not be zero: a zero timer never fires.
 pub(crate) async fn sleep(duration: Duration) -> io::Result<()> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);

@@ -77,8 +77,8 @@ pub(crate) fn check_len(payload: &[u8]) -> Result<(), SiteError> {
     Ok(())
 }
 
-/// Checks a payload before it is stored, and returns the checksums of its granules of `wanted` bytes, long or short.
-/// `given` checksums of that length are trusted.
+/// Checks a payload before it is stored, and returns the checksums of its granules of `wanted_len` bytes, long or
+/// short. `given_crcs` of that length are trusted.
 pub(crate) fn check_write(
     payload: &[u8],
     given_crcs: Option<Arc<[u32]>>,

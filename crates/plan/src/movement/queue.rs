@@ -82,11 +82,11 @@ impl MovementQueue {
             return Some(shifts);
         };
         let block = state.place_of(first.stripe)?;
-        let mut site_bytes = vec![0.0; state.sites.len()];
-        gains.add_sent(state, block, -1.0, &mut site_bytes);
+        let mut sent_shares = vec![0.0; state.sites.len()];
+        gains.add_sent(state, block, -1.0, &mut sent_shares);
         state.relocate(&plan.moves);
-        gains.add_sent(state, block, 1.0, &mut site_bytes);
-        let Some(shifts) = state.loads.shifts_of(&site_bytes) else {
+        gains.add_sent(state, block, 1.0, &mut sent_shares);
+        let Some(shifts) = state.loads.shifts_of(&sent_shares) else {
             let back = |step: &ChunkMove| ChunkMove { from: step.to, to: step.from, ..*step };
             state.relocate(&plan.moves.iter().map(back).collect::<Vec<_>>());
             let to = state.sites.binary_search_by_key(&first.to, |site| site.site);

@@ -116,20 +116,21 @@ impl RequestGains {
         choice.transfer + if self.is_open[place * self.sites + choice.site] { 0.0 } else { choice.asking }
     }
 
-    /// Adds to `sent`, for each site, `times` the part of all bytes read that the site sends for requests for `block`.
+    /// Adds to `sent_shares`, for each site, `times` the part of all bytes read that the site sends for requests for
+    /// `block`.
     /// It follows the requests' cheapest plans and counts the chunks of all their blocks.
     pub(super) fn add_sent(
         &mut self,
         state: &MovementState,
         block: usize,
         times: f64,
-        site_bytes: &mut [f64],
+        sent_shares: &mut [f64],
     ) {
         let placed = &state.blocks[block];
         let share = times * placed.popularity / placed.requests.len().max(1) as f64;
         for &request in &placed.requests {
             for &(site, user) in &self.plans.of(state, request).uses {
-                site_bytes[site] += share * state.loads.part_of_bytes(state.blocks[user].chunk_len);
+                sent_shares[site] += share * state.loads.part_of_bytes(state.blocks[user].chunk_len);
             }
         }
     }

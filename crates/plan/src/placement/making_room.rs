@@ -13,7 +13,7 @@ pub type Place = (SiteId, RackId);
 
 /// Finds a chunk to move, and its destination, so that the chunk `index` may go to one of `takers`: sites that would
 /// take it but for the stripe's rule. `places` holds the place of each of the n chunks, `None` for a missing one,
-/// followed by the places of chunks under way. `elsewhere` returns where another chunk may go under the rule. Returns
+/// followed by the places of chunks under way. `new_place` returns where another chunk may go under the rule. Returns
 /// `None` if no single move helps.
 pub fn clearing_move(
     rule: &PlacementRule,

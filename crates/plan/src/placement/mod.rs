@@ -64,7 +64,8 @@ impl PlacementRule {
         self.take(better_first, most, &HashMap::new())
     }
 
-    /// Returns all candidates that the rule admits beside the chunks counted in `taken`, in the order of a draw.
+    /// Returns all candidates that the rule admits beside the chunks counted in `chunks_in_rack`, in the order of a
+    /// draw.
     pub(crate) fn draw_beside(
         &self,
         rng: &mut impl Rng,
@@ -178,7 +179,7 @@ impl PlacementRule {
     }
 
     /// Takes the first candidates that the rule admits: n for the chunks in order, then spare ones, up to `most` in
-    /// all. `taken` counts the chunks of the stripe that racks already hold.
+    /// all. `chunks_in_rack` counts the chunks of the stripe that racks already hold.
     pub(crate) fn take<'a>(
         &self,
         candidates: impl Iterator<Item = &'a Candidate>,
@@ -296,7 +297,8 @@ pub fn draw_order<'a>(rng: &mut impl Rng, candidates: &'a [Candidate]) -> Vec<&'
     drawn.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Returns the first `n` candidates, with at most `rack_limit` chunks per rack, including those counted in `taken`.
+/// Returns the first `n` candidates, with at most `rack_limit` chunks per rack, including those counted in
+/// `chunks_in_rack`.
 fn take_within_racks<'a>(
     candidates: impl Iterator<Item = &'a Candidate>,
     n: usize,

@@ -35,9 +35,9 @@ pub struct RackRepair {
     pub sums_across_racks: usize,
 }
 
-/// Returns the equation for chunk `lost` with the fewest sums across racks, made at a site in the rack `home`. `costs`
-/// holds the cost of reading each of the n chunks, in any unit, and `None` for an unreadable chunk; `racks` holds the
-/// rack of each chunk.
+/// Returns the equation for chunk `lost` with the fewest sums across racks, made at a site in the rack `home_rack`.
+/// `costs` holds the cost of reading each of the n chunks, in any unit, and `None` for an unreadable chunk; `racks`
+/// holds the rack of each chunk.
 ///
 /// # Errors
 /// [`CodecError`] if the readable chunks do not determine it, or if `costs` or `racks` do not fit the code.

@@ -131,7 +131,7 @@ impl Seal {
         }
     }
 
-    /// Returns whether granule `granule` has these bytes, given its stored checksum `kept`.
+    /// Returns whether granule `granule` has these bytes, given its `stored` checksum.
     pub fn matches(&self, granule: usize, bytes: &[u8], stored: u32) -> bool {
         self.of(granule, crc32c(bytes), bytes.len()) == stored
     }
@@ -154,7 +154,7 @@ pub(super) struct PageMaker {
     /// Length of the payload in bytes; `at` is how many have arrived.
     len: usize,
     at: usize,
-    /// The CRC-32C of what has arrived of the current granule; `before` is that of all granules before it.
+    /// The CRC-32C of what has arrived of the current granule; `crc32c_before` is that of all granules before it.
     granule_crc32c: u32,
     crc32c_before: u32,
 }

@@ -162,7 +162,7 @@ struct Builder {
     name: SegmentName,
     position: u64,
     encoded: Vec<u8>,
-    /// Start of the current piece in `made`.
+    /// Start of the current piece in `encoded`.
     piece_start: usize,
     pieces: Vec<Piece>,
     capacity: usize,

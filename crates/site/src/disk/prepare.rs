@@ -31,8 +31,8 @@ impl Shared {
         }
     }
 
-    /// Returns a chunk's record, which has no sequence yet, and what follows its header. `given` are the checksums that
-    /// came with the payload.
+    /// Returns a chunk's record, which has no sequence yet, and what follows its header. `given_crcs` are the checksums
+    /// that came with the payload.
     pub(super) async fn prepare(
         self: &Arc<Self>,
         chunk: ChunkId,

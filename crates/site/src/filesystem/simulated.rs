@@ -187,7 +187,7 @@ impl SimulatedFileSystem {
         self.world.lock().dies_at = Some(change);
     }
 
-    /// Runs `what` just before the next sync of a file takes effect, as if another thread ran while
+    /// Runs `interruption` just before the next sync of a file takes effect, as if another thread ran while
     /// this one waits for the medium.
     pub fn before_next_sync(&self, interruption: Box<dyn FnOnce() + Send>) {
         self.world.lock().interruption = Some(Interruption(interruption));

@@ -121,7 +121,7 @@ impl Assembly<'_> {
         self.ask(old.site, AssembleRequest { chunk, crc32c, combination, windows }, sent_bytes).await
     }
 
-    /// Asks a site to make a chunk, for which `sent` bytes arrive at one site.
+    /// Asks a site to make a chunk, for which `sent_bytes` bytes arrive at one site.
     async fn ask(&self, site: SiteId, request: AssembleRequest, sent_bytes: u64) -> Result<(), SiteError> {
         let site = self.writes.shared.sites.required(site)?;
         let options = &self.writes.shared.options;
