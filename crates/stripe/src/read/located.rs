@@ -140,7 +140,7 @@ impl LocatedQuery {
     /// Returns whether a span came from its cached form, from its durable copy, or partly from each.
     pub(super) fn served_from(&self, span: usize, stripe: usize) -> ServedFrom {
         let cached_len = |part: &Part| match &part.bytes {
-            PartBytes::Had(bytes) => Some(bytes.len() as u64),
+            PartBytes::Cached(bytes) => Some(bytes.len() as u64),
             PartBytes::Pieces(_) => None,
         };
         if self.stripes[stripe].stripe.is_cached() {
@@ -172,7 +172,7 @@ impl LocatedQuery {
             let mut parts = Parts::new();
             for (range, arrived) in self.stripes[stripe].arrived_parts(&spans[span].range) {
                 parts.push(match arrived {
-                    Some(bytes) => Part { len: bytes.len() as u32, bytes: PartBytes::Had(bytes) },
+                    Some(bytes) => Part { len: bytes.len() as u32, bytes: PartBytes::Cached(bytes) },
                     None => self.add_part(span, &Span { of: spans[span].of.clone(), range }, new_stripe)?,
                 });
             }
@@ -238,14 +238,14 @@ impl LocatedQuery {
 
     fn is_complete(&self, part: &Part) -> bool {
         match &part.bytes {
-            PartBytes::Had(_) => true,
+            PartBytes::Cached(_) => true,
             PartBytes::Pieces(pieces) => pieces.iter().all(|&piece| self.pieces[piece].chunks.is_some()),
         }
     }
 
     fn bytes_of(&self, part: &Part) -> Vec<Bytes> {
         match &part.bytes {
-            PartBytes::Had(bytes) => vec![bytes.clone()],
+            PartBytes::Cached(bytes) => vec![bytes.clone()],
             PartBytes::Pieces(pieces) => {
                 let chunks = pieces.iter().filter_map(|&piece| self.pieces[piece].chunks.as_ref()).flatten();
                 trim(chunks.cloned().collect(), part.len)
@@ -257,7 +257,7 @@ impl LocatedQuery {
     pub(super) fn first_error(&self) -> Option<StripeError> {
         let pieces = |part: &Part| match &part.bytes {
             PartBytes::Pieces(pieces) => pieces.clone(),
-            PartBytes::Had(_) => Positions::new(),
+            PartBytes::Cached(_) => Positions::new(),
         };
         let pieces = self.parts_of.iter().flatten().flat_map(pieces);
         pieces.into_iter().find_map(|piece| self.pieces[piece].error.clone())
