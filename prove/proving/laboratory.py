@@ -1,6 +1,7 @@
 """The lab's claims, each taken from the output of `striate-lab`."""
 
 import json
+import math
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ EXPERIMENT = "ec-store-ycsb-p"
 # The experiment's policies that plan nothing.
 AT_RANDOM = ("R", "EC", "EC+LB", "EC+LB, cancelled", "R, least loaded")
 SPEED_LINE = re.compile(r"(\d+) sites, .*: ([\d.]+) million chunk reads a minute .*built in ([\d.]+) s, peak memory (\d+) MiB")
+CLEAN = re.compile(r"(\d+) seeds clean, (\d+) broken")
 FOUND = re.compile(r"found after (\d+) seeds?, (\w+) is broken")
 # Planted defects, by their names in `striate-lab faults --mutation`.
 MUTATIONS = ["skip-fsync", "delete-before-commit", "wrong-checksum-scope", "write-quorum-off-by-one",
@@ -180,16 +182,25 @@ SEALED = re.compile(r"^(wide stripes: .*)$", re.MULTILINE)
 
 
 def prove_faults(ledger, laboratory, seeds=None, mutations=tuple(MUTATIONS)):
-    seeds = seeds or (320 if laboratory.full else 30)
-    happened = None
-    try:
-        happened = SEALED.search(laboratory.run("faults", "--seeds", seeds))
-        verdict, holds = f"{seeds} seeds clean", True
-    except RuntimeError as error:
-        verdict, holds = str(error)[-300:], False
-    ledger.add("the store as it is, under random faults", verdict, holds, f"{seeds} seeds, no invariant broken",
-               happened[1] if happened else "")
+    prove_campaign(ledger, laboratory, "the store as it is, under random faults", seeds or (320 if laboratory.full else 30))
     prove_mutations(ledger, laboratory, mutations, 200)
+
+
+def prove_campaign(ledger, laboratory, claim, wanted, *options, every=1):
+    """Runs `wanted` seeds of which none may break an invariant. `options` select about one seed of `every`.
+
+    Returns the number of clean seeds and what was printed; None if a seed broke one.
+    """
+    bar = f"{wanted:,} seeds, no invariant broken"
+    try:
+        outcome = laboratory.run("faults", *options, "--seeds", math.ceil(every * wanted))
+    except RuntimeError as error:
+        ledger.add(claim, str(error)[-300:], False, bar)
+        return None
+    clean, broken = map(int, CLEAN.search(outcome).groups())
+    sealed = SEALED.search(outcome)
+    ledger.add(claim, f"{clean:,} seeds clean, {broken} broken", broken == 0 and clean >= wanted, bar, sealed[1] if sealed else "")
+    return clean, outcome
 
 
 def prove_mutations(ledger, laboratory, mutations, seeds, *options):

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::coverage::Table;
 use super::mutation::Mutation;
 use super::run::{Report, RunOptions, run};
-use super::shape::{Family, Shape};
+use super::shape::{Shape, ShapeFilter};
 use super::wide::Sealing;
 
 /// The seeds of a campaign, and the parameters of each run.
@@ -23,8 +23,8 @@ pub struct Campaign {
     pub from: u64,
     /// Number of seeds.
     pub seeds: u64,
-    /// Runs only the seeds whose clusters have such profiles; `None` runs all.
-    pub family: Option<Family>,
+    /// The seeds that are run; the others are skipped.
+    pub filter: ShapeFilter,
     /// Minimum number of operations per seed.
     pub operations: u64,
     /// Number of faults per seed.
@@ -39,7 +39,7 @@ pub struct Campaign {
     pub program: String,
 }
 
-/// A seed and its report, or the text of its panic. `None`: the seed's cluster is not of the wanted family.
+/// A seed and its report, or the text of its panic. `None`: the filter skips the seed.
 type SeedRun = (u64, Option<Result<Report, String>>);
 
 /// A seed that broke an invariant.
@@ -103,10 +103,9 @@ impl CampaignProgress {
 
 impl Campaign {
     fn code(&self) -> String {
-        let Self { from, family, operations, faults, mutation, program, .. } = self;
-        let family = family.map_or("all", Family::name);
+        let Self { from, filter, operations, faults, mutation, program, .. } = self;
         format!(
-            "program {program}, from seed {from}, {family}, {operations} operations, {faults} faults, mutation {mutation}"
+            "program {program}, from seed {from}, {filter}, {operations} operations, {faults} faults, mutation {mutation}"
         )
     }
 
@@ -176,7 +175,7 @@ impl Campaign {
             if seed >= self.from + self.seeds {
                 return;
             }
-            let is_wanted = self.family.is_none_or(|family| Shape::of(seed).family == family);
+            let is_wanted = self.filter.admits(&Shape::of(seed));
             let ran = is_wanted.then(|| run_caught(self.options(seed)));
             if sender.send((seed, ran)).is_err() {
                 return;
@@ -213,7 +212,7 @@ mod tests {
         let campaign = Campaign {
             from: 5,
             seeds: 10,
-            family: None,
+            filter: ShapeFilter::default(),
             operations: 500,
             faults: 20,
             mutation: Mutation::None,
@@ -239,7 +238,7 @@ mod tests {
         let campaign = |jobs| Campaign {
             from: 1,
             seeds: 5,
-            family: None,
+            filter: ShapeFilter::default(),
             operations: 60,
             faults: 4,
             mutation: Mutation::None,

@@ -116,6 +116,34 @@ pub struct Shape {
     pub has_memory: bool,
 }
 
+/// Selects seeds by the shapes of their clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShapeFilter {
+    /// Only clusters with such profiles; `None`: with any.
+    pub family: Option<Family>,
+    /// Only clusters with memory sites.
+    pub has_memory: bool,
+}
+
+impl ShapeFilter {
+    /// Returns true if seeds with clusters of this shape are selected.
+    pub fn admits(&self, shape: &Shape) -> bool {
+        self.family.is_none_or(|family| shape.family == family) && (shape.has_memory || !self.has_memory)
+    }
+
+    /// Returns true if all seeds are selected.
+    pub fn admits_all(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for ShapeFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = if self.has_memory { " with memory sites" } else { "" };
+        write!(f, "{}{memory}", self.family.map_or("all", Family::name))
+    }
+}
+
 impl Shape {
     /// Block lengths to draw from.
     const BLOCK_LENS: [u32; 5] = [8 << 10, 16 << 10, 16 << 10, 64 << 10, 256 << 10];
@@ -180,6 +208,18 @@ mod tests {
         assert_eq!(drawn, all.copied().collect());
         let first: BTreeSet<_> = (1..=8).map(|seed| Shape::of(seed).family).collect();
         assert_eq!(first.len(), Family::ALL.len(), "{first:?}");
+    }
+
+    #[test]
+    fn a_filter_admits_a_family_or_memory_sites_or_both() {
+        let count = |family, has_memory| {
+            let filter = ShapeFilter { family, has_memory };
+            (1..=3_000).map(Shape::of).filter(|shape| filter.admits(shape)).count()
+        };
+        assert_eq!(count(None, false), 3_000);
+        let (wide, memory) = (count(Some(Family::Wide), false), count(None, true));
+        assert!((500..700).contains(&wide) && (900..1_100).contains(&memory), "{wide}, {memory}");
+        assert!((150..250).contains(&count(Some(Family::Wide), true)));
     }
 
     #[test]

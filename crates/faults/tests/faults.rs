@@ -3,13 +3,13 @@
 use striate_faults::campaign::Campaign;
 use striate_faults::mutation::Mutation;
 use striate_faults::run::{RunOptions, run};
-use striate_faults::shape::Shape;
+use striate_faults::shape::{Shape, ShapeFilter};
 
 fn campaign(from: u64, seeds: u64, mutation: Mutation) -> Campaign {
     Campaign {
         from,
         seeds,
-        family: None,
+        filter: ShapeFilter::default(),
         operations: 500,
         faults: 20,
         mutation,

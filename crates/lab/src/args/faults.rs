@@ -32,6 +32,9 @@ pub struct FaultsArgs {
     /// Only those seeds whose clusters have such profiles: rs, lrc, replica, none, or wide.
     #[arg(long)]
     pub family: Option<String>,
+    /// Only those seeds whose clusters have memory sites.
+    #[arg(long)]
+    pub memory: bool,
     /// Plants a defect, which the first seeds must find; `all` for one after the other.
     #[arg(long)]
     pub mutation: Option<String>,

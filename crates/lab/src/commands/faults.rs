@@ -4,7 +4,7 @@ use striate_faults::campaign::{Campaign, CampaignProgress};
 use striate_faults::coverage::{FaultKind, Row, Table};
 use striate_faults::mutation::Mutation;
 use striate_faults::run::{self, RunOptions};
-use striate_faults::shape::Family;
+use striate_faults::shape::{Family, ShapeFilter};
 use striate_faults::wide::Sealing;
 use striate_runtime::Runtime;
 
@@ -34,7 +34,7 @@ pub(super) fn run(clock: &Runtime, args: &FaultsArgs) -> Outcome {
         let campaign = Campaign {
             from: args.from,
             seeds: args.seeds,
-            family,
+            filter: ShapeFilter { family, has_memory: args.memory },
             operations: args.operations,
             faults: args.faults,
             mutation,
@@ -114,7 +114,7 @@ fn describe(campaign: &Campaign, seed: u64, invariant: &str, what: &str) -> Stri
 
 /// Returns true if some seeds have wide stripes.
 fn may_seal(campaign: &Campaign) -> bool {
-    campaign.family.is_none_or(|family| family == Family::Wide)
+    campaign.filter.family.is_none_or(|family| family == Family::Wide)
 }
 
 fn judge(campaign: &Campaign, shown: &CampaignProgress) -> Outcome {
@@ -130,7 +130,7 @@ fn judge(campaign: &Campaign, shown: &CampaignProgress) -> Outcome {
     );
     print_sealing(shown, &table);
     let unhit = table.unhit();
-    if !unhit.is_empty() && campaign.seeds >= SEEDS_FOR_ALL_CELLS && campaign.family.is_none() {
+    if !unhit.is_empty() && campaign.seeds >= SEEDS_FOR_ALL_CELLS && campaign.filter.admits_all() {
         let names: Vec<_> =
             unhit.iter().map(|(row, fault)| format!("{} during {}", row.name(), fault.name())).collect();
         return Err(Failure::failed(format!("never tried: {}", names.join(", "))));
