@@ -63,6 +63,9 @@ const MOST_GIVEN_UP: u64 = 3;
 /// Positions of a wide stripe per hole allowed: at most one in this many has no member.
 const POSITIONS_A_HOLE: usize = 16;
 
+/// Why partitions wait if no racks lack any.
+const TOO_FEW: &str = "too few of one length for another wide stripe";
+
 /// What is sealed, and under which profiles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SealOptions {
@@ -375,6 +378,9 @@ impl<'a> Run<'a> {
 
     /// Gives partitions that found no others of their length the places that are still vacant in longer wide stripes.
     async fn use_longer_places(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
+        if self.cold.pools.values().all(Vec::is_empty) {
+            return Ok(ControlFlow::Continue(()));
+        }
         let dead = dead_stripes(self.stripes).await?;
         let flow = self.fill_vacancies(&dead, Lengths::Shorter, tell).await?;
         self.cold.count_done(self.stripes).await?;
@@ -392,6 +398,9 @@ impl<'a> Run<'a> {
         (report.sealed_stripes, report.half_sealed) = (cold.sealed, cold.half_sealed);
         (report.not_packed, report.not_packed_bytes) = (cold.short, cold.short_bytes);
         report.waiting = self.waiting.values().sum::<usize>() as u64;
+        if report.waiting > 0 {
+            report.held_up.get_or_insert_with(|| TOO_FEW.to_owned());
+        }
         self.packer.partitions_wait(bucket, self.waiting);
         let sizes = self.stripes.rack_sizes();
         for profile in options.profiles() {
