@@ -277,6 +277,8 @@ async fn partitions_too_few_for_a_wide_stripe_of_their_length_fill_holes_in_long
     let short: Vec<_> = sealing.cluster.stripes().await.into_iter().filter(is_short).collect();
     assert_eq!(short.len(), 1, "fewer partitions than a wide stripe takes");
     let report = sealing.seal().await;
+    let why = report.held_up.as_deref().unwrap_or_default();
+    assert!(report.waiting > 0 && why.starts_with("too few of one length"), "{report:?}");
     let stripe = sealing.cluster.client.stripes().find(short[0].0).await.unwrap().unwrap();
     let taken = stripe.record.locations.iter().filter(|at| wide_of(at).is_some()).count();
     assert!(report.sealed == 0 && taken > 0, "{taken} taken, {report:?}");
