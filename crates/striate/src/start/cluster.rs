@@ -53,16 +53,7 @@ pub struct Cluster {
 struct Inner {
     runtime: Runtime,
     started: Instant,
-    meta: Arc<dyn MetaStore>,
-    /// Embedded engine, if `meta` is one.
-    embedded: Option<EmbeddedStore>,
-    client: Client,
-    cache: Cache,
-    origins: Origins,
-    /// Keeper of this process's memory site.
-    memory: Option<Arc<Keeper>>,
-    keys: Arc<KeyStore>,
-    sealing: SealingBytes,
+    services: Services,
     state: Mutex<State>,
     /// Held while members change, so that only one change runs at a time.
     changing: tokio::sync::Mutex<()>,
@@ -75,18 +66,18 @@ struct Inner {
     optimiser: Optimiser,
 }
 
-/// The parts from which a store is assembled.
-struct Parts {
+/// What serves requests, over the sites.
+struct Services {
     meta: Arc<dyn MetaStore>,
+    /// Embedded engine, if `meta` is one.
     embedded: Option<EmbeddedStore>,
     client: Client,
     cache: Cache,
     origins: Origins,
+    /// Keeper of this process's memory site.
     memory: Option<Arc<Keeper>>,
     keys: Arc<KeyStore>,
     sealing: SealingBytes,
-    state: State,
-    upkeep: UpkeepOptions,
 }
 
 /// The members that are present.
@@ -119,19 +110,11 @@ impl LiveMember {
 }
 
 impl Cluster {
-    fn assemble(runtime: Runtime, parts: Parts) -> Self {
-        let Parts { meta, embedded, client, cache, origins, memory, keys, sealing, state, upkeep } = parts;
+    fn assemble(runtime: Runtime, services: Services, state: State, upkeep: UpkeepOptions) -> Self {
         let inner = Inner {
             started: runtime.now(),
             runtime,
-            meta,
-            embedded,
-            client,
-            cache,
-            origins,
-            memory,
-            keys,
-            sealing,
+            services,
             state: Mutex::new(state),
             changing: tokio::sync::Mutex::new(()),
             restoring: tokio::sync::Mutex::new(()),
@@ -151,17 +134,17 @@ impl Cluster {
 
     /// Returns the client service.
     pub fn client(&self) -> &Client {
-        &self.inner.client
+        &self.inner.services.client
     }
 
     /// Returns the memory tier, as this process sees it.
     pub fn cache(&self) -> &Cache {
-        &self.inner.cache
+        &self.inner.services.cache
     }
 
     /// Returns the buckets whose objects are in other stores.
     pub fn origins(&self) -> &Origins {
-        &self.inner.origins
+        &self.inner.services.origins
     }
 
     /// Returns the statistics of the sites' load, collected while the background work runs.
@@ -186,12 +169,12 @@ impl Cluster {
 
     /// Returns the access keys.
     pub fn keys(&self) -> &Arc<KeyStore> {
-        &self.inner.keys
+        &self.inner.services.keys
     }
 
     /// Returns the metadata.
     pub fn meta(&self) -> &Arc<dyn MetaStore> {
-        &self.inner.meta
+        &self.inner.services.meta
     }
 
     /// Returns the embedded metadata engine.
@@ -199,7 +182,7 @@ impl Cluster {
     /// # Errors
     /// If the metadata is on a separate engine.
     pub fn embedded(&self) -> Outcome<&EmbeddedStore> {
-        self.inner.embedded.as_ref().ok_or_else(|| {
+        self.inner.services.embedded.as_ref().ok_or_else(|| {
             Failure::refused(
                 "this cluster's metadata are on an engine of its own; use that engine's tools for it",
             )
@@ -213,7 +196,7 @@ impl Cluster {
 
     /// Returns the default profile.
     pub fn profile(&self) -> Profile {
-        self.inner.client.default_profile()
+        self.inner.services.client.default_profile()
     }
 
     /// Returns the directories of the members that are present.
@@ -229,7 +212,7 @@ impl Cluster {
     /// # Errors
     /// If the metadata does not serve.
     pub async fn scrub_metadata_now(&self) -> Result<u64, MetaError> {
-        match &self.inner.embedded {
+        match &self.inner.services.embedded {
             Some(embedded) => embedded.scrub().await,
             None => Ok(0),
         }
@@ -241,7 +224,7 @@ impl Cluster {
     /// If the metadata does not serve.
     pub async fn restore_mirrors(&self) -> Result<usize, MetaError> {
         let _one_at_a_time = self.inner.restoring.lock().await;
-        match &self.inner.embedded {
+        match &self.inner.services.embedded {
             Some(embedded) => Ok(embedded.restore_mirrors().await?.len()),
             None => Ok(0),
         }
@@ -257,7 +240,7 @@ impl Cluster {
         for site in sites {
             site.close().await;
         }
-        if let Some(embedded) = &self.inner.embedded {
+        if let Some(embedded) = &self.inner.services.embedded {
             embedded.close().await;
         }
     }

@@ -31,14 +31,14 @@ impl Cluster {
     /// Starts the background work, which ends with [`Cluster::close`].
     pub fn start_background(&self) {
         let runtime = &self.inner.runtime;
-        let stripes = || self.inner.client.stripes().past_cache();
+        let stripes = || self.inner.services.client.stripes().past_cache();
         let statistics = self.inner.statistics.clone();
         let source = AccessSource::Own(stripes());
         let mut tasks = vec![
             runtime.spawn(statistics.clone().run(stripes())),
-            runtime.spawn(self.inner.origins.clone().run()),
+            runtime.spawn(self.inner.services.origins.clone().run()),
         ];
-        match &self.inner.embedded {
+        match &self.inner.services.embedded {
             // No other process works on this metadata, so the work of a cluster's leading control process is done here.
             Some(embedded) => tasks.extend([
                 runtime.spawn(self.inner.upkeep.clone().run(stripes())),
@@ -161,7 +161,7 @@ impl Cluster {
     async fn most_tolerant_bucket(&self) -> Result<Option<Profile>, ClientError> {
         let (mut most, mut after) = (None::<Profile>, String::new());
         loop {
-            let page = self.inner.client.list_buckets(&after, PAGE).await?;
+            let page = self.inner.services.client.list_buckets(&after, PAGE).await?;
             for profile in page.iter().filter_map(|bucket| bucket.profile.parse::<Profile>().ok()) {
                 if most.is_none_or(|most| most.code.tolerance() < profile.code.tolerance()) {
                     most = Some(profile);

@@ -103,7 +103,7 @@ impl Cluster {
         };
         let chunks = profile.code.chunk_count();
         if chunks > sites {
-            let more = match self.inner.embedded {
+            let more = match self.inner.services.embedded {
                 Some(_) => "add directories to `striate server`",
                 None => "start more sites",
             };
@@ -112,7 +112,7 @@ impl Cluster {
             )));
         }
         // A separate engine is as safe as its operators have made it.
-        if profile.code.tolerance() <= old.tolerance || self.inner.embedded.is_none() {
+        if profile.code.tolerance() <= old.tolerance || self.inner.services.embedded.is_none() {
             return Ok(());
         }
         let next = old.changed(|roster| roster.tolerance = profile.code.tolerance());
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     fn refuse_without_directories(&self) -> Outcome {
-        match &self.inner.embedded {
+        match &self.inner.services.embedded {
             Some(_) => Ok(()),
             None => Err(Failure::refused(
                 "the disks of this cluster belong to its sites: start a new `striate site` on an empty directory, and \
@@ -189,7 +189,7 @@ impl Cluster {
             roster.members.push(member.clone());
         });
         let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", member.path.display()));
-        sealing::write(&member.path, &self.inner.sealing).map_err(fail)?;
+        sealing::write(&member.path, &self.inner.services.sealing).map_err(fail)?;
         next.write(&member.path, member.disk).map_err(fail)?;
         let formats = &self.client().stripes().options().formats;
         let site = DiskSite::open(&self.inner.runtime, next.cluster, &member, formats).await;
@@ -225,7 +225,7 @@ impl Cluster {
         self.embedded()?.set_directories(layout, directories).await.map_err(Failure::failed)?;
         self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;
         let sites = self.inner.state.lock().sites();
-        self.inner.client.stripes().set_sites(sites);
+        self.inner.services.client.stripes().set_sites(sites);
         Ok(())
     }
 }

@@ -18,14 +18,14 @@ const BUCKETS_LOOKED_AT: usize = 1_000;
 impl Cluster {
     /// Returns the state of the memory tier; `None` if there is none.
     pub(super) async fn cache_state(&self) -> Option<CacheState> {
-        let sites = match &self.inner.memory {
+        let sites = match &self.inner.services.memory {
             Some(keeper) => vec![site_state(None, &records::Site::default(), Some(keeper.view()))],
             None => self.remote_memory_sites().await,
         };
         if sites.is_empty() {
             return None;
         }
-        let counts = self.inner.cache.counts();
+        let counts = self.inner.services.cache.counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let served = |outcome: ReadOutcome| {
             let (reads, bytes) = counts.reads(outcome);
@@ -49,13 +49,14 @@ impl Cluster {
     /// Returns the volatile buckets among the first ones: their objects are in memory only. Empty if the metadata
     /// cannot be read, which is reported elsewhere.
     async fn volatile_buckets(&self) -> Vec<String> {
-        let buckets = self.inner.client.list_buckets("", BUCKETS_LOOKED_AT).await.unwrap_or_default();
+        let buckets =
+            self.inner.services.client.list_buckets("", BUCKETS_LOOKED_AT).await.unwrap_or_default();
         buckets.into_iter().filter(is_volatile).map(|bucket| bucket.name).collect()
     }
 
     /// Returns the counts of requests to other S3 stores; `None` if there were none.
     pub(super) fn origin_state(&self) -> Option<OriginState> {
-        let counts = self.inner.origins.counts();
+        let counts = self.inner.services.origins.counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let state = OriginState {
             requests: count(&counts.requests),

@@ -17,7 +17,9 @@ impl SiteDirectory for Inner {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("profile", &self.client.default_profile()).finish_non_exhaustive()
+        f.debug_struct("Cluster")
+            .field("profile", &self.services.client.default_profile())
+            .finish_non_exhaustive()
     }
 }
 

@@ -17,7 +17,7 @@ use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, SiteIdentit
 use striate_stripe::{OWN_MEMORY, StripeOptions};
 
 use super::rows::transaction;
-use super::{Cluster, LiveMember, Parts, Settings, State};
+use super::{Cluster, LiveMember, Services, Settings, State};
 use crate::resident::ResidentMemory;
 use crate::start::directories::{DirectoryContents, inspect};
 use crate::start::lock::{DirectoryLock, LOCK_FILE};
@@ -55,9 +55,9 @@ impl Cluster {
         let meta = open_metadata(&runtime, &plan.roster, &live).await?;
         let row = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
         let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
-        let is_key_given = settings.given_key.is_some();
-        let parts = open_parts(&runtime, meta, &row, state, &formats, sealing, settings).await?;
-        let cluster = Self::assemble(runtime, parts);
+        let (is_key_given, upkeep) = (settings.given_key.is_some(), settings.upkeep);
+        let services = open_services(&runtime, meta, &row, &state, &formats, sealing, settings).await?;
+        let cluster = Self::assemble(runtime, services, state, upkeep);
         for live in cluster.inner.state.lock().live.values() {
             cluster.introduce(&live.site);
         }
@@ -73,10 +73,10 @@ impl Cluster {
 
     /// Creates an access key if there is none.
     async fn first_key(&self, is_given: bool) -> Outcome<Option<Credentials>> {
-        if is_given || !self.inner.keys.list().await.map_err(Failure::failed)?.is_empty() {
+        if is_given || !self.inner.services.keys.list().await.map_err(Failure::failed)?.is_empty() {
             return Ok(None);
         }
-        self.inner.keys.create("made at the first start").await.map(Some).map_err(Failure::failed)
+        self.inner.services.keys.create("made at the first start").await.map(Some).map_err(Failure::failed)
     }
 }
 
@@ -116,16 +116,16 @@ async fn open_sites(
     live
 }
 
-/// Opens what the store consists of, over its sites and its metadata.
-async fn open_parts(
+/// Opens what serves requests, over the store's sites and its metadata.
+async fn open_services(
     runtime: &Runtime,
     meta: EmbeddedStore,
     row: &records::Cluster,
-    state: State,
+    state: &State,
     formats: &FormatsInForce,
     sealing: SealingBytes,
     settings: Settings,
-) -> Outcome<Parts> {
+) -> Outcome<Services> {
     let profile = row.profile.parse().map_err(Failure::failed)?;
     let store: Arc<dyn MetaStore> = Arc::new(meta.clone());
     let keys = KeyStore::new(runtime.clone(), store.clone(), SealingKey::new(&sealing), settings.given_key);
@@ -142,7 +142,7 @@ async fn open_parts(
     let cluster = state.roster.cluster;
     let memory = settings.caching.memory.map(|options| memory_site(runtime, &cache, cluster, options));
     let origins = settings.caching.origins(&client, &cache, &keys)?;
-    Ok(Parts {
+    Ok(Services {
         meta: store,
         embedded: Some(meta),
         client,
@@ -151,8 +151,6 @@ async fn open_parts(
         memory: memory.transpose()?,
         keys,
         sealing,
-        state,
-        upkeep: settings.upkeep,
     })
 }
 

@@ -49,7 +49,8 @@ impl Cluster {
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         warnings.extend(packing.as_ref().and_then(unreleasable));
         // Metadata that cannot be read is already reported.
-        let unsuited = striate_control::cold_warnings(self.inner.client.stripes()).await.unwrap_or_default();
+        let unsuited =
+            striate_control::cold_warnings(self.inner.services.client.stripes()).await.unwrap_or_default();
         warnings.extend(unsuitable(&unsuited));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -76,7 +77,7 @@ impl Cluster {
 
     /// Returns the effect of the default profile's placement rule on the existing racks.
     fn placement_state(&self) -> Option<PlacementState> {
-        let stripes = self.inner.client.stripes();
+        let stripes = self.inner.services.client.stripes();
         let rule = stripes.placement_rule(&self.profile()).ok()?;
         let (chunks_in_a_rack, tolerates_rack_loss) = (rule.rack_limit(), rule.tolerates_rack_loss());
         Some(PlacementState { racks: stripes.rack_count(), chunks_in_a_rack, tolerates_rack_loss })
@@ -90,7 +91,7 @@ impl Cluster {
 
     /// Returns true if enough sites accept writes for the default profile.
     pub fn is_serving(&self) -> bool {
-        let stripes = self.inner.client.stripes();
+        let stripes = self.inner.services.client.stripes();
         let writable = stripes.sites().iter().filter(|view| view.writable).count();
         stripes.sites_needed(&self.profile()).is_ok_and(|needed| writable >= needed)
     }
@@ -98,7 +99,7 @@ impl Cluster {
     /// Returns true if every member is readable and writable, so that one more loss would stop nothing.
     pub fn is_whole(&self) -> bool {
         let members = self.inner.state.lock().site_rows().len();
-        let views = self.inner.client.stripes().sites();
+        let views = self.inner.services.client.stripes().sites();
         views.iter().filter(|view| view.readable && view.writable).count() == members
     }
 
@@ -110,7 +111,7 @@ impl Cluster {
         let mut range = ScanRange::prefix(keys::DEBTS);
         let mut count = 0;
         while count < DEBT_COUNT_LIMIT {
-            let rows = self.inner.meta.scan(range.clone(), PAGE).await?;
+            let rows = self.inner.services.meta.scan(range.clone(), PAGE).await?;
             count += rows.len() as u64;
             match rows.last() {
                 Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
@@ -123,7 +124,7 @@ impl Cluster {
     /// Returns the metadata mirrors: those in sync, and those ejected from directories that still belong to the
     /// cluster.
     pub async fn mirror_states(&self) -> Vec<MirrorState> {
-        let Some(embedded) = &self.inner.embedded else { return Vec::new() };
+        let Some(embedded) = &self.inner.services.embedded else { return Vec::new() };
         let mirrors = embedded.mirrors().await.unwrap_or_default();
         let roster = self.inner.state.lock().roster.clone();
         let belongs = |mirror: &MirrorStatus| mirror.in_sync || roster.member(mirror.disk_id).is_some();
@@ -157,8 +158,15 @@ impl Cluster {
     }
 
     fn site_states(&self, answers: &RemoteAnswers) -> Vec<SiteState> {
-        let views: BTreeMap<SiteId, SiteView> =
-            self.inner.client.stripes().sites().into_iter().map(|view| (view.site.id(), view)).collect();
+        let views: BTreeMap<SiteId, SiteView> = self
+            .inner
+            .services
+            .client
+            .stripes()
+            .sites()
+            .into_iter()
+            .map(|view| (view.site.id(), view))
+            .collect();
         let state = self.inner.state.lock();
         let describe = |record: &striate_meta::records::Site| {
             let site = SiteId(record.id);
@@ -214,7 +222,7 @@ impl Cluster {
         }
         let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
         let mirror_count = super::layout(&self.inner.state.lock().roster).mirrors();
-        if in_sync < mirror_count && self.inner.embedded.is_some() {
+        if in_sync < mirror_count && self.inner.services.embedded.is_some() {
             warnings.push(format!("{in_sync} of {mirror_count} metadata mirrors are in sync"));
         }
         match repair {

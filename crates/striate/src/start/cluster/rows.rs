@@ -13,7 +13,7 @@ impl Cluster {
             let state = self.inner.state.lock();
             (state.site_rows(), state.roster.next_site)
         };
-        let meta = &self.inner.meta;
+        let meta = &self.inner.services.meta;
         for record in &expected_rows {
             let key = keys::site(SiteId(record.id));
             let row = meta.get(&key).await?;
@@ -49,7 +49,7 @@ impl Cluster {
     ) -> Result<(), MetaError> {
         let mut tx = transaction(&self.inner.runtime);
         tx.require_unchanged(key.clone(), row).put(key, value);
-        match self.inner.meta.commit(tx).await? {
+        match self.inner.services.meta.commit(tx).await? {
             Commit::Done(_) => Ok(()),
             Commit::Conflict { .. } => {
                 Err(MetaError::Unavailable("another change came in between; try again".to_owned()))

@@ -17,7 +17,7 @@ use striate_s3::{KeyStore, SealingKey};
 use striate_stripe::StripeOptions;
 use striate_trust::Trust;
 
-use super::{Cluster, Parts, Settings, State};
+use super::{Cluster, Services, Settings, State};
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::start::roster::{RequiredFormats, Roster};
 use crate::start::sealing::SealingBytes;
@@ -92,7 +92,7 @@ impl Cluster {
         let state = State::without_directories(id, FollowedSites::new(&runtime, trust));
         let keys = Arc::new(keys.map_err(Failure::refused)?);
         let cache = Cache::new(client.stripes(), settings.caching.settings());
-        let parts = Parts {
+        let services = Services {
             meta,
             embedded: None,
             origins: settings.caching.origins(&client, &cache, &keys)?,
@@ -101,10 +101,8 @@ impl Cluster {
             memory: None,
             keys,
             sealing,
-            state,
-            upkeep: settings.upkeep,
         };
-        let cluster = Self::assemble(runtime, parts);
+        let cluster = Self::assemble(runtime, services, state, settings.upkeep);
         cluster.look_at_sites().await.map_err(Failure::failed)?;
         Ok(cluster)
     }
@@ -112,9 +110,9 @@ impl Cluster {
     /// Updates the client's sites and default profile from the metadata's rows.
     async fn look_at_sites(&self) -> Result<(), MembersError> {
         let inner = &self.inner;
-        let members = Members::new(&inner.runtime, inner.meta.as_ref());
+        let members = Members::new(&inner.runtime, inner.services.meta.as_ref());
         let cluster = members.cluster(self.id()).await?;
-        inner.client.stripes().options().formats.raise(cluster.formats());
+        inner.services.client.stripes().options().formats.raise(cluster.formats());
         let mut rows = members.sites().await?;
         rows.retain(|row| row.state() != SiteState::Retired);
         let sites = {
@@ -124,13 +122,13 @@ impl Cluster {
             followed.rows.clone_from(&rows);
             followed.sites.all()
         };
-        inner.client.stripes().set_sites(sites);
+        inner.services.client.stripes().set_sites(sites);
         self.follow_memory_sites(members.memory_sites().await?);
         for row in &rows {
-            inner.client.stripes().set_draining(SiteId(row.id), row.state() == SiteState::Draining);
+            inner.services.client.stripes().set_draining(SiteId(row.id), row.state() == SiteState::Draining);
         }
         match cluster.profile.parse() {
-            Ok(profile) => inner.client.set_default_profile(profile),
+            Ok(profile) => inner.services.client.set_default_profile(profile),
             Err(error) => {
                 tracing::warn!(%error, "the cluster's default profile is not understood; it stays as it was")
             }
@@ -149,7 +147,7 @@ impl Cluster {
         };
         // Both are in the order of site numbers.
         let bytes = rows.iter().map(|row| row.capacity_bytes);
-        self.inner.cache.set_sites(sites.into_iter().zip(bytes).collect());
+        self.inner.services.cache.set_sites(sites.into_iter().zip(bytes).collect());
     }
 
     /// Follows the rows of sites until the task is dropped: a change is seen when the engine reports it, or a little
@@ -159,7 +157,7 @@ impl Cluster {
         let mut changes = None;
         loop {
             if changes.is_none() {
-                changes = self.inner.meta.watch(keys::SITES).await.ok();
+                changes = self.inner.services.meta.watch(keys::SITES).await.ok();
             }
             let looked = self.look_at_sites().await;
             if let Err(error) = looked {

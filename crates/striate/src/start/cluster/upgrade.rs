@@ -56,7 +56,7 @@ impl Cluster {
 
     /// Records in the rosters of all directories which formats programs must read to start there.
     pub(super) async fn require_formats(&self, required: RequiredFormats) -> Outcome {
-        if self.inner.embedded.is_none() {
+        if self.inner.services.embedded.is_none() {
             return Ok(());
         }
         let _one_change = self.inner.changing.lock().await;
@@ -69,12 +69,12 @@ impl Cluster {
 
     fn gate(&self) -> Gate<'_> {
         let lease = self.client().stripes().writer_lease();
-        Gate::new(&self.inner.runtime, self.inner.meta.as_ref()).with_writer(lease)
+        Gate::new(&self.inner.runtime, self.inner.services.meta.as_ref()).with_writer(lease)
     }
 
     /// Returns the sites in other processes, or this process if it is the only one.
     fn readers_without_rows(&self, answers: &RemoteAnswers) -> Vec<Reader> {
-        if self.inner.embedded.is_some() {
+        if self.inner.services.embedded.is_some() {
             return vec![Reader {
                 who: "this server".to_owned(),
                 program: env!("CARGO_PKG_VERSION").to_owned(),

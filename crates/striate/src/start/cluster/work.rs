@@ -36,7 +36,7 @@ impl Cluster {
             keys::packing_work(),
             keys::copies_work(),
         ];
-        let rows = self.inner.meta.get_many(&keys).await?;
+        let rows = self.inner.services.meta.get_many(&keys).await?;
         let [repair, movement, scrub, packing, copies] =
             [0, 1, 2, 3, 4].map(|index| rows.get(index).and_then(Option::as_ref));
         let now = self.inner.runtime.wall_time().as_millis() as u64;
@@ -66,7 +66,7 @@ impl Cluster {
         };
         let mut buckets = Vec::new();
         loop {
-            let rows = self.inner.meta.scan(range.clone(), PAGE).await?;
+            let rows = self.inner.services.meta.scan(range.clone(), PAGE).await?;
             for row in &rows {
                 let name = String::from_utf8_lossy(&row.key[keys::PACKED_BUCKETS.len()..]).into_owned();
                 buckets.push(packed_bucket(name, row.record()?, now));
