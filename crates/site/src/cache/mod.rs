@@ -5,8 +5,9 @@
 //! the process has grown by since the cache was made, up to half of the bound ([`process_growth`]). A chunk is within
 //! the bound or not in the store: when no entry can be evicted because all are being read, a write is refused.
 //!
-//! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside the locks. Eviction
-//! starts in the shard that needs room, in the order of its entries ([`Eviction`]).
+//! Entries are spread over *shards*, each behind a lock of its own; checksums are computed outside the locks. Each shard
+//! orders its entries ([`Eviction`]). Of the entries that are next in their shards, the one that was used longest ago is
+//! evicted, so all shards together evict nearly in the order that one would.
 
 mod arena;
 mod nodes;
@@ -132,6 +133,8 @@ pub struct CacheStore {
     process_growth: ProcessGrowth,
     /// Bytes of the indexes of all shards.
     index_bytes: AtomicU64,
+    /// Ticks with each use of an entry.
+    clock: AtomicU64,
     epoch: Mutex<FencingEpoch>,
     counts: Counts,
 }
@@ -169,6 +172,7 @@ impl CacheStore {
             shards,
             process_growth,
             index_bytes: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
             epoch: Mutex::default(),
             counts: Counts::default(),
         };
@@ -262,39 +266,46 @@ impl CacheStore {
         (bytes / PAGE_LEN as u64).min(u32::MAX.into()) as u32
     }
 
+    /// Returns the next tick of the clock.
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Records that `bytes` of a chunk were written or read.
-    fn moved(&self, chunk: ChunkId, bytes: usize) {
+    fn moved(&self, bytes: usize) {
         let in_pages = || self.arena.resident_bytes();
         if self.process_growth.moved(bytes as u64, self.known_beside_pages(), in_pages) {
-            self.settle(chunk);
+            self.settle();
         }
     }
 
-    /// Evicts entries near `chunk` until the growth of the index and the process fits in the bound.
-    fn settle(&self, chunk: ChunkId) {
-        while !self.arena.trim(self.most_pages()) && self.evict_near(chunk) {}
+    /// Evicts entries until the growth of the index and the process fits in the bound.
+    fn settle(&self) {
+        while !self.arena.trim(self.most_pages()) && self.evict() {}
     }
 
     /// Copies a payload within the bound, evicting other entries for it.
-    fn copy(&self, chunk: ChunkId, payload: &[u8]) -> Option<Payload> {
+    fn copy(&self, payload: &[u8]) -> Option<Payload> {
         loop {
             let most_pages = self.most_pages();
             if let Some(copy) = self.arena.copy(payload, most_pages) {
                 return Some(copy);
             }
-            if pages_of(payload.len()) > most_pages || !self.evict_near(chunk) {
+            if pages_of(payload.len()) > most_pages || !self.evict() {
                 return None;
             }
         }
     }
 
-    /// Evicts an entry from the shard of `chunk`, or else from the next one that has any.
-    fn evict_near(&self, chunk: ChunkId) -> bool {
-        let (own_shard, count) = (self.number_of(chunk), self.shards.len());
+    /// Evicts the entry that was used longest ago of those that are next in their shards. If its shard has none that is
+    /// not being read, evicts from the first of the others that has.
+    fn evict(&self) -> bool {
         let percent = u64::from(self.options.parity_percent);
-        let shards = (0..count).map(|further| &self.shards[(own_shard + further) % count]);
+        let next_used_at = |shard: &&Mutex<Shard>| shard.lock().next_used_at(percent).unwrap_or(u64::MAX);
+        let oldest = self.shards.iter().min_by_key(next_used_at);
         let evict = |shard| self.change(shard, |shard: &mut Shard| shard.evict(percent));
-        let Some(evicted) = shards.map(evict).find_map(|evicted| evicted) else { return false };
+        let mut shards = oldest.into_iter().chain(&self.shards);
+        let Some(evicted) = shards.find_map(evict) else { return false };
         let counted =
             if evicted.is_parity { &self.counts.evicted_parities } else { &self.counts.evicted_data };
         counted.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +317,7 @@ impl CacheStore {
     }
 
     fn lookup(&self, range: &ChunkRange) -> Result<Bytes, SiteError> {
-        let Some(entry) = self.shard(range.chunk).lock().read(range.chunk) else {
+        let Some(entry) = self.shard(range.chunk).lock().read(range.chunk, self.tick()) else {
             self.counts.misses.fetch_add(1, Ordering::Relaxed);
             return Err(SiteError::Missing(range.chunk));
         };
@@ -315,7 +326,7 @@ impl CacheStore {
             Ok(bytes) => {
                 self.counts.hits.fetch_add(1, Ordering::Relaxed);
                 self.counts.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                self.moved(range.chunk, bytes.len());
+                self.moved(bytes.len());
             }
             Err(_) => drop(self.counts.misses.fetch_add(1, Ordering::Relaxed)),
         }
@@ -366,7 +377,7 @@ impl ChunkStore for CacheStore {
         } else if let Some(outcome) = as_it_is(&self.shard(chunk).lock()) {
             return outcome;
         }
-        let Some(copy) = self.copy(chunk, &payload) else {
+        let Some(copy) = self.copy(&payload) else {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return Err(SiteError::NoSpace);
         };
@@ -374,13 +385,13 @@ impl ChunkStore for CacheStore {
         let written = self.change(self.shard(chunk), |shard| {
             // Another writer may have been first.
             as_it_is(shard).unwrap_or_else(|| {
-                shard.insert(node);
+                shard.insert(node, self.tick());
                 self.counts.added.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             })
         });
-        self.settle(chunk);
-        self.moved(chunk, payload.len());
+        self.settle();
+        self.moved(payload.len());
         written
     }
 

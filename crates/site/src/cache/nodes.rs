@@ -21,6 +21,8 @@ pub(super) struct Node {
     pub(super) crc32c: u32,
     /// Whether a read has found the bytes changed in memory.
     pub(super) is_damaged: bool,
+    /// Tick of the cache's clock at which it was added or last read.
+    pub(super) used_at: u64,
     /// Number of recent reads, as far as the eviction order counts them.
     pub(super) reads: u8,
     /// Whether it is in the main queue of its order, not the small one.
@@ -37,6 +39,7 @@ impl Node {
             granules,
             crc32c,
             is_damaged: false,
+            used_at: 0,
             reads: 0,
             is_in_main: false,
             before: NONE,
@@ -151,12 +154,14 @@ impl Queue {
         self.len -= 1;
     }
 
+    /// Returns the last node.
+    pub(super) fn last(&self) -> Option<Slot> {
+        Some(self.back).filter(|slot| *slot != NONE)
+    }
+
     /// Removes and returns the last node.
     pub(super) fn pop(&mut self, nodes: &mut Nodes) -> Option<Slot> {
-        let slot = self.back;
-        if slot == NONE {
-            return None;
-        }
+        let slot = self.last()?;
         self.remove(nodes, slot);
         Some(slot)
     }

@@ -97,11 +97,19 @@ impl Order {
         self.queue(is_in_main).remove(nodes, slot);
     }
 
+    /// Returns the entry that [`Order::evict`] considers first.
+    pub(super) fn next(&self) -> Option<Slot> {
+        if self.is_next_of_small() { self.small.last() } else { self.main.last() }
+    }
+
+    fn is_next_of_small(&self) -> bool {
+        self.small.len > 0 && (self.small.pages * SMALL_SHARE > self.pages() || self.main.len == 0)
+    }
+
     /// Removes and returns the next entry that is not being read. `None` if there is none among the first `MOST_LOOKS`.
     pub(super) fn evict(&mut self, nodes: &mut Nodes) -> Option<Slot> {
         for _ in 0..MOST_LOOKS {
-            let is_of_small =
-                self.small.len > 0 && (self.small.pages * SMALL_SHARE > self.pages() || self.main.len == 0);
+            let is_of_small = self.is_next_of_small();
             let slot = self.queue(!is_of_small).pop(nodes)?;
             let node = nodes.get_mut(slot);
             if !node.payload.is_idle() {

@@ -55,9 +55,10 @@ impl Shard {
         self.slots.get(&chunk).is_some_and(|slot| !self.nodes.get(*slot).is_damaged)
     }
 
-    /// Returns an entry and counts it as read.
-    pub(super) fn read(&mut self, chunk: ChunkId) -> Option<Entry> {
+    /// Returns an entry and counts it as read at the tick `now`.
+    pub(super) fn read(&mut self, chunk: ChunkId, now: u64) -> Option<Entry> {
         let slot = *self.slots.get(&chunk)?;
+        self.nodes.get_mut(slot).used_at = now;
         let order = if cached::is_parity(chunk) { &mut self.parities } else { &mut self.data };
         order.touch(&mut self.nodes, slot);
         Some(self.nodes.get(slot).into())
@@ -75,9 +76,10 @@ impl Shard {
         self.slots.get(&chunk).is_some_and(|slot| self.nodes.get(*slot).is_damaged)
     }
 
-    /// Adds a new entry.
-    pub(super) fn insert(&mut self, node: Node) {
+    /// Adds a new entry at the tick `now`.
+    pub(super) fn insert(&mut self, mut node: Node, now: u64) {
         let chunk = node.chunk;
+        node.used_at = now;
         self.heap_bytes += node.heap_bytes();
         self.payload_bytes += node.payload.len() as u64;
         let slot = self.nodes.insert(node);
@@ -94,11 +96,21 @@ impl Shard {
         self.take_node(slot)
     }
 
+    /// Returns the tick at which the entry that is evicted next was used last.
+    pub(super) fn next_used_at(&self, parity_percent: u64) -> Option<u64> {
+        let (data, parities) = (self.data.next(), self.parities.next());
+        let slot = if self.has_many_parities(parity_percent) { parities.or(data) } else { data.or(parities) };
+        slot.map(|slot| self.nodes.get(slot).used_at)
+    }
+
+    fn has_many_parities(&self, parity_percent: u64) -> bool {
+        let (parities, data) = (self.parities.pages(), self.data.pages());
+        parities * 100 > (parities + data) * parity_percent
+    }
+
     /// Evicts the next entry. Parities go first while they occupy more than `parity_percent` of the pages.
     pub(super) fn evict(&mut self, parity_percent: u64) -> Option<EvictedEntry> {
-        let (parities, data) = (self.parities.pages(), self.data.pages());
-        let is_beyond = parities * 100 > (parities + data) * parity_percent;
-        let orders = match is_beyond {
+        let orders = match self.has_many_parities(parity_percent) {
             true => [&mut self.parities, &mut self.data],
             false => [&mut self.data, &mut self.parities],
         };

@@ -35,7 +35,7 @@ impl StoreUnderTest for Conforming {
         let mut granules = node.granules.to_vec();
         granules[0] ^= 1;
         node.granules = granules.into();
-        self.0.change(self.0.shard(chunk), |shard| shard.insert(node));
+        self.0.change(self.0.shard(chunk), |shard| shard.insert(node, self.0.tick()));
     }
 }
 
@@ -75,6 +75,29 @@ async fn lru_keeps_what_is_read_and_s3_fifo_what_is_read_twice() {
         let kept = (0..16).filter(|number| cache.has(split(*number, 0))).count();
         assert_eq!(kept, 15, "{eviction}: 16 MiB less the index");
     }
+}
+
+/// Names fall unevenly on the shards, but what was used last stays, whichever shard it is in.
+#[tokio::test]
+async fn all_shards_together_evict_what_was_used_longest_ago() {
+    const WRITTEN: u64 = 400;
+    let options = CacheOptions { on_the_way_bytes: 0, ..CacheOptions::with_bound(256 << 20) };
+    let cache = CacheStore::new(options).unwrap();
+    assert!(cache.shards.len() > 1);
+    let bytes = Bytes::from(vec![7; MIB as usize]);
+    let is_read = |number: u64| number % 40 == 0;
+    for number in 0..WRITTEN {
+        cache.write(split(number, 0), bytes.clone(), None).await.unwrap();
+        for popular in (0..=number).filter(|number| is_read(*number)) {
+            cache.try_read(ChunkRange { chunk: split(popular, 0), offset: 0, len: 1 }).unwrap().unwrap();
+        }
+    }
+    let kept: Vec<u64> = (0..WRITTEN).filter(|number| cache.has(split(*number, 0))).collect();
+    let unread: Vec<u64> = kept.iter().copied().filter(|number| !is_read(*number)).collect();
+    assert_eq!(kept.len() - unread.len(), 10, "what is read again and again");
+    assert!(kept.len() > 250, "{}", kept.len());
+    let newest: Vec<u64> = (0..WRITTEN).rev().filter(|number| !is_read(*number)).take(unread.len()).collect();
+    assert!(unread.iter().rev().eq(&newest), "the newest of the others: {unread:?}");
 }
 
 #[tokio::test]
