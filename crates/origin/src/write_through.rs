@@ -174,7 +174,7 @@ impl Shared {
             self.find(origin_object, &ReadRequest::head(), fence_state, None, None).await
         };
         if let Err(error) = lookup.await {
-            tracing::debug!(key = &*origin_object.key, %error, "what was written is not known; the next read asks");
+            tracing::debug!(key = &*origin_object.key, %error, "the state after a write is unknown; the next read asks the origin");
         }
     }
 }

@@ -85,7 +85,7 @@ mod tests {
         run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
             let mut budget = Budget::new(Allowance::OfTraffic(0.01));
             budget.grant(runtime.now(), 5_000, 1_000.0);
-            assert_eq!(budget.available(), 0.0, "what was before is nobody's");
+            assert_eq!(budget.available(), 0.0, "traffic before the first grant is not counted");
             for round in 1..=200 {
                 runtime.sleep(Duration::from_secs(1)).await;
                 budget.grant(runtime.now(), 5_000 + 100 * round, 1_000.0);

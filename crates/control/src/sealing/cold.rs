@@ -188,7 +188,7 @@ impl ColdData {
     /// When the metadata store fails.
     pub(super) async fn count_done(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
         let waiting: BTreeSet<StripeId> =
-            self.pools.values().flatten().map(|partition| partition.partition.0).collect();
+            self.pools.values().flatten().map(|open| open.partition.0).collect();
         let is_done = |id: &StripeId| !waiting.contains(id);
         let done: Vec<StripeId> = self.chunk_lens.keys().copied().filter(is_done).collect();
         self.chunk_lens.retain(|id, _| waiting.contains(id));

@@ -435,8 +435,8 @@ impl<'a> Run<'a> {
                 }
             };
             let chosen: BTreeSet<Partition> =
-                plan.members.iter().flatten().map(|partition| partition.partition).collect();
-            pool.retain(|partition| !chosen.contains(&partition.partition));
+                plan.members.iter().flatten().map(|member| member.partition).collect();
+            pool.retain(|open| !chosen.contains(&open.partition));
             take_siblings(pool, &chosen);
             if !self.seal_one(profile, &plan).await? && self.report.given_up >= MOST_GIVEN_UP {
                 return Ok(ControlFlow::Continue(()));
