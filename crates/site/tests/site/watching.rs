@@ -20,9 +20,10 @@ use striate_site::transport_conformance::{GatedStore, chunk};
 use striate_site::{
     LoadStream, LocalSite, Priority, QueueLimits, ReadRequest, ReadStream, RuntimeExecutor, Site, SiteError,
 };
+use striate_trust::Role;
 use tokio::net::TcpListener;
 
-use super::sites::{identity, local, remote, serve};
+use super::fixture::{Open, identity, local, remote, serve, serve_on};
 
 /// Creates a site whose only worker is stuck in a read, so that other reads wait until they are dropped.
 async fn stuck(runtime: &Runtime) -> (LocalSite, ReadStream) {
@@ -88,8 +89,8 @@ async fn a_stopping_site_does_not_wait_for_its_watchers_and_the_next_one_takes_t
     // Its successor numbers its reports from 1.
     let listener = TcpListener::bind(&served.address).await.unwrap();
     let successor = local(&runtime, 1, Arc::new(GatedStore::default()), QueueLimits::default());
-    let gate = super::sites::Open(striate_trust::Role::Gateway);
-    let _served = super::sites::serve_on(&runtime, listener, gate, successor, ServiceLimits::default());
+    let gate = Open(Role::Gateway);
+    let _served = serve_on(&runtime, listener, gate, successor, ServiceLimits::default());
     let report = next(&mut watching.watch()).await;
     assert_eq!((report.queue_requests, watching.last_load()), (0, report));
 }
