@@ -180,6 +180,14 @@ impl Client {
         }
     }
 
+    /// Returns a transaction that requires the bucket's row and the object's row as they were read.
+    fn transaction_on(&self, bucket: &str, key: &str, now: &KeyState) -> Transaction {
+        let mut tx = self.transaction();
+        tx.require_unchanged(now.bucket_row.key.clone(), Some(&now.bucket_row));
+        tx.require_unchanged(keys::object(bucket, key), now.row.as_ref());
+        tx
+    }
+
     /// Changes the object under `key`. `change` sees the current state, evaluates the request's conditions against
     /// it, may add preconditions and writes of its own, and returns the change. It is called again after a conflict.
     /// `current` is the state that the caller has already read under `condition`, if any.
@@ -199,9 +207,7 @@ impl Client {
                 Some(current) => current,
                 None => self.read_current(bucket, key, condition).await?,
             };
-            let mut tx = self.transaction();
-            tx.require_unchanged(now.bucket_row.key.clone(), Some(&now.bucket_row));
-            tx.require_unchanged(keys::object(bucket, key), now.row.as_ref());
+            let mut tx = self.transaction_on(bucket, key, &now);
             let change = change(&mut tx, &now)?;
             if matches!(change, Change::Keep) {
                 return Ok(ChangeOutcome::Done);

@@ -189,13 +189,25 @@ fn check(
             Some(_) => {}
         }
     }
-    for (position, member, index) in record.member_chunks().filter(|_| record.is_sealed()) {
+    if record.is_sealed() {
+        check_members(broken, id, record, find);
+    }
+}
+
+/// Checks that each member of a sealed wide stripe says so itself. `find` looks up stripes, as for [`check`].
+fn check_members(
+    broken: &Violations,
+    id: StripeId,
+    record: &Stripe,
+    find: impl Fn(StripeId) -> Option<Option<Stripe>>,
+) {
+    for (position, member, index) in record.member_chunks() {
         let Some(own) = find(member) else { return };
         let claim = own.as_ref().and_then(|own| wide_of(own.locations.get(index)?));
         if claim != Some((id, position)) {
-            report(
+            broken.report(
                 Invariant::Members,
-                format!("member {position}, chunk {index} of {member}, says that it is {claim:?}"),
+                format!("member {position}, chunk {index} of {member}, says that it is {claim:?} ({id})"),
             );
         }
     }

@@ -93,15 +93,13 @@ impl Shared {
             if fence_state.is_written {
                 return Ok(FindResult::PassBy);
             }
-            let (head, run) = match begun.take() {
-                Some(begun) => begun,
-                None => match self.known_or_asked(origin, key, &name, fence_state.epoch, read_request).await?
-                {
-                    OriginAnswer::Object(head, run) => (head, run),
-                    OriginAnswer::Answer(answer, is_final) => {
-                        return Ok(FindResult::Answer(answer, is_final));
-                    }
-                },
+            let answer = match begun.take() {
+                Some((head, run)) => OriginAnswer::Object(head, run),
+                None => self.known_or_asked(origin, key, &name, fence_state.epoch, read_request).await?,
+            };
+            let (head, run) = match answer {
+                OriginAnswer::Object(head, run) => (head, run),
+                OriginAnswer::Answer(answer, is_final) => return Ok(FindResult::Answer(answer, is_final)),
             };
             let info = head.info(key);
             check_read(&read_request.condition, &info)?;
@@ -112,9 +110,7 @@ impl Shared {
             if most.is_some_and(|most| range.end - range.start > most) {
                 return Ok(FindResult::Larger((head, run)));
             }
-            let blocks = origin.blocks(key, &head.etag, head.size);
-            let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
-            match ReadState::new(self.clone(), object, range.clone(), run).open().await {
+            match self.open_bytes(origin_object, &head, range.clone(), run).await {
                 Ok((bytes, outcome)) => {
                     return Ok(FindResult::Object { head, range, bytes, outcome: Some(outcome) });
                 }
@@ -127,6 +123,20 @@ impl Shared {
             }
         }
         Err(ClientError::Busy)
+    }
+
+    /// Opens the bytes of an object. Returns them, and how the first of them were served.
+    async fn open_bytes(
+        self: &Arc<Self>,
+        origin_object: &OriginObject,
+        head: &Arc<Head>,
+        range: Range<u64>,
+        run: Option<Run>,
+    ) -> Result<(ObjectStream, ReadOutcome), ReadError> {
+        let OriginObject { origin, key, .. } = origin_object;
+        let blocks = origin.blocks(key, &head.etag, head.size);
+        let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
+        ReadState::new(self.clone(), object, range, run).open().await
     }
 
     /// Returns what is known of an object, or asks the origin.

@@ -346,16 +346,7 @@ impl Model {
             }
             Operation::Delete { chunks, epoch } => {
                 let names: Vec<_> = chunks.iter().map(|chunk| name(*chunk)).collect();
-                let result = store.delete(&names, FencingEpoch(*epoch)).await;
-                if (1..self.epoch).contains(epoch) {
-                    assert!(matches!(result, Err(SiteError::Fenced { .. })), "{result:?}");
-                    return;
-                }
-                result.expect("a delete succeeds");
-                self.epoch = self.epoch.max(*epoch);
-                for name in names {
-                    self.chunks.remove(&name);
-                }
+                self.delete(store, &names, *epoch).await;
             }
             Operation::Verify { chunk } => {
                 let result = store.verify(name(*chunk)).await;
@@ -365,6 +356,20 @@ impl Model {
                 }
             }
             Operation::Reopen => {}
+        }
+    }
+
+    /// Deletes chunks, which the store must refuse if it has seen a higher epoch.
+    async fn delete(&mut self, store: &dyn ChunkStore, names: &[ChunkId], epoch: u64) {
+        let result = store.delete(names, FencingEpoch(epoch)).await;
+        if (1..self.epoch).contains(&epoch) {
+            assert!(matches!(result, Err(SiteError::Fenced { .. })), "{result:?}");
+            return;
+        }
+        result.expect("a delete succeeds");
+        self.epoch = self.epoch.max(epoch);
+        for name in names {
+            self.chunks.remove(name);
         }
     }
 

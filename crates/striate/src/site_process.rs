@@ -155,14 +155,8 @@ impl Process {
             // A closed channel means that nothing can stop it any more: stop as well.
             let _ = stop.wait_for(|&stop| stop).await;
         };
-        let serving = serve_site(
-            self.runtime.clone(),
-            listener,
-            gate,
-            site.local(),
-            ServiceLimits::default(),
-            shutdown,
-        );
+        let (runtime, limits) = (self.runtime.clone(), ServiceLimits::default());
+        let serving = serve_site(runtime, listener, gate, site.local(), limits, shutdown);
         tokio::select! {
             () = serving => {}
             () = self.keep_registered(&member, &site, &address, formats, &in_force) => {}

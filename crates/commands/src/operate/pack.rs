@@ -183,29 +183,14 @@ fn buckets(status: &PackingStatus) -> String {
         "COUNTED",
     ];
     let mut rows = vec![cells(head)];
-    let row = |name: &str, into: [&str; 2], figures: &PackFigures, ago: u64| {
-        let cell = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
-        vec![
-            printable(name),
-            into[0].to_owned(),
-            into[1].to_owned(),
-            figures.groups.to_string(),
-            human_bytes(figures.packed_bytes),
-            cell(figures.live_objects, figures.live_bytes),
-            cell(figures.dead_objects, figures.dead_bytes),
-            cell(figures.waiting_objects, figures.waiting_bytes),
-            cell(figures.settled_objects, figures.settled_bytes),
-            format!("{} ago", time(ago)),
-        ]
-    };
     for bucket in &status.buckets {
         let into = bucket.partition_len.map_or("off".to_owned(), |len| human_bytes(len.into()));
         let group = bucket.group_bytes.map(human_bytes).unwrap_or_default();
-        rows.push(row(&bucket.bucket, [&into, &group], &bucket.figures, bucket.counted_s_ago));
+        rows.push(bucket_row(&bucket.bucket, [&into, &group], &bucket.figures, bucket.counted_s_ago));
     }
     let total = status.packing.as_ref().filter(|_| status.buckets.len() > 1);
     if let Some((packing, ago)) = total.and_then(|packing| Some((packing, packing.counted_s_ago?))) {
-        rows.push(row("all", ["", ""], &packing.figures, ago));
+        rows.push(bucket_row("all", ["", ""], &packing.figures, ago));
     }
     let mut text = table(&rows);
     let why = |bucket: &PackedBucket| {
@@ -215,6 +200,23 @@ fn buckets(status: &PackingStatus) -> String {
     status.buckets.iter().filter_map(why).for_each(|line| text.push_str(&line));
     status.buckets.iter().filter_map(sealed).for_each(|line| text.push_str(&line));
     text
+}
+
+/// Formats a row of the table of buckets. `into` has the lengths of a partition and of a group.
+fn bucket_row(name: &str, into: [&str; 2], figures: &PackFigures, ago: u64) -> Vec<String> {
+    let cell = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
+    vec![
+        printable(name),
+        into[0].to_owned(),
+        into[1].to_owned(),
+        figures.groups.to_string(),
+        human_bytes(figures.packed_bytes),
+        cell(figures.live_objects, figures.live_bytes),
+        cell(figures.dead_objects, figures.dead_bytes),
+        cell(figures.waiting_objects, figures.waiting_bytes),
+        cell(figures.settled_objects, figures.settled_bytes),
+        format!("{} ago", time(ago)),
+    ]
 }
 
 /// Formats the line on a bucket's wide stripes.
@@ -318,19 +320,7 @@ fn packed(report: &Value) -> String {
     if let Some(reason) = report["held_up"].as_str() {
         say(format!("! nothing more is packed now: {reason}"));
     }
-    let all_sealed = || report["sealed"].as_array().into_iter().flatten();
-    for sealed in all_sealed() {
-        say(was_sealed(printable(sealed[0].as_str().unwrap_or_default()).as_ref(), &sealed[1]));
-    }
-    for bucket in report["waiting"].as_array().into_iter().flatten() {
-        say(waiting(bucket));
-    }
-    for skipped in report["skipped"].as_array().into_iter().flatten() {
-        let text = |place: usize| skipped[place].as_str().unwrap_or_default();
-        let is_sealed = all_sealed().any(|sealed| sealed[0] == skipped[0]);
-        let outcome = if is_sealed { "not packed" } else { "left alone" };
-        say(format!("{} is {outcome}: {}", printable(text(0)), text(1)));
-    }
+    bucket_lines(report).into_iter().for_each(&mut say);
     if number(report, "unreadable") > 0 {
         say(format!(
             "! {} cannot be released: too many chunks of directories are lost",
@@ -338,6 +328,25 @@ fn packed(report: &Value) -> String {
         ));
     }
     text
+}
+
+/// Formats a line for each bucket that was sealed, waits or was skipped.
+fn bucket_lines(report: &Value) -> Vec<String> {
+    let all_sealed = || report["sealed"].as_array().into_iter().flatten();
+    let mut lines = Vec::new();
+    for sealed in all_sealed() {
+        lines.push(was_sealed(printable(sealed[0].as_str().unwrap_or_default()).as_ref(), &sealed[1]));
+    }
+    for bucket in report["waiting"].as_array().into_iter().flatten() {
+        lines.push(waiting(bucket));
+    }
+    for skipped in report["skipped"].as_array().into_iter().flatten() {
+        let text = |place: usize| skipped[place].as_str().unwrap_or_default();
+        let is_sealed = all_sealed().any(|sealed| sealed[0] == skipped[0]);
+        let outcome = if is_sealed { "not packed" } else { "left alone" };
+        lines.push(format!("{} is {outcome}: {}", printable(text(0)), text(1)));
+    }
+    lines
 }
 
 /// Formats what was sealed of a bucket, and what waits.

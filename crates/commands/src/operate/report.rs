@@ -82,6 +82,22 @@ pub fn status(status: &Status) -> String {
         write!(text, "\n{}", super::cache::sites(cache)).expect("writing to a string");
     }
     text.push_str(&work(status));
+    text.push('\n');
+    // A cluster's metadata engine replicates its rows itself.
+    if !status.mirrors.is_empty() {
+        writeln!(text, "{}", mirrors(status)).expect("writing to a string");
+    }
+    match status.warnings.as_slice() {
+        [] => text.push_str("all is well\n"),
+        warnings => warnings.iter().for_each(|warning| {
+            writeln!(text, "! {warning}").expect("writing to a string");
+        }),
+    }
+    text
+}
+
+/// Formats the table of metadata mirrors.
+fn mirrors(status: &Status) -> String {
     let mut rows = vec![cells(["METADATA MIRROR", "STATE", "SIZE"])];
     for mirror in &status.mirrors {
         let state = match (&mirror.in_sync, &mirror.reason) {
@@ -91,18 +107,7 @@ pub fn status(status: &Status) -> String {
         };
         rows.push(vec![mirror.directory.display().to_string(), state, human_bytes(mirror.bytes)]);
     }
-    text.push('\n');
-    // A cluster's metadata engine replicates its rows itself.
-    if !status.mirrors.is_empty() {
-        writeln!(text, "{}", table(&rows)).expect("writing to a string");
-    }
-    match status.warnings.as_slice() {
-        [] => text.push_str("all is well\n"),
-        warnings => warnings.iter().for_each(|warning| {
-            writeln!(text, "! {warning}").expect("writing to a string");
-        }),
-    }
-    text
+    table(&rows)
 }
 
 /// Formats the placement: `6, each with at most 2 chunks of a stripe: any of them may be lost`.

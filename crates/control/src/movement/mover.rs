@@ -95,18 +95,12 @@ async fn attempt(
     let Some(generation) = change.open(&[(chunk_move.index, chunk_move.to)]).await? else { return Ok(None) };
     match path {
         TransferPath::Direct => {
-            let tree = change.combine_tree(chunk_move.to, &[(1, chunk_move.index)], |_| 0.0);
-            let sent = change.assemble_chunk(chunk_move.index, generation, &tree).await;
-            if let Err(error) = sent {
-                change.note_stray(chunk_move.index, chunk_move.to, generation, &error);
-                change.give_up(&[], generation).await;
-                if is_final(&error) {
-                    return Ok(Some(MoveOutcome::Refused(format!("site {}: {error}", chunk_move.to))));
+            if let ControlFlow::Break(outcome) = send_directly(&mut change, chunk_move, generation).await {
+                if outcome.is_none() {
+                    // Retry under a new generation: a chunk of this one may exist.
+                    *path = TransferPath::Here;
                 }
-                tracing::debug!(stripe = %chunk_move.stripe, %error, "a chunk is moved through this process");
-                // Retry under a new generation: a chunk of this one may exist.
-                *path = TransferPath::Here;
-                return Ok(None);
+                return Ok(outcome);
             }
         }
         TransferPath::Here => {
@@ -132,6 +126,25 @@ async fn attempt(
 /// Returns whether the destination would refuse the chunk from this process too.
 fn is_final(error: &SiteError) -> bool {
     matches!(error, SiteError::NoSpace | SiteError::Busy | SiteError::Suspect(_) | SiteError::Deadline)
+}
+
+/// Lets the destination fetch the chunk from its site. If it does not, gives the generation up and breaks with the
+/// result of [`attempt`]: `None` if the bytes may take the other path.
+async fn send_directly(
+    change: &mut StripeChange<'_>,
+    chunk_move: &ChunkMove,
+    generation: Generation,
+) -> ControlFlow<Option<MoveOutcome>> {
+    let tree = change.combine_tree(chunk_move.to, &[(1, chunk_move.index)], |_| 0.0);
+    let sent = change.assemble_chunk(chunk_move.index, generation, &tree).await;
+    let Err(error) = sent else { return ControlFlow::Continue(()) };
+    change.note_stray(chunk_move.index, chunk_move.to, generation, &error);
+    change.give_up(&[], generation).await;
+    if is_final(&error) {
+        return ControlFlow::Break(Some(MoveOutcome::Refused(format!("site {}: {error}", chunk_move.to))));
+    }
+    tracing::debug!(stripe = %chunk_move.stripe, %error, "a chunk is moved through this process");
+    ControlFlow::Break(None)
 }
 
 /// Reads the chunk and writes it to its new place. Breaks with the result of [`attempt`].

@@ -9,7 +9,7 @@ use striate_plan::movement::{
     MovementBlock, MovementCandidate, MovementCandidates, MovementSample, MovementSite, MovementState,
     Traffic, draw_candidates,
 };
-use striate_plan::{CoAccess, LoadWeights, PlacementRule, SiteCost, SiteLoad};
+use striate_plan::{CoAccess, CoAccessTotals, LoadWeights, PlacementRule, SiteCost, SiteLoad};
 use striate_stripe::{StripeError, Stripes, wide_of};
 
 use super::optimiser::OptimiserOptions;
@@ -36,19 +36,9 @@ pub(super) async fn gather(
     statistics: &SiteStatistics,
     options: &OptimiserOptions,
 ) -> Result<Option<SearchInput>, StripeError> {
-    let OptimiserOptions { objective, draws, partners, requests, least_requests, .. } = *options;
-    let sample = match objective.counts_requests() {
-        true => MovementSample { partners: 0, requests },
-        false => MovementSample { partners, requests: 0 },
-    };
-    let mut rng = stripes.runtime().rng();
-    let drawn = move |co_access: &CoAccess| {
-        let totals = co_access.totals();
-        let is_enough = totals.requests >= least_requests;
-        is_enough.then(|| (draw_candidates(co_access, &mut rng, draws, sample), totals))
-    };
+    let objective = options.objective;
     let Some((MovementCandidates { blocks: candidates, requests }, totals)) =
-        source.draw_from(stripes.runtime(), drawn).await
+        draw(stripes, source, options).await
     else {
         return Ok(None);
     };
@@ -78,6 +68,26 @@ pub(super) async fn gather(
     let state = objective.state(sites(stripes, statistics), blocks, &requests, traffic);
     let candidates = candidates.iter().filter(drawn).map(|candidate| candidate.block).collect();
     Ok(Some(SearchInput { state, candidates, request_bytes }))
+}
+
+/// Draws candidates. Returns them with the totals of the sampled requests; `None` if too few were sampled.
+async fn draw(
+    stripes: &Stripes,
+    source: &AccessSource,
+    options: &OptimiserOptions,
+) -> Option<(MovementCandidates, CoAccessTotals)> {
+    let OptimiserOptions { objective, draws, partners, requests, least_requests, .. } = *options;
+    let sample = match objective.counts_requests() {
+        true => MovementSample { partners: 0, requests },
+        false => MovementSample { partners, requests: 0 },
+    };
+    let mut rng = stripes.runtime().rng();
+    let drawn = move |co_access: &CoAccess| {
+        let totals = co_access.totals();
+        let is_enough = totals.requests >= least_requests;
+        is_enough.then(|| (draw_candidates(co_access, &mut rng, draws, sample), totals))
+    };
+    source.draw_from(stripes.runtime(), drawn).await
 }
 
 /// Returns the existing stripes of the candidates and their partners.

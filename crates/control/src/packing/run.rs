@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use striate_core::{Packing, Profile, StripeId};
 use striate_meta::keys;
-use striate_meta::records::Bucket;
+use striate_meta::records::{Bucket, PackingFigures};
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::journal::{published, sum_again, write_bucket};
@@ -90,6 +90,23 @@ pub struct WaitingObjects {
     pub settled_bytes: u64,
     /// Bytes of the smallest group that would take them.
     pub group_bytes: u64,
+}
+
+impl WaitingObjects {
+    /// Returns the waiting objects of a bucket, if there are any.
+    fn of(bucket: String, figures: &PackingFigures, group_bytes: u64) -> Option<Self> {
+        if figures.waiting_objects == 0 {
+            return None;
+        }
+        Some(Self {
+            bucket,
+            objects: figures.waiting_objects,
+            bytes: figures.waiting_bytes,
+            settled_objects: figures.settled_objects,
+            settled_bytes: figures.settled_bytes,
+            group_bytes,
+        })
+    }
 }
 
 /// Follows all marks and packs as `wish` says. Calls `tell` with the progress; `Break` ends the run.
@@ -332,16 +349,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             }
             let decision = decide_packing(self.stripes, &bucket, default, self.settings.setting)?;
             let figures = write_bucket(self.stripes, walk, decision).await?;
-            if figures.waiting_objects > 0 {
-                self.report.waiting.push(WaitingObjects {
-                    bucket: name,
-                    objects: figures.waiting_objects,
-                    bytes: figures.waiting_bytes,
-                    settled_objects: figures.settled_objects,
-                    settled_bytes: figures.settled_bytes,
-                    group_bytes,
-                });
-            }
+            self.report.waiting.extend(WaitingObjects::of(name, &figures, group_bytes));
             return Ok(ControlFlow::Continue(()));
         }
     }

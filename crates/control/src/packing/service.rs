@@ -332,12 +332,7 @@ impl PassState {
                 service.flow()
             })
             .await?;
-        if let Some(reason) = &walk.held_up {
-            tracing::debug!(bucket = name, reason, "small objects wait");
-        }
-        if walk.report.groups > 0 {
-            tracing::info!(bucket = name, report = ?walk.report, "small objects were packed");
-        }
+        log_walk(&name, &walk);
         let mut busy = walk.busy;
         if flow.is_continue() {
             write_bucket(stripes, walk, decision).await?;
@@ -364,6 +359,16 @@ impl PassState {
             tracing::info!(bucket, ?report, "cold partitions were sealed");
         }
         Ok(stripes.runtime().now() - began)
+    }
+}
+
+/// Logs what a walk packed of a bucket, and why other objects wait.
+fn log_walk(bucket: &str, walk: &Walk<'_>) {
+    if let Some(reason) = &walk.held_up {
+        tracing::debug!(bucket, reason, "small objects wait");
+    }
+    if walk.report.groups > 0 {
+        tracing::info!(bucket, report = ?walk.report, "small objects were packed");
     }
 }
 

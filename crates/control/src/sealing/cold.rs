@@ -132,6 +132,15 @@ impl ColdData {
         Ok(added)
     }
 
+    /// Counts the data chunks of a cold stripe by their racks, and notes their wide stripes.
+    fn count_places(&mut self, stripes: &Stripes, data: &[Location], profile: String) {
+        self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
+        let in_racks = self.in_racks.entry(profile).or_default();
+        for site in data.iter().filter_map(|at| stripes.site(SiteId(at.site))) {
+            *in_racks.entry(site.rack()).or_default() += 1;
+        }
+    }
+
     /// Counts a stripe and adds its waiting data chunks to a pool, unless it is worn or hot. Returns how many it added.
     fn add(
         &mut self,
@@ -151,11 +160,7 @@ impl ColdData {
         self.stripes += 1;
         let k = stripes.code_of(record)?.k();
         let data = &record.locations[..k];
-        self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
-        let in_racks = self.in_racks.entry(profile.to_string()).or_default();
-        for site in data.iter().filter_map(|at| stripes.site(SiteId(at.site))) {
-            *in_racks.entry(site.rack()).or_default() += 1;
-        }
+        self.count_places(stripes, data, profile.to_string());
         let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
         let free: Vec<(usize, &Location)> = data.iter().enumerate().filter(free).collect();
         if free.is_empty() {

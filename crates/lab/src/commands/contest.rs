@@ -88,6 +88,31 @@ fn read(path: &Path) -> Result<String, Failure> {
 /// Renders a case as Markdown: the median over the loads for every policy, and the verdicts.
 fn render(number: u32, table: Table, case: Case, outcome: &contest::Outcome) -> String {
     let mut text = format!("## Table {number}, {}: {}\n\n", table.code(), case.name());
+    push_policies(&mut text, outcome);
+    text.push_str("\n| | | median over the loads (range) | bar | |\n|--|--|--|--|--|\n");
+    for verdict in &outcome.verdicts {
+        let bar = verdict.bar.map_or_else(
+            || " | ".to_owned(),
+            |bar| {
+                let sign = if bar.is_least { "≥" } else { "≤" };
+                format!(
+                    "{sign} {} | {}",
+                    bar.value,
+                    if bar.holds(verdict.median) { "holds" } else { "**missed**" }
+                )
+            },
+        );
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.3} ({:.3}–{:.3}), {} loads | {bar} |",
+            verdict.policy, verdict.what, verdict.median, verdict.least, verdict.greatest, verdict.loads
+        );
+    }
+    text
+}
+
+/// Appends the table of the policies: medians over the loads.
+fn push_policies(text: &mut String, outcome: &contest::Outcome) {
     let mut policies: Vec<&str> = Vec::new();
     for shown in &outcome.shown {
         if !policies.contains(&shown.policy.as_str()) {
@@ -115,24 +140,4 @@ fn render(number: u32, table: Table, case: Case, outcome: &contest::Outcome) -> 
             median_of(&|shown| shown.seen.pushes_per_s),
         );
     }
-    text.push_str("\n| | | median over the loads (range) | bar | |\n|--|--|--|--|--|\n");
-    for verdict in &outcome.verdicts {
-        let bar = verdict.bar.map_or_else(
-            || " | ".to_owned(),
-            |bar| {
-                let sign = if bar.is_least { "≥" } else { "≤" };
-                format!(
-                    "{sign} {} | {}",
-                    bar.value,
-                    if bar.holds(verdict.median) { "holds" } else { "**missed**" }
-                )
-            },
-        );
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.3} ({:.3}–{:.3}), {} loads | {bar} |",
-            verdict.policy, verdict.what, verdict.median, verdict.least, verdict.greatest, verdict.loads
-        );
-    }
-    text
 }

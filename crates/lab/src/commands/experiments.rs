@@ -7,6 +7,7 @@ use striate_runtime::Runtime;
 
 use super::write_file;
 use crate::args::{FigureArgs, HowArgs, ResultsArgs, RunArgs};
+use crate::experiment::results::SeedResult;
 use crate::experiment::{self, BUILT_IN, Cells, Experiment, Progress, Results, RunOptions, pages, report};
 use crate::failure::{Failure, Outcome};
 use crate::{program, resources};
@@ -149,23 +150,24 @@ fn results_of(
             done += 1;
             at_ms[cell] = run_ms;
             bar.set_position(at_ms.iter().sum());
-            let text = format!(
-                "[{done}/{runs}] {policy}, seed {}: mean {:.2} ms, p99 {:.1} ms of virtual time; {}",
-                result.seed,
-                result.response.mean_ms,
-                result.response.percentile(99.0),
-                if kept {
-                    "kept from before".to_owned()
-                } else {
-                    format!("{:.1} s of real time", result.real_s)
-                },
-            );
+            let text = format!("[{done}/{runs}] {}", summary_of_run(policy, result, kept));
             // A hidden bar prints nothing.
             if bar.is_hidden() { eprintln!("{text}") } else { bar.println(text) }
         }
     });
     bar.finish_and_clear();
     results.map_err(Failure::failed)
+}
+
+/// Formats the results of a run in one line.
+fn summary_of_run(policy: &str, result: &SeedResult, kept: bool) -> String {
+    format!(
+        "{policy}, seed {}: mean {:.2} ms, p99 {:.1} ms of virtual time; {}",
+        result.seed,
+        result.response.mean_ms,
+        result.response.percentile(99.0),
+        if kept { "kept from before".to_owned() } else { format!("{:.1} s of real time", result.real_s) },
+    )
 }
 
 fn bar(name: &str, total_ms: u64) -> ProgressBar {

@@ -339,25 +339,7 @@ impl Experiment {
             return Err("trace_speed must be above 0".to_owned());
         }
         for policy in &self.policies {
-            policy.read_policy()?;
-            policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
-            policy.profile.check_supported(Formats::NEWEST).map_err(|error| error.to_string())?;
-            let code = policy.profile.code;
-            if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
-                return Err(format!(
-                    "{} does not survive {} failed sites",
-                    policy.profile, policy.failed_sites
-                ));
-            }
-            if code.chunk_count() > self.sites as usize {
-                return Err(format!("{} needs {} sites", policy.profile, code.chunk_count()));
-            }
-            if !self.block_len.is_multiple_of(code.data_count() as u32) {
-                return Err(format!(
-                    "{} does not cut {} bytes into equal chunks",
-                    policy.profile, self.block_len
-                ));
-            }
+            self.check_policy(policy)?;
         }
         let is_known = |name: &String| self.policies.iter().any(|policy| policy.name == *name);
         let named = self
@@ -368,6 +350,27 @@ impl Experiment {
             Some(name) => Err(format!("a figure of the paper names the policy {name:?}, which is not run")),
             None => Ok(()),
         }
+    }
+
+    /// Checks that the experiment can be run under a policy.
+    fn check_policy(&self, policy: &PolicyUnderTest) -> Result<(), String> {
+        policy.read_policy()?;
+        policy.movement.as_ref().map(MovementUnderTest::options).transpose()?;
+        policy.profile.check_supported(Formats::NEWEST).map_err(|error| error.to_string())?;
+        let code = policy.profile.code;
+        if policy.failed_sites as usize > code.chunk_count() - code.data_count() {
+            return Err(format!("{} does not survive {} failed sites", policy.profile, policy.failed_sites));
+        }
+        if code.chunk_count() > self.sites as usize {
+            return Err(format!("{} needs {} sites", policy.profile, code.chunk_count()));
+        }
+        if !self.block_len.is_multiple_of(code.data_count() as u32) {
+            return Err(format!(
+                "{} does not cut {} bytes into equal chunks",
+                policy.profile, self.block_len
+            ));
+        }
+        Ok(())
     }
 
     /// Removes all other policies, and the paper's figures that need them.

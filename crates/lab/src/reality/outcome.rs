@@ -134,25 +134,7 @@ pub fn html(outcomes: &[Outcome]) -> String {
          <th>real p99, ms</th><th>lab p99, ms</th><th>error</th><th>processors: own</th><th>others</th></tr>",
     );
     for outcome in outcomes {
-        let _ = write!(
-            page,
-            "<tr><td>{}, calibration {}<br><small>{}, {}, {} sites, {} clients</small></td><td>{}</td><td>{}</td>\
-             <td>{:+.1}%</td><td>{}</td><td>{}</td><td>{:+.1}%</td><td>{:.0}%</td><td>{:.0}%</td></tr>",
-            escape(&outcome.name),
-            outcome.calibration,
-            escape(&outcome.profile),
-            escape(&outcome.policy),
-            outcome.sites,
-            outcome.clients,
-            outcome.real_mean_ms,
-            outcome.lab_mean_ms,
-            100.0 * outcome.mean_error,
-            outcome.real_p99_ms,
-            outcome.lab_p99_ms,
-            100.0 * outcome.p99_error,
-            100.0 * outcome.processors.own_share,
-            100.0 * outcome.processors.other_share,
-        );
+        push_row(&mut page, outcome);
     }
     page.push_str("</table>");
     for outcome in outcomes {
@@ -167,6 +149,29 @@ pub fn html(outcomes: &[Outcome]) -> String {
         }
     }
     page + "</body></html>\n"
+}
+
+/// Appends the row of a setting to the table.
+fn push_row(page: &mut String, outcome: &Outcome) {
+    let _ = write!(
+        page,
+        "<tr><td>{}, calibration {}<br><small>{}, {}, {} sites, {} clients</small></td><td>{}</td><td>{}</td>\
+         <td>{:+.1}%</td><td>{}</td><td>{}</td><td>{:+.1}%</td><td>{:.0}%</td><td>{:.0}%</td></tr>",
+        escape(&outcome.name),
+        outcome.calibration,
+        escape(&outcome.profile),
+        escape(&outcome.policy),
+        outcome.sites,
+        outcome.clients,
+        outcome.real_mean_ms,
+        outcome.lab_mean_ms,
+        100.0 * outcome.mean_error,
+        outcome.real_p99_ms,
+        outcome.lab_p99_ms,
+        100.0 * outcome.p99_error,
+        100.0 * outcome.processors.own_share,
+        100.0 * outcome.processors.other_share,
+    );
 }
 
 fn curves(outcome: &Outcome, y_from: f64) -> LinePlot {

@@ -126,14 +126,7 @@ pub(super) async fn limits_are_refused_and_their_bounds_accepted(store: Store) {
         too_large.put(format!("{number}"), vec![0; limits::MAX_VALUE_BYTES]);
     }
     refused(&too_large).await;
-    let mut long_preconditions = transaction();
-    for number in 0..3_u8 {
-        long_preconditions.put(vec![number], vec![0; limits::MAX_VALUE_BYTES]);
-    }
-    for number in 0..64_u8 {
-        long_preconditions.require(Precondition::Absent(vec![number; limits::MAX_KEY_BYTES].into()));
-    }
-    refused(&long_preconditions).await;
+    refused(&long_preconditions()).await;
 
     let value = Bytes::from(vec![7; limits::MAX_VALUE_BYTES]);
     let key = vec![b'k'; limits::MAX_KEY_BYTES];
@@ -145,6 +138,18 @@ pub(super) async fn limits_are_refused_and_their_bounds_accepted(store: Store) {
     }
     done(store.commit(many).await.unwrap());
     done(store.commit(largest()).await.unwrap());
+}
+
+/// A transaction that its preconditions make too large.
+fn long_preconditions() -> Transaction {
+    let mut tx = transaction();
+    for number in 0..3_u8 {
+        tx.put(vec![number], vec![0; limits::MAX_VALUE_BYTES]);
+    }
+    for number in 0..64_u8 {
+        tx.require(Precondition::Absent(vec![number; limits::MAX_KEY_BYTES].into()));
+    }
+    tx
 }
 
 /// A transaction with the maximum number of operations and of bytes; as many bytes as possible are in the keys of

@@ -39,6 +39,9 @@ impl KnownDirectory {
     }
 }
 
+/// The name of a directory, and whether it took a record.
+type RecordAnswer = (String, std::io::Result<()>);
+
 /// Records `record` in every directory that answers within `deadline`, and waits beyond the deadline until as many as
 /// needed have answered. Directories in `vanished` are skipped: a new file in a directory that is being wiped would
 /// keep `rm -rf` from ending, so the old record is removed there instead and no longer speaks for the cluster.
@@ -53,6 +56,38 @@ pub(super) fn record_everywhere(
     record: &EpochRecord,
     deadline: Duration,
 ) -> Result<(), String> {
+    let (asked_count, replies) = start_recording(runtime, directories, vanished, record);
+    let (mut recorded, mut failures) = (0, Vec::new());
+    let needed = layout.epoch_copies();
+    let quorum = AnswerQuorum {
+        all: asked_count,
+        least: needed,
+        description: "directory that took the set of mirrors",
+    };
+    gather(&replies, &quorum, deadline, |(name, written): RecordAnswer| {
+        match &written {
+            Ok(()) => recorded += 1,
+            Err(error) => failures.push(format!("{name}: {error}")),
+        }
+        written.is_ok()
+    });
+    if recorded >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "the set of metadata mirrors could be recorded in only {recorded} of {} directories, {needed} are needed ({})",
+        layout.total_directories,
+        failures.join("; ")
+    ))
+}
+
+/// Starts to record `record` in every directory that does not hang. Returns how many were asked, and their answers.
+fn start_recording(
+    runtime: &Runtime,
+    directories: &[KnownDirectory],
+    vanished: &BTreeSet<DiskId>,
+    record: &EpochRecord,
+) -> (usize, mpsc::Receiver<RecordAnswer>) {
     let (answers, replies) = mpsc::channel();
     let mut asked_count = 0;
     for known_directory in directories.iter().filter(|known_directory| !known_directory.is_hung()) {
@@ -75,29 +110,7 @@ pub(super) fn record_everywhere(
             false => drop(runtime.spawn_thread("meta epoch", write)),
         }
     }
-    drop(answers);
-    let (mut recorded, mut failures) = (0, Vec::new());
-    let needed = layout.epoch_copies();
-    let quorum = AnswerQuorum {
-        all: asked_count,
-        least: needed,
-        description: "directory that took the set of mirrors",
-    };
-    gather(&replies, &quorum, deadline, |(name, written): (String, std::io::Result<()>)| {
-        match &written {
-            Ok(()) => recorded += 1,
-            Err(error) => failures.push(format!("{name}: {error}")),
-        }
-        written.is_ok()
-    });
-    if recorded >= needed {
-        return Ok(());
-    }
-    Err(format!(
-        "the set of metadata mirrors could be recorded in only {recorded} of {} directories, {needed} are needed ({})",
-        layout.total_directories,
-        failures.join("; ")
-    ))
+    (asked_count, replies)
 }
 
 /// Removes the record of a directory whose mirror vanished. Always an error: nothing was recorded there.

@@ -258,14 +258,7 @@ impl<'a> Racks<'a> {
             members.push(best);
             used.push(site.id);
         }
-        let mut remaining: Vec<(u64, SiteId)> = rack
-            .sites
-            .iter()
-            .filter(|site| !used.contains(&site.id))
-            .filter_map(|site| Some((site.takes?, site.id)))
-            .collect();
-        remaining.sort_by_key(|&(free_bytes, site)| (Reverse(free_bytes), site));
-        (members, remaining.into_iter().take(parities).map(|(_, site)| site).collect())
+        (members, rack.emptiest_sites(parities, &used))
     }
 }
 
@@ -296,6 +289,18 @@ impl<'a> Rack<'a> {
     /// Returns the number of members that the rack can supply beside the parities of a part.
     fn available(&self, part: &RackPart) -> usize {
         self.only_members + self.members_and_takers.min(self.takers - part.parities())
+    }
+
+    /// Returns the `count` emptiest sites that can take a parity and are not in `used`.
+    fn emptiest_sites(&self, count: usize, used: &[SiteId]) -> Vec<SiteId> {
+        let mut remaining: Vec<(u64, SiteId)> = self
+            .sites
+            .iter()
+            .filter(|site| !used.contains(&site.id))
+            .filter_map(|site| Some((site.takes?, site.id)))
+            .collect();
+        remaining.sort_by_key(|&(free_bytes, site)| (Reverse(free_bytes), site));
+        remaining.into_iter().take(count).map(|(_, site)| site).collect()
     }
 
     /// Returns the free bytes of the `count` emptiest sites.

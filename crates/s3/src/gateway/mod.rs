@@ -28,6 +28,7 @@ use crate::audit::{AuditSink, NullSink, RequestMetrics};
 use crate::body::{AnswerBody, ArrivingBody, RequestPermits};
 use crate::documents::Documents;
 use crate::failure;
+use crate::form::FormAnswer;
 use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
 use crate::peers::{KeyLimits, Peer, Peers};
@@ -171,14 +172,7 @@ impl Gateway {
             None => match self.prepare(parts, incoming, &trace, peer, &mut bucket).await {
                 Ok(PreparedRequest { request, held: holds, form }) => {
                     held = holds;
-                    let stored = match request.extensions().get::<ForwardedAddress>().is_some() {
-                        true => self.send_elsewhere(request, &trace).await,
-                        false => self.call(request, &trace).await,
-                    };
-                    stored.map(|response| match form {
-                        Some(form) => form.instead_of(response),
-                        None => response,
-                    })
+                    self.pass_on(request, form, &trace).await
                 }
                 Err(refusal) => Err(refusal),
             },
@@ -220,6 +214,23 @@ impl Gateway {
             return Some(self.preflight(parts, trace).await);
         }
         None
+    }
+
+    /// Passes a prepared request on to s3s or to another store.
+    async fn pass_on(
+        &self,
+        request: Request<Body>,
+        form: Option<FormAnswer>,
+        trace: &Trace,
+    ) -> Result<Response<Body>, Refusal> {
+        let stored = match request.extensions().get::<ForwardedAddress>().is_some() {
+            true => self.send_elsewhere(request, trace).await,
+            false => self.call(request, trace).await,
+        };
+        stored.map(|response| match form {
+            Some(form) => form.instead_of(response),
+            None => response,
+        })
     }
 
     async fn call(&self, request: Request<Body>, trace: &Trace) -> Result<Response<Body>, Refusal> {

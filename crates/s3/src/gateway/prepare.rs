@@ -90,15 +90,7 @@ impl Gateway {
         peer: &Arc<Peer>,
         address: Address,
     ) -> Result<PreparedRequest, Refusal> {
-        let shared = &self.shared;
-        let now = shared.runtime.wall_time().as_secs();
-        let by_host = shared.domains.bucket_of(host_of(&parts));
-        let region = &shared.options.region;
-        let verified = auth::verify(&parts, &shared.keys, region, by_host.as_deref(), now).await?;
-        trace.set_access_key(&verified.access_key);
-        let in_flight = Some(self.begin_of_key(&verified.access_key)?);
-        strip_signature(&mut parts, verified.presigned);
-        let (identity, payload) = (Identity { access_key: verified.access_key }, verified.payload);
+        let (identity, payload, in_flight) = self.verify_signature(&mut parts, trace).await?;
         let headers = set_apart(&mut parts);
         self.mark_elsewhere(&mut parts, &address, &identity, trace)?;
         let batch = self.mark_batch(&mut parts, &address)?;
@@ -107,7 +99,7 @@ impl Gateway {
             return Err(Refusal::bad("InvalidRequest", HASHED_BATCH));
         }
         if is_document {
-            check_held_len(&parts, &shared.options.limits)?;
+            check_held_len(&parts, &self.shared.options.limits)?;
         }
         let decoded_len = unframe(&mut parts, &payload)?;
         let trailers = announced_trailers(&parts.headers, &payload);
@@ -131,7 +123,25 @@ impl Gateway {
         };
         parts.extensions.insert(carried);
         let request = Request::from_parts(parts, body);
-        Ok(PreparedRequest { request, held: (document, in_flight), form: None })
+        Ok(PreparedRequest { request, held: (document, Some(in_flight)), form: None })
+    }
+
+    /// Verifies the signature and removes it from the request. Returns who signed, how the body is verified, and the
+    /// request's place among those of the same key.
+    async fn verify_signature(
+        &self,
+        parts: &mut Parts,
+        trace: &Trace,
+    ) -> Result<(Identity, Payload, InFlight), Refusal> {
+        let shared = &self.shared;
+        let now = shared.runtime.wall_time().as_secs();
+        let by_host = shared.domains.bucket_of(host_of(parts));
+        let region = &shared.options.region;
+        let verified = auth::verify(parts, &shared.keys, region, by_host.as_deref(), now).await?;
+        trace.set_access_key(&verified.access_key);
+        let in_flight = self.begin_of_key(&verified.access_key)?;
+        strip_signature(parts, verified.presigned);
+        Ok((Identity { access_key: verified.access_key }, verified.payload, in_flight))
     }
 
     /// Marks a request that another store answers, and checks that its sender may make it.

@@ -262,10 +262,7 @@ impl Translator {
             output.storage_class = Some(StorageClass::from(class));
         }
         if wants(ObjectAttributes::CHECKSUM) && !info.checksums.is_empty() {
-            let mut checksum =
-                Checksum { checksum_type: checksum::type_of(&info.checksums), ..Checksum::default() };
-            set_checksum_fields!(checksum, checksum::Fields::of(&info.checksums, info.parts.len()));
-            output.checksum = Some(checksum);
+            output.checksum = Some(checksum_element(&info));
         }
         if wants(ObjectAttributes::OBJECT_PARTS) && !info.parts.is_empty() {
             let max = super::page_size(input.max_parts, "x-amz-max-parts")?;
@@ -294,6 +291,13 @@ fn refuse_customer_key(has_key: bool) -> Result<(), Refusal> {
         true => Err(not_implemented("Server-side encryption is not available.")),
         false => Ok(()),
     }
+}
+
+/// Returns the element with an object's checksums.
+fn checksum_element(info: &ObjectInfo) -> Checksum {
+    let mut checksum = Checksum { checksum_type: checksum::type_of(&info.checksums), ..Checksum::default() };
+    set_checksum_fields!(checksum, checksum::Fields::of(&info.checksums, info.parts.len()));
+    checksum
 }
 
 fn object_parts(page: &Page<PartInfo>, total: usize, after: u32, max: usize) -> GetObjectAttributesParts {

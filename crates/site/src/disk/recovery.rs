@@ -200,17 +200,27 @@ impl Recovery {
         }
         let segment = Segment::new(name, directory);
         open_files.put(&segment, file.clone());
-        let listed_epoch = listed.as_ref().map_or(FencingEpoch(0), |listed| listed.epoch);
-        let epoch_here = listed_epoch.max(epoch);
-        let mut state = SegmentState::new(segment.clone(), version, scan.file_len, epoch_here);
-        state.condemned = condemned;
         let may_grow = listed.is_none() || self.active == Some(name.number);
-        state.tombstones = listed.map(|listed| listed.tombstones).unwrap_or_default();
-        self.state.segments.insert(name.number, state);
+        let state = SegmentState::new(segment.clone(), version, scan.file_len, epoch);
+        self.insert_segment(name, SegmentState { condemned, ..state }, listed);
         let is_clean = may_grow && scan.is_clean() && condemned.is_none() && header.is_some();
         let (len, mark_due) = (scan.file_len, !scan.records.is_empty());
         self.take_records(name, scan);
         Ok(is_clean.then_some(ActiveSegment { segment, version, file, len, mark_due }))
+    }
+
+    /// Inserts the state of a segment, with what the snapshot lists of it.
+    fn insert_segment(
+        &mut self,
+        name: SegmentName,
+        mut state: SegmentState,
+        listed: Option<snapshot::ListedSegment>,
+    ) {
+        if let Some(listed) = listed {
+            state.epoch = state.epoch.max(listed.epoch);
+            state.tombstones = listed.tombstones;
+        }
+        self.state.segments.insert(name.number, state);
     }
 
     fn take_records(&mut self, name: SegmentName, scan: Scan) {

@@ -68,6 +68,20 @@ pub fn payload(number: u64, len: usize) -> Bytes {
     (0..len as u64).map(|i| (i.wrapping_mul(31 + 2 * number) >> 3 ^ number ^ i) as u8).collect()
 }
 
+/// Returns chunk 1 of 10,000 bytes with these windows, each sum of which is chunk 3 times 7.
+fn first_chunk_with(windows: &[Window]) -> Vec<u8> {
+    let mut content = payload(1, 10_000).to_vec();
+    for window in windows {
+        let (offset, len) = window.place();
+        let range = offset as usize..(offset + len) as usize;
+        match window {
+            Window::Sum(_) => accumulate(7, &payload(3, 10_000)[range.clone()], &mut content[range]),
+            Window::Bytes { bytes, .. } => content[range].copy_from_slice(bytes),
+        }
+    }
+    content
+}
+
 struct Subject {
     runtime: Runtime,
     store: Arc<GatedStore>,
@@ -406,15 +420,7 @@ impl Subject {
             added(4_000, 5_000),
             Window::Bytes { offset: 9_990, bytes: new.slice(..10) },
         ];
-        let mut expected = payload(1, 10_000).to_vec();
-        for window in &windows {
-            let (offset, len) = window.place();
-            let range = offset as usize..(offset + len) as usize;
-            match window {
-                Window::Sum(_) => accumulate(7, &payload(3, 10_000)[range.clone()], &mut expected[range]),
-                Window::Bytes { bytes, .. } => expected[range].copy_from_slice(bytes),
-            }
-        }
+        let expected = first_chunk_with(&windows);
         let combination = sum(0, 10_000, 3_000, vec![term(1, 1, 10_000)]);
         let request = AssembleRequest { chunk: chunk(9), crc32c: crc32c(&expected), combination, windows };
         self.site.assemble(request.clone()).await.expect("it is what it must be");

@@ -128,26 +128,29 @@ impl Console {
             },
             "/metrics" | "/minio/v2/metrics/cluster" if is_read => {
                 match self.shared.access.allows(&request, peer) {
-                    true => {
-                        let status = self.shared.cluster.status(&self.shared.endpoint).await;
-                        let stripes = self.shared.cluster.client().stripes();
-                        let figures = Figures {
-                            reads: stripes.read_measures(),
-                            pushes: stripes.pushes(),
-                            memory: stripes.budget().view(),
-                            co_access: stripes.sampler().totals(),
-                            loads: self.shared.cluster.statistics().view(),
-                            rebalance: self.shared.cluster.rebalancer().progress(),
-                            optimiser: self.shared.cluster.optimiser().progress(),
-                        };
-                        let text = self.shared.metrics.render(&status, figures);
-                        with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
-                    }
+                    true => self.metrics().await,
                     false => refused(),
                 }
             }
             _ => plain(StatusCode::NOT_FOUND, "there is nothing here\n"),
         }
+    }
+
+    /// Answers with the metrics.
+    async fn metrics(&self) -> Response<Full<Bytes>> {
+        let status = self.shared.cluster.status(&self.shared.endpoint).await;
+        let stripes = self.shared.cluster.client().stripes();
+        let figures = Figures {
+            reads: stripes.read_measures(),
+            pushes: stripes.pushes(),
+            memory: stripes.budget().view(),
+            co_access: stripes.sampler().totals(),
+            loads: self.shared.cluster.statistics().view(),
+            rebalance: self.shared.cluster.rebalancer().progress(),
+            optimiser: self.shared.cluster.optimiser().progress(),
+        };
+        let text = self.shared.metrics.render(&status, figures);
+        with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
     }
 
     fn health(&self, is_well: bool) -> Response<Full<Bytes>> {

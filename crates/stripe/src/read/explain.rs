@@ -140,12 +140,7 @@ impl Reads {
             let runtime = &self.shared.runtime;
             let began = runtime.now();
             let stripes = self.stored_forms(spans).await?;
-            let mut shapes = Vec::with_capacity(spans.len());
-            for (span, stripe) in spans.iter().zip(&stripes) {
-                shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
-            }
-            let pieces: Vec<QueryPiece<'_>> =
-                stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect();
+            let pieces = first_pieces(spans, &stripes)?;
             let located = runtime.now();
             let sites = self.shared.sites.snapshot();
             let computed: Vec<ChunkSet> = stripes
@@ -160,21 +155,13 @@ impl Reads {
             let Some(plan) = plan else { return Err(unplannable(&requested, &sites)) };
             let price = price_plan(&requested, &plan, |site| sites.cost(site));
             let choices = PlanContext { policy, plan: &plan, sites: &sites };
-            let mut cached = match self.shared.cache() {
+            let cached = match self.shared.cache() {
                 Some(cache) => cache.explain(spans).await,
                 None => Vec::new(),
-            }
-            .into_iter();
-            let mut positions = 0..;
-            let explained = spans.iter().zip(&stripes).zip(pieces.iter().zip(&computed));
-            let explained = explained.map(|((span, stripe), (piece, computed))| {
-                let position = without_computed((piece, computed)).and_then(|_| positions.next());
-                let explained = choices.of_block(position, span, stripe, piece, computed);
-                BlockExplanation { cached: cached.next(), ..explained }
-            });
+            };
             Ok(QueryExplanation {
                 policy: policy.to_string(),
-                blocks: explained.collect(),
+                blocks: choices.of_blocks(spans, &stripes, &pieces, &computed, cached),
                 sites: choices.of_sites(&pieces),
                 cost: price.cost,
                 lower_bound: price.lower_bound,
@@ -184,6 +171,15 @@ impl Reads {
             })
         })
     }
+}
+
+/// Returns the first piece of each span, as the input of a plan.
+fn first_pieces<'a>(spans: &[Span], stripes: &'a [StripeRead]) -> Result<Vec<QueryPiece<'a>>, StripeError> {
+    let mut shapes = Vec::with_capacity(spans.len());
+    for (span, stripe) in spans.iter().zip(stripes) {
+        shapes.extend(span.pieces(&stripe.stripe)?.into_iter().next());
+    }
+    Ok(stripes.iter().zip(&shapes).map(|(stripe, shape)| stripe.for_plan(shape)).collect())
 }
 
 /// Returns the wanted chunks that a read computes from wide stripes ([`super::around`]): their sites do not answer,
@@ -232,6 +228,25 @@ struct PlanContext<'a> {
 }
 
 impl PlanContext<'_> {
+    /// Explains every block. `cached` describes the blocks' cached forms, in their order.
+    fn of_blocks(
+        &self,
+        spans: &[Span],
+        stripes: &[StripeRead],
+        pieces: &[QueryPiece<'_>],
+        computed: &[ChunkSet],
+        cached: Vec<String>,
+    ) -> Vec<BlockExplanation> {
+        let (mut cached, mut positions) = (cached.into_iter(), 0..);
+        let blocks = spans.iter().zip(stripes).zip(pieces.iter().zip(computed));
+        let explained = blocks.map(|((span, stripe), (piece, computed))| {
+            let position = without_computed((piece, computed)).and_then(|_| positions.next());
+            let explained = self.of_block(position, span, stripe, piece, computed);
+            BlockExplanation { cached: cached.next(), ..explained }
+        });
+        explained.collect()
+    }
+
     /// Explains one block. `position` is its place among the planned pieces, if sites are asked for any of it.
     fn of_block(
         &self,

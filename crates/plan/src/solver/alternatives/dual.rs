@@ -15,6 +15,8 @@
 //! would have to move together, 5 to 24% below the best plan. *Polyak steps* along the subgradient, whose length
 //! follows from the distance to the best plan, close most of that gap.
 
+use std::ops::Range;
+
 use super::choice::Chooser;
 use super::model::Model;
 
@@ -144,7 +146,12 @@ impl Dual {
                 *needed = needed.max(level - slot.load);
             }
         }
-        for (place, &needed) in places.zip(&*needed) {
+        self.take_back(model, places, needed);
+    }
+
+    /// Takes back what exceeds the needed part of each price.
+    fn take_back(&mut self, model: &Model, places: Range<usize>, needed: &[f64]) {
+        for (place, &needed) in places.zip(needed) {
             let site = model.places[place] as usize;
             if self.decisions[site] == Decision::Undecided {
                 let kept = self.prices[place].min(needed);

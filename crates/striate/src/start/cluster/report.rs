@@ -225,17 +225,7 @@ impl Cluster {
         if in_sync < mirror_count && self.inner.services.embedded.is_some() {
             warnings.push(format!("{in_sync} of {mirror_count} metadata mirrors are in sync"));
         }
-        match repair {
-            _ if debt == 0 => {}
-            Some(repair) if !repair.off && repair.waiting > 0 => warnings.push(format!(
-                "{debt} stripes are in debt; {} stripes wait for a site that takes chunks or that returns",
-                repair.waiting
-            )),
-            Some(repair) if !repair.off => {
-                warnings.push(format!("{debt} stripes are in debt; they are repaired now"))
-            }
-            _ => warnings.push(format!("{debt} stripes are in debt; run `striate heal`")),
-        }
+        warnings.extend(in_debt(debt, repair));
         if self.profile().code.tolerance() == 0 {
             warnings.push("there is no redundancy: losing a disk loses what is on it".to_owned());
         }
@@ -255,6 +245,19 @@ impl Cluster {
             by_medium.entry(live.store_status().medium).or_default().push(path);
         }
         by_medium.into_values().filter(|paths| paths.len() > 1).collect()
+    }
+}
+
+/// Warns of stripes in debt, if there are any.
+fn in_debt(debt: u64, repair: Option<&RepairState>) -> Option<String> {
+    match repair {
+        _ if debt == 0 => None,
+        Some(repair) if !repair.off && repair.waiting > 0 => Some(format!(
+            "{debt} stripes are in debt; {} stripes wait for a site that takes chunks or that returns",
+            repair.waiting
+        )),
+        Some(repair) if !repair.off => Some(format!("{debt} stripes are in debt; they are repaired now")),
+        _ => Some(format!("{debt} stripes are in debt; run `striate heal`")),
     }
 }
 

@@ -177,6 +177,21 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
+    /// Distrusts the chunks that led to wrong bytes of a piece, so that others are requested instead.
+    fn distrust_chunks_of(&mut self, number: usize, is_decoded: bool, has_computed: bool) {
+        let piece = &self.located.pieces[number];
+        let stripe = &mut self.located.stripes[piece.stripe];
+        tracing::warn!(stripe = %stripe.stripe.id, is_decoded, "bytes do not match the checksum in their row");
+        let (k, wanted) = (stripe.stripe.code.k(), piece.shape.wanted);
+        // Computed columns are suspect in any case, and they alone.
+        stripe.distrust(|index| match is_decoded {
+            _ if has_computed => false,
+            true => index >= k,
+            false => wanted.contains(index),
+        });
+        self.shortage = Shortage::Failed;
+    }
+
     /// Completes a piece if it is determined. A block must match its checksum if any of it was decoded or computed,
     /// and a whole extent always. On a mismatch, other chunks are requested instead of those that led to it.
     fn complete(&mut self, number: usize) -> bool {
@@ -207,17 +222,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             measures.took(Phase::Decode, took);
         }
         if !is_right {
-            tracing::warn!(stripe = %stripe.stripe.id, is_decoded, "bytes do not match the checksum in their row");
-            let (k, wanted) = (stripe.stripe.code.k(), piece.shape.wanted);
-            // Computed columns are suspect in any case, and they alone.
-            let is_suspect = |index| match is_decoded {
-                _ if has_computed => false,
-                true => index >= k,
-                false => wanted.contains(index),
-            };
-            let stripe = piece.stripe;
-            self.located.stripes[stripe].distrust(is_suspect);
-            self.shortage = Shortage::Failed;
+            self.distrust_chunks_of(number, is_decoded, has_computed);
             return false;
         }
         if is_decoded {

@@ -62,13 +62,7 @@ pub(super) async fn make_parities(
     ranges: &[Range<u32>],
     generation: Generation,
 ) -> Result<(), StripeError> {
-    for &index in parities {
-        let old_crc32c = before.locations[index].crc32c;
-        let parts = parts(&change.code, index, differences);
-        let add =
-            |crc32c, (factor, difference): (u8, &Difference)| difference.checksums.apply(crc32c, factor);
-        change.record.locations[index].crc32c = parts.into_iter().fold(old_crc32c, add);
-    }
+    update_checksums(change, before, parities, differences);
     let (change, locals) = (&*change, change.code.k() + change.code.local_groups().len());
     let parity = |index: usize, generation: u32| LocatedFile {
         chunk: ChunkId { stripe: change.id, index: index as u8, generation: Generation(generation) },
@@ -102,6 +96,22 @@ pub(super) async fn make_parities(
     }))
     .await?;
     Ok(())
+}
+
+/// Puts the checksums of the parities after the change into the record.
+fn update_checksums(
+    change: &mut StripeChange<'_>,
+    before: &Stripe,
+    parities: &[usize],
+    differences: &[Difference],
+) {
+    for &index in parities {
+        let old_crc32c = before.locations[index].crc32c;
+        let parts = parts(&change.code, index, differences);
+        let add =
+            |crc32c, (factor, difference): (u8, &Difference)| difference.checksums.apply(crc32c, factor);
+        change.record.locations[index].crc32c = parts.into_iter().fold(old_crc32c, add);
+    }
 }
 
 /// Lets a site make a new generation of a chunk, whose checksum is in the record, and reads it back from its medium.

@@ -161,6 +161,23 @@ pub(crate) async fn abort(writes: &Writes, id: StripeId) -> Result<bool, StripeE
     Err(StripeError::Busy)
 }
 
+/// Puts the predicted checksums of the parities into the record.
+fn predict_checksums(
+    change: &mut StripeChange<'_>,
+    products: &[MultipleChecksums],
+) -> Result<(), StripeError> {
+    let k = change.code.k();
+    for index in k..change.code.n() {
+        let mut row = change.code.row(index);
+        let holes = (0..k).filter(|&position| is_hole(&change.record, position));
+        holes.for_each(|position| row[position] = 0);
+        let predicted = predict_checksum(&row, products, change.record.chunk_len.into());
+        change.record.locations[index].crc32c =
+            predicted.map_err(|error| inconsistent(change.id, error.to_string()))?;
+    }
+    Ok(())
+}
+
 /// S3 to S5: makes the parities at their sites, verifies them and names them.
 async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> {
     let (id, k) = (stripe.id, stripe.code.k());
@@ -170,14 +187,7 @@ async fn seal(writes: &Writes, stripe: OpenedStripe) -> Result<(), StripeError> 
         // Another process was faster.
         return Ok(());
     }
-    for index in k..change.code.n() {
-        let mut row = change.code.row(index);
-        let holes = (0..k).filter(|&position| is_hole(&change.record, position));
-        holes.for_each(|position| row[position] = 0);
-        let predicted = predict_checksum(&row, &products, change.record.chunk_len.into());
-        change.record.locations[index].crc32c =
-            predicted.map_err(|error| inconsistent(id, error.to_string()))?;
-    }
+    predict_checksums(&mut change, &products)?;
     let parities: Vec<usize> = (k..change.code.n()).collect();
     let mut candidates = writes.shared.sites.candidates();
     candidates.retain(|candidate| change.record.locations.iter().all(|at| at.site != candidate.site.0));
