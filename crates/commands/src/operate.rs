@@ -12,6 +12,7 @@ mod upgrade;
 use std::io::Write;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
 use striate_core::{CodeSpec, Profile, Tier};
@@ -28,7 +29,7 @@ use crate::args::{
 };
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
-use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
+use crate::transfer::progress::{bytes_bar, spinner};
 
 /// Refresh interval of `striate status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
@@ -89,7 +90,7 @@ pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
                 "{} stripes, {} chunks, {} read, {} damaged",
                 number("stripes"),
                 number("chunks"),
-                human_bytes(number("bytes")),
+                ByteSize(number("bytes")),
                 number("damaged")
             ));
         })
@@ -144,7 +145,7 @@ pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
                 0 | 1 => String::new(),
                 round => format!("round {round}, "),
             };
-            bar.set_message(format!("{round}{} chunks, {}", number("chunks"), human_bytes(number("bytes"))));
+            bar.set_message(format!("{round}{} chunks, {}", number("chunks"), ByteSize(number("bytes"))));
         })
         .await;
     bar.finish_and_clear();

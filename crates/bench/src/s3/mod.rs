@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use connection::Endpoint;
 use load::{Limit, Load, Outcome};
 use objects::Objects;
@@ -169,20 +170,8 @@ fn report(options: &Options, outcome: &Outcome) -> ExitCode {
     if outcome.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Parses bytes from `10KiB`, `1MiB`, `4GiB`, `2MB` or a plain number.
+/// Parses a size: `10KiB`, `2MB` or a plain number of bytes.
 fn parse_size(text: &str) -> Result<usize, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        _ => return Err(format!("unknown unit {unit:?}: use B, KiB, MiB, GiB, KB, MB or GB")),
-    };
-    let number: usize = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
-    number.checked_mul(factor).ok_or_else(|| format!("{text} is too large"))
+    let ByteSize(size) = text.parse()?;
+    size.try_into().map_err(|_| format!("{text} is too large"))
 }

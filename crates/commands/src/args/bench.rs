@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 
 use super::EndpointArgs;
@@ -157,6 +158,8 @@ pub enum PreloadName {
     All,
 }
 
+const ONE_GIB: u64 = 1 << 30;
+
 /// Parses a size as [`parse_size`] does, and requires at least one byte.
 fn parse_range(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
@@ -165,21 +168,14 @@ fn parse_range(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a size in bytes: `10KB`, `1MiB` or a plain number.
+/// Parses a size of at most 1 GiB: `10KB`, `1MiB` or a plain number.
 fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        _ => return Err(format!("unknown unit {unit:?}; write B, KB, MB, KiB or MiB")),
-    };
-    let number: u64 = number.parse().map_err(|_| "write a number of bytes, such as 100KB".to_owned())?;
-    let size = number.checked_mul(factor).filter(|size| *size <= 1 << 30);
-    size.ok_or_else(|| "objects are written in one request, of at most 1 GiB".to_owned())
+    let ByteSize(size) =
+        text.parse().map_err(|error| format!("{error}; write a size such as 100KB or 1MiB"))?;
+    match size {
+        0..=ONE_GIB => Ok(size),
+        _ => Err("objects are written in one request, of at most 1 GiB".to_owned()),
+    }
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {

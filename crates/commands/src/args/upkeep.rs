@@ -72,22 +72,12 @@ fn percent(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("{text:?} is not a percentage; write a number from 0 to 100"))
 }
 
-/// Parses a number with the unit s, m, h or d, or 0.
+/// Parses a time of whole seconds: 90s, 15m, 12h, 30d, 1h 30m or 0.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("{text:?} is not a time; write a number with its unit, as in 90s, 15m, 12h or 30d");
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let unit_s = match text.chars().last() {
-        Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3_600,
-        Some('d') => 24 * 3_600,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number.checked_mul(unit_s).filter(|&seconds| seconds < 1 << 40).map(Duration::from_secs).ok_or_else(wrong)
+    let time = humantime::parse_duration(text).ok();
+    time.filter(|time| time.subsec_nanos() == 0 && time.as_secs() < 1 << 40).ok_or_else(|| {
+        format!("{text:?} is not a time; write whole seconds or more with a unit, as in 90s, 15m, 12h or 30d")
+    })
 }
 
 #[cfg(test)]

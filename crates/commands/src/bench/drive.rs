@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use futures::future::join_all;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
@@ -21,7 +22,7 @@ use super::measured::Measurements;
 use super::request::{Request, SharedWorkload, Target};
 use crate::args::BenchArgs;
 use crate::interruption::Interruption;
-use crate::transfer::progress::{human_bytes, spinner};
+use crate::transfer::progress::spinner;
 
 /// Pause of a client after an error, so that a store that is down does not get a hundred thousand requests per second.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
@@ -242,7 +243,7 @@ async fn show_progress(run: &Run, doing: &str, line: &ProgressBar) {
             "{doing}: {}{of_length} s, {} operations/s, {}/s, {errors} errors",
             (run.runtime().now() - run.started).as_secs(),
             now - operations,
-            human_bytes(moved - bytes),
+            ByteSize(moved - bytes),
         ));
         (operations, bytes) = (now, moved);
     }

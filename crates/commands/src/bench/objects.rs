@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use bytesize::ByteSize;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_workload::Workload;
 
 use super::contents::Contents;
 use crate::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
-use crate::transfer::progress::{bytes_bar, human_bytes, spinner};
+use crate::transfer::progress::{bytes_bar, spinner};
 use crate::transfer::{ObjectLocation, ObjectStore};
 
 /// Maximum number of concurrent requests.
@@ -39,7 +40,7 @@ impl ObjectSet<'_> {
     pub async fn load(&self, workload: &dyn Workload) -> Outcome {
         let count = workload.objects();
         if let Some(large) = (0..count).find(|&object| workload.size(object) > MAX_SIZE) {
-            let (key, size) = (workload.key(large), human_bytes(workload.size(large)));
+            let (key, size) = (workload.key(large), ByteSize(workload.size(large)));
             return Err(Failure::refused(format!(
                 "{key} would have {size}; objects are written in one request, of at most 1 GiB"
             )));
@@ -68,7 +69,7 @@ impl ObjectSet<'_> {
             failure.with_hint("the objects loaded so far are kept; run the same command again to continue")
         })?;
         let others = if missing.len() as u64 == count { "" } else { "; the others were there" };
-        eprintln!("loaded {} of {count} objects, {}{others}", missing.len(), human_bytes(bytes));
+        eprintln!("loaded {} of {count} objects, {}{others}", missing.len(), ByteSize(bytes));
         Ok(())
     }
 

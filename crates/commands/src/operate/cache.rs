@@ -2,7 +2,7 @@
 
 use super::report::{cells, counted, printable, table};
 use crate::admin::messages::{CacheState, MemorySiteState, OriginState};
-use crate::transfer::progress::human_bytes;
+use bytesize::ByteSize;
 
 /// Formats the sites of the tier, one per line.
 pub(super) fn sites(cache: &CacheState) -> String {
@@ -26,11 +26,11 @@ pub(super) fn sites(cache: &CacheState) -> String {
             site.address.clone(),
             site.state.clone(),
             site.splits.to_string(),
-            human_bytes(site.data_bytes),
-            human_bytes(site.parity_bytes),
-            human_bytes(site.other_bytes),
-            human_bytes(site.bound_bytes),
-            human_bytes(site.read_bytes),
+            ByteSize(site.data_bytes).to_string(),
+            ByteSize(site.parity_bytes).to_string(),
+            ByteSize(site.other_bytes).to_string(),
+            ByteSize(site.bound_bytes).to_string(),
+            ByteSize(site.read_bytes).to_string(),
             (site.evicted_data + site.evicted_parities).to_string(),
         ]
     };
@@ -56,13 +56,13 @@ pub(super) fn line(cache: &CacheState) -> String {
         "{ratio}; reads: {}{imbalance}; {} blocks ({}) filled{given_up}",
         reads.join(", "),
         cache.fills,
-        human_bytes(cache.filled_bytes)
+        ByteSize(cache.filled_bytes)
     )
 }
 
 /// Formats the memory in use: `128.0 MiB of data and parities, 119.0 MiB other memory of the processes, of 256.0 MiB`
 pub(super) fn memory(cache: &CacheState) -> String {
-    let sum = |value: fn(&MemorySiteState) -> u64| human_bytes(cache.sites.iter().map(value).sum());
+    let sum = |value: fn(&MemorySiteState) -> u64| ByteSize(cache.sites.iter().map(value).sum());
     let of_process = if cache.sites.len() == 1 { "process" } else { "processes" };
     format!(
         "{} of data and parities, {} other memory of the {of_process}, of {}",
@@ -118,7 +118,7 @@ pub(super) fn origins(origins: &OriginState) -> String {
     };
     format!(
         "{requests} requests ({failures} failed), {}; {revalidations} revalidations, {changes} changed, {fenced} written through Striate; {passed_by} reads passed by{writes}",
-        human_bytes(*bytes)
+        ByteSize(*bytes)
     )
 }
 

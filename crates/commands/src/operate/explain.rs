@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bytesize::ByteSize;
 use striate_client::{ObjectExplanation, ReadExplanation};
 use striate_stripe::{
     BlockExplanation, ChunkChoice, OptionExplanation, OptionKind, QueryExplanation, SiteExplanation,
@@ -9,7 +10,6 @@ use striate_stripe::{
 
 use super::report::{cells, table};
 use crate::admin::messages::{Explanation, RemoteExplanation};
-use crate::transfer::progress::human_bytes;
 
 /// Formats the output of `striate explain`.
 pub fn text(explained: &Explanation) -> String {
@@ -26,7 +26,7 @@ fn of_elsewhere(object: &RemoteExplanation) -> String {
         None => "nothing is known of it".to_owned(),
         Some(etag) => format!(
             "{etag}, {}, known for {:.1} s of the {:.0} s for which it is used",
-            human_bytes(object.size),
+            ByteSize(object.size),
             object.known_for_ms as f64 / 1e3,
             object.ttl_ms as f64 / 1e3
         ),
@@ -98,7 +98,7 @@ fn sites(sites: &[SiteExplanation]) -> String {
         };
         let transfer = site.transfer.map_or_else(|| "-".to_owned(), |transfer| format!("{transfer:.2}"));
         let (number, read) = (site.site.to_string(), site.chunks_read.to_string());
-        let queue = human_bytes(site.queue_bytes);
+        let queue = ByteSize(site.queue_bytes).to_string();
         rows.push(vec![number, site.rack.clone(), cost, parts, transfer, queue, read]);
     }
     table(&rows)
@@ -106,7 +106,7 @@ fn sites(sites: &[SiteExplanation]) -> String {
 
 fn of_object(object: &ObjectExplanation, query: &QueryExplanation) -> String {
     let name = format!("s3://{}/{}", object.bucket, object.key);
-    let size = human_bytes(object.size);
+    let size = ByteSize(object.size);
     if object.is_inline {
         return format!("{name}: {size}, kept in the metadata: no site is asked\n");
     }
@@ -152,7 +152,7 @@ fn options_table(options: &[&OptionExplanation]) -> String {
             kind.to_owned(),
             list(&mut option.chunks.iter().map(usize::to_string)),
             list(&mut option.sites.iter().map(u32::to_string)),
-            human_bytes(option.bytes),
+            ByteSize(option.bytes).to_string(),
             cost,
             time,
             if option.is_chosen { "is read".to_owned() } else { String::new() },
@@ -163,7 +163,7 @@ fn options_table(options: &[&OptionExplanation]) -> String {
 
 /// Formats one row per chunk; the first row names the block.
 fn of_block(number: usize, block: &BlockExplanation) -> impl Iterator<Item = Vec<String>> + '_ {
-    let chunk_len = human_bytes(block.chunk_len.into());
+    let chunk_len = ByteSize(block.chunk_len.into());
     block.chunks.iter().map(move |chunk| {
         let of_block = match chunk.index {
             0 => [number.to_string(), block.stripe.clone(), block.profile.clone()],

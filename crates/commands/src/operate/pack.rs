@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bytesize::ByteSize;
 use serde_json::Value;
 use striate_runtime::Runtime;
 
@@ -14,7 +15,7 @@ use crate::admin::messages::{
 use crate::args::PackCommand;
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
-use crate::transfer::progress::{human_bytes, spinner};
+use crate::transfer::progress::spinner;
 
 /// Runs `striate pack …`.
 ///
@@ -74,7 +75,7 @@ async fn unpack(runtime: &Runtime, server: &AdminClient, bucket: &str, quiet: bo
             "{} checked, {} ({}) split again",
             counted(number(&progress, "seen"), "object"),
             number(&progress, "objects"),
-            human_bytes(number(&progress, "bytes")),
+            ByteSize(number(&progress, "bytes")),
         ));
     });
     let stopped =
@@ -110,7 +111,7 @@ fn pack_progress(progress: &Value) -> String {
             printable(bucket),
             counted(number(progress, "seen"), "object"),
             number(packed, "objects"),
-            human_bytes(number(packed, "bytes")),
+            ByteSize(number(packed, "bytes")),
             counted(number(packed, "groups"), "group"),
             seal_progress(progress),
         ),
@@ -144,10 +145,10 @@ fn text(status: &PackingStatus) -> String {
             text,
             "{} ({}) packed into {} and {} released since the service began; {}/s now",
             counted(packing.objects_packed, "object"),
-            human_bytes(packing.bytes_packed),
+            ByteSize(packing.bytes_packed),
             counted(packing.groups_written, "group"),
             counted(packing.groups_released, "group"),
-            human_bytes(packing.bytes_per_s)
+            ByteSize(packing.bytes_per_s)
         )
         .expect("writing to a string");
     }
@@ -184,8 +185,8 @@ fn buckets(status: &PackingStatus) -> String {
     ];
     let mut rows = vec![cells(head)];
     for bucket in &status.buckets {
-        let into = bucket.partition_len.map_or("off".to_owned(), |len| human_bytes(len.into()));
-        let group = bucket.group_bytes.map(human_bytes).unwrap_or_default();
+        let into = bucket.partition_len.map_or("off".to_owned(), |len| ByteSize(len.into()).to_string());
+        let group = bucket.group_bytes.map(|bytes| ByteSize(bytes).to_string()).unwrap_or_default();
         rows.push(bucket_row(&bucket.bucket, [&into, &group], &bucket.figures, bucket.counted_s_ago));
     }
     let total = status.packing.as_ref().filter(|_| status.buckets.len() > 1);
@@ -204,13 +205,13 @@ fn buckets(status: &PackingStatus) -> String {
 
 /// Formats a row of the table of buckets. `into` has the lengths of a partition and of a group.
 fn bucket_row(name: &str, into: [&str; 2], figures: &PackFigures, ago: u64) -> Vec<String> {
-    let cell = |objects: u64, bytes: u64| format!("{} ({objects})", human_bytes(bytes));
+    let cell = |objects: u64, bytes: u64| format!("{} ({objects})", ByteSize(bytes));
     vec![
         printable(name),
         into[0].to_owned(),
         into[1].to_owned(),
         figures.groups.to_string(),
-        human_bytes(figures.packed_bytes),
+        ByteSize(figures.packed_bytes).to_string(),
         cell(figures.live_objects, figures.live_bytes),
         cell(figures.dead_objects, figures.dead_bytes),
         cell(figures.waiting_objects, figures.waiting_bytes),
@@ -233,7 +234,7 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
         write!(line, ": {}", printable(reason)).expect("writing to a string");
     }
     if state.not_packed > 0 {
-        let bytes = human_bytes(state.not_packed_bytes);
+        let bytes = ByteSize(state.not_packed_bytes);
         write!(line, "; too short to be sealed: {} ({bytes})", counted(state.not_packed, "cold stripe"))
             .expect("writing to a string");
     }
@@ -249,7 +250,7 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
 
 /// Formats the line of `striate status` on copies of hot partitions.
 pub(super) fn copies_line(copies: &CopiesState) -> String {
-    let (bytes, most) = (human_bytes(copies.bytes), human_bytes(copies.budget_bytes));
+    let (bytes, most) = (ByteSize(copies.bytes), ByteSize(copies.budget_bytes));
     format!("{} of hot partitions, {bytes} of at most {most}", copies.copies)
 }
 
@@ -263,17 +264,17 @@ pub(super) fn line(packing: &PackingState) -> String {
             "{}: {} ({}), {} live in {}, {} dead",
             packing.setting,
             counted(groups, "group"),
-            human_bytes(figures.packed_bytes),
-            human_bytes(figures.live_bytes),
+            ByteSize(figures.packed_bytes),
+            ByteSize(figures.live_bytes),
             counted(figures.live_objects, "object"),
-            human_bytes(figures.dead_bytes),
+            ByteSize(figures.dead_bytes),
         ),
     };
     if figures.waiting_objects > 0 {
         write!(
             line,
             "; {} in {} waiting, {} of them settled",
-            human_bytes(figures.waiting_bytes),
+            ByteSize(figures.waiting_bytes),
             counted(figures.waiting_objects, "object"),
             figures.settled_objects
         )
@@ -284,7 +285,7 @@ pub(super) fn line(packing: &PackingState) -> String {
             .expect("writing to a string");
     }
     if packing.bytes_per_s > 0 {
-        write!(line, "; {}/s now", human_bytes(packing.bytes_per_s)).expect("writing to a string");
+        write!(line, "; {}/s now", ByteSize(packing.bytes_per_s)).expect("writing to a string");
     }
     write!(line, " ({} ago)", time(ago)).expect("writing to a string");
     line
@@ -297,7 +298,7 @@ fn packed(report: &Value) -> String {
     let mut text = format!(
         "{} ({}) packed into {}\n",
         counted(number(done, "objects"), "object"),
-        human_bytes(number(done, "bytes")),
+        ByteSize(number(done, "bytes")),
         counted(number(done, "groups"), "group")
     );
     let mut say = |line: String| writeln!(text, "{line}").expect("writing to a string");
@@ -355,7 +356,7 @@ fn was_sealed(bucket: &str, report: &Value) -> String {
         "{bucket}: {} made of {} ({}); {} of {} sealed, {} in part; {} waiting",
         counted(number(report, "sealed"), "wide stripe"),
         counted(number(report, "members"), "chunk"),
-        human_bytes(number(report, "bytes")),
+        ByteSize(number(report, "bytes")),
         number(report, "sealed_stripes"),
         counted(number(report, "cold_stripes"), "cold stripe"),
         number(report, "half_sealed"),
@@ -388,7 +389,7 @@ fn waiting(report: &Value) -> String {
     if settled > 0 {
         let (has, needs) = (number(report, "settled_bytes"), number(report, "group_bytes"));
         parts.push(match has < needs {
-            true => format!("{settled} too few for the smallest group, which has {}", human_bytes(needs)),
+            true => format!("{settled} too few for the smallest group, which has {}", ByteSize(needs)),
             false => format!("{settled} waiting until a group is full, or for a day (--now takes them)"),
         });
     }
@@ -396,7 +397,7 @@ fn waiting(report: &Value) -> String {
     format!(
         "{bucket}: {} ({}) still split: {}",
         counted(number(report, "objects"), "small object"),
-        human_bytes(number(report, "bytes")),
+        ByteSize(number(report, "bytes")),
         parts.join("; ")
     )
 }
@@ -418,7 +419,7 @@ fn unpacked(bucket: &str, answer: &Value) -> String {
         text,
         "{} ({}) split again",
         counted(number(progress, "objects"), "object"),
-        human_bytes(number(progress, "bytes"))
+        ByteSize(number(progress, "bytes"))
     )
     .expect("writing to a string");
     if number(progress, "failed") > 0 {

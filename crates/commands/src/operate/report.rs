@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use serde_json::Value;
 use striate_core::Layout;
 use time::OffsetDateTime;
@@ -12,7 +13,6 @@ use crate::admin::messages::{
     BucketInfo, ClassOfBucket, ImbalanceSample, KeySummary, MovementState, MovesState, PlacementState,
     RepairState, ScrubState, Status,
 };
-use crate::transfer::progress::human_bytes;
 
 /// Formats columns of text, each as wide as its widest entry.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
@@ -65,10 +65,10 @@ pub fn status(status: &Status) -> String {
         status.version,
         status.endpoint,
         status.profile,
-        human_bytes(capacity.payload_bytes),
+        ByteSize(capacity.payload_bytes),
         capacity.chunks,
-        human_bytes(capacity.free_bytes),
-        human_bytes(capacity.total_bytes),
+        ByteSize(capacity.free_bytes),
+        ByteSize(capacity.total_bytes),
     );
     if let Some(placement) = &status.placement {
         writeln!(text, "racks {}", placement_line(placement)).expect("writing to a string");
@@ -105,7 +105,7 @@ fn mirrors(status: &Status) -> String {
             (false, Some(reason)) => format!("ejected: {reason}"),
             (false, None) => "ejected".to_owned(),
         };
-        rows.push(vec![mirror.directory.display().to_string(), state, human_bytes(mirror.bytes)]);
+        rows.push(vec![mirror.directory.display().to_string(), state, ByteSize(mirror.bytes).to_string()]);
     }
     table(&rows)
 }
@@ -167,8 +167,8 @@ fn moves_line(moves: &MovesState) -> String {
         MovesState { chunks: 0, .. } => "nothing moved".to_owned(),
         MovesState { chunks, bytes, chunks_per_s, bytes_per_s, .. } => format!(
             "{chunks_per_s:.1} chunks/s, {}/s; {chunks} chunks ({}) moved",
-            human_bytes(*bytes_per_s),
-            human_bytes(*bytes)
+            ByteSize(*bytes_per_s),
+            ByteSize(*bytes)
         ),
     }
 }
@@ -181,7 +181,7 @@ fn levelling_line(movement: &MovementState) -> String {
         let time = movement
             .seconds_left
             .map_or("no time known yet".to_owned(), |left| format!("{} to go", time(left)));
-        write!(line, "; {} to take from site {}, {time}", human_bytes(left), sites.join(", "))
+        write!(line, "; {} to take from site {}, {time}", ByteSize(left), sites.join(", "))
             .expect("writing to a string");
     }
     line
@@ -223,7 +223,7 @@ fn repair_line(repair: &RepairState) -> String {
         let time = repair
             .seconds_left
             .map_or("no time known yet".to_owned(), |left| format!("{} to go", time(left)));
-        parts.push(format!("{movable} stripes left, {}/s, {time}", human_bytes(repair.bytes_per_s)));
+        parts.push(format!("{movable} stripes left, {}/s, {time}", ByteSize(repair.bytes_per_s)));
     }
     if repair.waiting > 0 {
         parts.push(format!("{} stripes wait for a site", repair.waiting));
@@ -250,7 +250,7 @@ fn scrub_line(scrub: &ScrubState) -> String {
         "cycle {}: {}% ({}), {damage}, ends in {}",
         scrub.cycle,
         part.min(100),
-        human_bytes(scrub.now.bytes),
+        ByteSize(scrub.now.bytes),
         time(scrub.seconds_left)
     );
     if let Some(last) = scrub.last.filter(|last| last.orphans + last.unexplained > 0) {
@@ -296,12 +296,12 @@ pub fn disks(status: &Status) -> String {
             site.address.clone(),
             site.state.clone(),
             site.capacity.chunks.to_string(),
-            human_bytes(site.capacity.disk_bytes),
-            human_bytes(site.capacity.free_bytes),
+            ByteSize(site.capacity.disk_bytes).to_string(),
+            ByteSize(site.capacity.free_bytes).to_string(),
             format!("{fill}%"),
             format!("{}%", site.load.cpu_permille / 10),
             format!("{}%", site.load.io_permille / 10),
-            format!("{} ({})", site.load.queue_requests, human_bytes(site.load.queue_bytes)),
+            format!("{} ({})", site.load.queue_requests, ByteSize(site.load.queue_bytes)),
         ]);
     }
     table(&rows)
@@ -318,7 +318,7 @@ pub fn heal(report: &Value, took: Duration) -> String {
         "{} checked{rounds}, {} ({}) rebuilt in {:.1} s\n",
         counted(number(progress, "stripes_done"), "stripe"),
         counted(number(progress, "chunks"), "chunk"),
-        human_bytes(number(progress, "bytes")),
+        ByteSize(number(progress, "bytes")),
         took.as_secs_f64()
     );
     if number(report, "left") > 0 {
@@ -351,7 +351,7 @@ pub fn verification(report: &Value) -> String {
         "{} stripes, {} good chunks, {} read\n",
         number(progress, "stripes"),
         number(progress, "chunks"),
-        human_bytes(number(progress, "bytes"))
+        ByteSize(number(progress, "bytes"))
     );
     let damaged = number(progress, "damaged");
     if damaged > 0 {
@@ -432,7 +432,7 @@ fn class_of(class: &ClassOfBucket) -> Option<Vec<String>> {
 pub fn bucket(bucket: &BucketInfo) -> String {
     let block = match bucket.block_len {
         0 => "default".to_owned(),
-        len => human_bytes(len.into()),
+        len => ByteSize(len.into()).to_string(),
     };
     let group = match bucket.group_len {
         0 => "default".to_owned(),
@@ -450,7 +450,7 @@ pub fn bucket(bucket: &BucketInfo) -> String {
             cells(["origin", &format!("s3://{} at {}", origin.bucket, origin.endpoint)]),
             cells(["asked by", signs]),
             cells(["ttl", &ttl]),
-            cells(["cached block", &human_bytes(origin.block_len.into())]),
+            cells(["cached block", &ByteSize(origin.block_len.into()).to_string()]),
             cells(["created", &date(bucket.created_unix_ms)]),
         ]);
     }

@@ -1,11 +1,12 @@
 //! `striate ls`, `rm` and `cat`.
 
+use bytesize::ByteSize;
 use futures::stream::{self, StreamExt};
 use striate_runtime::Runtime;
 
 use super::download::download_to_standard_output;
 use super::location::ObjectLocation;
-use super::progress::{bytes_bar, human_bytes};
+use super::progress::bytes_bar;
 use super::store::ObjectStore;
 use crate::args::{CatArgs, LsArgs, RmArgs};
 use crate::failure::{Failure, Outcome};
@@ -40,7 +41,7 @@ pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
         let page = store.list(&at, delimiter, next.as_deref()).await?;
         page.prefixes.iter().for_each(|prefix| println!("{:>24}  {:>10}  {prefix}", "", ""));
         for object in &page.objects {
-            println!("{:>24}  {:>10}  {}", object.modified, human_bytes(object.size), object.key);
+            println!("{:>24}  {:>10}  {}", object.modified, ByteSize(object.size), object.key);
         }
         match page.next {
             Some(token) => next = Some(token),

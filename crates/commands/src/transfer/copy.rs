@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use bytesize::ByteSize;
 use futures::stream::{self, StreamExt};
 use indicatif::ProgressBar;
 use striate_runtime::Runtime;
 
 use super::download::{download_file, download_to_standard_output, path_below};
 use super::location::{Location, ObjectLocation};
-use super::progress::{bytes_bar, human_bytes};
+use super::progress::bytes_bar;
 use super::store::ObjectStore;
 use super::upload::{upload_file, upload_standard_input};
 use crate::args::CpArgs;
@@ -57,7 +58,7 @@ pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
     }
     if !args.quiet && !to_standard_output {
         let files = if tally.files == 1 { "file" } else { "files" };
-        println!("{} {files}, {}", tally.files, human_bytes(tally.bytes));
+        println!("{} {files}, {}", tally.files, ByteSize(tally.bytes));
     }
     tally.failures.iter().for_each(|failure| eprintln!("striate: {failure}"));
     match tally.failures.len() {

@@ -1,9 +1,10 @@
 //! The deleter: removes chunks that nothing names any more (design.md §10.3).
 //!
 //! A garbage row is consumed when this process has known it for longer than the grace, which is longer than the
-//! longest read of one block. Only the monotonic clock of this process measures the age; a restart resets it. Rows of
-//! whole segments are first expanded into rows of single stripes. After the same grace, so are the parts of deleted
-//! multipart objects and uploads.
+//! longest read of one block. Only the monotonic clock of this process measures the age; a restart resets it. Rows that
+//! name whole segments or lists of stripes are first expanded into rows of single stripes. These do not wait again: no
+//! object has named their stripes for the grace. The parts of deleted multipart objects and uploads are expanded after
+//! the grace too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use futures::future::{BoxFuture, join_all};
 use striate_core::{ChunkId, Generation, SiteId, StripeId};
 use striate_meta::records::{Block, Garbage, ManifestSegment, Stripe};
 use striate_meta::store::limits;
-use striate_meta::{Commit, Row, ScanRange, keys};
+use striate_meta::{Commit, Row, ScanRange, Transaction, keys};
 use striate_runtime::Instant;
 use striate_site::DeleteRequest;
 use striate_stripe::{StripeError, Stripes, release_and_leave_debt, release_stripe, stripe_id};
@@ -27,6 +28,15 @@ const BATCH: usize = 64;
 const MOST_OF_STRIPE: usize = 7;
 /// Blocks of a segment released in one transaction: about 6 operations each.
 const SEGMENT_BATCH: usize = 14;
+
+/// What became of garbage rows.
+#[derive(Default)]
+struct Consumed {
+    /// How many were consumed.
+    count: u64,
+    /// Rows of single stripes into which others were expanded, and whose chunks nobody uses any more.
+    unread: Vec<Bytes>,
+}
 
 /// Consumes garbage rows. Keep one per process, because it remembers the rows' ages.
 #[derive(Debug, Default)]
@@ -58,7 +68,7 @@ impl GarbageCollector {
         let grace = stripes.options().garbage_grace;
         // A site that does not answer is not asked again in this round: each request would time out again.
         let mut silent: BTreeSet<SiteId> = BTreeSet::new();
-        let (mut listed, mut consumed) = (BTreeSet::new(), 0);
+        let (mut listed, mut consumed) = (BTreeSet::new(), Consumed::default());
         let mut rows = Rows::with_prefix(keys::GARBAGE);
         while let Some(page) = rows.next(stripes).await? {
             let mut due = Vec::new();
@@ -70,12 +80,13 @@ impl GarbageCollector {
                 }
             }
             for batch in due.chunks(BATCH) {
-                consumed += consume(stripes, batch, &retired, &mut silent).await?;
+                consume(stripes, batch, &retired, &mut silent, &mut consumed).await?;
             }
         }
         self.take_parts_down(stripes, now, &mut listed).await?;
         self.first_seen.retain(|key, _| listed.contains(key));
-        Ok(consumed)
+        self.first_seen.extend(consumed.unread.into_iter().map(|row| (row, now - grace)));
+        Ok(consumed.count)
     }
 
     /// Releases the parts of deleted multipart objects and uploads; their chunks become garbage.
@@ -112,17 +123,18 @@ async fn consume(
     rows: &[Row],
     retired: &BTreeSet<SiteId>,
     silent: &mut BTreeSet<SiteId>,
-) -> Result<u64, StripeError> {
+    consumed: &mut Consumed,
+) -> Result<(), StripeError> {
     let mut by_site: BTreeMap<SiteId, Vec<ChunkId>> = BTreeMap::new();
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
         let record: Garbage = row.record()?;
         if let Some(segment) = &record.segment {
-            take_down(stripes, row, segment).await?;
+            take_down(stripes, row, segment, &mut consumed.unread).await?;
             continue;
         }
         if !record.stripes.is_empty() {
-            take_down_listed(stripes, row, &record.stripes).await?;
+            take_down_listed(stripes, row, &record.stripes, &mut consumed.unread).await?;
             continue;
         }
         let chunks = chunks_of(&record)?;
@@ -146,11 +158,12 @@ async fn consume(
             tx.delete(row.key.clone());
         }
     }
-    let consumed = tx.writes.len() as u64;
-    if consumed > 0 {
+    let removed = tx.writes.len() as u64;
+    if removed > 0 {
         stripes.meta().commit(tx).await?;
     }
-    Ok(consumed)
+    consumed.count += removed;
+    Ok(())
 }
 
 /// Returns the chunks that a stripe's garbage row names, with their sites.
@@ -172,7 +185,12 @@ pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, Stri
 
 /// Releases split stripes whose objects were packed, as many per transaction as fit. The last transaction deletes the
 /// list.
-async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Result<(), StripeError> {
+async fn take_down_listed(
+    stripes: &Stripes,
+    list: &Row,
+    listed: &[Bytes],
+    unread: &mut Vec<Bytes>,
+) -> Result<(), StripeError> {
     let ids = listed.iter().map(stripe_id).collect::<Result<Vec<_>, _>>()?;
     let mut tx = stripes.transaction();
     for batch in ids.chunks(BATCH) {
@@ -187,7 +205,9 @@ async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Re
                 }
             }
             tx.require_unchanged(row.key.clone(), Some(&row));
-            release_and_leave_debt(&mut tx, id, &row.record::<Stripe>()?);
+            let stripe = row.record()?;
+            release_and_leave_debt(&mut tx, id, &stripe);
+            unread.extend(unread_row(&tx, id, &stripe));
         }
     }
     tx.delete(list.key.clone());
@@ -195,8 +215,19 @@ async fn take_down_listed(stripes: &Stripes, list: &Row, listed: &[Bytes]) -> Re
     Ok(())
 }
 
+/// Returns the garbage row that `tx` writes for a stripe that no object has named for the grace, unless a service may
+/// still be writing the stripe's chunks.
+fn unread_row(tx: &Transaction, id: StripeId, stripe: &Stripe) -> Option<Bytes> {
+    stripe.entries.is_empty().then(|| keys::garbage(&id.to_bytes(), tx.id.0))
+}
+
 /// Deletes a segment's block rows and releases its stripes in batches; the last batch deletes the garbage row.
-async fn take_down(stripes: &Stripes, garbage: &Row, segment: &ManifestSegment) -> Result<(), StripeError> {
+async fn take_down(
+    stripes: &Stripes,
+    garbage: &Row,
+    segment: &ManifestSegment,
+    unread: &mut Vec<Bytes>,
+) -> Result<(), StripeError> {
     let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),
         reason: format!("its segment id has {} bytes", segment.id.len()),
@@ -215,7 +246,9 @@ async fn take_down(stripes: &Stripes, garbage: &Row, segment: &ManifestSegment) 
             let Ok(stripe) = stripe_id(&record.stripe) else { continue };
             let Some(row) = stripes.meta().get(&keys::stripe(stripe)).await? else { continue };
             tx.require_unchanged(keys::stripe(stripe), Some(&row));
-            release_stripe(&mut tx, stripe, &row.record::<Stripe>()?);
+            let record = row.record()?;
+            release_stripe(&mut tx, stripe, &record);
+            unread.extend(unread_row(&tx, stripe, &record));
         }
         if let Commit::Conflict { .. } = stripes.meta().commit(tx).await? {
             // A repair changed one of the stripes; the next round reads it again.

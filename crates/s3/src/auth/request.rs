@@ -295,10 +295,7 @@ fn date_header(text: &str) -> Option<String> {
         return Some(text.to_owned());
     }
     let date = s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::HttpDate, text).ok()?;
-    let mut seconds = Vec::new();
-    date.format(s3s::dto::TimestampFormat::EpochSeconds, &mut seconds).ok()?;
-    let seconds = std::str::from_utf8(&seconds).ok()?;
-    Some(format_amz_date(seconds.split('.').next()?.parse().ok()?))
+    format_amz_date(date.into())
 }
 
 fn parse_presigned(query: &str) -> Result<(Claim, u64), Refusal> {

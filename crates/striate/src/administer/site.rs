@@ -1,8 +1,8 @@
 //! `striate admin site …`: the sites of a cluster, through a control process.
 
+use bytesize::ByteSize;
 use striate_commands::args::{ControlTarget, SiteCommand};
 use striate_commands::failure::{Failure, Outcome};
-use striate_commands::transfer::progress::human_bytes;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -66,7 +66,7 @@ fn print(reply: &ListSitesReply) {
             site.rack,
             site.address,
             site.peer,
-            human_bytes(site.capacity_bytes)
+            ByteSize(site.capacity_bytes)
         );
     }
     println!("The default profile is {}", reply.profile);
