@@ -41,15 +41,14 @@ async fn objects_of_many_blocks_are_taken_down_whole() {
     let chunks = cluster.chunk_count();
     cluster.runtime.sleep(Duration::from_secs(59)).await;
     collector.round(cluster.client.stripes()).await.unwrap();
-    assert_eq!(cluster.chunk_count(), chunks, "before the grace");
+    assert!(chunks > 0 && cluster.chunk_count() == chunks, "before the grace");
     cluster.runtime.sleep(Duration::from_secs(2)).await;
     // The first round expands the segment into stripes, which do not wait for another grace.
     for _ in 0..2 {
         collector.round(cluster.client.stripes()).await.unwrap();
     }
-    assert_eq!(cluster.chunk_count(), 6);
-    assert_eq!(cluster.get("large").await.unwrap(), b"small".as_slice());
-    assert_eq!(verify(cluster.client.stripes(), go_on).await.unwrap().progress.stripes, 1);
+    assert_eq!(cluster.chunk_count(), 0);
+    assert_eq!(verify(cluster.client.stripes(), go_on).await.unwrap().progress.stripes, 0);
 }
 
 #[tokio::test(start_paused = true)]
