@@ -57,7 +57,7 @@ class BatchReader:
 
     async def _read_part(self, bucket: str, left: dict[int, Item], deliver: Deliver) -> None:
         """Reads at most `MOST_ITEMS` items, until each has a result."""
-        tries = Tries(self._transport.settings.retries)
+        tries = Tries(self._transport.settings)
         while left:
             missing = len(left)
             failed: dict[int, S3Error] = {}  # items with transient errors

@@ -43,7 +43,7 @@ class AsyncClient:
         self._transport = Transport(self.settings)
         self._reader = BatchReader(self._transport, self._read_one)
         self._merger = Merger(self._reader, self._read_one)
-        self.many = Many(self._transport.lanes, self.settings.retries, self.endpoint)
+        self.many = Many(self._transport.lanes, self.settings, self.endpoint)
 
     @property
     def endpoint(self) -> str:

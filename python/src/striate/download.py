@@ -25,7 +25,7 @@ class Download:
         self._next = self._end = 0  # offsets in the object, known from the first answer
 
     async def run(self) -> ObjectInfo:
-        tries = Tries(self._transport.settings.retries)
+        tries = Tries(self._transport.settings)
         while True:
             before = self._next
             error: BaseException

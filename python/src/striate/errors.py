@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import socket
 from typing import Any, Optional
+
+# What a timeout raises: one class since Python 3.11, several before.
+TIMED_OUT = (TimeoutError, asyncio.TimeoutError, socket.timeout)
 
 
 class ConfigurationError(ValueError):

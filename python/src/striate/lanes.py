@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Callable, Optional, TypeVar, Union
 from urllib.parse import urlsplit
 
-from .errors import ProtocolError
+from .errors import TIMED_OUT, ProtocolError
 from .settings import Resolved, Settings
 from .signing import UNSIGNED, Query, Signer, encode_path, encode_query
 
@@ -141,9 +141,10 @@ class Lanes:
             try:
                 reply = _ask(connection, head, body())
                 break
-            except BROKEN:
+            except BROKEN as error:
                 connection.close()
-                if not is_kept:
+                # A server that does not answer in time would not on a new connection.
+                if not is_kept or isinstance(error, TIMED_OUT):
                     raise
                 connection, is_kept = None, False
         is_whole = False

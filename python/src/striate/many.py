@@ -19,6 +19,7 @@ from .errors import ProtocolError, S3Error, UnreachableError, is_transient, s3_e
 from .frames import END, FIRST, HEADER, LAST, MAGIC, MAX_BODY_BYTES, MAX_HEAD_BYTES, head_object
 from .lanes import BROKEN, Lanes, Reply
 from .objects import AnyItem, Item, item_of
+from .settings import Settings
 from .transport import BACKOFF_S, MOST_BACKOFF_S, refusal_of
 
 OPENING = 8
@@ -48,8 +49,8 @@ class Into(NamedTuple):
 class Many:
     """The three batch calls. Any thread may use them; every call waits for its answer."""
 
-    def __init__(self, lanes: Lanes, retries: int, endpoint: str) -> None:
-        self._lanes, self._retries, self._endpoint = lanes, retries, endpoint
+    def __init__(self, lanes: Lanes, settings: Settings, endpoint: str) -> None:
+        self._lanes, self._settings, self._endpoint = lanes, settings, endpoint
 
     def put(self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int) -> list[Union[bool, S3Error]]:
         wanted = [Put(key, _bytes_of(data)) for key, data in items]
@@ -102,7 +103,8 @@ class Many:
                 error.__cause__ = broken
             missing = [number for number in left if _is_open(outcomes[number])]
             failed = failed + 1 if len(missing) == len(left) else 1
-            if missing and failed > self._retries:
+            is_final = error is not None and not self._settings.repeats(error)
+            if missing and (failed > self._settings.retries or is_final):
                 if error is not None:
                     raise error
                 return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, TypedDict
 from urllib.parse import urlsplit
 
-from .errors import ConfigurationError
+from .errors import TIMED_OUT, ConfigurationError
 from .signing import Keys
 
 
@@ -25,6 +25,7 @@ class Options(TypedDict, total=False):
     ca: Optional[str]
     connections: int
     retries: int
+    retry_timeouts: bool
     connect_timeout_s: float
     read_timeout_s: float
 
@@ -47,6 +48,7 @@ class Settings:
     - `ca`: file of certificates to trust; else `STRIATE_CA_FILE`, `AWS_CA_BUNDLE`, the system's.
     - `connections`: maximum number of connections, and of concurrent single requests in one call.
     - `retries`: tries after the first, without progress, before a request fails.
+    - `retry_timeouts`: whether a request that timed out is sent again.
     - `connect_timeout_s`, `read_timeout_s`: timeouts for opening a connection, and for receiving any bytes.
     """
 
@@ -60,8 +62,13 @@ class Settings:
     ca: Optional[str] = None
     connections: int = 32
     retries: int = 5
+    retry_timeouts: bool = True
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 60.0
+
+    def repeats(self, error: BaseException) -> bool:
+        """Returns whether a request that failed with `error` may be sent again, if tries are left."""
+        return self.retry_timeouts or not isinstance(error.__cause__, TIMED_OUT)
 
     def resolved(self) -> Resolved:
         """Resolves everything but the access keys, which may have to be fetched."""

@@ -50,17 +50,18 @@ class Response(NamedTuple):
 class Tries:
     """Counts failures since the last progress, and waits longer after each, with random jitter."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._failed = 0
 
     def progressed(self) -> None:
         self._failed = 0
 
     async def failed(self, error: BaseException) -> None:
-        """Returns when the next try may begin; raises `error` if no try is left, or none would help."""
+        """Returns when the next try may begin; raises `error` if no try is left or wanted, or none would help."""
         self._failed += 1
-        if self._failed > self._limit or isinstance(error.__cause__, UNTRUSTED):
+        is_final = isinstance(error.__cause__, UNTRUSTED) or not self._settings.repeats(error)
+        if self._failed > self._settings.retries or is_final:
             raise error
         longest = min(MOST_BACKOFF_S, BACKOFF_S * 2 ** (self._failed - 1))
         await asyncio.sleep(random.uniform(longest / 2, longest))
@@ -101,7 +102,7 @@ class Transport:
                     raise error
                 return Response(answer.status, answer.headers, content)
 
-        tries = Tries(self.settings.retries)
+        tries = Tries(self.settings)
         while True:
             try:
                 return await once()
