@@ -117,7 +117,7 @@ class Varnish(Proxy):
 
 
 class Front(Striate):
-    """Striate with a bucket whose origin is MinIO."""
+    """Striate with a bucket whose origin is another store."""
 
     def __init__(self, base, origin):
         super().__init__(base, directories=1, environment={
@@ -294,8 +294,9 @@ def open_answer(server, key):
 
 def prove_changes(ledger, folder, origin):
     """Changes objects at the origin during and after reads."""
+    prove_replaced_cold(ledger, folder)
     with Front(folder / "changes", origin) as server:
-        prove_replaced(ledger, server, origin)
+        prove_replaced_filled(ledger, server, origin)
         prove_stale(ledger, server, origin)
 
 
@@ -309,12 +310,13 @@ class Replaced:
         writer.start()
         # MinIO makes a write wait for a read that it is serving: then the reader must continue first.
         writer.join(BEFORE_THE_REST_S)
-        self.is_before_the_rest = not writer.is_alive()
+        is_early = not writer.is_alive()
         try:
             body += answer.read()
         except (OSError, http.client.HTTPException) as error:
             body += getattr(error, "partial", b"")
         writer.join()
+        self.is_before_the_rest = is_early and origin.client().get(BUCKET, key) == new
         self.bytes = len(body)
         self.is_cut = len(body) < len(old)
         self.is_mixed = not old.startswith(body) and body != new
@@ -333,25 +335,42 @@ def fill_first(server, key):
             time.sleep(0.05)
 
 
-def prove_replaced(ledger, server, origin):
-    old, new, client = os.urandom(MIB) * 64, os.urandom(MIB) * 64, origin.client()
-    answers = {}
-    for name in ("cold", "filled"):
-        for number in range(10):
-            key = f"{name}/{number}"
-            client.put(BUCKET, key, old)
-            if name == "filled":
-                fill_first(server, key)
-            answers.setdefault(name, []).append(Replaced(server, origin, key, old, new))
-    cut, mixed, before = ({name: sum(getattr(answer, what) for answer in found) for name, found in answers.items()}
-                          for what in ("is_cut", "is_mixed", "is_before_the_rest"))
-    ledger.add("answers of 64 MiB, none of it in memory, that were cut or mixed versions when the object was put anew at the origin after their first MiB, of 10",
-               f"{cut['cold']} cut, {mixed['cold']} mixed", cut["cold"] == mixed["cold"] == 0, "0 and 0",
-               f"replaced before the rest was sent: {before['cold']}; MinIO lets the write wait for the read")
-    least = min(answer.bytes for answer in answers["filled"])
-    ledger.add(f"the same with the first {FILLED >> 20} MiB in memory: mixed versions; replaced before the rest was asked for; bytes of the shortest answer",
-               f"{mixed['filled']}; {before['filled']}; {least / MIB:.1f} MiB", mixed["filled"] == 0 and before["filled"] > 0 and least >= FILLED,
-               f"0; > 0; ≥ {FILLED >> 20} MiB", f"{cut['filled']} were cut after what was in memory, as docs/src/origins.md says that they may be")
+def replace(server, origin, name, prepare=lambda server, key: None):
+    """Reads ten objects, each prepared first, and replaces them at the origin meanwhile. Returns the answers."""
+    old, new, answers = os.urandom(MIB) * 64, os.urandom(MIB) * 64, []
+    for number in range(10):
+        key = f"{name}/{number}"
+        origin.client().put(BUCKET, key, old)
+        prepare(server, key)
+        answers.append(Replaced(server, origin, key, old, new))
+    return answers
+
+
+def totals(answers):
+    """Returns how many were cut, how many mixed versions, and of how many the object was replaced before the rest was read."""
+    return [sum(getattr(answer, what) for answer in answers) for what in ("is_cut", "is_mixed", "is_before_the_rest")]
+
+
+def prove_replaced_cold(ledger, folder):
+    """Replaces objects of which nothing is in memory, at another Striate: MinIO would replace them only after the read."""
+    with Striate(folder / "origin", directories=3) as origin:
+        origin.client().make_bucket(BUCKET)
+        with Front(folder / "cold", origin) as server:
+            answers = replace(server, origin, "cold")
+    cut, mixed, before = totals(answers)
+    ledger.add("answers of 64 MiB, none of it in memory, that were cut or mixed versions when another Striate, the origin, replaced the object after "
+               "their first MiB, of 10; replaced before the rest was read", f"{cut} cut, {mixed} mixed; {before}", cut == mixed == 0 and before > 0,
+               "0 and 0; > 0")
+
+
+def prove_replaced_filled(ledger, server, origin):
+    answers = replace(server, origin, "filled", fill_first)
+    cut, mixed, before = totals(answers)
+    least = min(answer.bytes for answer in answers)
+    ledger.add(f"answers of 64 MiB, the first {FILLED >> 20} in memory, that mixed versions when MinIO replaced the object after their first MiB, of 10; "
+               "replaced before the rest was asked for; bytes of the shortest answer",
+               f"{mixed}; {before}; {least / MIB:.1f} MiB", mixed == 0 and before > 0 and least >= FILLED, f"0; > 0; ≥ {FILLED >> 20} MiB",
+               f"{cut} were cut after what was in memory, as docs/src/origins.md says that they may be")
 
 
 def prove_stale(ledger, server, origin):
