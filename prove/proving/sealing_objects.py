@@ -45,6 +45,11 @@ class Objects:
         gone = set(names)
         self.names = [name for name in self.names if name not in gone]
 
+    def third(self):
+        """Returns one of each three names that are neighbours in key order, drawn at random."""
+        names, chance = sorted(self.names), random.Random(6)
+        return [chance.choice(names[first:first + 3]) for first in range(0, len(names) - 2, 3)]
+
     def wrong(self, cluster):
         """Returns the names of objects that do not read back right."""
         are_wrong = cluster.each(lambda client, name: client.send("GET", self.path(name)).body != self.body(name), self.names)
