@@ -71,7 +71,7 @@ def add_kept(ledger, before, after, objects):
 
 
 def prove_sealing(ledger, cluster, together, beside_s):
-    """Seals buckets, one after the other, while they are read. Other writes come later, since bytes are counted here."""
+    """Seals buckets, one after the other, while they are read. Bytes are counted here: `prove_deletes` seals under writes."""
     wait_for_garbage(cluster)
     ledger.note("at rest")
     besides = [Beside(cluster, of.objects, beside_s) for of in together]
@@ -135,13 +135,16 @@ def prove_deletes(ledger, cluster, all_objects, others):
     """
     wait_for_garbage(cluster)
     before, lived = cluster.payload(), sum(objects.size() for objects in all_objects)
-    replaced = 0
+    replaced = sealed = 0
     for objects in all_objects:
         objects.delete(cluster, objects.third())
     with Reading(all_objects[0], cluster.client(2)) as reading, Written(others, cluster.client(1)) as writing:
         # Data rewritten by the first run may take the places of dead members in the second.
         for objects in all_objects * 2:
-            replaced += cluster.pack(objects.bucket, "--now", "--cold")["sealed"][0][1]["replaced"]
+            report = cluster.pack(objects.bucket, "--now", "--cold")["sealed"][0][1]
+            replaced, sealed = replaced + report["replaced"], sealed + report["sealed"]
+    ledger.add("what is rewritten when a third is deleted is sealed again while another bucket is written: wide stripes sealed, and places in others "
+               "taken", f"{sealed}, {replaced}", sealed + replaced > 0, "> 0 together")
     add_written(ledger, cluster, others, writing, "a third is deleted")
     wait_for_garbage(cluster)
     lives, began = sum(objects.size() for objects in all_objects), time.monotonic()
