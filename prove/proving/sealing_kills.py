@@ -1,4 +1,7 @@
-"""`kill -9` of the process that seals, while it builds wide stripes; another gateway keeps serving."""
+"""`kill -9` of the process that seals, while it builds wide stripes; another gateway keeps serving.
+
+Tests that prove/wide names let processes die at the other steps.
+"""
 
 import json
 import random
