@@ -34,8 +34,8 @@ use striate_stripe::{StripeError, StripeOptions, Stripes};
 
 use crate::contents::WRITER;
 
-/// Maximum number of concurrent chunk writes.
-const WRITES_IN_FLIGHT: usize = 4;
+/// Maximum number of concurrent chunk writes. Four neighbours often share a rack, and so its link.
+const WRITES_IN_FLIGHT: usize = 16;
 
 /// Reasons why a trial ended early.
 #[derive(Debug, thiserror::Error)]
