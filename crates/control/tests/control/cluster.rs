@@ -407,6 +407,16 @@ impl Cluster {
         self.sites.iter().for_each(|site| *site.neighbours.lock() = Arc::clone(&self.neighbours));
     }
 
+    /// Keeps the sites of two racks from reaching each other.
+    pub fn separate(&self, racks: [&RackId; 2]) {
+        for site in &self.sites {
+            let Some(own) = racks.iter().position(|rack| **rack == site.rack()) else { continue };
+            let reached = self.sites.iter().filter(|other| other.rack() != *racks[1 - own]);
+            let sites = Mutex::new(reached.map(Arc::downgrade).collect());
+            *site.neighbours.lock() = Arc::new(Neighbours { sites, ..Neighbours::default() });
+        }
+    }
+
     fn publish_sites(&self) {
         self.client
             .stripes()

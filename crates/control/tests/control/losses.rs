@@ -262,6 +262,17 @@ async fn a_site_that_takes_no_chunk_is_not_asked_again_and_named_when_there_is_n
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_chunk_that_more_sites_refuse_than_are_tried_is_named_with_the_last_refusal() {
+    let mut cluster = Cluster::start(16, "rs(4,2)").await;
+    fill(&cluster).await;
+    let lost = cluster.retire(0).await.chunks.lock().len() as u64;
+    cluster.sites.iter().for_each(|site| *site.full.lock() = true);
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
+    assert_eq!((report.left, report.unrepairable), (lost, lost), "{report:?}");
+    assert!(report.examples[0].contains("the site's disk is full"), "{:?}", report.examples);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_heal_that_is_stopped_finishes_the_stripes_in_work_and_leaves_no_orphan() {
     let cluster = Cluster::start(6, "rs(4,2)").await;
     fill(&cluster).await;

@@ -23,6 +23,7 @@ mod packing;
 mod placements;
 mod rebuilding;
 mod refilling;
+mod relaying;
 mod repairing;
 mod retirement;
 mod scrubbing;

@@ -52,7 +52,7 @@ impl Sealing {
     }
 
     /// Runs one repair of a stripe while these sites are gone.
-    async fn repair(&self, id: StripeId, gone: BTreeSet<SiteId>) -> RepairOutcome {
+    pub async fn repair(&self, id: StripeId, gone: BTreeSet<SiteId>) -> RepairOutcome {
         let absent = AbsentSites { gone, awaited: BTreeSet::new() };
         let stripes = self.cluster.client.stripes();
         repair_stripe(stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap()

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use striate_codec::accumulate;
+use striate_codec::{accumulate, crc32c_append};
 use striate_core::{ChunkId, ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::CombineTree;
@@ -131,19 +131,51 @@ impl Assembly<'_> {
         stored.unwrap_or(Err(SiteError::Deadline)).map(drop)
     }
 
-    /// Adds up the sum of these (coefficient, chunk index) in this process, slice by slice. For when sites cannot,
-    /// because one has just joined and others do not know it yet.
-    pub(super) async fn sum_locally(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
-        let mut sum = BytesMut::zeroed(self.record.chunk_len as usize);
-        for &(coefficient, index) in terms {
-            let end = len_of(self.record, index);
-            for offset in (0..end).step_by(SLICE_LEN as usize) {
-                let len = SLICE_LEN.min(end - offset);
-                let slice = self.read(index, offset, len).await?;
-                accumulate(coefficient, &slice, &mut sum[offset as usize..(offset + len) as usize]);
+    /// Adds up the first `len` bytes of the sum of these (coefficient, chunk index) in this process, slice by slice.
+    /// For when sites cannot, because they do not reach each other, or do not know one that has just joined. A chunk
+    /// that is read to its end is compared with its checksum in the record.
+    ///
+    /// # Errors
+    /// The chunks that cannot be used, each with its error.
+    pub(super) async fn sum_locally(
+        &self,
+        terms: &[(u8, usize)],
+        len: u32,
+    ) -> Result<Bytes, Vec<(usize, SiteError)>> {
+        let mut sum = BytesMut::zeroed(len as usize);
+        let mut checksums = vec![0; terms.len()];
+        for start in (0..len).step_by(SLICE_LEN as usize) {
+            let mut bad = Vec::new();
+            for (&(coefficient, index), crc32c) in terms.iter().zip(&mut checksums) {
+                // Past its end a chunk counts as zeros.
+                let end = len_of(self.record, index).min(len).min(start + SLICE_LEN);
+                if end <= start {
+                    continue;
+                }
+                match self.read(index, start, end - start).await {
+                    Ok(slice) => {
+                        accumulate(coefficient, &slice, &mut sum[start as usize..end as usize]);
+                        *crc32c = crc32c_append(*crc32c, &slice);
+                        bad.extend(self.mismatch(index, end, *crc32c).map(|error| (index, error)));
+                    }
+                    Err(error) => bad.push((index, error)),
+                }
+            }
+            if !bad.is_empty() {
+                return Err(bad);
             }
         }
         Ok(sum.freeze())
+    }
+
+    /// Returns an error if the bytes of a chunk up to `end`, which have this checksum, are all of it and not what the
+    /// record describes.
+    fn mismatch(&self, index: usize, end: u32, crc32c: u32) -> Option<SiteError> {
+        let is_other = end == len_of(self.record, index) && crc32c != self.record.locations[index].crc32c;
+        is_other.then(|| SiteError::Corrupt {
+            chunk: file_of(self.stripe, self.record, index),
+            reason: "it is not what was encoded".to_owned(),
+        })
     }
 
     /// Reads a range of a chunk.

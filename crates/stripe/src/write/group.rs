@@ -18,7 +18,7 @@ use striate_codec::{Code, SumChecksum, crc32c};
 use striate_core::{ChunkId, Layout, Profile, SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Stripe};
 use striate_meta::{Commit, MetaError, Precondition, Revision, Transaction, keys, records};
-use striate_site::Priority;
+use striate_site::{Priority, SiteError};
 use tokio::sync::OnceCell;
 
 use super::assembly::Assembly;
@@ -311,17 +311,20 @@ impl<'a> GroupWriter<'a> {
             return Ok(());
         };
         tracing::debug!(stripe = %self.name.id, %site, %error, "a parity is not made at its site");
-        let sum = assembly.sum_locally(&terms).await;
+        let sum = assembly.sum_locally(&terms, self.partition_len).await;
         self.written.fail(index, site, &error);
-        let payload = sum.map_err(|error| self.lacks(format!("a partition cannot be read back: {error}")))?;
+        let payload = sum.map_err(|bad| self.lacks(&bad))?;
         let granule_len = self.packer.writes.shared.options.formats.get().granule_len();
         let seal = move || SealedChunk::new(payload, granule_len);
         let sealed = self.packer.writes.shared.runtime.run_blocking(seal).await;
         self.write(index, sealed).await
     }
 
-    fn lacks(&mut self, reason: String) -> StripeError {
-        self.written.failures.push(reason);
+    fn lacks(&mut self, bad: &[(usize, SiteError)]) -> StripeError {
+        let reason = |(partition, error): &(usize, SiteError)| {
+            format!("partition {partition} cannot be read back: {error}")
+        };
+        self.written.failures.extend(bad.iter().map(reason));
         self.too_few_sites()
     }
 

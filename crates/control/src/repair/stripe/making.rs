@@ -3,12 +3,13 @@
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use striate_codec::crc32c;
-use striate_core::{Generation, SiteId};
+use striate_core::{Generation, SiteId, StripeId};
+use striate_meta::records::Stripe;
 use striate_plan::{ChunkState, CombineTree, StripeRepair};
 use striate_site::SiteError;
-use striate_stripe::StripeError;
+use striate_stripe::{OpenedStripe, StripeError, file_of};
 
-use super::{Findings, Job, state_after};
+use super::{Findings, Job};
 
 impl Job<'_> {
     /// Performs steps 2 and 3 at the site that takes the one lost chunk. Returns the chunk, or nothing; `findings`
@@ -36,6 +37,7 @@ impl Job<'_> {
         let Err(error) = result else { return vec![(index, site)] };
         self.change.note_stray(index, site, generation, &error);
         tracing::debug!(stripe = %self.change.id, %site, %error, "a lost chunk could not be made at its new site");
+        findings.note_failure(site, &error);
         match error {
             SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } => {
                 findings.chunks.insert(chunk, ChunkState::Lost);
@@ -49,27 +51,50 @@ impl Job<'_> {
         Vec::new()
     }
 
-    /// Performs step 2 for the one lost chunk of a plan, slice by slice. `None` if a source was bad; `findings` then
-    /// has it.
+    /// Performs step 2 for the one lost chunk of a plan, slice by slice. Returns the chunk, or nothing; `findings`
+    /// then has the bad sources.
     pub(super) async fn sum_locally(
         &self,
         plan: &StripeRepair,
         costs: &[f64],
         findings: &mut Findings,
-    ) -> Result<Option<Vec<Bytes>>, StripeError> {
+    ) -> Result<Vec<Bytes>, StripeError> {
         let (index, target) = plan.targets[0];
-        let error = match self.change.sum_locally(&self.terms(index, target, costs)).await {
-            Ok(sum) if crc32c(&sum) == self.change.record.locations[index].crc32c => {
-                return Ok(Some(vec![sum]));
+        let sum = self.change.sum_locally(&self.terms(index, target, costs)).await;
+        self.take_sum(index, sum, (self.change.id, &self.change.record), findings)
+    }
+
+    /// As [`Job::sum_locally`], for a lost member, from what a tree over its wide stripe would add up.
+    pub(super) async fn sum_in_wide(
+        &self,
+        index: usize,
+        wide: &OpenedStripe,
+        tree: &CombineTree,
+        findings: &mut Findings,
+    ) -> Result<Vec<Bytes>, StripeError> {
+        let sum = self.change.sum_over(wide, &tree.terms()).await;
+        self.take_sum(index, sum, (wide.id, &wide.record), findings)
+    }
+
+    /// Evaluates a sum over a stripe's chunks that was added up here.
+    fn take_sum(
+        &self,
+        index: usize,
+        sum: Result<Bytes, Vec<(usize, SiteError)>>,
+        (summed, record): (StripeId, &Stripe),
+        findings: &mut Findings,
+    ) -> Result<Vec<Bytes>, StripeError> {
+        match sum {
+            Ok(sum) if crc32c(&sum) == self.change.record.locations[index].crc32c => Ok(vec![sum]),
+            Ok(_) => Err(self.no_match(index)),
+            Err(bad) => {
+                for (at, error) in bad {
+                    let site = SiteId(record.locations[at].site);
+                    findings.note_bad_source(file_of(summed, record, at), site, &error);
+                }
+                Ok(Vec::new())
             }
-            Ok(_) => return Err(self.no_match(index)),
-            Err(error) => error,
-        };
-        tracing::warn!(stripe = %self.change.id, index, %error, "a lost chunk cannot be computed now");
-        if let SiteError::Missing(chunk) | SiteError::Corrupt { chunk, .. } = error {
-            findings.chunks.insert(chunk, ChunkState::Lost);
         }
-        Ok(None)
     }
 
     fn no_match(&self, index: usize) -> StripeError {
@@ -77,13 +102,12 @@ impl Job<'_> {
         StripeError::Inconsistent { what: format!("stripe {}", self.change.id), reason }
     }
 
-    /// Performs step 2: returns the payloads of the plan's targets. `None` if a source was bad; `findings` then has
-    /// it.
+    /// Performs step 2: returns the payloads of the plan's targets, or nothing; `findings` then has the bad sources.
     pub(super) async fn rebuild(
         &self,
         plan: &StripeRepair,
         findings: &mut Findings,
-    ) -> Result<Option<Vec<Bytes>>, StripeError> {
+    ) -> Result<Vec<Bytes>, StripeError> {
         let chunk_len = self.change.record.chunk_len as usize;
         let read = async |index: usize| match self.states[index] {
             ChunkState::Zero => None,
@@ -96,19 +120,19 @@ impl Job<'_> {
                 inputs.push(Bytes::from(vec![0; chunk_len]));
                 continue;
             };
-            let bad = match read {
-                Ok(bytes) if crc32c(&bytes) == self.change.record.locations[index].crc32c => {
+            let (chunk, location) = (self.change.chunk(index), &self.change.record.locations[index]);
+            let error = match read {
+                Ok(bytes) if crc32c(&bytes) == location.crc32c => {
                     inputs.push(filled_up(bytes, self.change.record.chunk_len));
                     continue;
                 }
-                Ok(_) => ChunkState::Lost,
-                Err(error) => state_after(&error),
+                Ok(_) => SiteError::Corrupt { chunk, reason: "it is not what was encoded".to_owned() },
+                Err(error) => error,
             };
-            tracing::warn!(chunk = %self.change.chunk(index), state = ?bad, "a source of a repair cannot be used");
-            findings.chunks.insert(self.change.chunk(index), bad);
+            findings.note_bad_source(chunk, SiteId(location.site), &error);
         }
         if inputs.len() < plan.decode.sources().len() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let mut outputs: Vec<BytesMut> = plan.targets.iter().map(|_| BytesMut::zeroed(chunk_len)).collect();
         let sources: Vec<&[u8]> = inputs.iter().map(Bytes::as_ref).collect();
@@ -119,28 +143,29 @@ impl Job<'_> {
                 return Err(self.no_match(index));
             }
         }
-        Ok(Some(outputs.into_iter().map(BytesMut::freeze).collect()))
+        Ok(outputs.into_iter().map(BytesMut::freeze).collect())
     }
 
     /// Performs step 3: writes the new chunks. Returns those that are durable; `findings` has the sites that refused
     /// theirs.
     pub(super) async fn write(
         &mut self,
-        plan: &StripeRepair,
+        targets: &[(usize, SiteId)],
         generation: Generation,
         chunks: Vec<Bytes>,
         findings: &mut Findings,
     ) -> Vec<(usize, SiteId)> {
-        let writes = plan.targets.iter().zip(chunks);
+        let writes = targets.iter().zip(chunks);
         let writes =
             writes.map(|(&(index, site), payload)| self.change.write_chunk(index, site, generation, payload));
         let results = join_all(writes).await;
         let mut written = Vec::new();
-        for (&(index, site), result) in plan.targets.iter().zip(results) {
+        for (&(index, site), result) in targets.iter().zip(results) {
             match result {
                 Ok(()) => written.push((index, site)),
                 Err(error) => {
                     self.change.note_refusal(index, site, generation, &error);
+                    findings.note_failure(site, &error);
                     findings.refusals.insert(site, error.to_string());
                 }
             }

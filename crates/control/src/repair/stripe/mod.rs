@@ -78,6 +78,8 @@ struct Findings {
     refusals: BTreeMap<SiteId, String>,
     /// Whether a site failed to make its chunk itself, so that it is made here.
     is_made_here: bool,
+    /// The last failure to read, make or store a chunk.
+    last_failure: Option<String>,
     /// Chunks rebuilt in earlier rounds.
     rebuilt: u64,
 }
@@ -90,6 +92,17 @@ impl Findings {
         let bytes = outcome.bytes / outcome.chunks.max(1) * self.rebuilt;
         let is_done = !one_at_a_time || outcome.still_lost == 0;
         is_done.then_some(RepairOutcome { chunks: self.rebuilt, bytes, ..outcome })
+    }
+
+    /// Records why a chunk cannot be a source.
+    fn note_bad_source(&mut self, chunk: ChunkId, site: SiteId, error: &SiteError) {
+        tracing::warn!(%chunk, %site, %error, "a source of a repair cannot be used");
+        self.chunks.insert(chunk, state_after(error));
+        self.note_failure(site, error);
+    }
+
+    fn note_failure(&mut self, site: SiteId, error: &SiteError) {
+        self.last_failure = Some(format!("site {site}: {error}"));
     }
 
     fn refusals(&self) -> Vec<String> {
@@ -125,9 +138,9 @@ pub fn repair_stripe<'a>(
                 return Ok(outcome);
             }
         }
-        let reason = "other executors kept changing the stripe; run heal again".to_owned();
+        let reason = findings.last_failure.as_deref().unwrap_or("other executors kept changing the stripe");
         Ok(RepairOutcome {
-            unrepairable: Some(reason),
+            unrepairable: Some(format!("{reason}; run heal again")),
             refused: findings.refusals(),
             ..RepairOutcome::default()
         })
@@ -232,7 +245,7 @@ impl<'a> Job<'a> {
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(findings)) {
             Err(_) if self.lost_members().next().is_some() => return self.run_in_wide(findings).await,
             Err(error) => {
-                let unrepairable = Some(format!("{error}; {}", self.describe_lost()));
+                let unrepairable = Some(format!("{error}; {}", self.describe_lost(findings)));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(findings.rebuilt) }));
             }
             Ok(None) => {
@@ -264,15 +277,11 @@ impl<'a> Job<'a> {
         let written = if let Some(tree) = &tree {
             self.assemble(plan.targets[0].0, tree, generation, findings).await
         } else {
-            let rebuilt = match self.is_wide() {
+            let chunks = match self.is_wide() {
                 true => self.sum_locally(plan, costs, findings).await?,
                 false => self.rebuild(plan, findings).await?,
             };
-            let Some(chunks) = rebuilt else {
-                self.change.give_up(&[], generation).await;
-                return Ok(None);
-            };
-            self.write(plan, generation, chunks, findings).await
+            self.write(&plan.targets, generation, chunks, findings).await
         };
         let one_at_a_time = self.is_one_at_a_time();
         self.name_chunks(&written, generation, one_at_a_time, findings).await
@@ -302,7 +311,8 @@ impl<'a> Job<'a> {
         !self.change.record.members.is_empty()
     }
 
-    /// Runs one round for a chunk that its own stripe cannot restore: its wide stripe does, by a tree.
+    /// Runs one round for a chunk that its own stripe cannot restore: its wide stripe does, by a tree, or here once a
+    /// tree has failed.
     async fn run_in_wide(mut self, findings: &mut Findings) -> Result<Option<RepairOutcome>, StripeError> {
         let (mut chosen, mut why_not) = (None, None);
         for index in self.lost_members() {
@@ -312,7 +322,7 @@ impl<'a> Job<'a> {
                     chosen = Some((index, target, wide, tree));
                     break;
                 }
-                Err(reason) => why_not = Some(format!("{reason}; {}", self.describe_lost())),
+                Err(reason) => why_not = Some(format!("{reason}; {}", self.describe_lost(findings))),
             }
         }
         let Some((index, target, wide, tree)) = chosen else {
@@ -321,9 +331,18 @@ impl<'a> Job<'a> {
         };
         self.pace.note(&tree);
         let _turn = self.pace.turn(self.stripes, tree.loads(), self.change.record.chunk_len).await;
+        let _memory = match findings.is_made_here {
+            true => Some(self.stripes.memory_for(self.change.record.chunk_len as usize).await),
+            false => None,
+        };
         let Some(generation) = self.change.open(&[(index, target)]).await? else { return Ok(None) };
-        let result = self.change.assemble_from(&wide, index, generation, &tree).await;
-        let written = self.take_made(index, target, generation, result, findings);
+        let written = if findings.is_made_here {
+            let chunks = self.sum_in_wide(index, &wide, &tree, findings).await?;
+            self.write(&[(index, target)], generation, chunks, findings).await
+        } else {
+            let result = self.change.assemble_from(&wide, index, generation, &tree).await;
+            self.take_made(index, target, generation, result, findings)
+        };
         self.name_chunks(&written, generation, true, findings).await
     }
 
@@ -353,14 +372,19 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn describe_lost(&self) -> String {
+    /// Says which chunks are missing, and what failed last.
+    fn describe_lost(&self, findings: &Findings) -> String {
         let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
         let lost = self.states.iter().enumerate().filter(|(_, state)| is_amiss(state));
         let text = lost.map(|(index, _)| match self.change.record.locations[index].site {
             0 => format!("chunk {index} was never written"),
             site => format!("chunk {index} on site {site}"),
         });
-        format!("missing: {}", text.collect::<Vec<_>>().join(", "))
+        let missing = format!("missing: {}", text.collect::<Vec<_>>().join(", "));
+        match &findings.last_failure {
+            Some(failure) => format!("{missing}; last failure: {failure}"),
+            None => missing,
+        }
     }
 }
 

@@ -94,9 +94,22 @@ impl StripeChange<'_> {
     /// in memory.
     ///
     /// # Errors
-    /// As [`StripeChange::read_chunk`], for the first chunk that cannot be read.
-    pub async fn sum_locally(&self, terms: &[(u8, usize)]) -> Result<Bytes, SiteError> {
-        self.assembly().sum_locally(terms).await
+    /// The chunks that cannot be used, each with an error as of [`StripeChange::read_chunk`];
+    /// [`SiteError::Corrupt`] also if it is not the chunk that the record describes.
+    pub async fn sum_locally(&self, terms: &[(u8, usize)]) -> Result<Bytes, Vec<(usize, SiteError)>> {
+        self.assembly().sum_locally(terms, self.record.chunk_len).await
+    }
+
+    /// As [`StripeChange::sum_locally`], over the chunks of another stripe.
+    ///
+    /// # Errors
+    /// As [`StripeChange::sum_locally`].
+    pub async fn sum_over(
+        &self,
+        stripe: &OpenedStripe,
+        terms: &[(u8, usize)],
+    ) -> Result<Bytes, Vec<(usize, SiteError)>> {
+        self.assembly_over(stripe).sum_locally(terms, self.record.chunk_len).await
     }
 
     /// As [`StripeChange::combine_tree`], over the chunks of another stripe.
@@ -107,7 +120,7 @@ impl StripeChange<'_> {
         terms: &[(u8, usize)],
         cost: impl Fn(usize) -> f64,
     ) -> CombineTree {
-        Assembly { stripe: stripe.id, record: &stripe.record, ..self.assembly() }.tree(site, terms, cost)
+        self.assembly_over(stripe).tree(site, terms, cost)
     }
 
     /// As [`StripeChange::assemble_chunk`], from chunks of another stripe.
@@ -173,5 +186,9 @@ impl StripeChange<'_> {
     fn assembly(&self) -> Assembly<'_> {
         let Self { writes, id, record, priority, together, .. } = self;
         Assembly { writes, stripe: *id, record, priority: *priority, together: *together }
+    }
+
+    fn assembly_over<'s>(&'s self, stripe: &'s OpenedStripe) -> Assembly<'s> {
+        Assembly { stripe: stripe.id, record: &stripe.record, ..self.assembly() }
     }
 }
