@@ -1,18 +1,22 @@
-//! Chunks that sites cannot make among themselves are added up by the repairing process, slice by slice.
+//! Chunks that sites cannot make among themselves are added up by the repairing process, slice by slice. Many long
+//! chunks never come together there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use striate_client::Client;
 use striate_codec::crc32c;
-use striate_control::{RepairOutcome, verify};
-use striate_core::{RackId, SiteId, StripeId};
+use striate_control::{RepairOutcome, heal, verify};
+use striate_core::{Formats, FormatsInForce, RackId, SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_site::Site;
 use striate_stripe::{file_of, is_hole, len_of};
 
-use crate::cluster::{BreakableSite, go_on};
+use crate::cluster::{BreakableSite, Cluster, content, go_on, options};
 use crate::sealed::Sealing;
 
+const OBJECTS: usize = 20;
 /// Position of the local parity of the first group, whose data chunks come first.
 const LOCAL_PARITY: usize = 10;
 
@@ -50,6 +54,15 @@ impl Sealing {
         bytes[0] ^= 1;
         *stored = (bytes.clone().into(), crc32c(&bytes));
     }
+}
+
+/// Opens another client of the cluster, with so much memory for bodies.
+async fn client_with_memory(cluster: &Cluster, bytes: usize) -> Client {
+    let sites = cluster.sites.iter().map(|site| site.clone() as Arc<dyn Site>).collect();
+    let mut options = options("rs(4,2)");
+    options.stripes.formats = FormatsInForce::new(Formats::NEWEST);
+    options.stripes.in_flight_bytes = bytes;
+    Client::open(cluster.runtime.clone(), cluster.meta.clone(), sites, options).await.unwrap()
 }
 
 /// Returns another member of the group of a wide stripe's first chunk, not longer than that.
@@ -121,4 +134,31 @@ async fn a_member_that_nothing_can_restore_now_is_named_with_what_failed() {
     let outcome = sealing.repair_first(&wide).await;
     let reason = outcome.unrepairable.unwrap();
     assert!(reason.contains("the deadline passed"), "{reason}");
+}
+
+/// Together with their sources two lost chunks are six, and the memory for bodies is eight. Others hold all of it while
+/// sites make the chunks, or all but one chunk where sites do not reach each other.
+#[tokio::test(start_paused = true)]
+async fn lost_chunks_that_are_long_for_the_memory_are_made_one_at_a_time() {
+    for is_made_here in [false, true] {
+        let mut cluster = Cluster::start(6, "rs(4,2)").await;
+        for key in 0..OBJECTS {
+            cluster.put(&format!("object{key}"), &content(key, 6_000)).await.unwrap();
+        }
+        let chunk_len = cluster.stripes().await[0].1.chunk_len as usize;
+        for id in [10, 11] {
+            cluster.retire(0).await;
+            cluster.add(id).await;
+        }
+        if is_made_here {
+            cluster.sites.iter().for_each(|site| *site.neighbours.lock() = Arc::default());
+        }
+        let client = client_with_memory(&cluster, 8 * chunk_len).await;
+        let held = 8 * chunk_len - usize::from(is_made_here) * chunk_len;
+        let _others = client.stripes().budget().try_acquire(held).unwrap();
+        let healing = heal(client.stripes(), go_on);
+        let report = cluster.runtime.timeout(Duration::from_secs(600), healing).await.unwrap().unwrap();
+        assert!(report.is_whole() && report.progress.chunks == 2 * OBJECTS as u64, "{report:?}");
+        assert!(verify(client.stripes(), go_on).await.unwrap().is_clean());
+    }
 }

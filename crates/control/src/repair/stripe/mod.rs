@@ -4,7 +4,8 @@
 //! 1. Take a new generation from the stripe record and open an entry that says where the new chunks will be, durably.
 //! 2. Read good chunks, decode, and compare with the checksums of the original encoding (I10).
 //! 3. Write the new chunks under the new generation. If only one chunk is lost, its new site does steps 2 and 3: it
-//!    adds up what the sources' sites send it, so that nothing travels through this process.
+//!    adds up what the sources' sites send it, so that nothing travels through this process. Several that are too long
+//!    to come together here are made like that in one round each.
 //! 4. Compare-and-swap the stripe record on the version of step 1 ([`striate_stripe::StripeChange`], shared with the
 //!    mover).
 //!
@@ -85,8 +86,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Merges the outcome of a round into the totals. `None` requests another round, because wide stripes rebuild one
-    /// chunk per round.
+    /// Merges the outcome of a round into the totals. `None` requests another round, if each rebuilds one chunk.
     fn add(&mut self, outcome: RepairOutcome, one_at_a_time: bool) -> Option<RepairOutcome> {
         self.rebuilt += outcome.chunks;
         let bytes = outcome.bytes / outcome.chunks.max(1) * self.rebuilt;
@@ -277,7 +277,7 @@ impl<'a> Job<'a> {
         let written = if let Some(tree) = &tree {
             self.assemble(plan.targets[0].0, tree, generation, findings).await
         } else {
-            let chunks = match self.is_wide() {
+            let chunks = match self.is_one_at_a_time() {
                 true => self.sum_locally(plan, costs, findings).await?,
                 false => self.rebuild(plan, findings).await?,
             };
@@ -356,7 +356,7 @@ impl<'a> Job<'a> {
 
     /// Returns the bytes in memory while chunks are made here.
     fn memory_of(&self, plan: &StripeRepair) -> usize {
-        let sources = if self.is_wide() { 0 } else { plan.decode.sources().len() };
+        let sources = if self.is_one_at_a_time() { 0 } else { plan.decode.sources().len() };
         (sources + plan.targets.len()) * self.change.record.chunk_len as usize
     }
 

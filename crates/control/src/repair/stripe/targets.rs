@@ -8,6 +8,10 @@ use striate_stripe::wide_of;
 
 use super::{Findings, Job};
 
+/// Lost chunks are made together only if they and their sources take at most one part in this many of the memory for
+/// bodies.
+const PART_OF_MEMORY: usize = 4;
+
 impl Job<'_> {
     /// Returns sites for the lost chunks: none that holds, or may hold, a chunk of the stripe, or has refused one.
     pub(super) fn targets(&self, findings: &Findings) -> Vec<(usize, SiteId)> {
@@ -22,10 +26,12 @@ impl Job<'_> {
         (0..self.states.len()).filter(is_lost)
     }
 
-    /// Returns whether lost chunks are made one at a time. With wide stripes, each is made by a tree of its own, or
-    /// by slices here, so that the bytes of many chunks never come together in one place.
+    /// Returns whether lost chunks are made one at a time. With wide stripes, and if chunks are long, each is made by a
+    /// tree of its own, or by slices here, so that the bytes of many chunks never come together in one place.
     pub(super) fn is_one_at_a_time(&self) -> bool {
-        self.is_wide() || self.lost_members().next().is_some()
+        let together = (self.change.code.k() + self.lost().count()) * self.change.record.chunk_len as usize;
+        let are_long = together > self.stripes.budget().total() / PART_OF_MEMORY;
+        are_long || self.is_wide() || self.lost_members().next().is_some()
     }
 
     /// Returns the lost chunks that are members of wide stripes.
