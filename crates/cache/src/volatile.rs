@@ -28,19 +28,39 @@ pub(crate) fn recorded(stored: &StoredBytes) -> Option<(&MemoryBlock, &SplitSite
     }
 }
 
+/// A block that is being written. Dropped before it is finished, because sites failed or its writer went away, it is
+/// forgotten.
+struct UnfinishedBlock<'a> {
+    cache: &'a Arc<Inner>,
+    block: Option<MemoryBlock>,
+}
+
+impl UnfinishedBlock<'_> {
+    fn finish(mut self) {
+        self.block = None;
+    }
+}
+
+impl Drop for UnfinishedBlock<'_> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.cache.forget(block, Invalidation::Abandoned);
+        }
+    }
+}
+
+fn too_few(available: usize, needed: usize, reason: &str) -> StripeError {
+    StripeError::TooFewSites { available, needed, reason: reason.to_owned() }
+}
+
 impl Inner {
     /// Writes a block into memory. A site that does not take its split counts as having lost it.
     pub(crate) async fn keep(
-        &self,
+        self: &Arc<Self>,
         bytes: Bytes,
         most_splits: usize,
         parities: usize,
     ) -> Result<MemoryBlock, StripeError> {
-        let too_few = |available, needed, reason: &str| StripeError::TooFewSites {
-            available,
-            needed,
-            reason: reason.to_owned(),
-        };
         let stripes = self.stripes.upgrade().ok_or_else(|| too_few(0, 1, "the service ends"))?;
         let live = self.live(&stripes);
         if live.sites.is_empty() {
@@ -57,6 +77,9 @@ impl Inner {
         let (name, len) = (cached::name(content, splits + parities), bytes.len() as u32);
         let all = self.split_and_encode(std::slice::from_ref(&bytes), len, (splits, parities))?;
         let mut sites = places(name, &live.sites, splits + parities);
+        let placed = Some(SplitSites { splits, sites: sites.clone() });
+        let block = MemoryBlock { content: name.0, len, crc32c: Some(crc32c(&bytes)), placed };
+        let unfinished = UnfinishedBlock { cache: self, block: Some(block.clone()) };
         let written = self.write_splits(name, 0, all, &sites, Priority::Foreground).await;
         let written_count = written.iter().filter(|written| written.is_ok()).count();
         if written_count < splits {
@@ -66,18 +89,22 @@ impl Inner {
         for (site, _) in sites.iter_mut().zip(&written).filter(|(_, written)| written.is_err()) {
             *site = SiteId(0);
         }
-        let crc32c = Some(crc32c(&bytes));
-        Ok(MemoryBlock { content: name.0, len, crc32c, placed: Some(SplitSites { splits, sites }) })
+        unfinished.finish();
+        Ok(MemoryBlock { placed: Some(SplitSites { splits, sites }), ..block })
     }
 
     /// Deletes a block that no row names any more from memory, once the reads that have begun are over. A split that
     /// cannot be deleted is evicted in time.
     pub(crate) fn forget(self: &Arc<Self>, block: MemoryBlock, cause: Invalidation) {
         let counted = match cause {
-            Invalidation::Deleted => &self.counts.deleted,
-            Invalidation::Overwritten => &self.counts.overwritten,
+            Invalidation::Deleted => Some(&self.counts.deleted),
+            Invalidation::Overwritten => Some(&self.counts.overwritten),
+            // No object has named it, or it was counted when its object went.
+            Invalidation::Abandoned => None,
         };
-        counted.fetch_add(1, Ordering::Relaxed);
+        if let Some(counted) = counted {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
         let (inner, name) = (Arc::clone(self), StripeId(block.content));
         self.runtime.spawn(async move {
             inner.runtime.sleep(GRACE).await;

@@ -17,6 +17,7 @@ use striate_meta::records::{AbandonedParts, Bucket, Object, encode, object::Body
 use striate_meta::{Commit, MetaError, Row, Transaction, keys};
 use striate_stripe::{Invalidation, id16};
 
+use crate::in_memory::may_be_in_memory;
 use crate::{Client, ClientError, WriteCondition};
 
 /// Maximum number of submissions of a transaction.
@@ -218,7 +219,7 @@ impl Client {
             match self.submit(tx).await? {
                 TransactionOutcome::Done => {
                     if let Some(cause) = invalidation {
-                        self.forget_in_memory(now.object.as_ref(), cause);
+                        self.forget_in_memory(now.object, cause);
                     }
                     return Ok(ChangeOutcome::Done);
                 }
@@ -291,11 +292,17 @@ impl Client {
         Ok(())
     }
 
-    /// Frees the memory of an object that was replaced or removed.
-    fn forget_in_memory(&self, object: Option<&Object>, cause: Invalidation) {
-        let Some(Object { body: Some(Body::Memory(list)), .. }) = object else { return };
-        let blocks = list.blocks.iter().filter_map(|block| block.try_into().ok());
-        blocks.for_each(|block| self.inner.stripes.forget_in_memory(block, cause));
+    /// Frees the memory of an object that was replaced or removed, in the background. The collector of its parts frees
+    /// what this leaves.
+    fn forget_in_memory(&self, object: Option<Object>, cause: Invalidation) {
+        let Some(object) = object.filter(may_be_in_memory) else { return };
+        let stripes = self.inner.stripes.clone();
+        self.inner.runtime.spawn(async move {
+            match stripes.blocks_in_memory(&object).await {
+                Ok(blocks) => stripes.forget_in_memory(&blocks, cause),
+                Err(error) => tracing::debug!(%error, "the memory of a volatile object is freed later"),
+            }
+        });
     }
 
     /// Checks whether `version` exists after a commit that may have happened.

@@ -50,7 +50,7 @@ impl Client {
 }
 
 /// Whether an object's bytes may be in memory only. For a multipart object, its profile decides.
-fn may_be_in_memory(object: &Object) -> bool {
+pub(crate) fn may_be_in_memory(object: &Object) -> bool {
     let is_of_memory = || object.profile.parse::<Profile>().is_ok_and(|profile| profile.tier == Tier::Memory);
     match &object.body {
         Some(Body::Memory(_)) => true,

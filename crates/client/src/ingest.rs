@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use striate_core::{Profile, Tier};
-use striate_meta::records::{BlockList, Manifest, ManifestSegment, MemoryBlocks, object, upload_part};
+use striate_meta::records::{BlockList, Manifest, ManifestSegment, object, upload_part};
 use striate_meta::{MetaError, Transaction};
 use striate_runtime::JoinHandle;
-use striate_stripe::{MemoryBlock, Neighbours, PutSession, SegmentWriter, Share, StoredBlock, StripeError};
+use striate_stripe::{Neighbours, PutSession, SegmentWriter, Share, StoredBlock, StripeError};
 
 use crate::commit::{CommitFailure, fenced};
 use crate::digest::{BodyDigests, Digests};
 use crate::gathering::{BlockGatherer, Frames};
 use crate::object::{ExpectedDigests, MAX_PUT_LEN, PutBody};
 use crate::task::joined;
+use crate::uncommitted_memory::UncommittedMemory;
 use crate::{Client, ClientError};
 
 /// Objects of at most this many blocks carry their block list in their own record; the transaction that
@@ -52,8 +53,8 @@ pub(crate) enum BodyLocation {
     Inline(Bytes),
     /// On sites; nothing names them yet.
     Striped(UncommittedBlocks),
-    /// In memory only.
-    InMemory(Vec<MemoryBlock>),
+    /// In memory only; nothing names them yet.
+    InMemory(UncommittedMemory),
 }
 
 /// Durable blocks that wait for the commit that names them.
@@ -147,13 +148,13 @@ struct BlockWriter {
     in_flight: VecDeque<JoinHandle<Result<WrittenBlock, ClientError>>>,
     listed: Vec<StoredBlock>,
     segment: Option<SegmentWriter>,
-    in_memory: Vec<MemoryBlock>,
+    in_memory: Option<UncommittedMemory>,
 }
 
 /// A written block.
 enum WrittenBlock {
     OnSites(StoredBlock),
-    InMemory(MemoryBlock),
+    InMemory(UncommittedMemory),
 }
 
 impl BlockWriter {
@@ -167,7 +168,7 @@ impl BlockWriter {
             in_flight: VecDeque::new(),
             listed: Vec::new(),
             segment: None,
-            in_memory: Vec::new(),
+            in_memory: None,
         }
     }
 
@@ -187,7 +188,8 @@ impl BlockWriter {
             let code = profile.code;
             if profile.tier == Tier::Memory {
                 let (splits, parities) = (code.data_count(), code.chunk_count() - code.data_count());
-                return Ok(WrittenBlock::InMemory(stripes.keep_in_memory(data, splits, parities).await?));
+                let block = stripes.keep_in_memory(data, splits, parities).await?;
+                return Ok(WrittenBlock::InMemory(UncommittedMemory::new(stripes, block)));
             }
             let stored = session.write_block(data.clone(), &profile, &neighbours).await;
             drop(session);
@@ -206,9 +208,16 @@ impl BlockWriter {
     async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
         match self.write(data).await? {
             WrittenBlock::OnSites(stored) => self.listed.push(stored),
-            WrittenBlock::InMemory(block) => self.in_memory.push(block),
+            WrittenBlock::InMemory(block) => self.add_in_memory(block),
         }
         Ok(())
+    }
+
+    fn add_in_memory(&mut self, block: UncommittedMemory) {
+        match &mut self.in_memory {
+            Some(blocks) => blocks.append(block),
+            None => self.in_memory = Some(block),
+        }
     }
 
     /// Starts to write the next block, after waiting while too many are being written.
@@ -231,7 +240,7 @@ impl BlockWriter {
         let stored = match joined(oldest.await)? {
             WrittenBlock::OnSites(stored) => stored,
             WrittenBlock::InMemory(block) => {
-                self.in_memory.push(block);
+                self.add_in_memory(block);
                 return Ok(());
             }
         };
@@ -256,8 +265,8 @@ impl BlockWriter {
                 return Err((self, error));
             }
         }
-        if !self.in_memory.is_empty() {
-            return Ok(BodyLocation::InMemory(std::mem::take(&mut self.in_memory)));
+        if let Some(blocks) = self.in_memory.take() {
+            return Ok(BodyLocation::InMemory(blocks));
         }
         let session = self.session.take().and_then(Arc::into_inner).expect("its tasks have ended");
         let blocks = match self.segment.take() {
@@ -282,7 +291,7 @@ impl BlockWriter {
 }
 
 impl Drop for BlockWriter {
-    /// Gives the blocks up in the background: the put's caller went away.
+    /// Gives the blocks up in the background: the put's caller went away. Those in memory free themselves.
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         let (in_flight, segment) = (std::mem::take(&mut self.in_flight), self.segment.take());
@@ -379,16 +388,12 @@ impl UncommittedBlocks {
     }
 }
 
-fn memory_list(blocks: &[MemoryBlock]) -> MemoryBlocks {
-    MemoryBlocks { blocks: blocks.iter().map(Into::into).collect() }
-}
-
 impl BodyLocation {
     /// Returns the body of an object's record.
     pub(crate) fn object_body(&self) -> object::Body {
         match self {
             Self::Inline(bytes) => object::Body::Inline(bytes.clone()),
-            Self::InMemory(blocks) => object::Body::Memory(memory_list(blocks)),
+            Self::InMemory(blocks) => object::Body::Memory(blocks.list()),
             Self::Striped(UncommittedBlocks { blocks: Blocks::Listed(blocks), .. }) => {
                 object::Body::Blocks(UncommittedBlocks::list(blocks))
             }
@@ -402,7 +407,7 @@ impl BodyLocation {
     pub(crate) fn part_body(&self) -> upload_part::Body {
         match self {
             Self::Inline(_) => upload_part::Body::Blocks(BlockList::default()),
-            Self::InMemory(blocks) => upload_part::Body::Memory(memory_list(blocks)),
+            Self::InMemory(blocks) => upload_part::Body::Memory(blocks.list()),
             Self::Striped(UncommittedBlocks { blocks: Blocks::Listed(blocks), .. }) => {
                 upload_part::Body::Blocks(UncommittedBlocks::list(blocks))
             }
@@ -433,8 +438,12 @@ impl BodyLocation {
     /// As [`UncommittedBlocks::committing`].
     pub(crate) async fn committing(&mut self) -> Result<(), StripeError> {
         match self {
+            Self::Inline(_) => Ok(()),
             Self::Striped(striped) => striped.committing().await,
-            Self::Inline(_) | Self::InMemory(_) => Ok(()),
+            Self::InMemory(blocks) => {
+                blocks.committing();
+                Ok(())
+            }
         }
     }
 
@@ -444,8 +453,9 @@ impl BodyLocation {
     /// The error of the commit.
     pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
         match self {
+            Self::Inline(_) => outcome.map_err(CommitFailure::into_error),
             Self::Striped(striped) => striped.settle(outcome).await,
-            Self::Inline(_) | Self::InMemory(_) => outcome.map_err(|failure| failure.error),
+            Self::InMemory(blocks) => blocks.settle(outcome),
         }
     }
 }

@@ -36,6 +36,7 @@ mod recoding;
 mod record;
 mod tagging;
 mod task;
+mod uncommitted_memory;
 mod walk;
 
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};

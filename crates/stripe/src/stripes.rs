@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId, Tier};
-use striate_meta::records::{Block, ManifestSegment, Stripe, UploadPart};
+use striate_meta::records::{self, Block, ManifestSegment, Stripe, UploadPart, upload_part};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
 use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
@@ -481,9 +481,10 @@ impl Stripes {
         self.inner.reads.keep(bytes, most_splits, parities).await
     }
 
-    /// Drops a block that was in memory only and that no metadata names any more.
-    pub fn forget_in_memory(&self, block: MemoryBlock, cause: Invalidation) {
-        self.inner.reads.forget_in_memory(block, cause);
+    /// Drops blocks that were in memory only and that no metadata names any more.
+    pub fn forget_in_memory(&self, blocks: &[records::MemoryBlock], cause: Invalidation) {
+        let blocks = blocks.iter().filter_map(|block| block.try_into().ok());
+        blocks.for_each(|block| self.inner.reads.forget_in_memory(block, cause));
     }
 
     /// Makes reads look for cached blocks. Later calls have no effect.
@@ -553,6 +554,13 @@ impl Stripes {
     /// When the metadata store fails.
     pub async fn release_part(&self, tx: &mut Transaction, part: &UploadPart) -> Result<(), StripeError> {
         crate::write::release_part(&self.inner.table, tx, part).await
+    }
+
+    /// Drops the blocks of a part that is in memory only. Call it after the transaction of [`Stripes::release_part`].
+    pub fn forget_part(&self, part: &UploadPart, cause: Invalidation) {
+        if let Some(upload_part::Body::Memory(list)) = &part.body {
+            self.forget_in_memory(&list.blocks, cause);
+        }
     }
 
     /// Estimated number of requests so far, sampled or not, extrapolated from the samples.

@@ -1,15 +1,18 @@
 //! Volatile buckets, whose objects are in memory only.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use striate_client::{
     ClientError, CompleteUpload, CompletedPart, CreateBucket, CreateUpload, ExpectedDigests, GetRequest,
-    ObjectInfo, ReadRange, UploadPartRequest, WriteCondition,
+    ObjectInfo, PutBody, ReadRange, UploadPartRequest, WriteCondition,
 };
-use striate_core::SiteId;
-use striate_site::ChunkStore;
+use striate_control::collection::parts::{abandoned_parts, take_down};
+use striate_core::{ClusterId, RackId, SiteId};
+use striate_site::{ChunkStore, LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity};
 
 use crate::fixture::*;
 
@@ -20,6 +23,63 @@ impl Gateway {
         let profile = Some(profile.parse().unwrap());
         let bucket = CreateBucket { name: VOLATILE.to_owned(), profile, ..CreateBucket::default() };
         self.client.create_bucket(bucket).await.unwrap();
+    }
+
+    async fn create_upload(&self, key: &str) -> String {
+        let (bucket, key) = (VOLATILE.to_owned(), key.to_owned());
+        let upload = CreateUpload { bucket, key, ..CreateUpload::default() };
+        self.client.create_upload(upload).await.unwrap().id
+    }
+
+    async fn upload_part(&self, key: &str, upload: &str, number: u32, bytes: Vec<u8>) -> CompletedPart {
+        let part = UploadPartRequest {
+            bucket: VOLATILE.to_owned(),
+            key: key.to_owned(),
+            upload: upload.to_owned(),
+            number,
+            content_len: Some(bytes.len() as u64),
+            digests: ExpectedDigests::default(),
+            body: Box::new(Body(Some(bytes.into()))),
+        };
+        let etag = self.client.upload_part(part).await.unwrap().etag;
+        CompletedPart { number, etag, checksums: Vec::new() }
+    }
+
+    async fn complete_upload(&self, key: &str, upload: String, parts: Vec<CompletedPart>) {
+        let (bucket, key) = (VOLATILE.to_owned(), key.to_owned());
+        let complete = CompleteUpload { bucket, key, upload, parts, ..CompleteUpload::default() };
+        self.client.complete_upload(complete).await.unwrap();
+    }
+
+    /// Stores an object in parts of 5 MiB, which are two blocks each.
+    async fn put_in_parts(&self, key: &str, bytes: &[u8]) {
+        let (upload, mut parts) = (self.create_upload(key).await, Vec::new());
+        for (number, part) in (1..).zip(bytes.chunks(5 * MIB)) {
+            parts.push(self.upload_part(key, &upload, number, part.to_vec()).await);
+        }
+        self.complete_upload(key, upload, parts).await;
+    }
+
+    /// Returns the numbers of blocks in memory only whose objects were deleted, and overwritten.
+    fn invalidated(&self) -> (u64, u64) {
+        let counts = self.cache.counts();
+        (counts.deleted.load(Ordering::Relaxed), counts.overwritten.load(Ordering::Relaxed))
+    }
+}
+
+/// The time after which memory that nothing names is free.
+const FREED_AFTER: Duration = Duration::from_secs(11);
+
+/// Bytes after which no more come, and no end.
+struct Stalled(Option<Bytes>);
+
+#[async_trait]
+impl PutBody for Stalled {
+    async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        match self.0.take() {
+            Some(bytes) => Some(Ok(bytes)),
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -104,27 +164,7 @@ fn an_object_of_parts_that_is_gone_from_memory_counts_as_absent() {
         let sites = Sites::new(&runtime, 8, 64);
         let gateway = sites.gateway().await;
         gateway.make_volatile_bucket("cache rs(10,0)").await;
-        let upload =
-            CreateUpload { bucket: VOLATILE.to_owned(), key: "a".to_owned(), ..CreateUpload::default() };
-        let upload = gateway.client.create_upload(upload).await.unwrap().id;
-        let part = UploadPartRequest {
-            bucket: VOLATILE.to_owned(),
-            key: "a".to_owned(),
-            upload: upload.clone(),
-            number: 1,
-            content_len: Some(MIB as u64),
-            digests: ExpectedDigests::default(),
-            body: Box::new(Body(Some(noise(MIB, 1).into()))),
-        };
-        let etag = gateway.client.upload_part(part).await.unwrap().etag;
-        let complete = CompleteUpload {
-            bucket: VOLATILE.to_owned(),
-            key: "a".to_owned(),
-            upload,
-            parts: vec![CompletedPart { number: 1, etag, checksums: Vec::new() }],
-            ..CompleteUpload::default()
-        };
-        gateway.client.complete_upload(complete).await.unwrap();
+        gateway.put_in_parts("a", &noise(MIB, 1)).await;
         let keys = ["a".to_owned()];
         let sizes = async || gateway.client.sizes_of(VOLATILE, &keys, false).await.unwrap();
         assert_eq!(sizes().await, [Some(MIB as u64)]);
@@ -209,15 +249,116 @@ fn the_memory_of_a_volatile_object_is_free_when_it_is_replaced_or_deleted() {
         gateway.put_in(VOLATILE, "deleted", &noise(4 * MIB, 4)).await.unwrap();
         gateway.client.delete(VOLATILE, "deleted", WriteCondition::default()).await.unwrap();
         assert_eq!(sites.cached_splits().await.len(), 4 * of_one, "reads that have begun may need them");
-        runtime.sleep(Duration::from_secs(11)).await;
+        runtime.sleep(FREED_AFTER).await;
         assert_eq!(sites.cached_splits().await.len(), 2 * of_one);
-        let counts = gateway.cache.counts();
-        let [deleted, overwritten] =
-            [&counts.deleted, &counts.overwritten].map(|counted| counted.load(Ordering::Relaxed));
-        assert_eq!((deleted, overwritten), (1, 1));
+        assert_eq!(gateway.invalidated(), (1, 1));
         for (key, seed) in [("kept", 1), ("replaced", 3)] {
             assert_eq!(gateway.get_in(VOLATILE, key, ReadRange::Whole).await.unwrap(), noise(4 * MIB, seed));
         }
+    });
+}
+
+#[test]
+fn the_memory_of_an_object_of_parts_is_free_when_it_is_replaced_or_deleted() {
+    in_virtual_time(36, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        gateway.put_in_parts("kept", &noise(6 * MIB, 1)).await;
+        let of_one = sites.cached_splits().await.len();
+        gateway.put_in_parts("replaced", &noise(6 * MIB, 2)).await;
+        gateway.put_in_parts("replaced", &noise(6 * MIB, 3)).await;
+        gateway.put_in_parts("deleted", &noise(6 * MIB, 4)).await;
+        gateway.client.delete(VOLATILE, "deleted", WriteCondition::default()).await.unwrap();
+        assert_eq!(sites.cached_splits().await.len(), 4 * of_one, "reads that have begun may need them");
+        runtime.sleep(FREED_AFTER).await;
+        assert_eq!(sites.cached_splits().await.len(), 2 * of_one);
+        for abandoned in abandoned_parts(gateway.client.stripes(), None, 10).await.unwrap() {
+            take_down(gateway.client.stripes(), &abandoned).await.unwrap();
+        }
+        runtime.sleep(FREED_AFTER).await;
+        assert_eq!(gateway.invalidated(), (3, 3), "no block counts twice");
+        for (key, seed) in [("kept", 1), ("replaced", 3)] {
+            assert_eq!(gateway.get_in(VOLATILE, key, ReadRange::Whole).await.unwrap(), noise(6 * MIB, seed));
+        }
+    });
+}
+
+#[test]
+fn the_memory_of_parts_that_are_in_no_object_is_freed() {
+    in_virtual_time(37, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        let (upload, aborted) = (gateway.create_upload("a").await, gateway.create_upload("b").await);
+        gateway.upload_part("a", &upload, 1, noise(MIB, 1)).await;
+        let of_one = sites.cached_splits().await.len();
+        let part = gateway.upload_part("a", &upload, 1, noise(MIB, 2)).await;
+        gateway.upload_part("a", &upload, 2, noise(MIB, 3)).await;
+        gateway.upload_part("b", &aborted, 1, noise(MIB, 4)).await;
+        assert_eq!(sites.cached_splits().await.len(), 4 * of_one);
+        runtime.sleep(FREED_AFTER).await;
+        assert_eq!(sites.cached_splits().await.len(), 3 * of_one, "one was replaced");
+        gateway.complete_upload("a", upload, vec![part]).await;
+        gateway.client.abort_upload(VOLATILE, "b", &aborted).await.unwrap();
+        for abandoned in abandoned_parts(gateway.client.stripes(), None, 10).await.unwrap() {
+            take_down(gateway.client.stripes(), &abandoned).await.unwrap();
+        }
+        assert_eq!(sites.cached_splits().await.len(), 3 * of_one, "reads that have begun may need them");
+        runtime.sleep(FREED_AFTER).await;
+        assert_eq!(sites.cached_splits().await.len(), of_one);
+        assert_eq!(gateway.get_in(VOLATILE, "a", ReadRange::Whole).await.unwrap(), noise(MIB, 2));
+    });
+}
+
+#[test]
+fn the_memory_of_a_put_that_fails_is_freed() {
+    in_virtual_time(38, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,1)").await;
+        let put = |condition| put_request(VOLATILE, "object", &noise(9 * MIB, 1), condition);
+        let mut damaged = put(WriteCondition::default());
+        damaged.digests.md5 = Some([0; 16]);
+        let error = gateway.client.put(damaged).await.unwrap_err();
+        assert!(matches!(error, ClientError::BadDigest(_)), "{error}");
+        let mut stalled = put(WriteCondition::default());
+        stalled.body = Box::new(Stalled(Some(noise(8 * MIB, 1).into())));
+        let second = Duration::from_secs(1);
+        assert!(runtime.timeout(second, gateway.client.put(stalled)).await.is_err(), "its sender goes away");
+        assert!(!sites.cached_splits().await.is_empty());
+        runtime.sleep(FREED_AFTER).await;
+        assert!(sites.cached_splits().await.is_empty());
+        // Both begin before there is an object; the commit refuses one.
+        let create =
+            || gateway.client.put(put(WriteCondition { if_absent: true, ..WriteCondition::default() }));
+        let (one, other) = futures::join!(create(), create());
+        assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+        let of_both = sites.cached_splits().await.len();
+        runtime.sleep(FREED_AFTER).await;
+        assert_eq!(sites.cached_splits().await.len(), of_both / 2);
+        assert_eq!(gateway.get_in(VOLATILE, "object", ReadRange::Whole).await.unwrap(), noise(9 * MIB, 1));
+        assert_eq!(gateway.invalidated(), (0, 0));
+    });
+}
+
+#[test]
+fn the_splits_of_a_block_that_does_not_fit_are_freed() {
+    in_virtual_time(39, async |runtime| {
+        let sites = Sites::new(&runtime, 1, 64);
+        let gateway = sites.gateway().await;
+        gateway.make_volatile_bucket("cache rs(10,0)").await;
+        let identity =
+            SiteIdentity { cluster: ClusterId(1), site: SiteId(102), rack: RackId("full".to_owned()) };
+        let store = Arc::new(MemoryStore::new(1));
+        let full: Arc<dyn Site> =
+            Arc::new(LocalSite::new(runtime.clone(), identity, store, QueueLimits::default()));
+        gateway.use_memory(&[sites.memory[0].clone(), full]);
+        let error = gateway.put_in(VOLATILE, "object", &noise(4 * MIB, 1)).await.unwrap_err();
+        assert!(matches!(error, ClientError::TooFewSites { available: 1, .. }), "{error}");
+        assert_eq!(sites.cached_splits().await.len(), 1);
+        runtime.sleep(FREED_AFTER).await;
+        assert!(sites.cached_splits().await.is_empty());
     });
 }
 

@@ -2,7 +2,7 @@
 
 use striate_meta::records::{Checksum, UploadPart, checksum::Algorithm, encode};
 use striate_meta::{MetaError, Row, Transaction, keys};
-use striate_stripe::Neighbours;
+use striate_stripe::{Invalidation, Neighbours};
 
 use super::OpenUpload;
 use crate::commit::{CommitFailure, TransactionOutcome};
@@ -167,11 +167,17 @@ impl Client {
             let session = 2..tx.preconditions.len();
             tx.put(keys[1].clone(), value.clone());
             unmark(&mut tx, &upload_row)?;
+            let old: Option<UploadPart> = old.as_ref().map(Row::record).transpose()?;
             if let Some(old) = &old {
-                self.inner.stripes.release_part(&mut tx, &old.record()?).await?;
+                self.inner.stripes.release_part(&mut tx, old).await?;
             }
             match self.submit(tx).await? {
-                TransactionOutcome::Done => return Ok(()),
+                TransactionOutcome::Done => {
+                    if let Some(old) = &old {
+                        self.inner.stripes.forget_part(old, Invalidation::Overwritten);
+                    }
+                    return Ok(());
+                }
                 TransactionOutcome::Conflict { failed } if session.contains(&failed) => {
                     return Err(stored.fenced());
                 }

@@ -3,13 +3,14 @@
 //! An abort, a completion that leaves parts out, and the deletion of a multipart object may affect 10,000 parts, too
 //! many for one transaction. Each leaves one row that names the parts. This collector releases the parts one by one,
 //! each in a transaction that deletes the part's row and makes its chunks garbage, and deletes the naming row last.
-//! So a crash at any point leaves work, never a leak.
+//! So a crash at any point leaves work, never a leak. The memory of a part in a volatile bucket is freed after its
+//! transaction; what a crash leaves there is evicted in time.
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_meta::records::{self, UploadPart};
 use striate_meta::{Commit, Row, ScanRange, keys};
-use striate_stripe::{StripeError, Stripes, id16};
+use striate_stripe::{Invalidation, StripeError, Stripes, id16};
 
 /// Part rows read at once.
 const PAGE: usize = 128;
@@ -93,6 +94,7 @@ async fn take_down_part(stripes: &Stripes, mut row: Row) -> Result<(), StripeErr
         tx.delete(row.key.clone());
         stripes.release_part(&mut tx, &part).await?;
         if let Commit::Done(_) = stripes.meta().commit(tx).await? {
+            stripes.forget_part(&part, Invalidation::Abandoned);
             return Ok(());
         }
         match stripes.meta().get(&row.key).await? {

@@ -68,6 +68,8 @@ pub enum Invalidation {
     Deleted,
     /// Another object has replaced its object.
     Overwritten,
+    /// Its put failed, or its part was abandoned.
+    Abandoned,
 }
 
 /// Where a read looks first.

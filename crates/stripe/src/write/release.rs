@@ -96,7 +96,7 @@ pub(crate) async fn release_part(
     part: &UploadPart,
 ) -> Result<(), StripeError> {
     match &part.body {
-        // Memory sites evict the splits.
+        // Its blocks are dropped after the commit.
         Some(upload_part::Body::Memory(_)) => Ok(()),
         Some(upload_part::Body::Blocks(list)) => release_blocks(table, tx, &list.blocks).await,
         Some(upload_part::Body::Segment(segment)) => {
