@@ -2,7 +2,7 @@
 //!
 //! From time to time a gateway reports to the home of a block how often the block was read, and the home replies with
 //! the number of parities that it should have. A gateway that has read the whole block and knows of fewer parities
-//! writes the missing ones.
+//! writes the missing ones: one of its readers does, if there is memory for it. Otherwise the home asks for them again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,8 +43,8 @@ impl Inner {
                 None => {}
             }
         }
-        if let Some(parities) = due.parities {
-            self.change_parities(&question, whole, parities, live).await;
+        if let Some(change) = self.known_blocks.take_change(question.name, whole.is_some()) {
+            self.change_parities(&question, whole, change, live).await;
         }
     }
 
@@ -65,32 +65,30 @@ impl Inner {
         }
     }
 
-    /// Sets the number of parities of a block. Adding parities needs the bytes of the block.
+    /// Changes the number of parities of a block. Adding parities needs the bytes of the block.
     async fn change_parities(
         &self,
         question: &HomeQuery,
         whole: Option<Vec<Bytes>>,
-        parities: usize,
+        (from, to): (usize, usize),
         live: &Sites,
     ) {
-        let name = question.name;
-        let has = self.known_blocks.parities(name).unwrap_or(parities);
         let written = match whole {
-            Some(pieces) if parities > has => {
-                self.add_parities(question, &pieces, (has, parities), live).await
-            }
+            Some(pieces) if to > from => self.add_parities(question, &pieces, (from, to), live).await,
             // Readers ignore the surplus parities, and sites evict them in time.
-            _ if parities < has => parities,
-            _ => return,
+            _ => to.min(from),
         };
-        let now = self.runtime.now();
+        if written == from {
+            return;
+        }
+        let (name, now) = (question.name, self.runtime.now());
         if self.known_blocks.add(name, question.split_len(), (written, written), live, now).is_ok() {
             let parities = written as u8;
             self.tell(question.home, vec![question.tend(0, TendEvent::Filled { parities })]).await;
         }
     }
 
-    /// Writes the parities `from` to `to` of a block. Returns how many the block then has.
+    /// Writes the parities `from` to `to` of a block, if there is memory for it. Returns how many the block then has.
     async fn add_parities(
         &self,
         question: &HomeQuery,
@@ -98,6 +96,8 @@ impl Inner {
         (from, to): (usize, usize),
         live: &Sites,
     ) -> usize {
+        let kib = self.kib_of_fill(question, to);
+        let Ok(_on_the_way) = self.on_the_way.try_acquire_many(kib) else { return from };
         let (name, splits) = (question.name, question.splits());
         let Ok(target_code) = self.known_blocks.code(code(splits, to)) else { return from };
         let data = cut(pieces, question.len, splits);
@@ -107,5 +107,60 @@ impl Inner {
         let written_count = written.iter().take_while(|written| written.is_ok()).count();
         self.counts.parities.fetch_add(written_count as u64, Ordering::Relaxed);
         from + written_count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use striate_core::{ClusterId, RackId, SiteId};
+    use striate_meta::MemoryStore as MemoryMeta;
+    use striate_runtime::Runtime;
+    use striate_site::{LocalSite, MemoryStore, QueueLimits, Site, SiteIdentity};
+    use striate_stripe::{MemoryBlock, StripeOptions, Stripes};
+
+    use super::*;
+    use crate::{Cache, CacheSettings};
+
+    async fn stripes(runtime: &Runtime) -> Stripes {
+        let meta = Arc::new(MemoryMeta::new(runtime.clone()));
+        Stripes::open(runtime.clone(), meta, Vec::new(), StripeOptions::default()).await.unwrap()
+    }
+
+    fn site(number: u32, runtime: &Runtime) -> Arc<dyn Site> {
+        let rack = RackId(format!("rack-{number}"));
+        let identity = SiteIdentity { cluster: ClusterId(1), site: SiteId(number), rack };
+        let store = Arc::new(MemoryStore::default());
+        Arc::new(LocalSite::new(runtime.clone(), identity, store, QueueLimits::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parities_are_added_when_there_is_memory_for_them() {
+        let runtime = Runtime::deterministic(1, Duration::ZERO);
+        let stripes = stripes(&runtime).await;
+        let cache = Cache::new(&stripes, CacheSettings::default());
+        cache.set_sites((101..109).map(|number| (site(number, &runtime), 1 << 30)).collect());
+        let (inner, live) = (&cache.inner, cache.inner.live(&stripes));
+        let block = MemoryBlock { content: 7 << 64, len: 4 << 20, crc32c: None, placed: None };
+        let stored = StoredBytes::Memory(block);
+        let question = inner.question(&stored, &live).unwrap();
+        let name = question.name;
+        inner.known_blocks.add(name, question.split_len(), (1, 4), &live, runtime.now()).unwrap();
+        let whole = Bytes::from(vec![7; 4 << 20]);
+        let follow = async || {
+            let (stored, whole) = (stored.clone(), Some(vec![whole.clone()]));
+            inner.follow(question, stored, FollowUp::default(), whole, &live).await;
+            inner.known_blocks.parities(name)
+        };
+
+        let fills = inner.on_the_way.acquire_many(inner.kib_on_the_way).await.unwrap();
+        assert_eq!(follow().await, Some(1), "others take all of the memory");
+        drop(fills);
+        assert_eq!(follow().await, Some(1), "the home has not asked again");
+        inner.known_blocks.set_wanted_parities(name, 4);
+        assert_eq!(follow().await, Some(4));
+        assert_eq!(inner.counts.parities.load(Ordering::Relaxed), 3);
+        assert_eq!(inner.on_the_way.available_permits(), inner.kib_on_the_way as usize);
     }
 }

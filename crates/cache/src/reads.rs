@@ -65,7 +65,7 @@ impl Inner {
         match from {
             ServedFrom::Cache { missing } => {
                 self.counts.count(ReadOutcome::Hit, len, len);
-                self.after_hit(question, &span.of, whole, missing, live);
+                self.after_hit(question, span, bytes, missing, live);
             }
             ServedFrom::Both { cached } => {
                 let outcome = if cached > 0 { ReadOutcome::Partial } else { ReadOutcome::Miss };
@@ -112,20 +112,21 @@ impl Inner {
     fn after_hit(
         self: &Arc<Self>,
         question: HomeQuery,
-        stored: &StoredBytes,
-        whole: impl Fn() -> Option<Vec<Bytes>>,
+        span: &Span,
+        bytes: &[Bytes],
         missing: ChunkSet,
         live: Arc<Sites>,
     ) {
+        let whole = || span.is_whole().then(|| bytes.to_vec());
         if !missing.is_empty() {
-            let (stored, whole, live) = (stored.clone(), whole(), live.clone());
+            let (stored, whole, live) = (span.of.clone(), whole(), live.clone());
             self.spawn(|inner| async move {
                 inner.refill(question, stored, whole, missing, &live).await;
             });
         }
-        let due = self.known_blocks.note_read(question.name, self.runtime.now());
+        let due = self.known_blocks.note_read(question.name, span.is_whole(), self.runtime.now());
         if due != FollowUp::default() {
-            let (stored, whole) = (stored.clone(), whole());
+            let (stored, whole) = (span.of.clone(), whole());
             self.spawn(|inner| async move { inner.follow(question, stored, due, whole, &live).await });
         }
     }
