@@ -65,7 +65,7 @@ pub(crate) type RepackCallback<'a> =
 /// Result of looking at a marked stripe (R1).
 pub(crate) struct Inspection {
     pub(crate) mark: Row,
-    row: Row,
+    pub(crate) row: Row,
     pub(crate) record: Stripe,
     /// Living objects in the order of the directories, and dead entries, each with its partition.
     pub(crate) live: Vec<Candidate>,

@@ -25,6 +25,8 @@ const FOOTER: usize = FOOTER_LEN as usize;
 const MOST_REFILLABLE: usize = 8;
 /// Maximum number of refillable groups of all kinds kept in memory.
 const MOST_KEPT: usize = 32;
+/// Maximum number of objects, living and dead, of refillable groups kept in memory. Each takes some 250 bytes.
+const MOST_KEPT_OBJECTS: usize = 500_000;
 
 /// Kind of objects that are gathered together: bucket, profile and storage class.
 type GroupKey = (String, String, StorageClass);
@@ -53,6 +55,11 @@ impl RewriteBatch {
     fn add(&mut self, id: StripeId, live: Vec<Candidate>) {
         self.groups.push(id);
         self.live.extend(live);
+    }
+
+    /// Number of objects, living and dead, in refillable groups.
+    fn kept_objects(&self) -> usize {
+        self.refillable.iter().map(|(_, inspection)| inspection.live.len() + inspection.dead.len()).sum()
     }
 
     /// Returns how many of `more`, from the first one, go into one group of k partitions with what is gathered.
@@ -125,18 +132,10 @@ impl<'a> RewriteQueue<'a> {
         if is_full {
             self.refill_kind(&key, &mut done).await?;
         }
-        while let Some(key) = self.to_make_room() {
+        while let Some(key) = to_make_room(&self.gathered) {
             self.refill_kind(&key, &mut done).await?;
         }
         Ok(done)
-    }
-
-    /// Returns the kind with the most refillable groups, if too many are kept.
-    fn to_make_room(&self) -> Option<GroupKey> {
-        let kept = |batch: &RewriteBatch| batch.refillable.len();
-        let is_full = self.gathered.values().map(kept).sum::<usize>() > MOST_KEPT;
-        let most = self.gathered.iter().filter(|_| is_full).max_by_key(|(_, batch)| kept(batch));
-        most.map(|(key, _)| key.clone())
     }
 
     async fn refill_kind(&mut self, key: &GroupKey, done: &mut RewrittenGroups) -> Result<(), StripeError> {
@@ -250,6 +249,15 @@ impl<'a> RewriteQueue<'a> {
     }
 }
 
+/// Returns the kind with the most objects in refillable groups, if too many groups or objects are kept.
+fn to_make_room(gathered: &BTreeMap<GroupKey, RewriteBatch>) -> Option<GroupKey> {
+    let groups: usize = gathered.values().map(|batch| batch.refillable.len()).sum();
+    let objects: usize = gathered.values().map(RewriteBatch::kept_objects).sum();
+    let is_full = groups > MOST_KEPT || objects > MOST_KEPT_OBJECTS;
+    let most = gathered.iter().filter(|_| is_full).max_by_key(|(_, batch)| batch.kept_objects());
+    most.map(|(key, _)| key.clone())
+}
+
 /// Returns the bucket of the objects: a group belongs to one bucket.
 fn bucket_of(live: &[Candidate]) -> String {
     let named = live.first().and_then(|candidate| keys::bucket_of(&candidate.key));
@@ -283,9 +291,48 @@ fn snug_partition(candidates: &[Candidate], k: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use striate_meta::records::Extent;
+    use bytes::Bytes;
+    use striate_meta::records::{Extent, Stripe};
+    use striate_meta::{Revision, Row};
+    use striate_stripe::partition::PartitionEntry;
 
     use super::*;
+    use crate::packing::repacking::Liveness;
+
+    /// A refillable group with this many objects, all of them dead.
+    fn refillable(objects: usize) -> (StripeId, Box<Inspection>) {
+        let row = Row { key: Bytes::new(), value: Bytes::new(), version: Revision(0) };
+        let inspection = Inspection {
+            mark: row.clone(),
+            row,
+            record: Stripe::default(),
+            live: Vec::new(),
+            dead: vec![(0, PartitionEntry { key: Bytes::new(), offset: 0, len: 1_000, crc32c: 0 }); objects],
+            found: Liveness::default(),
+        };
+        (StripeId::new(1, 1), Box::new(inspection))
+    }
+
+    #[test]
+    fn the_kind_with_the_most_objects_makes_room_when_too_many_objects_or_groups_are_kept() {
+        let kind = |bucket: &str| (bucket.to_owned(), "rs(4,2)".to_owned(), StorageClass::Standard);
+        let mut gathered: BTreeMap<GroupKey, RewriteBatch> = BTreeMap::new();
+        let mut keep = |bucket: &str, objects: usize| {
+            gathered.entry(kind(bucket)).or_default().refillable.push(refillable(objects));
+            to_make_room(&gathered)
+        };
+        assert_eq!(keep("small", 1), None);
+        assert_eq!(keep("large", MOST_KEPT_OBJECTS - 2), None);
+        assert_eq!(keep("small", 1), None);
+        assert_eq!(keep("small", 1), Some(kind("large")));
+        let mut gathered = BTreeMap::from([(kind("one"), RewriteBatch::default())]);
+        for _ in 0..MOST_KEPT {
+            assert_eq!(to_make_room(&gathered), None);
+            gathered.entry(kind("one")).or_default().refillable.push(refillable(1));
+        }
+        gathered.entry(kind("other")).or_default().refillable.push(refillable(1));
+        assert_eq!(to_make_room(&gathered), Some(kind("one")));
+    }
 
     #[test]
     fn snug_partitions_take_everything_and_no_shorter_ones_do() {
