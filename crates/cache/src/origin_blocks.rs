@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_core::{StripeId, cached};
 use striate_site::{CachedBlockState, TendEvent, Tended};
-use striate_stripe::{BlocksRead, MemoryBlock, Span, StoredBytes, Stripes};
+use striate_stripe::{BlocksRead, MemoryBlock, Span, StoredBytes, StripeError, Stripes};
 
 use crate::Cache;
 use crate::cache::Inner;
@@ -173,12 +173,18 @@ impl Cache {
     /// Reads a range of a block from memory.
     ///
     /// # Errors
-    /// The parts that are in memory, if some are missing.
+    /// The parts that are in memory, if some are missing. Nothing, if the block cannot be read now, for lack of memory
+    /// to read it into: it counts as in memory as before.
     pub async fn read(&self, block: &MemoryBlock, range: Range<u32>) -> Result<BlocksRead, PartialRead> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Err(PartialRead::default()) };
         let stored = StoredBytes::Memory(block.clone());
-        if let Ok(read) = stripes.read_spans(&[Span { of: stored.clone(), range }]).await {
-            return Ok(read);
+        match stripes.read_spans(&[Span { of: stored.clone(), range }]).await {
+            Ok(read) => return Ok(read),
+            Err(StripeError::NotInMemory | StripeError::Unreadable { .. }) => {}
+            Err(error) => {
+                tracing::debug!(%error, "a block in memory cannot be read now");
+                return Err(PartialRead::default());
+            }
         }
         let live = self.inner.live(&stripes);
         let Some(question) = self.inner.question(&stored, &live) else { return Err(PartialRead::default()) };

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
-use striate_cache::CacheSettings;
+use striate_cache::{BlockLookup, CacheSettings};
 use striate_client::ReadRange;
 use striate_site::ChunkStore;
+use striate_stripe::MemoryBlock;
 
 use crate::fixture::*;
 
@@ -218,5 +219,28 @@ fn a_full_tier_keeps_serving() {
             let view = cache.view();
             assert!(view.charged_bytes <= view.bound_bytes && view.evicted_data > 0, "{view:?}");
         }
+    });
+}
+
+/// Otherwise a gateway that is short of memory fetches again what is in the tier.
+#[test]
+fn a_block_that_there_is_no_memory_to_read_into_is_not_lost() {
+    in_virtual_time(37, async |runtime| {
+        let sites = Sites::new(&runtime, 6, 64);
+        let gateway = sites.gateway().await;
+        let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
+        let Some(BlockLookup::Granted(fill)) = gateway.cache.look_up(&block, true).await.pop() else {
+            panic!("nobody fills it")
+        };
+        fill.fill(vec![noise(MIB, 1).into()], ());
+        sites.settle().await;
+        let budget = gateway.client.stripes().budget();
+        let all = budget.try_acquire(budget.total()).unwrap();
+        let missed = gateway.cache.read(&block[0], 0..MIB as u32).await.unwrap_err();
+        assert!(missed.parts.is_empty() && missed.fill.is_none());
+        drop(all);
+        assert!(gateway.cache.knows(&block[0]));
+        let read = gateway.cache.read(&block[0], 0..MIB as u32).await.unwrap();
+        assert_eq!(read.blocks[0].concat(), noise(MIB, 1));
     });
 }

@@ -3,6 +3,7 @@
 mod batches;
 mod introducing;
 mod pace;
+mod short_of_memory;
 mod store;
 mod writes;
 
