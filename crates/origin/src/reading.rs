@@ -4,6 +4,9 @@
 //! replaced during the read still arrives as it was: the origin finishes the response that it began. Each block on the
 //! way that no other process fills is put into memory whole ([`crate::run`]). A run that breaks off is resumed where it
 //! broke, if the object is still the same.
+//!
+//! A receiver that takes nothing loses what was read or gathered for it ([`ParkedStream`]). When it resumes, that is
+//! read from memory, a little at a time at first. The run then goes on.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,13 +18,23 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use striate_cache::{BlockFill, BlockLookup, PartialRead, ReadOutcome};
 use striate_client::{ClientError, ObjectStream};
-use striate_stripe::{BlocksRead, Share};
+use striate_stripe::{ByteBudget, ParkedStream, PinnedShare, Share, Shrink};
 
 use crate::head::Head;
 use crate::origin_bucket::{Blocks, OriginBucket};
 use crate::run::{BlockReceiver, Run, claimed};
 use crate::service::Shared;
 use crate::upstream::{OriginRequest, explanation, failed, has_changed};
+
+/// Maximum length in bytes of a read from memory while the memory for bodies is small.
+const LONGEST_READ: u64 = 4 << 20;
+/// If it is large, reads may be as long as this fraction (one over it) of it.
+const READ_PART: u64 = 16;
+/// Maximum length in bytes of the next read from memory for a receiver that was idle, or not known yet while memory is
+/// tight. Pieces up to this length are left to the connection's buffers.
+const SHORTEST_READ: u64 = 64 << 10;
+/// Factor by which the next read from memory grows when the receiver has taken one.
+const GROWTH: u64 = 4;
 
 /// One version of an object.
 #[derive(Clone)]
@@ -56,12 +69,16 @@ pub(crate) struct ReadState {
     /// The block of the run that is being gathered. Until its end, the gathering task has the run.
     gathered: Option<BlockReceiver>,
     pieces: VecDeque<Bytes>,
+    last_piece: usize,
     /// Bytes of the current block that the receiver gets from the origin.
     from_origin: u64,
-    /// Memory of the pieces, if they came from the tier.
-    read: Option<BlocksRead>,
-    /// Memory of the pieces, if some parts of the block came from the tier.
+    /// Maximum length of the next read from memory.
+    read_len: u64,
+    /// Memory of the pieces, if some of them came from the tier.
     share: Option<Share>,
+    /// Memory of the last piece handed out, set when the receiver is found idle.
+    pinned: Option<PinnedShare>,
+    has_failed: bool,
     /// How the first bytes were served, once they have arrived.
     outcome: Option<ReadOutcome>,
 }
@@ -108,6 +125,8 @@ fn is_of(answer: &Response<Incoming>, etag: &str) -> bool {
 impl ReadState {
     /// Reads `range`. A `run` that is already open begins at a block.
     pub(crate) fn new(shared: Arc<Shared>, object: Object, range: Range<u64>, run: Option<Run>) -> Self {
+        let budget = shared.client.stripes().budget();
+        let read_len = if budget.is_tight() { SHORTEST_READ } else { longest_read(budget) };
         Self {
             shared,
             object,
@@ -115,9 +134,12 @@ impl ReadState {
             run,
             gathered: None,
             pieces: VecDeque::new(),
+            last_piece: 0,
             from_origin: 0,
-            read: None,
+            read_len,
             share: None,
+            pinned: None,
+            has_failed: false,
             outcome: None,
         }
     }
@@ -127,20 +149,16 @@ impl ReadState {
     /// # Errors
     /// If the first bytes are not available.
     pub(crate) async fn open(mut self) -> Result<(ObjectStream, ReadOutcome), ReadError> {
-        let first = self.next().await?;
+        let first = self.next_piece().await?;
         let outcome = self.outcome.unwrap_or_else(|| self.shared.cache.missed());
         let Some(first) = first else { return Ok((stream::empty().boxed(), outcome)) };
-        let rest = stream::unfold(Some(self), |reading| async move {
-            let mut reading = reading?;
-            match reading.next().await {
-                Ok(piece) => piece.map(|piece| (Ok(piece), Some(reading))),
-                Err(error) => Some((Err(broken_off(&reading.object, error)), None)),
-            }
-        });
+        let client = self.shared.client.clone();
+        let parked = ParkedStream::new(client.runtime().clone(), client.stripes().budget(), self);
+        let rest = stream::unfold(parked, ParkedStream::step);
         Ok((stream::iter([Ok(first)]).chain(rest).boxed(), outcome))
     }
 
-    async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
+    async fn next_piece(&mut self) -> Result<Option<Bytes>, ReadError> {
         let next = self.take_next().await;
         if let Err(ReadError::Failed(_)) = next {
             let end = self.object.blocks.end(self.remaining.start / self.object.blocks.len);
@@ -153,41 +171,51 @@ impl ReadState {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
                 self.remaining.start += piece.len() as u64;
+                self.last_piece = piece.len();
                 return Ok(Some(piece));
             }
-            (self.read, self.share) = (None, None);
+            (self.share, self.pinned) = (None, None);
             if self.remaining.is_empty() {
                 return Ok(None);
             }
             match &self.run {
                 _ if self.gathered.is_some() => self.take_gathered().await?,
-                Some(run) if run.at < run.until => self.take_frame().await?,
+                // A run that is ahead waits until a block that was let go has come from memory.
+                Some(run) if run.at <= self.remaining.start && run.at < run.until => {
+                    self.take_frame().await?;
+                }
                 _ => self.open_block().await?,
             }
         }
     }
 
-    /// Reads the next block from memory, or opens a run that begins with it.
+    /// Reads bytes of the next block from memory, or opens a run that begins with it.
     async fn open_block(&mut self) -> Result<(), ReadError> {
-        self.run = None;
+        self.count_fetched();
+        self.run.take_if(|run| run.at <= self.remaining.start);
+        self.run.iter_mut().for_each(Run::let_go);
+        let was_let_go = self.run.is_some();
         let (number, len) = (self.remaining.start / self.object.blocks.len, self.object.blocks.len);
-        let (start, end) = (number * len, self.object.blocks.end(number));
-        let range_in_block =
-            (self.remaining.start - start) as u32..(self.remaining.end.min(end) - start) as u32;
+        let (start, from) = (number * len, self.remaining.start);
+        let to = self.object.blocks.end(number).min(self.remaining.end).min(from + self.read_len);
+        let range_in_block = (from - start) as u32..(to - start) as u32;
         let block = self.object.blocks.block(number);
         match self.shared.cache.look_up(std::slice::from_ref(&block), true).await.pop() {
             Some(BlockLookup::There) => match self.shared.cache.read(&block, range_in_block.clone()).await {
                 Ok(mut read) => {
                     self.pieces.extend(std::mem::take(&mut read.blocks[0]));
+                    self.share = Some(read.into_share());
+                    let longest = longest_read(self.shared.client.stripes().budget());
+                    self.read_len = (self.read_len * GROWTH).min(longest);
                     self.outcome.get_or_insert(ReadOutcome::Hit);
-                    self.read = Some(read);
                     Ok(())
                 }
                 Err(missed) => self.take_parts(start, range_in_block, missed).await,
             },
-            Some(BlockLookup::Granted(fill)) => self.open_run(start, Some(fill)).await,
-            Some(BlockLookup::Absent | BlockLookup::OnItsWay) | None => {
-                self.open_run(self.remaining.start, None).await
+            // Memory did not keep a block that was let go. It is not gathered again for the same receiver.
+            Some(BlockLookup::Granted(fill)) if !was_let_go => self.open_run(start, Some(fill)).await,
+            Some(BlockLookup::Granted(_) | BlockLookup::Absent | BlockLookup::OnItsWay) | None => {
+                self.open_run(from, None).await
             }
         }
     }
@@ -319,11 +347,46 @@ impl ReadState {
             self.from_origin += to - from;
             self.outcome.get_or_insert_with(|| self.shared.cache.missed());
         }
-        let is_last = piece_end.is_multiple_of(self.object.blocks.len) || piece_end >= self.remaining.end;
-        if self.from_origin > 0 && is_last {
+        if piece_end.is_multiple_of(self.object.blocks.len) || piece_end >= self.remaining.end {
+            self.count_fetched();
+        }
+    }
+
+    /// Counts what the receiver got of the current block from the origin.
+    fn count_fetched(&mut self) {
+        if self.from_origin > 0 {
             self.shared.cache.fetched(std::mem::take(&mut self.from_origin), 0);
         }
     }
+}
+
+impl Shrink for ReadState {
+    type Item = Result<Bytes, ClientError>;
+
+    async fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        let piece = self.next_piece().await.map_err(|error| broken_off(&self.object, error));
+        self.has_failed = piece.is_err();
+        piece.transpose()
+    }
+
+    /// Drops what was not handed out. The piece handed out last still counts, unless it is small enough to be left to
+    /// the connection's buffers.
+    fn shrink(&mut self) {
+        let budget = self.shared.client.stripes().budget();
+        let share = self.share.take().filter(|_| self.last_piece as u64 > SHORTEST_READ);
+        self.pinned = share.map(|share| budget.pin(share, self.last_piece)).or(self.pinned.take());
+        self.pieces.clear();
+        self.gathered.iter_mut().for_each(BlockReceiver::let_go);
+        self.read_len = SHORTEST_READ;
+    }
+}
+
+/// Maximum length of a read from memory, so that a few receivers do not take all of the memory for bodies.
+fn longest_read(budget: &ByteBudget) -> u64 {
+    LONGEST_READ.max(budget.total() as u64 / READ_PART)
 }
 
 /// Returns `len` bytes of the pieces, after the first `skipped`.

@@ -2,9 +2,10 @@
 //!
 //! A block that is to be put into memory is gathered by a task of its own, at the pace of the origin. Its receiver
 //! takes the bytes at its own pace: other readers wait for the block, and must not wait for a slow receiver. The memory
-//! of the block is acquired first, and held until the block is written and the receiver has taken it; a run gathers one
-//! block at a time. To request several blocks together, a run holds the grants to fill a few of the next ones. It
-//! returns grants that it does not use soon.
+//! of the block is acquired first, and held until the block is written and the receiver has taken it. A receiver that
+//! is idle lets a whole block go and reads the rest of it from memory. A run gathers one block at a time. To request
+//! several blocks together, a run holds the grants to fill a few of the next ones. It returns grants that it does not
+//! use soon.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -63,12 +64,12 @@ struct PendingFill {
 pub(crate) struct BlockReceiver {
     /// Offset in the object of the next piece.
     pub(crate) at: u64,
-    /// At most one block, whose memory `_share` accounts for.
+    /// At most one block, whose memory `share` accounts for.
     pieces: mpsc::UnboundedReceiver<Bytes>,
     run: oneshot::Receiver<Result<Run, ReadError>>,
     /// Dropped when the receiver wants the run.
     wants: Option<oneshot::Sender<()>>,
-    _share: Arc<Share>,
+    share: Option<Arc<Share>>,
 }
 
 /// The gathering task's end of a block that is being gathered.
@@ -117,7 +118,7 @@ impl Run {
     }
 
     /// Returns the grants of the next blocks. The run asks again for those that it reaches.
-    fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         self.claims.clear();
         self.looked_to = 0;
     }
@@ -196,14 +197,14 @@ impl Run {
     /// Gathers the block that has begun in a task of its own. Returns the run if no block has.
     pub(crate) fn gather(self, shared: &Arc<Shared>, object: &Object) -> Result<BlockReceiver, Box<Self>> {
         let Some(filling) = &self.filling else { return Err(Box::new(self)) };
-        let (at, share) = (self.at, filling.share.clone());
+        let (at, share) = (self.at, Some(filling.share.clone()));
         let (to_receiver, pieces) = mpsc::unbounded_channel();
         let (back, run) = oneshot::channel();
         let (wants, run_wanted) = oneshot::channel();
         let gathering = BlockSender { pieces: to_receiver, run: back, run_wanted };
         let (task_shared, object) = (shared.clone(), object.clone());
         shared.client.runtime().spawn(async move { gathering.gather(self, &task_shared, &object).await });
-        Ok(BlockReceiver { at, pieces, run, wants: Some(wants), _share: share })
+        Ok(BlockReceiver { at, pieces, run, wants: Some(wants), share })
     }
 
     /// Fetches the rest of the block that is being gathered.
@@ -278,6 +279,15 @@ impl BlockReceiver {
         let at = self.at;
         self.at += piece.len() as u64;
         Some((at, piece))
+    }
+
+    /// Drops what is left of a whole block, which the tier has or is about to have. What is left of another is needed
+    /// for the tier as well, so dropping it would free nothing.
+    pub(crate) fn let_go(&mut self) {
+        if self.pieces.is_closed() {
+            while self.pieces.try_recv().is_ok() {}
+            drop(self.share.take());
+        }
     }
 
     /// Returns the run, at the end of the block.

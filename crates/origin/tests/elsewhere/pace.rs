@@ -5,17 +5,24 @@ use futures::StreamExt;
 use super::*;
 
 /// Opens an object and takes its first piece only.
-async fn begin(gateway: &Gateway, key: &str) -> (Vec<u8>, Body) {
+pub(crate) async fn begin(gateway: &Gateway, key: &str) -> (Vec<u8>, Body) {
     let mut body = gateway.open(key).await.into_body();
     let first = body.next().await.unwrap().unwrap().to_vec();
     (first, body)
 }
 
-async fn finish((mut bytes, mut body): (Vec<u8>, Body)) -> Vec<u8> {
+pub(crate) async fn finish((mut bytes, mut body): (Vec<u8>, Body)) -> Vec<u8> {
     while let Some(piece) = body.next().await {
         bytes.extend_from_slice(&piece.unwrap());
     }
     bytes
+}
+
+/// Waits until a block is in memory.
+pub(crate) async fn first_fill(gateway: &Gateway) {
+    while gateway.cache.counts().fills.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -42,9 +49,7 @@ async fn what_a_slow_receiver_has_not_taken_counts_until_it_leaves() {
     let gateway = world.gateway(LONG).await;
     world.store.put("k", noise(8 * MIB, 1));
     let begun = begin(&gateway, "k").await;
-    while gateway.cache.counts().fills.load(std::sync::atomic::Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    first_fill(&gateway).await;
     world.settle().await;
     let taken = || gateway.client.stripes().budget().view().taken;
     assert_eq!(taken(), MIB, "the block is in memory, and held for its receiver");
@@ -58,8 +63,6 @@ async fn a_block_is_fetched_to_its_end_when_its_receiver_leaves() {
     let gateway = world.gateway(LONG).await;
     world.store.put("k", noise(8 * MIB, 1));
     drop(begin(&gateway, "k").await);
-    while gateway.cache.counts().fills.load(std::sync::atomic::Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    first_fill(&gateway).await;
     assert!(Gateway::was_hit(&gateway.open("k").await));
 }

@@ -1,8 +1,9 @@
-//! Reads while the memory for bodies is taken.
+//! Reads while the memory for bodies is short.
 
 use striate_stripe::{ByteBudget, Share};
 
 use super::*;
+use crate::pace::{begin, finish, first_fill};
 
 impl Gateway {
     fn budget(&self) -> &ByteBudget {
@@ -39,4 +40,41 @@ async fn what_there_is_no_memory_to_read_into_comes_from_the_origin_and_is_not_l
     drop(all);
     assert!(Gateway::was_hit(&gateway.open("k").await), "it is known to be in memory");
     assert_eq!(world.store.sent(), 2 * MIB as u64);
+}
+
+#[tokio::test]
+async fn what_a_resting_receiver_has_not_taken_gives_way_and_is_read_again() {
+    let mut world = World::new(6).await;
+    world.block_len = 4 * MIB;
+    let filling = world.gateway(LONG).await;
+    let whole = noise(4 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(filling.get("k").await == whole);
+    world.settle().await;
+    world.in_flight_bytes = Some(6 * MIB);
+    let gateway = world.gateway(LONG).await;
+    gateway.ask(Method::HEAD, "k", &[], none()).await.unwrap();
+    let begun = begin(&gateway, "k").await;
+    assert!(gateway.budget().view().taken >= 4 * MIB);
+    tokio::time::pause();
+    drop(gateway.budget().acquire(5 * MIB).await.unwrap());
+    assert_eq!(gateway.budget().view().taken, MIB, "the piece that the receiver has");
+    assert!(finish(begun).await == whole);
+    assert_eq!(gateway.budget().view().taken, 0);
+    assert_eq!(world.store.sent(), 4 * MIB as u64, "all of it came from memory");
+}
+
+#[tokio::test]
+async fn a_gathered_block_gives_way_once_it_is_in_memory_and_its_run_goes_on() {
+    let world = World { in_flight_bytes: Some(2 * MIB), ..World::new(6).await };
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(8 * MIB, 1);
+    world.store.put("k", whole.clone());
+    let begun = begin(&gateway, "k").await;
+    first_fill(&gateway).await;
+    world.settle().await;
+    assert_eq!(gateway.budget().view().taken, MIB);
+    drop(gateway.budget().acquire(2 * MIB).await.unwrap());
+    assert!(finish(begun).await == whole);
+    assert_eq!((world.store.sent(), world.store.asked()), (8 * MIB as u64, (1, 0)), "by one request");
 }
