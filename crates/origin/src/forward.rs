@@ -153,7 +153,7 @@ fn written(request: &RemoteRequest) -> Result<Vec<String>, ClientError> {
 }
 
 impl Shared {
-    /// Forwards a request.
+    /// Forwards a request: a read with retries, anything else once.
     ///
     /// # Errors
     /// [`ClientError::Origin`]; [`ClientError::NotForwarded`]; when a write cannot be fenced.
@@ -166,7 +166,10 @@ impl Shared {
         let objects = written(&request)?;
         let (bucket, has_document) = (request.bucket.clone(), has_document(&request));
         if objects.is_empty() {
-            let answer = self.forward_once(&origin, request).await?;
+            let answer = match request.method {
+                Method::GET | Method::HEAD => self.upstream.read(&origin, ask(&request)).await?,
+                _ => self.forward_once(&origin, request).await?,
+            };
             return if has_document {
                 renamed(&origin, &bucket, answer).await
             } else {
@@ -231,7 +234,7 @@ impl Shared {
     }
 
     /// Forwards a request, without retries.
-    pub(crate) async fn forward_once(
+    async fn forward_once(
         &self,
         origin: &OriginBucket,
         mut request: RemoteRequest,

@@ -55,8 +55,8 @@ impl Upstream {
         Ok(Self { runtime, client, counts: Arc::default() })
     }
 
-    /// Sends a request that changes nothing, with retries. Returns the origin's response, whatever its status, except
-    /// for server errors.
+    /// Sends a request that changes nothing, with retries. Returns the origin's response, whatever its status, unless
+    /// it says that the origin failed.
     ///
     /// # Errors
     /// [`ClientError::Origin`].
@@ -81,7 +81,7 @@ impl Upstream {
                 }
             };
             let error = match answer {
-                Ok(answer) if !answer.status().is_server_error() => return Ok(answer),
+                Ok(answer) if !is_failure(answer.status()) => return Ok(answer),
                 Ok(answer) => failed(origin, format!("it answers {}", answer.status())),
                 Err(error) => error,
             };
@@ -213,10 +213,26 @@ where
     }
 }
 
+/// Whether a response says that the origin failed. What an origin does not implement, it never will.
+fn is_failure(status: StatusCode) -> bool {
+    status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+}
+
 /// Whether a response says that the object was replaced or deleted.
 pub(crate) fn has_changed(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_origin_does_not_implement_is_its_answer() {
+        assert!(is_failure(StatusCode::SERVICE_UNAVAILABLE) && is_failure(StatusCode::INTERNAL_SERVER_ERROR));
+        assert!(!is_failure(StatusCode::NOT_IMPLEMENTED) && !is_failure(StatusCode::NOT_FOUND));
+    }
 }

@@ -376,6 +376,18 @@ async fn an_origin_that_fails_for_a_moment_is_asked_again_and_one_that_is_gone_i
     assert!(error.to_string().contains(&world.store.endpoint), "{error}");
 }
 
+#[tokio::test]
+async fn a_listing_is_asked_for_again_when_its_origin_fails_or_is_silent() {
+    let world = World::new(0).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.set_faults(Faults { unavailable: 2, ..Faults::default() });
+    assert_eq!(gateway.ask(Method::GET, "", &[], none()).await.unwrap().status(), StatusCode::OK);
+    world.store.set_faults(Faults { slow: Duration::from_secs(3_600), ..Faults::default() });
+    tokio::time::pause();
+    let error = gateway.ask(Method::GET, "", &[], none()).await.unwrap_err();
+    assert!(error.to_string().contains("has not answered within 30 s"), "{error}");
+}
+
 /// Removes all splits for which `is_lost` holds.
 async fn lose(world: &World, is_lost: impl Fn(ChunkId) -> bool) {
     for cache in &world.caches {
