@@ -294,8 +294,10 @@ impl ReadState {
         let body = self.object.ask(&self.shared, range.clone()).await?;
         let (mut run, mut pieces) = (Run::new(body, range), Vec::new());
         while run.at < run.until {
-            let bytes = run.next_bytes(&self.shared, run.until).await;
-            pieces.push(bytes.map_err(|reason| failed(&self.object.origin, reason))?);
+            match run.next_bytes(&self.shared, run.until).await {
+                Ok(bytes) => pieces.push(bytes),
+                Err(reason) => run.take_up_again(&self.shared, &self.object, reason).await?,
+            }
         }
         Ok(pieces)
     }

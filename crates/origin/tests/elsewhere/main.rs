@@ -417,6 +417,23 @@ async fn of_a_block_that_is_half_there_only_the_other_half_is_fetched() {
 }
 
 #[tokio::test]
+async fn an_answer_with_the_other_half_that_breaks_off_is_taken_up_where_it_broke() {
+    let mut world = World::new(6).await;
+    world.block_len = 4 * MIB;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(4 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(gateway.get("k").await == whole);
+    world.settle().await;
+    lose(&world, |split| split.index == 2 || split.index >= 4).await;
+    world.store.set_faults(Faults { break_after: Some(MIB / 2), ..Faults::default() });
+    let (gets, heads) = world.store.asked();
+    assert!(gateway.get("k").await == whole);
+    assert_eq!(world.store.asked(), (gets + 2, heads), "the rest is asked for");
+    assert!(world.store.sent() < 6 * MIB as u64);
+}
+
+#[tokio::test]
 async fn of_an_object_that_is_half_there_only_the_other_half_is_fetched() {
     let world = World::new(6).await;
     let gateway = world.gateway(LONG).await;
