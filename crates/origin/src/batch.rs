@@ -279,11 +279,9 @@ impl Shared {
             return Err(failed(origin, "it does not answer ranges".to_owned()));
         }
         self.cache.passed_by(range.end - range.start);
-        let (origin, counts) = (origin.clone(), self.upstream.counts.clone());
-        let bytes = answer.into_body().into_data_stream().map(move |bytes| {
-            let bytes = bytes.map_err(|error| failed(&origin, format!("its answer broke off: {error}")))?;
-            add(&counts.bytes, bytes.len() as u64);
-            Ok(bytes)
+        let (origin, body) = (origin.clone(), self.upstream.counted(answer.into_body()));
+        let bytes = body.into_data_stream().map(move |bytes| {
+            bytes.map_err(|error| failed(&origin, format!("its answer broke off: {error}")))
         });
         Ok(DeferredItem::Open(ObjectHead { info, range }, bytes.boxed()))
     }

@@ -66,7 +66,10 @@ pub(crate) fn ask(request: &RemoteRequest) -> OriginRequest<'_> {
 }
 
 /// The origin's response, unchanged except for headers of its connection.
-pub(crate) fn answer_of(answer: Response<Incoming>) -> Response<Body> {
+pub(crate) fn answer_of<B>(answer: Response<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Send + 'static,
+{
     let (mut parts, body) = answer.into_parts();
     parts.headers = end_to_end(&parts.headers, is_answered);
     Response::from_parts(parts, Body::http_body_unsync(body))

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use s3s::Body;
 use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ReadRange};
@@ -64,10 +64,13 @@ impl Shared {
     ) -> Result<Response<Body>, ClientError> {
         add(&self.upstream.counts.passed_by, 1);
         let answer = self.upstream.read(origin, ask(&request)).await?;
-        let len =
-            answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
-        self.cache.passed_by(len.unwrap_or(0));
-        let mut answer = answer_of(answer);
+        let mut answer = if request.method == Method::GET && answer.status().is_success() {
+            let len = answer.headers().get(header::CONTENT_LENGTH);
+            self.cache.passed_by(len.and_then(|len| len.to_str().ok()?.parse().ok()).unwrap_or(0));
+            answer_of(answer.map(|body| self.upstream.counted(body)))
+        } else {
+            answer_of(answer)
+        };
         answer.headers_mut().insert(CACHE_HEADER, HeaderValue::from_static(ReadOutcome::Bypass.name()));
         Ok(answer)
     }

@@ -94,6 +94,17 @@ impl Upstream {
         }
     }
 
+    /// The bytes of an object as an origin sends them, counted.
+    pub(crate) fn counted(
+        &self,
+        body: Incoming,
+    ) -> impl Body<Data = Bytes, Error = hyper::Error> + Send + use<> {
+        let counts = self.counts.clone();
+        body.inspect_frame(move |frame| {
+            add(&counts.bytes, frame.data_ref().map_or(0, |bytes| bytes.len() as u64));
+        })
+    }
+
     /// Sends a request, without retries.
     ///
     /// # Errors

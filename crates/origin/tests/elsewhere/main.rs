@@ -1,6 +1,7 @@
 //! Gateways in front of another S3 store, which counts requests and injects faults.
 
 mod batches;
+mod counts;
 mod introducing;
 mod pace;
 mod short_of_memory;

@@ -1,0 +1,25 @@
+//! What counters say of reads.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+
+#[tokio::test]
+async fn what_passes_by_counts_by_the_bytes_that_the_origin_sends() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", noise(100_000, 1));
+    let past = [("x-amz-request-payer", "requester")];
+    let counted = || {
+        let bytes = gateway.origins.counts().bytes.load(Ordering::Relaxed);
+        (gateway.cache.counts().reads(ReadOutcome::Bypass), bytes)
+    };
+    gateway.ask(Method::HEAD, "k", &past, none()).await.unwrap();
+    let missing = gateway.ask(Method::GET, "none", &past, none()).await.unwrap();
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    assert_eq!(counted(), ((0, 0), 0), "no bytes of an object");
+    let answer = gateway.ask(Method::GET, "k", &past, none()).await.unwrap();
+    assert_eq!(answer.headers()["x-striate-cache"], "bypass");
+    assert!(bytes_of(answer).await == noise(100_000, 1));
+    assert_eq!(counted(), ((1, 100_000), 100_000));
+}
