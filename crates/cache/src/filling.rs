@@ -145,7 +145,7 @@ impl Inner {
         self.end_fill(question, filled, live).await;
     }
 
-    /// Reports the end of a fill to the block's home: the number of parities written, or failure.
+    /// Ends a fill, and reports it to the block's home: the number of parities written, or failure.
     pub(crate) async fn end_fill(
         &self,
         question: HomeQuery,
@@ -168,7 +168,12 @@ impl Inner {
                 TendEvent::GaveUp
             }
         };
-        let grant = self.filling.lock().remove(&name).map_or(0, |fill| fill.grant);
+        self.end_grant(question, matter).await;
+    }
+
+    /// Ends the grant of a fill at the block's home.
+    pub(crate) async fn end_grant(&self, question: HomeQuery, matter: TendEvent) {
+        let grant = self.filling.lock().remove(&question.name).map_or(0, |fill| fill.grant);
         self.tell(question.home, vec![question.ending(grant, matter)]).await;
     }
 

@@ -18,7 +18,7 @@ const MOST_KNOWN: usize = 16 << 10;
 pub(crate) enum MissReason {
     /// It was in memory and is gone.
     Gone,
-    /// When it was to be filled, other fills had taken all fill memory.
+    /// When it was to be filled, other blocks had taken the memory for bodies or fills.
     TooMuchOnTheWay,
     /// This memory site had no room for it.
     NoRoom(SiteId),

@@ -39,13 +39,16 @@ pub enum BlockLookup {
     Absent,
 }
 
-/// Permission and duty to fill a block. Dropped before the fill has begun, it lets another process fill the block.
+/// Permission and duty to fill a block. Dropped before the fill has begun, it lets another process fill the block. The
+/// fill counts as given up only if the block was being read.
 pub struct BlockFill {
     cache: Arc<Inner>,
     question: HomeQuery,
     parities: usize,
     live: Arc<Sites>,
     has_begun: bool,
+    /// Why the block is not in memory if this is dropped; `None` if it is not needed.
+    given_up: Option<MissReason>,
 }
 
 /// Result of a read that did not find all of its bytes in memory.
@@ -167,6 +170,7 @@ impl Cache {
             parities,
             live: live.clone(),
             has_begun: false,
+            given_up: None,
         })
     }
 
@@ -254,6 +258,16 @@ async fn splits_of(stripes: &Stripes, name: StripeId, stored: StoredBytes) -> Ve
 }
 
 impl BlockFill {
+    /// Records that the block is being read.
+    pub fn begin_read(&mut self) {
+        self.given_up = Some(MissReason::NotRead);
+    }
+
+    /// Gives the fill up because there is no memory for the block.
+    pub fn give_up_for_room(mut self) {
+        self.given_up = Some(MissReason::TooMuchOnTheWay);
+    }
+
     /// Writes the block into the tier in the background. `shares` accounts for the memory of its bytes until then.
     pub fn fill(mut self, pieces: Vec<Bytes>, shares: impl Send + 'static) {
         let len: usize = pieces.iter().map(Bytes::len).sum();
@@ -283,10 +297,13 @@ impl Drop for BlockFill {
         if self.has_begun {
             return;
         }
-        let (cache, question, live) = (self.cache.clone(), self.question, self.live.clone());
-        self.cache
-            .runtime
-            .spawn(async move { cache.end_fill(question, Err(MissReason::NotRead), &live).await });
+        let (question, live, given_up) = (self.question, self.live.clone(), self.given_up);
+        self.cache.spawn(|cache| async move {
+            match given_up {
+                Some(reason) => cache.end_fill(question, Err(reason), &live).await,
+                None => cache.end_grant(question, TendEvent::GaveUp).await,
+            }
+        });
     }
 }
 

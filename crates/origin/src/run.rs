@@ -79,6 +79,13 @@ struct BlockSender {
     run_wanted: oneshot::Receiver<()>,
 }
 
+impl PendingFill {
+    fn new(mut fill: BlockFill, end: u64, share: Share) -> Self {
+        fill.begin_read();
+        Self { fill, pieces: Vec::new(), end, share: Arc::new(share) }
+    }
+}
+
 impl Run {
     pub(crate) fn new(body: Incoming, range: Range<u64>) -> Self {
         Self {
@@ -140,10 +147,10 @@ impl Run {
         }
         let is_claimed = |(claimed, _): &mut (u64, BlockFill)| *claimed == number && block.end <= self.until;
         if let Some((_, fill)) = self.claims.pop_front_if(is_claimed) {
-            let share = shared.client.stripes().budget().try_acquire((block.end - block.start) as usize);
-            let filling =
-                |share| PendingFill { fill, pieces: Vec::new(), end: block.end, share: Arc::new(share) };
-            self.filling = share.map(filling);
+            match shared.client.stripes().budget().try_acquire((block.end - block.start) as usize) {
+                Some(share) => self.filling = Some(PendingFill::new(fill, block.end, share)),
+                None => fill.give_up_for_room(),
+            }
         }
         if self.filling.is_none() {
             // Here the receiver sets the pace.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::pace::first_fill;
 
 #[tokio::test]
 async fn what_passes_by_counts_by_the_bytes_that_the_origin_sends() {
@@ -22,4 +23,20 @@ async fn what_passes_by_counts_by_the_bytes_that_the_origin_sends() {
     assert_eq!(answer.headers()["x-striate-cache"], "bypass");
     assert!(bytes_of(answer).await == noise(100_000, 1));
     assert_eq!(counted(), ((1, 100_000), 100_000));
+}
+
+#[tokio::test]
+async fn fills_that_turn_out_not_to_be_needed_do_not_count_as_given_up() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(4 * MIB, 1);
+    world.store.put("k", whole.clone());
+    // One block is in memory. A run that begins before it ends there.
+    assert!(gateway.get_range("k", 2 * MIB..2 * MIB + 10).await == whole[2 * MIB..2 * MIB + 10]);
+    first_fill(&gateway).await;
+    assert!(gateway.get_range("k", 0..4 * MIB).await == whole);
+    world.settle().await;
+    let counts = gateway.cache.counts();
+    assert_eq!(counts.given_up.load(Ordering::Relaxed), 0);
+    assert_eq!(counts.fills.load(Ordering::Relaxed), 4);
 }

@@ -1,6 +1,6 @@
 //! Reads while the memory for bodies is short.
 
-use striate_stripe::{ByteBudget, Share};
+use striate_stripe::{BlockCache, ByteBudget, MemoryBlock, Share, Span};
 
 use super::*;
 use crate::pace::{begin, finish, first_fill};
@@ -77,4 +77,25 @@ async fn a_gathered_block_gives_way_once_it_is_in_memory_and_its_run_goes_on() {
     drop(gateway.budget().acquire(2 * MIB).await.unwrap());
     assert!(finish(begun).await == whole);
     assert_eq!((world.store.sent(), world.store.asked()), (8 * MIB as u64, (1, 0)), "by one request");
+}
+
+#[tokio::test]
+async fn a_block_that_there_is_no_memory_to_gather_is_passed_on_and_the_reason_is_known() {
+    let world = World::new(6).await;
+    let (one, other) = (world.gateway(LONG).await, world.gateway(LONG).await);
+    let whole = noise(MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(one.get("k").await == whole);
+    world.settle().await;
+    let mut names = Vec::new();
+    for cache in &world.caches {
+        names.extend(cache.list(None, 1_000).await.unwrap().chunks.iter().map(|info| info.chunk.stripe));
+    }
+    lose(&world, |_| true).await;
+    let _all = other.take_memory();
+    assert!(other.get("k").await == whole);
+    world.settle().await;
+    let block = MemoryBlock { content: names[0].0, len: MIB as u32, crc32c: None, placed: None };
+    let explained = other.cache.explain(&[Span::whole(block)]).await.remove(0);
+    assert!(explained.contains("too many other blocks were on their way"), "{explained}");
 }
