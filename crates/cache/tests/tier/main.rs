@@ -1,5 +1,6 @@
 //! The tier under a real client: repeated reads come from memory, and no event in memory fails a read.
 
+mod distance;
 mod explaining;
 mod fixture;
 mod losing;

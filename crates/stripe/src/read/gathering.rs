@@ -33,6 +33,8 @@ pub(super) struct StripeRead {
     pub(super) requests: Vec<ChunkRequest>,
     /// True while the record is looked up again.
     pub(super) is_looked_up: bool,
+    /// Durable copy of a cached form that cannot be completed, once it is found and until it is read.
+    pub(super) durable: Option<Arc<OpenedStripe>>,
 }
 
 /// A request for columns of a chunk.
@@ -84,8 +86,17 @@ impl StripeRead {
         let sites = stripe.record.locations.iter().map(|location| SiteId(location.site)).collect();
         let copies = true_copies(&stripe);
         let copy_sites = copies.iter().map(|copy| SiteId(copy.site)).collect();
-        let requests = Vec::new();
-        Self { stripe, is_remembered, sites, copies, copy_sites, turn: 0, requests, is_looked_up: false }
+        Self {
+            stripe,
+            is_remembered,
+            sites,
+            copies,
+            copy_sites,
+            turn: 0,
+            requests: Vec::new(),
+            is_looked_up: false,
+            durable: None,
+        }
     }
 
     /// Starts again with another record.

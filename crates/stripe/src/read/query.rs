@@ -13,8 +13,8 @@
 //! When a piece can no longer be completed, its stripe is looked up again. If the record has changed, the stripe's
 //! pieces start again; otherwise they are lost, and the error says which chunks are missing.
 //!
-//! A cached block is read as a stripe of the memory tier ([`super::cached`]); missing parts are read from the durable
-//! copy.
+//! A cached block is read as a stripe of the memory tier ([`super::cached`]). When it cannot be completed, the query
+//! waits for what is on its way from memory, though not from late sites, and reads the rest from the durable copy.
 //!
 //! A query ends with all of its bytes in memory. They count against the byte budget, including chunks beyond the
 //! needed ones, from before the sites are asked until the caller drops [`BlocksRead`]. Extra chunks that a plan

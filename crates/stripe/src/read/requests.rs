@@ -222,6 +222,14 @@ impl SiteRequests {
         dropped
     }
 
+    /// Whether a site that is not late has yet to answer what an open piece of a stripe needs.
+    pub(super) fn awaits(&self, stripe: usize, located: &LocatedQuery) -> bool {
+        let requests = self.under_way.iter().filter_map(|next| next.0.as_ref());
+        let in_time = |request: &&SiteRequest| request.stream.is_some() && !request.is_late;
+        let is_needed = |key: RequestKey| key.stripe == stripe && located.needs(stripe, key.position);
+        requests.filter(in_time).any(|request| request.outstanding().any(is_needed))
+    }
+
     /// Number of requests that have not answered everything.
     pub(super) fn under_way(&self) -> usize {
         self.active

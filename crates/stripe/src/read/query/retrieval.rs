@@ -62,9 +62,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         {
             self.take(answer);
         }
-        if self.shortage != Shortage::None {
-            self.request_replacements();
-        }
+        self.request_replacements();
     }
 
     /// Takes replies, and plans around missing and late chunks, until every piece is complete or given up.
@@ -103,9 +101,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                     timer.set(runtime.sleep_until(wake_at));
                 }
             }
-            if self.shortage != Shortage::None {
-                self.request_replacements();
-            }
+            self.request_replacements();
         }
     }
 
@@ -142,7 +138,10 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             return;
         }
         match stripe.answer(position, result).cloned() {
-            None => self.complete_pieces_of(number),
+            None => {
+                self.complete_pieces_of(number);
+                self.fall_back(number);
+            }
             // The record may be out of date; the chunk itself can be read instead.
             Some(_) if stripe.is_of_copy(position) => {
                 self.reads.shared.table.forget(stripe.stripe.id);

@@ -27,9 +27,16 @@ enum Outlook {
 }
 
 impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
-    /// Requests replacements for missing and late chunks, if any exist.
+    /// Requests replacements for missing and late chunks, if any exist, until no pieces are to be planned again.
     pub(super) fn request_replacements(&mut self) {
-        let cause = std::mem::replace(&mut self.shortage, Shortage::None);
+        while self.shortage != Shortage::None {
+            let cause = std::mem::replace(&mut self.shortage, Shortage::None);
+            self.plan_again(cause);
+        }
+    }
+
+    /// Plans the pieces again that lack chunks, and looks up the stripes of those that no plan can complete.
+    fn plan_again(&mut self, cause: Shortage) {
         let open: Vec<usize> = self.located.open_pieces().collect();
         let is_short = |&piece: &usize| !self.located.for_plan(piece).is_determined();
         let mut short: Vec<usize> = open.into_iter().filter(is_short).collect();
@@ -74,12 +81,17 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         query_piece.code.determines(&obtainable, &query_piece.wanted)
     }
 
-    /// Looks up the stripe of a piece that no further request can complete, unless a request in flight still may.
+    /// Looks up the stripe of a piece that no further request can complete, unless a request in flight still may, or
+    /// reads the durable copy that was already found.
     fn look_up_again(&mut self, piece: usize) {
-        let number = self.located.pieces[piece].stripe;
-        let stripe = &mut self.located.stripes[number];
-        if !stripe.may_complete(&self.located.pieces[piece].shape) {
-            self.look_up(number);
+        let piece = &self.located.pieces[piece];
+        let (number, stripe) = (piece.stripe, &self.located.stripes[piece.stripe]);
+        if !piece.is_open() || stripe.may_complete(&piece.shape) {
+            return;
+        }
+        match stripe.durable.is_some() {
+            true => self.fall_back(number),
+            false => self.look_up(number),
         }
     }
 
@@ -119,7 +131,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let stripe = &mut self.located.stripes[number];
         stripe.is_looked_up = false;
         if stripe.stripe.is_cached() {
-            return self.fall_back(number, found);
+            return self.take_durable(number, found);
         }
         match self.outlook(number, found) {
             Outlook::PlanAgain => self.shortage = Shortage::Failed,
@@ -218,29 +230,47 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         }
     }
 
-    /// Reads the missing parts of a cached form from the durable copy.
-    fn fall_back(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
-        let fallen_back = found.and_then(|durable| {
-            let durable =
-                durable.ok_or_else(|| crate::table::gone(self.located.stripes[number].stripe.id))?;
-            self.located.fall_back(number, StripeRead::new(durable, false), self.spans)
-        });
-        match fallen_back {
+    /// Takes the durable copy of a cached form. Without one, gives up the pieces that the requests in flight cannot
+    /// complete: the others may still come from memory.
+    fn take_durable(&mut self, number: usize, found: Result<Option<Arc<OpenedStripe>>, StripeError>) {
+        let id = self.located.stripes[number].stripe.id;
+        match found.and_then(|durable| durable.ok_or_else(|| crate::table::gone(id))) {
+            Ok(durable) => {
+                self.located.stripes[number].durable = Some(durable);
+                self.fall_back(number);
+            }
+            Err(error) => self.give_up_hopeless(number, &error),
+        }
+    }
+
+    /// Gives up the pieces of a cached form that the requests in flight cannot complete.
+    fn give_up_hopeless(&mut self, number: usize, error: &StripeError) {
+        let open: Vec<usize> = self.located.open_pieces_of(number).collect();
+        for piece in open {
+            let stripe = &self.located.stripes[number];
+            let shape = &self.located.pieces[piece].shape;
+            if stripe.may_complete(shape) {
+                continue;
+            }
+            let is_out_of_reach = matches!(error, StripeError::NotInMemory) && !stripe.is_gone();
+            let error = if is_out_of_reach { stripe.unreadable(shape) } else { error.clone() };
+            self.located.pieces[piece].error = Some(error);
+            self.open -= 1;
+        }
+    }
+
+    /// Reads from the durable copy, once it is found, what a cached form lacks when all sites have answered except
+    /// late ones. Earlier, it would also read what is on its way from memory.
+    pub(super) fn fall_back(&mut self, number: usize) {
+        let stripe = &self.located.stripes[number];
+        let is_due = stripe.durable.is_some() && !self.requests.awaits(number, &self.located);
+        let Some(durable) = self.located.stripes[number].durable.take_if(|_| is_due) else { return };
+        match self.located.fall_back(number, StripeRead::new(durable, false), self.spans) {
             Ok((added, replaced)) => {
                 self.open = self.open + added - replaced;
                 self.shortage = Shortage::Failed;
             }
-            Err(error) => {
-                let open: Vec<usize> = self.located.open_pieces_of(number).collect();
-                self.open -= open.len();
-                for piece in open {
-                    let stripe = &self.located.stripes[number];
-                    let is_out_of_reach = matches!(error, StripeError::NotInMemory) && !stripe.is_gone();
-                    let out_of_reach = || stripe.unreadable(&self.located.pieces[piece].shape);
-                    let error = if is_out_of_reach { out_of_reach() } else { error.clone() };
-                    self.located.pieces[piece].error = Some(error);
-                }
-            }
+            Err(error) => self.settle_pieces(number, Some(error)),
         }
     }
 }
