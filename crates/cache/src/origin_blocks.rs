@@ -237,7 +237,7 @@ impl Cache {
     }
 }
 
-/// Reads the splits of a block that are still in memory, each on its own.
+/// Reads the splits of a block that are still in memory, each on its own. The caller counts them as one read.
 async fn splits_of(stripes: &Stripes, name: StripeId, stored: StoredBytes) -> Vec<(Range<u32>, Vec<Bytes>)> {
     let splits = cached::splits(name);
     let split_len = split_len(stored.len(), splits);
@@ -251,7 +251,7 @@ async fn splits_of(stripes: &Stripes, name: StripeId, stored: StoredBytes) -> Ve
     if splits > 1 {
         let hand_out = |span: usize, bytes| parts.push((spans[span].range.clone(), bytes));
         // The error is that of a missing split.
-        let _ = stripes.read_ahead(&spans, hand_out).await;
+        let _ = stripes.untold().read_ahead(&spans, hand_out).await;
     }
     parts.sort_unstable_by_key(|(range, _)| range.start);
     parts

@@ -150,6 +150,11 @@ impl Stripes {
         Self { inner: self.inner.clone(), source: Source::Durable }
     }
 
+    /// Returns a handle whose reads use the cache without being reported to it, for those whose caller counts them.
+    pub fn untold(&self) -> Self {
+        Self { inner: self.inner.clone(), source: Source::NearestUntold }
+    }
+
     /// Returns a handle that does not keep the service alive.
     pub fn downgrade(&self) -> WeakStripes {
         WeakStripes(Arc::downgrade(&self.inner))

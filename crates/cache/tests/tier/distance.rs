@@ -147,6 +147,24 @@ fn all_that_is_there_of_a_block_is_returned_however_soon_a_split_is_known_to_be_
 }
 
 #[test]
+fn a_block_that_is_partly_there_is_one_read_which_its_reader_counts() {
+    in_virtual_time(43, async |runtime| {
+        let mut sites = Sites::new(&runtime, 6, 64);
+        DistantSite::replace_memory(&mut sites);
+        let gateway = sites.gateway().await;
+        let whole = noise(4 * MIB, 1);
+        let block = fill_foreign_block(&sites, &gateway, &whole).await;
+        lose(&sites, |index| index == 2 || index >= 4).await;
+        let missed = gateway.cache.read(&block, 0..block.len).await.unwrap_err();
+        assert_eq!((missed.parts.len(), gateway.reads()), (3, [0; 5]));
+        gateway.cache.fetched(block.len.into(), 3 * MIB as u64);
+        assert_eq!(gateway.reads(), [0, 1, 0, 0, 0]);
+        let cached = gateway.cache.counts().cached_bytes.load(Ordering::Relaxed);
+        assert_eq!(cached as usize, 3 * MIB);
+    });
+}
+
+#[test]
 fn only_what_memory_lacks_is_read_from_disks_unless_a_site_is_late() {
     for (hanging_splits, mib_from_memory, least, most) in
         [(0, 3, TRANSFER, TRANSFER * 5), (1, 2, TRANSFER * 25, TRANSFER * 30)]

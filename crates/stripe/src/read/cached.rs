@@ -77,6 +77,8 @@ pub enum Invalidation {
 pub(crate) enum Source {
     /// Cached forms, then durable copies.
     Nearest,
+    /// As [`Source::Nearest`], but the cache is not told of the read.
+    NearestUntold,
     /// Durable copies only.
     Durable,
 }

@@ -217,7 +217,7 @@ impl Reads {
         stats: &mut ReadStats,
     ) -> Result<(LocatedQuery, Option<Box<dyn Send>>), StripeError> {
         let began = self.shared.runtime.now();
-        let CachedForms { forms, expected } = match self.shared.cache().filter(|_| source == Source::Nearest)
+        let CachedForms { forms, expected } = match self.shared.cache().filter(|_| source != Source::Durable)
         {
             Some(cache) => cache.find(spans).await,
             None => CachedForms::default(),
