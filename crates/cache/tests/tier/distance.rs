@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use striate_cache::BlockLookup;
+use striate_cache::{BlockLookup, CacheSettings};
 use striate_core::{ChunkId, LoadReport, RackId, SiteId};
 use striate_runtime::Runtime;
 use striate_site::{
     AssembleRequest, ChunkInfo, ChunkPage, CombineRequest, DeleteRequest, ReadReply, ReadRequest, ReadStream,
     Site, SiteError, SiteStatus, SliceStream, Tend, Tended, WriteRequest,
 };
-use striate_stripe::MemoryBlock;
+use striate_stripe::{MemoryBlock, Span};
 
 use crate::fixture::*;
 
@@ -186,6 +186,37 @@ fn only_what_memory_lacks_is_read_from_disks_unless_a_site_is_late() {
             assert_eq!(gateway.reads(), [0, 1, 1, 0, 0]);
             let cached = gateway.cache.counts().cached_bytes.load(Ordering::Relaxed);
             assert_eq!(cached as usize, mib_from_memory * MIB);
+        });
+    }
+}
+
+/// Of ten splits, those that hang are the last. Their sites are silent for less than the hedge time, and no split of
+/// this length was read before.
+#[test]
+fn others_are_requested_instead_of_the_last_splits_soon_after_the_rest_has_come() {
+    for (hanging_splits, parities) in [(2, 3), (1, 1)] {
+        in_virtual_time(44, async |runtime| {
+            let mut sites = Sites::new(&runtime, 10 + parities as u32, 64);
+            let hanging = DistantSite::replace_memory(&mut sites);
+            let settings = CacheSettings { split_bytes: 10_000, ..CacheSettings::default() };
+            let gateway = sites.gateway_by("adaptive", settings).await;
+            let stripes = gateway.client.stripes();
+            let read = async |bytes: &[u8]| {
+                let block = stripes.keep_in_memory(bytes.to_vec().into(), 10, parities).await.unwrap();
+                let (span, began, mut read) = ([Span::whole(block)], runtime.now(), Vec::new());
+                let stats = stripes.read_ahead(&span, |_, pieces| read = pieces.concat()).await.unwrap();
+                assert!(read == bytes);
+                (stats, runtime.now() - began)
+            };
+            // Earlier reads pay for the hedge.
+            for seed in 0..2 {
+                let (stats, _) = read(&noise(100_000, seed)).await;
+                assert_eq!((stats.chunks, stats.hedged_chunks), (10, 0));
+            }
+            hanging.store(hanging_splits, Ordering::Relaxed);
+            let (stats, took) = read(&noise(4_000_000, 2)).await;
+            assert_eq!((stats.chunks, stats.hedged_chunks), (10 + hanging_splits, hanging_splits));
+            assert!(took < TRANSFER * 3, "{took:?}");
         });
     }
 }

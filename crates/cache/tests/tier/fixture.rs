@@ -71,8 +71,13 @@ impl Sites {
     }
 
     pub(crate) async fn gateway_with(&self, settings: CacheSettings) -> Gateway {
-        let stripes =
-            StripeOptions { formats: FormatsInForce::new(Formats::NEWEST), ..StripeOptions::default() };
+        self.gateway_by("normal", settings).await
+    }
+
+    /// Starts a gateway with this read policy.
+    pub(crate) async fn gateway_by(&self, read_policy: &str, settings: CacheSettings) -> Gateway {
+        let (formats, read_policy) = (FormatsInForce::new(Formats::NEWEST), read_policy.parse().unwrap());
+        let stripes = StripeOptions { formats, read_policy, ..StripeOptions::default() };
         let profile = "rs(4,2)".parse().unwrap();
         let options = ClientOptions { profile, stripes, ..ClientOptions::default() };
         let client =

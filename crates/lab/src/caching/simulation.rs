@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
+use striate_plan::cache::last_splits::{LAST_SPLITS, WAIT_SHARE};
 use striate_workload::latency::Latencies;
 
 use super::catalogue::Catalogue;
@@ -18,10 +19,6 @@ use crate::events::Events;
 const FORGET_S: f64 = 1.0;
 /// A parity is requested instead of a data split if its server was recently asked for this many fewer splits.
 const DATA_FIRST: f64 = 3.0;
-/// Number of missing splits at which a read asks for others, after the delay `HEDGE_AFTER`.
-const HEDGE_AT: usize = 2;
-/// Delay before a read asks for other splits, as a share of its time so far.
-const HEDGE_AFTER: f64 = 0.1;
 /// Duration of a slow phase of a server's card (§6.3), and its period, in seconds.
 const SLOW_S: f64 = 2.0;
 const SLOW_EVERY_S: f64 = 10.0;
@@ -307,8 +304,8 @@ impl Simulation<'_> {
         if lacks == 0 {
             read.is_over = true;
             self.came(request, at);
-        } else if lacks == HEDGE_AT && self.scheme == Scheme::Ours {
-            self.at(at + HEDGE_AFTER * (at - began), EventKind::Hedge { request });
+        } else if lacks == LAST_SPLITS && self.scheme == Scheme::Ours {
+            self.at(at + WAIT_SHARE * (at - began), EventKind::Hedge { request });
         }
     }
 

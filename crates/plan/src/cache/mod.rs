@@ -1,4 +1,6 @@
-//! The layout of cached blocks (EC-Cache, OSDI'16): their splits, and how many parities they have.
+//! Cached blocks (EC-Cache, OSDI'16): their splits, how many parities they have, and how long a read waits for its last
+//! splits.
 
+pub mod last_splits;
 pub mod parities;
 pub mod splits;

@@ -264,6 +264,11 @@ impl StripeRead {
         }
     }
 
+    /// Returns the chunk that a request is for.
+    pub(super) fn chunk_of(&self, position: usize) -> usize {
+        self.requests[position].index
+    }
+
     /// Whether a request was for a copy.
     pub(super) fn is_of_copy(&self, position: usize) -> bool {
         self.requests[position].copy.is_some()
@@ -312,7 +317,7 @@ impl StripeRead {
     }
 
     /// Returns the chunks whose columns have arrived.
-    fn arrived(&self, shape: &PieceShape) -> ChunkSet {
+    pub(super) fn arrived(&self, shape: &PieceShape) -> ChunkSet {
         let arrived =
             self.covering(&shape.columns).filter(|request| matches!(request.state, State::Arrived(_)));
         arrived.map(|request| request.index).collect()

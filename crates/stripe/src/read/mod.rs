@@ -7,7 +7,8 @@
 //! - [`gathering`]: the stripes of a query while their chunks arrive.
 //! - [`planning`]: the plan of a query.
 //! - [`requests`]: the requests of a query in flight, and which of them are late.
-//! - [`arrival`], [`hedge_delay`]: when a chunk counts as late, by prediction or without one.
+//! - [`arrival`], [`hedge_delay`], [`last_splits`]: when a chunk counts as late, by prediction, by the silence of its
+//!   site, and as one of the last of a cached block.
 //! - [`explain`]: the plan of a query and its reasons; [`explain_options`]: the alternatives for reading a packed
 //!   object.
 //! - [`probes`]: what policies learn by probing sites.
@@ -22,6 +23,7 @@ mod explain;
 mod explain_options;
 mod gathering;
 mod hedge_delay;
+mod last_splits;
 mod located;
 mod measure;
 mod planning;

@@ -7,8 +7,8 @@
 //! A chunk that is missing, damaged or late is planned around: the incomplete pieces are planned again without it,
 //! using what has arrived and what is still expected in time. A range is read around a loss from the same columns of
 //! other chunks. With a policy that predicts, a site is late when it takes longer than its queue suggests
-//! ([`super::arrival`]), within a budget; with any policy, it is late when it has been silent for the hedge time. The
-//! first reply wins.
+//! ([`super::arrival`]), and so are the last splits of a cached block soon after the others ([`super::last_splits`]),
+//! within a budget; with any policy, a site is late when it has been silent for the hedge time. The first reply wins.
 //!
 //! When a piece can no longer be completed, its stripe is looked up again. If the record has changed, the stripe's
 //! pieces start again; otherwise they are lost, and the error says which chunks are missing.
@@ -32,6 +32,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use striate_plan::{PlanCost, ReadPurpose};
+use striate_runtime::Instant;
 use tracing::{Instrument, debug_span};
 
 use super::cached::{CachedForms, ServedFrom, Source};
@@ -110,8 +111,12 @@ type LookupFuture<'a> = BoxFuture<'a, (usize, Result<Option<Arc<OpenedStripe>>, 
 struct Query<'a, HandOut> {
     reads: &'a Reads,
     spans: &'a [Span],
+    began: Instant,
     located: LocatedQuery,
     requests: SiteRequests,
+    /// True if something may be late earlier than the timer of the query fires: a request sent just now, or the last
+    /// splits of a cached block.
+    has_new_wait: bool,
     look_ups: FuturesUnordered<LookupFuture<'a>>,
     /// Chunks being computed from wide stripes.
     detours: FuturesUnordered<DetourFuture<'a>>,
@@ -250,6 +255,8 @@ impl Reads {
         let mut query = Query {
             reads: self,
             spans,
+            began,
+            has_new_wait: false,
             requests: SiteRequests::new(self.clone(), self.shared.options.read_policy.predicts_lateness()),
             look_ups: FuturesUnordered::new(),
             detours: FuturesUnordered::new(),

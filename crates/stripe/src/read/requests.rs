@@ -17,6 +17,7 @@ use striate_runtime::Instant;
 use striate_site::{Priority, ReadReply, ReadRequest, ReadStream, SiteError};
 
 use super::arrival::Conditions;
+use super::last_splits::LastSplits;
 use super::located::LocatedQuery;
 use super::reads::Reads;
 use crate::sites::InFlight;
@@ -43,6 +44,7 @@ pub(super) struct SiteRequests {
     reads: Reads,
     /// Whether sites are late when they take longer than predicted.
     predicts: bool,
+    last_splits: LastSplits,
     under_way: FuturesUnordered<NextReply>,
     /// Sites whose requests have neither ended nor been dropped.
     active: usize,
@@ -72,17 +74,18 @@ struct SiteRequest {
     heard_at: Instant,
     /// Estimated queue of the site when the request was sent.
     queue: f64,
-    /// True once the site is later than predicted: replacements were sent, or the budget did not allow them.
+    /// True once the site is later than predicted, or with the last splits of a block: replacements were sent, or the
+    /// budget did not allow them.
     is_late: bool,
     /// True once the site was silent for the hedge time: replacements were sent.
     is_silent: bool,
 }
 
 impl SiteRequests {
-    /// Creates an empty set. With `predicts`, sites count as late by prediction.
+    /// Creates an empty set. With `predicts`, sites count as late by prediction, and with the last splits of a block.
     pub(super) fn new(reads: Reads, predicts: bool) -> Self {
         let (under_way, ready) = (FuturesUnordered::new(), VecDeque::new());
-        Self { reads, predicts, under_way, active: 0, ready }
+        Self { reads, predicts, last_splits: LastSplits::default(), under_way, active: 0, ready }
     }
 
     /// Sends requests to sites, each for some chunks.
@@ -130,10 +133,17 @@ impl SiteRequests {
     }
 
     /// Returns when to call [`SiteRequests::look_at_clock`] next: when the first of the sites will be late.
-    pub(super) fn wake_at(&self) -> Option<Instant> {
+    pub(super) fn wake_at(&self, located: &LocatedQuery) -> Option<Instant> {
         let requests = self.under_way.iter().filter_map(|next| next.0.as_ref());
         let active = requests.filter(|request| request.stream.is_some());
-        active.map(|request| request.due(&self.reads, self.predicts)).min()
+        let due = active.map(|request| request.due(&self.reads, self.predicts));
+        due.chain(self.last_splits.due(located)).min()
+    }
+
+    /// Records the reply to a request for a split of a cached block. Returns whether a wait began for the last splits,
+    /// which may be late earlier than all others.
+    pub(super) fn note_split(&mut self, key: RequestKey, located: &LocatedQuery, began: Instant) -> bool {
+        self.predicts && self.last_splits.note_reply(key, located, began, &self.reads.shared.runtime)
     }
 
     /// Returns the next answer if it is ready.
@@ -181,12 +191,13 @@ impl SiteRequests {
     }
 
     /// Fails sites that were silent for the read deadline, and gives up what sites that are late now have not
-    /// answered: replacements are then requested. For sites that are late only by prediction, the budget must allow
-    /// it. Returns whether anything was given up.
+    /// answered, and last splits that are late: replacements are then requested. Unless a site is silent, the budget
+    /// must allow it. Returns whether anything was given up.
     pub(super) fn look_at_clock(&mut self, located: &mut LocatedQuery) -> bool {
         let now = self.reads.shared.runtime.now();
         let deadline = self.reads.shared.options.read_deadline;
         let reads = self.reads.clone();
+        let can_be_asked = reads.can_be_asked();
         let mut given_up = false;
         for next in self.under_way.iter_mut() {
             let Some(request) = next.0.as_mut().filter(|request| request.stream.is_some()) else { continue };
@@ -197,10 +208,14 @@ impl SiteRequests {
                 self.ready.extend(request.outstanding().map(answer));
                 continue;
             }
-            if request.late_at(&reads, self.predicts).is_some_and(|late_at| late_at <= now) {
-                given_up |= request.give_up(&reads, located, now);
+            let mut late = request.awaited(located);
+            match request.late_at(&reads, self.predicts).is_some_and(|late_at| late_at <= now) {
+                true => request.note_late(&reads, now),
+                false => late.retain(|key| self.last_splits.is_late(*key, located, now, &can_be_asked)),
             }
+            given_up |= request.give_up(&late, &reads, located);
         }
+        self.last_splits.forget(now);
         given_up
     }
 
@@ -278,24 +293,33 @@ impl SiteRequest {
         }
     }
 
-    /// Gives up what is awaited of a late site. Returns whether anything was.
-    fn give_up(&mut self, reads: &Reads, located: &mut LocatedQuery, now: Instant) -> bool {
-        self.is_silent |= self.silent_at(reads) <= now;
-        self.is_late = true;
-        let mut outstanding: Vec<RequestKey> = self.outstanding().collect();
-        outstanding.retain(|key| {
+    /// Returns what is awaited of the site for an open piece.
+    fn awaited(&self, located: &LocatedQuery) -> Vec<RequestKey> {
+        let is_awaited = |key: &RequestKey| {
             let stripe = &located.stripes[key.stripe];
             stripe.turn == key.turn
                 && stripe.is_awaited(key.position)
                 && located.needs(key.stripe, key.position)
-        });
+        };
+        self.outstanding().filter(is_awaited).collect()
+    }
+
+    /// Records that the site is late, or silent.
+    fn note_late(&mut self, reads: &Reads, now: Instant) {
+        self.is_silent |= self.silent_at(reads) <= now;
+        self.is_late = true;
+    }
+
+    /// Gives up late chunks, if the budget allows it or the site is silent. Returns whether there were any.
+    fn give_up(&mut self, late: &[RequestKey], reads: &Reads, located: &mut LocatedQuery) -> bool {
+        self.is_late |= !late.is_empty();
         // A chunk of a part is replaced by about k others.
         let price = |key: &RequestKey| located.price_of_hedge(key.stripe, key.position);
-        let chunks: usize = outstanding.iter().map(price).sum();
-        if outstanding.is_empty() || !(self.is_silent || reads.shared.hedge_budget.spend(chunks)) {
+        let chunks: usize = late.iter().map(price).sum();
+        if late.is_empty() || !(self.is_silent || reads.shared.hedge_budget.spend(chunks)) {
             return false;
         }
-        outstanding.iter().for_each(|key| located.stripes[key.stripe].give_up(key.position));
+        late.iter().for_each(|key| located.stripes[key.stripe].give_up(key.position));
         true
     }
 
@@ -336,7 +360,7 @@ impl SiteRequest {
 }
 
 /// Margin of a prediction: a request that takes exactly as long as predicted is not late.
-const TICK: Duration = Duration::from_micros(1);
+pub(super) const TICK: Duration = Duration::from_micros(1);
 
 /// Resolves to the site's request with its next reply, or with `None` at the end. Never resolves once the request was
 /// dropped.

@@ -5,7 +5,6 @@ use futures::stream::StreamExt;
 use smallvec::SmallVec;
 use striate_core::{ChunkRange, SiteId};
 use striate_plan::QueryPlan;
-use striate_runtime::Instant;
 use striate_site::SiteError;
 use tracing::debug_span;
 
@@ -47,6 +46,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             }
             count += chunks.len();
             if !chunks.is_empty() {
+                self.has_new_wait = true;
                 requests.push((read.site, chunks));
             }
         }
@@ -72,14 +72,17 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             return;
         }
         let runtime = &self.reads.shared.runtime;
-        let deadline_from = |now: Instant| now + self.reads.shared.options.read_deadline;
-        let mut wake_at = self.requests.wake_at().unwrap_or_else(|| deadline_from(runtime.now()));
+        let wake_at_of = |query: &Self| {
+            let deadline = || runtime.now() + query.reads.shared.options.read_deadline;
+            query.requests.wake_at(&query.located).unwrap_or_else(deadline)
+        };
+        self.has_new_wait = false;
+        let mut wake_at = wake_at_of(self);
         let mut timer = std::pin::pin!(runtime.sleep_until(wake_at));
-        let mut chunks = self.stats.chunks;
         while self.open > 0 && !self.is_stuck() {
-            // A request sent just now may be late earlier than the timer fires.
-            if std::mem::replace(&mut chunks, self.stats.chunks) < self.stats.chunks
-                && let Some(earlier) = self.requests.wake_at().filter(|earlier| *earlier < wake_at)
+            if std::mem::take(&mut self.has_new_wait)
+                && let Some(earlier) =
+                    self.requests.wake_at(&self.located).filter(|earlier| *earlier < wake_at)
             {
                 wake_at = earlier;
                 timer.set(runtime.sleep_until(wake_at));
@@ -97,7 +100,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                     if self.requests.look_at_clock(&mut self.located) {
                         self.shortage = Shortage::Late;
                     }
-                    wake_at = self.requests.wake_at().unwrap_or_else(|| deadline_from(runtime.now()));
+                    wake_at = wake_at_of(self);
                     timer.set(runtime.sleep_until(wake_at));
                 }
             }
@@ -129,7 +132,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
 
     /// Takes a reply; ignores one to a request of an earlier turn.
     fn take(&mut self, answer: Answer) {
-        let Answer { site, key: RequestKey { stripe: number, position, turn }, result } = answer;
+        let Answer { site, key, result } = answer;
+        let RequestKey { stripe: number, position, turn } = key;
         if let Err(error) = &result {
             self.reads.shared.sites.note_failure(site, error);
         }
@@ -138,10 +142,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             return;
         }
         match stripe.answer(position, result).cloned() {
-            None => {
-                self.complete_pieces_of(number);
-                self.fall_back(number);
-            }
+            None => self.take_bytes(key),
             // The record may be out of date; the chunk itself can be read instead.
             Some(_) if stripe.is_of_copy(position) => {
                 self.reads.shared.table.forget(stripe.stripe.id);
@@ -157,6 +158,15 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 self.report_damage(number);
                 self.shortage = Shortage::Failed;
             }
+        }
+    }
+
+    /// Uses the bytes that a request has brought.
+    fn take_bytes(&mut self, key: RequestKey) {
+        self.complete_pieces_of(key.stripe);
+        if self.located.stripes[key.stripe].stripe.is_cached() {
+            self.fall_back(key.stripe);
+            self.has_new_wait |= self.requests.note_split(key, &self.located, self.began);
         }
     }
 

@@ -208,6 +208,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             self.detours.push(Box::pin(async move { (key, reads.read_around(id, index, columns).await) }));
         }
         self.stats.chunks += detour.requests.len();
+        self.has_new_wait |= !detour.requests.is_empty();
         let requests = detour.requests.into_iter();
         self.requests
             .ask(requests.map(|(site, position, range)| (site, vec![(key_of(position), range)])).collect());
