@@ -153,7 +153,7 @@ struct BlockWriter {
 
 /// A written block.
 enum WrittenBlock {
-    OnSites(StoredBlock),
+    OnSites(Box<StoredBlock>),
     InMemory(UncommittedMemory),
 }
 
@@ -195,7 +195,7 @@ impl BlockWriter {
             drop(session);
             let stored = stored?;
             stripes.written(&stored.block, &data);
-            Ok(WrittenBlock::OnSites(stored))
+            Ok(WrittenBlock::OnSites(Box::new(stored)))
         }
     }
 
@@ -207,7 +207,7 @@ impl BlockWriter {
     /// Writes the body's only block.
     async fn write_only(&mut self, data: Bytes) -> Result<(), ClientError> {
         match self.write(data).await? {
-            WrittenBlock::OnSites(stored) => self.listed.push(stored),
+            WrittenBlock::OnSites(stored) => self.listed.push(*stored),
             WrittenBlock::InMemory(block) => self.add_in_memory(block),
         }
         Ok(())
@@ -238,7 +238,7 @@ impl BlockWriter {
     async fn settle_oldest(&mut self) -> Result<(), ClientError> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
         let stored = match joined(oldest.await)? {
-            WrittenBlock::OnSites(stored) => stored,
+            WrittenBlock::OnSites(stored) => *stored,
             WrittenBlock::InMemory(block) => {
                 self.add_in_memory(block);
                 return Ok(());
