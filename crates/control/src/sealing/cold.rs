@@ -5,7 +5,7 @@
 //! similar lengths, since shorter ones count as zeros beyond their ends. So a pool holds the partitions that go under
 //! one profile and whose lengths differ by an eighth at most.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
@@ -39,6 +39,8 @@ pub(super) struct PoolKey {
 pub(super) struct ColdData {
     /// Partitions in no wide stripe, grouped by those that may share one.
     pub(super) pools: BTreeMap<PoolKey, Vec<OpenPartition>>,
+    /// Partitions that wait and are in no pool any more, counted by site.
+    pub(super) set_aside: HashMap<SiteId, usize>,
     /// Cold data chunks, sealed or not, by profile and rack.
     pub(super) in_racks: BTreeMap<String, RackCounts>,
     /// Chunk lengths in bytes of the stripes that have partitions in the pools.

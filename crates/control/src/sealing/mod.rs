@@ -311,14 +311,12 @@ struct Run<'a> {
     /// Cold data found, less what has been sealed.
     cold: ColdData,
     report: SealReport,
-    /// Waiting partitions that are no longer kept, counted by site.
-    waiting: HashMap<SiteId, usize>,
 }
 
 impl<'a> Run<'a> {
     fn new(stripes: &'a Stripes, packer: &'a Packer, together: usize) -> Self {
-        let (cold, report, waiting) = (ColdData::default(), SealReport::default(), HashMap::new());
-        Self { stripes, packer, together, cold, report, waiting }
+        let (cold, report) = (ColdData::default(), SealReport::default());
+        Self { stripes, packer, together, cold, report }
     }
 
     /// Improves existing wide stripes once the survey is complete and all expected changes are known.
@@ -369,7 +367,8 @@ impl<'a> Run<'a> {
             if flow.is_continue() && self.report.given_up < MOST_GIVEN_UP {
                 flow = self.seal_pool(&profile, &mut pool, tell).await?;
             }
-            keep_of_racks(&mut pool, self.together * geometry_of(&profile)?.c(), &mut self.waiting);
+            let most = self.together * geometry_of(&profile)?.c();
+            keep_of_racks(&mut pool, most, &mut self.cold.set_aside);
             self.cold.pools.insert(key, pool);
         }
         self.cold.count_done(self.stripes).await?;
@@ -389,19 +388,20 @@ impl<'a> Run<'a> {
 
     /// Records what was done, and what waits.
     async fn finish(mut self, bucket: &str, options: &SealOptions) -> Result<SealReport, StripeError> {
-        for partition in self.cold.pools.values().flatten() {
-            *self.waiting.entry(partition.site).or_default() += 1;
-        }
         let (cold, report) = (&mut self.cold, &mut self.report);
+        let mut waiting = std::mem::take(&mut cold.set_aside);
+        for partition in cold.pools.values().flatten() {
+            *waiting.entry(partition.site).or_default() += 1;
+        }
         cold.count_waiting(self.stripes).await?;
         report.cold_stripes = cold.stripes;
         (report.sealed_stripes, report.half_sealed) = (cold.sealed, cold.half_sealed);
         (report.not_packed, report.not_packed_bytes) = (cold.short, cold.short_bytes);
-        report.waiting = self.waiting.values().sum::<usize>() as u64;
+        report.waiting = waiting.values().sum::<usize>() as u64;
         if report.waiting > 0 {
             report.held_up.get_or_insert_with(|| TOO_FEW.to_owned());
         }
-        self.packer.partitions_wait(bucket, self.waiting);
+        self.packer.partitions_wait(bucket, waiting);
         let sizes = self.stripes.rack_sizes();
         for profile in options.profiles() {
             let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
@@ -438,8 +438,12 @@ impl<'a> Run<'a> {
                 plan.members.iter().flatten().map(|member| member.partition).collect();
             pool.retain(|open| !chosen.contains(&open.partition));
             take_siblings(pool, &chosen);
-            if !self.seal_one(profile, &plan).await? && self.report.given_up >= MOST_GIVEN_UP {
-                return Ok(ControlFlow::Continue(()));
+            if !self.seal_one(profile, &plan).await? {
+                let members = plan.members.iter().flatten();
+                members.for_each(|member| *self.cold.set_aside.entry(member.site).or_default() += 1);
+                if self.report.given_up >= MOST_GIVEN_UP {
+                    return Ok(ControlFlow::Continue(()));
+                }
             }
             if tell(&self.report).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -455,7 +459,7 @@ impl<'a> Run<'a> {
         pool.iter().filter(|partition| sites.contains(&partition.site)).cloned().collect()
     }
 
-    /// Makes one wide stripe. Returns `false` if it cannot be made now.
+    /// Makes one wide stripe. Returns `false` if it cannot be made now, and its members wait.
     async fn seal_one(&mut self, profile: &Profile, chosen: &SealingPlan) -> Result<bool, StripeError> {
         let chunk_lens = &self.cold.chunk_lens;
         let lens = || {
@@ -471,7 +475,7 @@ impl<'a> Run<'a> {
             members: chosen.members.iter().map(partition).collect(),
         };
         // Members that have changed since they were read are left to the next pass.
-        let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(true) };
+        let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(false) };
         let (step, reason) = advance(self.stripes, id).await?;
         match step {
             WideStep::Complete | WideStep::Sealed => {

@@ -4,12 +4,12 @@
 //! Partitions of the members' length come first. Shorter ones, which wait for others of their own length, may take what
 //! is then still vacant: the place counts as zeros behind their ends, as a hole does as a whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-use striate_core::StripeId;
+use striate_core::{SiteId, StripeId};
 use striate_meta::records::Stripe;
-use striate_plan::{OpenPartition, Partition};
+use striate_plan::OpenPartition;
 use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, is_hole};
 
 use super::cold::{ColdData, LengthClass, PoolKey};
@@ -23,7 +23,7 @@ const SHORTER_BY_OCTAVES: u32 = 2;
 /// Lengths of the partitions that take places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lengths {
-    /// Those of the members' class.
+    /// Those of the members' class, as far as they are not longer than the parities.
     Alike,
     /// Shorter ones.
     Shorter,
@@ -69,10 +69,12 @@ pub(super) async fn fill_vacancies(
             return Ok(ControlFlow::Break(()));
         }
         let Some(opened) = stripes.find(id).await? else { continue };
-        let mut pools = lengths.pools(&mut cold.pools, &opened.record);
+        let ColdData { pools, chunk_lens, set_aside, .. } = &mut *cold;
+        let mut pools = lengths.pools(pools, &opened.record);
         pools.retain(|pool| !pool.is_empty());
         if opened.record.is_sealed() && !pools.is_empty() {
-            let filled = fill(stripes, opened, &mut pools, &dead).await?;
+            let mut candidates = Candidates { pools, chunk_lens, set_aside };
+            let filled = fill(stripes, opened, &mut candidates, &dead).await?;
             if filled > 0 {
                 // The new members may drop their parities.
                 advance(stripes, id).await?;
@@ -87,7 +89,7 @@ pub(super) async fn fill_vacancies(
 async fn fill(
     stripes: &Stripes,
     mut wide: OpenedStripe,
-    pools: &mut [&mut Vec<OpenPartition>],
+    candidates: &mut Candidates<'_>,
     dead: &BTreeSet<StripeId>,
 ) -> Result<u64, StripeError> {
     let is_vacant = |position: &usize| {
@@ -97,15 +99,17 @@ async fn fill(
     let vacant: Vec<usize> = (0..wide.code.k()).filter(is_vacant).collect();
     let mut places_taken = 0;
     for position in vacant {
-        while let Some((stripe, index)) = take_candidate(stripes, &wide, position, pools) {
+        while let Some((pool, at)) = candidates.find(stripes, &wide, position) {
+            let (stripe, index) = candidates.pools[pool][at].partition;
             match stripes.place_in_wide(wide.id, position, (stripe, index.into())).await? {
                 ExchangeOutcome::Done => {
+                    candidates.pools[pool].swap_remove(at);
                     places_taken += 1;
                     tracing::info!(wide = %wide.id, position, %stripe, "a partition has taken a vacant place");
                     break;
                 }
                 ExchangeOutcome::NotNow => return Ok(places_taken),
-                ExchangeOutcome::Unfit => {}
+                ExchangeOutcome::Unfit => candidates.set_aside(pool, at),
             }
         }
         match stripes.find(wide.id).await? {
@@ -116,19 +120,37 @@ async fn fill(
     Ok(places_taken)
 }
 
-/// Takes a partition for a place out of the first pool that has one: the one whose stripe has the fewest waiting
-/// partitions, so that the stripe is sealed soon.
-fn take_candidate(
-    stripes: &Stripes,
-    wide: &OpenedStripe,
-    position: usize,
-    pools: &mut [&mut Vec<OpenPartition>],
-) -> Option<Partition> {
-    let may_come =
-        |(_, candidate): &(usize, &OpenPartition)| stripes.admits_in_wide(wide, position, candidate.site);
-    pools.iter_mut().find_map(|pool| {
-        let fit = pool.iter().enumerate().filter(may_come);
-        let (at, _) = fit.min_by_key(|(_, candidate)| candidate.open_siblings)?;
-        Some(pool.swap_remove(at).partition)
-    })
+/// Partitions that may take places in a wide stripe.
+struct Candidates<'a> {
+    /// Their pools, the longest first.
+    pools: Vec<&'a mut Vec<OpenPartition>>,
+    /// Chunk lengths of their stripes.
+    chunk_lens: &'a BTreeMap<StripeId, u32>,
+    /// Partitions that have left their pools and still wait, counted by site.
+    set_aside: &'a mut HashMap<SiteId, usize>,
+}
+
+impl Candidates<'_> {
+    /// Returns a partition for a place, by its pool and its index there. It is of the first pool that has one: the one
+    /// whose stripe has the fewest waiting partitions, so that the stripe is sealed soon.
+    fn find(&self, stripes: &Stripes, wide: &OpenedStripe, position: usize) -> Option<(usize, usize)> {
+        let is_short_enough = |candidate: &OpenPartition| {
+            let len = self.chunk_lens.get(&candidate.partition.0);
+            len.is_some_and(|&len| len <= wide.record.chunk_len)
+        };
+        let may_come = |(_, candidate): &(usize, &OpenPartition)| {
+            is_short_enough(candidate) && stripes.admits_in_wide(wide, position, candidate.site)
+        };
+        self.pools.iter().enumerate().find_map(|(number, pool)| {
+            let fit = pool.iter().enumerate().filter(may_come);
+            let (at, _) = fit.min_by_key(|(_, candidate)| candidate.open_siblings)?;
+            Some((number, at))
+        })
+    }
+
+    /// Takes a partition out of its pool that has turned out to be unfit: the next look sees why.
+    fn set_aside(&mut self, pool: usize, at: usize) {
+        let unfit = self.pools[pool].swap_remove(at);
+        *self.set_aside.entry(unfit.site).or_default() += 1;
+    }
 }

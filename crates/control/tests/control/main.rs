@@ -35,6 +35,7 @@ mod statistics;
 mod swapping;
 mod unpacking;
 mod updating;
+mod vacancies;
 mod volatile;
 mod wide_codes;
 mod wide_profiles;

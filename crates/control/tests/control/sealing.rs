@@ -8,7 +8,7 @@ use striate_core::{ChunkId, RackId, SiteId, StripeId};
 use striate_meta::records::{Stripe, WideState};
 use striate_meta::{ScanRange, keys};
 use striate_site::Site;
-use striate_stripe::{WidePlan, WideStep, file_of};
+use striate_stripe::{WidePlan, WideStep, file_of, wide_of};
 
 use crate::cluster::{BUCKET, go_on};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -100,6 +100,12 @@ async fn a_damaged_partition_waits_for_its_repair_and_holds_up_no_other() {
     }
     let report = sealing.seal().await;
     assert!(report.sealed >= 1 && report.given_up >= 1, "{report:?}");
+    let open = |(_, record): (StripeId, Stripe)| {
+        record.locations[..4].iter().filter(|at| wide_of(at).is_none()).count() as u64
+    };
+    let packed = sealing.cluster.stripes().await.into_iter();
+    let packed = packed.filter(|(_, record)| record.profile.starts_with("packed"));
+    assert_eq!(report.waiting, packed.map(open).sum::<u64>(), "members of what was given up wait too");
     assert_eq!(sealing.cluster.debts().await, 1, "who finds it says so");
     assert_eq!(sealing.seal().await.given_up, 0, "it waits");
     sealing.heal().await;
