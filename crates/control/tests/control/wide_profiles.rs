@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use striate_client::ColdSetting;
+use striate_client::{ClassSetting, ColdSetting};
 use striate_control::{SealOptions, cold_warnings, durability_warnings, seal_bucket};
-use striate_core::RackId;
+use striate_core::{RackId, StorageClass};
 use striate_meta::records::{Bucket, ClassProfile, Cold};
 
 use crate::cluster::{BUCKET, Cluster, go_on};
@@ -48,6 +48,22 @@ async fn a_rack_that_is_too_small_does_not_count() {
     regroup(&cluster, &[4, 4, 4, 4, 3, 2]);
     let refused = cluster.client.set_cold(BUCKET, Some(cold(WIDE, true))).await.unwrap_err().to_string();
     assert!(refused.contains("there are 4 with") && !refused.contains("--allow-no-spare-rack"), "{refused}");
+}
+
+/// Its parities would find no places.
+#[tokio::test(start_paused = true)]
+async fn a_wide_profile_that_ignores_racks_is_refused() {
+    let cluster = racks_of(&[4; 6], "rs(4,2)").await;
+    let flat = format!("{WIDE} spread flat");
+    let refused = cluster.client.set_cold(BUCKET, Some(cold(&flat, true))).await.unwrap_err().to_string();
+    assert!(refused.contains("its local groups lie in whole racks"), "{refused}");
+    let class = ClassSetting {
+        class: StorageClass::StandardIa,
+        profile: Some(flat.parse().unwrap()),
+        without_spare_rack: true,
+    };
+    let refused = cluster.client.set_classes(BUCKET, &[class]).await.unwrap_err().to_string();
+    assert!(refused.contains("STANDARD_IA: ") && refused.contains("whole racks"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

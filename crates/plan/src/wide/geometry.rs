@@ -68,6 +68,11 @@ pub enum WideError {
         /// f.
         tolerance: usize,
     },
+    /// A spread that ignores racks.
+    #[error(
+        "{0} spread flat: a rack holds at most f chunks of a wide stripe, and its local groups lie in whole racks; leave \"spread flat\" out"
+    )]
+    Flat(CodeSpec),
 }
 
 impl WideGeometry {
@@ -82,11 +87,12 @@ impl WideGeometry {
     /// Returns the geometry of a wide profile: its code, with the number of chunks per rack from its spread.
     ///
     /// # Errors
-    /// As [`WideGeometry::with_rack_limit`].
+    /// As [`WideGeometry::with_rack_limit`], and [`WideError::Flat`] if the profile ignores racks.
     pub fn of_profile(profile: &Profile) -> Result<Self, WideError> {
         match profile.spread {
             Spread::Racks(limit) => Self::with_rack_limit(profile.code, limit),
-            Spread::Tolerance | Spread::Flat => Self::new(profile.code),
+            Spread::Tolerance => Self::new(profile.code),
+            Spread::Flat => Self::new(profile.code).and(Err(WideError::Flat(profile.code))),
         }
     }
 
@@ -356,6 +362,9 @@ mod tests {
         let spec = CodeSpec::Wide { data: 128, locality: 27, tolerance: 4 };
         let refusal = WideGeometry::with_rack_limit(spec, 5).unwrap_err().to_string();
         assert!(refusal.contains("1 to 4"), "{refusal}");
+        let of_profile = |text: &str| WideGeometry::of_profile(&text.parse().unwrap());
+        assert_eq!(of_profile("wide(128,27,4) spread flat"), Err(WideError::Flat(spec)));
+        assert_eq!(of_profile("wide(128,27,4) spread racks(4)"), WideGeometry::new(spec));
         assert!(matches!(WideGeometry::new("rs(4,2)".parse().unwrap()), Err(WideError::NotWide(_))));
     }
 }
