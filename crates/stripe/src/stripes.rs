@@ -311,8 +311,8 @@ impl Stripes {
         crate::write::narrow_again(&self.inner.writes, id).await
     }
 
-    /// Drops a stripe's own parities if all its data chunks are in sealed wide stripes and nothing is in debt.
-    /// Returns `false` if they stay.
+    /// Drops a stripe's own parities if all its data chunks are in sealed wide stripes, it has no copies and nothing is
+    /// in debt. Returns `false` if they stay.
     ///
     /// # Errors
     /// When the metadata store fails.

@@ -15,7 +15,7 @@ use striate_meta::records::{PackingFigures, PackingWork, Stripe, WideState};
 use striate_meta::{Commit, keys};
 use striate_plan::statistics::heat::PartitionReads;
 use striate_site::Site;
-use striate_stripe::{ExchangeOutcome, is_hole, wide_of};
+use striate_stripe::{ExchangeOutcome, WideStep, is_hole, wide_of};
 
 use crate::cluster::{BUCKET, content, go_on, leave_all};
 use crate::dying::{Death, DyingStore, dying_client};
@@ -319,6 +319,15 @@ async fn what_is_sealed_and_stays_hot_gets_its_own_parities_again() {
     }
     sealing.assert_clean().await;
     sealing.seal().await;
+    assert!(!record().await.dropped, "as long as it has copies");
+    // A filled place makes one of its wide stripes drop parities again, but not those of what is hot.
+    let (wide, _) = wide_of(&record().await.locations[0]).unwrap();
+    let mut filled = sealing.record(wide).await;
+    filled.set_wide_state(WideState::Sealed);
+    let mut tx = stripes.transaction();
+    tx.put(keys::stripe(wide), striate_meta::records::encode(&filled));
+    stripes.meta().commit(tx).await.unwrap();
+    assert_eq!(stripes.advance_wide(wide).await.unwrap(), WideStep::Complete);
     assert!(!record().await.dropped, "as long as it has copies");
     copies.run_pass(stripes, &[], true).await.unwrap();
     assert!(record().await.copies.is_empty());

@@ -39,7 +39,7 @@ pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -
 enum DropOutcome {
     Done,
     /// A data chunk is in no wide stripe, or in an unsealed one: the stripe is examined again when that one is
-    /// sealed.
+    /// sealed. Or the stripe has copies because it is read often: it is examined again when it has cooled.
     Later,
     /// The stripe, or a wide stripe of its chunks, is in debt or lacks a site, or the stripe keeps being changed.
     NotNow,
@@ -54,7 +54,7 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<DropOutcome, 
         let k = stripe.code.k();
         let mut wides: Vec<StripeId> =
             stripe.record.locations[..k].iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
-        if wides.len() < k {
+        if wides.len() < k || !stripe.record.copies.is_empty() {
             return Ok(DropOutcome::Later);
         }
         wides.sort_unstable();
@@ -139,7 +139,7 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
 }
 
 /// S6 for one stripe that has cooled. Returns `false` if it must keep its parities: one of its chunks is in no sealed
-/// wide stripe, or something is in debt.
+/// wide stripe, it has copies again, or something is in debt.
 ///
 /// # Errors
 /// When the metadata store fails.
