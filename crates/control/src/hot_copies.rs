@@ -31,9 +31,8 @@ use crate::rows::Rows;
 
 /// Interval between two passes.
 const PASS_EVERY: Duration = Duration::from_secs(30);
-/// Time after the start during which no partition with a copy counts as cold: the service may not have seen enough
-/// reads yet.
-const WARM_UP: Duration = Duration::from_secs(600);
+/// Time after the start during which no partition counts as cold: the services may not have seen enough reads yet.
+pub(crate) const WARM_UP: Duration = Duration::from_secs(600);
 /// Interval between two polls for changed copies.
 const FOLLOW_EVERY: Duration = Duration::from_secs(15);
 /// Number of most-read partitions considered.

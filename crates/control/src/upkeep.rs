@@ -1,5 +1,5 @@
-//! The background services that keep a store whole and clean: repair, scrub, collection, packing. One process of a
-//! cluster runs them.
+//! The background services that keep a store whole and clean: repair, scrub, collection, packing, hot copies. One
+//! process of a cluster runs them.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::collection::abandoned::{COLLECT_EVERY, keep_collecting};
 use crate::collection::placements::keep_sweeping_placements;
 use crate::collection::volatile::keep_sweeping;
 use crate::hot_copies::{HotCopies, HotCopiesOptions};
+use crate::movement::AccessSource;
 use crate::packing::service::{PackingOptions, PackingService};
 use crate::repair::scrub::keep_scrubbing;
 use crate::repair::service::{RepairOptions, RepairService};
@@ -81,13 +82,9 @@ impl Upkeep {
         &self.packing
     }
 
-    /// Returns the service of hot copies. [`Upkeep::run`] does not start it, since it needs access statistics.
-    pub fn copies(&self) -> &HotCopies {
-        &self.copies
-    }
-
-    /// Runs the services until the task is dropped. Run it in one process of a cluster at a time.
-    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+    /// Runs the services until the task is dropped. `source` says what is read. Run it in one process of a cluster at a
+    /// time.
+    pub fn run(self, stripes: Stripes, source: AccessSource) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let scrub = async {
                 if let Some(cycle) = self.scrub_cycle {
@@ -95,11 +92,12 @@ impl Upkeep {
                 }
             };
             let collecting = keep_collecting(stripes.clone(), COLLECT_EVERY);
-            let packing = self.packing.run(stripes.clone());
+            let packing = self.packing.run(stripes.clone(), source.clone());
             let keeping =
                 futures::future::join4(collecting, self.repair.run(stripes.clone()), scrub, packing);
             let sweeping = keep_sweeping_placements(stripes.clone());
-            futures::future::join3(keeping, keep_sweeping(stripes.clone()), sweeping).await;
+            let copying = self.copies.run(stripes.clone(), source);
+            futures::future::join4(keeping, keep_sweeping(stripes.clone()), sweeping, copying).await;
         })
     }
 }

@@ -128,14 +128,12 @@ async fn lead(
             let (stripes, statistics) =
                 (cluster.client().stripes().past_cache(), cluster.statistics().clone());
             let source = AccessSource::Gathered(term.access);
-            let copies = cluster.upkeep().copies().clone();
-            let moving = futures::future::join4(
+            let moving = futures::future::join3(
                 cluster.rebalancer().clone().run(stripes.clone()),
                 cluster.optimiser().clone().run(stripes.clone(), source.clone(), statistics.clone()),
                 cluster.journal(source.clone()).run(stripes.clone()),
-                copies.run(stripes.clone(), source),
             );
-            let upkeep = cluster.upkeep().clone().run(stripes.clone());
+            let upkeep = cluster.upkeep().clone().run(stripes.clone(), source);
             let writer = stripes.clone();
             let reporting = report(stripes.runtime(), stripes.meta(), LEADER_ROLE, &trust)
                 .keep(move || Some(writer.writer_lease()));

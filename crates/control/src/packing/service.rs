@@ -7,7 +7,8 @@
 //!
 //! The walk that finds objects to pack also counts the figures that people ask for ([`crate::packing::figures`]).
 //! They are written into rows that every process shows ([`crate::packing::journal`]). A bucket that is not packed is
-//! counted once an hour.
+//! counted once an hour. The cold data of each bucket is sealed once an hour, as soon as the read statistics say what is
+//! not cold.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,6 +24,7 @@ use striate_meta::{ScanRange, keys};
 use striate_runtime::Instant;
 use striate_stripe::{Packer, StripeError, Stripes};
 
+use crate::movement::AccessSource;
 use crate::packing::PackOptions;
 use crate::packing::journal::{PackJournal, publish, published, sum, write_bucket};
 use crate::packing::repacking::Repacker;
@@ -30,7 +32,7 @@ use crate::packing::setting::{PackDecision, decide_packing};
 use crate::packing::turn::{PackingTurn, SEEN_WITHIN, is_taken};
 use crate::packing::walk::{Step, Walk};
 use crate::rows::Rows;
-use crate::sealing::{SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
+use crate::sealing::{RecentReads, SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
 
 /// Pause before the first pass.
 const FIRST_PASS_AFTER: Duration = Duration::from_secs(10);
@@ -38,7 +40,7 @@ const FIRST_PASS_AFTER: Duration = Duration::from_secs(10);
 const PASS_EVERY: Duration = Duration::from_secs(60);
 /// Divisor: passes take at most one part in this many of the time.
 const SHARE_OF_PASSES: u32 = 10;
-/// Interval between two counts of a bucket that is not packed.
+/// Interval between two counts of a bucket that is not packed, and between two looks at cold data.
 const COUNT_EVERY: Duration = Duration::from_secs(3_600);
 /// Interval between two checks whether the journal has changed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -107,8 +109,12 @@ struct PassState {
     repacker: Repacker,
     /// Last count of each bucket, with the longest partition that applied then.
     counted: BTreeMap<String, (Instant, u32)>,
-    /// Number of manual runs at the time of these counts.
+    /// Last look at the cold data of each bucket.
+    looked: BTreeMap<String, Instant>,
+    /// Number of manual runs at the time of these counts and looks.
     rests: usize,
+    /// What was read, and so is not cold.
+    reads: RecentReads,
 }
 
 impl PackingService {
@@ -156,16 +162,17 @@ impl PackingService {
         if self.is_held() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Packs, and reclaims the space of dead objects, until the task is dropped. Run it in one process of a cluster
-    /// at a time.
-    pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
+    /// Packs, seals what `source` does not show as read, and reclaims the space of dead objects, until the task is
+    /// dropped. Run it in one process of a cluster at a time.
+    pub fn run(self, stripes: Stripes, source: AccessSource) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // If the journal cannot be read, no figures are known until the buckets have been counted.
             let before = published(&stripes).await.unwrap_or_default();
             let now = stripes.runtime().now();
             self.shared.journal.lock().begin(&self.shared.options, now, before);
             self.shared.runs.store(true, Ordering::Relaxed);
-            let (looking, telling) = (self.keep_looking(&stripes), self.keep_telling(&stripes));
+            let reads = RecentReads::new(source, now);
+            let (looking, telling) = (self.keep_looking(&stripes, reads), self.keep_telling(&stripes));
             futures::future::join3(looking, telling, self.keep_asking(&stripes)).await;
         })
     }
@@ -197,9 +204,8 @@ impl PackingService {
         }
     }
 
-    async fn keep_looking(&self, stripes: &Stripes) {
-        let mut passes =
-            PassState { packer: None, repacker: Repacker::default(), counted: BTreeMap::new(), rests: 0 };
+    async fn keep_looking(&self, stripes: &Stripes, reads: RecentReads) {
+        let mut passes = PassState::new(reads);
         let mut pause = FIRST_PASS_AFTER;
         loop {
             stripes.runtime().sleep(pause).await;
@@ -230,6 +236,11 @@ impl PackingService {
 }
 
 impl PassState {
+    fn new(reads: RecentReads) -> Self {
+        let (counted, looked) = (BTreeMap::new(), BTreeMap::new());
+        Self { packer: None, repacker: Repacker::default(), counted, looked, rests: 0, reads }
+    }
+
     /// Runs one pass over all marks and buckets; returns how much of its time was productive work.
     async fn run(&mut self, service: &PackingService, stripes: &Stripes) -> Result<Duration, StripeError> {
         if stripes.formats().records < formats::PACKED {
@@ -250,9 +261,11 @@ impl PassState {
     ) -> Result<Duration, StripeError> {
         let rests = service.shared.rests.load(Ordering::Relaxed);
         if rests != std::mem::replace(&mut self.rests, rests) {
-            // Count what manual runs have packed.
+            // Count what manual runs have packed and sealed.
             self.counted.clear();
+            self.looked.clear();
         }
+        self.reads.look(stripes.runtime());
         let began = stripes.runtime().now();
         resume_wide(stripes).await?;
         self.follow_marks(packer, service, stripes).await?;
@@ -272,6 +285,7 @@ impl PassState {
             busy += stripes.runtime().now() - leaving_since;
         }
         self.counted.retain(|name, _| bucket_names.binary_search(name).is_ok());
+        self.looked.retain(|name, _| bucket_names.binary_search(name).is_ok());
         let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
         service.shared.journal.lock().counted(sum, now);
         Ok(busy)
@@ -297,7 +311,7 @@ impl PassState {
         Ok(())
     }
 
-    /// Packs and counts a bucket, or only counts it, if that is due.
+    /// Packs and counts a bucket, or only counts it if that is due, and seals its cold data if that is due.
     async fn visit(
         &mut self,
         bucket: Bucket,
@@ -306,45 +320,47 @@ impl PassState {
         service: &PackingService,
         stripes: &Stripes,
     ) -> Result<Duration, StripeError> {
-        let options = &service.shared.options;
-        let decision = decide_packing(stripes, &bucket, default, options.setting)?;
-        let (now, name) = (stripes.runtime().now(), bucket.name.clone());
+        if service.is_held() {
+            return Ok(Duration::ZERO);
+        }
+        let decision = decide_packing(stripes, &bucket, default, service.shared.options.setting)?;
+        let (now, name, mut busy) = (stripes.runtime().now(), bucket.name.clone(), Duration::ZERO);
         let partition_len = match decision {
             PackDecision::Packs(len) => len,
             PackDecision::Stays(_) => 0,
         };
         let last_count = self.counted.get(&name);
         let is_due = last_count.is_none_or(|(at, len)| now - *at >= COUNT_EVERY || *len != partition_len);
-        if service.is_held() || (matches!(decision, PackDecision::Stays(_)) && !is_due) {
-            return Ok(Duration::ZERO);
-        }
-        let cold = cold_of(stripes, &bucket)?.filter(|_| is_due);
-        let mut walk = Walk::new(stripes, bucket, default, &options.pack)?;
-        if let PackDecision::Packs(len) = decision {
-            walk = walk.packing(len);
-        }
-        let mut last_step = Step::default();
-        let flow = walk
-            .run(packer, &mut |step: &Step| {
-                let at = stripes.runtime().now();
-                service.shared.journal.lock().packed(at, &last_step.packed, &step.packed);
-                last_step = *step;
-                service.flow()
-            })
-            .await?;
-        log_walk(&name, &walk);
-        let mut busy = walk.busy;
-        if flow.is_continue() {
-            write_bucket(stripes, walk, decision).await?;
-            self.counted.insert(name.clone(), (now, partition_len));
-            if let Some(cold) = cold {
-                busy += self.seal(&name, &cold, packer, service, stripes).await?;
+        let cold = self.due_for_sealing(stripes, &bucket, now)?;
+        if is_due || matches!(decision, PackDecision::Packs(_)) {
+            let (flow, packing) = pack_and_count(bucket, decision, default, packer, service, stripes).await?;
+            busy += packing;
+            if flow.is_break() {
+                return Ok(busy);
             }
+            self.counted.insert(name.clone(), (now, partition_len));
+        }
+        if let Some(cold) = cold {
+            self.looked.insert(name.clone(), now);
+            busy += self.seal(&name, &cold, packer, service, stripes).await?;
         }
         Ok(busy)
     }
 
-    /// Seals the cold data of a bucket, once an hour: cold data stays cold. Returns how long it took.
+    /// Returns what is to be sealed of a bucket, if a look is due and it is known what was read.
+    fn due_for_sealing(
+        &self,
+        stripes: &Stripes,
+        bucket: &Bucket,
+        now: Instant,
+    ) -> Result<Option<SealOptions>, StripeError> {
+        let is_due = self.looked.get(&bucket.name).is_none_or(|at| now - *at >= COUNT_EVERY);
+        let Some(cold) = cold_of(stripes, bucket)?.filter(|_| is_due) else { return Ok(None) };
+        let recently_read = self.reads.within(cold.cold_after, now);
+        Ok(recently_read.map(|recently_read| SealOptions { recently_read, ..cold }))
+    }
+
+    /// Seals the cold data of a bucket. Returns how long it took.
     async fn seal(
         &self,
         bucket: &str,
@@ -360,6 +376,38 @@ impl PassState {
         }
         Ok(stripes.runtime().now() - began)
     }
+}
+
+/// Packs and counts a bucket, or only counts it, and records the figures. Returns `Break` if the service is held, and
+/// the time spent on groups.
+async fn pack_and_count(
+    bucket: Bucket,
+    decision: PackDecision,
+    default: &Profile,
+    packer: &Packer,
+    service: &PackingService,
+    stripes: &Stripes,
+) -> Result<(ControlFlow<()>, Duration), StripeError> {
+    let name = bucket.name.clone();
+    let mut walk = Walk::new(stripes, bucket, default, &service.shared.options.pack)?;
+    if let PackDecision::Packs(len) = decision {
+        walk = walk.packing(len);
+    }
+    let mut last_step = Step::default();
+    let flow = walk
+        .run(packer, &mut |step: &Step| {
+            let at = stripes.runtime().now();
+            service.shared.journal.lock().packed(at, &last_step.packed, &step.packed);
+            last_step = *step;
+            service.flow()
+        })
+        .await?;
+    log_walk(&name, &walk);
+    let busy = walk.busy;
+    if flow.is_continue() {
+        write_bucket(stripes, walk, decision).await?;
+    }
+    Ok((flow, busy))
 }
 
 /// Logs what a walk packed of a bucket, and why other objects wait.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use striate_core::{SiteId, StripeId};
+use striate_core::{Profile, SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Location, Object, Stripe};
 use striate_plan::OpenPartition;
@@ -17,7 +17,7 @@ use super::SealOptions;
 use super::balance::RackCounts;
 use super::local_parities::ChangeShares;
 use super::survey::ColdStripe;
-use super::target::Target;
+use super::target::{ColdTarget, Target};
 
 /// Stripe records read together.
 const PAGE: usize = 300;
@@ -143,11 +143,12 @@ impl ColdData {
         }
     }
 
-    /// Counts a stripe and adds its waiting data chunks to a pool, unless it is worn or hot. Returns how many it added.
+    /// Counts a stripe and adds its waiting data chunks to a pool, unless it is worn, hot, or kept warm by reads. Returns
+    /// how many it added.
     fn add(
         &mut self,
         stripes: &Stripes,
-        &ColdStripe { id, living_bytes, profile, since_ms }: &ColdStripe,
+        &ColdStripe { id, living_bytes, target: ColdTarget { profile, since_ms, by_age } }: &ColdStripe,
         record: &Stripe,
         (options, overdue_ms): (&SealOptions, u64),
     ) -> Result<usize, StripeError> {
@@ -159,15 +160,19 @@ impl ColdData {
         if is_worn || !record.copies.is_empty() {
             return Ok(0);
         }
-        self.stripes += 1;
-        let k = stripes.code_of(record)?.k();
-        let data = &record.locations[..k];
-        self.count_places(stripes, data, profile.to_string());
+        let data = &record.locations[..stripes.code_of(record)?.k()];
         let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
         let free: Vec<(usize, &Location)> = data.iter().enumerate().filter(free).collect();
+        let is_warm = by_age && options.recently_read.contains(&id);
+        // What is sealed stays so.
+        if is_warm && !free.is_empty() {
+            return Ok(0);
+        }
+        self.stripes += 1;
+        self.count_places(stripes, data, profile.to_string());
         if free.is_empty() {
             self.sealed += 1;
-            self.cooled.extend((!record.dropped).then_some(id));
+            self.cooled.extend((!record.dropped && !is_warm).then_some(id));
             return Ok(0);
         }
         self.chunk_lens.insert(id, record.chunk_len);
@@ -182,11 +187,21 @@ impl ColdData {
                 is_overdue: since_ms <= overdue_ms,
             })
         });
-        let pool_key = PoolKey { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
+        Ok(self.add_to_pool(profile, record.chunk_len, waiting))
+    }
+
+    /// Adds partitions to the pool of their length. Returns how many it added.
+    fn add_to_pool(
+        &mut self,
+        profile: Profile,
+        chunk_len: u32,
+        waiting: impl Iterator<Item = OpenPartition>,
+    ) -> usize {
+        let pool_key = PoolKey { profile: profile.to_string(), lens: LengthClass::of(chunk_len) };
         let pool = self.pools.entry(pool_key).or_default();
         let before = pool.len();
         pool.extend(waiting);
-        Ok(pool.len() - before)
+        pool.len() - before
     }
 
     /// Counts the cold stripes that have no partition in a pool any more, and forgets them.

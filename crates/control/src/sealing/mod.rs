@@ -1,13 +1,14 @@
 //! Sealing cold data: data chunks of stripes become members of wide stripes (ECWide;
 //! [`striate_stripe::Stripes::advance_wide`]).
 //!
-//! A stripe is cold if no object that lives in it has changed for the time that its bucket sets, or if all its
-//! objects are of storage classes that are cold at once. It must also have no hot copies and little dead data: worn
-//! stripes are repacked first. The data chunks of cold stripes wait, by rack, until they can form a wide stripe
+//! A stripe is cold if no object that lives in it has changed, and none of its partitions was read, for the time that
+//! its bucket sets; or if all its objects are of storage classes that are cold at once. It must also have no hot copies
+//! and little dead data: worn stripes are repacked first. The data chunks of cold stripes wait, by rack, until they can form a wide stripe
 //! ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
 //!
 //! - [`balance`]: whether the racks suit the profiles.
-//! - [`target`]: which wide profile a stripe goes under, and when: by storage class and by age.
+//! - [`target`]: which wide profile a stripe goes under, and when: by storage class and by age;
+//!   [`recent_reads`]: which partitions were read.
 //! - [`survey`]: walks a bucket's rows; [`cold`]: the cold stripes it has found.
 //! - [`local_parities`]: moves local parities to the racks that are expected to change most.
 //! - [`vacancies`]: gives places of dead members, and holes, to other chunks.
@@ -21,6 +22,7 @@ mod cold;
 mod dead;
 mod durability;
 mod local_parities;
+mod recent_reads;
 mod survey;
 mod target;
 mod vacancies;
@@ -47,6 +49,7 @@ use self::dead::{dead_stripes, dissolve_dead};
 pub use self::durability::durability_warnings;
 use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
+pub(crate) use self::recent_reads::RecentReads;
 use self::survey::{Survey, WalkProgress};
 use self::vacancies::{Lengths, fill_vacancies};
 use crate::packing::journal::write_sealed;
@@ -73,6 +76,8 @@ pub struct SealOptions {
     pub cold_profile: Option<Profile>,
     /// Time without changes after which objects are cold.
     pub cold_after: Duration,
+    /// Stripes that were read within that time, as far as it is known: they are not cold by their age.
+    pub recently_read: BTreeSet<StripeId>,
     /// Wide profiles of storage classes. Their objects are cold at once, and do not follow the cold profile.
     pub classes: BTreeMap<StorageClass, Profile>,
     /// Share of dead object bytes above which a stripe is left to the repacker.
@@ -86,11 +91,12 @@ pub struct SealOptions {
 }
 
 impl SealOptions {
-    /// Seals under `profile` what has not changed for `cold_after`.
+    /// Seals under `profile` what has not changed for `cold_after`, whether or not it was read.
     pub fn new(profile: Profile, cold_after: Duration) -> Self {
         Self {
             cold_profile: Some(profile),
             cold_after,
+            recently_read: BTreeSet::new(),
             classes: BTreeMap::new(),
             dead_share: DEAD_SHARE,
             patience: PATIENCE,
@@ -273,6 +279,7 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
     let options = SealOptions {
         cold_profile,
         cold_after,
+        recently_read: BTreeSet::new(),
         classes,
         dead_share: DEAD_SHARE,
         patience: PATIENCE,

@@ -8,27 +8,26 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
-use striate_core::{Profile, StripeId};
+use striate_core::StripeId;
 use striate_meta::records::{Object, object::Body};
 use striate_meta::{Row, keys};
 use striate_stripe::{StripeError, Stripes};
 
 use super::SealOptions;
 use super::cold::ColdData;
-use super::target::{LiveData, Target};
+use super::target::{ColdTarget, LiveData, Target};
 use crate::object_stripes::stripes_of;
 use crate::rows::Rows;
 
 /// Records of stripes read together.
 const PAGE: usize = 300;
 
-/// A cold stripe: the wide profile that its data chunks come under, and the time it became cold.
+/// A cold stripe.
 #[derive(Clone, Copy)]
 pub(super) struct ColdStripe {
     pub(super) id: StripeId,
     pub(super) living_bytes: u64,
-    pub(super) profile: Profile,
-    pub(super) since_ms: u64,
+    pub(super) target: ColdTarget,
 }
 
 /// Progress of a walk over a bucket's rows.
@@ -148,6 +147,6 @@ impl<'a> Survey<'a> {
 }
 
 fn cold_stripe(id: StripeId, live: &LiveData, options: &SealOptions, now_ms: u64) -> Option<ColdStripe> {
-    let (profile, since_ms) = live.sealed_as(options, now_ms)?;
-    Some(ColdStripe { id, living_bytes: live.bytes, profile, since_ms })
+    let target = live.sealed_as(options, now_ms)?;
+    Some(ColdStripe { id, living_bytes: live.bytes, target })
 }

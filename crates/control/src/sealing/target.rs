@@ -1,8 +1,8 @@
 //! The wide profile under which a stripe's data chunks are sealed, and when: the objects that live in it decide.
 //!
 //! An object of a class with a wide profile is sealed at once; any other object follows the cold profile, once it has
-//! not changed for the time that the bucket sets. If the objects of a stripe disagree, all of them follow the cold
-//! profile.
+//! neither changed nor been read for the time that the bucket sets. If the objects of a stripe disagree, all of them
+//! follow the cold profile.
 
 use striate_core::Profile;
 use striate_meta::records::Object;
@@ -16,25 +16,39 @@ pub(super) struct Target {
     profile: Option<Profile>,
     /// Time from which the object is cold, in milliseconds since the Unix epoch.
     cold_at_ms: u64,
+    /// Whether that follows from its age, not from its class.
+    by_age: bool,
+}
+
+/// How a cold stripe's data chunks are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ColdTarget {
+    /// The wide profile that they come under.
+    pub(super) profile: Profile,
+    /// Time from which the stripe is cold, in milliseconds since the Unix epoch.
+    pub(super) since_ms: u64,
+    /// Whether it is cold by its age: reads keep it warm.
+    pub(super) by_age: bool,
 }
 
 impl Target {
     pub(super) fn of(object: &Object, options: &SealOptions) -> Self {
         let modified_ms = object.modified_unix_ms;
         if let Some(&profile) = options.classes.get(&object.class()) {
-            return Self { profile: Some(profile), cold_at_ms: modified_ms };
+            return Self { profile: Some(profile), cold_at_ms: modified_ms, by_age: false };
         }
-        Self { profile: options.cold_profile, cold_at_ms: cold_at_ms(modified_ms, options) }
+        Self::by_age(modified_ms, options)
+    }
+
+    /// Returns the destination of objects that have last changed at `modified_ms` and follow the cold profile.
+    fn by_age(modified_ms: u64, options: &SealOptions) -> Self {
+        let cold_at_ms = modified_ms.saturating_add(options.cold_after.as_millis() as u64);
+        Self { profile: options.cold_profile, cold_at_ms, by_age: true }
     }
 
     pub(super) fn is_cold(&self, now_ms: u64) -> bool {
         self.profile.is_some() && self.cold_at_ms <= now_ms
     }
-}
-
-/// Returns the time at which an object changed at `modified_ms` is cold by its age.
-fn cold_at_ms(modified_ms: u64, options: &SealOptions) -> u64 {
-    modified_ms.saturating_add(options.cold_after.as_millis() as u64)
 }
 
 /// Living data of a stripe.
@@ -56,19 +70,19 @@ impl LiveData {
     pub(super) fn add(&mut self, len: u32, object: &Object, target: Target) {
         self.bytes += u64::from(len);
         self.newest_ms = self.newest_ms.max(object.modified_unix_ms);
-        self.target = self
-            .target
-            .filter(|common| common.profile == target.profile)
-            .map(|common| Target { cold_at_ms: common.cold_at_ms.max(target.cold_at_ms), ..common });
+        self.target = self.target.filter(|common| common.profile == target.profile).map(|common| Target {
+            cold_at_ms: common.cold_at_ms.max(target.cold_at_ms),
+            by_age: common.by_age || target.by_age,
+            ..common
+        });
     }
 
-    /// Returns the wide profile that the stripe's data chunks come under, and the time it became cold; `None` if the
-    /// stripe is not cold now.
-    pub(super) fn sealed_as(&self, options: &SealOptions, now_ms: u64) -> Option<(Profile, u64)> {
-        let by_age =
-            Target { profile: options.cold_profile, cold_at_ms: cold_at_ms(self.newest_ms, options) };
-        let Target { profile, cold_at_ms } = self.target.unwrap_or(by_age);
-        profile.filter(|_| cold_at_ms <= now_ms).map(|profile| (profile, cold_at_ms))
+    /// Returns how the stripe's data chunks are sealed; `None` if the stripe is not cold now.
+    pub(super) fn sealed_as(&self, options: &SealOptions, now_ms: u64) -> Option<ColdTarget> {
+        let target = self.target.unwrap_or_else(|| Target::by_age(self.newest_ms, options));
+        let Target { cold_at_ms: since_ms, by_age, .. } = target;
+        let profile = target.profile.filter(|_| since_ms <= now_ms)?;
+        Some(ColdTarget { profile, since_ms, by_age })
     }
 }
 
@@ -92,7 +106,7 @@ mod tests {
     }
 
     /// Returns how a stripe with objects of these classes and times is sealed at time 1000.
-    fn sealed_as(options: &SealOptions, objects: &[(&str, u64)]) -> Option<(String, u64)> {
+    fn cold_target(options: &SealOptions, objects: &[(&str, u64)]) -> Option<ColdTarget> {
         let object = |&(class, modified_unix_ms): &(&str, u64)| {
             let object = Object { storage_class: class.to_owned(), modified_unix_ms, ..Object::default() };
             (Target::of(&object, options), object)
@@ -101,8 +115,26 @@ mod tests {
         let (target, first) = objects.next().unwrap();
         let mut living = LiveData::new(10, &first, target);
         objects.for_each(|(target, object)| living.add(10, &object, target));
-        let sealed = living.sealed_as(options, 1_000);
-        sealed.map(|(profile, since)| (profile.to_string(), since))
+        living.sealed_as(options, 1_000)
+    }
+
+    fn sealed_as(options: &SealOptions, objects: &[(&str, u64)]) -> Option<(String, u64)> {
+        cold_target(options, objects).map(|target| (target.profile.to_string(), target.since_ms))
+    }
+
+    #[test]
+    fn a_stripe_is_cold_by_age_if_one_of_its_objects_is() {
+        let by_age = |objects: &[(&str, u64)]| cold_target(&options(), objects).unwrap().by_age;
+        assert!(!by_age(&[("GLACIER_IR", 5), ("GLACIER_IR", 6)]));
+        assert!(by_age(&[("", 5)]));
+        assert!(
+            by_age(&[("STANDARD_IA", 5), ("", 5)]) && by_age(&[("", 5), ("STANDARD_IA", 5)]),
+            "one profile"
+        );
+        assert!(
+            by_age(&[("STANDARD_IA", 5), ("GLACIER_IR", 5)]),
+            "the cold profile is for those that differ"
+        );
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod relaying;
 mod repairing;
 mod retirement;
 mod scrubbing;
+mod seal_service;
 mod sealed;
 mod sealing;
 mod sealing_by_hand;

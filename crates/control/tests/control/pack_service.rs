@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::{CreateBucket, WriteCondition};
+use striate_control::movement::AccessSource;
 use striate_control::{
     PackDecision, PackOptions, PackRequest, PackRunReport, PackingOptions, PackingService, SkipReason,
     decide_packing, pack_now,
@@ -25,7 +26,9 @@ impl Packing {
         set_profile(&self.cluster, "rs(4,2)").await;
         let pack = PackOptions { settled_after: SETTLED_AFTER, ..options() };
         let service = PackingService::new(PackingOptions { setting, pack });
-        self.cluster.runtime.spawn(service.clone().run(self.cluster.client.stripes().clone()));
+        let stripes = self.cluster.client.stripes();
+        let source = AccessSource::Own(stripes.clone());
+        self.cluster.runtime.spawn(service.clone().run(stripes.clone(), source));
         service
     }
 

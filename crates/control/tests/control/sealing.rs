@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use striate_control::{SealOptions, collect_abandoned, resume_wide, seal_bucket, verify};
-use striate_core::{ChunkId, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, RackId, SiteId, StorageClass, StripeId};
 use striate_meta::records::{Stripe, WideState};
 use striate_meta::{ScanRange, keys};
 use striate_site::Site;
@@ -60,6 +60,31 @@ async fn sealing_writes_no_data_chunk_and_no_objects_row_and_parities_go() {
     assert!(verified.is_clean() && (verified.orphans, verified.unexplained) == (0, 0), "{verified:?}");
     // Sealing again finds nothing more to seal.
     assert_eq!(sealing.seal().await.sealed, 0);
+}
+
+/// An object of a cold class says itself that it is cold, and what is sealed stays so.
+#[tokio::test(start_paused = true)]
+async fn reads_keep_what_is_cold_by_its_age_from_being_sealed() {
+    let sealing = Sealing::start().await;
+    let stripes = sealing.cluster.client.stripes();
+    let seal = async |options: SealOptions| {
+        seal_bucket(stripes, &sealing.packer, BUCKET, &options, &mut go_on).await.unwrap()
+    };
+    let by_age = |read: StripeId| SealOptions {
+        recently_read: BTreeSet::from([read]),
+        ..SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO)
+    };
+    let packed = sealing.cluster.stripes().await;
+    let packed: Vec<StripeId> =
+        packed.iter().filter(|(_, of)| of.profile.starts_with("packed")).map(|(id, _)| *id).collect();
+    let (read, all) = (packed[0], packed.len() as u64);
+    let report = seal(by_age(read)).await;
+    assert!(report.sealed > 0 && report.cold_stripes == all - 1, "{report:?}");
+    assert!(sealing.record(read).await.locations.iter().all(|at| wide_of(at).is_none()));
+    let of_class = by_age(read).with_class(StorageClass::Standard, WIDE.parse().unwrap());
+    assert_eq!(seal(of_class).await.cold_stripes, all);
+    let (sealed, _) = sealing.cluster.stripes().await.into_iter().find(|(_, of)| of.dropped).unwrap();
+    assert_eq!(seal(by_age(sealed)).await.cold_stripes, all);
 }
 
 #[tokio::test(start_paused = true)]

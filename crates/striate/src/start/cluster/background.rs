@@ -41,10 +41,9 @@ impl Cluster {
         match &self.inner.services.embedded {
             // No other process works on this metadata, so the work of a cluster's leading control process is done here.
             Some(embedded) => tasks.extend([
-                runtime.spawn(self.inner.upkeep.clone().run(stripes())),
+                runtime.spawn(self.inner.upkeep.clone().run(stripes(), source.clone())),
                 runtime.spawn(self.inner.rebalancer.clone().run(stripes())),
                 runtime.spawn(self.journal(source.clone()).run(stripes())),
-                runtime.spawn(self.inner.upkeep.copies().clone().run(stripes(), source.clone())),
                 runtime.spawn(self.inner.optimiser.clone().run(stripes(), source, statistics)),
                 runtime.spawn(self.clone().keep_mirrors(embedded.clone())),
                 runtime.spawn(self.clone().check_mirrors(embedded.clone())),
