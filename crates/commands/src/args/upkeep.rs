@@ -60,7 +60,7 @@ impl From<&UpkeepArgs> for UpkeepOptions {
         let limits = (args.repair_rate_mib > 0).then_some(limits);
         let scrub_cycle = Some(args.scrub_cycle).filter(|cycle| !cycle.is_zero());
         let pack = PackOptions { settled_after: args.pack_after, ..PackOptions::default() };
-        let packing = PackingOptions { setting: args.pack, pack };
+        let packing = PackingOptions { setting: args.pack, pack, ..PackingOptions::default() };
         let copies = HotCopiesOptions { share: args.hot_copies / 100.0 };
         Self { repair: RepairOptions { after: args.repair_after, limits }, scrub_cycle, packing, copies }
     }

@@ -8,7 +8,7 @@
 //! The walk that finds objects to pack also counts the figures that people ask for ([`crate::packing::figures`]).
 //! They are written into rows that every process shows ([`crate::packing::journal`]). A bucket that is not packed is
 //! counted once an hour. The cold data of each bucket is sealed once an hour, as soon as the read statistics say what is
-//! not cold.
+//! not cold. Where that takes long, other work has its turn in between.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -54,12 +54,16 @@ pub struct PackingOptions {
     pub setting: Packing,
     /// How objects are packed. The length of partitions comes from the settings.
     pub pack: PackOptions,
+    /// Time for which a look at a bucket's cold data seals before other work has its turn. It is longer if reading
+    /// took long.
+    pub seal_time: Duration,
 }
 
 impl Default for PackingOptions {
-    /// [`Packing::Auto`], with [`PackOptions::default`].
+    /// [`Packing::Auto`], with [`PackOptions::default`]. A look seals for five minutes.
     fn default() -> Self {
-        Self { setting: Packing::Auto, pack: PackOptions::default() }
+        let seal_time = Duration::from_secs(5 * 60);
+        Self { setting: Packing::Auto, pack: PackOptions::default(), seal_time }
     }
 }
 
@@ -331,7 +335,7 @@ impl PassState {
         };
         let last_count = self.counted.get(&name);
         let is_due = last_count.is_none_or(|(at, len)| now - *at >= COUNT_EVERY || *len != partition_len);
-        let cold = self.due_for_sealing(stripes, &bucket, now)?;
+        let cold = self.due_for_sealing(service, stripes, &bucket)?;
         if is_due || matches!(decision, PackDecision::Packs(_)) {
             let (flow, packing) = pack_and_count(bucket, decision, default, packer, service, stripes).await?;
             busy += packing;
@@ -341,7 +345,6 @@ impl PassState {
             self.counted.insert(name.clone(), (now, partition_len));
         }
         if let Some(cold) = cold {
-            self.looked.insert(name.clone(), now);
             busy += self.seal(&name, &cold, packer, service, stripes).await?;
         }
         Ok(busy)
@@ -350,19 +353,21 @@ impl PassState {
     /// Returns what is to be sealed of a bucket, if a look is due and it is known what was read.
     fn due_for_sealing(
         &self,
+        service: &PackingService,
         stripes: &Stripes,
         bucket: &Bucket,
-        now: Instant,
     ) -> Result<Option<SealOptions>, StripeError> {
+        let (now, time) = (stripes.runtime().now(), service.shared.options.seal_time);
         let is_due = self.looked.get(&bucket.name).is_none_or(|at| now - *at >= COUNT_EVERY);
         let Some(cold) = cold_of(stripes, bucket)?.filter(|_| is_due) else { return Ok(None) };
         let recently_read = self.reads.within(cold.cold_after, now);
-        Ok(recently_read.map(|recently_read| SealOptions { recently_read, ..cold }))
+        Ok(recently_read.map(|recently_read| SealOptions { recently_read, time, ..cold }))
     }
 
-    /// Seals the cold data of a bucket. Returns how long it took.
+    /// Seals the cold data of a bucket. What its time did not suffice for is sealed by the next passes. Returns how long
+    /// it took.
     async fn seal(
-        &self,
+        &mut self,
         bucket: &str,
         options: &SealOptions,
         packer: &Packer,
@@ -370,9 +375,13 @@ impl PassState {
         stripes: &Stripes,
     ) -> Result<Duration, StripeError> {
         let began = stripes.runtime().now();
+        self.looked.insert(bucket.to_owned(), began);
         let report = seal_bucket(stripes, packer, bucket, options, &mut |_| service.flow()).await?;
         if report.sealed > 0 || report.given_up > 0 {
             tracing::info!(bucket, ?report, "cold partitions were sealed");
+        }
+        if report.unfinished {
+            self.looked.remove(bucket);
         }
         Ok(stripes.runtime().now() - began)
     }

@@ -14,6 +14,7 @@
 //! - [`vacancies`]: gives places of dead members, and holes, to other chunks.
 //! - [`durability`]: whether sealed data survives as many losses as before.
 //! - [`dead`]: dead stripes leave when no other chunk has taken their places.
+//! - [`look_time`]: how long a look makes and changes wide stripes; then it only counts.
 //!
 //! A run first resumes wide stripes that another process left unfinished.
 
@@ -22,6 +23,7 @@ mod cold;
 mod dead;
 mod durability;
 mod local_parities;
+mod look_time;
 mod recent_reads;
 mod survey;
 mod target;
@@ -49,6 +51,7 @@ use self::dead::{dead_stripes, dissolve_dead};
 pub use self::durability::durability_warnings;
 use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
+use self::look_time::LookTime;
 pub(crate) use self::recent_reads::RecentReads;
 use self::survey::{Survey, WalkProgress};
 use self::vacancies::{Lengths, fill_vacancies};
@@ -68,6 +71,8 @@ const POSITIONS_A_HOLE: usize = 16;
 
 /// Why partitions wait if no racks lack any.
 const TOO_FEW: &str = "too few of one length for another wide stripe";
+/// Why partitions wait if the time of a look was over.
+const MORE: &str = "more than one look seals; the next one goes on";
 
 /// What is sealed, and under which profiles.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +93,9 @@ pub struct SealOptions {
     /// Number of wide stripes whose partitions are considered together: more give a better choice, and take more
     /// memory.
     pub together: usize,
+    /// Time for which a look makes and changes wide stripes, or longer if reading took long; the rest is left to the
+    /// next look.
+    pub time: Duration,
 }
 
 impl SealOptions {
@@ -101,6 +109,7 @@ impl SealOptions {
             dead_share: DEAD_SHARE,
             patience: PATIENCE,
             together: TOGETHER,
+            time: Duration::MAX,
         }
     }
 
@@ -159,6 +168,8 @@ pub struct SealReport {
     pub not_packed: u64,
     /// Living bytes in the stripes too short to be sealed.
     pub not_packed_bytes: u64,
+    /// Whether the time was over before everything was sealed: the next look goes on.
+    pub unfinished: bool,
 }
 
 /// Progress callback, called while rows are read and after each wide stripe made or changed; `Break` ends the run.
@@ -204,29 +215,29 @@ pub fn seal_bucket<'a>(
             most_k = most_k.max(geometry_of(&profile)?.k());
         }
         let mut survey = Survey::new(stripes, bucket, options);
-        let mut run = Run::new(stripes, packer, options.together);
+        let mut run = Run::new(stripes, packer, options);
         loop {
-            let enough = options.together * most_k;
+            let (since, enough) = (stripes.runtime().now(), options.together * most_k);
             let walked = survey
                 .advance(&mut run.cold, enough, &mut |cold| {
                     run.report.cold_stripes = cold.stripes;
                     tell(&run.report)
                 })
                 .await?;
+            run.time.note_reading(since);
             run.report.cold_stripes = run.cold.stripes;
-            let mut stops = walked == WalkProgress::Stopped;
-            if walked == WalkProgress::ToTheEnd {
-                stops = run.tend(tell).await?.is_break();
-            }
-            if stops || run.seal(tell).await?.is_break() {
-                // The survey is incomplete, so the record of the bucket stays as it was.
+            let is_complete = match walked {
+                WalkProgress::Stopped => return Ok(run.report),
+                WalkProgress::Further => false,
+                WalkProgress::ToTheEnd => true,
+            };
+            run.make_and_change(is_complete, tell).await?;
+            if run.time.is_stopped {
+                // The look is incomplete, so the record of the bucket stays as it was.
                 return Ok(run.report);
             }
-            if walked == WalkProgress::ToTheEnd {
-                return match run.use_longer_places(tell).await?.is_break() {
-                    true => Ok(run.report),
-                    false => run.finish(bucket, options).await,
-                };
+            if is_complete {
+                return run.finish(bucket, options).await;
             }
         }
     })
@@ -284,6 +295,7 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
         dead_share: DEAD_SHARE,
         patience: PATIENCE,
         together: TOGETHER,
+        time: Duration::MAX,
     };
     Ok((!options.profiles().is_empty()).then_some(options))
 }
@@ -318,20 +330,38 @@ struct Run<'a> {
     /// Cold data found, less what has been sealed.
     cold: ColdData,
     report: SealReport,
+    time: LookTime,
 }
 
 impl<'a> Run<'a> {
-    fn new(stripes: &'a Stripes, packer: &'a Packer, together: usize) -> Self {
+    fn new(stripes: &'a Stripes, packer: &'a Packer, options: &SealOptions) -> Self {
         let (cold, report) = (ColdData::default(), SealReport::default());
-        Self { stripes, packer, together, cold, report }
+        let time = LookTime::new(stripes.runtime().clone(), options.time);
+        Self { stripes, packer, together: options.together, cold, report, time }
+    }
+
+    /// Makes wide stripes, and changes existing ones once the survey is complete.
+    async fn make_and_change(
+        &mut self,
+        is_complete: bool,
+        tell: SealCallback<'_>,
+    ) -> Result<(), StripeError> {
+        if is_complete {
+            self.tend(tell).await?;
+        }
+        self.seal(tell).await?;
+        if is_complete {
+            self.use_longer_places(tell).await?;
+        }
+        Ok(())
     }
 
     /// Improves existing wide stripes once the survey is complete and all expected changes are known.
-    async fn tend(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
+    async fn tend(&mut self, tell: SealCallback<'_>) -> Result<(), StripeError> {
         for &id in &self.cold.cooled {
             self.stripes.drop_narrow_parities(id).await?;
-            if tell(&self.report).is_break() {
-                return Ok(ControlFlow::Break(()));
+            if self.time.goes_on(tell(&self.report)).is_break() {
+                return Ok(());
             }
         }
         let dead = dissolve_dead(self.stripes).await?;
@@ -340,16 +370,16 @@ impl<'a> Run<'a> {
         if self.cold.pools.values().any(|pool| !pool.is_empty()) {
             dead.iter().for_each(|stripe| self.cold.changing.expect(&stripe.record, 1.0));
         }
-        let report = &mut self.report;
+        let (report, time) = (&mut self.report, &mut self.time);
         let flow = swap_local_parities(self.stripes, &self.cold.changing, &mut |swapped| {
             report.swapped = swapped;
-            tell(report)
+            time.goes_on(tell(report))
         })
         .await?;
-        if flow.is_break() {
-            return Ok(flow);
+        match flow {
+            ControlFlow::Continue(()) => self.fill_vacancies(&dead, Lengths::Alike, tell).await,
+            ControlFlow::Break(()) => Ok(()),
         }
-        self.fill_vacancies(&dead, Lengths::Alike, tell).await
     }
 
     async fn fill_vacancies(
@@ -357,40 +387,47 @@ impl<'a> Run<'a> {
         dead: &[OpenedStripe],
         lengths: Lengths,
         tell: SealCallback<'_>,
-    ) -> Result<ControlFlow<()>, StripeError> {
-        let (before, report) = (self.report.replaced, &mut self.report);
+    ) -> Result<(), StripeError> {
+        let (before, report, time) = (self.report.replaced, &mut self.report, &mut self.time);
         fill_vacancies(self.stripes, &mut self.cold, dead, lengths, &mut |taken| {
             report.replaced = before + taken;
-            tell(report)
+            time.goes_on(tell(report))
         })
         .await
+        .map(drop)
+    }
+
+    /// Whether wide stripes may be made. Each look makes one, even if its time was used up before.
+    fn may_make_more(&mut self) -> bool {
+        let is_first = self.report.sealed + self.report.given_up == 0;
+        let may_go_on = !self.time.is_stopped && self.report.given_up < MOST_GIVEN_UP;
+        may_go_on && (is_first || !self.time.is_over())
     }
 
     /// Seals the partitions of each pool that fill wide stripes.
-    async fn seal(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
-        let mut flow = ControlFlow::Continue(());
+    async fn seal(&mut self, tell: SealCallback<'_>) -> Result<(), StripeError> {
         for (key, mut pool) in std::mem::take(&mut self.cold.pools) {
             let profile = self.stripes.profiles().parse(&key.profile)?;
-            if flow.is_continue() && self.report.given_up < MOST_GIVEN_UP {
-                flow = self.seal_pool(&profile, &mut pool, tell).await?;
+            if self.may_make_more() {
+                self.seal_pool(&profile, &mut pool, tell).await?;
             }
             let most = self.together * geometry_of(&profile)?.c();
             keep_of_racks(&mut pool, most, &mut self.cold.set_aside);
             self.cold.pools.insert(key, pool);
         }
-        self.cold.count_done(self.stripes).await?;
-        Ok(flow)
+        self.cold.count_done(self.stripes).await
     }
 
     /// Gives partitions that found no others of their length the places that are still vacant in longer wide stripes.
-    async fn use_longer_places(&mut self, tell: SealCallback<'_>) -> Result<ControlFlow<()>, StripeError> {
-        if self.cold.pools.values().all(Vec::is_empty) {
-            return Ok(ControlFlow::Continue(()));
+    async fn use_longer_places(&mut self, tell: SealCallback<'_>) -> Result<(), StripeError> {
+        // If the time was over before, those in the pools may still find others.
+        let is_over = self.time.is_stopped || self.time.is_cut_short;
+        if is_over || self.cold.pools.values().all(Vec::is_empty) {
+            return Ok(());
         }
         let dead = dead_stripes(self.stripes).await?;
-        let flow = self.fill_vacancies(&dead, Lengths::Shorter, tell).await?;
-        self.cold.count_done(self.stripes).await?;
-        Ok(flow)
+        self.fill_vacancies(&dead, Lengths::Shorter, tell).await?;
+        self.cold.count_done(self.stripes).await
     }
 
     /// Records what was done, and what waits.
@@ -407,6 +444,11 @@ impl<'a> Run<'a> {
         report.waiting = waiting.values().sum::<usize>() as u64;
         if report.waiting > 0 {
             report.held_up.get_or_insert_with(|| TOO_FEW.to_owned());
+        }
+        // If nothing could be changed in all that time, the next look comes no sooner.
+        report.unfinished = self.time.is_cut_short && report.sealed + report.replaced + report.swapped > 0;
+        if report.unfinished {
+            report.held_up = Some(MORE.to_owned());
         }
         self.packer.partitions_wait(bucket, waiting);
         let sizes = self.stripes.rack_sizes();
@@ -425,7 +467,7 @@ impl<'a> Run<'a> {
         profile: &Profile,
         pool: &mut Vec<OpenPartition>,
         tell: SealCallback<'_>,
-    ) -> Result<ControlFlow<()>, StripeError> {
+    ) -> Result<(), StripeError> {
         let geometry = geometry_of(profile)?;
         loop {
             let (sites, most_holes) = (self.stripes.candidates(), geometry.k() / POSITIONS_A_HOLE);
@@ -438,7 +480,7 @@ impl<'a> Run<'a> {
                     if unreachable > 0 || !matches!(why_not, NotSealed::TooFewPartitions { .. }) {
                         self.report.held_up = Some(held_up(profile, &why_not, unreachable));
                     }
-                    return Ok(ControlFlow::Continue(()));
+                    return Ok(());
                 }
             };
             let chosen: BTreeSet<Partition> =
@@ -448,12 +490,9 @@ impl<'a> Run<'a> {
             if !self.seal_one(profile, &plan).await? {
                 let members = plan.members.iter().flatten();
                 members.for_each(|member| *self.cold.set_aside.entry(member.site).or_default() += 1);
-                if self.report.given_up >= MOST_GIVEN_UP {
-                    return Ok(ControlFlow::Continue(()));
-                }
             }
-            if tell(&self.report).is_break() {
-                return Ok(ControlFlow::Break(()));
+            if self.time.goes_on(tell(&self.report)).is_break() || !self.may_make_more() {
+                return Ok(());
             }
         }
     }

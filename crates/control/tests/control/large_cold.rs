@@ -257,6 +257,34 @@ async fn a_bucket_is_sealed_piece_by_piece_and_counted_as_a_whole() {
     large.assert_reads().await;
 }
 
+/// Each look makes one wide stripe then, and counts everything.
+#[tokio::test(start_paused = true)]
+async fn looks_whose_time_is_over_are_gone_on_with_and_count_what_is_left() {
+    let large = Large::start().await;
+    let whole = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+    let brief = SealOptions { time: Duration::ZERO, ..whole.clone() };
+    let mut looks = 0;
+    loop {
+        let report = large.seal_with(brief.clone()).await;
+        let narrow = large.cluster.stripes().await.into_iter().map(|(_, record)| record);
+        let cold = narrow.filter(|record| record.members.is_empty() && record.chunk_len >= 64 << 10);
+        let open = |record: Stripe| record.locations[..4].iter().filter(|at| wide_of(at).is_none()).count();
+        let open: Vec<u64> = cold.map(|record| open(record) as u64).collect();
+        let sealed = open.iter().filter(|open| **open == 0).count();
+        assert_eq!((report.cold_stripes, report.sealed_stripes), (open.len() as u64, sealed as u64));
+        assert_eq!(report.waiting, open.iter().sum::<u64>(), "{report:?}");
+        if !report.unfinished {
+            assert_eq!(report.sealed, 0);
+            break;
+        }
+        let why = report.held_up.as_deref().unwrap_or_default();
+        assert!(report.sealed == 1 && why.ends_with("the next one goes on"), "{report:?}");
+        looks += 1;
+    }
+    assert!(looks >= 8, "{looks}");
+    assert_eq!(large.seal_with(whole).await.sealed, 0);
+}
+
 /// An object's stripe has chunks in the lost rack and existing chunks in the same local group of a wide stripe: these
 /// cannot be computed, and need not be.
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ impl Packing {
     async fn serve(&self, setting: Setting) -> PackingService {
         set_profile(&self.cluster, "rs(4,2)").await;
         let pack = PackOptions { settled_after: SETTLED_AFTER, ..options() };
-        let service = PackingService::new(PackingOptions { setting, pack });
+        let service = PackingService::new(PackingOptions { setting, pack, ..PackingOptions::default() });
         let stripes = self.cluster.client.stripes();
         let source = AccessSource::Own(stripes.clone());
         self.cluster.runtime.spawn(service.clone().run(stripes.clone(), source));

@@ -2,28 +2,38 @@
 
 use std::time::Duration;
 
-use striate_client::ColdSetting;
+use striate_client::{ColdSetting, WriteCondition};
 use striate_control::movement::AccessSource;
 use striate_control::{AccessReport, GatheredAccess, PackingOptions, PackingService};
 use striate_core::StripeId;
 use striate_meta::keys;
-use striate_meta::records::{PackedBucket, SealedFigures};
+use striate_meta::records::{PackedBucket, SealedFigures, Stripe};
 use striate_plan::statistics::heat::PartitionReads;
 use striate_stripe::wide_of;
 
-use crate::cluster::{BUCKET, Cluster};
+use crate::cluster::{BUCKET, Cluster, content};
 use crate::pack_service::set_profile;
 use crate::sealed::{Sealing, WIDE};
 
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Starts the service on a cluster whose bucket's data is cold after this time.
 async fn serve(cluster: &Cluster, cold_after: Duration, reads: &GatheredAccess) {
+    serve_with(PackingOptions::off(), cluster, cold_after, reads).await;
+}
+
+async fn serve_with(
+    options: PackingOptions,
+    cluster: &Cluster,
+    cold_after: Duration,
+    reads: &GatheredAccess,
+) {
     set_profile(cluster, "rs(4,2)").await;
     let cold = ColdSetting { profile: WIDE.parse().unwrap(), after: cold_after, without_spare_rack: false };
     cluster.client.set_cold(BUCKET, Some(cold)).await.unwrap();
     let (stripes, source) = (cluster.client.stripes().clone(), AccessSource::Gathered(reads.clone()));
-    cluster.runtime.spawn(PackingService::new(PackingOptions::off()).run(stripes, source));
+    cluster.runtime.spawn(PackingService::new(options).run(stripes, source));
 }
 
 /// Returns what the service has recorded of the bucket's sealed data.
@@ -69,4 +79,34 @@ async fn what_was_read_lately_is_not_cold_by_its_age() {
     // The last read is long ago as well.
     cluster.runtime.sleep(3 * HOUR).await;
     assert_eq!(sealed(cluster).await.cold_stripes, packed.len() as u64);
+}
+
+/// Each look has time for one wide stripe.
+#[tokio::test(start_paused = true)]
+async fn sealing_much_does_not_hold_up_other_work_and_goes_on_at_once() {
+    let cluster = Cluster::start(30, "rs(4,2)").await;
+    cluster.spread_over_racks(6);
+    for number in 0..24 {
+        cluster.put(&number.to_string(), &content(number, 300_000)).await.unwrap();
+    }
+    let brief = PackingOptions { seal_time: Duration::ZERO, ..PackingOptions::off() };
+    serve_with(brief, &cluster, Duration::ZERO, &GatheredAccess::default()).await;
+    let wide = async || -> Vec<Stripe> {
+        let stripes = cluster.stripes().await.into_iter().map(|(_, record)| record);
+        stripes.filter(|record| !record.members.is_empty()).collect()
+    };
+    cluster.runtime.sleep(10 * MINUTE + MINUTE / 2).await;
+    for made in 1..4 {
+        assert_eq!(wide().await.len(), made);
+        let of_bucket = sealed(&cluster).await;
+        assert!(of_bucket.held_up.ends_with("the next one goes on"), "{of_bucket:?}");
+        assert_eq!((of_bucket.cold_stripes, of_bucket.waiting), (24, 96 - 10 * made as u64));
+        cluster.runtime.sleep(MINUTE).await;
+    }
+    for number in 0..24 {
+        let condition = WriteCondition::default();
+        assert!(cluster.client.delete(BUCKET, &number.to_string(), condition).await.unwrap());
+    }
+    cluster.runtime.sleep(2 * MINUTE).await;
+    assert!(wide().await.is_empty(), "what is dead leaves");
 }
