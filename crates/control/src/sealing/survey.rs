@@ -1,9 +1,10 @@
-//! The walk over a bucket's rows that finds cold stripes, in steps that each find enough for some wide stripes: a
-//! bucket of any size is sealed within bounded memory.
+//! The walk over a bucket's rows that finds cold stripes, in steps that each find enough for some wide stripes: however
+//! large a bucket is, few partitions are in memory at a time.
 //!
 //! A stripe of a large object holds that object alone, so a single row says whether it is cold. A packed stripe is
 //! shared by many objects with rows anywhere in the bucket, so whether it is cold is known only after all rows. Until
-//! then the walk keeps a few figures for each packed stripe.
+//! then the walk keeps a few figures for each packed stripe, about 80 bytes: 10 TiB in partitions of 32 MiB under rs(6,3)
+//! are 55,000 packed stripes and 4 MB, in partitions of 1 MiB 1.7 million and 140 MB.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -52,11 +53,11 @@ pub(super) struct Survey<'a> {
     rows: Rows,
     /// Remaining rows of the current page.
     page: VecDeque<Row>,
-    /// Living data of packed stripes in the rows read so far.
-    packed: BTreeMap<StripeId, LiveData>,
+    /// Living data of packed stripes in the rows read so far; after all rows, of those that are still to be examined.
+    packed: BTreeMap<StripeId, LiveData<'a>>,
     /// Cold stripes whose records have not been read yet.
     found: VecDeque<ColdStripe>,
-    /// Whether all rows have been read.
+    /// Whether all rows have been read, and all packed stripes examined.
     ended: bool,
 }
 
@@ -106,7 +107,7 @@ impl<'a> Survey<'a> {
         Ok(WalkProgress::Further)
     }
 
-    /// Processes one more row.
+    /// Processes one more row, or some packed stripes after the last.
     async fn step(&mut self) -> Result<(), StripeError> {
         if self.page.is_empty() {
             self.page.extend(self.rows.next(self.stripes).await?.unwrap_or_default());
@@ -114,8 +115,8 @@ impl<'a> Survey<'a> {
         match self.page.pop_front() {
             Some(row) => self.see(&row).await,
             None => {
-                self.ended = true;
-                let packed = std::mem::take(&mut self.packed).into_iter();
+                self.ended = self.packed.is_empty();
+                let packed = std::iter::from_fn(|| self.packed.pop_first()).take(PAGE);
                 let is_cold = |(id, live)| cold_stripe(id, &live, self.options, self.now_ms);
                 self.found.extend(packed.filter_map(is_cold));
                 Ok(())
@@ -146,7 +147,12 @@ impl<'a> Survey<'a> {
     }
 }
 
-fn cold_stripe(id: StripeId, live: &LiveData, options: &SealOptions, now_ms: u64) -> Option<ColdStripe> {
+fn cold_stripe<'a>(
+    id: StripeId,
+    live: &LiveData<'a>,
+    options: &'a SealOptions,
+    now_ms: u64,
+) -> Option<ColdStripe> {
     let target = live.sealed_as(options, now_ms)?;
     Some(ColdStripe { id, living_bytes: live.bytes, target })
 }

@@ -11,9 +11,9 @@ use super::SealOptions;
 
 /// Destination of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct Target<'a> {
     /// The wide profile; `None` if the object is not sealed.
-    profile: Option<Profile>,
+    profile: Option<&'a Profile>,
     /// Time from which the object is cold, in milliseconds since the Unix epoch.
     cold_at_ms: u64,
     /// Whether that follows from its age, not from its class.
@@ -31,19 +31,19 @@ pub(super) struct ColdTarget {
     pub(super) by_age: bool,
 }
 
-impl Target {
-    pub(super) fn of(object: &Object, options: &SealOptions) -> Self {
+impl<'a> Target<'a> {
+    pub(super) fn of(object: &Object, options: &'a SealOptions) -> Self {
         let modified_ms = object.modified_unix_ms;
-        if let Some(&profile) = options.classes.get(&object.class()) {
+        if let Some(profile) = options.classes.get(&object.class()) {
             return Self { profile: Some(profile), cold_at_ms: modified_ms, by_age: false };
         }
         Self::by_age(modified_ms, options)
     }
 
     /// Returns the destination of objects that have last changed at `modified_ms` and follow the cold profile.
-    fn by_age(modified_ms: u64, options: &SealOptions) -> Self {
+    fn by_age(modified_ms: u64, options: &'a SealOptions) -> Self {
         let cold_at_ms = modified_ms.saturating_add(options.cold_after.as_millis() as u64);
-        Self { profile: options.cold_profile, cold_at_ms, by_age: true }
+        Self { profile: options.cold_profile.as_ref(), cold_at_ms, by_age: true }
     }
 
     pub(super) fn is_cold(&self, now_ms: u64) -> bool {
@@ -53,21 +53,21 @@ impl Target {
 
 /// Living data of a stripe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LiveData {
+pub(super) struct LiveData<'a> {
     /// Bytes of the living objects.
     pub(super) bytes: u64,
     newest_ms: u64,
     /// Common destination of all objects, and when the last of them is cold; `None` if their destinations differ.
-    target: Option<Target>,
+    target: Option<Target<'a>>,
 }
 
-impl LiveData {
-    pub(super) fn new(len: u32, object: &Object, target: Target) -> Self {
+impl<'a> LiveData<'a> {
+    pub(super) fn new(len: u32, object: &Object, target: Target<'a>) -> Self {
         Self { bytes: len.into(), newest_ms: object.modified_unix_ms, target: Some(target) }
     }
 
     /// Adds another object of the stripe, or another part of the same one.
-    pub(super) fn add(&mut self, len: u32, object: &Object, target: Target) {
+    pub(super) fn add(&mut self, len: u32, object: &Object, target: Target<'a>) {
         self.bytes += u64::from(len);
         self.newest_ms = self.newest_ms.max(object.modified_unix_ms);
         self.target = self.target.filter(|common| common.profile == target.profile).map(|common| Target {
@@ -78,11 +78,11 @@ impl LiveData {
     }
 
     /// Returns how the stripe's data chunks are sealed; `None` if the stripe is not cold now.
-    pub(super) fn sealed_as(&self, options: &SealOptions, now_ms: u64) -> Option<ColdTarget> {
+    pub(super) fn sealed_as(&self, options: &'a SealOptions, now_ms: u64) -> Option<ColdTarget> {
         let target = self.target.unwrap_or_else(|| Target::by_age(self.newest_ms, options));
         let Target { cold_at_ms: since_ms, by_age, .. } = target;
         let profile = target.profile.filter(|_| since_ms <= now_ms)?;
-        Some(ColdTarget { profile, since_ms, by_age })
+        Some(ColdTarget { profile: *profile, since_ms, by_age })
     }
 }
 
