@@ -88,11 +88,9 @@ struct CachedBlock {
 }
 
 impl CachedBlock {
-    /// Returns the change of its parities that is due: how many it has, and how many it should have. More parities need
-    /// the bytes of the whole block.
-    fn due_change(&self, is_whole: bool) -> Option<(usize, usize)> {
-        let (has, wanted) = (self.parities, self.wanted_parities);
-        (wanted < has || wanted > has && is_whole).then_some((has, wanted))
+    /// Returns the change of its parities that is due: how many it has, and how many it should have.
+    fn due_change(&self) -> Option<(usize, usize)> {
+        (self.parities != self.wanted_parities).then_some((self.parities, self.wanted_parities))
     }
 }
 
@@ -171,7 +169,7 @@ impl KnownBlocks {
     }
 
     /// Records a read of a block, or of a part of it, and returns the work that is due.
-    pub(crate) fn note_read(&self, name: StripeId, is_whole: bool, now: Instant) -> FollowUp {
+    pub(crate) fn note_read(&self, name: StripeId, now: Instant) -> FollowUp {
         let mut table = self.table.lock();
         let Some(mut cached) = table.get_mut(&name) else { return FollowUp::default() };
         cached.reads = cached.reads.saturating_add(1);
@@ -180,15 +178,15 @@ impl KnownBlocks {
         if is_due {
             cached.asked_at = now;
         }
-        FollowUp { tell, changes_parities: cached.due_change(is_whole).is_some() }
+        FollowUp { tell, changes_parities: cached.due_change().is_some() }
     }
 
     /// Hands out the change of a block's parities that is due: how many it has, and how many it should have. Of many
     /// readers, one gets it. If it fails, the home's next answer makes it due again.
-    pub(crate) fn take_change(&self, name: StripeId, is_whole: bool) -> Option<(usize, usize)> {
+    pub(crate) fn take_change(&self, name: StripeId) -> Option<(usize, usize)> {
         let mut table = self.table.lock();
         let mut cached = table.get_mut(&name)?;
-        let change = cached.due_change(is_whole)?;
+        let change = cached.due_change()?;
         cached.wanted_parities = cached.parities;
         Some(change)
     }
@@ -331,12 +329,12 @@ mod tests {
         let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
         let name = cached::name(7 << 64, 4);
         known.add(name, 100, (0, 0), &sites(6, 1), runtime.now()).unwrap();
-        assert_eq!(known.note_read(name, true, runtime.now()), FollowUp::default());
+        assert_eq!(known.note_read(name, runtime.now()), FollowUp::default());
         runtime.sleep(ASK_AGAIN_AFTER).await;
-        assert_eq!(known.note_read(name, true, runtime.now()).tell, Some(2));
+        assert_eq!(known.note_read(name, runtime.now()).tell, Some(2));
         known.set_wanted_parities(name, 3);
         let due = FollowUp { tell: None, changes_parities: true };
-        assert_eq!(known.note_read(name, true, runtime.now()), due);
+        assert_eq!(known.note_read(name, runtime.now()), due);
     }
 
     #[tokio::test(start_paused = true)]
@@ -344,19 +342,12 @@ mod tests {
         let (known, runtime) = (KnownBlocks::new(), Runtime::deterministic(1, Duration::ZERO));
         let name = cached::name(7 << 64, 4);
         known.add(name, 100, (1, 3), &sites(8, 1), runtime.now()).unwrap();
-        let is_due = |is_whole| known.note_read(name, is_whole, runtime.now()).changes_parities;
-        assert!(!is_due(false) && is_due(true), "parities are made of the whole block");
-        assert_eq!(known.take_change(name, false), None);
-        assert_eq!(known.take_change(name, true), Some((1, 3)));
-        assert!(!is_due(true));
-        assert_eq!(known.take_change(name, true), None, "another reader has it");
+        let is_due = || known.note_read(name, runtime.now()).changes_parities;
+        assert!(is_due());
+        assert_eq!(known.take_change(name), Some((1, 3)));
+        assert!(!is_due());
+        assert_eq!(known.take_change(name), None, "another reader has it");
         known.set_wanted_parities(name, 3);
-        assert_eq!(
-            known.take_change(name, true),
-            Some((1, 3)),
-            "it has failed, and the home asks for it again"
-        );
-        known.set_wanted_parities(name, 0);
-        assert_eq!(known.take_change(name, false), Some((1, 0)), "fewer parities need no bytes");
+        assert_eq!(known.take_change(name), Some((1, 3)), "it has failed, and the home asks for it again");
     }
 }

@@ -1,8 +1,9 @@
 //! More parities for popular blocks.
 //!
 //! From time to time a gateway reports to the home of a block how often the block was read, and the home replies with
-//! the number of parities that it should have. A gateway that has read the whole block and knows of fewer parities
-//! writes the missing ones: one of its readers does, if there is memory for it. Otherwise the home asks for them again.
+//! the number of parities that it should have. A gateway that knows of fewer parities writes the missing ones: one of its
+//! readers does, if there is memory for it. If it has read only a part, it reads the rest first. If it fails, the home
+//! asks for the parities again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,8 +44,8 @@ impl Inner {
                 None => {}
             }
         }
-        if let Some(change) = self.known_blocks.take_change(question.name, whole.is_some()) {
-            self.change_parities(&question, whole, change, live).await;
+        if let Some(change) = self.known_blocks.take_change(question.name) {
+            self.change_parities(&question, stored, whole, change, live).await;
         }
     }
 
@@ -69,14 +70,16 @@ impl Inner {
     async fn change_parities(
         &self,
         question: &HomeQuery,
+        stored: StoredBytes,
         whole: Option<Vec<Bytes>>,
         (from, to): (usize, usize),
         live: &Sites,
     ) {
-        let written = match whole {
-            Some(pieces) if to > from => self.add_parities(question, &pieces, (from, to), live).await,
+        let written = if to > from {
+            self.add_parities(question, stored, whole, (from, to), live).await.unwrap_or(from)
+        } else {
             // Readers ignore the surplus parities, and sites evict them in time.
-            _ => to.min(from),
+            to
         };
         if written == from {
             return;
@@ -88,25 +91,27 @@ impl Inner {
         }
     }
 
-    /// Writes the parities `from` to `to` of a block, if there is memory for it. Returns how many the block then has.
+    /// Writes the parities `from` to `to` of a block, if there is memory for it and the block can be read. Returns how many
+    /// the block then has, or none if nothing was written.
     async fn add_parities(
         &self,
         question: &HomeQuery,
-        pieces: &[Bytes],
+        stored: StoredBytes,
+        whole: Option<Vec<Bytes>>,
         (from, to): (usize, usize),
         live: &Sites,
-    ) -> usize {
-        let kib = self.kib_of_fill(question, to);
-        let Ok(_on_the_way) = self.on_the_way.try_acquire_many(kib) else { return from };
+    ) -> Option<usize> {
+        let _on_the_way = self.on_the_way.try_acquire_many(self.kib_of_fill(question, to)).ok()?;
+        let pieces = self.whole_block(whole, stored).await?;
         let (name, splits) = (question.name, question.splits());
-        let Ok(target_code) = self.known_blocks.code(code(splits, to)) else { return from };
-        let data = cut(pieces, question.len, splits);
-        let Ok(parities) = encode(&target_code, &data, from, self.runtime.buffers()) else { return from };
+        let target_code = self.known_blocks.code(code(splits, to)).ok()?;
+        let data = cut(&pieces, question.len, splits);
+        let parities = encode(&target_code, &data, from, self.runtime.buffers()).ok()?;
         let places = places(name, &live.sites, splits + to);
         let written = self.write_splits(name, splits + from, parities, &places, Priority::Background).await;
         let written_count = written.iter().take_while(|written| written.is_ok()).count();
         self.counts.parities.fetch_add(written_count as u64, Ordering::Relaxed);
-        from + written_count
+        Some(from + written_count)
     }
 }
 

@@ -124,7 +124,7 @@ impl Inner {
                 inner.refill(question, stored, whole, missing, &live).await;
             });
         }
-        let due = self.known_blocks.note_read(question.name, span.is_whole(), self.runtime.now());
+        let due = self.known_blocks.note_read(question.name, self.runtime.now());
         if due != FollowUp::default() {
             let (stored, whole) = (span.of.clone(), whole());
             self.spawn(|inner| async move { inner.follow(question, stored, due, whole, &live).await });

@@ -75,15 +75,7 @@ impl Inner {
         if !self.refill_pace.take(question.len.into(), self.runtime.now()) {
             return RefillOutcome::NoRoom;
         }
-        let pieces = match (whole, self.stripes.upgrade()) {
-            (Some(pieces), _) => pieces,
-            // If this read finds splits missing too, one of the two is granted the refill.
-            (None, Some(stripes)) => match stripes.read_spans(&[Span::whole(stored)]).await {
-                Ok(mut read) => read.blocks.swap_remove(0),
-                Err(_) => return RefillOutcome::Tried,
-            },
-            (None, None) => return RefillOutcome::Tried,
-        };
+        let Some(pieces) = self.whole_block(whole, stored).await else { return RefillOutcome::Tried };
         let tended = self.tell(question.home, vec![question.tend(0, TendEvent::Lost)]).await;
         let Some(tended) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted)
         else {
@@ -97,6 +89,20 @@ impl Inner {
             self.end_fill(question, filled, live).await;
         }
         RefillOutcome::Tried
+    }
+
+    /// Returns all bytes of a block: what its reader has, or what a further read returns. That read is not counted.
+    pub(crate) async fn whole_block(
+        &self,
+        whole: Option<Vec<Bytes>>,
+        stored: StoredBytes,
+    ) -> Option<Vec<Bytes>> {
+        if whole.is_some() {
+            return whole;
+        }
+        let stripes = self.stripes.upgrade()?;
+        let mut read = stripes.untold().read_spans(&[Span::whole(stored)]).await.ok()?;
+        Some(read.blocks.swap_remove(0))
     }
 
     /// Writes the missing data splits.

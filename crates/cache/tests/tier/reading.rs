@@ -53,6 +53,25 @@ fn a_range_of_a_block_that_is_not_cached_is_read_alone_and_fills_the_block() {
 }
 
 #[test]
+fn a_block_of_which_only_parts_are_read_gets_more_parities_too() {
+    in_virtual_time(3, async |runtime| {
+        let sites = Sites::new(&runtime, 12, 64);
+        let gateway = sites.gateway().await;
+        gateway.put("object", &noise(4 * MIB, 1)).await;
+        gateway.whole("object").await;
+        sites.settle().await;
+        let splits = sites.cached_splits().await.len();
+        for second in 0..120 {
+            assert_eq!(gateway.get("object", from(second, 10)).await, noise(4 * MIB, 1)[second..second + 10]);
+            runtime.sleep(Duration::from_secs(1)).await;
+        }
+        let more = sites.cached_splits().await.len();
+        assert!(more > splits, "{splits} splits, and {more} when it was popular");
+        assert_eq!(gateway.reads(), [120, 0, 1, 0, 0], "what the gateway read for parities does not count");
+    });
+}
+
+#[test]
 fn an_overwrite_is_seen_at_once_through_every_gateway() {
     in_virtual_time(4, async |runtime| {
         let sites = Sites::new(&runtime, 4, 64);
