@@ -36,6 +36,8 @@ pub struct Sealing {
     pub taken: u64,
     /// Local parities that swapped places with a member.
     pub swapped: u64,
+    /// Wide stripes emptied into others.
+    pub emptied: u64,
     /// Members updated in place.
     pub updated: u64,
     /// Stripes that got their own parities back.
@@ -53,6 +55,7 @@ impl Sealing {
         self.left += other.left;
         self.taken += other.taken;
         self.swapped += other.swapped;
+        self.emptied += other.emptied;
         self.updated += other.updated;
         self.narrow_again += other.narrow_again;
     }
@@ -70,6 +73,10 @@ impl Sealing {
         let Some(before) = before.filter(|before| before.is_sealed()) else { return };
         if swaps_local_parity(before, now) {
             self.swapped += 1;
+            return;
+        }
+        if now.wide_state() == WideState::Aborting {
+            self.emptied += u64::from(before.members != now.members);
             return;
         }
         let both = before.locations.iter().zip(&now.locations).zip(before.members.iter().zip(&now.members));
@@ -285,6 +292,9 @@ mod tests {
         assert_eq!((counts.left, counts.taken), (1, 0));
         counts.count(Some(&with_hole), &full);
         assert_eq!((counts.left, counts.taken), (1, 1));
+        with_hole.set_wide_state(WideState::Aborting);
+        counts.count(Some(&full), &with_hole);
+        assert_eq!((counts.left, counts.emptied, counts.given_up), (1, 1, 1), "all leave for others at once");
     }
 
     #[test]

@@ -1017,6 +1017,9 @@ pub struct SealedFigures {
     /// Local parities that went to the racks that change most, at all looks until now.
     #[prost(uint64, tag = "10")]
     pub swapped: u64,
+    /// Wide stripes in which little lived and whose members went into others, at all looks until now.
+    #[prost(uint64, tag = "11")]
+    pub emptied: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackingFigures {

@@ -72,7 +72,8 @@ pub use repair::combine_tree::{CombineTerm, CombineTree, TreeShape};
 pub use repair::lrs::LeastRecentlySelected;
 pub use repair::{ChunkState, StripeRepair, plan_repair};
 pub use sealing::{
-    ChangingMember, NotSealed, OpenPartition, RackLack, SealingPlan, WideMember, plan_sealing, swap_due,
+    ChangingMember, LeavingMember, NotSealed, OpenPartition, PlannedTransfer, RackLack, SealingPlan,
+    TakingStripe, WideMember, is_sparse, plan_emptying, plan_sealing, swap_due,
 };
 pub use solver::load_direction::{DirectionProblem, LoadDirection};
 pub use statistics::co_access::{

@@ -22,7 +22,8 @@ use crate::read::{
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
 use crate::write::{
-    ExchangeOutcome, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange, WideStep, Writer, Writes,
+    ExchangeOutcome, MemberTransfer, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange,
+    WideStep, Writer, Writes,
 };
 
 /// Reads and writes stripes, and changes where their chunks are. One per process. Cheap to clone.
@@ -361,6 +362,19 @@ impl Stripes {
         new: (StripeId, usize),
     ) -> Result<ExchangeOutcome, StripeError> {
         crate::write::exchange(&self.inner.writes, wide, position, new).await
+    }
+
+    /// Moves all members of a sealed wide stripe into holes of others, and gives it up. [`Stripes::advance_wide`] then
+    /// removes its record, and completes the others.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn transfer_wide(
+        &self,
+        from: StripeId,
+        moves: &[MemberTransfer],
+    ) -> Result<ExchangeOutcome, StripeError> {
+        crate::write::transfer(&self.inner.writes, from, moves).await
     }
 
     /// Swaps the places of a group's local parity and the member at `position`, which is in another rack of the

@@ -191,7 +191,11 @@ impl StripeTable {
             let Some((id, position)) = own.wide_of(index) else { return Ok(None) };
             let Some(wide) = self.find(id).await? else { continue };
             if !wide.record.is_sealed() {
-                return Ok(None);
+                // A member may have gone to another wide stripe since its row was read.
+                match self.find(stripe).await? {
+                    Some(now) if now.wide_of(index) != Some((id, position)) => continue,
+                    _ => return Ok(None),
+                }
             }
             let (copy, chunk) = (&wide.record.locations[position], &own.record.locations[index]);
             let is_same = (copy.site, copy.content_version) == (chunk.site, chunk.content_version);

@@ -242,6 +242,10 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
         write!(line, "; local parities moved to the racks that change most: {}", state.swapped)
             .expect("writing to a string");
     }
+    if state.emptied > 0 {
+        write!(line, "; sparse wide stripes emptied into others: {}", state.emptied)
+            .expect("writing to a string");
+    }
     for warning in &state.warnings {
         write!(line, "\n  warning: {}", printable(warning)).expect("writing to a string");
     }
@@ -369,6 +373,9 @@ fn was_sealed(bucket: &str, report: &Value) -> String {
     if number(report, "replaced") > 0 {
         add(format!("; {} of dead chunks taken", counted(number(report, "replaced"), "place")));
     }
+    if number(report, "emptied") > 0 {
+        add(format!("; {} emptied into others", counted(number(report, "emptied"), "sparse wide stripe")));
+    }
     if let Some(reason) = report["held_up"].as_str() {
         add(format!(": {}", printable(reason)));
     }
@@ -486,6 +493,7 @@ mod tests {
                 held_up: Some("rack7 can supply 2 of 4".to_owned()),
                 warnings: vec!["wide(42,15,4) uses all 12 racks".to_owned()],
                 swapped: 3,
+                emptied: 5,
                 not_packed: 2,
                 not_packed_bytes: 3 << 10,
             }),
@@ -499,7 +507,7 @@ mod tests {
             "logs is not packed: it is off",
             "photos: 7 of 9 cold stripes sealed as wide(42,15,4), 1 in part; 8 partitions waiting: rack7 can supply 2 of 4; \
              too short to be sealed: 2 cold stripes (3.0 KiB); \
-             local parities moved to the racks that change most: 3\n  \
+             local parities moved to the racks that change most: 3; sparse wide stripes emptied into others: 5\n  \
              warning: wide(42,15,4) uses all 12 racks\n",
             "all  ",
             "7-1",
@@ -528,11 +536,11 @@ mod tests {
     #[test]
     fn a_run_says_what_it_sealed_and_what_waits() {
         let sealed = serde_json::json!({ "sealed": 2, "members": 20, "bytes": 20 << 20, "cold_stripes": 9, "sealed_stripes": 4, "half_sealed": 1,
-            "waiting": 7, "given_up": 1, "replaced": 0, "held_up": "rack7 can supply 2 of 4", "warnings": ["add a rack"] });
+            "waiting": 7, "given_up": 1, "replaced": 0, "emptied": 1, "held_up": "rack7 can supply 2 of 4", "warnings": ["add a rack"] });
         let mut report = serde_json::json!({ "progress": { "packed": {} }, "sealed": [["photos", sealed]] });
         let mut text = packed(&report);
         let line = "photos: 2 wide stripes made of 20 chunks (20.0 MiB); 4 of 9 cold stripes sealed, 1 in part; 7 chunks waiting; \
-                    1 given up: rack7 can supply 2 of 4\n  warning: add a rack\n";
+                    1 given up; 1 sparse wide stripe emptied into others: rack7 can supply 2 of 4\n  warning: add a rack\n";
         assert!(text.contains(line), "{text}");
         // A bucket that is not packed is sealed all the same.
         report["skipped"] = serde_json::json!([["photos", "it is off"], ["logs", "it is off"]]);

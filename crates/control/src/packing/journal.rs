@@ -68,7 +68,8 @@ pub(crate) async fn write_sealed(
     let key = keys::packed_bucket(bucket);
     let row = stripes.meta().get(&key).await?;
     let mut record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
-    let swapped_before = record.sealed.as_ref().map_or(0, |before| before.swapped);
+    let (swapped_before, emptied_before) =
+        record.sealed.as_ref().map_or((0, 0), |before| (before.swapped, before.emptied));
     record.sealed = Some(SealedFigures {
         profile: options.profile_texts(),
         cold_stripes: report.cold_stripes,
@@ -80,6 +81,7 @@ pub(crate) async fn write_sealed(
         not_packed_bytes: report.not_packed_bytes,
         warnings: report.warnings.clone(),
         swapped: swapped_before + report.swapped,
+        emptied: emptied_before + report.emptied,
     });
     put(stripes, key, records::encode(&record)).await;
     Ok(())

@@ -47,6 +47,8 @@ pub(super) struct ColdData {
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some of the cold stripes are in.
     pub(super) wide: BTreeSet<StripeId>,
+    /// Of these, those in which partitions have taken places.
+    pub(super) filled: BTreeSet<StripeId>,
     /// Shares of the members of wide stripes that are expected to change.
     pub(super) changing: ChangeShares,
     /// Cold stripes that still have parities although all their data chunks are in wide stripes: they were hot.

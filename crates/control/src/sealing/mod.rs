@@ -12,6 +12,7 @@
 //! - [`survey`]: walks a bucket's rows; [`cold`]: the cold stripes it has found.
 //! - [`local_parities`]: moves local parities to the racks that are expected to change most.
 //! - [`vacancies`]: gives places of dead members, and holes, to other chunks.
+//! - [`sparse`]: empties wide stripes in which little lives into others.
 //! - [`durability`]: whether sealed data survives as many losses as before.
 //! - [`dead`]: dead stripes leave when no other chunk has taken their places.
 //! - [`look_time`]: how long a look makes and changes wide stripes; then it only counts.
@@ -25,6 +26,7 @@ mod durability;
 mod local_parities;
 mod look_time;
 mod recent_reads;
+mod sparse;
 mod survey;
 mod target;
 mod vacancies;
@@ -53,6 +55,7 @@ use self::durability::durability_warnings_of;
 use self::local_parities::swap_local_parities;
 use self::look_time::LookTime;
 pub(crate) use self::recent_reads::RecentReads;
+use self::sparse::empty_sparse;
 use self::survey::{Survey, WalkProgress};
 use self::vacancies::{Lengths, fill_vacancies};
 use crate::packing::journal::write_sealed;
@@ -163,6 +166,8 @@ pub struct SealReport {
     pub replaced: u64,
     /// Local parities moved to the rack of their group that is expected to change most.
     pub swapped: u64,
+    /// Sparse wide stripes whose members went into others, which freed their parities.
+    pub emptied: u64,
     /// Cold stripes too short to be sealed: of small objects that are not packed, and the last stripes of large
     /// objects.
     pub not_packed: u64,
@@ -352,6 +357,7 @@ impl<'a> Run<'a> {
         self.seal(tell).await?;
         if is_complete {
             self.use_longer_places(tell).await?;
+            self.empty_sparse(tell).await?;
         }
         Ok(())
     }
@@ -428,6 +434,20 @@ impl<'a> Run<'a> {
         let dead = dead_stripes(self.stripes).await?;
         self.fill_vacancies(&dead, Lengths::Shorter, tell).await?;
         self.cold.count_done(self.stripes).await
+    }
+
+    /// Empties wide stripes in which little lives: what waits has already taken the holes that it can.
+    async fn empty_sparse(&mut self, tell: SealCallback<'_>) -> Result<(), StripeError> {
+        if self.time.is_stopped || self.time.is_cut_short {
+            return Ok(());
+        }
+        let (report, time) = (&mut self.report, &mut self.time);
+        empty_sparse(self.stripes, &self.cold, &mut |emptied| {
+            report.emptied = emptied;
+            time.goes_on(tell(report))
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Records what was done, and what waits.

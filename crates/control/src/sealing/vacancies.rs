@@ -76,6 +76,7 @@ pub(super) async fn fill_vacancies(
             let mut candidates = Candidates { pools, chunk_lens, set_aside };
             let filled = fill(stripes, opened, &mut candidates, &dead).await?;
             if filled > 0 {
+                cold.filled.insert(id);
                 // The new members may drop their parities.
                 advance(stripes, id).await?;
             }

@@ -5,6 +5,7 @@ mod cluster;
 mod collection;
 mod copies;
 mod dying;
+mod emptying;
 mod entries;
 mod interposed;
 mod journal;

@@ -158,6 +158,7 @@ fn print_sealing(shown: &CampaignProgress, table: &Table) {
         left,
         taken,
         swapped,
+        emptied,
         updated,
         narrow_again,
     } = shown.sealing;
@@ -165,7 +166,7 @@ fn print_sealing(shown: &CampaignProgress, table: &Table) {
     println!(
         "wide stripes: {begun} begun, {sealed} sealed, {given_up} given up; {dropped} stripes have dropped their parities, {narrow_again} \
          have them again; {placed_anew} members moved or repaired, {left} places left, {taken} taken, \
-         {swapped} changed for a local parity's, {updated} changed in place; {racks} racks lost"
+         {swapped} changed for a local parity's, {emptied} wide stripes emptied into others, {updated} changed in place; {racks} racks lost"
     );
 }
 

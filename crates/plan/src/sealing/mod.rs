@@ -18,8 +18,11 @@
 //! Holes, positions without a member, are allowed only to seal a partition that waits too long; otherwise they would
 //! become the rule.
 //!
+//! When most members of a wide stripe have died, [`plan_emptying`] finds holes of others for the rest.
+//!
 //! Cost: O(partitions · log partitions + z · racks).
 
+mod emptying;
 mod local_parity;
 mod racks;
 #[cfg(test)]
@@ -29,6 +32,7 @@ use std::collections::HashMap;
 
 use striate_core::{RackId, SiteId, StripeId};
 
+pub use self::emptying::{LeavingMember, PlannedTransfer, TakingStripe, is_sparse, plan_emptying};
 pub use self::local_parity::{ChangingMember, swap_due};
 use self::racks::{RackPreference, Racks};
 use crate::placement::Candidate;

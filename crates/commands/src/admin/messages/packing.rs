@@ -137,4 +137,7 @@ pub struct SealedState {
     /// Number of local parities moved so far to the racks that change most.
     #[serde(default)]
     pub swapped: u64,
+    /// Number of sparse wide stripes emptied so far into others.
+    #[serde(default)]
+    pub emptied: u64,
 }

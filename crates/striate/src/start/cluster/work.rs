@@ -206,6 +206,7 @@ fn sealed_state(figures: records::SealedFigures) -> SealedState {
         not_packed_bytes: figures.not_packed_bytes,
         warnings: figures.warnings,
         swapped: figures.swapped,
+        emptied: figures.emptied,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::write::release::add_garbage;
 use crate::write::writes::Writes;
 
 /// Attempts of a transaction while other changes win.
-const ATTEMPTS: usize = 8;
+pub(super) const ATTEMPTS: usize = 8;
 
 /// Outcome of a change of members, or of the content of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub(super) struct Change {
     pub(super) position: usize,
     pub(super) old: Option<MovedChunk>,
     pub(super) new: Option<MovedChunk>,
+    /// The wide stripe that the new member leaves, and its position there.
+    pub(super) comes_from: Option<(StripeId, usize)>,
 }
 
 impl Change {
@@ -102,7 +104,7 @@ pub(crate) async fn exchange(
     let Some(new) = joining_chunk(writes, &wide, position, new).await? else {
         return Ok(ExchangeOutcome::Unfit);
     };
-    change_members(writes, wide, vec![Change { position, old, new: Some(new) }]).await
+    change_members(writes, wide, vec![Change { position, old, new: Some(new), comes_from: None }]).await
 }
 
 /// Whether members of a wide stripe can change, as far as is known beforehand: it is sealed, neither it nor the
@@ -152,36 +154,132 @@ pub(super) async fn change_members(
     wide: OpenedStripe,
     changes: Vec<Change>,
 ) -> Result<ExchangeOutcome, StripeError> {
-    let positions: Vec<usize> = changes.iter().map(|change| change.position).collect();
-    let Some(parities) = parities_of(&wide, &positions) else { return Ok(ExchangeOutcome::NotNow) };
-    let id = wide.id;
-    let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
-    let before = change.record.clone();
-    let Some(generation) = change.open(&places_of(&before, &parities)).await? else {
-        return Ok(ExchangeOutcome::NotNow);
-    };
-    change.make_together(parities.len());
-    let differences: Vec<Difference> =
-        changes.iter().map(|moved| moved.difference(before.chunk_len)).collect();
-    let whole_chunk: Vec<Range<u32>> = std::iter::once(0..before.chunk_len).collect();
-    let parity_change = (&parities[..], &differences[..]);
-    if let Err(error) =
-        make_parities(writes, &mut change, &before, parity_change, &whole_chunk, generation).await
-    {
-        tracing::debug!(wide = %id, ?positions, %error, "the parities of a change of members cannot be made now");
-        change.give_up(&[], generation).await;
-        writes.shared.table.report_damage(&error).await?;
-        return Ok(ExchangeOutcome::NotNow);
+    match MadeChange::make(writes, wide, changes).await? {
+        Some(made) => close(writes, made).await,
+        None => Ok(ExchangeOutcome::NotNow),
     }
-    let plan = Plan { changes, parities };
-    close(writes, &mut change, &before, &plan, generation).await
 }
 
-/// Changes that are committed together.
-struct Plan {
+/// A change of members whose parities are made, and not named yet.
+pub(super) struct MadeChange<'a> {
+    change: StripeChange<'a>,
+    /// The record with the entry of this change.
+    before: Stripe,
     changes: Vec<Change>,
     /// Parities that were rewritten.
     parities: Vec<usize>,
+    generation: Generation,
+}
+
+impl<'a> MadeChange<'a> {
+    /// Makes the parities that cover the changed positions. Returns `None` if they cannot be made now.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(super) async fn make(
+        writes: &'a Writes,
+        wide: OpenedStripe,
+        changes: Vec<Change>,
+    ) -> Result<Option<Self>, StripeError> {
+        let positions: Vec<usize> = changes.iter().map(|change| change.position).collect();
+        let Some(parities) = parities_of(&wide, &positions) else { return Ok(None) };
+        let id = wide.id;
+        let mut change = StripeChange::new(writes, wide, Priority::Background).await?;
+        let before = change.record.clone();
+        let Some(generation) = change.open(&places_of(&before, &parities)).await? else {
+            return Ok(None);
+        };
+        change.make_together(parities.len());
+        let differences: Vec<Difference> =
+            changes.iter().map(|moved| moved.difference(before.chunk_len)).collect();
+        let whole_chunk: Vec<Range<u32>> = std::iter::once(0..before.chunk_len).collect();
+        let parity_change = (&parities[..], &differences[..]);
+        if let Err(error) =
+            make_parities(writes, &mut change, &before, parity_change, &whole_chunk, generation).await
+        {
+            tracing::debug!(wide = %id, ?positions, %error, "the parities of a change of members cannot be made now");
+            change.give_up(&[], generation).await;
+            writes.shared.table.report_damage(&error).await?;
+            return Ok(None);
+        }
+        Ok(Some(Self { change, before, changes, parities, generation }))
+    }
+
+    pub(super) fn id(&self) -> StripeId {
+        self.change.id
+    }
+
+    /// Cancels the change.
+    pub(super) async fn give_up(mut self) {
+        self.change.give_up(&[], self.generation).await;
+    }
+
+    /// Records that a transaction has closed the change.
+    pub(super) fn note_closed(&mut self) {
+        self.change.note_closed();
+    }
+
+    /// Returns the names of the stripes of the new members.
+    fn joining(&self) -> impl Iterator<Item = StripeId> {
+        self.changes.iter().filter_map(|change| change.new.as_ref()).map(|new| new.stripe.id)
+    }
+
+    /// Whether, by the current record, this change was not cancelled, its positions have the members they had, and
+    /// the parities that it rewrote are still named.
+    fn is_as_before(&self, current: &Stripe) -> bool {
+        let positions = || self.changes.iter().map(|change| change.position);
+        let is_same_chunk =
+            |index: usize| is_same_file(&current.locations[index], &self.before.locations[index]);
+        has_entry(current, self.generation)
+            && current.is_sealed()
+            && positions().all(|at| current.members[at] == self.before.members[at])
+            && positions().chain(self.parities.iter().copied()).all(is_same_chunk)
+    }
+
+    /// Adds to `tx` what closes the change on top of the current records: the wide stripe names the new parities and
+    /// members, and cancels every other change of it in progress, whose files were made from the old content. Returns
+    /// `false` if it can no longer be closed.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(super) async fn add_closing(
+        &self,
+        writes: &Writes,
+        tx: &mut Transaction,
+        owners: &mut OwnStripes,
+    ) -> Result<bool, StripeError> {
+        let Some(current) = writes.shared.table.find(self.id()).await? else { return Ok(false) };
+        if !self.is_as_before(&current.record) {
+            return Ok(false);
+        }
+        tx.require_unchanged(keys::stripe(current.id), Some(&current.row));
+        // Closes this change's own entry and cancels the others.
+        let mut wide = current.clone();
+        let entries = std::mem::take(&mut wide.record.entries);
+        for Change { position, old, new, comes_from } in &self.changes {
+            (wide.record.locations[*position], wide.record.members[*position]) = Default::default();
+            if let Some(old) = old
+                && !owners.take_out(writes, old, (current.id, *position)).await?
+            {
+                return Ok(false);
+            }
+            if let (Some(new), Some(claim)) = (new, comes_from)
+                && !owners.take_out(writes, new, *claim).await?
+            {
+                return Ok(false);
+            }
+            if let Some(new) = new
+                && !owners.put_in(writes, new, &mut wide, *position).await?
+            {
+                return Ok(false);
+            }
+        }
+        let mut garbage = name_parities(&self.change, &mut wide.record, &self.parities, self.generation);
+        garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&wide.record, entry)));
+        put_record(tx, current.id, &wide.record, &current.record);
+        add_garbage(tx, current.id, garbage);
+        Ok(true)
+    }
 }
 
 /// Returns the member at a position, if it is dead and its bytes exist.
@@ -242,7 +340,7 @@ pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usiz
 }
 
 /// Returns `None` if the site does not have the chunk, or does not answer.
-async fn moved_chunk(
+pub(super) async fn moved_chunk(
     writes: &Writes,
     stripe: OpenedStripe,
     index: usize,
@@ -259,81 +357,30 @@ async fn moved_chunk(
     }
 }
 
-/// Names the new parities and members, in one transaction with the records of all members' own stripes. Cancels every
-/// other change of the wide stripe in progress: its files were made from the old content.
-async fn close(
-    writes: &Writes,
-    change: &mut StripeChange<'_>,
-    before: &Stripe,
-    plan: &Plan,
-    generation: Generation,
-) -> Result<ExchangeOutcome, StripeError> {
-    let positions = || plan.changes.iter().map(|change| change.position);
+/// Names the new parities and members, in one transaction with the records of all members' own stripes.
+async fn close(writes: &Writes, mut made: MadeChange<'_>) -> Result<ExchangeOutcome, StripeError> {
     for _ in 0..ATTEMPTS {
-        let current = writes.shared.table.find(change.id).await?;
-        let Some(current) = current.filter(|current| has_entry(&current.record, generation)) else {
-            // Closed by a commit whose reply was lost, or cancelled: nothing is left to do.
-            change.note_closed();
-            return Ok(ExchangeOutcome::NotNow);
-        };
-        let is_as_before =
-            |index: usize| is_same_file(&current.record.locations[index], &before.locations[index]);
-        let is_same = current.record.is_sealed()
-            && positions().all(|at| current.record.members[at] == before.members[at])
-            && positions().chain(plan.parities.iter().copied()).all(is_as_before);
-        if !is_same {
+        let (mut tx, mut owners) = (writes.shared.table.transaction(), OwnStripes::default());
+        if !made.add_closing(writes, &mut tx, &mut owners).await? {
             break;
         }
-        let Some((tx, mut ids)) = closing(writes, change, &current, plan, generation).await? else { break };
-        ids.push(change.id);
+        for stripe in made.joining() {
+            tx.require(Precondition::Absent(keys::debt(stripe)));
+        }
+        let mut ids = owners.put(&mut tx);
+        ids.push(made.id());
         if commit(writes, tx, &ids).await? {
-            change.note_closed();
+            made.note_closed();
             return Ok(ExchangeOutcome::Done);
         }
     }
-    change.give_up(&[], generation).await;
+    made.give_up().await;
     Ok(ExchangeOutcome::NotNow)
-}
-
-/// Builds the transaction that closes a change on top of the current records, with the own stripes that it changes.
-/// Returns `None` if it can no longer be closed.
-async fn closing(
-    writes: &Writes,
-    change: &StripeChange<'_>,
-    current: &OpenedStripe,
-    plan: &Plan,
-    generation: Generation,
-) -> Result<Option<(Transaction, Vec<StripeId>)>, StripeError> {
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(current.id), Some(&current.row));
-    // Closes this change's own entry and cancels the others.
-    let mut wide = current.clone();
-    let entries = std::mem::take(&mut wide.record.entries);
-    let mut owners = OwnStripes::default();
-    for Change { position, old, new } in &plan.changes {
-        (wide.record.locations[*position], wide.record.members[*position]) = Default::default();
-        if let Some(old) = old
-            && !owners.take_out(writes, old, (current.id, *position)).await?
-        {
-            return Ok(None);
-        }
-        if let Some(new) = new
-            && !owners.put_in(writes, &mut tx, new, &mut wide, *position).await?
-        {
-            return Ok(None);
-        }
-    }
-    let mut garbage = name_parities(change, &mut wide.record, &plan.parities, generation);
-    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(&wide.record, entry)));
-    put_record(&mut tx, current.id, &wide.record, &current.record);
-    add_garbage(&mut tx, current.id, garbage);
-    let ids = owners.put(&mut tx);
-    Ok(Some((tx, ids)))
 }
 
 /// Current records of the members' own stripes, and what a transaction makes of them.
 #[derive(Default)]
-struct OwnStripes(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
+pub(super) struct OwnStripes(BTreeMap<StripeId, (OpenedStripe, Stripe)>);
 
 impl OwnStripes {
     /// Returns the record of a chunk's own stripe, if it still has the content that was added up.
@@ -357,7 +404,8 @@ impl OwnStripes {
         Ok((content(current) == content(&chunk.stripe)).then_some(record))
     }
 
-    /// Removes the old member's claim to the position. Returns `false` if it does not claim it now, or is not dead.
+    /// Removes a member's claim to its position. Returns `false` if it does not claim it now, or has died since it was
+    /// read.
     async fn take_out(
         &mut self,
         writes: &Writes,
@@ -366,9 +414,9 @@ impl OwnStripes {
     ) -> Result<bool, StripeError> {
         let Some(record) = self.record_of(writes, old).await? else { return Ok(false) };
         let location = &mut record.locations[old.index];
-        let is_claimed = record.dead && wide_of(location) == Some((wide, position));
+        let is_claimed = wide_of(location) == Some((wide, position));
         *location = copy_of(location);
-        Ok(is_claimed)
+        Ok(is_claimed && record.dead == old.stripe.record.dead)
     }
 
     /// Claims the vacant position for the new member, whose stripe may drop its parities from now on. Returns `false`
@@ -376,7 +424,6 @@ impl OwnStripes {
     async fn put_in(
         &mut self,
         writes: &Writes,
-        tx: &mut Transaction,
         new: &MovedChunk,
         wide: &mut OpenedStripe,
         position: usize,
@@ -390,12 +437,11 @@ impl OwnStripes {
         location.claim(wide.id, position);
         wide.record.members[position] = member_of(new.stripe.id, new.index, record.chunk_len);
         wide.record.set_wide_state(WideState::Sealed);
-        tx.require(Precondition::Absent(keys::debt(new.stripe.id)));
         Ok(true)
     }
 
     /// Adds the records to `tx`; returns the names of their stripes.
-    fn put(&self, tx: &mut Transaction) -> Vec<StripeId> {
+    pub(super) fn put(&self, tx: &mut Transaction) -> Vec<StripeId> {
         for (&id, (current, record)) in &self.0 {
             tx.require_unchanged(keys::stripe(id), Some(&current.row));
             put_record(tx, id, record, &current.record);

@@ -9,8 +9,8 @@ use std::future::ready;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_core::StripeId;
-use striate_meta::keys;
-use striate_meta::records::{Stripe, WideState};
+use striate_meta::records::{GarbageChunk, Stripe, WideState};
+use striate_meta::{Transaction, keys};
 
 use super::claim::{CLAIMED_AT_ONCE, MemberStripes};
 use super::exchange::{Change, ExchangeOutcome, change_members, is_changeable, leaving_chunk};
@@ -18,7 +18,7 @@ use super::links::is_same_file;
 use super::seal::{READ_AT_ONCE, WideStep, advance, commit};
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, holders, own_locations};
-use crate::write::entry::{cancel, put_record};
+use crate::write::entry::{put_record, unnamed_of};
 use crate::write::release::{add_garbage, is_claimed, release_stripe};
 use crate::write::writes::Writes;
 
@@ -102,7 +102,12 @@ async fn take_out(
         let wide = &wide;
         async move {
             let old = leaving_chunk(writes, wide, position, (stripe, index)).await?;
-            Ok::<_, StripeError>(old.map(|old| Change { position, old: Some(old), new: None }))
+            Ok::<_, StripeError>(old.map(|old| Change {
+                position,
+                old: Some(old),
+                new: None,
+                comes_from: None,
+            }))
         }
     };
     let read = stream::iter(batch).map(of_member).buffered(READ_AT_ONCE);
@@ -122,22 +127,25 @@ async fn take_out(
 
 /// Begins to dissolve: dead stripes stay dead, so the parities are no longer needed.
 async fn begin_to_dissolve(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
-    for entry in &wide.record.entries {
-        cancel(writes, wide.id, entry.generation).await?;
-    }
+    let mut tx = writes.shared.table.transaction();
+    add_giving_up(&mut tx, wide, wide.record.clone());
+    commit(writes, tx, &[wide.id]).await.map(drop)
+}
+
+/// Adds to `tx` that a sealed wide stripe is given up, with the members that `record` has: its parities become garbage,
+/// and so do the files of all changes of it in progress. `tx` then requires the record as it was read.
+pub(super) fn add_giving_up(tx: &mut Transaction, wide: &OpenedStripe, mut record: Stripe) {
     let before = &wide.record;
-    let mut record = Stripe { entries: Vec::new(), ..before.clone() };
     let named = own_locations(before).filter(|(_, at)| at.site != 0);
-    let garbage = named.map(|(index, at)| at.to_garbage(index)).collect();
+    let mut garbage: Vec<GarbageChunk> = named.map(|(index, at)| at.to_garbage(index)).collect();
+    let entries = std::mem::take(&mut record.entries);
+    garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
     record.locations[wide.code.k()..].iter_mut().for_each(|at| at.site = 0);
     record.set_wide_state(WideState::Aborting);
-    let mut tx = writes.shared.table.transaction();
-    // If an entry was cancelled, the row has changed and the caller examines it again.
     tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
     tx.delete(keys::reverse(keys::placement_of(holders(before)), wide.id));
-    put_record(&mut tx, wide.id, &record, before);
-    add_garbage(&mut tx, wide.id, garbage);
-    commit(writes, tx, &[wide.id]).await.map(drop)
+    put_record(tx, wide.id, &record, before);
+    add_garbage(tx, wide.id, garbage);
 }
 
 /// Removes a dead stripe that has left its wide stripes. Returns `false` while it is a member of one.

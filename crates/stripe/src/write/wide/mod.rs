@@ -4,6 +4,7 @@
 //!   ([`narrow`]).
 //! - [`exchange`]: changes members together: dead ones leave ([`leave`](mod@leave)) or are replaced, and holes are
 //!   filled.
+//! - [`transfer`](mod@transfer): puts all members of a sparse wide stripe into holes of others.
 //! - [`swap`]: moves the local parity of a group to the rack that changes most.
 //! - [`update`](mod@update): changes ranges of a member in place.
 //! - [`parities`]: makes new generations of the parities when members change.
@@ -17,6 +18,7 @@ mod narrow;
 mod parities;
 mod seal;
 mod swap;
+mod transfer;
 mod update;
 
 pub use exchange::ExchangeOutcome;
@@ -28,5 +30,7 @@ pub(crate) use narrow::{drop_parities, narrow_again};
 pub use seal::{WidePlan, WideStep};
 pub(crate) use seal::{abort, advance};
 pub(crate) use swap::swap_local_parity;
+pub use transfer::MemberTransfer;
+pub(crate) use transfer::transfer;
 pub(crate) use update::update;
 pub use update::{ExtraChanges, MemberUpdate, NewBytes};
