@@ -59,8 +59,8 @@ pub use repair::service::{RepairOptions, RepairService};
 pub use repair::verify::{VerifyProgress, VerifyReport, verify};
 pub use repair::{RepairOutcome, repair_stripe};
 pub use sealing::{
-    SealCallback, SealOptions, SealReport, cold_of, cold_warnings, durability_warnings, leave_dead,
-    resume_wide, seal_bucket,
+    SealCallback, SealOptions, SealReport, cold_of, cold_warnings, durability_warnings, empty_wide,
+    leave_dead, resume_wide, seal_bucket,
 };
 pub use statistics::{SiteLoadView, SiteStatistics};
 pub use upkeep::{Upkeep, UpkeepOptions};

@@ -1,15 +1,16 @@
 //! Sealing in the leading process. Partitions that are some seconds old become members of wide stripes, or replace
 //! dead members. Unfinished wide stripes are resumed until the run ends, and dead members leave their wide stripes.
 //! Alongside the service an operator resumes some unfinished wide stripes and aborts others. The operator also gives
-//! some sealed stripes their own parities again, and swaps members with their local parities, whether or not that
-//! saves anything.
+//! some sealed stripes their own parities again, swaps members with their local parities, and empties wide stripes into
+//! others, whether or not that saves anything.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::Client;
-use striate_control::{SealOptions, leave_dead, resume_wide, seal_bucket};
-use striate_meta::records::WideState;
+use striate_control::{SealOptions, empty_wide, leave_dead, resume_wide, seal_bucket};
+use striate_core::StripeId;
+use striate_meta::records::{Stripe, WideState};
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use super::cluster::Cluster;
@@ -28,6 +29,8 @@ const LEFT: u64 = 4;
 const NARROW_AGAIN: u64 = 6;
 /// In one pass of this many, a member of a sealed wide stripe swaps places with its group's local parity.
 const SWAPPED: u64 = 3;
+/// In one pass of this many, a sealed wide stripe is emptied into others, if they have holes enough.
+const EMPTIED: u64 = 2;
 /// The operator aborts one unfinished wide stripe in this many.
 const GIVEN_UP: u64 = 10;
 
@@ -91,6 +94,9 @@ pub async fn keep_interfering(cluster: &Cluster, client: &Client) {
             let position = cluster.draw(record.members.len() as u64) as usize;
             let _ = client.stripes().swap_local_parity(*id, position).await;
         }
+        if cluster.draw(EMPTIED) == 0 {
+            empty_one(cluster, client, &sealed).await;
+        }
         found.retain(|(_, record)| matches!(record.wide_state(), WideState::Building | WideState::Aborting));
         let Some((id, _)) = cluster.choose(&found).filter(|_| cluster.moves_chunks()) else { continue };
         // It fails as often as everything else.
@@ -99,4 +105,13 @@ pub async fn keep_interfering(cluster: &Cluster, client: &Client) {
             _ => client.stripes().advance_wide(id).await.map(drop),
         };
     }
+}
+
+/// Empties the wide stripe with the fewest members of those drawn into the others.
+async fn empty_one(cluster: &Cluster, client: &Client, sealed: &[&(StripeId, Stripe)]) {
+    let members = |(_, record): &(StripeId, Stripe)| record.member_chunks().count();
+    let drawn = [cluster.choose(sealed), cluster.choose(sealed)];
+    let Some((from, _)) = drawn.into_iter().flatten().min_by_key(|of| members(of)) else { return };
+    let others: Vec<_> = sealed.iter().map(|(id, _)| *id).filter(|id| id != from).collect();
+    let _ = empty_wide(client.stripes(), *from, &others).await;
 }

@@ -56,6 +56,7 @@ use self::local_parities::swap_local_parities;
 use self::look_time::LookTime;
 pub(crate) use self::recent_reads::RecentReads;
 use self::sparse::empty_sparse;
+pub use self::sparse::empty_wide;
 use self::survey::{Survey, WalkProgress};
 use self::vacancies::{Lengths, fill_vacancies};
 use crate::packing::journal::write_sealed;

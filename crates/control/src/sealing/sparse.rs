@@ -84,14 +84,37 @@ async fn empty(
     roomy: &mut Roomy,
     at: usize,
 ) -> Result<Option<bool>, StripeError> {
-    let Some(from) = stripes.find(from).await? else { return Ok(Some(false)) };
-    if !is_sparse(from.record.member_chunks().count(), from.code.k()) {
+    let Some(found) = stripes.find(from).await? else { return Ok(Some(false)) };
+    let k = found.code.k();
+    if !is_sparse(found.record.member_chunks().count(), k) {
         return Ok(None);
     }
-    let Some(members) = leaving(stripes, &from) else { return Ok(Some(false)) };
-    let (takers, places) = takers(stripes, &roomy[at + 1..]).await?;
+    let fullest = roomy[at + 1..].iter().rev().take(CONSIDERED);
+    let others: Vec<StripeId> = fullest.map(|&(_, id)| id).collect();
+    let Some(moves) = empty_wide(stripes, from, &others).await? else { return Ok(Some(false)) };
+    let members_of = |id: StripeId| moves.iter().filter(|moved| moved.to == id).count();
+    roomy.remove(at);
+    roomy.iter_mut().for_each(|(members, id)| *members += members_of(*id));
+    roomy.retain(|(members, _)| *members < k);
+    roomy[at..].sort_unstable();
+    Ok(Some(true))
+}
+
+/// Moves all members of a sealed wide stripe into holes of others, the first of `others` that take them, and frees its
+/// parities. Returns the moves; `None` if that is impossible now.
+///
+/// # Errors
+/// When the metadata store fails.
+pub async fn empty_wide(
+    stripes: &Stripes,
+    from: StripeId,
+    others: &[StripeId],
+) -> Result<Option<Vec<MemberTransfer>>, StripeError> {
+    let Some(from) = stripes.find(from).await? else { return Ok(None) };
+    let Some(members) = leaving(stripes, &from) else { return Ok(None) };
+    let (takers, places) = takers(stripes, others).await?;
     let rule = PlacementRule::new(&from.profile, &from.code, stripes.rack_sizes().len());
-    let Some(planned) = plan_emptying(&rule, &members, &places) else { return Ok(Some(false)) };
+    let Some(planned) = plan_emptying(&rule, &members, &places) else { return Ok(None) };
     let transfer = |of: &PlannedTransfer| MemberTransfer {
         position: members[of.member].position,
         to: takers[of.taker],
@@ -100,28 +123,23 @@ async fn empty(
     let moves: Vec<MemberTransfer> = planned.iter().map(transfer).collect();
     if stripes.transfer_wide(from.id, &moves).await? != ExchangeOutcome::Done {
         tracing::debug!(wide = %from.id, "its members cannot go into others now");
-        return Ok(Some(false));
+        return Ok(None);
     }
     let into: BTreeSet<StripeId> = moves.iter().map(|moved| moved.to).collect();
-    tracing::info!(wide = %from.id, members = moves.len(), ?into, "a sparse wide stripe was emptied");
+    tracing::info!(wide = %from.id, members = moves.len(), ?into, "a wide stripe was emptied into others");
     for &id in into.iter().chain([&from.id]) {
         advance(stripes, id).await?;
     }
-    let members_of = |id: StripeId| moves.iter().filter(|moved| moved.to == id).count();
-    roomy.remove(at);
-    roomy.iter_mut().for_each(|(members, id)| *members += members_of(*id));
-    roomy.retain(|(members, _)| *members < from.code.k());
-    roomy[at..].sort_unstable();
-    Ok(Some(true))
+    Ok(Some(moves))
 }
 
-/// Returns the fullest of these wide stripes that may take members, with their places.
+/// Returns those of these wide stripes that may take members, with their places.
 async fn takers(
     stripes: &Stripes,
-    roomy: &[(usize, StripeId)],
+    others: &[StripeId],
 ) -> Result<(Vec<StripeId>, Vec<TakingStripe>), StripeError> {
     let (mut takers, mut places) = (Vec::new(), Vec::new());
-    for &(_, id) in roomy.iter().rev().take(CONSIDERED) {
+    for &id in others {
         let Some(taker) = stripes.find(id).await? else { continue };
         if let Some(taking) = taking(stripes, &taker) {
             takers.push(id);
