@@ -115,6 +115,8 @@ pub enum Mutation {
     DissolveWhileOneLives,
     /// The parities of a dissolved wide stripe are forgotten.
     DissolveForgetsGarbage,
+    /// A wide stripe is given up before its members belong to others.
+    TransferInTwoTransactions,
 }
 
 impl Mutation {
@@ -160,6 +162,7 @@ impl Mutation {
         Self::SwapInTwoTransactions,
         Self::DissolveWhileOneLives,
         Self::DissolveForgetsGarbage,
+        Self::TransferInTwoTransactions,
     ];
 
     /// Returns the mutation's name on the command line.
@@ -206,6 +209,7 @@ impl Mutation {
             Self::SwapInTwoTransactions => "swap-in-two-transactions",
             Self::DissolveWhileOneLives => "dissolve-while-one-lives",
             Self::DissolveForgetsGarbage => "dissolve-forgets-garbage",
+            Self::TransferInTwoTransactions => "transfer-in-two-transactions",
         }
     }
 }

@@ -101,6 +101,12 @@ pub(super) async fn with_defect(
         Mutation::DissolveForgetsGarbage if dissolves(store, &written).await => {
             forget(&mut tx, keys::GARBAGE);
         }
+        Mutation::TransferInTwoTransactions if empties(store, &written).await => {
+            let is_own = |key: &Bytes| {
+                written.iter().any(|(written_key, record)| written_key == key && record.members.is_empty())
+            };
+            tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if is_own(key)));
+        }
         _ => {}
     }
     tx
@@ -225,6 +231,17 @@ fn also_garbage(tx: &mut Transaction, id: StripeId, files: Vec<GarbageChunk>) {
 async fn dissolves(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
     for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
         if record_now(store, key).await.is_some_and(|(_, before)| before.is_sealed()) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns true if a wide stripe is given up because its members go into others.
+async fn empties(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
+    for (key, record) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
+        let leaves = |(_, before): (Row, Stripe)| before.is_sealed() && before.members != record.members;
+        if record_now(store, key).await.is_some_and(leaves) {
             return true;
         }
     }
