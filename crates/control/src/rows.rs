@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use striate_core::SiteId;
+use striate_core::{RackId, SiteId};
 use striate_meta::records::{self, site::State};
 use striate_meta::{MetaError, MetaStore, Row, ScanRange, keys};
+use striate_plan::LeavingRacks;
 use striate_stripe::{StripeError, Stripes};
 
 const PAGE: usize = 1_000;
@@ -99,4 +100,26 @@ pub(crate) async fn sites_not_well(
         }
     }
     Ok((gone, unknown))
+}
+
+/// Returns the racks of which every site is retired, drains, or is in `gone`.
+pub(crate) async fn leaving_racks(
+    stripes: &Stripes,
+    gone: &BTreeSet<SiteId>,
+) -> Result<LeavingRacks, StripeError> {
+    let views = stripes.sites();
+    let draining: BTreeSet<SiteId> =
+        views.iter().filter(|view| view.draining).map(|view| view.site.id()).collect();
+    let mut sites = Vec::new();
+    let mut rows = Rows::with_prefix(keys::SITES);
+    while let Some(page) = rows.next(stripes).await? {
+        for row in page {
+            let site: records::Site = row.record()?;
+            let id = SiteId(site.id);
+            let is_left = site.state() == State::Retired || draining.contains(&id) || gone.contains(&id);
+            let rack = stripes.site(id).map_or(RackId(site.rack), |site| site.rack());
+            sites.push((rack, is_left));
+        }
+    }
+    Ok(LeavingRacks::of(sites))
 }

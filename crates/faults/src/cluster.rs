@@ -107,6 +107,10 @@ const NETWORK: NetworkModel = NetworkModel {
     reply_timeout: Duration::from_secs(2),
 };
 
+fn rack_name(machine: Machine) -> String {
+    format!("rack-{}", machine.rack)
+}
+
 impl Cluster {
     /// Starts a cluster with an empty bucket.
     ///
@@ -202,7 +206,7 @@ impl Cluster {
 
     /// Admits a site with a blank disk on this machine, and starts it.
     async fn admit(self: &Arc<Self>, machine: Machine, capacity: u64) -> Result<Arc<SiteMachine>, String> {
-        let rack = RackId(format!("rack-{}", machine.rack));
+        let rack = RackId(rack_name(machine));
         let disk = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
         let announcement = SiteAnnouncement {
             peer: format!("site-{}", machine.number),
@@ -225,8 +229,10 @@ impl Cluster {
     }
 
     /// Retires a site for good, as a server does when its disk was replaced.
-    async fn retire(&self, site: SiteId) -> Result<(), String> {
-        let record = records::Site { id: site.0, state: State::Retired.into(), ..records::Site::default() };
+    async fn retire(&self, site: &SiteMachine) -> Result<(), String> {
+        let (site, rack) = (site.id(), rack_name(site.machine));
+        let state = State::Retired.into();
+        let record = records::Site { id: site.0, state, rack, ..records::Site::default() };
         let mut tx = Transaction::new(TxId(u128::from(self.runtime.random_u64())));
         tx.put(keys::site(site), records::encode(&record));
         match self.engine.commit(tx).await {
@@ -419,7 +425,7 @@ impl Cluster {
         old.crash(super::site::Crash::PowerCut);
         self.sites.write().retain(|site| site.id() != old.id());
         // The engine may be down now, but repair needs the row.
-        while self.retire(old.id()).await.is_err() {
+        while self.retire(old).await.is_err() {
             self.runtime.sleep(Duration::from_millis(100)).await;
         }
     }

@@ -8,6 +8,7 @@
 //! |--|--|--|
 //! | I1 | at the end, and with exactly r chunks of each stripe lost | every object reads back |
 //! | I6 | at every commit and survey | sites of a stripe, and racks |
+//! | | at the end | each local group is in as few racks as hold it |
 //! | I7 | at every commit that names a chunk, after every start of a site, and at the end | every named chunk is stored, unless destroyed |
 //! | | at every commit of a put | it leaves out no more chunks than its quorum allows |
 //! | I8 | at every delete, before and after ([`super::guard`]) | no committed stripe names what it removes |
@@ -32,7 +33,7 @@ use striate_codec::{ChunkSet, Code};
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Stripe, WideState};
 use striate_meta::{Precondition, Revision, Row, Transaction, Write, keys};
-use striate_plan::is_durable;
+use striate_plan::{PlacementFault, is_durable};
 use striate_site::{ChunkStore, SiteError};
 use striate_stripe::{StripeOptions, file_of, holders, is_hole, len_of, own_locations};
 
@@ -354,6 +355,12 @@ impl SurveyedStripe {
         self.chunks.iter().all(|chunk| matches!(chunk, Condition::Good | Condition::NoPlace))
     }
 
+    /// Returns true if a local group is in more racks than can hold it.
+    pub fn is_spread(&self, cluster: &Cluster) -> bool {
+        let fault = placement_fault(cluster, &self.record).filter(|_| self.protects());
+        matches!(fault, Some(PlacementFault::GroupSpread { .. }))
+    }
+
     /// Returns true if the stripe protects its chunks. A stripe without its parities does not, nor does an unsealed
     /// wide stripe.
     pub fn protects(&self) -> bool {
@@ -447,16 +454,21 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     if distinct.len() < held.len() {
         cluster.broken.report(Invariant::I6, format!("stripe {id} has two chunks on one site: {held:?}"));
     }
+    let fault = placement_fault(cluster, record);
+    // A group that is leaving a rack has chunks there and in the new one.
+    if let Some(fault) = fault.filter(|fault| !matches!(fault, PlacementFault::GroupSpread { .. })) {
+        let what = format!("stripe {id}, {}: {fault}: {held:?}", record.profile);
+        cluster.broken.report(Invariant::I6, what);
+    }
+}
+
+/// Returns why the placement of a stripe's chunks on the member sites is not legal, if it is not.
+fn placement_fault(cluster: &Cluster, record: &Stripe) -> Option<PlacementFault> {
     let racks: BTreeMap<SiteId, RackId> =
         cluster.sites().iter().map(|site| (site.id(), RackId(site.machine.rack.to_string()))).collect();
     let known_site = |at: &Location| Some(SiteId(at.site)).filter(|site| racks.contains_key(site));
     let sites: Vec<SiteId> = record.locations.iter().map(|at| known_site(at).unwrap_or(SiteId(0))).collect();
-    if let Err(fault) =
-        striate_plan::check_placement(&cluster.rule_of(record), &sites, |site| racks.get(&site))
-    {
-        let what = format!("stripe {id}, {}: {fault}: {held:?}", record.profile);
-        cluster.broken.report(Invariant::I6, what);
-    }
+    striate_plan::check_placement(&cluster.rule_of(record), &sites, |site| racks.get(&site)).err()
 }
 
 /// I7: the write that made the stripe left out no more than it may: the rest decodes after any further loss.

@@ -29,6 +29,9 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(600);
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 /// Interval between checks whether everything is whole.
 const LOOK: Duration = Duration::from_secs(2);
+/// With wide stripes, one rack in this many is lost for good at the end, and its sites are retired once repair has
+/// rebuilt what they had.
+const LOST_FOR_GOOD: u64 = 2;
 /// Time that the services run where they cannot repair everything: two scrub cycles.
 const SERVICES_TRY: Duration = Duration::from_secs(60);
 
@@ -91,9 +94,11 @@ async fn become_whole(cluster: &Cluster, gateway: &Gateway) -> bool {
 /// Describes what the services have yet to repair and to empty; `None` if the metadata cannot be read now.
 fn left_to_do(cluster: &Cluster) -> Option<Vec<String>> {
     let stripes = invariants::survey(cluster)?;
-    let stripes = stripes.iter().filter(|stripe| !stripe.is_whole());
+    let lacking = stripes.iter().filter(|stripe| !stripe.is_whole());
     let mut left: Vec<_> =
-        stripes.map(|stripe| format!("stripe {}: {:?}", stripe.id, stripe.chunks)).collect();
+        lacking.map(|stripe| format!("stripe {}: {:?}", stripe.id, stripe.chunks)).collect();
+    let spread = stripes.iter().filter(|stripe| stripe.is_spread(cluster));
+    left.extend(spread.map(|stripe| format!("a group of stripe {} is in too many racks", stripe.id)));
     let debts = cluster.engine.peek_all(keys::DEBTS)?;
     left.extend(debts.iter().map(|row| format!("debt {}", row.key.escape_ascii())));
     let draining = cluster.draining()?.into_iter().filter(|&site| !invariants::is_empty(cluster, site));
@@ -145,26 +150,35 @@ fn check_history(shared: &Shared) {
     }
 }
 
-/// Takes a rack away, briefly or until repair has rebuilt its chunks elsewhere. Everything still reads, and becomes
-/// whole again.
+/// Loses a rack, briefly, until repair has rebuilt its chunks elsewhere, or for good. Everything still reads, and
+/// becomes whole again.
 async fn lose_rack(shared: &Shared, gateway: &Gateway) -> bool {
     let cluster = &shared.cluster;
     let sites = cluster.sites();
     let Some(rack) = cluster.choose(&sites).map(|site| site.machine.rack) else { return true };
-    let lost: Vec<_> = sites.iter().filter(|site| site.machine.rack == rack).collect();
+    let lost: Vec<_> = sites.into_iter().filter(|site| site.machine.rack == rack).collect();
     for site in &lost {
         site.crash(Crash::Kill);
     }
     let away = [Duration::ZERO, WAIT / 2, 2 * WAIT, 5 * WAIT];
     cluster.runtime.sleep(cluster.choose(&away).expect("there are some")).await;
     read_all(shared, gateway, "with a rack away").await;
-    for site in lost {
-        while site.start().is_err() {
-            cluster.runtime.sleep(LOOK).await;
+    if cluster.draw(LOST_FOR_GOOD) == 0 {
+        if !become_whole(cluster, gateway).await {
+            return false;
         }
+        for site in &lost {
+            cluster.remove_site(site).await;
+        }
+    } else {
+        for site in lost {
+            while site.start().is_err() {
+                cluster.runtime.sleep(LOOK).await;
+            }
+        }
+        // It takes a while until the gateway notices that the sites are back.
+        cluster.runtime.sleep(BACK_WITHIN).await;
     }
-    // It takes a while until the gateway notices that the sites are back.
-    cluster.runtime.sleep(BACK_WITHIN).await;
     let is_whole = become_whole(cluster, gateway).await;
     if is_whole {
         orphans::collect_all(cluster, gateway).await;

@@ -6,7 +6,9 @@
 //!   - [`placement::durability`]: which chunks of a stripe must be durable before its write is acknowledged (design.md §10.1).
 //!   - [`placement::grouping`]: puts neighbouring blocks on the same sites.
 //!   - [`placement::hot_copies`]: which partitions get a whole copy, and where.
+//!   - [`placement::leaving`]: which racks all chunks are to leave.
 //!   - [`placement::making_room`]: which chunk of a stripe moves to make room for another.
+//!   - [`placement::strays`]: which chunks are in a rack that their group does not need.
 //! - [`repair`]: what a damaged stripe needs to become whole again.
 //!   - [`repair::by_racks`]: which equation for a lost chunk sends the fewest sums across racks (ECWide §4.1).
 //!   - [`repair::combine_tree`]: which site adds up which terms on the way to a rebuilt chunk (ECWide §4.1).
@@ -53,6 +55,7 @@ pub use placement::check::{PlacementFault, check_placement, racks_crossed};
 pub use placement::durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use placement::grouping::Grouping;
 pub use placement::hot_copies::{CopyPlan, HotPartition, plan_copies};
+pub use placement::leaving::LeavingRacks;
 pub use placement::making_room::{Place, admits_at, clearing_move};
 pub use placement::rule::PlacementRule;
 pub use placement::{Candidate, draw_order};

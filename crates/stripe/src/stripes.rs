@@ -8,7 +8,7 @@ use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId, Tier};
 use striate_meta::records::{self, Block, ManifestSegment, Stripe, UploadPart, upload_part};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
-use striate_plan::{Candidate, PlacementRule, ReadPolicy, SiteCost};
+use striate_plan::{Candidate, LeavingRacks, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::{Priority, Site, SiteError};
 
@@ -346,9 +346,16 @@ impl Stripes {
         crate::write::release_dead(&self.inner.writes, id).await
     }
 
-    /// Whether the placement rule admits a chunk at `site` as the member at a position of a wide stripe.
-    pub fn admits_in_wide(&self, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
-        crate::write::admits_member(&self.inner.writes, wide, position, site)
+    /// Whether the placement rule admits a chunk at `site` as the member at a position of a wide stripe, where chunks
+    /// may leave the racks in `leaving`.
+    pub fn admits_in_wide(
+        &self,
+        wide: &OpenedStripe,
+        position: usize,
+        site: SiteId,
+        leaving: &LeavingRacks,
+    ) -> bool {
+        crate::write::admits_member(&self.inner.writes, wide, position, site, leaving)
     }
 
     /// Puts the data chunk `new` at a position of a sealed wide stripe that has a hole or a dead member.

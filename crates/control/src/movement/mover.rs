@@ -19,8 +19,8 @@ use futures::future::BoxFuture;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::{Commit, keys};
-use striate_plan::ChunkState;
 use striate_plan::movement::ChunkMove;
+use striate_plan::{ChunkState, LeavingRacks};
 use striate_site::{Priority, SiteError};
 use striate_stripe::{StripeError, Stripes};
 
@@ -56,11 +56,21 @@ pub fn move_chunk<'a>(
     stripes: &'a Stripes,
     chunk_move: &'a ChunkMove,
 ) -> BoxFuture<'a, Result<MoveOutcome, StripeError>> {
+    move_while_leaving(stripes, chunk_move, LeavingRacks::default())
+}
+
+/// As [`move_chunk`], while chunks leave the racks in `leaving`.
+pub(crate) fn move_while_leaving<'a>(
+    stripes: &'a Stripes,
+    chunk_move: &'a ChunkMove,
+    leaving: LeavingRacks,
+) -> BoxFuture<'a, Result<MoveOutcome, StripeError>> {
     Box::pin(async move {
         let mut path = TransferPath::Direct;
         for _ in 0..ATTEMPTS {
             let change = stripes.change(chunk_move.stripe, Priority::Background).await?;
-            let Some(change) = change else { return Ok(MoveOutcome::Outdated) };
+            let Some(mut change) = change else { return Ok(MoveOutcome::Outdated) };
+            change.leave(&leaving);
             if let Some(outcome) = attempt(stripes, change, chunk_move, &mut path).await? {
                 return Ok(outcome);
             }

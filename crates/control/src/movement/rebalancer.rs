@@ -17,14 +17,15 @@ use serde::Serialize;
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{Garbage, Placement, Stripe};
+use striate_plan::LeavingRacks;
 use striate_plan::movement::{ChunkMove, Levelling, SiteFill};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes, own_locations, stripe_id, wide_of};
 
-use super::mover::{MoveOutcome, move_chunk};
+use super::mover::{MoveOutcome, move_while_leaving};
 use super::room::find_clearing_move;
 use super::throttle::Throttle;
-use crate::rows::Rows;
+use crate::rows::{Rows, leaving_racks};
 
 /// Timeout for a site's report of how full it is.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -221,7 +222,9 @@ impl Rebalancer {
             progress.givers.clone_from(&givers);
             progress.chunks
         };
-        let mut pass = Pass { rebalancer: self, stripes, levelling, rng: stripes.runtime().rng() };
+        // A site that does not answer may come back: its rack is left only if it drains too.
+        let leaving = leaving_racks(stripes, &BTreeSet::new()).await?;
+        let mut pass = Pass { rebalancer: self, stripes, levelling, leaving, rng: stripes.runtime().rng() };
         // Each pass takes a part of what every giver has, so that the takers' space is shared by all of them and the
         // sites' reports are not too old.
         let most = (self.shared.options.bytes_per_s * PASS_S / givers.len().max(1) as u64).max(1);
@@ -282,6 +285,8 @@ struct Pass<'a> {
     rebalancer: &'a Rebalancer,
     stripes: &'a Stripes,
     levelling: Levelling,
+    /// Racks of which all sites drain or are retired.
+    leaving: LeavingRacks,
     rng: SmallRng,
 }
 
@@ -351,10 +356,10 @@ impl Pass<'_> {
             return Ok(None);
         };
         let profile = self.stripes.profiles().parse(&record.profile)?;
-        let rule = self.stripes.placement_rule(&profile)?;
+        let rule = self.stripes.placement_rule(&profile)?.leaving(&self.leaving);
         let len = record.chunk_len;
         let holders: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-        let own_rack = self.levelling.rack(giver).cloned();
+        let (own_rack, leaving) = (self.levelling.rack(giver).cloned(), &self.leaving);
         let mut draw_beside = |holders: &[SiteId], may_go: &dyn Fn(&SiteFill) -> bool| {
             self.levelling.draw_taker(giver, holders, &rule, len, may_go, &mut self.rng)
         };
@@ -366,14 +371,15 @@ impl Pass<'_> {
             // goes farther if need be.
             Some((wide, position)) if self.levelling.is_drained(giver) => {
                 let Some(wide) = self.stripes.find(wide).await? else { return Ok(None) };
-                let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site);
+                let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site, leaving);
                 let to = draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits));
                 // The only site open to it may hold another chunk of the stripe. That does not matter if the stripe
                 // has no parities or is dead.
                 let is_bound = !record.dropped && !record.dead;
                 let to = to.or_else(|| (!is_bound).then(|| draw_beside(&[giver], &admits)).flatten());
                 if to.is_none() && is_bound {
-                    let first = find_clearing_move(self.stripes, stripe, index, (&wide, position)).await?;
+                    let wide = (&wide, position);
+                    let first = find_clearing_move(self.stripes, stripe, index, wide, leaving).await?;
                     return Ok(first.map(|chunk_move| (chunk_move, len)));
                 }
                 to
@@ -386,12 +392,12 @@ impl Pass<'_> {
     /// Moves chunks concurrently, within the budget. Returns the bytes of those that were not moved.
     async fn run(&mut self, moves: Vec<SizedMove>) -> Result<u64, StripeError> {
         let mut refused = 0;
-        let (rebalancer, stripes) = (self.rebalancer, self.stripes);
+        let (rebalancer, stripes, leaving) = (self.rebalancer, self.stripes, &self.leaving);
         let outcomes = moves.into_iter().map(|(chunk_move, len)| async move {
             rebalancer.shared.throttle.wait_for(stripes.runtime(), u64::from(len)).await;
             let outcome = match rebalancer.is_paused() {
                 true => None,
-                false => Some(move_chunk(stripes, &chunk_move).await),
+                false => Some(move_while_leaving(stripes, &chunk_move, leaving.clone()).await),
             };
             (chunk_move, len, outcome)
         });

@@ -2,14 +2,15 @@
 //! the member's own stripe or of the wide stripe.
 
 use striate_core::{SiteId, StripeId};
+use striate_meta::records::Stripe;
 use striate_plan::movement::ChunkMove;
-use striate_plan::{Candidate, Place, admits_at, clearing_move, draw_order};
+use striate_plan::{Candidate, LeavingRacks, Place, admits_at, clearing_move, draw_order};
 use striate_site::Priority;
 use striate_stripe::{OpenedStripe, StripeChange, StripeError, Stripes, is_hole};
 
 /// Returns a move of another chunk, of the stripe or of its wide stripe, after which chunk `member` may go to a site
-/// that both stripes admit. `position` is the member's position in the wide stripe. `None` if no single move
-/// suffices.
+/// that both stripes admit, where chunks may leave the racks in `leaving`. `position` is the member's position in the
+/// wide stripe. `None` if no single move suffices.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -18,29 +19,36 @@ pub(super) async fn find_clearing_move(
     id: StripeId,
     member: usize,
     (wide, position): (&OpenedStripe, usize),
+    leaving: &LeavingRacks,
 ) -> Result<Option<ChunkMove>, StripeError> {
-    let Some(change) = stripes.change(id, Priority::Background).await? else { return Ok(None) };
+    let Some(mut change) = stripes.change(id, Priority::Background).await? else { return Ok(None) };
+    change.leave(leaving);
     let candidates = stripes.candidates();
     let mut rng = stripes.runtime().rng();
     let order: Vec<&Candidate> = draw_order(&mut rng, &candidates);
-    let (places, racks) = (change.places(), change.racks(&[]));
-    let has_none = |candidate: &Candidate| places.iter().flatten().all(|(site, _)| *site != candidate.site);
-    let other_place = |index: usize| -> Option<Place> {
-        let may_go =
-            |candidate: &&&Candidate| has_none(candidate) && change.wide_admits(index, candidate.site);
-        let free: Vec<&Candidate> = order.iter().filter(may_go).copied().collect();
-        let (_, to) = change.rule().targets_in_order(&free, &racks, &[index]).pop()?;
-        Some((to, change.rack_of(to)?))
-    };
-    let admits = |candidate: &&&Candidate| stripes.admits_in_wide(wide, position, candidate.site);
+    let admits = |candidate: &&&Candidate| stripes.admits_in_wide(wide, position, candidate.site, leaving);
     let takers: Vec<Place> =
         order.iter().filter(admits).map(|candidate| (candidate.site, candidate.rack.clone())).collect();
-    if let Some((index, to)) = clearing_move(&change.rule(), &places, member, &takers, other_place) {
+    let new_places = |index: usize| other_places(&change, index, &order);
+    let clearing = clearing_move(&change.rule(), &change.places(), member, &takers, new_places);
+    if let Some((index, to)) = clearing {
         let from = SiteId(change.record.locations[index].site);
         return Ok(Some(ChunkMove { stripe: id, index, from, to }));
     }
     let is_well = |site: SiteId| candidates.iter().any(|candidate| candidate.site == site);
     find_move_in_wide(stripes, &change, member, (wide, position), &takers, is_well).await
+}
+
+/// Returns the places where the rules of its stripes admit a chunk, in the order of the candidates.
+pub(crate) fn other_places(change: &StripeChange<'_>, index: usize, order: &[&Candidate]) -> Vec<Place> {
+    let (rule, places, racks) = (change.rule(), change.places(), change.racks(&[index]));
+    let has_none = |site: SiteId| places.iter().flatten().all(|(taken, _)| *taken != site);
+    let admits = |candidate: &&&Candidate| {
+        has_none(candidate.site)
+            && change.wide_admits(index, candidate.site)
+            && !rule.targets_in_order(&[**candidate], &racks, &[index]).is_empty()
+    };
+    order.iter().filter(admits).map(|candidate| (candidate.site, candidate.rack.clone())).collect()
 }
 
 /// Returns a move of another chunk of the wide stripe within its rack, to one of `takers`: sites that the wide stripe
@@ -66,15 +74,21 @@ pub(crate) async fn find_move_in_wide(
         if !admits_at(&rule, &places, member, &place) {
             continue;
         }
-        let (stripe, index) = match wide.record.members.get(at) {
-            Some(other) => (other.stripe_id(), other.index as usize),
-            None => (Some(wide.id), at),
-        };
-        let Some(stripe) = stripe.filter(|&id| id != change.id) else { continue };
+        let other = owner_of(wide.id, &wide.record, at).filter(|&(id, _)| id != change.id);
+        let Some((stripe, index)) = other else { continue };
         let has_none = |opened: OpenedStripe| opened.record.locations.iter().all(|at| at.site != to.0);
         if stripes.find(stripe).await?.is_some_and(has_none) {
             return Ok(Some(ChunkMove { stripe, index, from, to }));
         }
     }
     Ok(None)
+}
+
+/// Returns the stripe whose file a chunk is, and the chunk's index there: a member of a wide stripe is one of its own
+/// stripe. `None` for a hole.
+pub(crate) fn owner_of(id: StripeId, record: &Stripe, at: usize) -> Option<(StripeId, usize)> {
+    match record.members.get(at) {
+        Some(member) => Some((member.stripe_id()?, member.index as usize)),
+        None => Some((id, at)),
+    }
 }

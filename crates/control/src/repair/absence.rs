@@ -13,11 +13,12 @@ use futures::stream::{self, StreamExt};
 use striate_core::SiteId;
 use striate_meta::keys;
 use striate_meta::records::{self, site::State};
+use striate_plan::LeavingRacks;
 use striate_runtime::Instant;
 use striate_site::Site;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::rows::{Rows, sites_not_well};
+use crate::rows::{Rows, leaving_racks, sites_not_well};
 
 /// Timeout for a site's status.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -31,6 +32,8 @@ pub struct AbsentSites {
     pub gone: BTreeSet<SiteId>,
     /// Sites that may come back: their chunks cannot be read, and are not rebuilt.
     pub awaited: BTreeSet<SiteId>,
+    /// Racks of which every site is gone, retired or draining.
+    pub leaving: LeavingRacks,
 }
 
 impl AbsentSites {
@@ -41,7 +44,8 @@ impl AbsentSites {
     /// When the metadata store fails.
     pub async fn at_once(stripes: &Stripes) -> Result<Self, StripeError> {
         let (gone, awaited) = sites_not_well(stripes).await?;
-        Ok(Self { gone, awaited })
+        let leaving = leaving_racks(stripes, &gone).await?;
+        Ok(Self { gone, awaited, leaving })
     }
 
     /// Returns whether the site is absent.
@@ -75,7 +79,7 @@ impl SilenceTracker {
         let conditions = conditions(stripes).await;
         let now = stripes.runtime().now();
         self.since.retain(|site, _| in_use.contains(site));
-        let mut absent = AbsentSites { gone: retired, awaited: BTreeSet::new() };
+        let mut absent = AbsentSites { gone: retired, ..AbsentSites::default() };
         for site in in_use {
             let condition = conditions.get(&site).copied().unwrap_or(Condition::Silent);
             if condition == Condition::Well {
@@ -89,6 +93,7 @@ impl SilenceTracker {
                 absent.awaited.insert(site);
             }
         }
+        absent.leaving = leaving_racks(stripes, &absent.gone).await?;
         Ok(absent)
     }
 

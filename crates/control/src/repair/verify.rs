@@ -11,11 +11,13 @@ use serde::Serialize;
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_meta::records::Stripe;
 use striate_meta::{Commit, Row, keys};
+use striate_plan::LeavingRacks;
 use striate_site::{ChunkInfo, SiteError};
 use striate_stripe::{StripeError, Stripes, file_of, has_place, own_locations};
 
 use crate::collection::orphans::count_orphans;
 use crate::hot_copies::drop_copies_where;
+use crate::repair::stripe::strays;
 use crate::rows::Rows;
 
 /// Stripes examined concurrently.
@@ -41,7 +43,7 @@ pub struct VerifyProgress {
 pub struct VerifyReport {
     /// Progress at the end.
     pub progress: VerifyProgress,
-    /// Stripes with damage, now in debt.
+    /// Stripes with damage, or with chunks in racks that their groups do not need, now in debt.
     pub queued: u64,
     /// Chunks on sites that did not answer.
     pub unknown: u64,
@@ -109,7 +111,8 @@ impl VerifyReport {
     }
 }
 
-/// Reads the chunks of one stripe and compares them with its record. A damaged stripe is put in debt.
+/// Reads the chunks of one stripe and compares them with its record. A stripe that is damaged, or has strays, is put in
+/// debt.
 pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Examination, StripeError>> {
     Box::pin(async move {
         let Some(id) = keys::stripe_of(&row.key) else { return Ok(Examination::default()) };
@@ -145,7 +148,8 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Exami
             }
         }
         examine_copies(stripes, id, &record, &mut found).await?;
-        if !found.damage.is_empty() {
+        let has_strays = !strays(stripes, &record, &LeavingRacks::default())?.is_empty();
+        if !found.damage.is_empty() || has_strays {
             found.queued = put_in_debt(stripes, &row, id).await?;
             if !found.queued {
                 // The record changed during the examination: the differences may not be damage.

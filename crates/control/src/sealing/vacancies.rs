@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use striate_core::{SiteId, StripeId};
 use striate_meta::records::Stripe;
-use striate_plan::OpenPartition;
+use striate_plan::{LeavingRacks, OpenPartition};
 use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, is_hole};
 
 use super::cold::{ColdData, LengthClass, PoolKey};
@@ -139,8 +139,9 @@ impl Candidates<'_> {
             let len = self.chunk_lens.get(&candidate.partition.0);
             len.is_some_and(|&len| len <= wide.record.chunk_len)
         };
+        let stays = LeavingRacks::default();
         let may_come = |(_, candidate): &(usize, &OpenPartition)| {
-            is_short_enough(candidate) && stripes.admits_in_wide(wide, position, candidate.site)
+            is_short_enough(candidate) && stripes.admits_in_wide(wide, position, candidate.site, &stays)
         };
         self.pools.iter().enumerate().find_map(|(number, pool)| {
             let fit = pool.iter().enumerate().filter(may_come);

@@ -380,8 +380,8 @@ impl Cluster {
     /// Marks a site as retired and removes it from the client.
     pub async fn retire(&mut self, index: usize) -> Arc<BreakableSite> {
         let site = self.sites.remove(index);
-        let state = records::site::State::Retired.into();
-        self.write_site(records::Site { id: site.id.0, state, ..records::Site::default() }).await;
+        let (state, rack) = (records::site::State::Retired.into(), site.rack().0);
+        self.write_site(records::Site { id: site.id.0, state, rack, ..records::Site::default() }).await;
         self.publish_sites();
         site
     }

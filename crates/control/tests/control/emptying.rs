@@ -10,6 +10,7 @@ use striate_control::{SealOptions, collect_abandoned, resume_wide, seal_bucket, 
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::Stripe;
+use striate_plan::LeavingRacks;
 use striate_stripe::{
     ExchangeOutcome, MemberTransfer, MemberUpdate, NewBytes, Stripes, file_of, is_hole, wide_of,
 };
@@ -123,7 +124,12 @@ impl Archive {
                     let admits = |&hole: &usize| {
                         record.members[position].len <= filled.record.chunk_len
                             && is_hole(&filled.record, hole)
-                            && self.stripes().admits_in_wide(&filled, hole, SiteId(place.site))
+                            && self.stripes().admits_in_wide(
+                                &filled,
+                                hole,
+                                SiteId(place.site),
+                                &LeavingRacks::default(),
+                            )
                     };
                     let Some(hole) = (0..K).find(admits) else { break };
                     filled.record.locations[hole] = place.clone();
@@ -369,7 +375,12 @@ async fn a_transfer_whose_records_have_changed_is_given_up_as_a_whole() {
                 let wide = stripes.find(from).await.unwrap().unwrap();
                 let places = (0..K).filter(|&at| is_hole(&record, at));
                 let fits = |&(hole, index): &(usize, usize)| {
-                    stripes.admits_in_wide(&wide, hole, SiteId(own.locations[index].site))
+                    stripes.admits_in_wide(
+                        &wide,
+                        hole,
+                        SiteId(own.locations[index].site),
+                        &LeavingRacks::default(),
+                    )
                 };
                 let (hole, index) =
                     places.flat_map(|hole| (0..4).map(move |index| (hole, index))).find(fits).unwrap();

@@ -1,10 +1,7 @@
 //! Combined locality stays exact, however often chunks of wide stripes are repaired and moved, and sites are drained.
 
-use std::collections::BTreeMap;
-
 use striate_control::{MoveOutcome, Rebalancer, move_chunk, verify};
-use striate_core::{Profile, SiteId, StripeId};
-use striate_plan::{PlacementRule, racks_crossed};
+use striate_core::SiteId;
 use striate_site::Site;
 use striate_stripe::{file_of, is_hole};
 
@@ -13,22 +10,6 @@ use crate::sealed::Sealing;
 
 /// Total number of chunks repaired, moved and drained.
 const EVENTS: usize = 1_000;
-
-/// Returns how many racks a repair of each chunk of a wide stripe reads from.
-async fn crossed(sealing: &Sealing) -> BTreeMap<(StripeId, usize), usize> {
-    let racks = sealing.racks();
-    let mut all = BTreeMap::new();
-    for (id, record) in sealing.wide_stripes().await {
-        let profile: Profile = record.profile.parse().unwrap();
-        let code = profile.code.build().unwrap();
-        let rule = PlacementRule::new(&profile, &code, 6);
-        let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
-        for chunk in (0..code.n()).filter(|&chunk| !is_hole(&record, chunk)) {
-            all.insert((id, chunk), racks_crossed(&rule, &sites, chunk, |site| racks.get(&site)));
-        }
-    }
-    all
-}
 
 /// Loses a chunk of each wide stripe and rebuilds it. Returns how many.
 async fn repair_some(sealing: &Sealing, turn: usize) -> usize {
@@ -89,7 +70,7 @@ async fn locality_after_a_thousand_repairs_moves_and_drains_is_what_it_was() {
     let sealing = Sealing::start().await;
     assert!(sealing.seal().await.sealed > 2);
     sealing.collect().await;
-    let before = crossed(&sealing).await;
+    let before = sealing.crossed().await;
     assert!(before.values().any(|&racks| racks == 1) && before.values().all(|&racks| racks <= 1));
     let (mut repaired, mut moved, mut drained) = (0, 0, 0);
     for turn in 0.. {
@@ -105,7 +86,7 @@ async fn locality_after_a_thousand_repairs_moves_and_drains_is_what_it_was() {
         repaired > 50 && moved > 100 && drained > 100,
         "{repaired} repaired, {moved} moved, {drained} drained"
     );
-    assert_eq!(crossed(&sealing).await, before);
+    assert_eq!(sealing.crossed().await, before);
     sealing.assert_whole().await;
     sealing.assert_reads().await;
 }

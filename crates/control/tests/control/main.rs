@@ -22,6 +22,7 @@ mod orphans;
 mod pack_service;
 mod packing;
 mod placements;
+mod racks;
 mod rebuilding;
 mod refilling;
 mod relaying;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use striate_control::{PackOptions, SealOptions, SealReport, heal, pack_bucket, seal_bucket};
-use striate_core::{ChunkId, RackId, SiteId, StripeId};
+use striate_core::{ChunkId, Profile, RackId, SiteId, StripeId};
 use striate_meta::ScanRange;
 use striate_meta::records::{Location, Stripe};
 use striate_plan::movement::ChunkMove;
@@ -88,7 +88,7 @@ impl Sealing {
         let by_id: BTreeMap<StripeId, &Stripe> = all.iter().map(|(id, record)| (*id, record)).collect();
         let mut members = 0;
         for (id, record) in all.iter().filter(|(_, record)| !record.members.is_empty()) {
-            let profile: striate_core::Profile = record.profile.parse().unwrap();
+            let profile: Profile = record.profile.parse().unwrap();
             let code = profile.code.build().unwrap();
             let rule = PlacementRule::new(&profile, &code, 6);
             let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
@@ -119,6 +119,21 @@ impl Sealing {
             }
         }
         members
+    }
+
+    /// Returns how many racks a repair of each chunk of a wide stripe reads from.
+    pub async fn crossed(&self) -> BTreeMap<(StripeId, usize), usize> {
+        let (mut all, racks) = (BTreeMap::new(), self.racks());
+        for (id, record) in self.wide_stripes().await {
+            let profile: Profile = record.profile.parse().unwrap();
+            let code = profile.code.build().unwrap();
+            let rule = PlacementRule::new(&profile, &code, 6);
+            let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+            for chunk in (0..code.n()).filter(|&chunk| !is_hole(&record, chunk)) {
+                all.insert((id, chunk), racks_crossed(&rule, &sites, chunk, |site| racks.get(&site)));
+            }
+        }
+        all
     }
 
     pub async fn rows(&self, prefix: &[u8]) -> usize {

@@ -143,7 +143,7 @@ impl RackRepair {
     /// If the chunk was not repaired.
     pub async fn repair(&mut self) -> Result<Duration, RackRepairError> {
         let [from, to] = self.places;
-        let absent = AbsentSites { gone: BTreeSet::from([from]), awaited: BTreeSet::new() };
+        let absent = AbsentSites { gone: BTreeSet::from([from]), ..AbsentSites::default() };
         let began = self.runtime.now();
         let repaired =
             repair_stripe(&self.stripes, self.stripe, &absent, &RepairPace::unlimited(), false).await?;

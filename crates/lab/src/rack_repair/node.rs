@@ -82,7 +82,7 @@ impl NodeRepair {
     /// # Errors
     /// If a stripe was not repaired.
     pub async fn repair(&self, choice: RepairChoice) -> Result<NodeRepairResult, RackRepairError> {
-        let absent = AbsentSites { gone: BTreeSet::from([LOST_SITE]), awaited: BTreeSet::new() };
+        let absent = AbsentSites { gone: BTreeSet::from([LOST_SITE]), ..AbsentSites::default() };
         let pace = RepairPace::unlimited().choosing(choice);
         let began = self.runtime.now();
         let repairs = self.ids.iter().map(|&id| repair_stripe(&self.stripes, id, &absent, &pace, false));

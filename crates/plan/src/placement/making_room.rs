@@ -13,17 +13,18 @@ pub type Place = (SiteId, RackId);
 
 /// Finds a chunk to move, and its destination, so that the chunk `index` may go to one of `takers`: sites that would
 /// take it but for the stripe's rule. `places` holds the place of each of the n chunks, `None` for a missing one,
-/// followed by the places of chunks under way. `new_place` returns where another chunk may go under the rule. Returns
+/// followed by the places of chunks under way. `new_places` returns where another chunk may go under the rule. Returns
 /// `None` if no single move helps.
 pub fn clearing_move(
     rule: &PlacementRule,
     places: &[Option<Place>],
     index: usize,
     takers: &[Place],
-    new_place: impl Fn(usize) -> Option<Place>,
+    new_places: impl Fn(usize) -> Vec<Place>,
 ) -> Option<(usize, SiteId)> {
     let others = (0..rule.chunks()).filter(|&chunk| chunk != index && places[chunk].is_some());
-    let moves: Vec<(usize, Place)> = others.filter_map(|chunk| Some((chunk, new_place(chunk)?))).collect();
+    let moves_of = |chunk: usize| new_places(chunk).into_iter().take(1).map(move |to| (chunk, to));
+    let moves: Vec<(usize, Place)> = others.flat_map(moves_of).collect();
     let helps = |taker: &Place| {
         moves.iter().find(|&(chunk, to)| admits_after(rule, places, (index, taker), (*chunk, to)))
     };
@@ -66,20 +67,18 @@ mod tests {
     }
 
     /// Four chunks, at most two per rack. The second is to go to site 9 in rack 0.
-    fn room(
-        places: [Option<Place>; 4],
-        elsewhere: impl Fn(usize) -> Option<Place>,
-    ) -> Option<(usize, SiteId)> {
+    fn room(places: [Option<Place>; 4], elsewhere: impl Fn(usize) -> Vec<Place>) -> Option<(usize, SiteId)> {
         clearing_move(&PlacementRule::at_most(2, 4), &places, 1, &[place(9, 0)], elsewhere)
     }
 
     #[test]
     fn what_has_the_site_moves() {
         let places = [Some(place(1, 1)), Some(place(2, 0)), Some(place(9, 0)), Some(place(4, 2))];
-        let to = |chunk: usize| Some(place(10 + chunk as u32, 3));
+        let to = |chunk: usize| vec![place(10 + chunk as u32, 3)];
         assert_eq!(room(places.clone(), to), Some((2, SiteId(12))));
-        assert_eq!(room(places.clone(), |chunk| to(chunk).filter(|_| chunk != 2)), None, "it may not");
-        assert_eq!(room(places, |_| Some(place(9, 0))), None, "to where the other is to be");
+        let others_may = |chunk: usize| if chunk == 2 { Vec::new() } else { to(chunk) };
+        assert_eq!(room(places.clone(), others_may), None, "it may not");
+        assert_eq!(room(places, |_| vec![place(9, 0)]), None, "to where the other is to be");
     }
 
     #[test]
@@ -92,7 +91,9 @@ mod tests {
     #[test]
     fn one_of_those_that_fill_the_rack_moves() {
         let places = [Some(place(7, 0)), None, Some(place(8, 0)), Some(place(4, 2))];
-        assert_eq!(room(places.clone(), |chunk| Some(place(10 + chunk as u32, 3))), Some((0, SiteId(10))));
-        assert_eq!(room(places, |chunk| Some(place(10 + chunk as u32, 0))), None, "within the rack");
+        let within_rack = |chunk: usize| place(10 + chunk as u32, 0);
+        let away = |chunk: usize| vec![within_rack(chunk), place(20 + chunk as u32, 3)];
+        assert_eq!(room(places.clone(), away), Some((0, SiteId(20))));
+        assert_eq!(room(places, |chunk| vec![within_rack(chunk)]), None);
     }
 }

@@ -11,8 +11,10 @@ pub mod check;
 pub mod durability;
 pub mod grouping;
 pub mod hot_copies;
+pub mod leaving;
 pub mod making_room;
 pub mod rule;
+pub mod strays;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -324,11 +326,13 @@ fn take_within_racks<'a>(
 mod tests {
     use proptest::prelude::*;
     use rand::rngs::SmallRng;
+    use rand::seq::SliceRandom;
     use rand::{Rng, SeedableRng};
     use striate_core::Profile;
 
     use super::*;
     use crate::placement::check::{check_placement, racks_crossed};
+    use crate::placement::leaving::LeavingRacks;
     use crate::wide::geometry::WideGeometry;
 
     fn candidates(sites: usize, racks: usize) -> Vec<Candidate> {
@@ -395,6 +399,22 @@ mod tests {
                 if at[chunk].as_ref().is_some_and(|rack| !self.rule.admits(chunk, rack, places())) {
                     self.sites[chunk] = SiteId(0);
                 }
+            }
+        }
+
+        /// Rebuilds what a rack had in the others.
+        fn leave(&mut self, rack: &RackId, together: bool) {
+            let at = self.racks();
+            let rule = self.rule.clone().leaving(&LeavingRacks::of([(rack.clone(), true)]));
+            let mut lost: Vec<usize> =
+                (0..at.len()).filter(|&chunk| at[chunk].as_ref() == Some(rack)).collect();
+            lost.shuffle(&mut self.rng);
+            for lost in lost.chunks(if together { lost.len().max(1) } else { 1 }) {
+                let (mut free, at) = (self.free(), self.racks());
+                free.retain(|of| of.rack != *rack);
+                let targets = rule.draw_targets(&mut self.rng, &free, &at, lost);
+                assert_eq!(targets.len(), lost.len(), "{lost:?} of {:?}", self.sites);
+                targets.into_iter().for_each(|(chunk, site)| self.sites[chunk] = site);
             }
         }
 
@@ -471,6 +491,25 @@ mod tests {
                 life.check();
             }
             assert_eq!(crossed(&life), before, "{profile}");
+        }
+    }
+
+    /// One rack after the other is lost and comes back empty. Its chunks are rebuilt one at a time or together.
+    #[test]
+    fn what_a_rack_had_goes_where_locality_stays_exact() {
+        let profiles = ["wide(4,2,2)", "wide(6,3,2)", "wide(8,4,4)", "wide(10,5,3)", "wide(42,15,4)"];
+        for (profile, seed) in profiles.into_iter().chain(["wide(128,27,4)"]).zip(1..) {
+            let geometry = WideGeometry::of_profile(&profile.parse().unwrap()).unwrap();
+            let racks = geometry.z() + 1;
+            let (all, rule) = (candidates(racks * (geometry.c() + 1), racks), rule(profile, racks));
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let sites = rule.draw_sites(&mut rng, &all, rule.chunks());
+            let mut life = Life { rule: &rule, all: &all, rack_of: rack_of(&all), sites, rng };
+            for round in 0..100 {
+                let rack = RackId(format!("rack{}", life.rng.random_range(0..racks)));
+                life.leave(&rack, round % 2 == 0);
+                life.check();
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use striate_codec::Code;
 use striate_core::{Layout, Profile, RackId, Spread};
 
+use crate::placement::leaving::LeavingRacks;
 use crate::wide::geometry::WideGeometry;
 
 /// The rule for the places of a stripe's chunks. Cheap to clone.
@@ -35,6 +36,8 @@ pub struct PlacementRule {
 struct Affinity {
     /// The group of each of the n chunks. The global parities form a group of their own.
     group_of: Arc<[usize]>,
+    /// Racks that groups leave.
+    leaving: LeavingRacks,
 }
 
 impl PlacementRule {
@@ -56,15 +59,14 @@ impl PlacementRule {
             Spread::Flat => false,
         };
         let affinity = keeps_groups.then(|| local_groups(code)).flatten();
-        let affinity = affinity.map(|groups| Affinity { group_of: groups.into() });
+        let affinity = affinity.map(Affinity::new);
         Self { chunks, rack_limit, tolerance, affinity }
     }
 
     /// Creates the rule for wide stripes of this geometry.
     pub fn of_wide(geometry: &WideGeometry) -> Self {
         let code = geometry.spec().build().ok();
-        let affinity =
-            code.as_ref().and_then(local_groups).map(|groups| Affinity { group_of: groups.into() });
+        let affinity = code.as_ref().and_then(local_groups).map(Affinity::new);
         let (chunks, rack_limit, tolerance) = (geometry.n(), geometry.c(), geometry.f());
         Self { chunks, rack_limit, tolerance, affinity }
     }
@@ -73,6 +75,15 @@ impl PlacementRule {
     /// many.
     pub fn at_most(rack_limit: usize, chunks: usize) -> Self {
         Self { chunks, rack_limit, tolerance: rack_limit, affinity: None }
+    }
+
+    /// Returns this rule for stripes whose groups leave these racks. A group's chunks there go to other racks, as many
+    /// as the group leaves.
+    pub fn leaving(mut self, racks: &LeavingRacks) -> Self {
+        if let Some(affinity) = &mut self.affinity {
+            affinity.leaving = racks.clone();
+        }
+        self
     }
 
     /// Returns n, the number of chunks of a stripe.
@@ -109,10 +120,16 @@ impl PlacementRule {
         chunks.div_ceil(self.rack_limit)
     }
 
+    /// Returns whether groups leave this rack.
+    pub(crate) fn leaves(&self, rack: &RackId) -> bool {
+        self.affinity.as_ref().is_some_and(|affinity| affinity.leaving.contains(rack))
+    }
+
     /// Returns whether the chunk `index` may go to a free site in `rack`. `at` yields the index and the rack of every
     /// chunk of the stripe whose place is known. The current place of `index` does not count against the limit. If
     /// groups stay in their racks, the chunk's group stays in its current racks, or spreads to no more racks than
-    /// needed to hold it.
+    /// needed to hold it. A chunk that leaves its rack, or has none, does not count racks that its group leaves, and goes
+    /// where the others that leave have room beside it.
     ///
     /// An admitted place never makes a rack's share or a group's spread worse, even if they already exceed the rule.
     pub fn admits<'a>(
@@ -129,7 +146,12 @@ impl PlacementRule {
 }
 
 impl Affinity {
-    /// Returns whether the group of `index` is in `rack` already, or its other chunks leave room for one more rack.
+    fn new(groups: Vec<usize>) -> Self {
+        Self { group_of: groups.into(), leaving: LeavingRacks::default() }
+    }
+
+    /// Returns whether the group of `index` is in `rack` already, or its other chunks leave room for one more rack,
+    /// and this one has room for all chunks that need it.
     fn admits<'a>(
         &self,
         index: usize,
@@ -138,18 +160,22 @@ impl Affinity {
         rack_limit: usize,
     ) -> bool {
         let Some(group) = self.group_of.get(index) else { return false };
-        let of_group = at.filter(|&(other, _)| self.group_of.get(other) == Some(group));
-        let mut other_racks = BTreeSet::new();
+        let of_group = at.clone().filter(|&(other, _)| self.group_of.get(other) == Some(group));
+        let stays = of_group.clone().any(|(other, rack)| other == index && !self.leaving.contains(rack));
+        let (mut other_racks, mut leaving) = (BTreeSet::new(), BTreeSet::from([index]));
         for (other, other_rack) in of_group {
             if other_rack == rack {
                 return true;
             }
-            if other != index {
-                other_racks.insert(other_rack);
+            match self.leaving.contains(other_rack) && !stays {
+                true => drop(leaving.insert(other)),
+                false if other != index => drop(other_racks.insert(other_rack)),
+                false => {}
             }
         }
         let chunks = self.group_of.iter().filter(|other| *other == group).count();
-        other_racks.len() < chunks.div_ceil(rack_limit)
+        let room = rack_limit.saturating_sub(at.filter(|&(_, other_rack)| other_rack == rack).count());
+        other_racks.len() < chunks.div_ceil(rack_limit) && room >= leaving.len().min(rack_limit)
     }
 }
 
@@ -218,5 +244,36 @@ mod tests {
         assert_eq!([0, 1, 2].map(|rack| admits(4, rack)), [false, true, false], "a is full");
         assert_eq!([0, 1, 2].map(|rack| admits(6, rack)), [false; 3], "nowhere yet, and all are full");
         assert!(rule.admits(6, &RackId("d".to_owned()), at.iter().copied()));
+    }
+
+    /// Returns the racks, by number, that admit a chunk of a stripe whose chunks are in these racks. Rack 0 is left.
+    fn admitting(profile: &str, at: &[usize], chunk: usize) -> Vec<usize> {
+        let racks: Vec<RackId> = (0..6).map(|rack| RackId(rack.to_string())).collect();
+        let rule = rule(profile, 6).leaving(&LeavingRacks::of([(racks[0].clone(), true)]));
+        let places = || at.iter().enumerate().map(|(chunk, &rack)| (chunk, &racks[rack]));
+        (1..6).filter(|&rack| rule.admits(chunk, &racks[rack], places())).collect()
+    }
+
+    #[test]
+    fn a_group_leaves_a_rack_for_one_that_has_room_for_all_of_its_chunks() {
+        // Chunks 0 to 4 and 10 in racks 0 and 1, 5 to 9 and 11 in 2 and 3, the global parities 12 and 13 in 4.
+        let mut at = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 1, 3, 4, 4];
+        let admitting_now = |at: &[usize], chunk| admitting("wide(10,5,3)", at, chunk);
+        assert_eq!(admitting_now(&at, 0), [5], "4 has room for one chunk");
+        assert_eq!(admitting_now(&at, 3), [1], "what is in a rack that stays remains there");
+        at[0] = 5;
+        assert_eq!(admitting_now(&at, 1), [5]);
+        (at[0], at[1], at[2]) = (0, 5, 5);
+        assert_eq!(admitting_now(&at, 0), [5]);
+    }
+
+    #[test]
+    fn a_group_that_leaves_a_rack_fills_those_that_it_keeps() {
+        // Chunks 0 and 1 in rack 0, 4 in 2; 2 and 3 in 1, 5 in 3; the global parity 6 in 4.
+        let mut at = [0, 0, 1, 1, 2, 3, 4];
+        let admitting_now = |at: &[usize], chunk| admitting("wide(4,2,2)", at, chunk);
+        assert_eq!(admitting_now(&at, 0), [2, 5], "3 and 4 have room for one chunk");
+        at[1] = 2;
+        assert_eq!(admitting_now(&at, 0), [3, 4, 5], "the last to leave");
     }
 }

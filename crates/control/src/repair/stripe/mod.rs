@@ -14,6 +14,7 @@
 
 mod making;
 mod naming;
+mod strays;
 mod stuck;
 mod targets;
 mod trees;
@@ -31,6 +32,8 @@ use striate_stripe::{StripeError, Stripes, has_place, is_hole};
 use crate::repair::absence::AbsentSites;
 use crate::repair::pace::RepairPace;
 use striate_stripe::StripeChange;
+
+pub(crate) use self::strays::strays;
 
 /// Outcome of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,12 +161,13 @@ impl<'a> Job<'a> {
     ) -> Result<Option<Self>, StripeError> {
         // Read the debt before the record: this round does not cover damage reported from now on.
         let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
-        let Some(change) = stripes.change(id, Priority::Repair).await? else {
+        let Some(mut change) = stripes.change(id, Priority::Repair).await? else {
             let mut tx = stripes.transaction();
             tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
             stripes.meta().commit(tx).await?;
             return Ok(None);
         };
+        change.leave(&absent.leaving);
         let k = change.code.k();
         let state = |(index, location): (usize, &records::Location)| match SiteId(location.site) {
             SiteId(0) if is_hole(&change.record, index) => ChunkState::Zero,
@@ -248,6 +252,7 @@ impl<'a> Job<'a> {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost(findings)));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(findings.rebuilt) }));
             }
+            Ok(None) if self.outcome(0).is_whole() && self.gather_strays(findings).await? => return Ok(None),
             Ok(None) => {
                 let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
                 let done = self.outcome(findings.rebuilt);

@@ -15,7 +15,7 @@ use striate_plan::{ChunkState, Place, clearing_move};
 use striate_stripe::{OpenedStripe, StripeError};
 
 use super::{Findings, Job, RepairOutcome};
-use crate::movement::{MoveOutcome, find_move_in_wide, move_chunk};
+use crate::movement::{MoveOutcome, find_move_in_wide, move_while_leaving, other_places, owner_of};
 
 impl Job<'_> {
     /// Returns whether the stripe's own rule bars every site that wide stripes admit for its lost members.
@@ -46,13 +46,16 @@ impl Job<'_> {
     /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
     fn own_clearing_move(&self, findings: &Findings) -> Option<ChunkMove> {
         let change = &self.change;
-        let other_place = |index: usize| match self.states[index] {
-            ChunkState::Good(_) => self.one_target(index, findings).map(|(_, to)| (to, self.rack(to))),
-            _ => None,
+        let new_places = |index: usize| match self.states[index] {
+            ChunkState::Good(_) => {
+                let takers = self.takers(&[index], findings);
+                other_places(change, index, &self.pace.order(self.stripes, &takers))
+            }
+            _ => Vec::new(),
         };
         self.lost_members().find_map(|lost| {
             let takers = self.places_for(lost, findings);
-            let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, other_place)?;
+            let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, new_places)?;
             let from = SiteId(change.record.locations[index].site);
             Some(ChunkMove { stripe: change.id, index, from, to })
         })
@@ -90,7 +93,7 @@ impl Job<'_> {
         chunk_move: &ChunkMove,
         findings: &mut Findings,
     ) -> Result<Option<RepairOutcome>, StripeError> {
-        let outcome = move_chunk(self.stripes, chunk_move).await?;
+        let outcome = move_while_leaving(self.stripes, chunk_move, self.absent.leaving.clone()).await?;
         tracing::debug!(wanted = ?chunk_move, ?outcome, "moving a chunk that blocks a repair");
         match outcome {
             MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => Ok(None),
@@ -131,10 +134,7 @@ impl Job<'_> {
     /// Returns how many chunks a wide stripe lacks once this round has rebuilt one. A stripe in debt may lack any of
     /// its chunks.
     async fn lacking_in(&self, wide: &OpenedStripe, findings: &Findings) -> Result<usize, StripeError> {
-        let owner = |at: usize| match wide.record.members.get(at) {
-            Some(member) => member.stripe_id(),
-            None => Some(wide.id),
-        };
+        let owner = |at: usize| owner_of(wide.id, &wide.record, at).map(|(stripe, _)| stripe);
         let n = wide.code.n();
         let owners: BTreeSet<StripeId> = (0..n).filter_map(owner).collect();
         let debts: Vec<_> = owners.iter().copied().map(keys::debt).collect();

@@ -22,6 +22,7 @@ use striate_codec::Code;
 use striate_core::{ChunkId, Generation, Profile, RackId, SiteId, StripeId};
 use striate_meta::records::{Copy, Entry, GarbageChunk, Place, Stripe};
 use striate_meta::{Commit, Row, Transaction, keys, records};
+use striate_plan::LeavingRacks;
 use striate_site::{Priority, SiteError};
 
 use crate::error::StripeError;
@@ -53,6 +54,8 @@ pub struct StripeChange<'a> {
     priority: Priority,
     /// Racks of sites in the record that this process does not know, or not yet.
     unknown_site_racks: BTreeMap<SiteId, RackId>,
+    /// Racks that chunks may leave.
+    leaving: LeavingRacks,
     /// Chunks that a site may have stored although it did not confirm it.
     pub strays: Vec<GarbageChunk>,
     /// Generation of the entry that is open, or may be.
@@ -120,6 +123,7 @@ impl<'a> StripeChange<'a> {
             row,
             priority,
             unknown_site_racks: BTreeMap::new(),
+            leaving: LeavingRacks::default(),
             strays: Vec::new(),
             entry: None,
             is_entered: false,

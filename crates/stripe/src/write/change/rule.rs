@@ -2,11 +2,12 @@
 
 use striate_core::{RackId, SiteId};
 use striate_meta::records::Stripe;
-use striate_plan::PlacementRule;
+use striate_plan::{LeavingRacks, PlacementRule};
 
 use super::StripeChange;
 use super::swap::changed_since;
 use crate::error::StripeError;
+use crate::write::wide::KnownRacks;
 
 impl StripeChange<'_> {
     /// Returns the rack of a site, if known.
@@ -22,9 +23,15 @@ impl StripeChange<'_> {
         is_bound_by_rule(&self.record)
     }
 
+    /// Lets chunks leave these racks: groups of chunks that are there may go to other racks.
+    pub fn leave(&mut self, racks: &LeavingRacks) {
+        self.leaving = racks.clone();
+    }
+
     /// Returns the placement rule of the stripe's chunks.
     pub fn rule(&self) -> PlacementRule {
-        PlacementRule::new(&self.profile, &self.code, self.writes.shared.sites.rack_count())
+        let racks = self.writes.shared.sites.rack_count();
+        PlacementRule::new(&self.profile, &self.code, racks).leaving(&self.leaving)
     }
 
     /// Returns the rack of each chunk whose site is known: where it is, or was before it was lost. Then follow the
@@ -87,9 +94,10 @@ impl StripeChange<'_> {
 
     /// Whether the wide stripe of a chunk, if it is a member of one, admits it at a site.
     pub fn wide_admits(&self, index: usize, site: SiteId) -> bool {
-        let racks = self.writes.shared.sites.rack_count();
-        let Some(rack) = self.rack_of(site) else { return true };
-        self.links.admit(index, site, &rack, |site| self.rack_of(site), racks)
+        let rack_of = |site: SiteId| self.rack_of(site);
+        let count = self.writes.shared.sites.rack_count();
+        let racks = KnownRacks { rack_of: &rack_of, count, leaving: &self.leaving };
+        self.rack_of(site).is_none() || self.links.admit(index, site, &racks)
     }
 }
 

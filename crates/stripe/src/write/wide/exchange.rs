@@ -13,10 +13,11 @@ use striate_codec::{ChecksumChange, MultipleChecksums};
 use striate_core::{ChunkRange, Generation, RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
 use striate_meta::{Precondition, Transaction, keys};
+use striate_plan::LeavingRacks;
 use striate_site::Priority;
 
 use super::claim::{is_free, member_of};
-use super::links::{admits, copy_of, is_same_file, sites_of};
+use super::links::{KnownRacks, admits, copy_of, is_same_file, sites_of};
 use super::parities::{Difference, make_parities, name_parities, parities_of, places_of};
 use super::seal::{commit, products_of};
 use crate::error::StripeError;
@@ -323,20 +324,28 @@ fn is_dead_member(wide: &OpenedStripe, position: usize, stripe: &OpenedStripe, i
 /// Whether a data chunk of `stripe` may be the member at a position: it is free, and the placement rule admits it
 /// there.
 fn may_join(writes: &Writes, wide: &OpenedStripe, position: usize, stripe: &Stripe, index: usize) -> bool {
-    let is_admitted = |site: u32| admits_member(writes, wide, position, SiteId(site));
+    let is_admitted =
+        |site: u32| admits_member(writes, wide, position, SiteId(site), &LeavingRacks::default());
     stripe
         .locations
         .get(index)
         .is_some_and(|at| is_free(stripe, at, wide.record.chunk_len) && is_admitted(at.site))
 }
 
-/// Whether the placement rule admits a chunk at `site` as the member at a position. False if another chunk is on a
-/// site that this process does not know, because it has left or just joined: its rack counts too.
-pub(crate) fn admits_member(writes: &Writes, wide: &OpenedStripe, position: usize, site: SiteId) -> bool {
+/// Whether the placement rule admits a chunk at `site` as the member at a position, where chunks may leave these racks.
+/// False if another chunk is on a site that this process does not know, because it has left or just joined: its rack
+/// counts too.
+pub(crate) fn admits_member(
+    writes: &Writes,
+    wide: &OpenedStripe,
+    position: usize,
+    site: SiteId,
+    leaving: &LeavingRacks,
+) -> bool {
     let sites = &writes.shared.sites;
     let rack_of = |site: SiteId| -> Option<RackId> { sites.get(site).map(|site| site.rack()) };
-    sites_of(&wide.record).all(|site| rack_of(SiteId(site)).is_some())
-        && rack_of(site).is_some_and(|rack| admits(wide, position, site, &rack, &rack_of, sites.rack_count()))
+    let racks = KnownRacks { rack_of: &rack_of, count: sites.rack_count(), leaving };
+    sites_of(&wide.record).all(|site| rack_of(SiteId(site)).is_some()) && admits(wide, position, site, &racks)
 }
 
 /// Returns `None` if the site does not have the chunk, or does not answer.

@@ -9,6 +9,7 @@ use std::collections::btree_map::Entry;
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_meta::{Transaction, keys};
+use striate_plan::{LeavingRacks, PlacementRule};
 
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, StripeTable, inconsistent, wide_of};
@@ -21,6 +22,15 @@ pub(in crate::write) struct Links {
     /// A chunk that claims to be a member of a missing wide stripe: one of the records was read before the other
     /// went.
     missing: Option<(usize, StripeId)>,
+}
+
+/// The racks as a process knows them.
+pub(in crate::write) struct KnownRacks<'a> {
+    pub(in crate::write) rack_of: &'a dyn Fn(SiteId) -> Option<RackId>,
+    /// Number of racks.
+    pub(in crate::write) count: usize,
+    /// Racks that chunks may leave.
+    pub(in crate::write) leaving: &'a LeavingRacks,
 }
 
 struct Link {
@@ -104,18 +114,11 @@ impl Links {
 
     /// Whether a member may go to a site, by the rules of its wide stripe: no other chunk is there or on its way
     /// there, its rack has room, and its group stays in its racks.
-    pub(in crate::write) fn admit(
-        &self,
-        index: usize,
-        site: SiteId,
-        rack: &RackId,
-        rack_of: impl Fn(SiteId) -> Option<RackId>,
-        racks: usize,
-    ) -> bool {
+    pub(in crate::write) fn admit(&self, index: usize, site: SiteId, racks: &KnownRacks<'_>) -> bool {
         let of_chunk = |link: &&Link| link.members.iter().any(|&(member, _)| member == index);
         self.by_wide_stripe.values().filter(of_chunk).all(|link| {
             let position = link.members.iter().find(|&&(member, _)| member == index).map(|&(_, at)| at);
-            position.is_some_and(|position| admits(&link.wide, position, site, rack, &rack_of, racks))
+            position.is_some_and(|position| admits(&link.wide, position, site, racks))
         })
     }
 
@@ -132,15 +135,9 @@ pub(super) fn sites_of(record: &Stripe) -> impl Iterator<Item = u32> {
     record.locations.iter().map(|at| at.site).chain(places).filter(|&site| site != 0)
 }
 
-/// Whether the chunk at `position` of a wide stripe may go to `site`.
-pub(super) fn admits(
-    wide: &OpenedStripe,
-    position: usize,
-    site: SiteId,
-    rack: &RackId,
-    rack_of: &impl Fn(SiteId) -> Option<RackId>,
-    racks: usize,
-) -> bool {
+/// Whether the chunk at `position` of a wide stripe may go to `site`. False if the site's rack is not known.
+pub(super) fn admits(wide: &OpenedStripe, position: usize, site: SiteId, racks: &KnownRacks<'_>) -> bool {
+    let Some(rack) = (racks.rack_of)(site) else { return false };
     let record = &wide.record;
     let others = record.locations.iter().enumerate().filter(|&(at, _)| at != position);
     let entries = record.entries.iter().flat_map(|entry| &entry.places);
@@ -162,10 +159,10 @@ pub(super) fn admits(
     let places: Vec<(usize, RackId)> = of_locations
         .chain(expected)
         .filter(|&(_, site)| site != 0)
-        .filter_map(|(at, site)| Some((at, rack_of(SiteId(site))?)))
+        .filter_map(|(at, site)| Some((at, (racks.rack_of)(SiteId(site))?)))
         .collect();
-    let rule = striate_plan::PlacementRule::new(&wide.profile, &wide.code, racks);
-    rule.admits(position, rack, places.iter().map(|(at, rack)| (*at, rack)))
+    let rule = PlacementRule::new(&wide.profile, &wide.code, racks.count).leaving(racks.leaving);
+    rule.admits(position, &rack, places.iter().map(|(at, rack)| (*at, rack)))
 }
 
 /// Whether two locations are the same file with the same content.
@@ -214,7 +211,8 @@ mod tests {
     fn a_parity_on_its_way_counts_for_its_group() {
         let sites = [21, 15, 6, 17, 23, 8, 0, 0, 0];
         let may_go = |wide: &OpenedStripe, site: u32| {
-            admits(wide, 2, SiteId(site), &rack_of(SiteId(site)).unwrap(), &rack_of, 6)
+            let racks = KnownRacks { rack_of: &rack_of, count: 6, leaving: &LeavingRacks::default() };
+            admits(wide, 2, SiteId(site), &racks)
         };
         let no_parity_yet = wide(sites, &[]);
         assert!(may_go(&no_parity_yet, 22));

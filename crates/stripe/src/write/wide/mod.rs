@@ -24,7 +24,7 @@ mod update;
 pub use exchange::ExchangeOutcome;
 pub(crate) use exchange::{admits_member, exchange};
 pub(crate) use leave::{dissolve, leave, release_dead};
-pub(super) use links::{Links, is_same_file};
+pub(super) use links::{KnownRacks, Links, is_same_file};
 pub(super) use narrow::do_without_parities;
 pub(crate) use narrow::{drop_parities, narrow_again};
 pub use seal::{WidePlan, WideStep};

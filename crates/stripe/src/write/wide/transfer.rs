@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use striate_core::{SiteId, StripeId};
 use striate_meta::{Precondition, keys};
+use striate_plan::LeavingRacks;
 
 use super::exchange::{
     ATTEMPTS, Change, ExchangeOutcome, MadeChange, MovedChunk, OwnStripes, admits_member, is_changeable,
@@ -90,7 +91,7 @@ async fn plan(
     for moved in moves {
         let copy = &from.record.locations[moved.position];
         if !is_hole(&filled.record, moved.hole)
-            || !admits_member(writes, &filled, moved.hole, SiteId(copy.site))
+            || !admits_member(writes, &filled, moved.hole, SiteId(copy.site), &LeavingRacks::default())
         {
             return Ok(Err(ExchangeOutcome::Unfit));
         }
