@@ -151,7 +151,6 @@ async fn what_a_lost_rack_had_of_stripes_with_parities_is_rebuilt_too() {
         sealing.assert_whole().await;
         sealing.assert_reads().await;
     }
-    eprintln!("{kept} {given_up}");
     assert!(given_up * 20 < kept, "{given_up} stripes gave up their parities, {kept} kept them");
 }
 

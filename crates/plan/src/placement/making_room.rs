@@ -23,7 +23,7 @@ pub fn clearing_move(
     new_places: impl Fn(usize) -> Vec<Place>,
 ) -> Option<(usize, SiteId)> {
     let others = (0..rule.chunks()).filter(|&chunk| chunk != index && places[chunk].is_some());
-    let moves_of = |chunk: usize| new_places(chunk).into_iter().take(1).map(move |to| (chunk, to));
+    let moves_of = |chunk: usize| new_places(chunk).into_iter().map(move |to| (chunk, to));
     let moves: Vec<(usize, Place)> = others.flat_map(moves_of).collect();
     let helps = |taker: &Place| {
         moves.iter().find(|&(chunk, to)| admits_after(rule, places, (index, taker), (*chunk, to)))
