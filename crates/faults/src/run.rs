@@ -1,10 +1,12 @@
 //! One seed: clients, services and faults run together; then the faults stop, and everything must become whole again.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use striate_control::{collect_orphans, heal, verify};
+use striate_core::{ChunkId, SiteId};
 use striate_plan::ReadPolicy;
 use striate_runtime::run_in_virtual_time;
 use striate_virtual_network::Digest;
@@ -186,6 +188,17 @@ async fn keep_healing(shared: Arc<Shared>, gateway: Arc<Gateway>) {
     }
 }
 
+/// Returns the destroyed chunks that are still damaged. Copies, and chunks of dead stripes, protect nothing, so no
+/// service repairs them before they are removed. What a site has that is down now is not known.
+fn still_damaged(cluster: &Cluster) -> BTreeSet<(ChunkId, SiteId)> {
+    let sites = cluster.sites();
+    let damaged: BTreeMap<SiteId, _> = sites.iter().map(|site| (site.id(), site.damaged_chunks())).collect();
+    let remains = |(chunk, site): &(ChunkId, SiteId)| {
+        damaged.get(site).is_some_and(|of| of.as_ref().is_none_or(|of| of.contains(chunk)))
+    };
+    cluster.ledger.taken().into_iter().filter(remains).collect()
+}
+
 /// Clears the ledger when all losses are repaired and no running change can name a destroyed chunk.
 async fn keep_auditing(shared: Arc<Shared>) {
     let cluster = &shared.cluster;
@@ -198,13 +211,7 @@ async fn keep_auditing(shared: Arc<Shared>) {
         if stripes.iter().all(SurveyedStripe::is_whole)
             && !invariants::may_name_what_was_taken(cluster, &stripes)
         {
-            // Copies, and chunks of dead stripes, protect nothing, so no service repairs them before they are
-            // removed.
-            let damaged = cluster.sites().into_iter().flat_map(|site| {
-                let id = site.id();
-                site.damaged_chunks().unwrap_or_default().into_iter().map(move |chunk| (chunk, id))
-            });
-            cluster.ledger.made_good(&damaged.collect());
+            cluster.ledger.made_good(&still_damaged(cluster));
         }
     }
 }
