@@ -262,7 +262,7 @@ async fn a_look_that_dies_while_it_empties_wide_stripes_is_continued_by_another(
     }
 }
 
-/// What is lost is repaired first, wherever it is.
+/// Lost chunks of either wide stripe are repaired before members move.
 #[tokio::test(start_paused = true)]
 async fn nothing_goes_out_of_or_into_a_wide_stripe_that_lacks_a_chunk_it_needs() {
     for loses_member in [true, false] {
