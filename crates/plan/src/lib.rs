@@ -58,6 +58,7 @@ pub use placement::hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use placement::leaving::LeavingRacks;
 pub use placement::making_room::{Place, admits_at, clearing_move};
 pub use placement::rule::PlacementRule;
+pub use placement::strays::Stray;
 pub use placement::{Candidate, draw_order};
 pub use read::adaptive::Adaptive;
 pub use read::cost_model::CostModel;

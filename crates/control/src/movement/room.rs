@@ -43,10 +43,11 @@ pub(super) async fn find_clearing_move(
 pub(crate) fn other_places(change: &StripeChange<'_>, index: usize, order: &[&Candidate]) -> Vec<Place> {
     let (rule, places, racks) = (change.rule(), change.places(), change.racks(&[index]));
     let has_none = |site: SiteId| places.iter().flatten().all(|(taken, _)| *taken != site);
+    let own_admits = |candidate: &Candidate| {
+        !change.is_bound_by_rule() || !rule.targets_in_order(&[candidate], &racks, &[index]).is_empty()
+    };
     let admits = |candidate: &&&Candidate| {
-        has_none(candidate.site)
-            && change.wide_admits(index, candidate.site)
-            && !rule.targets_in_order(&[**candidate], &racks, &[index]).is_empty()
+        has_none(candidate.site) && change.wide_admits(index, candidate.site) && own_admits(candidate)
     };
     order.iter().filter(admits).map(|candidate| (candidate.site, candidate.rack.clone())).collect()
 }

@@ -86,6 +86,8 @@ struct Findings {
     last_failure: Option<String>,
     /// Chunks rebuilt in earlier rounds.
     rebuilt: u64,
+    /// Chunks moved in earlier rounds to bring groups together.
+    gathered: u64,
 }
 
 impl Findings {
@@ -129,8 +131,9 @@ pub fn repair_stripe<'a>(
     Box::pin(async move {
         let mut findings = Findings::default();
         let mut rounds = 0;
-        // Every round rebuilds a chunk, learns of at least one more bad chunk or site, or loses against another executor.
-        while rounds < 8 + findings.rebuilt {
+        // Every round rebuilds or moves a chunk, learns of at least one more bad chunk or site, or loses against another
+        // executor.
+        while rounds < 8 + findings.rebuilt + findings.gathered {
             rounds += 1;
             let job = Job::open(stripes, id, absent, pace, &findings).await?;
             let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
@@ -252,7 +255,7 @@ impl<'a> Job<'a> {
                 let unrepairable = Some(format!("{error}; {}", self.describe_lost(findings)));
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(findings.rebuilt) }));
             }
-            Ok(None) if self.outcome(0).is_whole() && self.gather_strays(findings).await? => return Ok(None),
+            Ok(None) if self.outcome(0).is_whole() && self.gather_stray(findings).await? => return Ok(None),
             Ok(None) => {
                 let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
                 let done = self.outcome(findings.rebuilt);
