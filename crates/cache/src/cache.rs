@@ -6,7 +6,7 @@
 //!
 //! Nothing here can fail a read.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -83,9 +83,9 @@ pub(crate) struct Inner {
 #[derive(Default)]
 struct Tier {
     /// Capacity of each site in bytes.
-    bytes: HashMap<SiteId, u64>,
-    /// Sites that answered when last checked.
-    live: Arc<Sites>,
+    bytes: BTreeMap<SiteId, u64>,
+    /// The sites as they were when last checked.
+    last: Arc<Sites>,
 }
 
 impl Cache {
@@ -172,18 +172,20 @@ impl BlockCache for Cache {
 }
 
 impl Inner {
-    /// Returns the sites that answer now.
+    /// Returns the sites, and which of them answer now.
     pub(crate) fn live(&self, stripes: &Stripes) -> Arc<Sites> {
-        let answering = stripes.memory_sites();
+        let answering: Vec<SiteId> = stripes.memory_sites().iter().map(|site| site.id()).collect();
         let mut tier = self.sites.lock();
-        let bytes = |site: SiteId| tier.bytes.get(&site).copied().unwrap_or(1);
-        let now = answering.iter().map(|site| MemorySite { site: site.id(), bytes: bytes(site.id()) });
+        let now = tier.bytes.iter().map(|(&site, &bytes)| {
+            let is_live = answering.binary_search(&site).is_ok();
+            MemorySite { site, bytes, is_live }
+        });
         // A site that returns with another size becomes the home of other blocks.
-        if !now.clone().eq(tier.live.sites.iter().copied()) {
-            let (sites, version) = (now.collect(), tier.live.version + 1);
-            tier.live = Arc::new(Sites { sites, version });
+        if !now.clone().eq(tier.last.sites.iter().copied()) {
+            let (sites, version) = (now.collect(), tier.last.version + 1);
+            tier.last = Arc::new(Sites { sites, version });
         }
-        tier.live.clone()
+        tier.last.clone()
     }
 
     pub(crate) fn site(&self, site: SiteId) -> Option<Arc<dyn Site>> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use striate_core::{SiteId, StripeId, cached};
-use striate_plan::cache::splits::{data_splits, places};
+use striate_plan::cache::splits::{data_splits, home};
 use striate_site::{CachedBlockState, Tend, TendEvent, Tended};
 use striate_stripe::{OpenedStripe, StoredBytes};
 
@@ -50,9 +50,11 @@ impl HomeQuery {
         split_len(self.len, self.splits())
     }
 
-    /// Limits `parities` to the number of sites that hold no data split. More would not spread the load further.
+    /// Limits `parities` to the number of sites that hold no data split, since more would not spread the load further,
+    /// but to no less than one if there are two sites: each lost split then has a replacement.
     pub(crate) fn parities_within(&self, parities: usize, live: &Sites) -> usize {
-        parities.min(live.sites.len().saturating_sub(self.splits()))
+        let sites = live.sites.len();
+        parities.min(sites.saturating_sub(self.splits()).max(usize::from(sites > 1)))
     }
 
     /// The message to the block's home.
@@ -87,11 +89,11 @@ impl HomeAnswer {
 }
 
 impl Inner {
-    /// Returns the cached name of a block or extent, cut for the live sites, and its home.
+    /// Returns the cached name of a block or extent, cut for the tier's sites, and its home.
     pub(crate) fn question(&self, stored: &StoredBytes, live: &Sites) -> Option<HomeQuery> {
         let splits = data_splits(stored.len().into(), self.split_bytes, live.sites.len());
         let name = name(stored, splits).ok()?;
-        let home = *places(name, &live.sites, 1).first()?;
+        let home = home(name, &live.sites)?;
         Some(HomeQuery { name, len: stored.len(), home })
     }
 

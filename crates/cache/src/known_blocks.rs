@@ -65,13 +65,20 @@ impl Weighter<StripeId, CachedBlock> for BlockWeighter {
     }
 }
 
-/// The live memory sites at one moment.
+/// The memory sites at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sites {
     /// Ordered by site number.
     pub(crate) sites: Vec<MemorySite>,
     /// Increases with every change of the sites.
     pub(crate) version: u64,
+}
+
+impl Sites {
+    /// Returns those that answer.
+    pub(crate) fn answering(&self) -> impl Iterator<Item = MemorySite> {
+        self.sites.iter().copied().filter(|site| site.is_live)
+    }
 }
 
 /// A block that is in memory, as far as this process knows.
@@ -281,7 +288,7 @@ mod tests {
     use super::*;
 
     fn sites(count: u32, version: u64) -> Sites {
-        let site = |number| MemorySite { site: SiteId(number), bytes: 1 << 30 };
+        let site = |number| MemorySite { site: SiteId(number), bytes: 1 << 30, is_live: true };
         Sites { sites: (1..=count).map(site).collect(), version }
     }
 

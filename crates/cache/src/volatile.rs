@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
+use striate_plan::MemorySite;
 use striate_plan::cache::splits::{data_splits, places};
 use striate_site::{DeleteRequest, Priority};
 use striate_stripe::{Invalidation, MemoryBlock, SplitSites, StoredBytes, StripeError};
@@ -62,21 +63,22 @@ impl Inner {
         parities: usize,
     ) -> Result<MemoryBlock, StripeError> {
         let stripes = self.stripes.upgrade().ok_or_else(|| too_few(0, 1, "the service ends"))?;
-        let live = self.live(&stripes);
-        if live.sites.is_empty() {
+        let live: Vec<MemorySite> = self.live(&stripes).answering().collect();
+        if live.is_empty() {
             return Err(too_few(0, 1, "no memory site answers"));
         }
-        let splits = data_splits(bytes.len() as u64, self.split_bytes, live.sites.len())
+        // Each parity has a site of its own, so that as many sites may be lost.
+        let parities = parities.min(live.len() - 1);
+        let splits = data_splits(bytes.len() as u64, self.split_bytes, live.len())
             .min(most_splits)
-            .min(live.sites.len())
+            .min(live.len() - parities)
             .max(1);
-        let parities = parities.min(live.sites.len() - splits);
         let content = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
         // Sites evict the parities of cached blocks before their data. Here only the parities survive a loss, so all
         // splits count as data.
         let (name, len) = (cached::name(content, splits + parities), bytes.len() as u32);
         let all = self.split_and_encode(std::slice::from_ref(&bytes), len, (splits, parities))?;
-        let mut sites = places(name, &live.sites, splits + parities);
+        let mut sites = places(name, &live, splits + parities);
         let placed = Some(SplitSites { splits, sites: sites.clone() });
         let block = MemoryBlock { content: name.0, len, crc32c: Some(crc32c(&bytes)), placed };
         let unfinished = UnfinishedBlock { cache: self, block: Some(block.clone()) };

@@ -120,6 +120,12 @@ impl Gateway {
         self.cache.set_sites(sites.iter().map(|site| (site.clone(), 1 << 30)).collect());
     }
 
+    /// Of the memory sites, all of which stay members, lets only those answer for which `answers` returns true.
+    pub(crate) fn let_answer(&self, sites: &Sites, answers: impl Fn(usize) -> bool) {
+        let answering = sites.memory.iter().enumerate().filter(|(at, _)| answers(*at));
+        self.client.stripes().set_memory_sites(answering.map(|(_, site)| site.clone()).collect());
+    }
+
     pub(crate) async fn put(&self, key: &str, bytes: &[u8]) {
         self.put_in(BUCKET, key, bytes).await.unwrap();
     }

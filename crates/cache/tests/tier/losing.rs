@@ -172,6 +172,31 @@ fn what_was_evicted_is_filled_again_when_it_is_read() {
     });
 }
 
+/// Where a site does not answer, its splits are looked for elsewhere. All others are where they were.
+#[test]
+fn without_one_memory_site_parities_stand_in_for_its_splits_alone() {
+    for sites_in_all in [6, 8] {
+        in_virtual_time(61, async |runtime| {
+            let sites = Sites::new(&runtime, sites_in_all, 64);
+            let gateway = sites.gateway().await;
+            for number in 0..12 {
+                gateway.put(&number.to_string(), &noise(4 * MIB, number)).await;
+                gateway.whole(&number.to_string()).await;
+                sites.settle().await;
+            }
+            sites.wipe_disks();
+            for away in 0..sites_in_all as usize {
+                gateway.let_answer(&sites, |at| at != away);
+                let hits = gateway.reads()[0];
+                for number in 0..12 {
+                    assert_eq!(gateway.whole(&number.to_string()).await, noise(4 * MIB, number), "{away}");
+                }
+                assert_eq!(gateway.reads()[0], hits + 12, "without site {away} of {sites_in_all}");
+            }
+        });
+    }
+}
+
 #[test]
 fn memory_sites_may_vanish_come_back_empty_and_change() {
     in_virtual_time(6, async |runtime| {

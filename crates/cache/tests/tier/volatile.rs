@@ -114,6 +114,25 @@ fn a_volatile_bucket_is_in_memory_alone_and_bears_as_many_losses_as_it_has_parit
 }
 
 #[test]
+fn parities_have_sites_of_their_own_however_few_there_are() {
+    for (memory_sites, parities) in [(2, 1), (3, 1), (4, 1), (5, 2), (3, 2)] {
+        in_virtual_time(62, async |runtime| {
+            let sites = Sites::new(&runtime, memory_sites, 64);
+            let gateway = sites.gateway().await;
+            gateway.make_volatile_bucket(&format!("cache rs(10,{parities})")).await;
+            gateway.put_in(VOLATILE, "object", &noise(4 * MIB, 1)).await.unwrap();
+            for first in 0..memory_sites as usize {
+                let is_away =
+                    |at: usize| (at + memory_sites as usize - first) % (memory_sites as usize) < parities;
+                gateway.let_answer(&sites, |at| !is_away(at));
+                let read = gateway.get_in(VOLATILE, "object", ReadRange::Whole).await;
+                assert_eq!(read.unwrap(), noise(4 * MIB, 1), "{parities} of {memory_sites} are away");
+            }
+        });
+    }
+}
+
+#[test]
 fn what_is_gone_from_memory_counts_as_absent() {
     in_virtual_time(33, async |runtime| {
         let sites = Sites::new(&runtime, 8, 64);

@@ -67,7 +67,7 @@ pub enum BucketCommand {
         /// Keep its objects in memory only.
         #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile", "class"])]
         volatile: bool,
-        /// With --volatile: parities for each block of an object; as many memory sites may then be lost.
+        /// With --volatile: parities for each block of an object; as many memory sites may then be lost, if there are more.
         #[arg(long, value_name = "R", default_value_t = 0, requires = "volatile", value_parser = clap::value_parser!(u8).range(0..=10))]
         parities: u8,
         /// The bucket in another S3 store.
