@@ -44,8 +44,8 @@ impl FromStr for Eviction {
 const SMALL_SHARE: u64 = 10;
 /// Maximum read count of an entry in S3-FIFO.
 const MOST_READS: u8 = 3;
-/// Maximum number of entries checked for one that is not being read before an eviction fails.
-const MOST_LOOKS: usize = 256;
+/// Number of times that an eviction may meet an entry that is being read before it fails.
+const MOST_BUSY: usize = 256;
 
 /// The entries of a shard in their eviction order.
 #[derive(Debug, Default)]
@@ -106,14 +106,17 @@ impl Order {
         self.small.len > 0 && (self.small.pages * SMALL_SHARE > self.pages() || self.main.len == 0)
     }
 
-    /// Removes and returns the next entry that is not being read. `None` if there is none among the first `MOST_LOOKS`.
+    /// Removes and returns the next entry that is not being read. `None` if it meets `MOST_BUSY` that are being read
+    /// before. Any other entry that stays has fewer reads or another queue afterwards, so this ends.
     pub(super) fn evict(&mut self, nodes: &mut Nodes) -> Option<Slot> {
-        for _ in 0..MOST_LOOKS {
+        let mut busy = 0;
+        while busy < MOST_BUSY {
             let is_of_small = self.is_next_of_small();
             let slot = self.queue(!is_of_small).pop(nodes)?;
             let node = nodes.get_mut(slot);
             if !node.payload.is_idle() {
                 self.queue(!is_of_small).push(nodes, slot);
+                busy += 1;
                 continue;
             }
             match self.eviction {

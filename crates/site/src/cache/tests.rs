@@ -77,6 +77,22 @@ async fn lru_keeps_what_is_read_and_s3_fifo_what_is_read_twice() {
     }
 }
 
+#[tokio::test]
+async fn entries_that_were_all_read_make_room_once_nothing_is_being_read() {
+    for eviction in [Eviction::Lru, Eviction::S3Fifo] {
+        let cache = cache(eviction);
+        for number in 0..5_000 {
+            let chunk = split(number, 0);
+            cache.write(chunk, payload(number, PAGE_LEN), None).await.unwrap();
+            for _ in 0..2 {
+                cache.try_read(ChunkRange { chunk, offset: 0, len: 1 }).unwrap().unwrap();
+            }
+        }
+        let view = cache.view();
+        assert!(view.evicted_data > 500 && view.refused == 0, "{eviction}: {view:?}");
+    }
+}
+
 /// Names fall unevenly on the shards, but what was used last stays, whichever shard it is in.
 #[tokio::test]
 async fn all_shards_together_evict_what_was_used_longest_ago() {
