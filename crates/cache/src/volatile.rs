@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use striate_codec::crc32c;
@@ -17,9 +16,6 @@ use striate_site::{DeleteRequest, Priority};
 use striate_stripe::{Invalidation, MemoryBlock, SplitSites, StoredBytes, StripeError};
 
 use crate::cache::Inner;
-
-/// Grace period for reads that found the row: by then they have ended or hold the splits in their memory.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// Returns a block whose row names its sites, and these places. Such a block has no home.
 pub(crate) fn recorded(stored: &StoredBytes) -> Option<(&MemoryBlock, &SplitSites)> {
@@ -95,8 +91,8 @@ impl Inner {
         Ok(MemoryBlock { placed: Some(SplitSites { splits, sites }), ..block })
     }
 
-    /// Deletes a block that no row names any more from memory, once the reads that have begun are over. A split that
-    /// cannot be deleted is evicted in time.
+    /// Deletes a block that no row names any more from memory after the grace of durable chunks, since reads that have
+    /// begun may need it. A split that cannot be deleted is evicted in time.
     pub(crate) fn forget(self: &Arc<Self>, block: MemoryBlock, cause: Invalidation) {
         let counted = match cause {
             Invalidation::Deleted => Some(&self.counts.deleted),
@@ -107,9 +103,11 @@ impl Inner {
         if let Some(counted) = counted {
             counted.fetch_add(1, Ordering::Relaxed);
         }
-        let (inner, name) = (Arc::clone(self), StripeId(block.content));
+        let Some(stripes) = self.stripes.upgrade() else { return };
+        let (inner, name, grace) =
+            (Arc::clone(self), StripeId(block.content), stripes.options().garbage_grace);
         self.runtime.spawn(async move {
-            inner.runtime.sleep(GRACE).await;
+            inner.runtime.sleep(grace).await;
             let sites = block.placed.map(|placed| placed.sites).unwrap_or_default();
             for (index, site) in sites.into_iter().enumerate() {
                 let Some(site) = inner.site(site) else { continue };

@@ -34,7 +34,8 @@ pub struct StripeOptions {
     pub sampling: f64,
     /// Limits of the co-access statistics.
     pub co_access: CoAccessLimits,
-    /// How long chunks stay on disk after no metadata names them. It must exceed the longest read of one block.
+    /// How long chunks stay on disk, and the splits of volatile buckets in memory, after no metadata names them. It
+    /// must exceed the longest read of one block.
     pub garbage_grace: Duration,
     /// How long this process relies on the rows of a set of sites after writing them. The rows are removed when
     /// no process has written them for several times as long and no stripe is on these sites.
