@@ -20,7 +20,8 @@ use striate_plan::cache::splits::SPLIT_BYTES;
 use striate_runtime::Runtime;
 use striate_site::Site;
 use striate_stripe::{
-    BlockCache, CachedForms, Invalidation, MemoryBlock, ServedFrom, Span, StripeError, Stripes, WeakStripes,
+    BlockCache, CachedExplanation, CachedForms, Invalidation, MemoryBlock, ServedFrom, Span, StripeError,
+    Stripes, WeakStripes,
 };
 use tokio::sync::Semaphore;
 
@@ -141,7 +142,7 @@ impl BlockCache for Cache {
         self.inner.find(spans).boxed()
     }
 
-    fn explain<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<String>> {
+    fn explain<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<CachedExplanation>> {
         self.inner.explain(spans).boxed()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use striate_core::{ChunkId, Generation, SiteId};
 use striate_site::SiteError;
-use striate_stripe::{OpenedStripe, Span, StoredBytes};
+use striate_stripe::{CachedExplanation, OpenedStripe, Span, StoredBytes};
 
 use crate::cache::Inner;
 use crate::homes::HomeQuery;
@@ -31,7 +31,7 @@ struct CachedChunks {
 
 impl Inner {
     /// See [`BlockCache::explain`](striate_stripe::BlockCache::explain).
-    pub(crate) async fn explain(&self, spans: &[Span]) -> Vec<String> {
+    pub(crate) async fn explain(&self, spans: &[Span]) -> Vec<CachedExplanation> {
         let explain = |(number, span): (usize, &Span)| {
             let (stored, is_asked) = (span.of.clone(), number < MOST_ASKED);
             async move { self.explain_one(&stored, is_asked).await }
@@ -39,25 +39,25 @@ impl Inner {
         join_all(spans.iter().enumerate().map(explain)).await
     }
 
-    async fn explain_one(&self, stored: &StoredBytes, is_asked: bool) -> String {
-        let Some(stripes) = self.stripes.upgrade() else { return "the service ends".to_owned() };
+    async fn explain_one(&self, stored: &StoredBytes, is_asked: bool) -> CachedExplanation {
+        let Some(stripes) = self.stripes.upgrade() else { return absent("the service ends".to_owned()) };
         let live = self.live(&stripes);
         if let Some((block, placed)) = recorded(stored) {
             let form = format!("in memory only: {}", splits_and_parities(placed.splits, placed.sites.len()));
             let Ok(opened) = self.known_blocks.recorded(block, placed, self.runtime.now()) else {
-                return form;
+                return absent(form);
             };
             return self.compared(form, &opened, is_asked).await;
         }
         let Some(question) = self.question(stored, &live) else {
-            return "not in memory: no memory site answers".to_owned();
+            return absent("not in memory: no memory site answers".to_owned());
         };
         match self.known_blocks.form(question.name, &live) {
             Some(opened) => {
                 let form = form_of(&question, &opened, &live);
                 self.compared(form, &opened, is_asked).await
             }
-            None => self.explain_absent(&question, &live),
+            None => absent(self.explain_absent(&question, &live)),
         }
     }
 
@@ -76,12 +76,13 @@ impl Inner {
         }
     }
 
-    /// Returns `form`, or what is missing of it according to the memory sites.
-    async fn compared(&self, form: String, opened: &OpenedStripe, is_asked: bool) -> String {
+    /// Explains a block by `form`, or by what is missing of it according to the memory sites.
+    async fn compared(&self, form: String, opened: &OpenedStripe, is_asked: bool) -> CachedExplanation {
         if !is_asked {
-            return form;
+            return CachedExplanation { is_in_memory: true, text: form };
         }
-        match self.look_for_splits(opened).await {
+        let found = self.look_for_splits(opened).await;
+        let text = match found {
             CachedChunks { is_certain: false, .. } => format!("{form}; not all of their sites answer"),
             CachedChunks { present: 0, .. } => {
                 format!("not in memory any more: {}", MissReason::Gone.reason())
@@ -90,7 +91,8 @@ impl Inner {
                 format!("{form}; {present} of {total} are still there")
             }
             CachedChunks { .. } => form,
-        }
+        };
+        CachedExplanation { is_in_memory: found.present >= opened.code.k(), text }
     }
 
     /// Asks memory sites for the splits and parities of a block. This does not count as reading them.
@@ -113,6 +115,11 @@ impl Inner {
             is_certain: answers.iter().all(Option::is_some),
         }
     }
+}
+
+/// Explains a block that is not in memory, or too little of it.
+fn absent(text: String) -> CachedExplanation {
+    CachedExplanation { is_in_memory: false, text }
 }
 
 /// Describes a block that is in memory.

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use striate_client::ClientError;
+use striate_stripe::{BlockCache, Span};
 
 use crate::Origins;
 use crate::known_objects::ObjectName;
 
 /// Maximum number of blocks of an object that are looked up.
 const MOST_COUNTED: u64 = 1 << 16;
+/// Maximum number of blocks, the first of the object, that memory sites are asked for.
+const MOST_EXPLAINED: u64 = 64;
 
 /// What a gateway knows of an object that an origin stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,10 +32,12 @@ pub struct ObjectExplanation {
     pub blocks: u64,
     /// Number of blocks in memory among the first 65,536, as far as is known.
     pub blocks_in_memory: u64,
+    /// What a read would find in memory of each of the first 64 blocks, or why it would find nothing, as text.
+    pub first_blocks: Vec<String>,
 }
 
 impl Origins {
-    /// Explains what a read of an object would do now. Asks the metadata store only.
+    /// Explains what a read of an object would do now. Asks the metadata store and memory sites only.
     ///
     /// # Errors
     /// [`ClientError::NoSuchBucket`]; [`ClientError::Busy`] if the bucket has no origin any more.
@@ -55,8 +60,13 @@ impl Origins {
         explained.size = head.size;
         explained.known_for = shared.client.runtime().now().saturating_duration_since(cached_head.asked_at);
         explained.blocks = head.size.div_ceil(blocks.len);
+        let first = (0..explained.blocks.min(MOST_EXPLAINED)).map(|number| Span::whole(blocks.block(number)));
+        let first = shared.cache.explain(&first.collect::<Vec<_>>()).await;
         let is_there = |number: &u64| shared.cache.knows(&blocks.block(*number));
-        explained.blocks_in_memory = (0..explained.blocks.min(MOST_COUNTED)).filter(is_there).count() as u64;
+        let others = (MOST_EXPLAINED..explained.blocks.min(MOST_COUNTED)).filter(is_there).count();
+        explained.blocks_in_memory =
+            (first.iter().filter(|block| block.is_in_memory).count() + others) as u64;
+        explained.first_blocks = first.into_iter().map(|block| block.text).collect();
         explained.would = if fence_state.is_written {
             "passes by the cache: the object is being written"
         } else if cached_head.epoch != fence_state.epoch {

@@ -31,10 +31,10 @@ pub use holders::{Holder, HolderRegistration, ParkedStream, Shrink};
 pub use memory_only::{OWN_MEMORY, is_gone_from_memory, remove_gone_from_memory};
 pub use options::StripeOptions;
 pub use read::{
-    BlockCache, BlockExplanation, BlocksRead, CachedForms, ChunkExplanation, ExtentExplanation, Histogram,
-    HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplanation, OptionKind, Phase,
-    QueryExplanation, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom, SiteExplanation,
-    Span, SplitSites, StoredBytes,
+    BlockCache, BlockExplanation, BlocksRead, CachedExplanation, CachedForms, ChunkExplanation,
+    ExtentExplanation, Histogram, HistogramView, HotBlock, Invalidation, MemoryBlock, OptionExplanation,
+    OptionKind, Phase, QueryExplanation, ReadMeasures, ReadStats, Sample, SampledObject, Sampler, ServedFrom,
+    SiteExplanation, Span, SplitSites, StoredBytes,
 };
 pub use sites::{CostPart, PushView, SiteView};
 pub use striate_plan::{ChunkChoice, CoAccess, CoAccessSnapshot, CoAccessTotals};

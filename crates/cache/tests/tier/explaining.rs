@@ -68,7 +68,7 @@ fn an_explanation_says_why_a_block_was_not_cached() {
         let explained = async || {
             sites.settle().await;
             let given_up = gateway.cache.counts().given_up.load(Ordering::Relaxed);
-            (gateway.cache.explain(&spans).await.remove(0), given_up)
+            (gateway.cache.explain(&spans).await.remove(0).text, given_up)
         };
         drop(granted().await);
         let unknown = "not in memory, as far as this gateway knows, which has not read it recently";

@@ -492,6 +492,9 @@ pub struct RemoteExplanation {
     pub blocks: u64,
     /// Number of blocks in memory, as far as this gateway knows.
     pub blocks_in_memory: u64,
+    /// State in memory of each of the first blocks, as text.
+    #[serde(default)]
+    pub first_blocks: Vec<String>,
 }
 
 /// A disk to admit in place of a lost one.

@@ -31,7 +31,7 @@ fn of_elsewhere(object: &RemoteExplanation) -> String {
             object.ttl_ms as f64 / 1e3
         ),
     };
-    table(&[
+    let mut text = table(&[
         cells(["object", &format!("s3://{}/{}", object.bucket, object.key)]),
         cells(["at", &object.origin]),
         cells(["known", &cached_head]),
@@ -43,7 +43,14 @@ fn of_elsewhere(object: &RemoteExplanation) -> String {
             ),
         ]),
         cells(["a read", &object.would]),
-    ])
+    ]);
+    text.push_str(&of_cached(object.first_blocks.iter().enumerate()));
+    text
+}
+
+/// Formats what is in memory of blocks, each with its number.
+fn of_cached<'a>(blocks: impl Iterator<Item = (usize, &'a String)>) -> String {
+    blocks.map(|(number, cached)| format!("block {number} is {cached}\n")).collect()
 }
 
 fn of_read(explained: &ReadExplanation) -> String {
@@ -120,11 +127,8 @@ fn of_object(object: &ObjectExplanation, query: &QueryExplanation) -> String {
         rows.extend(of_block(number, block));
     }
     text.push_str(&table(&rows));
-    for (number, cached) in
-        blocks().enumerate().filter_map(|(number, block)| Some((number, block.cached.as_ref()?)))
-    {
-        writeln!(text, "block {number} is {cached}").expect("writing to a string");
-    }
+    let cached = blocks().enumerate().filter_map(|(number, block)| Some((number, block.cached.as_ref()?)));
+    text.push_str(&of_cached(cached));
     let options: Vec<_> = blocks().flat_map(|block| &block.options).collect();
     if !options.is_empty() {
         write!(text, "\n{}", options_table(&options)).expect("writing to a string");
@@ -283,6 +287,22 @@ mod tests {
         }
         let json = serde_json::to_string(&explained).unwrap();
         assert_eq!(serde_json::from_str::<ReadExplanation>(&json).unwrap(), explained);
+    }
+
+    #[test]
+    fn what_is_in_memory_of_an_object_in_another_store_is_said_for_each_block() {
+        let first_blocks = ["in memory, whole", "not in memory: evicted"].map(str::to_owned).to_vec();
+        let object = RemoteExplanation {
+            blocks: 2,
+            blocks_in_memory: 1,
+            first_blocks,
+            ..RemoteExplanation::default()
+        };
+        let text = of_elsewhere(&object);
+        for part in ["1 of 2 in memory", "\nblock 0 is in memory, whole\nblock 1 is not in memory: evicted\n"]
+        {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod batches;
 mod counts;
+mod explaining;
 mod introducing;
 mod pace;
 mod short_of_memory;

@@ -1,6 +1,6 @@
 //! Reads while the memory for bodies is short.
 
-use striate_stripe::{BlockCache, ByteBudget, MemoryBlock, Share, Span};
+use striate_stripe::{ByteBudget, Share};
 
 use super::*;
 use crate::pace::{begin, finish, first_fill};
@@ -87,15 +87,10 @@ async fn a_block_that_there_is_no_memory_to_gather_is_passed_on_and_the_reason_i
     world.store.put("k", whole.clone());
     assert!(one.get("k").await == whole);
     world.settle().await;
-    let mut names = Vec::new();
-    for cache in &world.caches {
-        names.extend(cache.list(None, 1_000).await.unwrap().chunks.iter().map(|info| info.chunk.stripe));
-    }
     lose(&world, |_| true).await;
     let _all = other.take_memory();
     assert!(other.get("k").await == whole);
     world.settle().await;
-    let block = MemoryBlock { content: names[0].0, len: MIB as u32, crc32c: None, placed: None };
-    let explained = other.cache.explain(&[Span::whole(block)]).await.remove(0);
+    let explained = other.origins.explain(BUCKET, "k").await.unwrap().first_blocks.remove(0);
     assert!(explained.contains("too many other blocks were on their way"), "{explained}");
 }

@@ -28,6 +28,7 @@ impl AdminService {
                 ttl_ms: found.ttl.as_millis() as u64,
                 blocks: found.blocks,
                 blocks_in_memory: found.blocks_in_memory,
+                first_blocks: found.first_blocks,
                 bucket,
                 key,
             });

@@ -27,15 +27,23 @@ pub struct CachedForms {
     pub expected: Option<Box<dyn Send>>,
 }
 
+/// What a read of a block or extent would find cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedExplanation {
+    /// Whether all of it would come from memory, as far as is known.
+    pub is_in_memory: bool,
+    /// The state as text, and why it is not in memory if it is not.
+    pub text: String,
+}
+
 /// Knows which blocks are cached.
 pub trait BlockCache: Send + Sync {
     /// Finds the cached forms of the spans. Called once per query, before any other look-up.
     fn find<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, CachedForms>;
 
-    /// Explains, as text, what a read of each block or extent would find cached, and otherwise why it would find
-    /// nothing. Asks memory sites whether they still have the blocks that this process knows, unless there are too
-    /// many.
-    fn explain<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<String>>;
+    /// Explains what a read of each block or extent would find cached, and otherwise why it would find nothing. Asks
+    /// memory sites whether they still have the blocks that this process knows, unless there are too many.
+    fn explain<'a>(&'a self, spans: &'a [Span]) -> BoxFuture<'a, Vec<CachedExplanation>>;
 
     /// Offers a block that was written with these bytes. Metadata need not name it yet.
     fn written(&self, block: &Block, bytes: &Bytes);

@@ -156,7 +156,7 @@ impl Reads {
             let price = price_plan(&requested, &plan, |site| sites.cost(site));
             let choices = PlanContext { policy, plan: &plan, sites: &sites };
             let cached = match self.shared.cache() {
-                Some(cache) => cache.explain(spans).await,
+                Some(cache) => cache.explain(spans).await.into_iter().map(|cached| cached.text).collect(),
                 None => Vec::new(),
             };
             Ok(QueryExplanation {

@@ -35,7 +35,7 @@ mod sampling;
 mod span;
 
 pub(crate) use cached::Source;
-pub use cached::{BlockCache, CachedForms, Invalidation, ServedFrom};
+pub use cached::{BlockCache, CachedExplanation, CachedForms, Invalidation, ServedFrom};
 pub use explain::{BlockExplanation, ChunkExplanation, ExtentExplanation, QueryExplanation, SiteExplanation};
 pub use explain_options::{OptionExplanation, OptionKind};
 pub use measure::{Histogram, HistogramView, Phase, ReadMeasures};
