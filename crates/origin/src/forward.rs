@@ -145,11 +145,9 @@ fn written(request: &RemoteRequest) -> Result<Vec<String>, ClientError> {
         let keys: BTreeSet<String> = deletes.objects.into_iter().map(|deleted| deleted.key).collect();
         return Ok(keys.into_iter().collect());
     }
-    let is_about = ["acl", "retention", "legal-hold", "restore"].iter().any(|name| has(name));
     let writes = match request.method {
-        Method::PUT => !has("uploadId") && !is_about,
-        Method::POST => has("uploadId"),
-        Method::DELETE => !has("uploadId") && !is_about,
+        Method::PUT | Method::DELETE => !has("uploadId") && !has("acl"),
+        Method::POST => has("uploadId") || has("restore"),
         _ => false,
     };
     Ok(writes.then(|| request.key.clone()).into_iter().collect())
@@ -337,6 +335,11 @@ mod tests {
         assert_eq!(written(Method::PUT, "k", "", ""), ["k"]);
         assert_eq!(written(Method::DELETE, "k", "", ""), ["k"]);
         assert_eq!(written(Method::PUT, "k", "tagging", ""), ["k"], "answers count the tags");
+        for (method, query) in
+            [(Method::PUT, "retention"), (Method::PUT, "legal-hold"), (Method::POST, "restore")]
+        {
+            assert_eq!(written(method, "k", query, ""), ["k"], "answers tell the state that {query} changes");
+        }
         assert_eq!(written(Method::POST, "k", "uploadId=1", ""), ["k"]);
         assert_eq!(written(Method::POST, "k", "upload%49d=1", ""), ["k"], "the origin decodes names");
         let document = "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>a</Key></Object>\

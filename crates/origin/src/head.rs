@@ -30,13 +30,18 @@ fn describes(name: &HeaderName) -> bool {
         header::ETAG,
         header::LAST_MODIFIED,
     ];
-    const OF_S3: [&str; 6] = [
+    const OF_S3: [&str; 11] = [
         "x-amz-meta-",
         "x-amz-checksum-",
+        "x-amz-expiration",
+        "x-amz-object-lock-",
+        "x-amz-replication-status",
+        "x-amz-restore",
+        "x-amz-server-side-encryption",
         "x-amz-storage-class",
         "x-amz-tagging-count",
+        "x-amz-version-id",
         "x-amz-website-redirect-location",
-        "x-amz-server-side-encryption",
     ];
     NAMES.contains(name) || OF_S3.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
@@ -159,6 +164,25 @@ mod tests {
         let expected = ["content-type", "etag", "last-modified", "x-amz-checksum-crc32", "x-amz-meta-a"];
         assert_eq!(names, expected);
         assert!(!head.headers(false).contains_key("x-amz-checksum-crc32"));
+    }
+
+    #[test]
+    fn a_head_says_again_the_state_that_s3_reports_of_an_object() {
+        let state = [
+            ("x-amz-version-id", "v1"),
+            ("x-amz-object-lock-mode", "GOVERNANCE"),
+            ("x-amz-object-lock-retain-until-date", "2030-01-01T00:00:00Z"),
+            ("x-amz-object-lock-legal-hold", "OFF"),
+            ("x-amz-expiration", "expiry-date=\"Fri, 21 Dec 2029 00:00:00 GMT\", rule-id=\"a\""),
+            ("x-amz-restore", "ongoing-request=\"true\""),
+            ("x-amz-replication-status", "COMPLETED"),
+        ];
+        let mut came = headers(&state);
+        came.extend(headers(&[("etag", "\"abc\""), ("content-range", "bytes 2-4/10")]));
+        let told = Head::of(StatusCode::PARTIAL_CONTENT, &came).unwrap().headers(true);
+        for (name, value) in state {
+            assert_eq!(told[name], value);
+        }
     }
 
     #[test]
