@@ -32,7 +32,7 @@ pub(crate) async fn write_bucket(
     let key = keys::packed_bucket(walk.bucket());
     let mut record = PackedBucket {
         counted_unix_ms: stripes.runtime().wall_time().as_millis() as u64,
-        sealed: sealed_before(stripes, &key).await?,
+        sealed: sealed_figures(stripes, walk.bucket()).await?,
         ..PackedBucket::default()
     };
     match decision {
@@ -48,11 +48,17 @@ pub(crate) async fn write_bucket(
     Ok(figures)
 }
 
-/// Returns the recorded figures of sealed data.
-async fn sealed_before(stripes: &Stripes, key: &Bytes) -> Result<Option<SealedFigures>, StripeError> {
-    let row = stripes.meta().get(key).await?;
-    let before: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
-    Ok(before.and_then(|before| before.sealed))
+/// Returns the recorded figures of a bucket's sealed data.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn sealed_figures(
+    stripes: &Stripes,
+    bucket: &str,
+) -> Result<Option<SealedFigures>, StripeError> {
+    let row = stripes.meta().get(&keys::packed_bucket(bucket)).await?;
+    let record: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
+    Ok(record.and_then(|record| record.sealed))
 }
 
 /// Records a bucket's cold and sealed data.

@@ -32,7 +32,7 @@ use crate::packing::setting::{PackDecision, decide_packing};
 use crate::packing::turn::{PackingTurn, SEEN_WITHIN, is_taken};
 use crate::packing::walk::{Step, Walk};
 use crate::rows::Rows;
-use crate::sealing::{RecentReads, SealOptions, cold_of, leave_dead, resume_wide, seal_bucket};
+use crate::sealing::{RecentReads, SealOptions, leave_dead, looked_for, resume_wide, seal_bucket};
 
 /// Pause before the first pass.
 const FIRST_PASS_AFTER: Duration = Duration::from_secs(10);
@@ -335,7 +335,7 @@ impl PassState {
         };
         let last_count = self.counted.get(&name);
         let is_due = last_count.is_none_or(|(at, len)| now - *at >= COUNT_EVERY || *len != partition_len);
-        let cold = self.due_for_sealing(service, stripes, &bucket)?;
+        let cold = self.due_for_sealing(service, stripes, &bucket).await?;
         if is_due || matches!(decision, PackDecision::Packs(_)) {
             let (flow, packing) = pack_and_count(bucket, decision, default, packer, service, stripes).await?;
             busy += packing;
@@ -351,15 +351,17 @@ impl PassState {
     }
 
     /// Returns what is to be sealed of a bucket, if a look is due and it is known what was read.
-    fn due_for_sealing(
+    async fn due_for_sealing(
         &self,
         service: &PackingService,
         stripes: &Stripes,
         bucket: &Bucket,
     ) -> Result<Option<SealOptions>, StripeError> {
         let (now, time) = (stripes.runtime().now(), service.shared.options.seal_time);
-        let is_due = self.looked.get(&bucket.name).is_none_or(|at| now - *at >= COUNT_EVERY);
-        let Some(cold) = cold_of(stripes, bucket)?.filter(|_| is_due) else { return Ok(None) };
+        if self.looked.get(&bucket.name).is_some_and(|at| now - *at < COUNT_EVERY) {
+            return Ok(None);
+        }
+        let Some(cold) = looked_for(stripes, bucket).await? else { return Ok(None) };
         let recently_read = self.reads.within(cold.cold_after, now);
         Ok(recently_read.map(|recently_read| SealOptions { recently_read, time, ..cold }))
     }

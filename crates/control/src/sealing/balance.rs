@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use striate_core::RackId;
 use striate_meta::keys;
-use striate_meta::records::{Bucket, PackedBucket};
+use striate_meta::records::Bucket;
 use striate_plan::WideGeometry;
 use striate_stripe::{StripeError, Stripes};
 
 use super::durability::durability_warnings_of;
 use super::{SealOptions, cold_of, geometry_of};
+use crate::packing::journal::sealed_figures;
 use crate::rows::Rows;
 
 /// Cold data chunks by rack.
@@ -97,10 +98,8 @@ async fn warnings_of(
     bucket: &str,
     options: &SealOptions,
 ) -> Result<Vec<String>, StripeError> {
-    let row = stripes.meta().get(&keys::packed_bucket(bucket)).await?;
-    let record: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
-    let survey =
-        record.and_then(|record| record.sealed).filter(|survey| survey.profile == options.profile_texts());
+    let survey = sealed_figures(stripes, bucket).await?;
+    let survey = survey.filter(|survey| survey.profile == options.profile_texts());
     if let Some(survey) = survey {
         return Ok(survey.warnings);
     }

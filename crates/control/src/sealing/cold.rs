@@ -53,7 +53,7 @@ pub(super) struct ColdData {
     pub(super) changing: ChangeShares,
     /// Cold stripes that still have parities although all their data chunks are in wide stripes: they were hot.
     pub(super) cooled: Vec<StripeId>,
-    /// Cold stripes.
+    /// Cold stripes; those that come under no profile count only if some of their data chunks are in wide stripes.
     pub(super) stripes: u64,
     /// Cold stripes with all their data chunks in wide stripes, as far as they are counted.
     pub(super) sealed: u64,
@@ -88,7 +88,7 @@ pub(crate) fn is_too_short(
     object: &Object,
     now_ms: u64,
 ) -> Result<bool, StripeError> {
-    if !Target::of(object, options).is_cold(now_ms) {
+    if !Target::of(object, options).is_due(now_ms) {
         return Ok(false);
     }
     let k = stripes.code(&stripes.profiles().parse(&object.profile)?)?.k();
@@ -118,7 +118,7 @@ impl ColdData {
         for (((stripe, row), debt), intent) in page.iter().zip(records).zip(debts).zip(intents) {
             let Some(row) = row else { continue };
             let record: Stripe = row.record()?;
-            if record.chunk_len < SHORTEST {
+            if record.chunk_len < SHORTEST && stripe.target.profile.is_some() {
                 self.short += 1;
                 self.short_bytes += stripe.living_bytes;
                 continue;
@@ -136,10 +136,11 @@ impl ColdData {
         Ok(added)
     }
 
-    /// Counts the data chunks of a cold stripe by their racks, and notes their wide stripes.
-    fn count_places(&mut self, stripes: &Stripes, data: &[Location], profile: String) {
+    /// Notes the wide stripes of a cold stripe, and counts its data chunks by their racks if they come under a profile.
+    fn count_places(&mut self, stripes: &Stripes, data: &[Location], profile: Option<Profile>) {
         self.wide.extend(data.iter().filter_map(wide_of).map(|(wide, _)| wide));
-        let in_racks = self.in_racks.entry(profile).or_default();
+        let Some(profile) = profile else { return };
+        let in_racks = self.in_racks.entry(profile.to_string()).or_default();
         for site in data.iter().filter_map(|at| stripes.site(SiteId(at.site))) {
             *in_racks.entry(site.rack()).or_default() += 1;
         }
@@ -150,11 +151,11 @@ impl ColdData {
     fn add(
         &mut self,
         stripes: &Stripes,
-        &ColdStripe { id, living_bytes, target: ColdTarget { profile, since_ms, by_age } }: &ColdStripe,
+        stripe: &ColdStripe,
         record: &Stripe,
         (options, overdue_ms): (&SealOptions, u64),
     ) -> Result<usize, StripeError> {
-        let dead = record.packed_bytes.saturating_sub(living_bytes);
+        let dead = record.packed_bytes.saturating_sub(stripe.living_bytes);
         let is_worn = dead as f64 > options.dead_share * record.packed_bytes as f64;
         let dead_share = dead as f64 / record.packed_bytes.max(1) as f64;
         // Worn stripes are rewritten as a whole.
@@ -163,47 +164,30 @@ impl ColdData {
             return Ok(0);
         }
         let data = &record.locations[..stripes.code_of(record)?.k()];
-        let free = |(_, at): &(usize, &Location)| wide_of(at).is_none();
-        let free: Vec<(usize, &Location)> = data.iter().enumerate().filter(free).collect();
-        let is_warm = by_age && options.recently_read.contains(&id);
+        let open = data.iter().filter(|at| wide_of(at).is_none()).count();
+        let ColdTarget { profile, since_ms, by_age } = stripe.target;
+        let is_warm = by_age && options.recently_read.contains(&stripe.id);
         // What is sealed stays so.
-        if is_warm && !free.is_empty() {
+        if (is_warm && open > 0) || (profile.is_none() && open == data.len()) {
             return Ok(0);
         }
         self.stripes += 1;
-        self.count_places(stripes, data, profile.to_string());
-        if free.is_empty() {
+        self.count_places(stripes, data, profile);
+        if open == 0 {
             self.sealed += 1;
-            self.cooled.extend((!record.dropped && !is_warm).then_some(id));
+            self.cooled.extend((!record.dropped && !is_warm).then_some(stripe.id));
             return Ok(0);
         }
-        self.chunk_lens.insert(id, record.chunk_len);
-        let waiting = free.iter().filter_map(|&(index, at)| {
-            let site = SiteId(at.site);
-            Some(OpenPartition {
-                partition: (id, index as u8),
-                site,
-                rack: stripes.site(site)?.rack(),
-                open_siblings: free.len(),
-                dead_share,
-                is_overdue: since_ms <= overdue_ms,
-            })
-        });
-        Ok(self.add_to_pool(profile, record.chunk_len, waiting))
-    }
-
-    /// Adds partitions to the pool of their length. Returns how many it added.
-    fn add_to_pool(
-        &mut self,
-        profile: Profile,
-        chunk_len: u32,
-        waiting: impl Iterator<Item = OpenPartition>,
-    ) -> usize {
-        let pool_key = PoolKey { profile: profile.to_string(), lens: LengthClass::of(chunk_len) };
-        let pool = self.pools.entry(pool_key).or_default();
-        let before = pool.len();
-        pool.extend(waiting);
-        pool.len() - before
+        let Some(profile) = profile else {
+            self.half_sealed += 1;
+            return Ok(0);
+        };
+        let pool_key = PoolKey { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
+        let waiting = open_partitions(stripes, stripe.id, data, dead_share, since_ms <= overdue_ms);
+        let added = waiting.len();
+        self.chunk_lens.insert(stripe.id, record.chunk_len);
+        self.pools.entry(pool_key).or_default().extend(waiting);
+        Ok(added)
     }
 
     /// Counts the cold stripes that have no partition in a pool any more, and forgets them.
@@ -244,6 +228,30 @@ impl ColdData {
         }
         Ok(())
     }
+}
+
+/// Returns the data chunks of a stripe that are in no wide stripe, as partitions that wait.
+fn open_partitions(
+    stripes: &Stripes,
+    id: StripeId,
+    data: &[Location],
+    dead_share: f64,
+    is_overdue: bool,
+) -> Vec<OpenPartition> {
+    let is_open = |(_, at): &(usize, &Location)| wide_of(at).is_none();
+    let open: Vec<(usize, &Location)> = data.iter().enumerate().filter(is_open).collect();
+    let partition = |&(index, at): &(usize, &Location)| {
+        let site = SiteId(at.site);
+        Some(OpenPartition {
+            partition: (id, index as u8),
+            site,
+            rack: stripes.site(site)?.rack(),
+            open_siblings: open.len(),
+            dead_share,
+            is_overdue,
+        })
+    };
+    open.iter().filter_map(partition).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! A stripe is cold if no object that lives in it has changed, and none of its partitions was read, for the time that
 //! its bucket sets; or if all its objects are of storage classes that are cold at once. It must also have no hot copies
 //! and little dead data: worn stripes are repacked first. The data chunks of cold stripes wait, by rack, until they can form a wide stripe
-//! ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes.
+//! ([`striate_plan::plan_sealing`]). Data chunks stay where they are, and no object's row changes. Where a bucket declares
+//! nothing as cold any more, what is sealed stays so, and its wide stripes are still tended and emptied.
 //!
 //! - [`balance`]: whether the racks suit the profiles.
 //! - [`target`]: which wide profile a stripe goes under, and when: by storage class and by age;
@@ -59,7 +60,7 @@ use self::sparse::empty_sparse;
 pub use self::sparse::empty_wide;
 use self::survey::{Survey, WalkProgress};
 use self::vacancies::{Lengths, fill_vacancies};
-use crate::packing::journal::write_sealed;
+use crate::packing::journal::{sealed_figures, write_sealed};
 use crate::rows::Rows;
 
 /// Time that partitions wait for enough others in suitable racks.
@@ -81,7 +82,7 @@ const MORE: &str = "more than one look seals; the next one goes on";
 /// What is sealed, and under which profiles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SealOptions {
-    /// Wide profile for data that is cold by its age; `None`: only classes are sealed.
+    /// Wide profile for data that is cold by its age; `None`: only classes are sealed, and what is sealed stays so.
     pub cold_profile: Option<Profile>,
     /// Time without changes after which objects are cold.
     pub cold_after: Duration,
@@ -202,7 +203,8 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
     Ok(done)
 }
 
-/// Seals the cold data of a bucket.
+/// Seals the cold data of a bucket. Without a profile it only tends and empties the wide stripes that the bucket's data
+/// is in.
 ///
 /// # Errors
 /// [`StripeError::InvalidArgument`] for a profile that is not wide, or while older programs run; when the metadata store
@@ -216,14 +218,15 @@ pub fn seal_bucket<'a>(
 ) -> BoxFuture<'a, Result<SealReport, StripeError>> {
     Box::pin(async move {
         check(stripes, options)?;
-        let mut most_k = 0;
+        let mut most_k: Option<usize> = None;
         for profile in options.profiles() {
-            most_k = most_k.max(geometry_of(&profile)?.k());
+            most_k = most_k.max(Some(geometry_of(&profile)?.k()));
         }
+        let enough = most_k.map_or(usize::MAX, |k| options.together * k);
         let mut survey = Survey::new(stripes, bucket, options);
         let mut run = Run::new(stripes, packer, options);
         loop {
-            let (since, enough) = (stripes.runtime().now(), options.together * most_k);
+            let since = stripes.runtime().now();
             let walked = survey
                 .advance(&mut run.cold, enough, &mut |cold| {
                     run.report.cold_stripes = cold.stripes;
@@ -283,6 +286,26 @@ fn keep_of_racks(pool: &mut Vec<OpenPartition>, most: usize, others: &mut HashMa
 /// # Errors
 /// [`StripeError::InvalidArgument`] for a text that is not a profile.
 pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>, StripeError> {
+    let options = declared_by(stripes, bucket)?;
+    Ok((!options.profiles().is_empty()).then_some(options))
+}
+
+/// Like `cold_of`, but also returns options, without a profile, for a bucket that declares nothing as cold any more and of
+/// which data is sealed.
+///
+/// # Errors
+/// [`StripeError::InvalidArgument`] for a text that is not a profile; when the metadata store fails.
+pub(crate) async fn looked_for(
+    stripes: &Stripes,
+    bucket: &Bucket,
+) -> Result<Option<SealOptions>, StripeError> {
+    let options = declared_by(stripes, bucket)?;
+    let is_looked_at =
+        !options.profiles().is_empty() || sealed_figures(stripes, &bucket.name).await?.is_some();
+    Ok(is_looked_at.then_some(options))
+}
+
+fn declared_by(stripes: &Stripes, bucket: &Bucket) -> Result<SealOptions, StripeError> {
     let mut classes = BTreeMap::new();
     for class in &bucket.classes {
         let profile = stripes.profiles().parse(&class.profile)?;
@@ -293,7 +316,7 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
     let cold = bucket.cold.as_ref();
     let cold_profile = cold.map(|cold| stripes.profiles().parse(&cold.profile)).transpose()?;
     let cold_after = Duration::from_secs(cold.map_or(0, |cold| cold.after_s));
-    let options = SealOptions {
+    Ok(SealOptions {
         cold_profile,
         cold_after,
         recently_read: BTreeSet::new(),
@@ -302,8 +325,7 @@ pub fn cold_of(stripes: &Stripes, bucket: &Bucket) -> Result<Option<SealOptions>
         patience: PATIENCE,
         together: TOGETHER,
         time: Duration::MAX,
-    };
-    Ok((!options.profiles().is_empty()).then_some(options))
+    })
 }
 
 /// Checks whether wide stripes of these profiles may be made at all.

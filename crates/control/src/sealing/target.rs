@@ -23,8 +23,8 @@ pub(super) struct Target<'a> {
 /// How a cold stripe's data chunks are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ColdTarget {
-    /// The wide profile that they come under.
-    pub(super) profile: Profile,
+    /// The wide profile that they come under; `None`: only what is sealed stays so.
+    pub(super) profile: Option<Profile>,
     /// Time from which the stripe is cold, in milliseconds since the Unix epoch.
     pub(super) since_ms: u64,
     /// Whether it is cold by its age: reads keep it warm.
@@ -47,7 +47,12 @@ impl<'a> Target<'a> {
     }
 
     pub(super) fn is_cold(&self, now_ms: u64) -> bool {
-        self.profile.is_some() && self.cold_at_ms <= now_ms
+        self.cold_at_ms <= now_ms
+    }
+
+    /// Returns whether the object is cold and sealed for that.
+    pub(super) fn is_due(&self, now_ms: u64) -> bool {
+        self.profile.is_some() && self.is_cold(now_ms)
     }
 }
 
@@ -80,9 +85,8 @@ impl<'a> LiveData<'a> {
     /// Returns how the stripe's data chunks are sealed; `None` if the stripe is not cold now.
     pub(super) fn sealed_as(&self, options: &'a SealOptions, now_ms: u64) -> Option<ColdTarget> {
         let target = self.target.unwrap_or_else(|| Target::by_age(self.newest_ms, options));
-        let Target { cold_at_ms: since_ms, by_age, .. } = target;
-        let profile = target.profile.filter(|_| since_ms <= now_ms)?;
-        Some(ColdTarget { profile: *profile, since_ms, by_age })
+        let Target { profile, cold_at_ms: since_ms, by_age } = target;
+        target.is_cold(now_ms).then_some(ColdTarget { profile: profile.copied(), since_ms, by_age })
     }
 }
 
@@ -119,7 +123,8 @@ mod tests {
     }
 
     fn sealed_as(options: &SealOptions, objects: &[(&str, u64)]) -> Option<(String, u64)> {
-        cold_target(options, objects).map(|target| (target.profile.to_string(), target.since_ms))
+        let target = cold_target(options, objects)?;
+        Some((target.profile?.to_string(), target.since_ms))
     }
 
     #[test]

@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use striate_client::WriteCondition;
-use striate_control::{SealOptions, collect_abandoned, resume_wide, seal_bucket, verify};
+use striate_control::movement::AccessSource;
+use striate_control::{
+    GatheredAccess, PackingOptions, PackingService, SealOptions, collect_abandoned, resume_wide, seal_bucket,
+    verify,
+};
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::Stripe;
@@ -18,6 +22,7 @@ use striate_stripe::{
 use crate::cluster::{BUCKET, Cluster, content, go_on, leave_all};
 use crate::dying::{Death, DyingStore, Stall, dying_client};
 use crate::interposed::{cancel_entries, move_first};
+use crate::pack_service::set_profile;
 use crate::sealed::{OBJECTS, Sealing, WIDE};
 
 /// Objects of the archive, each with a stripe of its own.
@@ -195,6 +200,25 @@ async fn the_parities_of_an_archive_shrink_with_what_lives_in_it() {
     }
     archive.assert_settled().await;
     assert_eq!(archive.sealing.cluster.chunk_count(), members + PARITIES * after.len());
+}
+
+/// The bucket declares nothing as cold any more.
+#[tokio::test(start_paused = true)]
+async fn the_service_empties_what_is_sealed_of_a_bucket_whose_cold_data_stays_as_it_is() {
+    let mut archive = Archive::sparse().await;
+    let cluster = &archive.sealing.cluster;
+    cluster.put(&key_of(ARCHIVED), &bytes_of(ARCHIVED)).await.unwrap();
+    archive.living.insert(ARCHIVED);
+    let before = archive.sealing.wide_stripes().await;
+    set_profile(cluster, "rs(4,2)").await;
+    cluster.client.set_cold(BUCKET, None).await.unwrap();
+    let (stripes, source) = (archive.stripes().clone(), AccessSource::Gathered(GatheredAccess::default()));
+    cluster.runtime.spawn(PackingService::new(PackingOptions::off()).run(stripes, source));
+    cluster.runtime.sleep(Duration::from_secs(7_200)).await;
+    let after = archive.sealing.wide_stripes().await;
+    assert!(after.len() + 5 < before.len(), "{} of {}", after.len(), before.len());
+    assert_eq!(places(&after), places(&before), "nothing more is sealed");
+    archive.assert_settled().await;
 }
 
 /// A process dies before or after any commit while it empties wide stripes. Another continues, and nothing is left over.
