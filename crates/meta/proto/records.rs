@@ -991,7 +991,7 @@ pub struct PackedBucket {
 /// What is cold of a bucket, and sealed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SealedFigures {
-    /// The profile of its wide stripes.
+    /// The profiles that cold data comes under. Empty: no more is sealed.
     #[prost(string, tag = "1")]
     pub profile: ::prost::alloc::string::String,
     /// Packed stripes that are cold; of these, those of which all data chunks are in wide stripes, and some of them.

@@ -225,8 +225,9 @@ fn sealed(bucket: &PackedBucket) -> Option<String> {
     let SealedState { profile, cold_stripes, sealed_stripes, half_sealed, waiting, held_up, .. } =
         bucket.sealed.as_ref()?;
     let (name, state) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
+    let how = if profile.is_empty() { "stay sealed".to_owned() } else { format!("sealed as {profile}") };
     let mut line = format!(
-        "{name}: {sealed_stripes} of {} sealed as {profile}, {half_sealed} in part; {} waiting",
+        "{name}: {sealed_stripes} of {} {how}, {half_sealed} in part; {} waiting",
         counted(*cold_stripes, "cold stripe"),
         counted(*waiting, "partition")
     );
@@ -514,6 +515,16 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_status_of_a_bucket_that_seals_no_more_says_what_stays_sealed() {
+        let kept =
+            SealedState { cold_stripes: 9, sealed_stripes: 7, half_sealed: 2, ..SealedState::default() };
+        let bucket =
+            PackedBucket { bucket: "photos".to_owned(), sealed: Some(kept), ..PackedBucket::default() };
+        let line = "photos: 7 of 9 cold stripes stay sealed, 2 in part; 0 partitions waiting\n";
+        assert_eq!(sealed(&bucket).unwrap(), line);
     }
 
     #[test]

@@ -81,14 +81,35 @@ async fn what_was_read_lately_is_not_cold_by_its_age() {
     assert_eq!(sealed(cluster).await.cold_stripes, packed.len() as u64);
 }
 
-/// Each look has time for one wide stripe.
-#[tokio::test(start_paused = true)]
-async fn sealing_much_does_not_hold_up_other_work_and_goes_on_at_once() {
+/// Starts a cluster with objects that need no packing.
+async fn start_unpacked() -> Cluster {
     let cluster = Cluster::start(30, "rs(4,2)").await;
     cluster.spread_over_racks(6);
     for number in 0..24 {
         cluster.put(&number.to_string(), &content(number, 300_000)).await.unwrap();
     }
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_in_a_bucket_that_seals_no_more() {
+    let cluster = start_unpacked().await;
+    serve(&cluster, Duration::ZERO, &GatheredAccess::default()).await;
+    cluster.runtime.sleep(15 * MINUTE).await;
+    let before = sealed(&cluster).await;
+    assert!(before.sealed_stripes > 0 && before.waiting > 0 && !before.held_up.is_empty(), "{before:?}");
+    cluster.client.set_cold(BUCKET, None).await.unwrap();
+    cluster.runtime.sleep(HOUR + MINUTE).await;
+    let (sealed_stripes, half_sealed) = (before.sealed_stripes, before.half_sealed);
+    let cold_stripes = sealed_stripes + half_sealed;
+    let expected = SealedFigures { cold_stripes, sealed_stripes, half_sealed, ..SealedFigures::default() };
+    assert_eq!(sealed(&cluster).await, expected);
+}
+
+/// Each look has time for one wide stripe.
+#[tokio::test(start_paused = true)]
+async fn sealing_much_does_not_hold_up_other_work_and_goes_on_at_once() {
+    let cluster = start_unpacked().await;
     let brief = PackingOptions { seal_time: Duration::ZERO, ..PackingOptions::off() };
     serve_with(brief, &cluster, Duration::ZERO, &GatheredAccess::default()).await;
     let wide = async || -> Vec<Stripe> {

@@ -114,7 +114,7 @@ pub struct PackNow {
 /// A bucket's cold data, and the part of it that is sealed into wide stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedState {
-    /// Profile of its wide stripes.
+    /// Profiles that cold data comes under; empty if no more is sealed.
     pub profile: String,
     /// Number of cold packed stripes.
     pub cold_stripes: u64,
