@@ -1,9 +1,9 @@
 //! Automatic repair (EC-Store §V-C): repays debt as soon as it is seen, and rebuilds the chunks of sites that are
 //! silent for the wait, or retired.
 //!
-//! Two loops. One watches the sites ([`crate::repair::absence`]). The other takes the most endangered stripes
-//! ([`crate::repair::work_list`]) and repairs several concurrently at the pace that the sites allow
-//! ([`crate::repair::pace`]). After a while it takes the list again, so that stripes that have become more endangered
+//! Three loops. One watches the sites ([`crate::repair::absence`]), and one counts what wide stripes lack
+//! ([`crate::repair::wide_losses`]). The third takes the most endangered stripes ([`crate::repair::work_list`]) and
+//! repairs several concurrently at the pace that the sites allow ([`crate::repair::pace`]). After a while it takes the list again, so that stripes that have become more endangered
 //! come first. Stripes that cannot be repaired now are put off, for longer each time, until the set of sites changes.
 //!
 //! None of this state must survive: the next process finds in the metadata what is left. Only the wait starts again.
@@ -25,7 +25,7 @@ use striate_stripe::{StripeError, Stripes};
 use crate::repair::absence::{AbsentSites, SilenceTracker};
 use crate::repair::pace::{RepairLimits, RepairPace};
 use crate::repair::progress::Progress;
-use crate::repair::wide_losses::WideLosses;
+use crate::repair::wide_losses::{Ranks, WideLosses};
 use crate::repair::work_list::{ListLimits, ListScope, WorkList};
 use crate::repair::{RepairOutcome, repair_stripe};
 
@@ -35,6 +35,10 @@ const PASS_EVERY: Duration = Duration::from_secs(5);
 const REVIEW_EVERY: Duration = Duration::from_secs(30);
 /// Interval between two counts of the remaining stripes; in between, repaired ones are subtracted.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
+/// Time for which lists wait for the first count of what wide stripes lack after the sites have changed.
+const RANKED_WITHIN: Duration = Duration::from_secs(30);
+/// Interval between two checks whether that is to be counted, or was.
+const RANK_POLL: Duration = Duration::from_secs(1);
 /// Maximum number of stripes in a list.
 const LISTED: usize = 1_000;
 /// Concurrent repairs per site: more than one, since a repair keeps some sites waiting for others.
@@ -76,6 +80,8 @@ struct Shared {
     pace: RepairPace,
     /// Result of the last poll of the sites; `None` before the first.
     absent: Mutex<Option<AbsentSites>>,
+    /// Last count of what wide stripes lack.
+    wide: Mutex<WideLosses>,
     progress: Mutex<Progress>,
     /// Number of current holds.
     holds: AtomicUsize,
@@ -105,8 +111,9 @@ struct RepairLoop {
     /// The absent sites and the sites that take chunks, as of the stripes that were put off.
     sites: (Arc<AbsentSites>, BTreeSet<SiteId>),
     counted: Option<Instant>,
+    /// Time until which lists wait for the ranks.
+    ranked_by: Option<Instant>,
     in_work: BTreeSet<StripeId>,
-    wide: WideLosses,
 }
 
 /// A repaired stripe, whether it was in debt, and the outcome.
@@ -147,8 +154,9 @@ impl RepairService {
     /// Creates a service without starting it.
     pub fn new(options: RepairOptions) -> Self {
         let pace = RepairPace::limited(options.limits.unwrap_or_default());
-        let (absent, progress) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { options, pace, absent, progress, holds: AtomicUsize::new(0) }) }
+        let (absent, wide, progress) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Shared { options, pace, absent, wide, progress, holds: AtomicUsize::new(0) };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Stops further repairs from starting while the returned hold exists, for a process that repairs beside the
@@ -170,7 +178,8 @@ impl RepairService {
             if self.shared.options.limits.is_none() {
                 return self.publish(&stripes).await;
             }
-            futures::future::join(self.watch(&stripes), self.repair(&stripes)).await;
+            let (watching, ranking) = (self.watch(&stripes), self.keep_ranking(&stripes));
+            futures::future::join3(watching, ranking, self.repair(&stripes)).await;
         })
     }
 
@@ -197,6 +206,39 @@ impl RepairService {
         if let Err(error) = stripes.meta().commit(tx).await {
             tracing::debug!(%error, "how far repair is could not be told");
         }
+    }
+
+    /// Counts what wide stripes lack, again and again. Meanwhile lists are taken by the last count: with much lost, a
+    /// count takes long.
+    async fn keep_ranking(&self, stripes: &Stripes) {
+        loop {
+            if let Some(gone) = self.due_for_ranking(stripes.runtime().now()) {
+                match WideLosses::count(stripes, &gone).await {
+                    Ok(losses) => *self.shared.wide.lock() = losses,
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot count what wide stripes lack; will retry");
+                        stripes.runtime().sleep(PASS_EVERY).await;
+                    }
+                }
+            }
+            stripes.runtime().sleep(RANK_POLL).await;
+        }
+    }
+
+    /// Returns the sites that are gone if a count is due.
+    fn due_for_ranking(&self, now: Instant) -> Option<BTreeSet<SiteId>> {
+        let gone = self.shared.absent.lock().as_ref()?.gone.clone();
+        self.shared.wide.lock().is_due(&gone, now).then_some(gone)
+    }
+
+    /// Returns the ranks for the sites of this round, as far as they are known.
+    async fn ranks(&self, stripes: &Stripes, repairing: &RepairLoop) -> Ranks {
+        let (gone, runtime) = (&repairing.sites.0.gone, stripes.runtime());
+        let may_wait = || repairing.ranked_by.is_some_and(|by| runtime.now() < by);
+        while may_wait() && !self.shared.wide.lock().is_for(gone) {
+            runtime.sleep(RANK_POLL).await;
+        }
+        self.shared.wide.lock().ranks(gone)
     }
 
     async fn repair(&self, stripes: &Stripes) {
@@ -249,13 +291,13 @@ impl RepairService {
         now: Instant,
     ) -> Result<WorkList, StripeError> {
         let total = repairing.counted.is_none_or(|counted| now - counted >= COUNT_EVERY);
-        let ranks = repairing.wide.rank(stripes, &repairing.sites.0.gone).await?;
+        let ranks = self.ranks(stripes, repairing).await;
         let list = {
             let put_off = |stripe| repairing.put_off.get(&stripe).is_some_and(|put_off| put_off.until > now);
             let (absent, takers) = &repairing.sites;
             let (put_off, in_work): (&(dyn Fn(StripeId) -> bool + Sync), _) = (&put_off, &repairing.in_work);
             let most = ListLimits { count: LISTED, in_work, put_off, takers, total };
-            WorkList::take(stripes, absent, ranks, ListScope::Most(most)).await?
+            WorkList::take(stripes, absent, &ranks, ListScope::Most(most)).await?
         };
         // A list that is not full is complete.
         let is_all = total || list.stripes.len() < LISTED;
@@ -297,7 +339,7 @@ impl RepairService {
                 outcome => {
                     let whole = self.note(stripes, stripe, outcome).filter(RepairOutcome::is_whole);
                     if whole.is_some() {
-                        repairing.wide.forget(stripe);
+                        self.shared.wide.lock().forget(stripe);
                     }
                     // A stripe that is whole although nothing was done and no debt repaid would be listed again at
                     // once.
@@ -352,6 +394,7 @@ impl RepairLoop {
         if sites != self.sites {
             self.put_off.clear();
             self.counted = None;
+            self.ranked_by = Some(now + RANKED_WITHIN);
             self.sites = sites;
         }
         // A stripe that was due and not found again is whole, or gone.

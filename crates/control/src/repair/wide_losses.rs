@@ -1,36 +1,70 @@
 //! Losses of wide stripes, as far as they show which stripes are endangered. A stripe that has dropped its parities
 //! may lack a single chunk while its wide stripe lacks four, and can lose no more.
 //!
-//! The reverse index finds members by their own stripes. So when several sites are gone, all stripes with chunks
-//! there are read once. They are read again when other sites are gone, or after a time.
+//! The reverse index finds members by their own stripes, and the record of a wide stripe says where all its members are.
+//! So when several sites are gone, all stripes with chunks there are read once, and the wide stripes that they need; the
+//! most endangered are kept. They are read again when other sites are gone, after a time, and when those that were kept
+//! are whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
 use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
-use striate_meta::records::Stripe;
+use striate_meta::records::{Location, Stripe};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes, own_locations, wide_of};
 
-use crate::repair::work_list::endangered_placements;
+use crate::repair::work_list::{Placement, endangered_placements};
 use crate::rows::Rows;
 
 /// Interval between two counts for the same sites.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
+/// Maximum number of stripes with a rank, which take less than a megabyte.
+const MOST_RANKED: usize = 8_192;
+/// Placements whose stripes are read concurrently.
+const READ_AT_ONCE: usize = 16;
+/// Records read together: those of wide stripes have up to ten kilobytes.
+const PAGE: usize = 100;
 
 /// Number of chunks lacking in the worst of each stripe's wide stripes, for stripes where that is more than one.
 pub(crate) type Ranks = BTreeMap<StripeId, usize>;
 
-/// The ranks for the sites that are gone.
+/// The ranks of the most endangered stripes.
 #[derive(Debug, Default)]
 pub(crate) struct WideLosses {
+    /// The sites that were gone at the last count, and when it ended.
     counted: Option<(BTreeSet<SiteId>, Instant)>,
     ranks: Ranks,
+    /// Whether stripes were left out.
+    is_cut: bool,
 }
 
 impl WideLosses {
-    /// Counts the losses, unless they were counted for the same sites a short time ago.
+    /// Counts the losses.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn count(stripes: &Stripes, gone: &BTreeSet<SiteId>) -> Result<Self, StripeError> {
+        let found = Mutex::new(MostEndangered::default());
+        // No wide stripe has two chunks on one site.
+        if gone.len() > 1 {
+            let placements = endangered_placements(stripes, gone).await?;
+            let read = |placement: Placement| read_placement(stripes, placement.number, gone, &found);
+            let mut reading = stream::iter(placements).map(read).buffer_unordered(READ_AT_ONCE);
+            while let Some(outcome) = reading.next().await {
+                outcome?;
+            }
+        }
+        let MostEndangered { stripes: most, is_cut } = found.into_inner();
+        // The greater rank of a stripe comes later.
+        let ranks = most.into_iter().map(|(lost, stripe)| (stripe, lost)).collect();
+        Ok(Self { counted: Some((gone.clone(), stripes.runtime().now())), ranks, is_cut })
+    }
+
+    /// Counts the losses if that is due, and returns the ranks.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -39,16 +73,29 @@ impl WideLosses {
         stripes: &Stripes,
         gone: &BTreeSet<SiteId>,
     ) -> Result<&Ranks, StripeError> {
-        let now = stripes.runtime().now();
-        let is_fresh = |(sites, at): &(BTreeSet<SiteId>, Instant)| sites == gone && now < *at + COUNT_EVERY;
-        if !self.counted.as_ref().is_some_and(is_fresh) {
-            let mut losses = LossCounts::default();
-            if gone.len() > 1 {
-                losses.read(stripes, gone).await?;
-            }
-            (self.ranks, self.counted) = (losses.ranks(), Some((gone.clone(), now)));
+        if self.is_due(gone, stripes.runtime().now()) {
+            *self = Self::count(stripes, gone).await?;
         }
         Ok(&self.ranks)
+    }
+
+    /// Returns whether the losses are to be counted: other sites are gone, the last count is old, or all stripes that it
+    /// has kept are whole.
+    pub(crate) fn is_due(&self, gone: &BTreeSet<SiteId>, now: Instant) -> bool {
+        let is_fresh = |(sites, at): &(BTreeSet<SiteId>, Instant)| sites == gone && now < *at + COUNT_EVERY;
+        let is_used_up = self.is_cut && self.ranks.is_empty();
+        is_used_up || !self.counted.as_ref().is_some_and(is_fresh)
+    }
+
+    /// Returns whether a count would find no other sites gone.
+    pub(crate) fn is_for(&self, gone: &BTreeSet<SiteId>) -> bool {
+        gone.len() < 2 || self.counted.as_ref().is_some_and(|(sites, _)| sites == gone)
+    }
+
+    /// Returns the ranks of the last count; none if one of its sites is back.
+    pub(crate) fn ranks(&self, gone: &BTreeSet<SiteId>) -> Ranks {
+        let holds = self.counted.as_ref().is_some_and(|(sites, _)| sites.is_subset(gone));
+        if holds { self.ranks.clone() } else { Ranks::new() }
     }
 
     /// Forgets a stripe that is whole.
@@ -57,65 +104,107 @@ impl WideLosses {
     }
 }
 
-/// Losses counted so far.
+/// The most endangered stripes found so far.
 #[derive(Default)]
-struct LossCounts {
-    /// Lost chunks of wide stripes, including members.
-    of_wide: BTreeMap<StripeId, usize>,
-    /// Stripes with a lost chunk that only the given wide stripe can restore.
-    depend: Vec<(StripeId, StripeId)>,
+struct MostEndangered {
+    /// Their ranks and names.
+    stripes: BTreeSet<(usize, StripeId)>,
+    /// Whether stripes were left out.
+    is_cut: bool,
 }
 
-impl LossCounts {
-    async fn read(&mut self, stripes: &Stripes, gone: &BTreeSet<SiteId>) -> Result<(), StripeError> {
-        for placement in endangered_placements(stripes, gone).await? {
-            let mut rows = Rows::with_prefix(&keys::reverses(placement.number));
-            while let Some(page) = rows.next(stripes).await? {
-                let ids: Vec<StripeId> =
-                    page.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
-                let keys: Vec<_> = ids.iter().map(|&id| keys::stripe(id)).collect();
-                for (id, row) in ids.into_iter().zip(stripes.meta().get_many(&keys).await?) {
-                    let Some(row) = row else { continue };
-                    self.add(id, &row.record()?, gone);
-                }
+impl MostEndangered {
+    fn extend(&mut self, ranks: Vec<(StripeId, usize)>) {
+        for (stripe, lost) in ranks.into_iter().filter(|&(_, lost)| lost > 1) {
+            self.stripes.insert((lost, stripe));
+            if self.stripes.len() > MOST_RANKED {
+                self.stripes.pop_first();
+                self.is_cut = true;
             }
         }
-        Ok(())
     }
+}
 
-    fn add(&mut self, id: StripeId, record: &Stripe, gone: &BTreeSet<SiteId>) {
-        let is_wide = !record.members.is_empty();
-        for (_, at) in own_locations(record).filter(|(_, at)| gone.contains(&SiteId(at.site))) {
-            let wide = if is_wide { Some(id) } else { wide_of(at).map(|(wide, _)| wide) };
-            let Some(wide) = wide else { continue };
-            *self.of_wide.entry(wide).or_default() += 1;
-            if is_wide || record.dropped {
-                self.depend.push((id, wide));
-            }
+/// Adds the ranks of a placement's stripes.
+async fn read_placement(
+    stripes: &Stripes,
+    number: u64,
+    gone: &BTreeSet<SiteId>,
+    found: &Mutex<MostEndangered>,
+) -> Result<(), StripeError> {
+    let mut rows = Rows::with_prefix(&keys::reverses(number));
+    while let Some(page) = rows.next(stripes).await? {
+        let ids: Vec<StripeId> = page.iter().filter_map(|row| keys::reverse_stripe(&row.key)).collect();
+        for ids in ids.chunks(PAGE) {
+            let ranks = ranks_of(stripes, ids, gone).await?;
+            found.lock().extend(ranks);
         }
     }
+    Ok(())
+}
 
-    fn ranks(&self) -> Ranks {
-        let mut ranks = Ranks::new();
-        for (stripe, wide) in &self.depend {
-            let lost = self.of_wide[wide];
-            if lost > 1 {
-                let rank = ranks.entry(*stripe).or_default();
-                *rank = lost.max(*rank);
-            }
+/// Returns how many chunks each wide stripe lacks that one of these stripes needs.
+async fn ranks_of(
+    stripes: &Stripes,
+    ids: &[StripeId],
+    gone: &BTreeSet<SiteId>,
+) -> Result<Vec<(StripeId, usize)>, StripeError> {
+    let mut needed_by: BTreeMap<StripeId, Vec<StripeId>> = BTreeMap::new();
+    for (id, record) in records(stripes, ids).await? {
+        for wide in needed_wide(id, &record, gone) {
+            needed_by.entry(wide).or_default().push(id);
         }
-        ranks
     }
+    let (wide, mut ranks): (Vec<StripeId>, _) = (needed_by.keys().copied().collect(), Vec::new());
+    for page in wide.chunks(PAGE) {
+        for (id, record) in records(stripes, page).await? {
+            let lost = lost_chunks(&record, gone);
+            ranks.extend(needed_by[&id].iter().map(|&stripe| (stripe, lost)));
+        }
+    }
+    Ok(ranks)
+}
+
+/// Reads the records of these stripes that have one.
+async fn records(stripes: &Stripes, ids: &[StripeId]) -> Result<Vec<(StripeId, Stripe)>, StripeError> {
+    let keys: Vec<_> = ids.iter().map(|&id| keys::stripe(id)).collect();
+    let mut records = Vec::new();
+    for (&id, row) in ids.iter().zip(stripes.meta().get_many(&keys).await?) {
+        if let Some(row) = row {
+            records.push((id, row.record()?));
+        }
+    }
+    Ok(records)
+}
+
+/// Returns the wide stripes that alone can restore lost chunks of this stripe; a wide stripe restores its own.
+fn needed_wide(id: StripeId, record: &Stripe, gone: &BTreeSet<SiteId>) -> BTreeSet<StripeId> {
+    let wide = |at: &Location| match record.members.is_empty() {
+        true => wide_of(at).map(|(wide, _)| wide).filter(|_| record.dropped),
+        false => Some(id),
+    };
+    let lost = own_locations(record).filter(|(_, at)| gone.contains(&SiteId(at.site)));
+    lost.filter_map(|(_, at)| wide(at)).collect()
+}
+
+/// Returns how many chunks a wide stripe lacks, including members.
+fn lost_chunks(wide: &Stripe, gone: &BTreeSet<SiteId>) -> usize {
+    wide.locations.iter().filter(|at| gone.contains(&SiteId(at.site))).count()
 }
 
 #[cfg(test)]
 mod tests {
-    use striate_meta::records::{Location, Member};
+    use striate_meta::records::Member;
+    use striate_runtime::run_in_virtual_time;
 
     use super::*;
 
     fn id(number: u64) -> StripeId {
         StripeId::new(1, number)
+    }
+
+    fn sites(numbers: &[u32]) -> BTreeSet<SiteId> {
+        numbers.iter().copied().map(SiteId).collect()
     }
 
     /// A stripe with chunks on these sites, each a member of a wide stripe.
@@ -128,24 +217,52 @@ mod tests {
         Stripe { locations: chunks.iter().map(at).collect(), dropped, ..Stripe::default() }
     }
 
-    #[test]
-    fn members_are_as_endangered_as_their_wide_stripe() {
-        let gone = BTreeSet::from([1, 2, 3, 4].map(SiteId));
-        let mut losses = LossCounts::default();
-        // Wide stripe 100 lacks three members and a parity, 101 lacks one member.
-        losses.add(id(1), &own(&[(1, 100), (9, 101)], true), &gone);
-        losses.add(id(2), &own(&[(2, 100), (8, 101)], true), &gone);
-        losses.add(id(3), &own(&[(3, 101), (7, 101)], true), &gone);
-        // This stripe has its own parities, but the wide stripe lacks its chunk all the same.
-        losses.add(id(4), &own(&[(4, 100), (6, 101)], false), &gone);
-        let at = |site: u32| Location { site, ..Location::default() };
-        // The wide stripe's copies of its members' locations are not counted again.
-        let wide = Stripe {
+    /// A wide stripe of which the first two chunks on these sites are members.
+    fn wide(chunks: &[u32]) -> Stripe {
+        let at = |&site: &u32| Location { site, ..Location::default() };
+        Stripe {
             members: vec![Member::default(); 2],
-            locations: vec![at(1), at(2), at(3)],
+            locations: chunks.iter().map(at).collect(),
             ..Stripe::default()
-        };
-        losses.add(id(100), &wide, &gone);
-        assert_eq!(losses.ranks(), Ranks::from([(id(1), 4), (id(2), 4), (id(100), 4)]));
+        }
+    }
+
+    #[test]
+    fn stripes_need_the_wide_ones_of_lost_chunks_that_their_own_parities_do_not_restore() {
+        let gone = sites(&[1, 2, 3, 4]);
+        let needed = |record: &Stripe| needed_wide(id(7), record, &gone);
+        assert_eq!(needed(&own(&[(1, 100), (9, 101)], true)), BTreeSet::from([id(100)]));
+        assert_eq!(needed(&own(&[(1, 100), (2, 101)], true)), BTreeSet::from([id(100), id(101)]));
+        assert_eq!(needed(&own(&[(1, 100), (9, 101)], false)), BTreeSet::new());
+        assert_eq!(needed(&wide(&[8, 9, 3])), BTreeSet::from([id(7)]));
+        assert_eq!(needed(&wide(&[1, 2, 9])), BTreeSet::new(), "its members have stripes of their own");
+        assert_eq!(lost_chunks(&wide(&[1, 9, 3]), &gone), 2);
+    }
+
+    #[test]
+    fn the_most_endangered_stripes_are_kept() {
+        let mut found = MostEndangered::default();
+        found.extend(vec![(id(1), 1), (id(2), 4)]);
+        assert!(found.stripes == BTreeSet::from([(4, id(2))]) && !found.is_cut);
+        found.extend((3..=MOST_RANKED as u64 + 3).map(|number| (id(number), 2)).collect());
+        found.extend(vec![(id(1), 3)]);
+        assert!(found.stripes.len() == MOST_RANKED && found.is_cut);
+        assert!(found.stripes.contains(&(4, id(2))) && found.stripes.contains(&(3, id(1))));
+    }
+
+    #[test]
+    fn ranks_hold_while_their_sites_are_gone_and_are_counted_again_when_they_are_used_up() {
+        run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (now, gone, more) = (runtime.now(), sites(&[1, 2]), sites(&[1, 2, 3]));
+            let counted = Some((gone.clone(), now));
+            let mut losses = WideLosses { counted, ranks: Ranks::from([(id(1), 2)]), is_cut: true };
+            assert!(losses.is_for(&gone) && !losses.is_due(&gone, now));
+            assert!(losses.is_due(&gone, now + COUNT_EVERY));
+            assert!(!losses.is_for(&more) && losses.is_due(&more, now));
+            assert_eq!(losses.ranks(&more), losses.ranks);
+            assert_eq!(losses.ranks(&sites(&[1, 3])), Ranks::new(), "some of what was lost is back");
+            losses.forget(id(1));
+            assert!(losses.is_due(&gone, now));
+        });
     }
 }

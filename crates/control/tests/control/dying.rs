@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_client::Client;
 use striate_core::{Formats, FormatsInForce};
-use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
+use striate_meta::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch, keys};
 use striate_site::Site;
 
 use crate::cluster::{Cluster, options};
@@ -49,6 +49,8 @@ pub struct DyingStore {
     pub after_get: Mutex<Option<(Bytes, BoxFuture<'static, ()>)>>,
     /// Alters this process's transactions.
     pub altered: Mutex<Option<Alteration>>,
+    /// Whether readings of several stripes' rows never end.
+    pub hangs_on_many: Mutex<bool>,
 }
 
 impl std::fmt::Debug for DyingStore {
@@ -66,6 +68,7 @@ impl DyingStore {
             refused: Mutex::default(),
             after_get: Mutex::default(),
             altered: Mutex::default(),
+            hangs_on_many: Mutex::default(),
         })
     }
 }
@@ -86,6 +89,11 @@ impl MetaStore for DyingStore {
     }
 
     async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Row>>, MetaError> {
+        let are_stripes = keys.len() > 1 && keys.iter().all(|key| key.starts_with(keys::STRIPES));
+        let hangs = are_stripes && *self.hangs_on_many.lock();
+        if hangs {
+            return std::future::pending().await;
+        }
         self.inner.get_many(keys).await
     }
 

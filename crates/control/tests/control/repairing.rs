@@ -132,6 +132,26 @@ async fn a_site_that_was_given_up_is_rebuilt_at_once() {
     assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
 }
 
+/// The count reads all stripes with chunks on the lost sites.
+#[tokio::test(start_paused = true)]
+async fn repair_does_not_wait_until_the_losses_of_wide_stripes_are_counted() {
+    let mut cluster = filled(8, OBJECTS).await;
+    let lost = [cluster.retire(0).await.id().0, cluster.retire(0).await.id().0];
+    let on_lost = async || {
+        let stripes = cluster.stripes().await;
+        lost.iter().map(|&site| chunks_on(&stripes, site)).sum::<usize>()
+    };
+    assert!(on_lost().await > OBJECTS);
+    let meta = DyingStore::new(cluster.meta.clone());
+    let client = dying_client(&cluster, &meta).await;
+    *meta.hangs_on_many.lock() = true;
+    let service = RepairService::new(RepairOptions { after: WAIT, ..RepairOptions::default() });
+    let _task = cluster.runtime.spawn(service.run(client.stripes().clone()));
+    cluster.runtime.sleep(120 * SECOND).await;
+    assert_eq!(on_lost().await, 0);
+    assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_damaged_chunk_that_a_read_finds_is_repaired_alone() {
     let cluster = filled(6, OBJECTS).await;
