@@ -12,16 +12,26 @@ use striate_stripe::{ExchangeOutcome, OpenedStripe, StripeError, Stripes, is_hol
 
 use super::CountCallback;
 
-/// Shares of members that are expected to change, by wide stripe and position; members not listed stay as they are.
+/// The share 1.
+const WHOLE: f64 = 255.0;
+
+/// Shares of members that are expected to change, in 255ths, by wide stripe and position; members not listed stay as
+/// they are. With scattered deletions nearly all members of a bucket have one, so a share takes a byte.
 #[derive(Debug, Default)]
-pub(super) struct ChangeShares(BTreeMap<StripeId, BTreeMap<usize, f64>>);
+pub(super) struct ChangeShares(BTreeMap<StripeId, Vec<u8>>);
 
 impl ChangeShares {
     /// Records that this share (0 to 1) of a stripe's chunks is expected to change.
     pub(super) fn expect(&mut self, stripe: &Stripe, share: f64) {
-        if share > 0.0 {
+        let share = (share * WHOLE).ceil() as u8;
+        if share > 0 {
             for (wide, position) in stripe.locations.iter().filter_map(wide_of) {
-                self.0.entry(wide).or_default().insert(position, share);
+                let shares = self.0.entry(wide).or_default();
+                if shares.len() <= position {
+                    shares.reserve_exact(position + 1 - shares.len());
+                    shares.resize(position + 1, 0);
+                }
+                shares[position] = share;
             }
         }
     }
@@ -60,7 +70,7 @@ pub(super) async fn swap_local_parities(
 }
 
 /// Returns the position of the member that the local parity of a group should change places with.
-fn due(stripes: &Stripes, wide: &OpenedStripe, group: usize, shares: &BTreeMap<usize, f64>) -> Option<usize> {
+fn due(stripes: &Stripes, wide: &OpenedStripe, group: usize, shares: &[u8]) -> Option<usize> {
     let (k, groups) = (wide.code.k(), wide.code.local_groups().len());
     let rack = |chunk: usize| -> Option<RackId> {
         Some(stripes.site(SiteId(wide.record.locations[chunk].site))?.rack())
@@ -70,9 +80,33 @@ fn due(stripes: &Stripes, wide: &OpenedStripe, group: usize, shares: &BTreeMap<u
         wide.code.local_group_of(position) == Some(group) && !is_hole(&wide.record, position)
     };
     let member = |position: usize| {
-        let share = shares.get(&position).copied().unwrap_or_default();
+        let share = f64::from(shares.get(position).copied().unwrap_or_default()) / WHOLE;
         Some(ChangingMember { position, rack: rack(position)?, share })
     };
     let members: Vec<ChangingMember> = (0..k).filter(is_member).filter_map(member).collect();
     swap_due(&rack(k + group)?, &globals, &members)
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::records::Location;
+
+    use super::*;
+
+    #[test]
+    fn a_share_takes_a_byte() {
+        let (wide, mut changing) = (StripeId::new(1, 1), ChangeShares::default());
+        let member_at = |position: u32| {
+            let wide = wide.to_bytes().to_vec().into();
+            let locations = vec![Location { wide, position, ..Location::default() }];
+            Stripe { locations, ..Stripe::default() }
+        };
+        for position in 0..42 {
+            changing.expect(&member_at(position), f64::from(position) / 41.0);
+        }
+        changing.expect(&member_at(20), 0.001);
+        let shares = &changing.0[&wide];
+        assert!(shares.len() == 42 && shares.capacity() < 64, "{shares:?}");
+        assert_eq!([shares[0], shares[20], shares[41]], [0, 1, 255]);
+    }
 }

@@ -4,7 +4,8 @@
 //! A stripe of a large object holds that object alone, so a single row says whether it is cold. A packed stripe is
 //! shared by many objects with rows anywhere in the bucket, so whether it is cold is known only after all rows. Until
 //! then the walk keeps a few figures for each packed stripe, about 80 bytes: 10 TiB in partitions of 32 MiB under rs(6,3)
-//! are 55,000 packed stripes and 4 MB, in partitions of 1 MiB 1.7 million and 140 MB.
+//! are 55,000 packed stripes and 4 MB, in partitions of 1 MiB 1.7 million and 140 MB. Of the stripes of a large object it
+//! keeps a page.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -12,12 +13,12 @@ use std::ops::ControlFlow;
 use striate_core::StripeId;
 use striate_meta::records::{Object, object::Body};
 use striate_meta::{Row, keys};
-use striate_stripe::{StripeError, Stripes};
+use striate_stripe::{StripeError, Stripes, stripe_id};
 
 use super::SealOptions;
 use super::cold::ColdData;
 use super::target::{ColdTarget, LiveData, Target};
-use crate::object_stripes::stripes_of;
+use crate::object_stripes::ObjectStripes;
 use crate::rows::Rows;
 
 /// Records of stripes read together.
@@ -53,6 +54,8 @@ pub(super) struct Survey<'a> {
     rows: Rows,
     /// Remaining rows of the current page.
     page: VecDeque<Row>,
+    /// Remaining stripes of a cold object that is not packed, and how they are sealed.
+    large: Option<(ObjectStripes, ColdTarget)>,
     /// Living data of packed stripes in the rows read so far; after all rows, of those that are still to be examined.
     packed: BTreeMap<StripeId, LiveData<'a>>,
     /// Cold stripes whose records have not been read yet.
@@ -69,6 +72,7 @@ impl<'a> Survey<'a> {
             now_ms: stripes.runtime().wall_time().as_millis() as u64,
             rows: Rows::with_prefix(&keys::objects(bucket)),
             page: VecDeque::new(),
+            large: None,
             packed: BTreeMap::new(),
             found: VecDeque::new(),
             ended: false,
@@ -107,13 +111,24 @@ impl<'a> Survey<'a> {
         Ok(WalkProgress::Further)
     }
 
-    /// Processes one more row, or some packed stripes after the last.
+    /// Finds some more stripes of a large object, or processes one more row, or some packed stripes after the last.
     async fn step(&mut self) -> Result<(), StripeError> {
+        if let Some((walk, target)) = &mut self.large {
+            match walk.next(self.stripes).await? {
+                Some(page) => self.found.extend(page.into_iter().map(|(id, len)| ColdStripe {
+                    id,
+                    living_bytes: len.into(),
+                    target: *target,
+                })),
+                None => self.large = None,
+            }
+            return Ok(());
+        }
         if self.page.is_empty() {
             self.page.extend(self.rows.next(self.stripes).await?.unwrap_or_default());
         }
         match self.page.pop_front() {
-            Some(row) => self.see(&row).await,
+            Some(row) => self.see(&row),
             None => {
                 self.ended = self.packed.is_empty();
                 let packed = std::iter::from_fn(|| self.packed.pop_first()).take(PAGE);
@@ -124,26 +139,19 @@ impl<'a> Survey<'a> {
         }
     }
 
-    async fn see(&mut self, row: &Row) -> Result<(), StripeError> {
+    fn see(&mut self, row: &Row) -> Result<(), StripeError> {
         let object: Object = row.record()?;
         let Some(body) = &object.body else { return Ok(()) };
         let target = Target::of(&object, self.options);
-        if let Body::Extent(_) = body {
+        if let Body::Extent(extent) = body {
+            let (id, len) = (stripe_id(&extent.stripe)?, extent.len);
             // An object that is not cold keeps the others in its stripe warm.
-            return stripes_of(self.stripes, body, &mut |id, len| {
-                let entry = self.packed.entry(id).and_modify(|live| live.add(len, &object, target));
-                entry.or_insert_with(|| LiveData::new(len, &object, target));
-            })
-            .await;
+            let entry = self.packed.entry(id).and_modify(|live| live.add(len, &object, target));
+            entry.or_insert_with(|| LiveData::new(len, &object, target));
+        } else if let Some(target) = LiveData::new(0, &object, target).sealed_as(self.options, self.now_ms) {
+            self.large = Some((ObjectStripes::of(body)?, target));
         }
-        if !target.is_cold(self.now_ms) {
-            return Ok(());
-        }
-        stripes_of(self.stripes, body, &mut |id, len| {
-            let living = LiveData::new(len, &object, target);
-            self.found.extend(cold_stripe(id, &living, self.options, self.now_ms));
-        })
-        .await
+        Ok(())
     }
 }
 

@@ -46,7 +46,7 @@ impl<'a> Target<'a> {
         Self { profile: options.cold_profile.as_ref(), cold_at_ms, by_age: true }
     }
 
-    pub(super) fn is_cold(&self, now_ms: u64) -> bool {
+    fn is_cold(&self, now_ms: u64) -> bool {
         self.cold_at_ms <= now_ms
     }
 
