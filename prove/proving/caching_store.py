@@ -50,16 +50,20 @@ class Churn:
     def measure(self, seconds):
         with self.store as store:
             self.idle = resident_bytes(store.watched())
-            self.fill()
-            self.readers = [Reader(self, number) for number in range(4)]
-            with ExitStack() as reading:
-                [reading.enter_context(reader) for reader in self.readers]
+            self.clients = self.begin()
+            with ExitStack() as working:
+                [working.enter_context(client) for client in self.clients]
                 ends = time.monotonic() + seconds
                 while time.monotonic() < ends:
                     self.most = max(self.most, resident_bytes(store.watched()))
                     time.sleep(0.1)
             self.cache = store.cache()
         return self
+
+    def begin(self):
+        """Fills the store and returns the clients."""
+        self.fill()
+        return [Reader(self, number) for number in range(4)]
 
     def fill(self):
         client = self.store.client()
@@ -116,9 +120,9 @@ def prove_memory(ledger, folder, seconds):
         hits = churn.cache["cached_bytes"] / sum(entry["bytes"] for entry in churn.cache["reads"])
         ledger.add("   fills over the blocks that there are: what was evicted is filled again", f"{churn.refills():.1f}", churn.refills() > 1, "> 1",
                    f"{hits:.2f} of the bytes came from memory")
-    readers = [reader for churn in (without, with_cache, site) for reader in churn.readers]
-    ledger.add("answers of the churns that were not the bytes that were put, or failed, by client", "; ".join(map(str, readers)),
-               all(reader.is_right() for reader in readers), "each 0 of some")
+    clients = [client for churn in (without, with_cache, site) for client in churn.clients]
+    ledger.add("answers of the churns that were not the bytes that were put, or failed, by client", "; ".join(map(str, clients)),
+               all(client.is_right() for client in clients), "each 0 of some")
 
 
 def prove_one_fill(ledger, folder):
