@@ -181,7 +181,8 @@ class Cluster(TOOL.Cluster):
         return [name for name, _ in self.running if "panicked at" in self.log(name)]
 
     def run(self, *arguments, timeout_s=300):
-        done = subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
+        done = subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s,
+                              env={**os.environ, "STRIATE_RUN_DIR": str(self.folder)})
         if done.returncode:
             raise RuntimeError(f"striate {' '.join(map(str, arguments))}: {done.stderr or done.stdout}")
         return done.stdout
