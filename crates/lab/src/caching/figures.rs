@@ -3,7 +3,11 @@
 use serde::Serialize;
 
 use super::simulation::{self, ReadResults};
-use super::{MB, OWN_DECODE_S, Scheme, Setting};
+use super::{MB, OWN_DECODE_S, PUBLISHED_DECODE_S, Scheme, Setting, SlowPhases, noise};
+
+/// Maximum number of placements under each other kind of noise. Selective replication, whose tail depends on luck, and
+/// whose runs are short, gets five times as many.
+const PLACEMENTS_OF_NOISE: u64 = 3;
 
 /// EC-Cache as published.
 pub const PUBLISHED: Scheme = Scheme::EcCache { extra: 1 };
@@ -54,7 +58,7 @@ pub fn run(extent: Extent, mut done: impl FnMut(&Point)) -> Vec<Point> {
         done(&point);
         point
     };
-    cases(extent).into_iter().map(point).collect()
+    cases(extent).into_iter().chain(cases_of_noise(extent.placements)).map(point).collect()
 }
 
 fn cases(extent: Extent) -> Vec<Case> {
@@ -82,8 +86,9 @@ fn cases(extent: Extent) -> Vec<Case> {
     add("8", "client cards of 5 Gb/s", &[("ours", Scheme::Ours, slower_card(own))], placements);
     add("9", "", &rivals(paper), extent.placements_of_balance);
     add("9", "", &ours[..1], extent.placements_of_balance);
-    add("10", "", &rivals(Setting { has_background: true, ..paper }), placements);
-    add("10", "", &[("ours", Scheme::Ours, Setting { has_background: true, ..own })], placements);
+    let slow_phases = Some(SlowPhases::BACKGROUND);
+    add("10", "", &rivals(Setting { slow_phases, ..paper }), placements);
+    add("10", "", &[("ours", Scheme::Ours, Setting { slow_phases, ..own })], placements);
     add("11", "", &rivals(Setting { lost: Some(0.55), ..paper }), placements);
     add("11", "", &[("ours", Scheme::Ours, Setting { lost: Some(0.55), ..own })], placements);
     for mb in [1.0, 10.0, 40.0, 100.0] {
@@ -112,9 +117,33 @@ fn cases(extent: Extent) -> Vec<Case> {
     cases
 }
 
+/// The schemes under other kinds of noise.
+fn cases_of_noise(placements: u64) -> Vec<Case> {
+    let few = placements.min(PLACEMENTS_OF_NOISE);
+    let cases_of = |(family, setting): (&str, Setting)| {
+        let own = Setting { decode_s: OWN_DECODE_S, ..setting };
+        let case = |name, scheme, setting, placements| Case {
+            figure: "noise",
+            set: family.to_owned(),
+            name,
+            scheme,
+            setting,
+            placements,
+        };
+        [
+            case("SR", Scheme::SelectiveReplication, setting, 5 * few),
+            case("EC-Cache", PUBLISHED, setting, few),
+            case("ours", Scheme::Ours, own, few),
+        ]
+    };
+    noise::FAMILIES.into_iter().flat_map(cases_of).collect()
+}
+
 /// Write of one block (Fig. 17). Connections are opened one after the other; encoding takes as long as decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Write {
+    /// Whose speed of encoding is taken: `ours` or `published`.
+    pub encoder: &'static str,
     /// Block size in bytes.
     pub bytes: f64,
     /// Seconds to write one copy.
@@ -125,20 +154,23 @@ pub struct Write {
     pub encode_s: f64,
 }
 
-/// The writes of Figure 17, on an idle network, with the store's own encoder.
+/// The writes of Figure 17, on an idle network, with each encoder.
 pub fn writes() -> Vec<Write> {
-    let write = |mb: f64| {
-        let setting = Setting { block_bytes: mb * MB, decode_s: OWN_DECODE_S, ..Setting::PAPER };
+    let write = |encoder: &'static str, decode_s: f64, mb: f64| {
+        let setting = Setting { block_bytes: mb * MB, decode_s, ..Setting::PAPER };
         let coded_bytes = setting.block_bytes + setting.split_bytes();
         let flows = (setting.splits + 1) as f64;
         let encode_s = setting.decode_of_block_s();
         let sending = (coded_bytes / setting.client_card).max(setting.split_bytes() / setting.stream);
         Write {
+            encoder,
             bytes: setting.block_bytes,
             copy_s: setting.delay_s + setting.connection_s + setting.block_bytes / setting.stream,
             coded_s: setting.delay_s + flows * setting.connection_s + encode_s + sending,
             encode_s,
         }
     };
-    [1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0].map(write).into()
+    let encoders = [("ours", OWN_DECODE_S), ("published", PUBLISHED_DECODE_S)];
+    let sizes = [1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0];
+    encoders.iter().flat_map(|&(name, decode_s)| sizes.map(|mb| write(name, decode_s, mb))).collect()
 }

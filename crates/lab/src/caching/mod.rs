@@ -10,6 +10,7 @@
 //! - [`catalogue`]: blocks, their popularity, and the places of their splits or copies.
 //! - [`simulation`]: clients and their reads.
 //! - [`figures`]: the paper's figures.
+//! - [`noise`]: other kinds of noise that fit selective replication as well.
 //! - [`theorems`]: the paper's theorems, checked by random draws.
 //!
 //! Memory never fills up in the model: all blocks are cached, as in the paper.
@@ -17,6 +18,7 @@
 pub mod catalogue;
 pub mod figures;
 pub mod network;
+pub mod noise;
 pub mod simulation;
 pub mod theorems;
 
@@ -45,12 +47,37 @@ pub enum Scheme {
     Ours,
 }
 
+/// What a random delay strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A read as a whole, before its flows begin.
+    Request,
+    /// Each flow on its own.
+    Flow,
+}
+
+/// Phases in which a server's card is slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowPhases {
+    /// Seconds from the start of one to the start of the next.
+    pub every_s: f64,
+    /// Duration in seconds.
+    pub for_s: f64,
+    /// Share of the bandwidth that is left.
+    pub share: f64,
+}
+
+impl SlowPhases {
+    /// Background traffic (§6.3): half speed for 2 s in every 10.
+    pub const BACKGROUND: Self = Self { every_s: 10.0, for_s: 2.0, share: 0.5 };
+}
+
 /// Parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Number of servers with memory.
     pub servers: usize,
-    /// Number of clients, each with one read at a time.
+    /// Number of clients.
     pub clients: usize,
     /// Number of blocks.
     pub blocks: usize,
@@ -70,20 +97,30 @@ pub struct Setting {
     pub stream: f64,
     /// Seconds to open a connection; each flow opens one.
     pub connection_s: f64,
-    /// Median delay in seconds before a read's flows begin, at the client and at the metadata service; lognormal.
+    /// σ of the factor by which a flow's maximum rate differs; lognormal.
+    pub rate_sigma: f64,
+    /// Share of flows with a third of their maximum rate.
+    pub slow_flows: f64,
+    /// Median delay in seconds before flows begin, as at the client and at the metadata service; lognormal.
     pub delay_s: f64,
     /// σ of the delay.
     pub delay_sigma: f64,
-    /// Share of flows that stall.
+    /// What is delayed.
+    pub delayed: Part,
+    /// Share of reads or flows that stall.
     pub stalls: f64,
     /// Duration of a stall, in seconds.
     pub stall_s: f64,
+    /// What stalls.
+    pub stalled: Part,
     /// Seconds to decode a block of 40 MB; other sizes in proportion.
     pub decode_s: f64,
     /// Mean pause of a client between reads, in seconds.
     pub think_s: f64,
-    /// Servers' cards run at half speed for 2 s in every 10, each at its own time (§6.3).
-    pub has_background: bool,
+    /// The pause is one between the starts of reads: a client starts the next one whether or not the last has ended.
+    pub is_open: bool,
+    /// Slow phases of servers, each at its own time.
+    pub slow_phases: Option<SlowPhases>,
     /// If set, one server is gone, and a block that it had is read from elsewhere in this many seconds (§6.4).
     pub lost: Option<f64>,
 }
@@ -103,13 +140,18 @@ impl Setting {
         client_card: 700.0 * MB,
         stream: 174.8 * MB,
         connection_s: 0.003,
+        rate_sigma: 0.0,
+        slow_flows: 0.0,
         delay_s: 0.005,
         delay_sigma: 1.3,
+        delayed: Part::Request,
         stalls: 0.0015,
         stall_s: 0.7,
+        stalled: Part::Flow,
         decode_s: PUBLISHED_DECODE_S,
         think_s: 0.3,
-        has_background: false,
+        is_open: false,
+        slow_phases: None,
         lost: None,
     };
 

@@ -11,7 +11,6 @@ pub type FlowId = usize;
 pub struct Network {
     servers: Vec<f64>,
     clients: Vec<f64>,
-    stream: f64,
     flows: Vec<Flow>,
     is_stale: bool,
 }
@@ -24,6 +23,7 @@ struct Flow {
     /// Bytes that have not arrived.
     remaining: f64,
     rate: f64,
+    max_rate: f64,
 }
 
 /// A flow that has ended.
@@ -39,9 +39,9 @@ pub struct EndedFlow {
 const NOTHING: f64 = 1e-3;
 
 impl Network {
-    /// Creates a network of cards and a maximum stream rate, in bytes per second.
-    pub fn new(servers: Vec<f64>, clients: Vec<f64>, stream: f64) -> Self {
-        Self { servers, clients, stream, flows: Vec::new(), is_stale: false }
+    /// Creates a network of cards, in bytes per second.
+    pub fn new(servers: Vec<f64>, clients: Vec<f64>) -> Self {
+        Self { servers, clients, flows: Vec::new(), is_stale: false }
     }
 
     /// Sets the bandwidth of a server's card.
@@ -50,9 +50,9 @@ impl Network {
         self.is_stale = true;
     }
 
-    /// Begins a flow.
-    pub fn begin(&mut self, id: FlowId, server: usize, client: usize, bytes: f64) {
-        self.flows.push(Flow { id, server, client, remaining: bytes, rate: 0.0 });
+    /// Begins a flow, which is never faster than `max_rate`.
+    pub fn begin(&mut self, id: FlowId, server: usize, client: usize, bytes: f64, max_rate: f64) {
+        self.flows.push(Flow { id, server, client, remaining: bytes, rate: 0.0, max_rate });
         self.is_stale = true;
     }
 
@@ -89,7 +89,7 @@ impl Network {
         ended
     }
 
-    /// Progressive filling: all rates rise together; those at a full card stay fixed.
+    /// Progressive filling: all rates rise together; those at a full card or their maximum stay fixed.
     fn share(&mut self) {
         let (mut servers, mut clients) = (self.servers.clone(), self.clients.clone());
         let (mut at_server, mut at_client) = (vec![0usize; servers.len()], vec![0usize; clients.len()]);
@@ -99,29 +99,18 @@ impl Network {
         }
         let mut open: Vec<usize> = (0..self.flows.len()).collect();
         while !open.is_empty() {
-            let share = |remaining: &[f64], count: &[usize]| {
-                let shares = remaining.iter().zip(count).filter(|(_, count)| **count > 0);
-                shares.map(|(remaining, &count)| remaining / count as f64).fold(f64::INFINITY, f64::min)
-            };
-            let level = share(&servers, &at_server).min(share(&clients, &at_client)).max(1.0);
-            let is_full =
-                |remaining: f64, count: usize| count > 0 && remaining / count as f64 <= level * (1.0 + 1e-9);
-            let (full_servers, full_clients): (Vec<bool>, Vec<bool>) = (
-                servers
-                    .iter()
-                    .zip(&at_server)
-                    .map(|(&remaining, &count)| is_full(remaining, count))
-                    .collect(),
-                clients
-                    .iter()
-                    .zip(&at_client)
-                    .map(|(&remaining, &count)| is_full(remaining, count))
-                    .collect(),
-            );
-            let (level, is_stream) = if level >= self.stream { (self.stream, true) } else { (level, false) };
+            let level = least_share(&servers, &at_server).min(least_share(&clients, &at_client)).max(1.0);
+            let full_servers = full_cards(&servers, &at_server, level);
+            let full_clients = full_cards(&clients, &at_client, level);
+            let slowest =
+                open.iter().map(|&number| self.flows[number].max_rate).fold(f64::INFINITY, f64::min);
+            let (level, is_maximum) = if level >= slowest { (slowest, true) } else { (level, false) };
             open.retain(|&number| {
                 let flow = &mut self.flows[number];
-                let is_fixed = is_stream || full_servers[flow.server] || full_clients[flow.client];
+                let is_fixed = match is_maximum {
+                    true => flow.max_rate <= level,
+                    false => full_servers[flow.server] || full_clients[flow.client],
+                };
                 if is_fixed {
                     flow.rate = level;
                     servers[flow.server] -= level;
@@ -135,6 +124,19 @@ impl Network {
     }
 }
 
+/// Returns the smallest equal share of the flows at a card.
+fn least_share(remaining: &[f64], counts: &[usize]) -> f64 {
+    let shares = remaining.iter().zip(counts).filter(|(_, count)| **count > 0);
+    shares.map(|(remaining, &count)| remaining / count as f64).fold(f64::INFINITY, f64::min)
+}
+
+/// Whether each card is full once its flows have this rate.
+fn full_cards(remaining: &[f64], counts: &[usize], level: f64) -> Vec<bool> {
+    let is_full =
+        |(remaining, &count): (&f64, &usize)| count > 0 && remaining / count as f64 <= level * (1.0 + 1e-9);
+    remaining.iter().zip(counts).map(is_full).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,13 +148,13 @@ mod tests {
 
     #[test]
     fn a_flow_alone_is_as_fast_as_a_stream_and_many_share_the_narrowest_card() {
-        let mut network = Network::new(vec![600.0, 100.0], vec![700.0, 700.0], 175.0);
-        network.begin(0, 0, 0, 1e6);
+        let mut network = Network::new(vec![600.0, 100.0], vec![700.0, 700.0]);
+        network.begin(0, 0, 0, 1e6, 175.0);
         assert_eq!(rates(&mut network), [175.0]);
-        (1..4).for_each(|id| network.begin(id, 0, 0, 1e6));
+        (1..4).for_each(|id| network.begin(id, 0, 0, 1e6, 175.0));
         assert_eq!(rates(&mut network), [150.0; 4], "the server's card");
-        network.begin(4, 1, 0, 1e6);
-        network.begin(5, 1, 1, 1e6);
+        network.begin(4, 1, 0, 1e6, 175.0);
+        network.begin(5, 1, 1, 1e6, 175.0);
         // The second server's flows get 50 each; the first client shares 700 between 4 × 150 and 50.
         assert_eq!(rates(&mut network), [150.0, 150.0, 150.0, 150.0, 50.0, 50.0]);
         network.cancel(0);
@@ -160,10 +162,20 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_flow_leaves_the_rest_of_a_card_to_the_others() {
+        let mut network = Network::new(vec![300.0, 0.0], vec![700.0]);
+        network.begin(0, 0, 0, 1e6, 50.0);
+        (1..3).for_each(|id| network.begin(id, 0, 0, 1e6, 175.0));
+        assert_eq!(rates(&mut network), [50.0, 125.0, 125.0]);
+        network.begin(3, 1, 0, 1e6, 175.0);
+        assert_eq!(rates(&mut network), [50.0, 125.0, 125.0, 1.0], "at a card that stands still");
+    }
+
+    #[test]
     fn flows_end_when_their_bytes_have_come() {
-        let mut network = Network::new(vec![100.0], vec![100.0], 100.0);
-        network.begin(7, 0, 0, 100.0);
-        network.begin(8, 0, 0, 50.0);
+        let mut network = Network::new(vec![100.0], vec![100.0]);
+        network.begin(7, 0, 0, 100.0, 100.0);
+        network.begin(8, 0, 0, 50.0, 100.0);
         assert_eq!(network.next_end_s(), Some(1.0));
         assert_eq!(network.pass(1.0), [EndedFlow { id: 8, server: 0 }]);
         assert_eq!(network.next_end_s(), Some(0.5));

@@ -11,7 +11,7 @@ use striate_workload::latency::Latencies;
 
 use super::catalogue::Catalogue;
 use super::network::{FlowId, Network};
-use super::{Scheme, Setting};
+use super::{Part, Scheme, Setting};
 use crate::draws::{exponential, normal};
 use crate::events::Events;
 
@@ -19,9 +19,8 @@ use crate::events::Events;
 const FORGET_S: f64 = 1.0;
 /// A parity is requested instead of a data split if its server was recently asked for this many fewer splits.
 const DATA_FIRST: f64 = 3.0;
-/// Duration of a slow phase of a server's card (§6.3), and its period, in seconds.
-const SLOW_S: f64 = 2.0;
-const SLOW_EVERY_S: f64 = 10.0;
+/// Rate of a slow flow over that of others.
+const SLOW_FLOW: f64 = 1.0 / 3.0;
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -43,6 +42,8 @@ pub struct ReadResults {
     pub imbalance: f64,
     /// Share of reads that took at least as long as a stalled flow.
     pub late: f64,
+    /// Mean processor time of decoding for a read, in milliseconds.
+    pub decode_ms: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,8 +52,8 @@ enum EventKind {
     Read { client: usize },
     /// The flows of a read begin.
     Begin { request: usize },
-    /// A stalled flow begins.
-    Stalled { flow: FlowId },
+    /// A delayed or stalled flow begins.
+    Delayed { flow: FlowId },
     /// Other splits are requested, if a read still lacks some.
     Hedge { request: usize },
     /// A read from elsewhere, or a decode, has ended.
@@ -100,6 +101,8 @@ struct Simulation<'a> {
     reads: u64,
     /// Reads that took at least as long as a stalled flow.
     late: u64,
+    /// Seconds of decoding.
+    decoded_s: f64,
     latencies: Latencies,
 }
 
@@ -113,7 +116,7 @@ pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> ReadResu
         catalogue: &catalogue,
         rng: SmallRng::seed_from_u64(!seed),
         now: 0.0,
-        network: Network::new(cards, vec![setting.client_card; setting.clients], setting.stream),
+        network: Network::new(cards, vec![setting.client_card; setting.clients]),
         events: Events::default(),
         requests: Vec::new(),
         flows: Vec::new(),
@@ -122,6 +125,7 @@ pub fn run(setting: &Setting, scheme: Scheme, reads: u64, seed: u64) -> ReadResu
         useful: 0.0,
         reads: 0,
         late: 0,
+        decoded_s: 0.0,
         latencies: Latencies::default(),
     };
     simulation.begin();
@@ -137,9 +141,9 @@ impl Simulation<'_> {
             let at = self.rng.random::<f64>() * self.setting.think_s.max(0.05);
             self.at(at, EventKind::Read { client });
         }
-        if self.setting.has_background {
+        if let Some(phases) = self.setting.slow_phases {
             for server in 0..self.setting.servers {
-                let at = self.rng.random::<f64>() * SLOW_EVERY_S;
+                let at = self.rng.random::<f64>() * phases.every_s;
                 self.at(at, EventKind::Card { server, is_slow: true });
             }
         }
@@ -152,7 +156,8 @@ impl Simulation<'_> {
     /// Resets all counters.
     fn forget(&mut self) {
         self.sent.fill(0.0);
-        (self.useful, self.reads, self.late, self.latencies) = (0.0, 0, 0, Latencies::default());
+        (self.useful, self.reads, self.late, self.decoded_s) = (0.0, 0, 0, 0.0);
+        self.latencies = Latencies::default();
     }
 
     fn run_until(&mut self, reads: u64) {
@@ -176,20 +181,57 @@ impl Simulation<'_> {
         match event {
             EventKind::Read { client } => self.read(client),
             EventKind::Begin { request } => self.begin_flows(request),
-            EventKind::Stalled { flow } => self.begin_flow(flow),
+            EventKind::Delayed { flow } => self.begin_flow(flow),
             EventKind::Hedge { request } => self.hedge(request),
             EventKind::End { request } => self.end(request),
-            EventKind::Card { server, is_slow } => {
-                let (share, pause) = if is_slow { (0.5, SLOW_S) } else { (1.0, SLOW_EVERY_S - SLOW_S) };
-                self.network.set_server(server, self.setting.server_card * share);
-                self.at(self.now + pause, EventKind::Card { server, is_slow: !is_slow });
-            }
+            EventKind::Card { server, is_slow } => self.set_card(server, is_slow),
         }
+    }
+
+    fn set_card(&mut self, server: usize, is_slow: bool) {
+        let Some(phases) = self.setting.slow_phases else { return };
+        let (share, pause) =
+            if is_slow { (phases.share, phases.for_s) } else { (1.0, phases.every_s - phases.for_s) };
+        self.network.set_server(server, self.setting.server_card * share);
+        self.at(self.now + pause, EventKind::Card { server, is_slow: !is_slow });
+    }
+
+    /// Draws the delay of a read or a flow: 0 for the part that nothing delays.
+    fn delay(&mut self, part: Part) -> f64 {
+        let (setting, mut delay) = (self.setting, 0.0);
+        if setting.delayed == part {
+            delay += setting.delay_s * (setting.delay_sigma * normal(&mut self.rng)).exp();
+        }
+        if setting.stalled == part && self.rng.random::<f64>() < setting.stalls {
+            delay += setting.stall_s;
+        }
+        delay
+    }
+
+    /// Draws the maximum rate of a flow, if flows differ.
+    fn max_rate(&mut self) -> f64 {
+        let (setting, mut rate) = (self.setting, self.setting.stream);
+        if setting.rate_sigma > 0.0 {
+            rate *= (setting.rate_sigma * normal(&mut self.rng)).exp();
+        }
+        if setting.slow_flows > 0.0 && self.rng.random::<f64>() < setting.slow_flows {
+            rate *= SLOW_FLOW;
+        }
+        rate
+    }
+
+    /// Has a client start its next read after a pause.
+    fn pause(&mut self, client: usize) {
+        let think = exponential(&mut self.rng, self.setting.think_s);
+        self.at(self.now + think, EventKind::Read { client });
     }
 
     /// Starts a client's read, with the delay of the request first.
     fn read(&mut self, client: usize) {
         let setting = self.setting;
+        if setting.is_open {
+            self.pause(client);
+        }
         let block = self.catalogue.next(&mut self.rng);
         let needed = match self.scheme {
             Scheme::SelectiveReplication => 1,
@@ -206,7 +248,7 @@ impl Simulation<'_> {
             flows: Vec::new(),
             is_over: false,
         });
-        let delay = setting.delay_s * (setting.delay_sigma * normal(&mut self.rng)).exp();
+        let delay = self.delay(Part::Request);
         self.at(self.now + delay + setting.connection_s, EventKind::Begin { request });
     }
 
@@ -267,8 +309,9 @@ impl Simulation<'_> {
         self.requests[request].flows.push(flow);
         let server = self.catalogue.places[self.requests[request].block][split];
         self.recent_requests[server] = (self.recent_bytes(server) + self.bytes_of_flow(), self.now);
-        match self.rng.random::<f64>() < self.setting.stalls {
-            true => self.at(self.now + self.setting.stall_s, EventKind::Stalled { flow }),
+        let delay = self.delay(Part::Flow);
+        match delay > 0.0 {
+            true => self.at(self.now + delay, EventKind::Delayed { flow }),
             false => self.begin_flow(flow),
         }
     }
@@ -287,7 +330,8 @@ impl Simulation<'_> {
         }
         let Request { client, block, .. } = self.requests[request];
         let server = self.catalogue.places[block][split];
-        self.network.begin(flow, server, client, self.bytes_of_flow());
+        let max_rate = self.max_rate();
+        self.network.begin(flow, server, client, self.bytes_of_flow(), max_rate);
     }
 
     fn flow_ended(&mut self, flow: FlowId, server: usize, at: f64) {
@@ -321,6 +365,7 @@ impl Simulation<'_> {
                 self.take_back(flow);
             }
         }
+        self.decoded_s += decode;
         self.at(at + decode, EventKind::End { request });
     }
 
@@ -360,8 +405,9 @@ impl Simulation<'_> {
         self.late += u64::from(self.now - began >= self.setting.stall_s);
         self.useful += self.setting.block_bytes;
         self.reads += 1;
-        let think = exponential(&mut self.rng, self.setting.think_s);
-        self.at(self.now + think, EventKind::Read { client });
+        if !self.setting.is_open {
+            self.pause(client);
+        }
     }
 
     fn results(&self) -> ReadResults {
@@ -377,6 +423,7 @@ impl Simulation<'_> {
             p999_ms: ms(99.9),
             imbalance: 100.0 * (most / oracle - 1.0),
             late: self.late as f64 / self.reads as f64,
+            decode_ms: 1e3 * self.decoded_s / self.reads as f64,
         }
     }
 }

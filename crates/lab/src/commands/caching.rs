@@ -72,14 +72,16 @@ fn row(point: &Point) -> String {
 }
 
 fn writes(writes: &[figures::Write]) -> String {
-    let mut text = "| write | one copy, ms | coded, ms | of that encoding |\n|--|--|--|--|\n".to_owned();
+    let mut text =
+        "| write | encoder | one copy, ms | coded, ms | of that encoding |\n|--|--|--|--|--|\n".to_owned();
     for write in writes {
         let share = 100.0 * write.encode_s / write.coded_s;
         let ms = |seconds: f64| 1e3 * seconds;
         writeln!(
             text,
-            "| {} MB | {:.0} | {:.0} | {share:.1}% |",
+            "| {} MB | {} | {:.0} | {:.0} | {share:.1}% |",
             write.bytes / 1e6,
+            write.encoder,
             ms(write.copy_s),
             ms(write.coded_s)
         )
