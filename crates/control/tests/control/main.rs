@@ -7,6 +7,7 @@ mod copies;
 mod dying;
 mod emptying;
 mod entries;
+mod gathering;
 mod interposed;
 mod journal;
 mod large_cold;

@@ -19,7 +19,7 @@ mod stuck;
 mod targets;
 mod trees;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::future::BoxFuture;
 use futures::future::join_all;
@@ -88,6 +88,8 @@ struct Findings {
     rebuilt: u64,
     /// Chunks moved in earlier rounds to bring groups together.
     gathered: u64,
+    /// Chunks, by their own stripes, that stay where they are while groups are brought together.
+    stays: BTreeSet<(StripeId, usize)>,
 }
 
 impl Findings {

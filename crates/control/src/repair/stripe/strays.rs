@@ -1,12 +1,12 @@
 //! Strays: chunks in a rack that their group does not need. A group gets such a rack when another one comes back that
 //! it was leaving. Scrub and verify put the stripe in debt, and its repair moves the strays to the group's other racks.
 
-use striate_core::{RackId, SiteId};
+use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_plan::movement::ChunkMove;
-use striate_plan::{LeavingRacks, Place, Stray, clearing_move};
+use striate_plan::{Candidate, LeavingRacks, Place, Stray, clearing_move};
 use striate_site::Priority;
-use striate_stripe::{StripeError, Stripes};
+use striate_stripe::{StripeChange, StripeError, Stripes, wide_of};
 
 use super::{Findings, Job};
 use crate::movement::{MoveOutcome, move_while_leaving, other_places, owner_of};
@@ -33,16 +33,36 @@ pub(crate) fn strays(
     Ok(stripes.placement_rule(&profile)?.leaving(leaving).strays(&racks))
 }
 
+/// A stray with the stripe that it was written in.
+struct OwnedStray<'a> {
+    /// Racks of its group with room for it.
+    racks: Vec<RackId>,
+    own: StripeChange<'a>,
+    /// Its index in that stripe.
+    index: usize,
+}
+
+/// A move that brings a group together.
+struct GatheringMove {
+    chunk_move: ChunkMove,
+    /// Whether the chunk is not a stray, but in the way of one.
+    makes_room: bool,
+}
+
 impl Job<'_> {
     /// Moves a stray to another rack of its group, or a chunk that is in its way there. Returns whether a chunk has
-    /// moved: other strays may be left.
+    /// moved: other strays may be left. This ends: a stray brings its group closer together, and a chunk that has made
+    /// room, or did not move, stays where it is.
     pub(super) async fn gather_stray(&self, findings: &mut Findings) -> Result<bool, StripeError> {
         let leaving = &self.absent.leaving;
-        for stray in strays(self.stripes, &self.change.record, leaving)? {
-            let Some(chunk_move) = self.move_to_group(&stray, findings).await? else { continue };
+        while let Some(GatheringMove { chunk_move, makes_room }) = self.gathering_move(findings).await? {
             let outcome = move_while_leaving(self.stripes, &chunk_move, leaving.clone()).await?;
             tracing::debug!(wanted = ?chunk_move, ?outcome, "moving a chunk to the racks of its group");
-            if matches!(outcome, MoveOutcome::Moved { .. }) {
+            let has_moved = matches!(outcome, MoveOutcome::Moved { .. });
+            if makes_room || !has_moved {
+                findings.stays.insert((chunk_move.stripe, chunk_move.index));
+            }
+            if has_moved {
                 findings.gathered += 1;
                 return Ok(true);
             }
@@ -50,34 +70,81 @@ impl Job<'_> {
         Ok(false)
     }
 
-    /// Returns the move of a stray to another rack of its group. If only its own stripe bars it from there, returns a
-    /// move of another chunk of that stripe after which it does not. `None` if there is no such move.
-    async fn move_to_group(
-        &self,
-        stray: &Stray,
-        findings: &Findings,
-    ) -> Result<Option<ChunkMove>, StripeError> {
-        let owner = owner_of(self.change.id, &self.change.record, stray.chunk);
-        let Some((stripe, own_index)) = owner else { return Ok(None) };
-        let Some(mut own) = self.stripes.change(stripe, Priority::Repair).await? else { return Ok(None) };
-        own.leave(&self.absent.leaving);
+    /// Returns a move of a stray to another rack of its group. If their own stripes bar all of them from there, returns
+    /// a move of a chunk that is in the way of one. `None` if there is no such move.
+    async fn gathering_move(&self, findings: &Findings) -> Result<Option<GatheringMove>, StripeError> {
+        let strays = self.open_strays(findings).await?;
         let takers = self.takers(&[], findings);
         let order = self.pace.order(self.stripes, &takers);
-        let new_places = |index: usize| other_places(&own, index, &order);
-        let is_home = |rack: &RackId| stray.racks.contains(rack);
-        let chunk_move = |index: usize, to: SiteId| {
-            let from = SiteId(own.record.locations[index].site);
-            ChunkMove { stripe, index, from, to }
-        };
-        if let Some((to, _)) = new_places(own_index).into_iter().find(|(_, rack)| is_home(rack)) {
-            return Ok(Some(chunk_move(own_index, to)));
+        let homeward = strays.iter().find_map(|stray| stray.move_home(&order));
+        if let Some(chunk_move) = homeward {
+            return Ok(Some(GatheringMove { chunk_move, makes_room: false }));
         }
-        if stripe == self.change.id {
-            return Ok(None);
+        let wide = self.change.id;
+        let clearing = strays.iter().find_map(|stray| stray.move_out_of_its_way(wide, &order, findings));
+        Ok(clearing.map(|chunk_move| GatheringMove { chunk_move, makes_room: true }))
+    }
+
+    /// Opens the strays' own stripes, except for those that stay.
+    async fn open_strays(&self, findings: &Findings) -> Result<Vec<OwnedStray<'_>>, StripeError> {
+        let (record, leaving) = (&self.change.record, &self.absent.leaving);
+        let mut opened = Vec::new();
+        for Stray { chunk, racks } in strays(self.stripes, record, leaving)? {
+            let owner = owner_of(self.change.id, record, chunk);
+            let Some((stripe, index)) = owner.filter(|owner| !findings.stays.contains(owner)) else {
+                continue;
+            };
+            let Some(mut own) = self.stripes.change(stripe, Priority::Repair).await? else { continue };
+            own.leave(leaving);
+            opened.push(OwnedStray { racks, own, index });
         }
-        let homes = order.iter().filter(|to| is_home(&to.rack) && own.wide_admits(own_index, to.site));
+        Ok(opened)
+    }
+}
+
+impl OwnedStray<'_> {
+    fn is_home(&self, rack: &RackId) -> bool {
+        self.racks.contains(rack)
+    }
+
+    fn chunk_move(&self, index: usize, to: SiteId) -> ChunkMove {
+        let from = SiteId(self.own.record.locations[index].site);
+        ChunkMove { stripe: self.own.id, index, from, to }
+    }
+
+    /// Returns its move to another rack of its group.
+    fn move_home(&self, order: &[&Candidate]) -> Option<ChunkMove> {
+        let places = other_places(&self.own, self.index, order);
+        let (to, _) = places.into_iter().find(|(_, rack)| self.is_home(rack))?;
+        Some(self.chunk_move(self.index, to))
+    }
+
+    /// Returns the move of another chunk of its own stripe after which that stripe no longer bars it from the racks of
+    /// its group. A chunk of the wide stripe `wide` itself moves only if no other can.
+    fn move_out_of_its_way(
+        &self,
+        wide: StripeId,
+        order: &[&Candidate],
+        findings: &Findings,
+    ) -> Option<ChunkMove> {
+        let own = &self.own;
+        if own.id == wide {
+            return None;
+        }
+        let homes = order.iter().filter(|to| self.is_home(&to.rack) && own.wide_admits(self.index, to.site));
         let homes: Vec<Place> = homes.map(|to| (to.site, to.rack.clone())).collect();
-        let clearing = clearing_move(&own.rule(), &own.places(), own_index, &homes, new_places);
-        Ok(clearing.map(|(index, to)| chunk_move(index, to)))
+        let (rule, places) = (own.rule(), own.places());
+        let is_of_wide =
+            |index: usize| wide_of(&own.record.locations[index]).is_some_and(|(of, _)| of == wide);
+        [false, true].into_iter().find_map(|of_wide| {
+            let may_move =
+                |index: usize| is_of_wide(index) == of_wide && !findings.stays.contains(&(own.id, index));
+            let new_places = |index: usize| match may_move(index) {
+                true => other_places(own, index, order),
+                false => Vec::new(),
+            };
+            let (index, to) = clearing_move(&rule, &places, self.index, &homes, new_places)?;
+            Some(self.chunk_move(index, to))
+        })
     }
 }
