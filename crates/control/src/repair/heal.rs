@@ -118,6 +118,7 @@ struct Heal<'a, P> {
 struct StripeDeficit {
     still_lost: u64,
     unknown: u64,
+    astray: u64,
     refused: Vec<String>,
     unrepairable: Option<String>,
 }
@@ -125,7 +126,8 @@ struct StripeDeficit {
 impl StripeDeficit {
     /// Creates the entry of a stripe that could not be examined.
     fn failed(reason: String) -> Self {
-        Self { still_lost: 0, unknown: 0, refused: Vec::new(), unrepairable: Some(reason) }
+        let unrepairable = Some(reason);
+        Self { still_lost: 0, unknown: 0, astray: 0, refused: Vec::new(), unrepairable }
     }
 
     /// Returns whether another try changes nothing while the sites are the same.
@@ -144,6 +146,9 @@ impl StripeDeficit {
         if self.unknown > 0 {
             lacks.push(format!("{} chunks on sites that did not answer", self.unknown));
         }
+        if self.astray > 0 {
+            lacks.push(format!("{} chunks in racks that their groups do not need", self.astray));
+        }
         lacks.extend(self.refused.iter().cloned());
         lacks.join("; ")
     }
@@ -151,8 +156,8 @@ impl StripeDeficit {
 
 impl From<RepairOutcome> for StripeDeficit {
     fn from(outcome: RepairOutcome) -> Self {
-        let RepairOutcome { still_lost, unknown, refused, unrepairable, .. } = outcome;
-        Self { still_lost, unknown, refused, unrepairable }
+        let RepairOutcome { still_lost, unknown, astray, refused, unrepairable, .. } = outcome;
+        Self { still_lost, unknown, astray, refused, unrepairable }
     }
 }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use striate_control::repair::absence::AbsentSites;
 use striate_control::repair::pace::RepairPace;
-use striate_control::{PackOptions, RepairOutcome, SealOptions, repair_stripe, seal_bucket, verify};
+use striate_control::{PackOptions, RepairOutcome, SealOptions, heal, repair_stripe, seal_bucket, verify};
 use striate_core::{RackId, SiteId, StripeId};
+use striate_meta::records::Stripe;
 use striate_site::{Priority, Site};
-use striate_stripe::{DebtEffect, is_hole};
+use striate_stripe::{DebtEffect, file_of, is_hole};
 
 use crate::cluster::{BUCKET, go_on};
 use crate::sealed::{Sealing, pack_options};
@@ -159,4 +160,101 @@ async fn two_members_of_one_stripe_go_where_it_has_a_parity() {
         tried += 1;
     }
     assert!(tried > 0, "no wide stripe has a group with two members of one stripe");
+}
+
+/// Starts a cluster whose wide stripes have each a group in a rack too many. Returns them with the strays: the members
+/// in their first positions, or the first local parities.
+async fn start_with_strays(are_members: bool) -> (Sealing, Vec<(StripeId, (StripeId, usize))>) {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (mut strays, racks) = (Vec::new(), sealing.racks());
+    let has_full_group = |record: &Stripe| (0..5).all(|position| !is_hole(record, position));
+    for (wide, record) in sealing.wide_stripes().await.into_iter().filter(|(_, of)| has_full_group(of)) {
+        let is_used = |rack: &RackId| {
+            record.locations.iter().any(|at| at.site != 0 && racks[&SiteId(at.site)] == *rack)
+        };
+        let spare = sealing.cluster.sites.iter().map(|site| site.rack()).find(|rack| !is_used(rack));
+        let stray = if are_members { Sealing::member(&record, 0) } else { (wide, record.members.len()) };
+        put_in_rack(&sealing, stray, &spare.expect("a spare rack"), [wide, stray.0]).await;
+        strays.push((wide, stray));
+    }
+    assert!(strays.len() > 1);
+    let verified = verify(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert!(verified.is_clean() && verified.queued as usize == strays.len(), "{verified:?}");
+    (sealing, strays)
+}
+
+/// Returns the most racks that a repair of a chunk reads from.
+async fn most_crossed(sealing: &Sealing) -> usize {
+    sealing.crossed().await.into_values().max().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stray_that_no_site_takes_stays_in_debt_and_goes_home_later() {
+    let (sealing, strays) = start_with_strays(false).await;
+    let set_full = |full: bool| sealing.cluster.sites.iter().for_each(|site| *site.full.lock() = full);
+    set_full(true);
+    let report = heal(sealing.cluster.client.stripes(), go_on).await.unwrap();
+    assert_eq!((report.left as usize, report.unrepairable), (strays.len(), 0), "{report:?}");
+    let example = &report.examples[0];
+    assert!(example.contains("1 chunks in racks") && example.contains("disk is full"), "{example}");
+    assert_eq!(sealing.cluster.debts().await, strays.len());
+    set_full(false);
+    sealing.heal().await;
+    assert_eq!(most_crossed(&sealing).await, 1);
+    sealing.assert_whole().await;
+    sealing.collect().await;
+    sealing.assert_reads().await;
+}
+
+/// The stray's own stripe is repaired first. The chunk may be rebuilt where it was.
+#[tokio::test(start_paused = true)]
+async fn a_stray_that_is_damaged_is_rebuilt_and_then_goes_home() {
+    let (sealing, strays) = start_with_strays(true).await;
+    for (_, (stripe, index)) in strays {
+        let record = sealing.record(stripe).await;
+        let site = SiteId(record.locations[index].site);
+        let site = sealing.cluster.sites.iter().find(|of| of.id() == site).unwrap();
+        site.corrupt(file_of(stripe, &record, index));
+    }
+    sealing.heal().await;
+    assert_eq!(most_crossed(&sealing).await, 1);
+    sealing.assert_whole().await;
+    sealing.collect().await;
+    sealing.assert_reads().await;
+    assert!(verify(sealing.cluster.client.stripes(), go_on).await.unwrap().is_clean());
+}
+
+/// A parity that is lost too is rebuilt first, which does not repay the debt.
+#[tokio::test(start_paused = true)]
+async fn a_stray_goes_home_after_another_chunk_was_rebuilt() {
+    let (sealing, strays) = start_with_strays(true).await;
+    for (wide, _) in strays {
+        let record = sealing.record(wide).await;
+        let last = record.locations.len() - 1;
+        sealing.lose(file_of(wide, &record, last), SiteId(record.locations[last].site));
+    }
+    sealing.heal().await;
+    assert_eq!(most_crossed(&sealing).await, 1);
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}
+
+/// All sites of the racks where it could go are well, but drain as far as they are free.
+#[tokio::test(start_paused = true)]
+async fn a_stray_that_may_go_nowhere_leaves_no_debt() {
+    let (sealing, strays) = start_with_strays(false).await;
+    let stripes = sealing.cluster.client.stripes();
+    for (wide, _) in strays {
+        let record = sealing.record(wide).await;
+        let is_free = |site: SiteId| record.locations.iter().all(|at| at.site != site.0);
+        let sites = sealing.cluster.sites.iter().map(|site| site.id());
+        let free: Vec<SiteId> = sites.filter(|&site| is_free(site)).collect();
+        free.iter().for_each(|&site| stripes.set_draining(site, true));
+        let outcome = repair(&sealing, wide).await;
+        assert!(outcome.is_whole() && outcome.refused.is_empty(), "{outcome:?}");
+        free.iter().for_each(|&site| stripes.set_draining(site, false));
+    }
+    assert_eq!((sealing.cluster.debts().await, most_crossed(&sealing).await), (0, 2));
 }

@@ -46,6 +46,8 @@ pub struct RepairOutcome {
     pub still_lost: u64,
     /// Chunks on sites that do not answer, left alone.
     pub unknown: u64,
+    /// Chunks in racks that their groups do not need, as long as a site takes none or other damage is in the way.
+    pub astray: u64,
     /// Why sites took no chunk, as text.
     pub refused: Vec<String>,
     /// Why nothing could be done, if nothing could.
@@ -53,9 +55,9 @@ pub struct RepairOutcome {
 }
 
 impl RepairOutcome {
-    /// Returns whether the stripe has all its chunks.
+    /// Returns whether the stripe has all its chunks, and none of them waits to go to the others of its group.
     pub fn is_whole(&self) -> bool {
-        self.still_lost == 0 && self.unknown == 0 && self.unrepairable.is_none()
+        self.still_lost == 0 && self.unknown == 0 && self.astray == 0 && self.unrepairable.is_none()
     }
 }
 
@@ -258,14 +260,20 @@ impl<'a> Job<'a> {
                 return Ok(Some(RepairOutcome { unrepairable, ..self.outcome(findings.rebuilt) }));
             }
             Ok(None) if self.outcome(0).is_whole() && self.gather_stray(findings).await? => return Ok(None),
-            Ok(None) => {
-                let settled = self.outcome(0).still_lost > 0 || self.settle_debt().await?;
-                let done = self.outcome(findings.rebuilt);
-                return Ok(settled.then(|| RepairOutcome { refused: findings.refusals(), ..done }));
-            }
+            Ok(None) => return self.finish(findings).await,
             Ok(Some(plan)) => plan,
         };
         self.execute(&plan, &costs, findings).await
+    }
+
+    /// Ends a repair that can make and move no more chunks. `None` requests another round.
+    async fn finish(&self, findings: &Findings) -> Result<Option<RepairOutcome>, StripeError> {
+        let mut outcome = RepairOutcome { refused: findings.refusals(), ..self.outcome(findings.rebuilt) };
+        if outcome.is_whole() {
+            outcome.astray = self.waiting_strays(findings)?;
+        }
+        let is_settled = !outcome.is_whole() || self.settle_debt().await?;
+        Ok(is_settled.then_some(outcome))
     }
 
     /// Executes a plan: makes the new chunks and names them. `None` requests another round.
@@ -377,6 +385,7 @@ impl<'a> Job<'a> {
             bytes: chunks * u64::from(self.change.record.chunk_len),
             still_lost: count(ChunkState::Lost),
             unknown: count(ChunkState::Unknown),
+            astray: 0,
             refused: Vec::new(),
             unrepairable: None,
         }

@@ -6,7 +6,7 @@ use striate_meta::records::GarbageChunk;
 use striate_plan::ChunkState;
 use striate_stripe::{DebtEffect, StripeError, pay_debt};
 
-use super::{Findings, Job, RepairOutcome};
+use super::{Findings, Job, RepairOutcome, strays};
 
 impl Job<'_> {
     /// Performs step 4. `None` if another process changed the record.
@@ -28,8 +28,10 @@ impl Job<'_> {
         }
         replaced.extend(self.give_up_sites_of_lost_chunks(written));
         let outcome = RepairOutcome { refused: findings.refusals(), ..self.outcome(written.len() as u64) };
+        // The next repair brings strays to the others of their groups.
+        let has_strays = !strays(self.stripes, &self.change.record, &self.absent.leaving)?.is_empty();
         let debt = match outcome.still_lost + outcome.unknown {
-            0 if self.is_examined => DebtEffect::Paid(self.owed),
+            0 if self.is_examined && !has_strays => DebtEffect::Paid(self.owed),
             0 => DebtEffect::AsItIs,
             _ => DebtEffect::Owed,
         };
@@ -63,11 +65,9 @@ impl Job<'_> {
         given_up
     }
 
-    /// Drops the debt of a stripe that is whole. Returns `false` if the record changed meanwhile.
+    /// Drops the debt of a stripe that is whole, if that was verified. Returns `false` if the record changed meanwhile.
     pub(super) async fn settle_debt(&self) -> Result<bool, StripeError> {
-        let is_amiss = |state: &ChunkState| matches!(state, ChunkState::Lost | ChunkState::Unknown);
-        let whole = !self.states.iter().any(is_amiss);
-        if !whole || !self.is_examined {
+        if !self.is_examined {
             return Ok(true);
         }
         let mut tx = self.change.unchanged();

@@ -1,12 +1,14 @@
 //! Strays: chunks in a rack that their group does not need. A group gets such a rack when another one comes back that
 //! it was leaving. Scrub and verify put the stripe in debt, and its repair moves the strays to the group's other racks.
 
+use std::collections::BTreeSet;
+
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_plan::movement::ChunkMove;
 use striate_plan::{Candidate, LeavingRacks, Place, Stray, clearing_move};
 use striate_site::Priority;
-use striate_stripe::{StripeChange, StripeError, Stripes, wide_of};
+use striate_stripe::{SiteView, StripeChange, StripeError, Stripes, wide_of};
 
 use super::{Findings, Job};
 use crate::movement::{MoveOutcome, move_while_leaving, other_places, owner_of};
@@ -50,24 +52,44 @@ struct GatheringMove {
 }
 
 impl Job<'_> {
-    /// Moves a stray to another rack of its group, or a chunk that is in its way there. Returns whether a chunk has
-    /// moved: other strays may be left. This ends: a stray brings its group closer together, and a chunk that has made
-    /// room, or did not move, stays where it is.
+    /// Moves a stray to another rack of its group, or a chunk that is in its way there; where a site takes no chunk,
+    /// another one is tried. Returns whether another round may do more. This ends: a stray brings its group closer
+    /// together, and a chunk that was to make room, or is to be repaired first, stays where it is.
     pub(super) async fn gather_stray(&self, findings: &mut Findings) -> Result<bool, StripeError> {
         let leaving = &self.absent.leaving;
         while let Some(GatheringMove { chunk_move, makes_room }) = self.gathering_move(findings).await? {
             let outcome = move_while_leaving(self.stripes, &chunk_move, leaving.clone()).await?;
             tracing::debug!(wanted = ?chunk_move, ?outcome, "moving a chunk to the racks of its group");
-            let has_moved = matches!(outcome, MoveOutcome::Moved { .. });
-            if makes_room || !has_moved {
+            if makes_room || outcome == MoveOutcome::LeftToRepair {
                 findings.stays.insert((chunk_move.stripe, chunk_move.index));
             }
-            if has_moved {
-                findings.gathered += 1;
-                return Ok(true);
-            }
+            let refusal = match outcome {
+                MoveOutcome::Moved { .. } => {
+                    findings.gathered += 1;
+                    return Ok(true);
+                }
+                MoveOutcome::Outdated | MoveOutcome::Contended => return Ok(true),
+                MoveOutcome::LeftToRepair => "what it was to take is to be repaired first".to_owned(),
+                MoveOutcome::Refused(reason) => reason,
+            };
+            findings.refusals.insert(chunk_move.to, refusal);
         }
         Ok(false)
+    }
+
+    /// Returns how many strays wait: some move was refused, or a site of their groups' racks takes no chunks now.
+    /// Those that may go nowhere although all these sites are well do not count: another try would not help them.
+    pub(super) fn waiting_strays(&self, findings: &Findings) -> Result<u64, StripeError> {
+        let is_well =
+            |view: &SiteView| view.draining || view.writable && !self.absent.contains(view.site.id());
+        let views = self.stripes.sites();
+        let unwell = views.iter().filter(|view| !is_well(view)).map(|view| view.site.rack());
+        let unwell: BTreeSet<RackId> = unwell.collect();
+        let waits = |stray: &&Stray| {
+            !findings.refusals.is_empty() || stray.racks.iter().any(|rack| unwell.contains(rack))
+        };
+        let strays = strays(self.stripes, &self.change.record, &self.absent.leaving)?;
+        Ok(strays.iter().filter(waits).count() as u64)
     }
 
     /// Returns a move of a stray to another rack of its group. If their own stripes bar all of them from there, returns
