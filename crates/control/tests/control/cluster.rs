@@ -54,6 +54,8 @@ pub struct BreakableSite {
     /// Bytes read from it and written to it.
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
+    /// Number of chunks that it was asked to verify.
+    pub verified: AtomicUsize,
     /// Capacity in bytes.
     pub capacity: Mutex<u64>,
     told: Mutex<LoadReport>,
@@ -113,6 +115,7 @@ impl BreakableSite {
             lag: Mutex::default(),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            verified: AtomicUsize::new(0),
             capacity: Mutex::new(1 << 40),
             told: Mutex::default(),
             read_rate: Mutex::default(),
@@ -275,6 +278,7 @@ impl Site for BreakableSite {
     }
 
     async fn verify(&self, chunk: ChunkId) -> Result<ChunkInfo, SiteError> {
+        self.verified.fetch_add(1, Ordering::Relaxed);
         self.chunk(chunk).map(|(_, info)| info)
     }
 

@@ -1,5 +1,6 @@
 //! Groups in more racks than they need are brought together again.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use striate_control::repair::absence::AbsentSites;
@@ -169,8 +170,8 @@ async fn start_with_strays(are_members: bool) -> (Sealing, Vec<(StripeId, (Strip
     sealing.seal().await;
     sealing.collect().await;
     let (mut strays, racks) = (Vec::new(), sealing.racks());
-    let has_full_group = |record: &Stripe| (0..5).all(|position| !is_hole(record, position));
-    for (wide, record) in sealing.wide_stripes().await.into_iter().filter(|(_, of)| has_full_group(of)) {
+    let has_all = |record: &Stripe| (0..record.members.len()).all(|position| !is_hole(record, position));
+    for (wide, record) in sealing.wide_stripes().await.into_iter().filter(|(_, of)| has_all(of)) {
         let is_used = |rack: &RackId| {
             record.locations.iter().any(|at| at.site != 0 && racks[&SiteId(at.site)] == *rack)
         };
@@ -257,4 +258,21 @@ async fn a_stray_that_may_go_nowhere_leaves_no_debt() {
         free.iter().for_each(|&site| stripes.set_draining(site, false));
     }
     assert_eq!((sealing.cluster.debts().await, most_crossed(&sealing).await), (0, 2));
+}
+
+/// A wide stripe with a stray in each of two groups.
+#[tokio::test(start_paused = true)]
+async fn a_wide_stripe_is_verified_once_however_many_chunks_go_home() {
+    let (sealing, strays) = start_with_strays(false).await;
+    let (wide, stray) = strays[0];
+    let record = sealing.record(wide).await;
+    let rack = sealing.racks()[&SiteId(record.locations[stray.1].site)].clone();
+    put_in_rack(&sealing, (wide, stray.1 + 1), &rack, [wide, wide]).await;
+    let verified =
+        || -> usize { sealing.cluster.sites.iter().map(|site| site.verified.load(Ordering::Relaxed)).sum() };
+    let before = verified();
+    let outcome = repair(&sealing, wide).await;
+    assert!(outcome.is_whole(), "{outcome:?}");
+    assert_eq!(verified() - before, record.locations.len() + 2, "each once, and both in their new places");
+    assert_eq!(sealing.cluster.debts().await, strays.len() - 1);
 }

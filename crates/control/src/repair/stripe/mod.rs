@@ -67,10 +67,6 @@ struct Job<'a> {
     absent: &'a AbsentSites,
     pace: &'a RepairPace,
     states: Vec<ChunkState>,
-    /// Revision of the stripe's debt before its record was read.
-    owed: Option<Revision>,
-    /// Whether every chunk was verified, so that it is known whether the stripe is whole.
-    is_examined: bool,
     /// Whether the stripe drops its own parities if this round rebuilds a member. Its own rule then no longer binds.
     gives_up_parities: bool,
 }
@@ -78,6 +74,11 @@ struct Job<'a> {
 /// Findings of earlier rounds of one stripe's repair.
 #[derive(Default)]
 struct Findings {
+    /// Whether every chunk was verified, so that it is known whether the stripe is whole. This stays true while rounds
+    /// only move chunks: these are verified in their new places.
+    is_examined: bool,
+    /// Revision of the stripe's debt before its record was read for that.
+    owed: Option<Revision>,
     /// States of chunks that were read.
     chunks: HashMap<ChunkId, ChunkState>,
     /// Sites that took no chunk, with the reasons: full, suspect, silent. Others are asked instead.
@@ -139,14 +140,17 @@ pub fn repair_stripe<'a>(
         // executor.
         while rounds < 8 + findings.rebuilt + findings.gathered {
             rounds += 1;
-            let job = Job::open(stripes, id, absent, pace, &findings).await?;
+            let gathered = findings.gathered;
+            let job = Job::open(stripes, id, absent, pace, &mut findings).await?;
             let Some(mut job) = job else { return Ok(RepairOutcome::default()) };
-            if examine {
+            if examine && !findings.is_examined {
                 job.examine().await;
+                findings.is_examined = true;
             }
             if let Some(outcome) = job.run(&mut findings).await? {
                 return Ok(outcome);
             }
+            findings.is_examined &= findings.gathered > gathered;
         }
         let reason = findings.last_failure.as_deref().unwrap_or("other executors kept changing the stripe");
         Ok(RepairOutcome {
@@ -164,10 +168,12 @@ impl<'a> Job<'a> {
         id: StripeId,
         absent: &'a AbsentSites,
         pace: &'a RepairPace,
-        findings: &Findings,
+        findings: &mut Findings,
     ) -> Result<Option<Self>, StripeError> {
-        // Read the debt before the record: this round does not cover damage reported from now on.
-        let owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
+        // Read the debt before the record: what is verified now does not cover damage reported from now on.
+        if !findings.is_examined {
+            findings.owed = stripes.meta().get(&keys::debt(id)).await?.map(|row| row.version);
+        }
         let Some(mut change) = stripes.change(id, Priority::Repair).await? else {
             let mut tx = stripes.transaction();
             tx.require_unchanged(keys::stripe(id), None).delete(keys::debt(id));
@@ -186,8 +192,7 @@ impl<'a> Job<'a> {
             site => findings.chunks.get(&change.chunk(index)).copied().unwrap_or(ChunkState::Good(site)),
         };
         let states = change.record.locations.iter().enumerate().map(state).collect();
-        let (is_examined, gives_up_parities) = (false, false);
-        let mut job = Self { stripes, change, absent, pace, states, owed, is_examined, gives_up_parities };
+        let mut job = Self { stripes, change, absent, pace, states, gives_up_parities: false };
         job.leave_members();
         Ok(Some(job))
     }
@@ -208,7 +213,6 @@ impl<'a> Job<'a> {
         let _turn = self.pace.turn(stripes, loads, len).await;
         let checks = self.states.iter().enumerate().map(|(index, &state)| self.examine_chunk(index, state));
         self.states = join_all(checks).await;
-        self.is_examined = true;
         self.leave_members();
     }
 
@@ -272,7 +276,7 @@ impl<'a> Job<'a> {
         if outcome.is_whole() {
             outcome.astray = self.waiting_strays(findings)?;
         }
-        let is_settled = !outcome.is_whole() || self.settle_debt().await?;
+        let is_settled = !outcome.is_whole() || self.settle_debt(findings).await?;
         Ok(is_settled.then_some(outcome))
     }
 

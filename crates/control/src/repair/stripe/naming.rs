@@ -31,7 +31,7 @@ impl Job<'_> {
         // The next repair brings strays to the others of their groups.
         let has_strays = !strays(self.stripes, &self.change.record, &self.absent.leaving)?.is_empty();
         let debt = match outcome.still_lost + outcome.unknown {
-            0 if self.is_examined && !has_strays => DebtEffect::Paid(self.owed),
+            0 if findings.is_examined && !has_strays => DebtEffect::Paid(findings.owed),
             0 => DebtEffect::AsItIs,
             _ => DebtEffect::Owed,
         };
@@ -66,12 +66,12 @@ impl Job<'_> {
     }
 
     /// Drops the debt of a stripe that is whole, if that was verified. Returns `false` if the record changed meanwhile.
-    pub(super) async fn settle_debt(&self) -> Result<bool, StripeError> {
-        if !self.is_examined {
+    pub(super) async fn settle_debt(&self, findings: &Findings) -> Result<bool, StripeError> {
+        if !findings.is_examined {
             return Ok(true);
         }
         let mut tx = self.change.unchanged();
-        pay_debt(&mut tx, self.change.id, self.owed);
+        pay_debt(&mut tx, self.change.id, findings.owed);
         let done = matches!(self.stripes.meta().commit(tx).await?, Commit::Done(_));
         self.stripes.stripe_repaired(self.change.id);
         Ok(done)
