@@ -39,17 +39,23 @@ pub(super) async fn find_clearing_move(
     find_move_in_wide(stripes, &change, member, (wide, position), &takers, is_well).await
 }
 
-/// Returns the places where the rules of its stripes admit a chunk, in the order of the candidates.
+/// Returns the places where the rules of its stripes admit a chunk, in the order of the candidates. If its own
+/// stripe's rule does not bind it, sites with another chunk of that stripe follow.
 pub(crate) fn other_places(change: &StripeChange<'_>, index: usize, order: &[&Candidate]) -> Vec<Place> {
     let (rule, places, racks) = (change.rule(), change.places(), change.racks(&[index]));
+    let (is_bound, from) = (change.is_bound_by_rule(), SiteId(change.record.locations[index].site));
     let has_none = |site: SiteId| places.iter().flatten().all(|(taken, _)| *taken != site);
     let own_admits = |candidate: &Candidate| {
-        !change.is_bound_by_rule() || !rule.targets_in_order(&[candidate], &racks, &[index]).is_empty()
+        let is_admitted = || !rule.targets_in_order(&[candidate], &racks, &[index]).is_empty();
+        !is_bound || has_none(candidate.site) && is_admitted()
     };
-    let admits = |candidate: &&&Candidate| {
-        has_none(candidate.site) && change.wide_admits(index, candidate.site) && own_admits(candidate)
+    let admits = |candidate: &&Candidate| {
+        candidate.site != from && change.wide_admits(index, candidate.site) && own_admits(candidate)
     };
-    order.iter().filter(admits).map(|candidate| (candidate.site, candidate.rack.clone())).collect()
+    let admitted = order.iter().copied().filter(admits);
+    let (free, holding): (Vec<&Candidate>, Vec<&Candidate>) =
+        admitted.partition(|candidate| has_none(candidate.site));
+    free.into_iter().chain(holding).map(|candidate| (candidate.site, candidate.rack.clone())).collect()
 }
 
 /// Returns a move of another chunk of the wide stripe within its rack, to one of `takers`: sites that the wide stripe

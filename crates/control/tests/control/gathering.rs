@@ -276,3 +276,69 @@ async fn a_wide_stripe_is_verified_once_however_many_chunks_go_home() {
     assert_eq!(verified() - before, record.locations.len() + 2, "each once, and both in their new places");
     assert_eq!(sealing.cluster.debts().await, strays.len() - 1);
 }
+
+/// The only site open to the stray has another chunk of its own stripe, which has no parities any more. That one stays.
+#[tokio::test(start_paused = true)]
+async fn a_stray_may_go_where_another_chunk_of_its_stripe_is() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let (stripes, before) = (sealing.cluster.client.stripes(), sealing.crossed().await);
+    let Shared { wide, member, to, others, spare } = Shared::find(&sealing).await.expect("a shared rack");
+    let sites = |record: Stripe| record.locations.into_iter().map(|at| at.site).collect::<Vec<u32>>();
+    let mut expected = sites(sealing.record(member.0).await);
+    expected[member.1] = to.0;
+    put_in_rack(&sealing, member, &spare, [wide, member.0]).await;
+    assert_ne!(sealing.crossed().await, before);
+    others.iter().for_each(|&site| stripes.set_draining(site, true));
+    let outcome = repair(&sealing, wide).await;
+    assert!(outcome.is_whole(), "{outcome:?}");
+    assert_eq!(sites(sealing.record(member.0).await), expected);
+    assert_eq!(sealing.crossed().await, before);
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}
+
+/// A member of a wide stripe with another chunk of its own stripe in its rack, on a site without a chunk of the wide
+/// stripe.
+struct Shared {
+    wide: StripeId,
+    member: (StripeId, usize),
+    /// The site of the other chunk.
+    to: SiteId,
+    /// The rack's other sites where the wide stripe has no other chunk.
+    others: Vec<SiteId>,
+    /// A rack without chunks of the wide stripe.
+    spare: RackId,
+}
+
+impl Shared {
+    async fn find(sealing: &Sealing) -> Option<Self> {
+        let racks = sealing.racks();
+        for (wide, record) in sealing.wide_stripes().await {
+            if (0..record.members.len()).any(|position| is_hole(&record, position)) {
+                continue;
+            }
+            let used: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
+            let is_spare = |rack: &&RackId| used.iter().all(|site| racks[site] != **rack);
+            let spare = racks.values().find(is_spare).expect("a spare rack");
+            for position in 0..record.members.len() {
+                let member = Sealing::member(&record, position);
+                let own = sealing.record(member.0).await;
+                let is_open = |site: &SiteId| {
+                    racks[site] == racks[&used[position]] && (*site == used[position] || !used.contains(site))
+                };
+                let (to, others): (Vec<SiteId>, Vec<SiteId>) =
+                    racks.keys().copied().filter(is_open).partition(|site| {
+                        *site != used[position] && own.locations.iter().any(|at| at.site == site.0)
+                    });
+                if let [to] = *to
+                    && own.dropped
+                {
+                    return Some(Self { wide, member, to, others, spare: spare.clone() });
+                }
+            }
+        }
+        None
+    }
+}
