@@ -355,10 +355,9 @@ impl SurveyedStripe {
         self.chunks.iter().all(|chunk| matches!(chunk, Condition::Good | Condition::NoPlace))
     }
 
-    /// Returns true if a local group is in more racks than can hold it.
+    /// Returns true if a local group, or the stripe, is in more racks than can hold it.
     pub fn is_spread(&self, cluster: &Cluster) -> bool {
-        let fault = placement_fault(cluster, &self.record).filter(|_| self.protects());
-        matches!(fault, Some(PlacementFault::GroupSpread { .. }))
+        self.protects() && placement_fault(cluster, &self.record).is_some_and(|fault| fault.is_spread())
     }
 
     /// Returns true if the stripe protects its chunks. A stripe without its parities does not, nor does an unsealed
@@ -456,7 +455,7 @@ fn check_placement(cluster: &Cluster, id: StripeId, record: &Stripe) {
     }
     let fault = placement_fault(cluster, record);
     // A group that is leaving a rack has chunks there and in the new one.
-    if let Some(fault) = fault.filter(|fault| !matches!(fault, PlacementFault::GroupSpread { .. })) {
+    if let Some(fault) = fault.filter(|fault| !fault.is_spread()) {
         let what = format!("stripe {id}, {}: {fault}: {held:?}", record.profile);
         cluster.broken.report(Invariant::I6, what);
     }

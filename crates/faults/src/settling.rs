@@ -98,7 +98,7 @@ fn left_to_do(cluster: &Cluster) -> Option<Vec<String>> {
     let mut left: Vec<_> =
         lacking.map(|stripe| format!("stripe {}: {:?}", stripe.id, stripe.chunks)).collect();
     let spread = stripes.iter().filter(|stripe| stripe.is_spread(cluster));
-    left.extend(spread.map(|stripe| format!("a group of stripe {} is in too many racks", stripe.id)));
+    left.extend(spread.map(|stripe| format!("stripe {} or a group of it is in too many racks", stripe.id)));
     let debts = cluster.engine.peek_all(keys::DEBTS)?;
     left.extend(debts.iter().map(|row| format!("debt {}", row.key.escape_ascii())));
     let draining = cluster.draining()?.into_iter().filter(|&site| !invariants::is_empty(cluster, site));

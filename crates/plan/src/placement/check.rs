@@ -43,6 +43,22 @@ pub enum PlacementFault {
         /// Racks they may be in.
         limit: usize,
     },
+    /// A stripe takes the rack that must stay free for what a lost rack has.
+    #[error("the stripe would be in {racks} racks, {limit} hold it")]
+    StripeSpread {
+        /// Racks it would be in.
+        racks: usize,
+        /// z, the racks it may be in.
+        limit: usize,
+    },
+}
+
+impl PlacementFault {
+    /// Returns whether chunks are in more racks than hold them. So they are while they leave a rack, and until repair
+    /// has gathered them if it comes back meanwhile.
+    pub fn is_spread(&self) -> bool {
+        matches!(self, Self::GroupSpread { .. } | Self::StripeSpread { .. })
+    }
 }
 
 /// Checks the current or planned sites of a stripe's chunks, in the order of the chunks; site 0 means no chunk.
@@ -78,7 +94,12 @@ pub fn check_placement<'a>(
             return Err(PlacementFault::GroupSpread { chunks, racks, limit });
         }
     }
-    Ok(())
+    match rule.racks_of_stripe() {
+        Some(limit) if in_rack.len() > limit => {
+            Err(PlacementFault::StripeSpread { racks: in_rack.len(), limit })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the number of other racks that send data when `chunk` is repaired within its group: ECWide's measure of
@@ -138,5 +159,20 @@ mod tests {
         assert_eq!(check([1, 2, 4, 5, 3, 6, 7, 8]), Ok(()));
         let spread = PlacementFault::GroupSpread { chunks: 3, racks: 2, limit: 1 };
         assert_eq!(check([1, 2, 4, 5, 9, 6, 7, 8]), Err(spread));
+    }
+
+    #[test]
+    fn a_stripe_that_leaves_no_rack_free_is_found() {
+        let racks: Vec<RackId> = (0..5).map(|rack| RackId(format!("{rack}"))).collect();
+        let profile: striate_core::Profile = "wide(4,2,2)".parse().unwrap();
+        let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 5);
+        // Three sites per rack; the first rack has sites 1 to 3.
+        let check = |sites: [u32; 7]| {
+            let rack_of = |site: SiteId| racks.get((site.0 as usize).wrapping_sub(1) / 3);
+            check_placement(&rule, &sites.map(SiteId), rack_of)
+        };
+        assert_eq!(check([1, 2, 4, 5, 10, 7, 11]), Ok(()));
+        let fault = PlacementFault::StripeSpread { racks: 5, limit: 4 };
+        assert_eq!(check([1, 2, 4, 5, 13, 7, 10]), Err(fault));
     }
 }

@@ -494,7 +494,8 @@ mod tests {
         }
     }
 
-    /// One rack after the other is lost and comes back empty. Its chunks are rebuilt one at a time or together.
+    /// One rack after the other is lost and comes back empty. Its chunks are rebuilt one at a time or together. In
+    /// between some move.
     #[test]
     fn what_a_rack_had_goes_where_locality_stays_exact() {
         let profiles = ["wide(4,2,2)", "wide(6,3,2)", "wide(8,4,4)", "wide(10,5,3)", "wide(42,15,4)"];
@@ -509,6 +510,10 @@ mod tests {
                 let rack = RackId(format!("rack{}", life.rng.random_range(0..racks)));
                 life.leave(&rack, round % 2 == 0);
                 life.check();
+                for _ in 0..10 {
+                    life.move_one();
+                    life.check();
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The rule for the places of a stripe's chunks (I6): distinct sites and at most c chunks in a rack. For codes with
 //! local groups whose profile limits c, each group is also in as few racks as can hold it (ECWide's combined locality,
-//! §3.2).
+//! §3.2), and the stripe in no more than z: a rack without its chunks then has room for all of a lost rack's.
 //!
 //! Writes, repair and movement all use this rule, and [`crate::check_placement`] judges their choices. It follows from
 //! a profile's spread and the number of racks:
@@ -11,7 +11,7 @@
 //! | `racks(c)`, wide | c, or as many as the code can lose | *strict*: the write fails, a lost chunk stays debt |
 //! | `flat` | any number | racks are ignored |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use striate_codec::Code;
@@ -36,6 +36,8 @@ pub struct PlacementRule {
 struct Affinity {
     /// The group of each of the n chunks. The global parities form a group of their own.
     group_of: Arc<[usize]>,
+    /// z, the maximum number of racks for a stripe.
+    racks: usize,
     /// Racks that groups leave.
     leaving: LeavingRacks,
 }
@@ -58,16 +60,14 @@ impl PlacementRule {
             Spread::Tolerance => profile.layout == Layout::Wide,
             Spread::Flat => false,
         };
-        let affinity = keeps_groups.then(|| local_groups(code)).flatten();
-        let affinity = affinity.map(Affinity::new);
+        let affinity = keeps_groups.then(|| Affinity::new(code, rack_limit)).flatten();
         Self { chunks, rack_limit, tolerance, affinity }
     }
 
     /// Creates the rule for wide stripes of this geometry.
     pub fn of_wide(geometry: &WideGeometry) -> Self {
-        let code = geometry.spec().build().ok();
-        let affinity = code.as_ref().and_then(local_groups).map(Affinity::new);
         let (chunks, rack_limit, tolerance) = (geometry.n(), geometry.c(), geometry.f());
+        let affinity = geometry.spec().build().ok().and_then(|code| Affinity::new(&code, rack_limit));
         Self { chunks, rack_limit, tolerance, affinity }
     }
 
@@ -120,6 +120,18 @@ impl PlacementRule {
         chunks.div_ceil(self.rack_limit)
     }
 
+    /// Returns z, the maximum number of racks for a stripe, if its groups stay in their racks.
+    pub(crate) fn racks_of_stripe(&self) -> Option<usize> {
+        self.affinity.as_ref().map(|affinity| affinity.racks)
+    }
+
+    /// Returns whether a stripe would be in more than z racks even if each group were in as few as can hold it. Racks
+    /// that the groups leave do not count.
+    pub(crate) fn is_in_too_many_racks<'a>(&self, at: impl Iterator<Item = (usize, &'a RackId)>) -> bool {
+        let affinity = self.affinity.as_ref();
+        affinity.is_some_and(|affinity| affinity.racks_taken(at, self.rack_limit) > affinity.racks)
+    }
+
     /// Returns whether groups leave this rack.
     pub(crate) fn leaves(&self, rack: &RackId) -> bool {
         self.affinity.as_ref().is_some_and(|affinity| affinity.leaving.contains(rack))
@@ -129,7 +141,8 @@ impl PlacementRule {
     /// chunk of the stripe whose place is known. The current place of `index` does not count against the limit. If
     /// groups stay in their racks, the chunk's group stays in its current racks, or spreads to no more racks than
     /// needed to hold it. A chunk that leaves its rack, or has none, does not count racks that its group leaves, and goes
-    /// where the others that leave have room beside it.
+    /// where the others that leave have room beside it. It goes to a rack without chunks of the stripe only if the
+    /// others are in fewer than z: one rack must stay free for what a lost rack has.
     ///
     /// An admitted place never makes a rack's share or a group's spread worse, even if they already exceed the rule.
     pub fn admits<'a>(
@@ -146,12 +159,15 @@ impl PlacementRule {
 }
 
 impl Affinity {
-    fn new(groups: Vec<usize>) -> Self {
-        Self { group_of: groups.into(), leaving: LeavingRacks::default() }
+    /// `None` for a code without local groups.
+    fn new(code: &Code, rack_limit: usize) -> Option<Self> {
+        let group_of = local_groups(code)?;
+        let racks = racks_of_stripe(&group_of, code.local_groups().len(), rack_limit);
+        Some(Self { group_of: group_of.into(), racks, leaving: LeavingRacks::default() })
     }
 
     /// Returns whether the group of `index` is in `rack` already, or its other chunks leave room for one more rack,
-    /// and this one has room for all chunks that need it.
+    /// and this one has room for all chunks that need it and leaves the stripe in z racks.
     fn admits<'a>(
         &self,
         index: usize,
@@ -159,8 +175,8 @@ impl Affinity {
         at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
         rack_limit: usize,
     ) -> bool {
-        let Some(group) = self.group_of.get(index) else { return false };
-        let of_group = at.clone().filter(|&(other, _)| self.group_of.get(other) == Some(group));
+        let Some(&group) = self.group_of.get(index) else { return false };
+        let of_group = at.clone().filter(|&(other, _)| self.group_of.get(other) == Some(&group));
         let stays = of_group.clone().any(|(other, rack)| other == index && !self.leaving.contains(rack));
         let (mut other_racks, mut leaving) = (BTreeSet::new(), BTreeSet::from([index]));
         for (other, other_rack) in of_group {
@@ -173,10 +189,44 @@ impl Affinity {
                 false => {}
             }
         }
-        let chunks = self.group_of.iter().filter(|other| *other == group).count();
-        let room = rack_limit.saturating_sub(at.filter(|&(_, other_rack)| other_rack == rack).count());
-        other_racks.len() < chunks.div_ceil(rack_limit) && room >= leaving.len().min(rack_limit)
+        let held = at.clone().filter(|&(_, other_rack)| other_rack == rack).count();
+        let others = at.filter(|&(other, _)| other != index);
+        other_racks.len() < racks_of_group(&self.group_of, group, rack_limit)
+            && rack_limit.saturating_sub(held) >= leaving.len().min(rack_limit)
+            && (held > 0 || self.racks_taken(others, rack_limit) < self.racks)
     }
+
+    /// Returns the number of racks with these chunks, less those that groups have too many: they will be emptied. Racks
+    /// that the groups leave do not count.
+    fn racks_taken<'a>(&self, at: impl Iterator<Item = (usize, &'a RackId)>, rack_limit: usize) -> usize {
+        let (mut racks, mut racks_by_group) = (BTreeSet::new(), BTreeMap::<usize, BTreeSet<&RackId>>::new());
+        for (chunk, rack) in at.filter(|(_, rack)| !self.leaving.contains(rack)) {
+            racks.insert(rack);
+            if let Some(&group) = self.group_of.get(chunk) {
+                racks_by_group.entry(group).or_default().insert(rack);
+            }
+        }
+        let too_many = |(&group, racks): (&usize, &BTreeSet<&RackId>)| {
+            racks.len().saturating_sub(racks_of_group(&self.group_of, group, rack_limit))
+        };
+        racks.len().saturating_sub(racks_by_group.iter().map(too_many).sum())
+    }
+}
+
+/// Returns z: the number of racks of a stripe whose first `locals` groups have local parities, and the last one, if
+/// any, the global parities. A local parity whose group's data chunks fill their racks is beside the global parities,
+/// if these leave room.
+fn racks_of_stripe(group_of: &[usize], locals: usize, rack_limit: usize) -> usize {
+    let size = |group: usize| group_of.iter().filter(|other| **other == group).count();
+    let racks: usize = (0..=locals).map(|group| racks_of_group(group_of, group, rack_limit)).sum();
+    let is_shared =
+        !size(locals).is_multiple_of(rack_limit) && (0..locals).any(|group| size(group) % rack_limit == 1);
+    racks - usize::from(is_shared)
+}
+
+/// Returns the number of racks that hold a group.
+fn racks_of_group(group_of: &[usize], group: usize, rack_limit: usize) -> usize {
+    group_of.iter().filter(|other| **other == group).count().div_ceil(rack_limit)
 }
 
 /// Returns the local group of each chunk; local parities belong to their groups, and the global parities form the last
@@ -269,11 +319,50 @@ mod tests {
 
     #[test]
     fn a_group_that_leaves_a_rack_fills_those_that_it_keeps() {
-        // Chunks 0 and 1 in rack 0, 4 in 2; 2 and 3 in 1, 5 in 3; the global parity 6 in 4.
-        let mut at = [0, 0, 1, 1, 2, 3, 4];
+        // Chunks 0 and 1 in rack 0, 4 in 2; 2 and 3 in 1, 5 and the global parity 6 in 3.
+        let mut at = [0, 0, 1, 1, 2, 3, 3];
         let admitting_now = |at: &[usize], chunk| admitting("wide(4,2,2)", at, chunk);
-        assert_eq!(admitting_now(&at, 0), [2, 5], "3 and 4 have room for one chunk");
+        assert_eq!(admitting_now(&at, 0), [2, 4, 5]);
         at[1] = 2;
-        assert_eq!(admitting_now(&at, 0), [3, 4, 5], "the last to leave");
+        assert_eq!(admitting_now(&at, 0), [4, 5], "the last to leave");
+        at[6] = 4;
+        assert_eq!(admitting_now(&at, 0), [3, 4], "four racks have chunks");
+        at[1] = 0;
+        assert_eq!(admitting_now(&at, 0), [2], "3 and 4 have room for one chunk");
+    }
+
+    #[test]
+    fn a_chunk_goes_to_a_rack_without_others_only_if_another_one_stays_free() {
+        // Chunks 0 to 3 in rack 1, 4 to 7 in 2, 9 in 3, 8 and the global parities in 4.
+        let mut at = [1, 1, 1, 1, 2, 2, 2, 2, 4, 3, 4, 4, 4];
+        let admitting_now = |at: &[usize], chunk| admitting("wide(8,4,4)", at, chunk);
+        assert_eq!(admitting_now(&at, 8), [3, 4], "5 stays free");
+        assert_eq!(admitting_now(&at, 9), [3, 5], "it leaves a rack free itself");
+        at[8] = 3;
+        assert_eq!(admitting_now(&at, 8), [3, 4]);
+        at = [1, 1, 5, 5, 0, 0, 0, 0, 4, 3, 4, 4, 4];
+        assert_eq!(admitting_now(&at, 4), [2, 3], "group 0 is in a rack too many, which it will leave");
+    }
+
+    #[test]
+    fn a_wide_stripe_is_in_as_many_racks_as_its_geometry_says() {
+        for profile in [
+            "wide(4,2,2)",
+            "wide(6,3,2)",
+            "wide(7,3,3)",
+            "wide(8,4,4)",
+            "wide(10,5,3)",
+            "wide(42,15,4)",
+            "wide(64,11,2)",
+            "wide(128,27,4)",
+            "wide(128,32,4)",
+            "wide(12,3,3) spread racks(2)",
+            "wide(12,4,4) spread racks(2)",
+            "wide(12,4,4) spread racks(1)",
+        ] {
+            let geometry = WideGeometry::of_profile(&profile.parse().unwrap()).unwrap();
+            assert_eq!(rule(profile, 40).racks_of_stripe(), Some(geometry.z()), "{profile}");
+            assert_eq!(PlacementRule::of_wide(&geometry), rule(profile, 40));
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Strays: chunks in a rack that their group does not need. A group gets such a rack when it was leaving another one
-//! that came back meanwhile.
+//! Strays: chunks in a rack that their group or their stripe does not need. They get such a rack when a group was
+//! leaving another one that came back meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -7,50 +7,119 @@ use striate_core::RackId;
 
 use crate::placement::rule::PlacementRule;
 
-/// A chunk in a rack that its group does not need.
+/// A chunk in a rack that its group or its stripe does not need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     /// Its index in the stripe.
     pub chunk: usize,
-    /// Racks of its group with room for it. They have at least as many of the group's chunks as its own rack, so that
-    /// each move brings the group closer together.
+    /// Racks with room for it: of its group, with at least as many of the group's chunks as its own rack, so that each
+    /// move brings the group closer together, or those that its group may share.
     pub racks: Vec<RackId>,
 }
 
 impl PlacementRule {
     /// Returns the chunks that may go to other racks of their groups, for groups in more racks than can hold them. Each
-    /// leaves a rack whose chunks of the group all have room in those others; those of racks with fewer come first.
+    /// leaves a rack whose chunks of the group all have room in those others; those of racks with fewer come first. If
+    /// no group is in too many racks but the stripe is, returns those after whose moves a group shares a rack.
+    ///
     /// `at` is the rack of each chunk, `None` for a missing one. Racks that the groups leave do not count.
     pub fn strays(&self, at: &[Option<RackId>]) -> Vec<Stray> {
-        self.groups().iter().flat_map(|group| self.strays_of(group, at)).collect()
+        let stripe = Held { rule: self, at };
+        let parts: Vec<Parts<'_>> = self.groups().iter().map(|group| stripe.parts_of(group)).collect();
+        let is_spread = parts.iter().any(|of| of.is_spread);
+        match !is_spread && self.is_in_too_many_racks(stripe.places()) {
+            true => stripe.strays_to_share(&parts),
+            false => parts.iter().flat_map(|of| stripe.strays_of(of)).collect(),
+        }
+    }
+}
+
+/// A stripe's chunks in their racks.
+#[derive(Clone, Copy)]
+struct Held<'a> {
+    rule: &'a PlacementRule,
+    at: &'a [Option<RackId>],
+}
+
+/// The chunks of a group by rack.
+struct Parts<'a> {
+    by_rack: BTreeMap<&'a RackId, Vec<usize>>,
+    /// Whether they are in more racks than can hold the group.
+    is_spread: bool,
+}
+
+impl<'a> Held<'a> {
+    fn places(self) -> impl Iterator<Item = (usize, &'a RackId)> {
+        self.at.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)))
     }
 
-    fn strays_of(&self, group: &[usize], at: &[Option<RackId>]) -> Vec<Stray> {
-        let mut chunks: BTreeMap<&RackId, Vec<usize>> = BTreeMap::new();
+    /// Returns the number of further chunks that a rack may hold.
+    fn room(self, rack: &RackId) -> usize {
+        let held = self.places().filter(|(_, other)| *other == rack).count();
+        self.rule.rack_limit().saturating_sub(held)
+    }
+
+    fn parts_of(self, group: &[usize]) -> Parts<'a> {
+        let mut by_rack: BTreeMap<&RackId, Vec<usize>> = BTreeMap::new();
         for &chunk in group {
-            let rack = at[chunk].as_ref().filter(|rack| !self.leaves(rack));
-            rack.into_iter().for_each(|rack| chunks.entry(rack).or_default().push(chunk));
+            let rack = self.at[chunk].as_ref().filter(|rack| !self.rule.leaves(rack));
+            rack.into_iter().for_each(|rack| by_rack.entry(rack).or_default().push(chunk));
         }
-        if chunks.len() <= self.racks_of_group(group.len()) {
+        let is_spread = by_rack.len() > self.rule.racks_of_group(group.len());
+        Parts { by_rack, is_spread }
+    }
+
+    fn strays_of(self, parts: &Parts<'a>) -> Vec<Stray> {
+        if !parts.is_spread {
             return Vec::new();
         }
-        let room = |rack: &RackId| {
-            let held = at.iter().flatten().filter(|other| *other == rack).count();
-            self.rack_limit().saturating_sub(held)
-        };
         let mut leaving: Vec<(&RackId, &Vec<usize>)> =
-            chunks.iter().map(|(rack, own)| (*rack, own)).collect();
+            parts.by_rack.iter().map(|(rack, own)| (*rack, own)).collect();
         leaving.sort_by_key(|(_, own)| own.len());
         let strays = |(rack, own): (&RackId, &Vec<usize>)| {
-            let is_home =
-                |other: &&RackId| *other != rack && chunks[*other].len() >= own.len() && room(other) > 0;
-            let racks: Vec<RackId> = chunks.keys().copied().filter(is_home).cloned().collect();
-            let all_fit = racks.iter().map(room).sum::<usize>() >= own.len();
-            let stray = |&chunk: &usize| Stray { chunk, racks: racks.clone() };
-            if all_fit { own.iter().map(stray).collect() } else { Vec::new() }
+            let racks = self.homes(parts, rack);
+            let all_fit = racks.iter().map(|home| self.room(home)).sum::<usize>() >= own.len();
+            if all_fit { to_racks(own, &racks) } else { Vec::new() }
         };
         leaving.into_iter().flat_map(strays).collect()
     }
+
+    /// Returns the group's other racks with room and at least as many of its chunks.
+    fn homes(self, parts: &Parts<'a>, rack: &RackId) -> Vec<RackId> {
+        let fewest = parts.by_rack[rack].len();
+        let is_home = |(other, own): &(&&RackId, &Vec<usize>)| {
+            **other != rack && own.len() >= fewest && self.room(other) > 0
+        };
+        parts.by_rack.iter().filter(is_home).map(|(other, _)| (*other).clone()).collect()
+    }
+
+    /// Returns the chunks of a group's smallest part, if they have room in the group's other racks but for one, which
+    /// has room in a rack of another group. It goes there when it is the last. Those of smaller parts come first.
+    fn strays_to_share(self, groups: &[Parts<'a>]) -> Vec<Stray> {
+        let mut strays: Vec<Vec<Stray>> = Vec::new();
+        for parts in groups {
+            let Some((rack, own)) = parts.by_rack.iter().min_by_key(|(_, own)| own.len()) else { continue };
+            let racks_of_others = groups.iter().flat_map(|of| of.by_rack.keys().copied());
+            let has_room = |other: &&RackId| !parts.by_rack.contains_key(*other) && self.room(other) > 0;
+            let mut shared: Vec<RackId> = racks_of_others.filter(has_room).cloned().collect();
+            let mut racks = self.homes(parts, rack);
+            let room = racks.iter().map(|home| self.room(home)).sum::<usize>();
+            if room + usize::from(!shared.is_empty()) < own.len() {
+                continue;
+            }
+            if own.len() == 1 {
+                racks.append(&mut shared);
+            }
+            strays.push(to_racks(own, &racks));
+        }
+        strays.sort_by_key(Vec::len);
+        strays.concat()
+    }
+}
+
+/// Returns a stray for each chunk, all to the same racks.
+fn to_racks(chunks: &[usize], racks: &[RackId]) -> Vec<Stray> {
+    chunks.iter().map(|&chunk| Stray { chunk, racks: racks.to_vec() }).collect()
 }
 
 #[cfg(test)]
@@ -62,14 +131,19 @@ mod tests {
 
     /// Returns the strays of a stripe whose chunks are in these racks, by number, while rack 5 is left, and the racks
     /// where they may go.
-    fn strays(at: [usize; 14]) -> Vec<(usize, Vec<usize>)> {
-        let profile: Profile = "wide(10,5,3)".parse().unwrap();
+    fn strays_of(profile: &str, at: &[usize]) -> Vec<(usize, Vec<usize>)> {
+        let profile: Profile = profile.parse().unwrap();
         let rack = |rack: usize| RackId(rack.to_string());
         let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6)
             .leaving(&LeavingRacks::of([(rack(5), true)]));
-        let strays = rule.strays(&at.map(|of| Some(rack(of)))).into_iter();
+        let at: Vec<Option<RackId>> = at.iter().map(|&of| Some(rack(of))).collect();
         let number = |rack: &RackId| rack.0.parse().unwrap();
+        let strays = rule.strays(&at).into_iter();
         strays.map(|stray| (stray.chunk, stray.racks.iter().map(number).collect())).collect()
+    }
+
+    fn strays(at: [usize; 14]) -> Vec<(usize, Vec<usize>)> {
+        strays_of("wide(10,5,3)", &at)
     }
 
     #[test]
@@ -90,5 +164,23 @@ mod tests {
         let found = strays([0, 0, 6, 6, 1, 2, 2, 2, 3, 3, 1, 3, 4, 4]);
         let pairs = [(0, [1, 6]), (1, [1, 6]), (4, [0, 6]), (10, [0, 6]), (2, [0, 1]), (3, [0, 1])];
         assert_eq!(found, pairs.map(|(chunk, racks)| (chunk, racks.to_vec())));
+    }
+
+    /// Group 0: chunks 0 to 3 and 8; group 1: 4 to 7 and 9; the global parities 10 to 12. Five racks are one too many.
+    #[test]
+    fn a_group_that_may_share_a_rack_leaves_one_of_a_stripe_in_too_many() {
+        let strays = |at: [usize; 13]| strays_of("wide(8,4,4)", &at);
+        assert_eq!(strays([0, 0, 0, 0, 2, 2, 2, 2, 4, 3, 4, 4, 4]), []);
+        assert_eq!(
+            strays([0, 0, 0, 0, 2, 2, 2, 2, 1, 3, 4, 4, 4]),
+            [(8, vec![3, 4]), (9, vec![1, 4])],
+            "the last to leave a rack goes to one with room"
+        );
+        assert_eq!(
+            strays([0, 0, 0, 1, 2, 2, 2, 3, 1, 3, 4, 4, 4]),
+            [(3, vec![0]), (8, vec![0]), (7, vec![2]), (9, vec![2])],
+            "of a larger part, all but the last go to racks of their group"
+        );
+        assert_eq!(strays([0, 0, 0, 0, 2, 2, 2, 2, 5, 3, 4, 4, 4]), [], "it leaves that rack");
     }
 }
