@@ -19,8 +19,9 @@ pub struct Stray {
 
 impl PlacementRule {
     /// Returns the chunks that may go to other racks of their groups, for groups in more racks than can hold them. Each
-    /// leaves a rack whose chunks of the group all have room in those others; those of racks with fewer come first. If
-    /// no group is in too many racks but the stripe is, returns those after whose moves a group shares a rack.
+    /// leaves a rack whose chunks of the group all have room in those others. Those of racks that then have no chunk of
+    /// the stripe come first, then those of racks with fewer. If no group is in too many racks but the stripe is, returns
+    /// those after whose moves a group shares a rack.
     ///
     /// `at` is the rack of each chunk, `None` for a missing one. Racks that the groups leave do not count.
     pub fn strays(&self, at: &[Option<RackId>]) -> Vec<Stray> {
@@ -53,10 +54,14 @@ impl<'a> Held<'a> {
         self.at.iter().enumerate().filter_map(|(chunk, rack)| Some((chunk, rack.as_ref()?)))
     }
 
+    /// Returns the number of chunks in a rack.
+    fn held(self, rack: &RackId) -> usize {
+        self.places().filter(|(_, other)| *other == rack).count()
+    }
+
     /// Returns the number of further chunks that a rack may hold.
     fn room(self, rack: &RackId) -> usize {
-        let held = self.places().filter(|(_, other)| *other == rack).count();
-        self.rule.rack_limit().saturating_sub(held)
+        self.rule.rack_limit().saturating_sub(self.held(rack))
     }
 
     fn parts_of(self, group: &[usize]) -> Parts<'a> {
@@ -75,7 +80,7 @@ impl<'a> Held<'a> {
         }
         let mut leaving: Vec<(&RackId, &Vec<usize>)> =
             parts.by_rack.iter().map(|(rack, own)| (*rack, own)).collect();
-        leaving.sort_by_key(|(_, own)| own.len());
+        leaving.sort_by_key(|(rack, own)| (self.held(rack) > own.len(), own.len()));
         let strays = |(rack, own): (&RackId, &Vec<usize>)| {
             let racks = self.homes(parts, rack);
             let all_fit = racks.iter().map(|home| self.room(home)).sum::<usize>() >= own.len();
@@ -164,6 +169,15 @@ mod tests {
         let found = strays([0, 0, 6, 6, 1, 2, 2, 2, 3, 3, 1, 3, 4, 4]);
         let pairs = [(0, [1, 6]), (1, [1, 6]), (4, [0, 6]), (10, [0, 6]), (2, [0, 1]), (3, [0, 1])];
         assert_eq!(found, pairs.map(|(chunk, racks)| (chunk, racks.to_vec())));
+    }
+
+    #[test]
+    fn racks_that_are_left_free_are_left_first() {
+        // Group 0 is in racks 0 and 1, and beside the global parities in 4.
+        assert_eq!(
+            strays_of("wide(8,4,4)", &[0, 0, 1, 1, 2, 2, 2, 2, 4, 3, 4, 4, 4]),
+            [(0, vec![1]), (1, vec![1]), (2, vec![0]), (3, vec![0]), (8, vec![0, 1])]
+        );
     }
 
     /// Group 0: chunks 0 to 3 and 8; group 1: 4 to 7 and 9; the global parities 10 to 12. Five racks are one too many.
