@@ -39,7 +39,8 @@ class Shape:
 
 # Two groups of five data chunks and a local parity, each group in two racks of three chunks; two global parities in a fifth rack.
 SMALL = Shape(6, "wide(10,5,3)", 14, 10, 10, "rs(4,2)", 4, 2)
-# Three groups of fourteen data chunks, each in three racks of four and one of two and the local parity; three global parities.
+# Two groups of fifteen data chunks, each in three racks of four and one of three and the local parity; one of twelve in three racks of
+# four, its local parity beside the three global ones in a twelfth rack.
 STATED = Shape(13, "wide(42,15,4)", 48, 42, 42, "rs(6,3)", 6, 3)
 
 
