@@ -1,6 +1,6 @@
 //! Combined locality stays exact, however often chunks of wide stripes are repaired and moved, and sites are drained.
 
-use striate_control::{MoveOutcome, Rebalancer, move_chunk, verify};
+use striate_control::{MoveOutcome, move_chunk, verify};
 use striate_core::SiteId;
 use striate_site::Site;
 use striate_stripe::{file_of, is_hole};
@@ -49,20 +49,20 @@ async fn move_some(sealing: &Sealing, turn: usize) -> usize {
     moved
 }
 
-/// Drains a site, and lets it take chunks again. Returns how many chunks left.
-async fn drain_one(sealing: &Sealing, turn: usize) -> usize {
-    let site = &sealing.cluster.sites[turn * 7 % sealing.cluster.sites.len()];
-    let stripes = sealing.cluster.client.stripes();
-    let had = site.chunks.lock().len();
-    stripes.set_draining(site.id(), true);
-    let rebalancer = Rebalancer::default();
-    for _ in 0..4 {
-        rebalancer.run_pass(stripes).await.unwrap();
+/// Repairs, moves and drains in turn until so many chunks have left their places. Returns how many by each.
+async fn age(sealing: &Sealing, events: usize) -> [usize; 3] {
+    let [mut repaired, mut moved, mut drained] = [0; 3];
+    for turn in 0.. {
+        repaired += repair_some(sealing, turn).await;
+        moved += move_some(sealing, turn).await;
+        let sites = &sealing.cluster.sites;
+        drained += sealing.drain(sites[turn * 7 % sites.len()].id()).await;
         sealing.collect().await;
+        if repaired + moved + drained >= events {
+            break;
+        }
     }
-    assert_eq!(site.chunks.lock().len(), 0, "{:?}", rebalancer.progress());
-    stripes.set_draining(site.id(), false);
-    had
+    [repaired, moved, drained]
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,16 +72,7 @@ async fn locality_after_a_thousand_repairs_moves_and_drains_is_what_it_was() {
     sealing.collect().await;
     let before = sealing.crossed().await;
     assert!(before.values().any(|&racks| racks == 1) && before.values().all(|&racks| racks <= 1));
-    let (mut repaired, mut moved, mut drained) = (0, 0, 0);
-    for turn in 0.. {
-        repaired += repair_some(&sealing, turn).await;
-        moved += move_some(&sealing, turn).await;
-        drained += drain_one(&sealing, turn).await;
-        sealing.collect().await;
-        if repaired + moved + drained >= EVENTS {
-            break;
-        }
-    }
+    let [repaired, moved, drained] = age(&sealing, EVENTS).await;
     assert!(
         repaired > 50 && moved > 100 && drained > 100,
         "{repaired} repaired, {moved} moved, {drained} drained"
@@ -89,4 +80,17 @@ async fn locality_after_a_thousand_repairs_moves_and_drains_is_what_it_was() {
     assert_eq!(sealing.crossed().await, before);
     sealing.assert_whole().await;
     sealing.assert_reads().await;
+}
+
+/// A chunk then has one other site in its rack, and a rack in thirteen is free.
+#[tokio::test(start_paused = true)]
+async fn locality_and_the_free_rack_stay_where_stripes_fill_their_racks() {
+    let sealing = Sealing::start_filling_racks().await;
+    let before = sealing.crossed().await;
+    assert_eq!(before.values().max(), Some(&3));
+    let by_each = age(&sealing, EVENTS / 4).await;
+    assert!(by_each.iter().all(|&chunks| chunks > 0), "{by_each:?} repaired, moved and drained");
+    assert_eq!(sealing.crossed().await, before);
+    sealing.assert_whole().await;
+    sealing.assert_large_reads().await;
 }

@@ -16,7 +16,7 @@ use striate_site::{Priority, Site};
 use striate_stripe::{DebtEffect, StripeChange, Stripes, is_hole};
 
 use crate::cluster::{BUCKET, go_on};
-use crate::sealed::Sealing;
+use crate::sealed::{SHARING, Sealing};
 
 impl Sealing {
     /// Starts a cluster with sealed objects.
@@ -53,11 +53,17 @@ impl Sealing {
     /// Loses a rack for good, and lets the repair service rebuild what it had.
     async fn lose_rack(&self, rack: &RackId) {
         let repair = RepairService::new(RepairOptions::default());
-        let _task = self.cluster.runtime.spawn(repair.run(self.cluster.client.stripes().clone()));
+        let task = self.cluster.runtime.spawn(repair.run(self.cluster.client.stripes().clone()));
         self.set_down(rack, true);
         self.cluster.runtime.sleep(RepairOptions::default().after + Duration::from_secs(600)).await;
+        task.abort();
         assert_eq!(self.cluster.debts().await, 0);
         self.assert_left(rack).await;
+    }
+
+    /// Returns the rack of a chunk.
+    async fn rack_of(&self, stripe: StripeId, chunk: usize) -> RackId {
+        self.racks()[&SiteId(self.record(stripe).await.locations[chunk].site)].clone()
     }
 
     /// Returns what a service knows for which a rack is lost.
@@ -160,8 +166,52 @@ async fn what_a_lost_rack_had_of_stripes_with_parities_is_rebuilt_too() {
     assert!(given_up * 20 < kept, "{given_up} stripes gave up their parities, {kept} kept them");
 }
 
-/// A group is then in one rack more than it needs, until its stripe is verified and repaired. Where the members' own
-/// stripes have parities, their rule may bar the rack that a member is to go to.
+/// Only the rack without chunks of a stripe has room for what another one had.
+#[tokio::test(start_paused = true)]
+async fn where_stripes_fill_their_racks_one_stays_free_and_any_other_may_be_lost() {
+    let sealing = Sealing::start_filling_racks().await;
+    let (before, wide) = (sealing.crossed().await, sealing.wide_stripes().await);
+    // Their groups would let them go to the free rack.
+    for (_, record) in &wide {
+        sealing.drain(SiteId(record.locations[SHARING].site)).await;
+    }
+    sealing.assert_whole().await;
+    for chunk in [SHARING, 0, 41] {
+        let rack = sealing.rack_of(wide[0].0, chunk).await;
+        sealing.lose_rack(&rack).await;
+        sealing.assert_whole().await;
+        sealing.set_down(&rack, false);
+        sealing.cluster.runtime.sleep(Duration::from_secs(60)).await;
+        sealing.collect().await;
+    }
+    assert_eq!(sealing.crossed().await, before);
+    sealing.assert_large_reads().await;
+}
+
+/// Rebuilds elsewhere what every other stripe has in a rack, which then comes back. A group is in one rack more than it
+/// needs until its stripe is verified and repaired. Returns how many chunks are repaired from more racks until then.
+async fn come_back_halfway(sealing: &Sealing, rack: &RackId, have_parities: bool) -> usize {
+    let (before, stripes) = (sealing.crossed().await, sealing.cluster.client.stripes().clone());
+    let absent = sealing.without(rack);
+    for (id, _) in sealing.cluster.stripes().await.into_iter().step_by(2) {
+        let outcome = repair_stripe(&stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap();
+        // Parities of members' own stripes are given up only once their wide stripes are whole.
+        assert!(outcome.is_whole() || have_parities, "{outcome:?}");
+    }
+    let halfway = sealing.crossed().await;
+    sealing.collect().await;
+    sealing.assert_reads().await;
+    let verified = verify(&stripes, go_on).await.unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    sealing.heal().await;
+    sealing.assert_whole().await;
+    assert_eq!(sealing.crossed().await, before);
+    sealing.collect().await;
+    sealing.assert_reads().await;
+    halfway.iter().filter(|(chunk, racks)| before[*chunk] < **racks).count()
+}
+
+/// Where the members' own stripes have parities, their rule may bar the rack that a member is to go to.
 #[tokio::test(start_paused = true)]
 async fn what_was_rebuilt_elsewhere_goes_home_when_the_rack_comes_back_halfway() {
     let mut spread = 0;
@@ -170,26 +220,20 @@ async fn what_was_rebuilt_elsewhere_goes_home_when_the_rack_comes_back_halfway()
         if have_parities {
             sealing.make_narrow_again().await;
         }
-        let (before, stripes) = (sealing.crossed().await, sealing.cluster.client.stripes().clone());
-        let absent = sealing.without(&rack);
-        for (id, _) in sealing.cluster.stripes().await.into_iter().step_by(2) {
-            let outcome =
-                repair_stripe(&stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap();
-            // Parities of members' own stripes are given up only once their wide stripes are whole.
-            assert!(outcome.is_whole() || have_parities, "{outcome:?}");
-        }
-        spread += sealing.crossed().await.values().filter(|&&racks| racks > 1).count();
-        sealing.collect().await;
-        sealing.assert_reads().await;
-        let verified = verify(&stripes, go_on).await.unwrap();
-        assert!(verified.is_clean(), "{verified:?}");
-        sealing.heal().await;
-        sealing.assert_whole().await;
-        assert_eq!(sealing.crossed().await, before);
-        sealing.collect().await;
-        sealing.assert_reads().await;
+        spread += come_back_halfway(&sealing, &rack, have_parities).await;
     }
     assert!(spread > 0);
+}
+
+/// The last group's local parity may then leave the global ones, and must not: no rack would be free.
+#[tokio::test(start_paused = true)]
+async fn where_stripes_fill_their_racks_what_was_rebuilt_elsewhere_goes_home_too() {
+    let sealing = Sealing::start_filling_racks().await;
+    let wide = sealing.wide_stripes().await[0].0;
+    let rack = sealing.rack_of(wide, 41).await;
+    // Some stripes are sealed in part, and have parities.
+    assert!(come_back_halfway(&sealing, &rack, true).await > 0);
+    sealing.assert_large_reads().await;
 }
 
 /// Makes a chunk at a new site. Returns what names it there.

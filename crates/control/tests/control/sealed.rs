@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use striate_control::{PackOptions, SealOptions, SealReport, heal, pack_bucket, seal_bucket};
+use striate_control::{PackOptions, Rebalancer, SealOptions, SealReport, heal, pack_bucket, seal_bucket};
 use striate_core::{ChunkId, Profile, RackId, SiteId, StripeId};
 use striate_meta::ScanRange;
 use striate_meta::records::{Location, Stripe};
 use striate_plan::movement::ChunkMove;
-use striate_plan::{PlacementRule, check_placement, racks_crossed};
+use striate_plan::{PlacementRule, WideGeometry, check_placement, racks_crossed};
 use striate_site::Site;
 use striate_stripe::{Packer, is_hole, stripe_id, wide_of};
 
@@ -17,6 +17,13 @@ use crate::cluster::{BUCKET, Cluster, content, go_on};
 pub const OBJECTS: usize = 220;
 /// Two groups of five data chunks with a local parity each in two racks of three, two global parities in a fifth rack.
 pub const WIDE: &str = "wide(10,5,3)";
+/// Its 48 chunks fill twelve racks of four. Two groups of fifteen data chunks are in four racks each, one of twelve in
+/// three, and its local parity beside the three global ones.
+pub const FILLING_RACKS: &str = "wide(42,15,4)";
+/// The index of that local parity.
+pub const SHARING: usize = 44;
+/// Large objects sealed in stripes that fill racks.
+const LARGE: usize = 80;
 
 pub struct Sealing {
     pub cluster: Cluster,
@@ -52,8 +59,26 @@ impl Sealing {
         this
     }
 
+    /// Starts a cluster on 13 racks of five sites, with large objects sealed in stripes that fill twelve of them.
+    pub async fn start_filling_racks() -> Self {
+        let cluster = Cluster::start(65, "rs(4,2)").await;
+        cluster.spread_over_racks(13);
+        for object in 0..LARGE {
+            cluster.put(&large_name(object), &large(object)).await.unwrap();
+        }
+        let packer = cluster.client.stripes().packer();
+        let this = Self { cluster, packer, deleted: (0..OBJECTS).collect() };
+        assert!(this.seal_as(FILLING_RACKS).await.sealed > 1);
+        this.collect().await;
+        this
+    }
+
     pub async fn seal(&self) -> SealReport {
-        let options = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+        self.seal_as(WIDE).await
+    }
+
+    async fn seal_as(&self, profile: &str) -> SealReport {
+        let options = SealOptions::new(profile.parse().unwrap(), Duration::ZERO);
         let stripes = self.cluster.client.stripes();
         seal_bucket(stripes, &self.packer, BUCKET, &options, &mut go_on).await.unwrap()
     }
@@ -72,6 +97,14 @@ impl Sealing {
         }
     }
 
+    /// Asserts that the large objects read back.
+    pub async fn assert_large_reads(&self) {
+        for object in 0..LARGE {
+            let read = self.cluster.get(&large_name(object)).await;
+            assert!(read.unwrap_or_else(|error| panic!("{object}: {error}")) == large(object), "{object}");
+        }
+    }
+
     pub async fn wide_stripes(&self) -> Vec<(StripeId, Stripe)> {
         let stripes = self.cluster.stripes().await;
         stripes.into_iter().filter(|(_, record)| !record.members.is_empty()).collect()
@@ -81,8 +114,8 @@ impl Sealing {
         self.cluster.sites.iter().map(|site| (site.id(), site.rack())).collect()
     }
 
-    /// Asserts that the rows of wide stripes and of their members agree, the rule holds, and locality is exact.
-    /// Returns the number of members.
+    /// Asserts that the rows of wide stripes and of their members agree, the rule holds, no more than z racks are used,
+    /// and locality is exact. Returns the number of members.
     pub async fn assert_whole(&self) -> usize {
         let (all, racks) = (self.cluster.stripes().await, self.racks());
         let by_id: BTreeMap<StripeId, &Stripe> = all.iter().map(|(id, record)| (*id, record)).collect();
@@ -90,15 +123,19 @@ impl Sealing {
         for (id, record) in all.iter().filter(|(_, record)| !record.members.is_empty()) {
             let profile: Profile = record.profile.parse().unwrap();
             let code = profile.code.build().unwrap();
-            let rule = PlacementRule::new(&profile, &code, 6);
+            let (rule, geometry) =
+                (PlacementRule::new(&profile, &code, 6), WideGeometry::of_profile(&profile).unwrap());
             let sites: Vec<SiteId> = record.locations.iter().map(|at| SiteId(at.site)).collect();
             check_placement(&rule, &sites, |site| racks.get(&site)).unwrap();
+            let used: BTreeSet<&RackId> = sites.iter().filter_map(|site| racks.get(site)).collect();
+            assert!(used.len() <= geometry.z(), "{id} uses {used:?}");
             for chunk in 0..code.n() {
                 if is_hole(record, chunk) {
                     continue;
                 }
                 let crossed = racks_crossed(&rule, &sites, chunk, |site| racks.get(&site));
-                assert!(crossed <= 1, "chunk {chunk} of {id} is repaired from {crossed} racks");
+                let most = geometry.repair_chunks();
+                assert!(crossed <= most, "chunk {chunk} of {id} is repaired from {crossed} racks");
             }
             for (position, member) in record.members.iter().enumerate() {
                 if is_hole(record, position) {
@@ -161,6 +198,22 @@ impl Sealing {
         near.filter(is_free).map(|to| ChunkMove { stripe, index, from, to }).collect()
     }
 
+    /// Drains a site, and lets it take chunks again. Returns how many chunks left.
+    pub async fn drain(&self, site: SiteId) -> usize {
+        let site = self.cluster.sites.iter().find(|of| of.id() == site).unwrap();
+        let stripes = self.cluster.client.stripes();
+        let had = site.chunks.lock().len();
+        stripes.set_draining(site.id(), true);
+        let rebalancer = Rebalancer::default();
+        for _ in 0..4 {
+            rebalancer.run_pass(stripes).await.unwrap();
+            self.collect().await;
+        }
+        assert_eq!(site.chunks.lock().len(), 0, "{:?}", rebalancer.progress());
+        stripes.set_draining(site.id(), false);
+        had
+    }
+
     /// Removes a chunk from a site.
     pub fn lose(&self, chunk: ChunkId, site: SiteId) {
         let site = self.cluster.sites.iter().find(|of| of.id() == site).unwrap();
@@ -197,6 +250,15 @@ pub fn pack_options() -> PackOptions {
 
 pub fn name(key: usize) -> String {
     format!("folder/object{key:03}")
+}
+
+fn large_name(object: usize) -> String {
+    format!("large/{object:03}")
+}
+
+/// Returns the bytes of a large object: each of its chunks has more than 64 KiB.
+fn large(object: usize) -> Vec<u8> {
+    content(object, 997).repeat(281)
 }
 
 pub fn len(key: usize) -> usize {
