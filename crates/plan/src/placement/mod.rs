@@ -402,7 +402,7 @@ mod tests {
             }
         }
 
-        /// Rebuilds what a rack had in the others.
+        /// Rebuilds what a rack had in the others. In between some of their chunks move.
         fn leave(&mut self, rack: &RackId, together: bool) {
             let at = self.racks();
             let rule = self.rule.clone().leaving(&LeavingRacks::of([(rack.clone(), true)]));
@@ -415,14 +415,20 @@ mod tests {
                 let targets = rule.draw_targets(&mut self.rng, &free, &at, lost);
                 assert_eq!(targets.len(), lost.len(), "{lost:?} of {:?}", self.sites);
                 targets.into_iter().for_each(|(chunk, site)| self.sites[chunk] = site);
+                (0..5).for_each(|_| self.move_one(&rule));
             }
         }
 
-        fn move_one(&mut self) {
+        /// Moves a chunk that is in no rack that is left.
+        fn move_one(&mut self, rule: &PlacementRule) {
             let chunk = self.rng.random_range(0..self.sites.len());
             let (free, at) = (self.free(), self.racks());
             let places = || at.iter().enumerate().filter_map(|(of, rack)| Some((of, rack.as_ref()?)));
-            if let Some(to) = free.iter().find(|to| self.rule.admits(chunk, &to.rack, places())) {
+            let may_take = |to: &&Candidate| !rule.leaves(&to.rack) && rule.admits(chunk, &to.rack, places());
+            if at[chunk].as_ref().is_some_and(|rack| rule.leaves(rack)) {
+                return;
+            }
+            if let Some(to) = free.iter().find(may_take) {
                 self.sites[chunk] = to.site;
             }
         }
@@ -464,7 +470,7 @@ mod tests {
                 let losses = life.rng.random_range(1..=life.sites.len().min(3));
                 life.repair(losses);
                 life.check();
-                life.move_one();
+                life.move_one(&rule);
                 life.check();
             }
         }
@@ -487,7 +493,7 @@ mod tests {
                 let began = life.sites.clone();
                 life.repair(1 + round % 3);
                 assert_ne!(life.sites, began, "every lost chunk finds a site");
-                life.move_one();
+                life.move_one(&rule);
                 life.check();
             }
             assert_eq!(crossed(&life), before, "{profile}");
@@ -511,7 +517,7 @@ mod tests {
                 life.leave(&rack, round % 2 == 0);
                 life.check();
                 for _ in 0..10 {
-                    life.move_one();
+                    life.move_one(&rule);
                     life.check();
                 }
             }

@@ -128,8 +128,9 @@ impl PlacementRule {
     /// Returns whether a stripe would be in more than z racks even if each group were in as few as can hold it. Racks
     /// that the groups leave do not count.
     pub(crate) fn is_in_too_many_racks<'a>(&self, at: impl Iterator<Item = (usize, &'a RackId)>) -> bool {
+        let staying = at.filter(|(_, rack)| !self.leaves(rack));
         let affinity = self.affinity.as_ref();
-        affinity.is_some_and(|affinity| affinity.racks_taken(at, self.rack_limit) > affinity.racks)
+        affinity.is_some_and(|affinity| affinity.racks_taken(staying, self.rack_limit) > affinity.racks)
     }
 
     /// Returns whether groups leave this rack.
@@ -141,8 +142,9 @@ impl PlacementRule {
     /// chunk of the stripe whose place is known. The current place of `index` does not count against the limit. If
     /// groups stay in their racks, the chunk's group stays in its current racks, or spreads to no more racks than
     /// needed to hold it. A chunk that leaves its rack, or has none, does not count racks that its group leaves, and goes
-    /// where the others that leave have room beside it. It goes to a rack without chunks of the stripe only if the
-    /// others are in fewer than z: one rack must stay free for what a lost rack has.
+    /// where the others that leave have room beside it. A chunk that stays takes no room from those that leave, unless
+    /// its group is in too many racks. It goes to a rack without chunks of the stripe only if the others are in fewer than
+    /// z: one rack must stay free for what a lost rack has.
     ///
     /// An admitted place never makes a rack's share or a group's spread worse, even if they already exceed the rule.
     pub fn admits<'a>(
@@ -178,9 +180,12 @@ impl Affinity {
         let Some(&group) = self.group_of.get(index) else { return false };
         let of_group = at.clone().filter(|&(other, _)| self.group_of.get(other) == Some(&group));
         let stays = of_group.clone().any(|(other, rack)| other == index && !self.leaving.contains(rack));
+        let most = racks_of_group(&self.group_of, group, rack_limit);
+        let kept: BTreeSet<&RackId> =
+            of_group.clone().map(|(_, rack)| rack).filter(|rack| !self.leaving.contains(rack)).collect();
         let (mut other_racks, mut leaving) = (BTreeSet::new(), BTreeSet::from([index]));
         for (other, other_rack) in of_group {
-            if other_rack == rack {
+            if other_rack == rack && (other == index || !stays || kept.len() > most) {
                 return true;
             }
             match self.leaving.contains(other_rack) && !stays {
@@ -190,17 +195,40 @@ impl Affinity {
             }
         }
         let held = at.clone().filter(|&(_, other_rack)| other_rack == rack).count();
-        let others = at.filter(|&(other, _)| other != index);
-        other_racks.len() < racks_of_group(&self.group_of, group, rack_limit)
-            && rack_limit.saturating_sub(held) >= leaving.len().min(rack_limit)
-            && (held > 0 || self.racks_taken(others, rack_limit) < self.racks)
+        let needed = leaving.len() + self.following((group, stays), rack, at.clone());
+        if rack_limit.saturating_sub(held) < needed.min(rack_limit) {
+            return false;
+        }
+        let counts =
+            |&(other, of): &(usize, &RackId)| other != index && (stays || !self.leaving.contains(of));
+        other_racks.contains(rack)
+            || other_racks.len() < most
+                && (held > 0 || self.racks_taken(at.filter(counts), rack_limit) < self.racks)
     }
 
-    /// Returns the number of racks with these chunks, less those that groups have too many: they will be emptied. Racks
-    /// that the groups leave do not count.
+    /// Returns the number of chunks in racks that are left for which `rack` keeps room beside one of `group`: those of
+    /// other groups that are there, or all if that one stays where it is otherwise.
+    fn following<'a>(
+        &self,
+        (group, stays): (usize, bool),
+        rack: &RackId,
+        at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+    ) -> usize {
+        let there: BTreeSet<usize> =
+            at.clone().filter(|&(_, other_rack)| other_rack == rack).map(|(chunk, _)| chunk).collect();
+        let group_of = |chunk: usize| self.group_of.get(chunk).filter(|&&other| other != group);
+        let groups: BTreeSet<&usize> = there.iter().filter_map(|&chunk| group_of(chunk)).collect();
+        let follows = |&(chunk, other_rack): &(usize, &RackId)| {
+            let is_expected = || stays || group_of(chunk).is_some_and(|of| groups.contains(of));
+            self.leaving.contains(other_rack) && !there.contains(&chunk) && is_expected()
+        };
+        at.filter(follows).map(|(chunk, _)| chunk).collect::<BTreeSet<usize>>().len()
+    }
+
+    /// Returns the number of racks with these chunks, less those that groups have too many: they will be emptied.
     fn racks_taken<'a>(&self, at: impl Iterator<Item = (usize, &'a RackId)>, rack_limit: usize) -> usize {
         let (mut racks, mut racks_by_group) = (BTreeSet::new(), BTreeMap::<usize, BTreeSet<&RackId>>::new());
-        for (chunk, rack) in at.filter(|(_, rack)| !self.leaving.contains(rack)) {
+        for (chunk, rack) in at {
             racks.insert(rack);
             if let Some(&group) = self.group_of.get(chunk) {
                 racks_by_group.entry(group).or_default().insert(rack);
@@ -342,6 +370,21 @@ mod tests {
         assert_eq!(admitting_now(&at, 8), [3, 4]);
         at = [1, 1, 5, 5, 0, 0, 0, 0, 4, 3, 4, 4, 4];
         assert_eq!(admitting_now(&at, 4), [2, 3], "group 0 is in a rack too many, which it will leave");
+    }
+
+    #[test]
+    fn what_stays_takes_no_room_from_what_leaves() {
+        // Chunks 0 to 3 in rack 1, 4 to 7 in 0, 9 in 3, 8 and the global parities in 4.
+        let mut at = [1, 1, 1, 1, 0, 0, 0, 0, 4, 3, 4, 4, 4];
+        let admitting_now = |at: &[usize], chunk| admitting("wide(8,4,4)", at, chunk);
+        assert_eq!(admitting_now(&at, 8), [4], "2, 3 and 5 are for 4 to 7");
+        assert_eq!(admitting_now(&at, 4), [2, 3, 5]);
+        at[4] = 2;
+        assert_eq!(admitting_now(&at, 8), [4], "2 has just room for 5 to 7");
+        at[5] = 3;
+        assert_eq!(admitting_now(&at, 8), [2, 4], "2 has room for 6 and 7 beside it, 3 has not");
+        at = [1, 1, 5, 5, 0, 0, 0, 0, 4, 3, 4, 4, 4];
+        assert_eq!(admitting_now(&at, 0), [1, 5], "group 0 is in a rack too many");
     }
 
     #[test]
