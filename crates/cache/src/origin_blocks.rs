@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_core::{StripeId, cached};
 use striate_site::{CachedBlockState, TendEvent, Tended};
-use striate_stripe::{BlocksRead, MemoryBlock, Span, StoredBytes, StripeError, Stripes};
+use striate_stripe::{BlocksRead, MemoryBlock, Share, Span, StoredBytes, StripeError, Stripes};
 
 use crate::Cache;
 use crate::cache::Inner;
@@ -56,6 +56,8 @@ pub struct BlockFill {
 pub struct PartialRead {
     /// Bytes that were in memory, by their ranges in the block, ascending.
     pub parts: Vec<(Range<u32>, Vec<Bytes>)>,
+    /// Memory of the whole block; `None` if there are no parts.
+    pub share: Option<Share>,
     /// Set if the caller is to fetch the rest of the block and fill the tier.
     pub fill: Option<BlockFill>,
 }
@@ -193,18 +195,18 @@ impl Cache {
         let live = self.inner.live(&stripes);
         let Some(question) = self.inner.question(&stored, &live) else { return Err(PartialRead::default()) };
         // Read the splits that are present first: once the block is forgotten, its home must be asked again.
-        let parts = splits_of(&stripes, question.name, stored).await;
+        let Ok(mut missed) = splits_of(&stripes, question.name, stored).await else {
+            return Err(PartialRead::default());
+        };
         if self.inner.known_blocks.forget(question.name) {
             self.inner.miss_reasons.note(question.name, MissReason::Gone);
         }
-        let fill = match self.inner.tend(&[question], 1, TendEvent::Lost).await[..] {
-            [Some(tended @ Tended { standing: CachedBlockState::Granted, .. })] => {
-                let _expected = self.inner.learn(&question, tended, &live);
-                self.grant(question, &live)
-            }
-            _ => None,
-        };
-        Err(PartialRead { parts, fill })
+        let tended = self.inner.tend(&[question], 1, TendEvent::Lost).await;
+        if let [Some(tended @ Tended { standing: CachedBlockState::Granted, .. })] = tended[..] {
+            let _expected = self.inner.learn(&question, tended, &live);
+            missed.fill = self.grant(question, &live);
+        }
+        Err(missed)
     }
 
     /// Whether this process knows the block to be in memory. Sends no request.
@@ -238,8 +240,20 @@ impl Cache {
 }
 
 /// Reads the splits of a block that are still in memory, each on its own. The caller counts them as one read.
-async fn splits_of(stripes: &Stripes, name: StripeId, stored: StoredBytes) -> Vec<(Range<u32>, Vec<Bytes>)> {
+///
+/// # Errors
+/// [`StripeError::Overloaded`] when no memory becomes free for the block.
+async fn splits_of(
+    stripes: &Stripes,
+    name: StripeId,
+    stored: StoredBytes,
+) -> Result<PartialRead, StripeError> {
     let splits = cached::splits(name);
+    // A block of one split has no other parts.
+    if splits == 1 {
+        return Ok(PartialRead::default());
+    }
+    let share = stripes.budget().acquire(stored.len() as usize).await?;
     let split_len = split_len(stored.len(), splits);
     let split = |number: usize| {
         let (start, end) = (number as u32 * split_len, (number as u32 + 1) * split_len);
@@ -247,14 +261,12 @@ async fn splits_of(stripes: &Stripes, name: StripeId, stored: StoredBytes) -> Ve
     };
     let spans: Vec<Span> = (0..splits).map(split).filter(|span| !span.range.is_empty()).collect();
     let mut parts = Vec::new();
-    // A block of one split has no other parts.
-    if splits > 1 {
-        let hand_out = |span: usize, bytes| parts.push((spans[span].range.clone(), bytes));
-        // The error is that of a missing split.
-        let _ = stripes.untold().read_ahead(&spans, hand_out).await;
-    }
+    let hand_out = |span: usize, bytes| parts.push((spans[span].range.clone(), bytes));
+    // The error is that of a missing split.
+    let _ = stripes.untold().read_ahead(&spans, hand_out).await;
     parts.sort_unstable_by_key(|(range, _)| range.start);
-    parts
+    let share = (!parts.is_empty()).then_some(share);
+    Ok(PartialRead { parts, share, fill: None })
 }
 
 impl BlockFill {

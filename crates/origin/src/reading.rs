@@ -249,23 +249,46 @@ impl ReadState {
         range_in_block: Range<u32>,
         missed: PartialRead,
     ) -> Result<(), ReadError> {
-        let PartialRead { parts, fill } = missed;
-        if parts.is_empty() {
+        let PartialRead { parts, share, fill } = missed;
+        let Some(mut share) = share else {
             return match fill {
                 Some(fill) => self.open_run(start, Some(fill)).await,
                 None => self.open_run(self.remaining.start, None).await,
             };
-        }
+        };
         let number = start / self.object.blocks.len;
         let all = match fill {
             Some(_) => 0..(self.object.blocks.end(number) - start) as u32,
             None => range_in_block.clone(),
         };
-        let budget = self.shared.client.stripes().budget();
-        let share = budget.acquire(all.len()).await.map_err(ClientError::from)?;
-        let (mut pieces, mut at, mut cached) = (Vec::new(), all.start, 0);
-        let overlaps = |(range, _): &(Range<u32>, Vec<Bytes>)| range.start < all.end && all.start < range.end;
-        let parts = parts.into_iter().filter(overlaps);
+        let cached: u64 = parts.iter().map(|(range, _)| overlap(range, &all)).sum();
+        let pieces = self.complete(start, all.clone(), parts).await?;
+        self.shared.cache.fetched(range_in_block.len() as u64, cached.min(range_in_block.len() as u64 - 1));
+        self.pieces.extend(cut(&pieces, (range_in_block.start - all.start) as usize, range_in_block.len()));
+        self.outcome.get_or_insert(ReadOutcome::Miss);
+        match fill {
+            // From here on the block is in memory twice: for the receiver until it has the bytes, and for the tier.
+            Some(fill) => {
+                self.share = self.shared.client.stripes().budget().try_acquire(range_in_block.len());
+                fill.fill(pieces, share);
+            }
+            None => {
+                share.shrink_to(range_in_block.len());
+                self.share = Some(share);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches what `parts` of a block lack of its range `all`.
+    async fn complete(
+        &self,
+        start: u64,
+        all: Range<u32>,
+        parts: Vec<(Range<u32>, Vec<Bytes>)>,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let (mut pieces, mut at) = (Vec::new(), all.start);
+        let parts = parts.into_iter().filter(|(range, _)| overlap(range, &all) > 0);
         for (range, bytes) in parts.chain([(all.end..all.end, Vec::new())]) {
             let inside = range.start.max(all.start)..range.end.min(all.end);
             if at < inside.start {
@@ -273,20 +296,8 @@ impl ReadState {
             }
             pieces.extend(cut(&bytes, (inside.start - range.start) as usize, inside.len()));
             at = inside.end;
-            cached += inside.len() as u64;
         }
-        self.shared.cache.fetched(range_in_block.len() as u64, cached.min(range_in_block.len() as u64 - 1));
-        self.pieces.extend(cut(&pieces, (range_in_block.start - all.start) as usize, range_in_block.len()));
-        self.outcome.get_or_insert(ReadOutcome::Miss);
-        match fill {
-            // From here on the block is in memory twice: for the receiver until it has the bytes, and for the tier.
-            Some(fill) => {
-                self.share = budget.try_acquire(range_in_block.len());
-                fill.fill(pieces, share);
-            }
-            None => self.share = Some(share),
-        }
-        Ok(())
+        Ok(pieces)
     }
 
     /// Fetches a range of the object into memory.
@@ -389,6 +400,11 @@ impl Shrink for ReadState {
 /// Maximum length of a read from memory, so that a few receivers do not take all of the memory for bodies.
 fn longest_read(budget: &ByteBudget) -> u64 {
     LONGEST_READ.max(budget.total() as u64 / READ_PART)
+}
+
+/// Number of bytes that are in both ranges.
+fn overlap(one: &Range<u32>, other: &Range<u32>) -> u64 {
+    one.end.min(other.end).saturating_sub(one.start.max(other.start)).into()
 }
 
 /// Returns `len` bytes of the pieces, after the first `skipped`.

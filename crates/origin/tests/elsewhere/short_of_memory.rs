@@ -14,6 +14,16 @@ impl Gateway {
     fn take_memory(&self) -> Share {
         self.budget().try_acquire(self.budget().total()).unwrap()
     }
+
+    /// Waits until a read waits for memory, and then until it has done so in vain. Nothing else may wait meanwhile.
+    async fn refuse_memory(&self) {
+        while self.budget().view().waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(6)).await;
+        tokio::time::resume();
+    }
 }
 
 #[tokio::test]
@@ -25,21 +35,36 @@ async fn what_there_is_no_memory_to_read_into_comes_from_the_origin_and_is_not_l
     assert!(gateway.get("k").await == whole);
     world.settle().await;
     let all = gateway.take_memory();
-    // The read waits for memory in vain. Nothing else waits meanwhile.
-    let pass_time = async {
-        while gateway.budget().view().waiting == 0 {
-            tokio::task::yield_now().await;
-        }
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(6)).await;
-        tokio::time::resume();
-    };
-    let (read, ()) = futures::future::join(gateway.get("k"), pass_time).await;
+    let (read, ()) = futures::future::join(gateway.get("k"), gateway.refuse_memory()).await;
     assert!(read == whole);
     assert_eq!(world.store.sent(), 2 * MIB as u64);
     drop(all);
     assert!(Gateway::was_hit(&gateway.open("k").await), "it is known to be in memory");
     assert_eq!(world.store.sent(), 2 * MIB as u64);
+}
+
+#[tokio::test]
+async fn a_block_that_is_half_there_comes_from_the_origin_if_there_is_no_memory_for_its_half() {
+    let mut world = World::new(6).await;
+    world.block_len = 4 * MIB;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(4 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(gateway.get("k").await == whole);
+    world.settle().await;
+    lose(&world, |split| split.index == 2 || split.index >= 4).await;
+    // A range has room, and the block has none.
+    let mut others = gateway.take_memory();
+    others.shrink_to(others.len() - 2 * MIB);
+    let range = 2 * MIB..2 * MIB + 1_000;
+    let read = gateway.get_range("k", range.clone());
+    let (read, ()) = futures::future::join(read, gateway.refuse_memory()).await;
+    assert!(read == whole[range.clone()]);
+    assert_eq!(gateway.budget().view().taken, others.len());
+    assert_eq!(world.store.sent(), 4 * MIB as u64 + 1_000);
+    drop(others);
+    assert!(gateway.get_range("k", range.clone()).await == whole[range]);
+    assert_eq!(world.store.sent(), 5 * MIB as u64 + 1_000, "its other half was not forgotten");
 }
 
 #[tokio::test]
