@@ -261,9 +261,9 @@ impl ReadState {
             Some(_) => 0..(self.object.blocks.end(number) - start) as u32,
             None => range_in_block.clone(),
         };
-        let cached: u64 = parts.iter().map(|(range, _)| overlap(range, &all)).sum();
+        let cached: u64 = parts.iter().map(|(range, _)| overlap(range, &range_in_block)).sum();
         let pieces = self.complete(start, all.clone(), parts).await?;
-        self.shared.cache.fetched(range_in_block.len() as u64, cached.min(range_in_block.len() as u64 - 1));
+        self.shared.cache.fetched(range_in_block.len() as u64, cached);
         self.pieces.extend(cut(&pieces, (range_in_block.start - all.start) as usize, range_in_block.len()));
         self.outcome.get_or_insert(ReadOutcome::Miss);
         match fill {

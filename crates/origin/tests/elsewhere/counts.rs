@@ -40,3 +40,29 @@ async fn fills_that_turn_out_not_to_be_needed_do_not_count_as_given_up() {
     assert_eq!(counts.given_up.load(Ordering::Relaxed), 0);
     assert_eq!(counts.fills.load(Ordering::Relaxed), 4);
 }
+
+#[tokio::test]
+async fn of_a_block_that_is_half_there_what_its_reader_gets_from_memory_counts() {
+    let mut world = World::new(6).await;
+    world.block_len = 4 * MIB;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(4 * MIB, 1);
+    world.store.put("k", whole.clone());
+    assert!(gateway.get("k").await == whole);
+    let counts = gateway.cache.counts();
+    let counted = || {
+        let cached = counts.cached_bytes.load(Ordering::Relaxed);
+        (counts.reads(ReadOutcome::Miss), counts.reads(ReadOutcome::Partial), cached)
+    };
+    let cold = (1, 4 * MIB as u64);
+    assert_eq!(counted(), (cold, (0, 0), 0));
+    let missed = (cold.0 + 1, cold.1 + 3_000);
+    for (start, expected) in [(2 * MIB, (missed, (0, 0), 0)), (2 * MIB - 1_000, (missed, (1, 3_000), 1_000))]
+    {
+        world.settle().await;
+        lose(&world, |split| split.index == 2 || split.index >= 4).await;
+        let range = start..start + 3_000;
+        assert!(gateway.get_range("k", range.clone()).await == whole[range]);
+        assert_eq!(counted(), expected);
+    }
+}
