@@ -20,6 +20,8 @@ pub(crate) enum MissReason {
     Gone,
     /// When it was to be filled, other blocks had taken the memory for bodies or fills.
     TooMuchOnTheWay,
+    /// It would take too much of this process's memory for bodies.
+    TooLarge,
     /// This memory site had no room for it.
     NoRoom(SiteId),
     /// This memory site did not store it.
@@ -34,6 +36,10 @@ impl MissReason {
         match self {
             Self::Gone => "evicted, or lost with a memory site".to_owned(),
             Self::TooMuchOnTheWay => "given up, since too many other blocks were on their way".to_owned(),
+            Self::TooLarge => {
+                "given up, since it is more than a quarter of this gateway's memory for bodies (--body-memory-mib)"
+                    .to_owned()
+            }
             Self::NoRoom(site) => {
                 format!("given up, since {} had no room: all there was being read", named(site))
             }

@@ -24,6 +24,9 @@ use crate::view::ReadOutcome;
 const WAIT_FOR_FETCH: Duration = Duration::from_secs(10);
 /// Maximum time that a fetched block waits for fill memory before its fill is given up.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
+/// A block that its reader fills may take this fraction (one over it) of the memory for bodies, which holds it until
+/// it is whole.
+const FETCHED_PART: usize = 4;
 
 /// State of a block whose object is in another S3 store.
 #[derive(Debug)]
@@ -64,7 +67,8 @@ pub struct PartialRead {
 
 impl Cache {
     /// Returns the state of each block, and grants the caller the fills that it is to do. With `waits`, waits for the
-    /// first block if another process is fetching it.
+    /// first block if another process is fetching it. A block that is more than a quarter of the memory for bodies is
+    /// not to be filled: it counts as absent.
     pub async fn look_up(&self, blocks: &[MemoryBlock], waits: bool) -> Vec<BlockLookup> {
         let Some(stripes) = self.inner.stripes.upgrade() else { return Vec::new() };
         let live = self.inner.live(&stripes);
@@ -89,7 +93,7 @@ impl Cache {
                 // Begin the fill before the grant is dropped.
                 HomeAnswer::Granted(_expected) => {
                     lookups[position] =
-                        self.grant(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted);
+                        self.grant_fetch(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
                 HomeAnswer::Absent if tended.standing == CachedBlockState::Filling => {
                     under_way.push((position, question))
@@ -118,7 +122,7 @@ impl Cache {
                 return BlockLookup::There;
             }
             // The home may have granted the fill to this process meanwhile.
-            if let Some(fill) = self.grant(question, live) {
+            if let Some(fill) = self.grant_fetch(question, live) {
                 return BlockLookup::Granted(fill);
             }
             drop(answer);
@@ -128,7 +132,9 @@ impl Cache {
             match self.inner.learn(&question, tended, live) {
                 HomeAnswer::There(_) => return BlockLookup::There,
                 HomeAnswer::Granted(_expected) => {
-                    return self.grant(question, live).map_or(BlockLookup::Absent, BlockLookup::Granted);
+                    return self
+                        .grant_fetch(question, live)
+                        .map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
                 HomeAnswer::Absent
                     if tended.standing == CachedBlockState::Filling && !remaining.is_zero() => {}
@@ -176,6 +182,17 @@ impl Cache {
         })
     }
 
+    /// Grants the fill of a block that is yet to be fetched. Gives it up if the block is too large for that.
+    fn grant_fetch(&self, question: HomeQuery, live: &Arc<Sites>) -> Option<BlockFill> {
+        let stripes = self.inner.stripes.upgrade()?;
+        let fill = self.grant(question, live)?;
+        if may_be_held(&stripes, question.len) {
+            return Some(fill);
+        }
+        fill.give_up(MissReason::TooLarge);
+        None
+    }
+
     /// Reads a range of a block from memory.
     ///
     /// # Errors
@@ -204,7 +221,7 @@ impl Cache {
         let tended = self.inner.tend(&[question], 1, TendEvent::Lost).await;
         if let [Some(tended @ Tended { standing: CachedBlockState::Granted, .. })] = tended[..] {
             let _expected = self.inner.learn(&question, tended, &live);
-            missed.fill = self.grant(question, &live);
+            missed.fill = self.grant_fetch(question, &live);
         }
         Err(missed)
     }
@@ -239,6 +256,11 @@ impl Cache {
     }
 }
 
+/// Whether a block is small enough to be held until all of it has come.
+fn may_be_held(stripes: &Stripes, len: u32) -> bool {
+    len as usize <= stripes.budget().total() / FETCHED_PART
+}
+
 /// Reads the splits of a block that are still in memory, each on its own. The caller counts them as one read.
 ///
 /// # Errors
@@ -250,7 +272,7 @@ async fn splits_of(
 ) -> Result<PartialRead, StripeError> {
     let splits = cached::splits(name);
     // A block of one split has no other parts.
-    if splits == 1 {
+    if splits == 1 || !may_be_held(stripes, stored.len()) {
         return Ok(PartialRead::default());
     }
     let share = stripes.budget().acquire(stored.len() as usize).await?;
@@ -276,8 +298,12 @@ impl BlockFill {
     }
 
     /// Gives the fill up because there is no memory for the block.
-    pub fn give_up_for_room(mut self) {
-        self.given_up = Some(MissReason::TooMuchOnTheWay);
+    pub fn give_up_for_room(self) {
+        self.give_up(MissReason::TooMuchOnTheWay);
+    }
+
+    fn give_up(mut self, reason: MissReason) {
+        self.given_up = Some(reason);
     }
 
     /// Writes the block into the tier in the background. `shares` accounts for the memory of its bytes until then.

@@ -155,7 +155,7 @@ pub struct OriginArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "origin")]
     pub ttl: Duration,
     /// Size of cached blocks in MiB. Reading a range of an object that is not cached fetches every block that
-    /// the range touches.
+    /// the range touches. A gateway caches no block of more than a quarter of its --body-memory-mib when it reads it.
     #[arg(long, value_name = "MIB", default_value_t = 4, requires = "origin", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cache_block_mib: u32,
 }

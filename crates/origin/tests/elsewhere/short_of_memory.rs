@@ -91,7 +91,7 @@ async fn what_a_resting_receiver_has_not_taken_gives_way_and_is_read_again() {
 
 #[tokio::test]
 async fn a_gathered_block_gives_way_once_it_is_in_memory_and_its_run_goes_on() {
-    let world = World { in_flight_bytes: Some(2 * MIB), ..World::new(6).await };
+    let world = World { in_flight_bytes: Some(4 * MIB), ..World::new(6).await };
     let gateway = world.gateway(LONG).await;
     let whole = noise(8 * MIB, 1);
     world.store.put("k", whole.clone());
@@ -99,23 +99,33 @@ async fn a_gathered_block_gives_way_once_it_is_in_memory_and_its_run_goes_on() {
     first_fill(&gateway).await;
     world.settle().await;
     assert_eq!(gateway.budget().view().taken, MIB);
-    drop(gateway.budget().acquire(2 * MIB).await.unwrap());
+    drop(gateway.budget().acquire(4 * MIB).await.unwrap());
     assert!(finish(begun).await == whole);
     assert_eq!((world.store.sent(), world.store.asked()), (8 * MIB as u64, (1, 0)), "by one request");
 }
 
 #[tokio::test]
 async fn a_block_that_there_is_no_memory_to_gather_is_passed_on_and_the_reason_is_known() {
-    let world = World::new(6).await;
-    let (one, other) = (world.gateway(LONG).await, world.gateway(LONG).await);
+    let mut world = World::new(6).await;
+    let one = world.gateway(LONG).await;
     let whole = noise(MIB, 1);
     world.store.put("k", whole.clone());
-    assert!(one.get("k").await == whole);
-    world.settle().await;
-    lose(&world, |_| true).await;
-    let _all = other.take_memory();
-    assert!(other.get("k").await == whole);
-    world.settle().await;
-    let explained = other.origins.explain(BUCKET, "k").await.unwrap().first_blocks.remove(0);
-    assert!(explained.contains("too many other blocks were on their way"), "{explained}");
+    // All of the memory is taken, or the block is more than a quarter of it.
+    for (in_flight, is_taken, reason) in [
+        (64 * MIB, true, "too many other blocks were on their way"),
+        (4 * MIB - 1, false, "--body-memory-mib"),
+    ] {
+        assert!(one.get("k").await == whole);
+        world.settle().await;
+        lose(&world, |_| true).await;
+        world.in_flight_bytes = Some(in_flight);
+        let other = world.gateway(LONG).await;
+        let _all = is_taken.then(|| other.take_memory());
+        for _ in 0..2 {
+            assert!(other.get("k").await == whole);
+            world.settle().await;
+            let explained = other.origins.explain(BUCKET, "k").await.unwrap().first_blocks.remove(0);
+            assert!(explained.contains(reason), "{explained}");
+        }
+    }
 }
