@@ -1,9 +1,10 @@
 //! Streams an object to a receiver: blocks from memory, and the rest from the origin.
 //!
 //! Bytes that are not in memory are requested in one request up to the end of the range (a *run*). So an object that is
-//! replaced during the read still arrives as it was: the origin finishes the response that it began. Each block on the
-//! way that no other process fills is put into memory whole ([`crate::run`]). A run that breaks off is resumed where it
-//! broke, if the object is still the same.
+//! replaced during the read still arrives as it was: the origin finishes the response that it began. The run is opened
+//! before the receiver gets anything, even if it begins with a later block. Each block on the way that no other process
+//! fills is put into memory whole ([`crate::run`]). A run that breaks off is resumed where it broke, if the object is
+//! still the same.
 //!
 //! A receiver that takes nothing loses what was read or gathered for it ([`ParkedStream`]). When it resumes, that is
 //! read from memory, a little at a time at first. The run then goes on.
@@ -18,7 +19,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use striate_cache::{BlockFill, BlockLookup, PartialRead, ReadOutcome};
 use striate_client::{ClientError, ObjectStream};
-use striate_stripe::{ByteBudget, ParkedStream, PinnedShare, Share, Shrink};
+use striate_stripe::{ByteBudget, MemoryBlock, ParkedStream, PinnedShare, Share, Shrink};
 
 use crate::head::Head;
 use crate::origin_bucket::{Blocks, OriginBucket};
@@ -33,6 +34,9 @@ const READ_PART: u64 = 16;
 /// Maximum length in bytes of the next read from memory for a receiver that was idle, or not known yet while memory is
 /// tight. Pieces up to this length are left to the connection's buffers.
 const SHORTEST_READ: u64 = 64 << 10;
+/// Maximum number of blocks that are looked up before the first bytes are read from memory. The first one that is
+/// missing is requested before these are handed out.
+const LOOKED_UP_FIRST: u64 = 16;
 /// Factor by which the next read from memory grows when the receiver has taken one.
 const GROWTH: u64 = 4;
 
@@ -66,7 +70,8 @@ pub(crate) struct ReadState {
     /// Range that the receiver has not got yet.
     remaining: Range<u64>,
     run: Option<Run>,
-    /// The block of the run that is being gathered. Until its end, the gathering task has the run.
+    /// A block that is being gathered: the receiver's next one that is not in memory. Until its end, the gathering task
+    /// has its run.
     gathered: Option<BlockReceiver>,
     pieces: VecDeque<Bytes>,
     last_piece: usize,
@@ -178,45 +183,80 @@ impl ReadState {
             if self.remaining.is_empty() {
                 return Ok(None);
             }
-            match &self.run {
-                _ if self.gathered.is_some() => self.take_gathered().await?,
-                // A run that is ahead waits until a block that was let go has come from memory.
-                Some(run) if run.at <= self.remaining.start && run.at < run.until => {
-                    self.take_frame().await?;
-                }
+            let at = self.remaining.start;
+            match (&self.gathered, &self.run) {
+                (Some(gathered), _) if gathered.at <= at => self.take_gathered().await?,
+                (_, Some(run)) if run.at <= at && run.at < run.until => self.take_frame().await?,
+                // A run that is ahead waits until what comes before it has come from memory.
                 _ => self.open_block().await?,
             }
         }
+    }
+
+    /// Opens a run that begins with the first block from `next` on that is neither in memory nor on its way there.
+    async fn open_ahead(&mut self, next: u64) -> Result<(), ReadError> {
+        let (len, end) = (self.object.blocks.len, self.remaining.end);
+        for number in (next..next + LOOKED_UP_FIRST).take_while(|number| number * len < end) {
+            // One by one: each missing one of several would be granted.
+            let block = [self.object.blocks.block(number)];
+            match self.shared.cache.look_up(&block, false).await.pop() {
+                Some(BlockLookup::There) => {}
+                // The reader that fetches it fetches the next ones too.
+                Some(BlockLookup::OnItsWay) => return Ok(()),
+                Some(BlockLookup::Granted(fill)) => {
+                    self.open_run(number * len, Some(fill)).await?;
+                    // Its memory must not wait for this receiver, which waits for memory itself.
+                    self.gather_block(false).await;
+                    return Ok(());
+                }
+                Some(BlockLookup::Absent) | None => return self.open_run(number * len, None).await,
+            }
+        }
+        Ok(())
     }
 
     /// Reads bytes of the next block from memory, or opens a run that begins with it.
     async fn open_block(&mut self) -> Result<(), ReadError> {
         self.count_fetched();
         self.run.take_if(|run| run.at <= self.remaining.start);
-        self.run.iter_mut().for_each(Run::let_go);
-        let was_let_go = self.run.is_some();
+        let is_run_ahead = self.run.is_some();
         let (number, len) = (self.remaining.start / self.object.blocks.len, self.object.blocks.len);
         let (start, from) = (number * len, self.remaining.start);
         let to = self.object.blocks.end(number).min(self.remaining.end).min(from + self.read_len);
         let range_in_block = (from - start) as u32..(to - start) as u32;
         let block = self.object.blocks.block(number);
         match self.shared.cache.look_up(std::slice::from_ref(&block), true).await.pop() {
-            Some(BlockLookup::There) => match self.shared.cache.read(&block, range_in_block.clone()).await {
-                Ok(mut read) => {
-                    self.pieces.extend(std::mem::take(&mut read.blocks[0]));
-                    self.share = Some(read.into_share());
-                    let longest = longest_read(self.shared.client.stripes().budget());
-                    self.read_len = (self.read_len * GROWTH).min(longest);
-                    self.outcome.get_or_insert(ReadOutcome::Hit);
-                    Ok(())
+            Some(BlockLookup::There) => {
+                if self.outcome.is_none() {
+                    self.open_ahead(number + 1).await?;
                 }
-                Err(missed) => self.take_parts(start, range_in_block, missed).await,
-            },
-            // Memory did not keep a block that was let go. It is not gathered again for the same receiver.
-            Some(BlockLookup::Granted(fill)) if !was_let_go => self.open_run(start, Some(fill)).await,
+                self.read_block(&block, start, range_in_block).await
+            }
+            // Memory did not keep a block of a run that is ahead. It is not gathered again for the same receiver.
+            Some(BlockLookup::Granted(fill)) if !is_run_ahead => self.open_run(start, Some(fill)).await,
             Some(BlockLookup::Granted(_) | BlockLookup::Absent | BlockLookup::OnItsWay) | None => {
                 self.open_run(from, None).await
             }
+        }
+    }
+
+    /// Reads a range of a block from memory, and fetches what memory lacks of it.
+    async fn read_block(
+        &mut self,
+        block: &MemoryBlock,
+        start: u64,
+        range_in_block: Range<u32>,
+    ) -> Result<(), ReadError> {
+        match self.shared.cache.read(block, range_in_block.clone()).await {
+            Ok(mut read) => {
+                self.pieces.extend(std::mem::take(&mut read.blocks[0]));
+                self.share = Some(read.into_share());
+                let longest = longest_read(self.shared.client.stripes().budget());
+                self.read_len = (self.read_len * GROWTH).min(longest);
+                self.outcome.get_or_insert(ReadOutcome::Hit);
+                Ok(())
+            }
+            Err(missed) => self.take_parts(start, range_in_block, missed).await,
         }
     }
 
@@ -315,27 +355,31 @@ impl ReadState {
 
     /// Takes the next bytes that the origin sends, or has a block gathered.
     async fn take_frame(&mut self) -> Result<(), ReadError> {
+        self.gather_block(true).await;
         let Some(mut run) = self.run.take() else { return Ok(()) };
-        run.claim_ahead(&self.shared, &self.object).await;
-        let number = run.at / self.object.blocks.len;
-        let (start, end) = (number * self.object.blocks.len, self.object.blocks.end(number));
-        if run.at == start {
-            run.begin_block(&self.shared, number, start..end);
-        }
-        let mut run = match run.gather(&self.shared, &self.object) {
-            Ok(gathered) => {
-                self.gathered = Some(gathered);
-                return Ok(());
-            }
-            Err(run) => *run,
-        };
-        let at = run.at;
+        let (at, end) = (run.at, self.object.blocks.end(run.at / self.object.blocks.len));
         match run.next_bytes(&self.shared, end.min(run.until)).await {
             Ok(piece) => self.hand_on(at, piece),
             Err(reason) => run.take_up_again(&self.shared, &self.object, reason).await?,
         }
         self.run = Some(run);
         Ok(())
+    }
+
+    /// Has the block gathered that the run has reached, if its fill is granted and memory is free. The gathering task
+    /// then has the run. Unless the receiver takes the block as it comes, it will read it from memory.
+    async fn gather_block(&mut self, is_taken: bool) {
+        let Some(mut run) = self.run.take() else { return };
+        run.claim_ahead(&self.shared, &self.object).await;
+        let number = run.at / self.object.blocks.len;
+        let block = number * self.object.blocks.len..self.object.blocks.end(number);
+        if run.at == block.start {
+            run.begin_block(&self.shared, number, block);
+        }
+        match run.gather(&self.shared, &self.object, is_taken) {
+            Ok(gathered) => self.gathered = Some(gathered),
+            Err(run) => self.run = Some(*run),
+        }
     }
 
     /// Takes the next piece of the block that is being gathered, or the run after its last piece.
@@ -392,6 +436,7 @@ impl Shrink for ReadState {
         let share = self.share.take().filter(|_| self.last_piece as u64 > SHORTEST_READ);
         self.pinned = share.map(|share| budget.pin(share, self.last_piece)).or(self.pinned.take());
         self.pieces.clear();
+        self.run.iter_mut().for_each(Run::let_go);
         self.gathered.iter_mut().for_each(BlockReceiver::let_go);
         self.read_len = SHORTEST_READ;
     }

@@ -64,17 +64,19 @@ struct PendingFill {
 pub(crate) struct BlockReceiver {
     /// Offset in the object of the next piece.
     pub(crate) at: u64,
-    /// At most one block, whose memory `share` accounts for.
+    /// At most one block, whose memory `share` accounts for. Nothing, if the receiver will read the block from memory.
     pieces: mpsc::UnboundedReceiver<Bytes>,
     run: oneshot::Receiver<Result<Run, ReadError>>,
     /// Dropped when the receiver wants the run.
     wants: Option<oneshot::Sender<()>>,
     share: Option<Arc<Share>>,
+    /// Whether the receiver was found idle. Other readers may then fill the next blocks.
+    is_let_go: bool,
 }
 
 /// The gathering task's end of a block that is being gathered.
 struct BlockSender {
-    pieces: mpsc::UnboundedSender<Bytes>,
+    pieces: Option<mpsc::UnboundedSender<Bytes>>,
     run: oneshot::Sender<Result<Run, ReadError>>,
     run_wanted: oneshot::Receiver<()>,
 }
@@ -201,17 +203,23 @@ impl Run {
         Ok(())
     }
 
-    /// Gathers the block that has begun in a task of its own. Returns the run if no block has.
-    pub(crate) fn gather(self, shared: &Arc<Shared>, object: &Object) -> Result<BlockReceiver, Box<Self>> {
+    /// Gathers the block that has begun in a task of its own. Returns the run if no block has. The receiver gets the
+    /// bytes only if it takes them as they come.
+    pub(crate) fn gather(
+        self,
+        shared: &Arc<Shared>,
+        object: &Object,
+        is_taken: bool,
+    ) -> Result<BlockReceiver, Box<Self>> {
         let Some(filling) = &self.filling else { return Err(Box::new(self)) };
-        let (at, share) = (self.at, Some(filling.share.clone()));
+        let (at, share) = (self.at, is_taken.then(|| filling.share.clone()));
         let (to_receiver, pieces) = mpsc::unbounded_channel();
         let (back, run) = oneshot::channel();
         let (wants, run_wanted) = oneshot::channel();
-        let gathering = BlockSender { pieces: to_receiver, run: back, run_wanted };
+        let gathering = BlockSender { pieces: is_taken.then_some(to_receiver), run: back, run_wanted };
         let (task_shared, object) = (shared.clone(), object.clone());
         shared.client.runtime().spawn(async move { gathering.gather(self, &task_shared, &object).await });
-        Ok(BlockReceiver { at, pieces, run, wants: Some(wants), share })
+        Ok(BlockReceiver { at, pieces, run, wants: Some(wants), share, is_let_go: false })
     }
 
     /// Fetches the rest of the block that is being gathered.
@@ -219,13 +227,13 @@ impl Run {
         &mut self,
         shared: &Shared,
         object: &Object,
-        pieces: &mpsc::UnboundedSender<Bytes>,
+        pieces: Option<&mpsc::UnboundedSender<Bytes>>,
     ) -> Result<(), ReadError> {
         while let Some(filling) = &mut self.filling {
             let end = filling.end;
             match self.next_bytes(shared, end).await {
                 Ok(bytes) => {
-                    if pieces.send(bytes.clone()).is_err() {
+                    if pieces.is_some_and(|pieces| pieces.send(bytes.clone()).is_err()) {
                         self.let_go();
                     }
                     self.keep(bytes);
@@ -251,12 +259,12 @@ impl Run {
 impl BlockSender {
     /// Fetches a block to its end, even if the receiver has left: the next reader will want it.
     async fn gather(self, mut run: Run, shared: &Shared, object: &Object) {
-        let Self { pieces, run: back, run_wanted } = self;
+        let Self { pieces, run: mut back, run_wanted } = self;
         let runtime = shared.client.runtime();
         let ended = {
-            let finishing = run.finish_block(shared, object, &pieces);
+            let finishing = run.finish_block(shared, object, pieces.as_ref());
             let receiver_gone = async {
-                pieces.closed().await;
+                back.closed().await;
                 runtime.sleep(FINISH_WITHIN).await;
             };
             tokio::select! {
@@ -294,17 +302,22 @@ impl BlockReceiver {
         if self.pieces.is_closed() {
             while self.pieces.try_recv().is_ok() {}
             drop(self.share.take());
+            self.is_let_go = true;
         }
     }
 
-    /// Returns the run, at the end of the block.
+    /// Returns the run, at the end of the block. If the block was let go, so are the next ones.
     ///
     /// # Errors
     /// If the rest of the block is not available.
     pub(crate) async fn run(&mut self) -> Result<Run, ReadError> {
         drop(self.wants.take());
         let run = (&mut self.run).await;
-        run.unwrap_or(Err(ReadError::Failed(ClientError::Busy)))
+        let mut run = run.unwrap_or(Err(ReadError::Failed(ClientError::Busy)))?;
+        if self.is_let_go {
+            run.let_go();
+        }
+        Ok(run)
     }
 }
 

@@ -5,6 +5,7 @@ mod counts;
 mod explaining;
 mod introducing;
 mod pace;
+mod replaced;
 mod short_of_memory;
 mod store;
 mod writes;
@@ -250,21 +251,6 @@ async fn sixty_four_clients_at_once_fetch_a_cold_block_once() {
     let (gets, heads) = world.store.asked();
     assert!(gets + heads <= 2, "one question a gateway: {gets} GETs, {heads} HEADs");
     assert!(world.store.sent() < (MIB + MIB / 2) as u64, "one fetch: {} bytes", world.store.sent());
-}
-
-#[tokio::test]
-async fn a_cold_object_that_is_replaced_while_it_is_read_is_answered_as_it_was() {
-    let world = World::new(6).await;
-    let gateway = world.gateway(LONG).await;
-    let (old, new) = (noise(30 * MIB, 1), noise(30 * MIB, 2));
-    world.store.put("k", old.clone());
-    let mut body = gateway.open("k").await.into_body();
-    let mut bytes = body.next().await.unwrap().unwrap().to_vec();
-    world.store.put("k", new.clone());
-    while let Some(piece) = body.next().await {
-        bytes.extend_from_slice(&piece.unwrap());
-    }
-    assert!(bytes == old, "all of it, and of one version");
 }
 
 #[tokio::test]
