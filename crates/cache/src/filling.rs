@@ -24,7 +24,8 @@ use crate::homes::HomeQuery;
 use crate::known_blocks::{NameHasher, Sites};
 use crate::miss_reasons::MissReason;
 
-/// Time after which a fill that never began is forgotten.
+/// Time after which a fill that never began is forgotten, and after which readers no longer wait for one that was not
+/// renewed.
 const FORGET_FILL: Duration = Duration::from_secs(10);
 
 /// Blocks that this process is to fill, by name.
@@ -32,6 +33,7 @@ pub(crate) type PendingFills = HashMap<StripeId, Fill, BuildHasherDefault<NameHa
 
 /// A block that this process is to fill.
 pub(crate) struct Fill {
+    /// When it was granted or last renewed.
     since: Instant,
     has_begun: bool,
     parities: usize,
@@ -62,7 +64,7 @@ impl Drop for FillGrant {
             let (question, grant) = (self.question, self.grant);
             self.cache.counts.given_up.fetch_add(1, Ordering::Relaxed);
             self.cache.spawn(|cache| async move {
-                cache.tell(question.home, vec![question.ending(grant, TendEvent::GaveUp)]).await;
+                cache.tell(question.home, vec![question.of_grant(grant, TendEvent::GaveUp)]).await;
             });
         }
     }
@@ -98,6 +100,31 @@ impl Inner {
         let fill = filling.get_mut(&name).filter(|fill| !fill.has_begun)?;
         fill.has_begun = true;
         Some(fill.parities)
+    }
+
+    /// Renews the grant of a fill that makes progress. A home that has forgotten the grant makes a new one.
+    pub(crate) async fn renew_grant(&self, question: HomeQuery) {
+        let grant = match self.filling.lock().get_mut(&question.name) {
+            Some(fill) => {
+                fill.since = self.runtime.now();
+                fill.grant
+            }
+            None => return,
+        };
+        let tended = self.tell(question.home, vec![question.of_grant(grant, TendEvent::Look)]).await;
+        let Some(new) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted) else {
+            return;
+        };
+        let is_going_on = match self.filling.lock().get_mut(&question.name) {
+            Some(fill) if fill.grant == grant => {
+                fill.grant = new.grant;
+                true
+            }
+            _ => false,
+        };
+        if !is_going_on {
+            self.tell(question.home, vec![question.of_grant(new.grant, TendEvent::GaveUp)]).await;
+        }
     }
 
     /// Fills the tier with a block that was just written, if writes are cached.
@@ -174,7 +201,7 @@ impl Inner {
     /// Ends the grant of a fill at the block's home.
     pub(crate) async fn end_grant(&self, question: HomeQuery, matter: TendEvent) {
         let grant = self.filling.lock().remove(&question.name).map_or(0, |fill| fill.grant);
-        self.tell(question.home, vec![question.ending(grant, matter)]).await;
+        self.tell(question.home, vec![question.of_grant(grant, matter)]).await;
     }
 
     /// Memory that a fill takes, in KiB: the bytes as they were read, and the splits. A fill larger than the whole

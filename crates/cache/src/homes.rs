@@ -62,8 +62,8 @@ impl HomeQuery {
         Tend { name: self.name, split_len: self.split_len(), reads, matter, grant: 0 }
     }
 
-    /// The message that ends a grant at the block's home.
-    pub(crate) fn ending(&self, grant: u64, matter: TendEvent) -> Tend {
+    /// The message that renews or ends a grant at the block's home.
+    pub(crate) fn of_grant(&self, grant: u64, matter: TendEvent) -> Tend {
         Tend { grant, ..self.tend(0, matter) }
     }
 }

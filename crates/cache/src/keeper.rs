@@ -19,7 +19,7 @@ use striate_site::{
     BlockKeeper, CacheStore, CacheView, CachedBlockState, MOST_PARITIES, Tend, TendEvent, Tended,
 };
 
-/// Lifetime of a grant. A gateway that has not filled the block by then will not.
+/// Lifetime of a grant that its holder does not renew. A gateway that has not filled the block by then will not.
 const FILL_WITHIN: Duration = Duration::from_secs(10);
 /// Minimum interval between plans of the parities.
 const PLAN_EVERY: Duration = Duration::from_secs(5);
@@ -51,6 +51,7 @@ struct State {
 /// A gateway's right to fill a block, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
+    /// When it was made or last renewed.
     since: Instant,
     number: u64,
 }
@@ -113,6 +114,7 @@ impl BlockKeeper for Keeper {
 
 impl Keeper {
     fn tend_one(&self, state: &mut State, tend: &Tend, now: Instant) -> Tended {
+        state.renew_grant(tend, now);
         let record = state.blocks.entry(tend.name).or_default();
         record.popularity += f64::from(tend.reads);
         record.split_len = tend.split_len;
@@ -176,6 +178,14 @@ impl Keeper {
 }
 
 impl State {
+    /// Renews a grant that its holder names.
+    fn renew_grant(&mut self, tend: &Tend, now: Instant) {
+        let held = self.filling.get_mut(&tend.name).filter(|grant| grant.number == tend.grant);
+        if let Some(grant) = held {
+            grant.since = now;
+        }
+    }
+
     /// Ends a grant that its holder reports as over. Reports under other numbers end nothing: any gateway may write
     /// parities.
     fn end_grant(&mut self, tend: &Tend) {
@@ -224,7 +234,7 @@ mod tests {
         }
     }
 
-    fn ending(number: u64, matter: TendEvent, granted: Tended) -> Tend {
+    fn of_grant(number: u64, matter: TendEvent, granted: Tended) -> Tend {
         Tend { grant: granted.grant, ..tend(number, 0, matter) }
     }
 
@@ -285,12 +295,30 @@ mod tests {
         let look = |number| home.ask(tend(number, 1, TendEvent::Look)).standing;
         let granted = home.ask(tend(1, 1, TendEvent::Look));
         assert_eq!(granted.standing, CachedBlockState::Granted);
-        home.ask(ending(1, TendEvent::GaveUp, granted));
+        home.ask(of_grant(1, TendEvent::GaveUp, granted));
         assert_eq!(look(1), CachedBlockState::Granted);
         home.runtime.sleep(FILL_WITHIN - Duration::from_millis(1)).await;
         assert_eq!(look(1), CachedBlockState::Filling);
         home.runtime.sleep(Duration::from_millis(1)).await;
         assert_eq!(look(1), CachedBlockState::Granted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_lives_as_long_as_its_holder_renews_it() {
+        let home = Home::new(64);
+        let granted = home.ask(tend(1, 1, TendEvent::Look));
+        let renew = || home.ask(of_grant(1, TendEvent::Look, granted)).standing;
+        for _ in 0..5 {
+            home.runtime.sleep(FILL_WITHIN - Duration::from_millis(1)).await;
+            assert_eq!(renew(), CachedBlockState::Filling);
+            assert_eq!(home.ask(tend(1, 1, TendEvent::Lost)).standing, CachedBlockState::Filling);
+        }
+        home.runtime.sleep(FILL_WITHIN).await;
+        assert_eq!(home.ask(tend(1, 1, TendEvent::Look)).standing, CachedBlockState::Granted);
+        home.runtime.sleep(FILL_WITHIN / 2).await;
+        assert_eq!(renew(), CachedBlockState::Filling, "it is too late");
+        home.runtime.sleep(FILL_WITHIN / 2).await;
+        assert_eq!(renew(), CachedBlockState::Granted, "under another number");
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,10 +330,10 @@ mod tests {
         let second = lost();
         assert_eq!((first.standing, second.standing), (CachedBlockState::Granted, CachedBlockState::Granted));
         // The first gateway is too late, and a third has written a parity.
-        home.ask(ending(1, TendEvent::Filled { parities: 1 }, first));
+        home.ask(of_grant(1, TendEvent::Filled { parities: 1 }, first));
         home.ask(tend(1, 0, TendEvent::GaveUp));
         assert_eq!(lost().standing, CachedBlockState::Filling);
-        home.ask(ending(1, TendEvent::GaveUp, second));
+        home.ask(of_grant(1, TendEvent::GaveUp, second));
         assert_eq!(lost().standing, CachedBlockState::Granted);
     }
 

@@ -1,7 +1,8 @@
 //! Blocks of objects in another S3 store, which only their reader can fetch.
 //!
-//! As with blocks of this store, one process in the cluster fills a block and the others wait for it. They wait longer,
-//! because the alternative is to fetch the same bytes from far away.
+//! As with blocks of this store, one process in the cluster fills a block and the others wait for it. They wait for as
+//! long as its bytes arrive, because the alternative is to fetch the same bytes from far away: the process that fetches
+//! the block renews its grant. If it does not, the grant passes to one of those that wait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use striate_core::{StripeId, cached};
+use striate_runtime::Instant;
 use striate_site::{CachedBlockState, TendEvent, Tended};
 use striate_stripe::{BlocksRead, MemoryBlock, Share, Span, StoredBytes, StripeError, Stripes};
 
@@ -20,8 +22,10 @@ use crate::miss_reasons::MissReason;
 use crate::splits::split_len;
 use crate::view::ReadOutcome;
 
-/// Maximum time that a reader waits for a block that another process is fetching.
-const WAIT_FOR_FETCH: Duration = Duration::from_secs(10);
+/// Time after which a reader that waits for a block asks its home whether the block is still being fetched.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Minimum interval at which the grant of a block that is being fetched is renewed.
+const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// Maximum time that a fetched block waits for fill memory before its fill is given up.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 /// A block that its reader fills may take this fraction (one over it) of the memory for bodies, which holds it until
@@ -49,6 +53,8 @@ pub struct BlockFill {
     question: HomeQuery,
     parities: usize,
     live: Arc<Sites>,
+    /// When the fill was granted or last renewed.
+    renewed_at: Instant,
     has_begun: bool,
     /// Why the block is not in memory if this is dropped; `None` if it is not needed.
     given_up: Option<MissReason>,
@@ -111,13 +117,11 @@ impl Cache {
         lookups
     }
 
-    /// Waits for a block that another process is fetching. If that process gives up, the caller may be granted the
-    /// fill.
+    /// Waits for a block that another process is fetching. If that process gives up or stands still, the caller may be
+    /// granted the fill.
     async fn wait_for_fetch(&self, question: HomeQuery, live: &Arc<Sites>) -> BlockLookup {
-        let until = self.inner.runtime.now() + WAIT_FOR_FETCH;
         loop {
-            let remaining = until.saturating_duration_since(self.inner.runtime.now());
-            let answer = self.inner.wait_for_fill(&question, live, remaining).await;
+            let answer = self.inner.wait_for_fill(&question, live, LOOK_AGAIN).await;
             if matches!(answer, HomeAnswer::There(_)) {
                 return BlockLookup::There;
             }
@@ -125,7 +129,7 @@ impl Cache {
             if let Some(fill) = self.grant_fetch(question, live) {
                 return BlockLookup::Granted(fill);
             }
-            drop(answer);
+            let HomeAnswer::Absent = answer else { return BlockLookup::Absent };
             let Some(Some(tended)) = self.inner.tend(&[question], 0, TendEvent::Look).await.pop() else {
                 return BlockLookup::Absent;
             };
@@ -136,8 +140,7 @@ impl Cache {
                         .grant_fetch(question, live)
                         .map_or(BlockLookup::Absent, BlockLookup::Granted);
                 }
-                HomeAnswer::Absent
-                    if tended.standing == CachedBlockState::Filling && !remaining.is_zero() => {}
+                HomeAnswer::Absent if tended.standing == CachedBlockState::Filling => {}
                 HomeAnswer::Absent => return BlockLookup::Absent,
             }
         }
@@ -177,6 +180,7 @@ impl Cache {
             question,
             parities,
             live: live.clone(),
+            renewed_at: self.inner.runtime.now(),
             has_begun: false,
             given_up: None,
         })
@@ -295,6 +299,16 @@ impl BlockFill {
     /// Records that the block is being read.
     pub fn begin_read(&mut self) {
         self.given_up = Some(MissReason::NotRead);
+    }
+
+    /// Renews the grant now and then. Call whenever bytes of the object have arrived.
+    pub fn renew(&mut self) {
+        let now = self.cache.runtime.now();
+        if now - self.renewed_at >= RENEW_EVERY {
+            self.renewed_at = now;
+            let question = self.question;
+            self.cache.spawn(|cache| async move { cache.renew_grant(question).await });
+        }
     }
 
     /// Gives the fill up because there is no memory for the block.

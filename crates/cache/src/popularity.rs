@@ -59,7 +59,7 @@ impl Inner {
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
-        self.tell(question.home, vec![question.ending(grant, TendEvent::GaveUp)]).await;
+        self.tell(question.home, vec![question.of_grant(grant, TendEvent::GaveUp)]).await;
         if self.refill(question, stored, whole, ChunkSet::first(1), live).await == RefillOutcome::NoRoom {
             self.known_blocks.forget(question.name);
             self.miss_reasons.note(question.name, MissReason::Gone);

@@ -289,7 +289,7 @@ impl ReadState {
         range_in_block: Range<u32>,
         missed: PartialRead,
     ) -> Result<(), ReadError> {
-        let PartialRead { parts, share, fill } = missed;
+        let PartialRead { parts, share, mut fill } = missed;
         let Some(mut share) = share else {
             return match fill {
                 Some(fill) => self.open_run(start, Some(fill)).await,
@@ -302,7 +302,7 @@ impl ReadState {
             None => range_in_block.clone(),
         };
         let cached: u64 = parts.iter().map(|(range, _)| overlap(range, &range_in_block)).sum();
-        let pieces = self.complete(start, all.clone(), parts).await?;
+        let pieces = self.complete(start, all.clone(), parts, &mut fill).await?;
         self.shared.cache.fetched(range_in_block.len() as u64, cached);
         self.pieces.extend(cut(&pieces, (range_in_block.start - all.start) as usize, range_in_block.len()));
         self.outcome.get_or_insert(ReadOutcome::Miss);
@@ -326,13 +326,15 @@ impl ReadState {
         start: u64,
         all: Range<u32>,
         parts: Vec<(Range<u32>, Vec<Bytes>)>,
+        fill: &mut Option<BlockFill>,
     ) -> Result<Vec<Bytes>, ReadError> {
         let (mut pieces, mut at) = (Vec::new(), all.start);
         let parts = parts.into_iter().filter(|(range, _)| overlap(range, &all) > 0);
         for (range, bytes) in parts.chain([(all.end..all.end, Vec::new())]) {
             let inside = range.start.max(all.start)..range.end.min(all.end);
             if at < inside.start {
-                pieces.extend(self.fetch(start + u64::from(at)..start + u64::from(inside.start)).await?);
+                let missing = start + u64::from(at)..start + u64::from(inside.start);
+                pieces.extend(self.fetch(missing, fill).await?);
             }
             pieces.extend(cut(&bytes, (inside.start - range.start) as usize, inside.len()));
             at = inside.end;
@@ -340,13 +342,16 @@ impl ReadState {
         Ok(pieces)
     }
 
-    /// Fetches a range of the object into memory.
-    async fn fetch(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
+    /// Fetches a range of the object into memory, for the receiver and for this fill.
+    async fn fetch(&self, range: Range<u64>, fill: &mut Option<BlockFill>) -> Result<Vec<Bytes>, ReadError> {
         let body = self.object.ask(&self.shared, range.clone()).await?;
         let (mut run, mut pieces) = (Run::new(body, range), Vec::new());
         while run.at < run.until {
             match run.next_bytes(&self.shared, run.until).await {
-                Ok(bytes) => pieces.push(bytes),
+                Ok(bytes) => {
+                    pieces.push(bytes);
+                    fill.iter_mut().for_each(BlockFill::renew);
+                }
                 Err(reason) => run.take_up_again(&self.shared, &self.object, reason).await?,
             }
         }

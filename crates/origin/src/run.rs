@@ -4,8 +4,8 @@
 //! takes the bytes at its own pace: other readers wait for the block, and must not wait for a slow receiver. The memory
 //! of the block is acquired first, and held until the block is written and the receiver has taken it. A receiver that
 //! is idle lets a whole block go and reads the rest of it from memory. A run gathers one block at a time. To request
-//! several blocks together, a run holds the grants to fill a few of the next ones. It returns grants that it does not
-//! use soon.
+//! several blocks together, a run holds the grants to fill a few of the next ones. It renews all of them while bytes
+//! arrive, and returns grants that it does not use soon.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -237,11 +237,18 @@ impl Run {
                         self.let_go();
                     }
                     self.keep(bytes);
+                    self.renew();
                 }
                 Err(reason) => self.take_up_again(shared, object, reason).await?,
             }
         }
         Ok(())
+    }
+
+    /// Renews the grants of the block that is being gathered and of the next ones.
+    fn renew(&mut self) {
+        let filling = self.filling.iter_mut().map(|filling| &mut filling.fill);
+        filling.chain(self.claims.iter_mut().map(|(_, fill)| fill)).for_each(BlockFill::renew);
     }
 
     /// Adds a piece to the block that is being gathered, and puts a whole block into memory.

@@ -2,6 +2,7 @@
 
 mod distance;
 mod explaining;
+mod fetching;
 mod fixture;
 mod losing;
 mod reading;

@@ -7,6 +7,7 @@ mod introducing;
 mod pace;
 mod replaced;
 mod short_of_memory;
+mod slow_origin;
 mod store;
 mod writes;
 
