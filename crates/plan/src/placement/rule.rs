@@ -195,8 +195,8 @@ impl Affinity {
             }
         }
         let held = at.clone().filter(|&(_, other_rack)| other_rack == rack).count();
-        let needed = leaving.len() + self.following((group, stays), rack, at.clone());
-        if rack_limit.saturating_sub(held) < needed.min(rack_limit) {
+        let room = rack_limit.saturating_sub(held);
+        if room < (leaving.len() + self.following((group, stays), rack, at.clone(), room)).min(rack_limit) {
             return false;
         }
         let counts =
@@ -207,22 +207,27 @@ impl Affinity {
     }
 
     /// Returns the number of chunks in racks that are left for which `rack` keeps room beside one of `group`: those of
-    /// other groups that are there, or all if that one stays where it is otherwise.
+    /// other groups that are there, or that may go there if that one need not.
     fn following<'a>(
         &self,
         (group, stays): (usize, bool),
         rack: &RackId,
         at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+        room: usize,
     ) -> usize {
         let there: BTreeSet<usize> =
             at.clone().filter(|&(_, other_rack)| other_rack == rack).map(|(chunk, _)| chunk).collect();
-        let group_of = |chunk: usize| self.group_of.get(chunk).filter(|&&other| other != group);
-        let groups: BTreeSet<&usize> = there.iter().filter_map(|&chunk| group_of(chunk)).collect();
-        let follows = |&(chunk, other_rack): &(usize, &RackId)| {
-            let is_expected = || stays || group_of(chunk).is_some_and(|of| groups.contains(of));
-            self.leaving.contains(other_rack) && !there.contains(&chunk) && is_expected()
-        };
-        at.filter(follows).map(|(chunk, _)| chunk).collect::<BTreeSet<usize>>().len()
+        let mut leaving = BTreeMap::<usize, BTreeSet<usize>>::new();
+        for (chunk, _) in at.filter(|(_, other_rack)| self.leaving.contains(other_rack)) {
+            if let Some(&group) = self.group_of.get(chunk).filter(|_| !there.contains(&chunk)) {
+                leaving.entry(group).or_default().insert(chunk);
+            }
+        }
+        let is_there = |group: usize| there.iter().any(|&chunk| self.group_of.get(chunk) == Some(&group));
+        let follows =
+            |&(of, chunks): &(usize, usize)| of != group && (is_there(of) || stays && chunks <= room);
+        let counts = leaving.iter().map(|(&of, chunks)| (of, chunks.len()));
+        counts.filter(follows).map(|(_, chunks)| chunks).sum()
     }
 
     /// Returns the number of racks with these chunks, less those that groups have too many: they will be emptied.
