@@ -176,7 +176,7 @@ pub struct Tend {
     pub reads: u32,
     /// The event that the gateway reports.
     pub matter: TendEvent,
-    /// The grant that ends when the block was filled or given up; 0 if there is none.
+    /// The grant that a look renews, and that ends when the block was filled or given up; 0 if there is none.
     pub grant: u64,
 }
 
