@@ -64,7 +64,7 @@ impl Drop for FillGrant {
             let (question, grant) = (self.question, self.grant);
             self.cache.counts.given_up.fetch_add(1, Ordering::Relaxed);
             self.cache.spawn(|cache| async move {
-                cache.tell(question.home, vec![question.of_grant(grant, TendEvent::GaveUp)]).await;
+                cache.tell(&question, question.of_grant(grant, TendEvent::GaveUp)).await;
             });
         }
     }
@@ -111,8 +111,8 @@ impl Inner {
             }
             None => return,
         };
-        let tended = self.tell(question.home, vec![question.of_grant(grant, TendEvent::Look)]).await;
-        let Some(new) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted) else {
+        let tended = self.tell(&question, question.of_grant(grant, TendEvent::Look)).await;
+        let Some(new) = tended.filter(|tended| tended.standing == CachedBlockState::Granted) else {
             return;
         };
         let is_going_on = match self.filling.lock().get_mut(&question.name) {
@@ -123,7 +123,7 @@ impl Inner {
             _ => false,
         };
         if !is_going_on {
-            self.tell(question.home, vec![question.of_grant(new.grant, TendEvent::GaveUp)]).await;
+            self.tell(&question, question.of_grant(new.grant, TendEvent::GaveUp)).await;
         }
     }
 
@@ -148,12 +148,11 @@ impl Inner {
         matter: TendEvent,
         live: &Sites,
     ) {
-        let tended = self.tell(question.home, vec![question.tend(0, matter)]).await;
-        let Some(tended) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted)
-        else {
+        let tended = self.tell(&question, question.tend(0, matter)).await;
+        let Some(tended) = tended.filter(|tended| tended.standing == CachedBlockState::Granted) else {
             return;
         };
-        let _expected = self.learn(&question, *tended, live);
+        let _expected = self.learn(&question, tended, live);
         if let Some(parities) = self.begin_fill(question.name) {
             self.fill(question, stored, whole, parities, live).await;
         }
@@ -201,7 +200,7 @@ impl Inner {
     /// Ends the grant of a fill at the block's home.
     pub(crate) async fn end_grant(&self, question: HomeQuery, matter: TendEvent) {
         let grant = self.filling.lock().remove(&question.name).map_or(0, |fill| fill.grant);
-        self.tell(question.home, vec![question.of_grant(grant, matter)]).await;
+        self.tell(&question, question.of_grant(grant, matter)).await;
     }
 
     /// Memory that a fill takes, in KiB: the bytes as they were read, and the splits. A fill larger than the whole

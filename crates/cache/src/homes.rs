@@ -22,8 +22,10 @@ use crate::known_blocks::Sites;
 use crate::names::name;
 use crate::splits::split_len;
 
-/// Timeout for a home's reply.
+/// Timeout for a home's reply about a block of this store, which is read from disks otherwise.
 const ASK_WITHIN: Duration = Duration::from_millis(50);
+/// The same for a block that is far away otherwise. While a site is busy, its blocks are not fetched by all readers.
+const ASK_WITHIN_IF_FAR: Duration = Duration::from_secs(2);
 /// Maximum time that a reader waits for a block that another process is filling.
 const WAIT_FOR_FILL: Duration = Duration::from_millis(500);
 /// Initial poll interval for a block that is being filled. Each interval is twice as long as the one before.
@@ -37,6 +39,8 @@ pub(crate) struct HomeQuery {
     pub(crate) name: StripeId,
     pub(crate) len: u32,
     pub(crate) home: SiteId,
+    /// Timeout for the home's reply.
+    patience: Duration,
 }
 
 impl HomeQuery {
@@ -94,7 +98,11 @@ impl Inner {
         let splits = data_splits(stored.len().into(), self.split_bytes, live.sites.len());
         let name = name(stored, splits).ok()?;
         let home = home(name, &live.sites)?;
-        Some(HomeQuery { name, len: stored.len(), home })
+        let patience = match stored {
+            StoredBytes::Memory(_) => ASK_WITHIN_IF_FAR,
+            StoredBytes::Block(_) | StoredBytes::Extent(_) => ASK_WITHIN,
+        };
+        Some(HomeQuery { name, len: stored.len(), home, patience })
     }
 
     /// Asks the homes of blocks that this process does not know to be cached. Waits for blocks that another gateway is
@@ -136,8 +144,11 @@ impl Inner {
             }
         }
         let ask = |(home, positions): (SiteId, Vec<usize>)| async move {
-            let tends = positions.iter().map(|&position| questions[position].tend(reads, matter)).collect();
-            (positions, self.ask_home(home, tends).await)
+            let asked = || positions.iter().map(|&position| &questions[position]);
+            let tends = asked().map(|question| question.tend(reads, matter)).collect();
+            let patience = asked().map(|question| question.patience).max().unwrap_or_default();
+            let answer = self.ask_home(home, tends, patience).await;
+            (positions, answer)
         };
         let mut answers = vec![None; questions.len()];
         for (positions, answer) in join_all(homes.into_iter().map(ask)).await {
@@ -149,16 +160,17 @@ impl Inner {
         answers
     }
 
-    /// Sends messages to a home and returns its answers, or none if it does not answer in time.
-    pub(crate) async fn tell(&self, home: SiteId, tends: Vec<Tend>) -> Vec<Tended> {
-        self.ask_home(home, tends).await.map(Answer::take).unwrap_or_default()
+    /// Sends a message about a block to its home and returns the answer, or none if it does not arrive in time.
+    pub(crate) async fn tell(&self, question: &HomeQuery, tend: Tend) -> Option<Tended> {
+        let answer = self.ask_home(question.home, vec![tend], question.patience).await?;
+        answer.take().into_iter().next()
     }
 
     /// Returns a home's answer if it arrives in time. An answer that arrives later returns what it grants.
-    async fn ask_home(&self, home: SiteId, tends: Vec<Tend>) -> Option<Answer> {
+    async fn ask_home(&self, home: SiteId, tends: Vec<Tend>, patience: Duration) -> Option<Answer> {
         let site = self.site(home)?;
         let response = Answer::wait_for(self.runtime.clone(), site, tends);
-        match self.runtime.timeout(ASK_WITHIN, response).await {
+        match self.runtime.timeout(patience, response).await {
             Ok(Ok(Ok(answer))) => Some(answer),
             failed => {
                 let error = failed.map(|response| response.map(|answer| answer.err()));
@@ -209,10 +221,10 @@ impl Inner {
             loop {
                 self.runtime.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                let tended = self.tell(question.home, vec![question.tend(0, TendEvent::Look)]).await;
-                match tended.first() {
+                let tended = self.tell(question, question.tend(0, TendEvent::Look)).await;
+                match tended {
                     Some(Tended { standing: CachedBlockState::Filling, .. }) => {}
-                    Some(tended) => return self.learn(question, *tended, live),
+                    Some(tended) => return self.learn(question, tended, live),
                     None => return HomeAnswer::Absent,
                 }
             }

@@ -219,6 +219,12 @@ impl Cache {
         let Ok(mut missed) = splits_of(&stripes, question.name, stored).await else {
             return Err(PartialRead::default());
         };
+        let is_all_there =
+            missed.parts.iter().map(|(range, _)| range.len()).sum::<usize>() == block.len as usize;
+        if is_all_there {
+            // A busy site did not answer in time before.
+            return Err(missed);
+        }
         if self.inner.known_blocks.forget(question.name) {
             self.inner.miss_reasons.note(question.name, MissReason::Gone);
         }

@@ -32,8 +32,8 @@ impl Inner {
         live: &Sites,
     ) {
         if let Some(reads) = due.tell {
-            let tended = self.tell(question.home, vec![question.tend(reads, TendEvent::Look)]).await;
-            match tended.first() {
+            let tended = self.tell(&question, question.tend(reads, TendEvent::Look)).await;
+            match tended {
                 Some(tended) if tended.standing == CachedBlockState::Granted => {
                     return self.refill_first_split(question, tended.grant, stored, whole, live).await;
                 }
@@ -59,7 +59,7 @@ impl Inner {
         whole: Option<Vec<Bytes>>,
         live: &Sites,
     ) {
-        self.tell(question.home, vec![question.of_grant(grant, TendEvent::GaveUp)]).await;
+        self.tell(&question, question.of_grant(grant, TendEvent::GaveUp)).await;
         if self.refill(question, stored, whole, ChunkSet::first(1), live).await == RefillOutcome::NoRoom {
             self.known_blocks.forget(question.name);
             self.miss_reasons.note(question.name, MissReason::Gone);
@@ -87,7 +87,7 @@ impl Inner {
         let (name, now) = (question.name, self.runtime.now());
         if self.known_blocks.add(name, question.split_len(), (written, written), live, now).is_ok() {
             let parities = written as u8;
-            self.tell(question.home, vec![question.tend(0, TendEvent::Filled { parities })]).await;
+            self.tell(question, question.tend(0, TendEvent::Filled { parities })).await;
         }
     }
 

@@ -76,13 +76,12 @@ impl Inner {
             return RefillOutcome::NoRoom;
         }
         let Some(pieces) = self.whole_block(whole, stored).await else { return RefillOutcome::Tried };
-        let tended = self.tell(question.home, vec![question.tend(0, TendEvent::Lost)]).await;
-        let Some(tended) = tended.first().filter(|tended| tended.standing == CachedBlockState::Granted)
-        else {
+        let tended = self.tell(&question, question.tend(0, TendEvent::Lost)).await;
+        let Some(tended) = tended.filter(|tended| tended.standing == CachedBlockState::Granted) else {
             return RefillOutcome::Tried;
         };
         let parities = self.known_blocks.parities(question.name);
-        let _expected = self.learn(&question, *tended, live);
+        let _expected = self.learn(&question, tended, live);
         if self.begin_fill(question.name).is_some() {
             let written = self.write_missing(&question, &pieces, missing, live).await;
             let filled = written.and_then(|()| parities.ok_or(MissReason::Gone));

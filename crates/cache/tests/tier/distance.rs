@@ -1,7 +1,7 @@
 //! Memory sites behind a network: bytes take time, while a missing split is reported at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,19 +27,27 @@ const HANG: Duration = Duration::from_secs(3_600);
 struct DistantSite {
     site: Arc<dyn Site>,
     runtime: Runtime,
+    delays: Arc<Delays>,
+}
+
+/// What is slow at all distant sites.
+#[derive(Debug, Default)]
+struct Delays {
     /// Number of splits that hang, of those that are sent next.
-    hanging: Arc<AtomicUsize>,
+    hanging: AtomicUsize,
+    /// Milliseconds that a home takes to answer.
+    home_ms: AtomicU64,
 }
 
 impl DistantSite {
-    /// Moves all memory sites behind a network. Returns the number of the next splits that hang.
-    fn replace_memory(sites: &mut Sites) -> Arc<AtomicUsize> {
-        let hanging = Arc::new(AtomicUsize::new(0));
+    /// Moves all memory sites behind a network.
+    fn replace_memory(sites: &mut Sites) -> Arc<Delays> {
+        let delays = Arc::new(Delays::default());
         for site in &mut sites.memory {
-            let (runtime, hanging) = (sites.runtime.clone(), hanging.clone());
-            *site = Arc::new(Self { site: site.clone(), runtime, hanging });
+            let (runtime, delays) = (sites.runtime.clone(), delays.clone());
+            *site = Arc::new(Self { site: site.clone(), runtime, delays });
         }
-        hanging
+        delays
     }
 }
 
@@ -62,13 +70,14 @@ impl Site for DistantSite {
     }
 
     fn read(&self, request: ReadRequest) -> ReadStream {
-        let (runtime, hanging) = (self.runtime.clone(), self.hanging.clone());
+        let (runtime, delays) = (self.runtime.clone(), self.delays.clone());
         let delayed = move |reply: ReadReply| {
-            let (runtime, hanging) = (runtime.clone(), hanging.clone());
+            let (runtime, delays) = (runtime.clone(), delays.clone());
             async move {
                 if reply.result.is_ok() {
                     let next = |left: usize| left.checked_sub(1);
-                    let hangs = hanging.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
+                    let hangs =
+                        delays.hanging.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
                     runtime.sleep(if hangs { HANG } else { TRANSFER }).await;
                 }
                 reply
@@ -102,6 +111,8 @@ impl Site for DistantSite {
     }
 
     async fn tend(&self, blocks: Vec<Tend>) -> Result<Vec<Tended>, SiteError> {
+        let home_ms = self.delays.home_ms.load(Ordering::Relaxed);
+        self.runtime.sleep(Duration::from_millis(home_ms)).await;
         self.site.tend(blocks).await
     }
 
@@ -171,14 +182,14 @@ fn only_what_memory_lacks_is_read_from_disks_unless_a_site_is_late() {
     {
         in_virtual_time(42, async |runtime| {
             let mut sites = Sites::new(&runtime, 6, 64);
-            let hanging = DistantSite::replace_memory(&mut sites);
+            let delays = DistantSite::replace_memory(&mut sites);
             let gateway = sites.gateway().await;
             let whole = noise(4 * MIB, 1);
             gateway.put("object", &whole).await;
             gateway.whole("object").await;
             sites.settle().await;
             lose(&sites, |index| index == 1 || index >= 4).await;
-            hanging.store(hanging_splits, Ordering::Relaxed);
+            delays.hanging.store(hanging_splits, Ordering::Relaxed);
             let began = runtime.now();
             assert!(gateway.whole("object").await == whole);
             let took = runtime.now() - began;
@@ -197,7 +208,7 @@ fn others_are_requested_instead_of_the_last_splits_soon_after_the_rest_has_come(
     for (hanging_splits, parities) in [(2, 3), (1, 1)] {
         in_virtual_time(44, async |runtime| {
             let mut sites = Sites::new(&runtime, 10 + parities as u32, 64);
-            let hanging = DistantSite::replace_memory(&mut sites);
+            let delays = DistantSite::replace_memory(&mut sites);
             let settings = CacheSettings { split_bytes: 10_000, ..CacheSettings::default() };
             let gateway = sites.gateway_by("adaptive", settings).await;
             let stripes = gateway.client.stripes();
@@ -213,10 +224,34 @@ fn others_are_requested_instead_of_the_last_splits_soon_after_the_rest_has_come(
                 let (stats, _) = read(&noise(100_000, seed)).await;
                 assert_eq!((stats.chunks, stats.hedged_chunks), (10, 0));
             }
-            hanging.store(hanging_splits, Ordering::Relaxed);
+            delays.hanging.store(hanging_splits, Ordering::Relaxed);
             let (stats, took) = read(&noise(4_000_000, 2)).await;
             assert_eq!((stats.chunks, stats.hedged_chunks), (10 + hanging_splits, hanging_splits));
             assert!(took < TRANSFER * 3, "{took:?}");
         });
     }
+}
+
+/// The homes of blocks of this store are given up sooner: their disks are near.
+#[test]
+fn readers_of_a_block_of_another_store_wait_for_a_home_that_is_slow() {
+    in_virtual_time(63, async |runtime| {
+        let mut sites = Sites::new(&runtime, 6, 64);
+        DistantSite::replace_memory(&mut sites).home_ms.store(300, Ordering::Relaxed);
+        let (one, other) = (sites.gateway().await, sites.gateway().await);
+        let block = [MemoryBlock { content: 7 << 64, len: MIB as u32, crc32c: None, placed: None }];
+        let Some(BlockLookup::Granted(fill)) = one.cache.look_up(&block, true).await.pop() else {
+            panic!("nobody fetches it")
+        };
+        let fetch = async {
+            runtime.sleep(Duration::from_secs(3)).await;
+            fill.fill(vec![noise(MIB, 1).into()], ());
+        };
+        let ((), found) = futures::future::join(fetch, other.cache.look_up(&block, true)).await;
+        assert!(matches!(found[..], [BlockLookup::There]), "{found:?}");
+        one.put("own", &noise(MIB, 2)).await;
+        let began = runtime.now();
+        assert_eq!(one.whole("own").await, noise(MIB, 2));
+        assert!(runtime.now() - began < Duration::from_millis(100));
+    });
 }

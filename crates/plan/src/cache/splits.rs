@@ -6,7 +6,7 @@
 //! sites that have none yet. While a site does not answer, its splits, and no others, have substitutes. When a site
 //! joins or leaves, its own splits change places, and few others. A wrong guess is a miss, never wrong data.
 
-use striate_core::{SiteId, StripeId};
+use striate_core::{SiteId, StripeId, cached};
 use striate_splitmix::hash;
 
 /// Target size of a split in bytes: longer blocks are cut into more splits.
@@ -36,9 +36,10 @@ pub fn data_splits(len: u64, split_bytes: u64, sites: usize) -> usize {
 /// Returns the sites of a cached block's splits, in the order of the splits: all of them answer. If there are more
 /// splits than sites, they go round. Empty if no site answers. More splits leave the places of the first as they are.
 pub fn places(name: StripeId, sites: &[MemorySite], splits: usize) -> Vec<SiteId> {
+    let data_splits = cached::splits(name);
     let mut free = Vec::with_capacity(sites.len());
-    let mut chosen: Vec<MemorySite> = Vec::with_capacity(splits);
-    for index in 0..splits {
+    let mut chosen: Vec<MemorySite> = Vec::with_capacity(splits.max(data_splits));
+    for index in 0..splits.max(data_splits) {
         if free.is_empty() {
             free.extend_from_slice(sites);
         }
@@ -46,28 +47,26 @@ pub fn places(name: StripeId, sites: &[MemorySite], splits: usize) -> Vec<SiteId
         chosen.push(free.swap_remove(best));
     }
     substitute(name, sites, &mut chosen);
-    chosen.into_iter().filter(|site| site.is_live).map(|site| site.site).collect()
+    chosen.into_iter().take(splits).filter(|site| site.is_live).map(|site| site.site).collect()
 }
 
-/// Returns the *home* of a cached block, which grants the right to fill it: the site of its first split, if that site
-/// answers. `None` if no site does.
+/// Returns the *home* of a cached block, which grants the right to fill it: the site of its first split. `None` if no
+/// site answers.
 pub fn home(name: StripeId, sites: &[MemorySite]) -> Option<SiteId> {
     let first = sites[nearest((name, 0), sites)?];
-    if first.is_live {
-        return Some(first.site);
-    }
-    let live: Vec<MemorySite> = sites.iter().copied().filter(|site| site.is_live).collect();
-    nearest((name, 0), &live).map(|best| live[best].site)
+    if first.is_live { Some(first.site) } else { places(name, sites, 1).first().copied() }
 }
 
-/// Replaces sites that do not answer, if possible by those that have no split.
+/// Replaces sites that do not answer, if possible by those that have no data split and no split before this one:
+/// substitutes do not depend on the number of parities.
 fn substitute(name: StripeId, sites: &[MemorySite], chosen: &mut [MemorySite]) {
     for index in 0..chosen.len() {
         if chosen[index].is_live {
             continue;
         }
+        let others = cached::splits(name).max(index + 1);
         let live = || sites.iter().copied().filter(|site| site.is_live);
-        let is_idle = |site: &MemorySite| chosen.iter().all(|taken| taken.site != site.site);
+        let is_idle = |site: &MemorySite| chosen[..others].iter().all(|taken| taken.site != site.site);
         let mut candidates: Vec<MemorySite> = live().filter(is_idle).collect();
         if candidates.is_empty() {
             candidates = live().collect();
@@ -97,8 +96,6 @@ fn score((name, index): (StripeId, usize), site: &MemorySite) -> f64 {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-
-    use striate_core::cached;
 
     use super::*;
 
@@ -154,8 +151,8 @@ mod tests {
 
     #[test]
     fn only_the_splits_of_sites_that_do_not_answer_have_substitutes() {
-        for (count, splits) in [(20, 5), (8, 5), (5, 5), (4, 5)] {
-            for name in names(200) {
+        for (count, data, splits) in [(20, 4, 5), (8, 5, 5), (8, 4, 6), (5, 5, 5), (4, 4, 5)] {
+            for name in (0..200).map(|number| cached::name(u128::from(hash(number)) << 64, data)) {
                 let mut sites = sites(count);
                 let before = places(name, &sites, splits);
                 sites[2].is_live = false;
@@ -164,9 +161,10 @@ mod tests {
                     assert_eq!(before, after);
                 }
                 assert!(after.iter().all(|site| site.0 != 3));
-                let distinct = after.iter().collect::<BTreeSet<_>>().len();
-                assert_eq!(distinct, splits.min(count as usize - 1), "{after:?}");
-                assert_ne!(home(name, &sites), Some(SiteId(3)));
+                let distinct = after[..data].iter().collect::<BTreeSet<_>>().len();
+                assert_eq!(distinct, data.min(count as usize - 1), "{after:?}");
+                assert!((0..splits).all(|fewer| places(name, &sites, fewer) == after[..fewer]));
+                assert_eq!(home(name, &sites), Some(after[0]));
                 sites.iter_mut().for_each(|site| site.is_live = false);
                 assert_eq!((places(name, &sites, splits), home(name, &sites)), (vec![], None));
             }
