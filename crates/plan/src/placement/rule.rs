@@ -215,6 +215,9 @@ impl Affinity {
         at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
         room: usize,
     ) -> usize {
+        if at.clone().all(|(_, other_rack)| !self.leaving.contains(other_rack)) {
+            return 0;
+        }
         let there: BTreeSet<usize> =
             at.clone().filter(|&(_, other_rack)| other_rack == rack).map(|(chunk, _)| chunk).collect();
         let mut leaving = BTreeMap::<usize, BTreeSet<usize>>::new();
