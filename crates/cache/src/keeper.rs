@@ -54,6 +54,8 @@ struct Grant {
     /// When it was made or last renewed.
     since: Instant,
     number: u64,
+    /// Whether the first split is here, and others were lost: readers use what is left meanwhile.
+    is_refill: bool,
 }
 
 /// Popularity and parities of a block.
@@ -127,7 +129,9 @@ impl Keeper {
                 state.end_grant(tend);
                 (filled, 0)
             }
-            TendEvent::Look if self.is_there(tend.name) => (filled, 0),
+            TendEvent::Look if self.is_there(tend.name) && !state.is_first_fill(tend.name, now) => {
+                (filled, 0)
+            }
             TendEvent::Look | TendEvent::Lost => self.grant(state, tend, now),
         };
         let wanted_parities = state.blocks.get(&tend.name).map_or(0, |record| record.wanted_parities);
@@ -137,14 +141,13 @@ impl Keeper {
     /// Grants the caller the fill and numbers the grant, unless another gateway is filling the block. A new block
     /// starts with one parity if memory allows.
     fn grant(&self, state: &mut State, tend: &Tend, now: Instant) -> (CachedBlockState, u64) {
-        let is_filled_by_another =
-            state.filling.get(&tend.name).is_some_and(|grant| now - grant.since < FILL_WITHIN);
-        if is_filled_by_another {
+        if state.grant_of(tend.name, now).is_some() {
             return (CachedBlockState::Filling, 0);
         }
         state.grants += 1;
         let number = state.grants;
-        state.filling.insert(tend.name, Grant { since: now, number });
+        let is_refill = self.is_there(tend.name);
+        state.filling.insert(tend.name, Grant { since: now, number, is_refill });
         let record = state.blocks.entry(tend.name).or_default();
         record.parities = 0;
         if record.wanted_parities == 0
@@ -178,6 +181,16 @@ impl Keeper {
 }
 
 impl State {
+    /// Returns the grant of a block that is being filled.
+    fn grant_of(&self, name: StripeId, now: Instant) -> Option<&Grant> {
+        self.filling.get(&name).filter(|grant| now - grant.since < FILL_WITHIN)
+    }
+
+    /// Whether a block is being filled of which nothing was there before. Its first split arrives before others do.
+    fn is_first_fill(&self, name: StripeId, now: Instant) -> bool {
+        self.grant_of(name, now).is_some_and(|grant| !grant.is_refill)
+    }
+
     /// Renews a grant that its holder names.
     fn renew_grant(&mut self, tend: &Tend, now: Instant) {
         let held = self.filling.get_mut(&tend.name).filter(|grant| grant.number == tend.grant);
@@ -266,14 +279,16 @@ mod tests {
     async fn one_gateway_fills_a_block_and_the_others_are_told_so() {
         let home = Home::new(64);
         let look = || home.ask(tend(1, 1, TendEvent::Look)).standing;
-        assert_eq!(look(), CachedBlockState::Granted);
+        let granted = home.ask(tend(1, 1, TendEvent::Look));
+        assert_eq!(granted.standing, CachedBlockState::Granted);
         assert_eq!(look(), CachedBlockState::Filling);
         home.write(1, 0).await;
-        assert_eq!(
-            home.ask(tend(1, 0, TendEvent::Filled { parities: 1 })).standing,
-            CachedBlockState::Filled { parities: 1 }
-        );
-        assert_eq!(look(), CachedBlockState::Filled { parities: 1 });
+        assert_eq!(look(), CachedBlockState::Filling, "other splits are on their way");
+        let filled = CachedBlockState::Filled { parities: 1 };
+        assert_eq!(home.ask(of_grant(1, TendEvent::Filled { parities: 1 }, granted)).standing, filled);
+        assert_eq!(look(), filled);
+        assert_eq!(home.ask(tend(1, 1, TendEvent::Lost)).standing, CachedBlockState::Granted);
+        assert_ne!(look(), CachedBlockState::Filling, "most of it is there");
     }
 
     #[tokio::test(start_paused = true)]
