@@ -79,6 +79,11 @@ impl Sites {
     pub(crate) fn answering(&self) -> impl Iterator<Item = MemorySite> {
         self.sites.iter().copied().filter(|site| site.is_live)
     }
+
+    /// Returns whether any of them answers.
+    pub(crate) fn any_answers(&self) -> bool {
+        self.answering().next().is_some()
+    }
 }
 
 /// A block that is in memory, as far as this process knows.

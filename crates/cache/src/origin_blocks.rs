@@ -148,7 +148,7 @@ impl Cache {
 
     /// Whether any memory site answers.
     pub fn has_sites(&self) -> bool {
-        self.inner.stripes.upgrade().is_some_and(|stripes| !self.inner.live(&stripes).sites.is_empty())
+        self.inner.stripes.upgrade().is_some_and(|stripes| self.inner.live(&stripes).any_answers())
     }
 
     /// Whether objects written to other S3 stores are to be cached: the cache takes writes, and a memory site answers.

@@ -21,7 +21,7 @@ impl Inner {
     pub(crate) async fn find(self: &Arc<Self>, spans: &[Span]) -> CachedForms {
         let Some(stripes) = self.stripes.upgrade() else { return CachedForms::default() };
         let live = self.live(&stripes);
-        if live.answering().next().is_none() {
+        if !live.any_answers() {
             return CachedForms::default();
         }
         let mut forms = vec![None; spans.len()];

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
-use striate_cache::{BlockLookup, CacheSettings};
+use striate_cache::{BlockLookup, CacheSettings, ReadOutcome};
 use striate_client::ReadRange;
 use striate_site::ChunkStore;
 use striate_stripe::MemoryBlock;
@@ -193,6 +193,8 @@ fn without_one_memory_site_parities_stand_in_for_its_splits_alone() {
                 }
                 assert_eq!(gateway.reads()[0], hits + 12, "without site {away} of {sites_in_all}");
             }
+            gateway.let_answer(&sites, |_| false);
+            assert_eq!(gateway.cache.missed(), ReadOutcome::Bypass, "members that are silent serve nothing");
         });
     }
 }

@@ -260,7 +260,7 @@ mod tests {
             assert!(losses.is_due(&gone, now + COUNT_EVERY));
             assert!(!losses.is_for(&more) && losses.is_due(&more, now));
             assert_eq!(losses.ranks(&more), losses.ranks);
-            assert_eq!(losses.ranks(&sites(&[1, 3])), Ranks::new(), "some of what was lost is back");
+            assert_eq!(losses.ranks(&sites(&[1, 3])), Ranks::new(), "one of the lost sites is back");
             losses.forget(id(1));
             assert!(losses.is_due(&gone, now));
         });

@@ -43,12 +43,7 @@ async fn fills_that_turn_out_not_to_be_needed_do_not_count_as_given_up() {
 
 #[tokio::test]
 async fn of_a_block_that_is_half_there_what_its_reader_gets_from_memory_counts() {
-    let mut world = World::new(6).await;
-    world.block_len = 4 * MIB;
-    let gateway = world.gateway(LONG).await;
-    let whole = noise(4 * MIB, 1);
-    world.store.put("k", whole.clone());
-    assert!(gateway.get("k").await == whole);
+    let (world, gateway, whole) = with_one_block().await;
     let counts = gateway.cache.counts();
     let counted = || {
         let cached = counts.cached_bytes.load(Ordering::Relaxed);

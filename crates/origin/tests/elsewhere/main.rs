@@ -388,14 +388,19 @@ async fn lose(world: &World, is_lost: impl Fn(ChunkId) -> bool) {
     }
 }
 
-#[tokio::test]
-async fn of_a_block_that_is_half_there_only_the_other_half_is_fetched() {
-    let mut world = World::new(6).await;
-    world.block_len = 4 * MIB;
+/// Reads an object of one block of 4 MiB, in four splits.
+async fn with_one_block() -> (World, Gateway, Vec<u8>) {
+    let world = World { block_len: 4 * MIB, ..World::new(6).await };
     let gateway = world.gateway(LONG).await;
     let whole = noise(4 * MIB, 1);
     world.store.put("k", whole.clone());
     assert!(gateway.get("k").await == whole);
+    (world, gateway, whole)
+}
+
+#[tokio::test]
+async fn of_a_block_that_is_half_there_only_the_other_half_is_fetched() {
+    let (world, gateway, whole) = with_one_block().await;
     world.settle().await;
     lose(&world, |split| split.index == 2 || split.index >= 4).await;
     assert!(gateway.get_range("k", MIB..4 * MIB).await == whole[MIB..]);
@@ -407,12 +412,7 @@ async fn of_a_block_that_is_half_there_only_the_other_half_is_fetched() {
 
 #[tokio::test]
 async fn an_answer_with_the_other_half_that_breaks_off_is_taken_up_where_it_broke() {
-    let mut world = World::new(6).await;
-    world.block_len = 4 * MIB;
-    let gateway = world.gateway(LONG).await;
-    let whole = noise(4 * MIB, 1);
-    world.store.put("k", whole.clone());
-    assert!(gateway.get("k").await == whole);
+    let (world, gateway, whole) = with_one_block().await;
     world.settle().await;
     lose(&world, |split| split.index == 2 || split.index >= 4).await;
     world.store.set_faults(Faults { break_after: Some(MIB / 2), ..Faults::default() });

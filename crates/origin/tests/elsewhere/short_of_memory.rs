@@ -45,12 +45,7 @@ async fn what_there_is_no_memory_to_read_into_comes_from_the_origin_and_is_not_l
 
 #[tokio::test]
 async fn a_block_that_is_half_there_comes_from_the_origin_if_there_is_no_memory_for_its_half() {
-    let mut world = World::new(6).await;
-    world.block_len = 4 * MIB;
-    let gateway = world.gateway(LONG).await;
-    let whole = noise(4 * MIB, 1);
-    world.store.put("k", whole.clone());
-    assert!(gateway.get("k").await == whole);
+    let (world, gateway, whole) = with_one_block().await;
     world.settle().await;
     lose(&world, |split| split.index == 2 || split.index >= 4).await;
     // A range has room, and the block has none.
