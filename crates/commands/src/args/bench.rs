@@ -9,25 +9,13 @@ use super::EndpointArgs;
 
 /// `striate bench`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Run a workload against any S3 store and measure it.\n\n\
-        --load first writes the objects that are missing, --clean at the end removes them; between them, after a warm-up, \
-        the workload is measured. In a closed loop (--clients) each client sends its next operation when the last one is \
-        answered. In an open loop (--rate, or a trace) operations are due at given times, and a response time counts from \
-        when the operation was due, so that a stall is seen by all that should have happened during it. Nothing is tried \
-        again: what fails is counted by kind.\n\n\
-        Objects lie below s3://BUCKET/PREFIX, and only keys that the workload itself would use are ever written or \
-        removed. Their contents come from key and seed, so that reads can be checked (--verify). The key is taken from \
-        STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY, else from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. \
-        See docs/src/bench.md.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate bench --bucket bench --workload ycsb-b --objects 10000 --size 100KB --load\n  \
         striate bench --bucket bench --workload ycsb-c --rate 500 --duration 60 --json result.json\n  \
         striate bench --bucket bench --workload ycsb-c --objects 200 --size 32MiB --range 4KiB --load\n  \
         striate bench --bucket bench --workload pages --objects 50 --size-scale 0.1 --load --verify --clean\n  \
         striate bench --bucket bench --workload trace --trace day.csv.gz --time-scale 10 --load\n  \
-        striate bench --endpoint http://127.0.0.1:9000 --bucket bench --workload ec-store --clients 100"
-)]
+        striate bench --endpoint http://127.0.0.1:9000 --bucket bench --workload ec-store --clients 100")]
 pub struct BenchArgs {
     /// The bucket. --load makes it if it is missing.
     #[arg(long, value_name = "NAME")]

@@ -27,21 +27,10 @@ impl FromStr for Source {
 
 /// `striate admin migrate`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Move all metadata to another engine.\n\n\
-        Copies every row to an empty prefix of an etcd or an empty schema of a PostgreSQL database, then compares all of \
-        them, then puts the source out of use and the target into use. Chunks stay where they are.\n\n\
-        Nothing may write meanwhile, and nothing can: a mark in the source has every commit of every process refused \
-        from the first moment, and the target carries one until it is complete. The embedded engine is opened from the \
-        directories themselves, with their locks: stop the server first, and name the directories as it is started with \
-        them.\n\n\
-        When it is interrupted, run the same command again; what has been copied is not copied again. To give up \
-        instead, run it with --cancel in the place of --to: the source is in use again.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate admin migrate --from embedded --to etcd://e1,e2,e3/photos /mnt/disk{1...6}\n  \
         striate admin migrate --from etcd://e1,e2,e3/photos --to 'postgres://striate@db/meta?schema=photos'\n  \
-        striate admin migrate --from embedded --cancel /mnt/disk{1...6}"
-)]
+        striate admin migrate --from embedded --cancel /mnt/disk{1...6}")]
 pub struct MigrateArgs {
     /// Where the metadata are: `embedded`, or the URL of an engine.
     #[arg(long, value_name = "embedded|URL")]

@@ -261,19 +261,11 @@ pub struct EndpointArgs {
 
 /// `striate cp`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Copy files to and from a store.\n\n\
-        One side is s3://BUCKET/KEY, the other a path; `-` is the standard input or output. Files over 16 MiB go \
-        up in parts and come down in ranges, several at a time, and a file appears under its name only when \
-        it is complete. Works with any S3 store (--endpoint).\n\n\
-        The key is taken from STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY, else from AWS_ACCESS_KEY_ID and \
-        AWS_SECRET_ACCESS_KEY.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate cp holiday.mp4 s3://photos/2026/\n  \
         striate cp --recursive ~/Pictures s3://photos/\n  \
         striate cp --recursive s3://photos/2026/ ./restored\n  \
-        tar c /etc | striate cp - s3://backup/etc.tar"
-)]
+        tar c /etc | striate cp - s3://backup/etc.tar")]
 pub struct CpArgs {
     /// What to copy: a path, `-`, or s3://BUCKET/KEY.
     pub source: String,
@@ -296,7 +288,6 @@ pub struct CpArgs {
 /// `striate ls`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "List buckets, or the objects of a bucket below a prefix.",
     after_long_help = "Examples:\n  striate ls\n  striate ls s3://photos/2026/\n  striate ls --recursive s3://photos"
 )]
 pub struct LsArgs {
@@ -313,7 +304,6 @@ pub struct LsArgs {
 /// `striate rm`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Delete an object, or with --recursive everything below a prefix.",
     after_long_help = "Examples:\n  striate rm s3://photos/old.jpg\n  striate rm --recursive s3://photos/2019/"
 )]
 pub struct RmArgs {
@@ -329,10 +319,7 @@ pub struct RmArgs {
 
 /// `striate cat`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Write an object to the standard output.",
-    after_long_help = "Example:\n  striate cat s3://backup/etc.tar | tar t"
-)]
+#[command(after_long_help = "Example:\n  striate cat s3://backup/etc.tar | tar t")]
 pub struct CatArgs {
     /// s3://BUCKET/KEY.
     pub location: String,

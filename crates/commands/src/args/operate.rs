@@ -26,9 +26,6 @@ pub struct AdminArgs {
 /// `striate status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Show sites, capacity, debt, repair, scrub, packing and metadata mirrors.\n\n\
-        Debt is what acknowledged writes still lack: chunks that could not be written while a disk was away, or were found \
-        damaged. The repair service restores them; `striate heal` does so at once. The exit status is 0 when everything is whole, 1 when something needs attention.",
     after_long_help = "Examples:\n  striate status\n  striate status --watch\n  striate status --dir /mnt/disk1\n  striate status --json | jq .sites"
 )]
 pub struct StatusArgs {
@@ -45,13 +42,7 @@ pub struct StatusArgs {
 
 /// `striate verify`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Read and check every chunk.\n\n\
-        Reads every chunk from its disk, past the page cache, and compares it with the checksums taken when \
-        it was written. It names what is damaged or missing and queues it for repair. It deletes nothing, except, with \
-        --remove-orphans, chunks that belong to no object. The exit status is 0 when all is well, 1 when something was found.",
-    after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal"
-)]
+#[command(after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal")]
 pub struct VerifyArgs {
     /// Remove chunks that nothing names, left by writes and repairs that died at the wrong moment. After metadata was restored
     /// from an export, this loses for good what was written since the export.
@@ -70,19 +61,10 @@ pub struct VerifyArgs {
 
 /// `striate explain`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Show how objects would be read, and why.\n\n\
-        Plans the read of these objects together, in one query, as the server would at this moment: which chunks it \
-        would ask of which sites, what asking each site costs now (o_j, where an idle site costs 1) and what that is \
-        made of, the plan's cost, and a lower bound on the cost of every plan with as many chunks. Of a packed object it shows \
-        what it can be read from: the chunk that has it (normal), the rest of that chunk's local group (of an lrc), or \
-        chunks of the whole stripe (global); with the sites, the bytes that they send, what that costs now, and how long \
-        it should take by recent reads. It reads only metadata.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate explain s3://photos/2026/a.jpg\n  \
         striate explain s3://photos/a.jpg s3://photos/b.jpg --read-policy cost-model\n  \
-        striate explain s3://photos/a.jpg --json | jq .query.gap"
-)]
+        striate explain s3://photos/a.jpg --json | jq .query.gap")]
 pub struct ExplainArgs {
     /// The objects, each as s3://BUCKET/KEY.
     #[arg(required = true, value_name = "OBJECT", value_parser = ObjectLocation::parse_object)]
@@ -102,12 +84,6 @@ pub struct ExplainArgs {
 /// `striate heal`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Rebuild what was lost and pay debt at once.\n\n\
-        The store does the same automatically, within limits and after a wait. \
-        Rebuilds the chunks of lost and replaced disks and of damaged places from the others, the most \
-        endangered first, while the store keeps serving, and continues until nothing is left, including debt that \
-        writes leave meanwhile. It can be stopped and restarted at any time. It names what it cannot rebuild, and ends. \
-        The exit status is 0 when everything is whole afterwards, 1 when something is left.",
     after_long_help = "Examples:\n  striate disk replace /mnt/disk3 && striate heal\n  striate heal --quiet --dir /mnt/disk1"
 )]
 pub struct HealArgs {
@@ -184,6 +160,15 @@ pub enum AdminCommand {
     #[command(flatten)]
     Server(ServerCommand),
     /// Move all metadata to another engine.
+    #[command(long_about = "Move all metadata to another engine.\n\n\
+            Copies every row to an empty prefix of an etcd or an empty schema of a PostgreSQL database, then compares all of \
+            them, then puts the source out of use and the target into use. Chunks stay where they are.\n\n\
+            Nothing may write meanwhile, and nothing can: a mark in the source has every commit of every process refused \
+            from the first moment, and the target carries one until it is complete. The embedded engine is opened from the \
+            directories themselves, with their locks: stop the server first, and name the directories as it is started with \
+            them.\n\n\
+            When it is interrupted, run the same command again; what has been copied is not copied again. To give up \
+            instead, run it with --cancel in the place of --to: the source is in use again.")]
     Migrate(Box<MigrateArgs>),
 }
 

@@ -6,24 +6,24 @@ use clap::{Args, Subcommand};
 #[derive(Clone, Debug, Subcommand)]
 pub enum PlanCommand {
     /// Compare wide codes for a cluster: space, repair traffic, reliability, racks.
+    #[command(
+        long_about = "Compare wide codes for a cluster: space, repair traffic, reliability, racks.\n\n\
+            For K data chunks and F losses it shows Reed-Solomon (rs), an Azure-LRC (lrc), Reed-Solomon over few racks \
+            (topology) and the wide code with combined locality (combined) that stores at most REDUNDANCY bytes a byte. Of each: \
+            the chunks that cross racks to repair a lost one, at most and on average; the mean time to data loss (ECWide, \
+            FAST'21, 3.6); and the racks, and sites in a rack, that it needs: one of each more than a stripe uses, so that what \
+            is lost can be rebuilt. If the wide code does not fit, it says why, and which ones do. It asks no server. The exit \
+            status is 1 when the wide code does not fit."
+    )]
     Wide(WideArgs),
 }
 
 /// `striate plan wide`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Compare wide codes for a cluster: space, repair traffic, reliability, racks.\n\n\
-        For K data chunks and F losses it shows Reed-Solomon (rs), an Azure-LRC (lrc), Reed-Solomon over few racks \
-        (topology) and the wide code with combined locality (combined) that stores at most REDUNDANCY bytes a byte. Of each: \
-        the chunks that cross racks to repair a lost one, at most and on average; the mean time to data loss (ECWide, \
-        FAST'21, 3.6); and the racks, and sites in a rack, that it needs: one of each more than a stripe uses, so that what \
-        is lost can be rebuilt. If the wide code does not fit, it says why, and which ones do. It asks no server. The exit \
-        status is 1 when the wide code does not fit.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate plan wide --k 128 --f 4 --redundancy 1.063 --racks 40 --sites-per-rack 8\n  \
         striate plan wide --k 128 --f 4 --racks 13 --sites-per-rack 5      which codes fit?\n  \
-        striate plan wide --k 64 --f 4 --racks 24 --sites-per-rack 8 --rack-mttf 10 --json"
-)]
+        striate plan wide --k 64 --f 4 --racks 24 --sites-per-rack 8 --rack-mttf 10 --json")]
 pub struct WideArgs {
     /// Data chunks of a stripe.
     #[arg(long, value_name = "K")]

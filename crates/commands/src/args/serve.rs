@@ -177,27 +177,11 @@ impl ListenArgs {
 
 /// `striate server`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Run a store over directories of this machine.\n\n\
-        Give one directory for each disk; three dots stand for a range, so quote nothing: /mnt/disk{1...6} \
-        means /mnt/disk1 to /mnt/disk6. On the first start the directories must be empty (they are made if \
-        they do not exist); Striate writes an identity into each and prints an access key and secret once. \
-        STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY choose them instead.\n\n\
-        At a restart the directories may come in another order, and empty ones may be added. A missing or \
-        empty directory in the place of a known one does not stop the store while enough are left: it starts, \
-        says what is missing, and `striate disk replace PATH` brings the redundancy back. When too many are \
-        missing it refuses to start, changes nothing, and names them.\n\n\
-        How objects are coded depends on the number of directories at the first start:\n  \
-        1 none (no redundancy)   2 replica(2)   3 rs(2,1)   4 to 7 rs(n-2,2)\n  \
-        8 to 11 rs(n-3,3)   12 to 14 rs(n-4,4)   more rs(10,4)\n\
-        `striate bucket create --profile` chooses another code for a bucket.\n\n\
-        SIGTERM or Ctrl-C finishes the requests in flight and stops; a second one stops at once.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate server /mnt/disk{1...6}\n  \
         striate server --address 127.0.0.1:9000 --console-address 127.0.0.1:9001 /data/a /data/b /data/c\n  \
         STRIATE_ACCESS_KEY=me STRIATE_SECRET_KEY=a-long-secret striate server /mnt/disk{01...12}\n  \
-        striate server --certs /etc/striate/certs --audit-log /var/log/striate/audit.jsonl /mnt/disk{1...6}"
-)]
+        striate server --certs /etc/striate/certs --audit-log /var/log/striate/audit.jsonl /mnt/disk{1...6}")]
 pub struct ServerArgs {
     /// The directories, one for each disk. {1...6} stands for six of them.
     #[arg(required = true, value_name = "DIR")]
@@ -277,18 +261,10 @@ fn memory_mib(text: &str) -> Result<u64, String> {
 
 /// `striate site`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Run storage sites of a cluster, one for each directory.\n\n\
-        A site keeps chunks and knows nothing of objects. It asks a control process for its number and tells it where it \
-        listens; gateways then find it automatically. A site may join at any time: start it on an empty directory.\n\n\
-        With --memory-mib it is a memory site, alone or beside its disks: it keeps blocks that are read again in memory, and nothing \
-        that matters. It may be stopped or killed at any time.\n\n\
-        Processes know each other by certificates: see `striate admin init` and `striate admin certificate`.",
-    after_long_help = "Examples:\n  \
+#[command(after_long_help = "Examples:\n  \
         striate site --memory-mib 8192 --rack a --identity /etc/striate/m1 --control 10.0.0.1:9300\n  \
         striate site --data /mnt/disk1 --rack a --identity /etc/striate/s1 --control 10.0.0.1:9300\n  \
-        striate site --data /mnt/disk1 /mnt/disk2 --rack a --identity s1 --control c1:9300,c2:9300 --address 10.0.0.4:9100"
-)]
+        striate site --data /mnt/disk1 /mnt/disk2 --rack a --identity s1 --control c1:9300,c2:9300 --address 10.0.0.4:9100")]
 pub struct SiteArgs {
     /// Further options.
     #[command(flatten)]
@@ -344,13 +320,8 @@ impl SiteArgs {
 
 /// `striate gateway`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Run a gateway of a cluster.\n\n\
-        A gateway speaks S3. It keeps nothing itself: metadata is on the engine, chunks are on the sites, which it finds in \
-        the metadata. Any number of gateways serve the same buckets.",
-    after_long_help = "Example:\n  \
-        striate gateway --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/g1"
-)]
+#[command(after_long_help = "Example:\n  \
+        striate gateway --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/g1")]
 pub struct GatewayArgs {
     /// Further options.
     #[command(flatten)]
@@ -377,14 +348,8 @@ pub struct GatewayArgs {
 
 /// `striate control`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    long_about = "Run a control process of a cluster.\n\n\
-        It admits sites, rebuilds what is lost, verifies chunks and collects what nothing names any more. Run two or three \
-        on different machines: each of them admits sites, one of them at a time does the rest. The first one that starts on an empty engine makes the cluster \
-        there, and its first access key.",
-    after_long_help = "Example:\n  \
-        striate control --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/c1"
-)]
+#[command(after_long_help = "Example:\n  \
+        striate control --metadata etcd://10.0.0.1,10.0.0.2,10.0.0.3/striate --identity /etc/striate/c1")]
 pub struct ControlArgs {
     /// Further options.
     #[command(flatten)]

@@ -35,6 +35,35 @@ fn the_command_line_is_consistent_and_every_command_teaches() {
 }
 
 #[test]
+fn the_long_help_says_more_than_the_list_of_commands() {
+    let mut cli = Cli::command();
+    cli.build();
+    for path in [
+        "server",
+        "site",
+        "gateway",
+        "control",
+        "cp",
+        "ls",
+        "rm",
+        "status",
+        "verify",
+        "explain",
+        "heal",
+        "bench",
+        "plan wide",
+        "admin migrate",
+    ] {
+        let find = |command: clap::Command, name: &str| command.find_subcommand(name).cloned().expect(name);
+        let command = path.split(' ').fold(cli.clone(), find);
+        let about =
+            |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+        let (short, long) = (about(command.get_about()), about(command.get_long_about()));
+        assert!(long.len() > short.len(), "`striate {path} --help` says no more than {short:?}");
+    }
+}
+
+#[test]
 fn addresses_are_read_as_people_write_them() {
     let parsed = |text: &str| text.parse::<HostPort>();
     assert_eq!(parsed(":9000").unwrap(), HostPort { host: String::new(), port: 9000 });
