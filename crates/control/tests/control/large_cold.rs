@@ -326,6 +326,8 @@ async fn what_is_computed_from_wide_stripes_is_explained() {
         if of_sealed > 0 {
             assert!(data().all(|chunk| (chunk.site == lost.id().0) != chunk.choice.is_read()), "{block:?}");
             read += block.chunks.iter().filter(|chunk| chunk.choice.is_read()).count();
+            let mut parities = block.chunks.iter().skip(block.data_chunks);
+            assert!(parities.all(|chunk| chunk.choice == ChunkChoice::Dropped), "{block:?}");
         }
     }
     assert!(computed > 0 && read == 3 * computed, "{computed} of a code with four data chunks, {read} read");

@@ -187,6 +187,8 @@ pub enum ChunkChoice {
     NotNeeded,
     /// Unavailable: it was never written (debt).
     InDebt,
+    /// Not stored: a parity that its stripe has dropped, because wide stripes protect the data.
+    Dropped,
     /// Unavailable: its site is unreachable or unknown.
     NoAnswer,
     /// Not read, because its site is unreachable: sites of its wide stripe compute it as sums added up in their racks.
@@ -196,7 +198,7 @@ pub enum ChunkChoice {
 impl ChunkChoice {
     /// Returns whether the chunk is read.
     pub fn is_read(self) -> bool {
-        !matches!(self, Self::NotNeeded | Self::InDebt | Self::NoAnswer | Self::Computed)
+        !matches!(self, Self::NotNeeded | Self::InDebt | Self::Dropped | Self::NoAnswer | Self::Computed)
     }
 
     /// Returns the choice as text.
@@ -209,6 +211,7 @@ impl ChunkChoice {
             Self::Drawn => "read: drawn",
             Self::NotNeeded => "not needed",
             Self::InDebt => "cannot be had: never written (debt)",
+            Self::Dropped => "not kept: wide stripes protect the data",
             Self::NoAnswer => "cannot be had: its site does not answer",
             Self::Computed => "computed from its wide stripe: its site does not answer",
         }

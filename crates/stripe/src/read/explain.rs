@@ -83,7 +83,7 @@ pub struct ExtentExplanation {
 pub struct ChunkExplanation {
     /// Index in the stripe; parities start at k.
     pub index: usize,
-    /// Site that holds the chunk; 0 for a chunk that was never written.
+    /// Site that holds the chunk; 0 for a chunk that was never written or was dropped.
     pub site: u32,
     /// Whether the chunk is read, and why.
     pub choice: ChunkChoice,
@@ -261,6 +261,7 @@ impl PlanContext<'_> {
             site: site.0,
             choice: match computed.contains(index) {
                 true => ChunkChoice::Computed,
+                false if site.0 == 0 && !stripe.stripe.has_place(index) => ChunkChoice::Dropped,
                 false => self.of_chunk(position, index, piece),
             },
         };
