@@ -10,13 +10,13 @@
 use std::net::Ipv4Addr;
 
 use striate_core::formats::{NOT_ON_DISKS, PACKED};
-use striate_core::{Packing, Profile, Tier};
+use striate_core::{Packing, Profile};
 use striate_meta::records::{Bucket, Upload, encode};
 use striate_meta::store::prefix_end;
 use striate_meta::{Row, ScanRange, keys};
 use striate_stripe::id16;
 
-use crate::bucket_profiles::{change_classes, cold_record};
+use crate::bucket_profiles::{Home, change_classes, cold_record};
 use crate::commit::{CommitFailure, abandon_parts};
 use crate::record::check_supported;
 use crate::{Client, ClientError, CreateBucket};
@@ -116,15 +116,15 @@ impl Client {
             let reason = "older programs would keep the bucket's objects here; run `striate admin upgrade finalize` first";
             return Err(ClientError::InvalidArgument(reason.to_owned()));
         }
+        let profile = request.profile.unwrap_or_else(|| self.default_profile());
+        let home = Home::of(request.origin.is_some(), &profile);
         if let Some(packing) = request.packing {
-            self.check_packing(packing, &request.profile.unwrap_or_else(|| self.default_profile()))?;
+            self.check_packing(packing, home, &profile)?;
         }
         if let Some(cold) = &request.cold {
-            self.check_cold(cold)?;
+            self.check_cold(cold, home)?;
         }
-        let is_here =
-            request.origin.is_none() && request.profile.is_none_or(|profile| profile.tier == Tier::Disk);
-        self.check_classes(&request.classes, is_here)
+        self.check_classes(&request.classes, home)
     }
 
     /// Returns the record of a new bucket.
@@ -147,18 +147,21 @@ impl Client {
         }
     }
 
-    /// Checks that a bucket of this profile may have such a packing setting.
-    fn check_packing(&self, packing: Packing, profile: &Profile) -> Result<(), ClientError> {
-        let reason = if self.inner.stripes.formats().records < PACKED {
-            "older programs would lose the bucket's setting of packing; run `striate admin upgrade finalize` first"
-        } else if packing != Packing::Off && profile.tier == Tier::Memory {
-            "the bucket's objects are in memory only: packing is for what is on disks"
-        } else if packing != Packing::Off && profile.code.data_count() < 2 {
-            "the bucket's code keeps whole copies: packing is for rs and lrc"
-        } else {
+    /// Checks that a bucket with its objects there, of this profile, may have such a packing setting.
+    fn check_packing(&self, packing: Packing, home: Home, profile: &Profile) -> Result<(), ClientError> {
+        if self.inner.stripes.formats().records < PACKED {
+            let reason = "older programs would lose the bucket's setting of packing; run `striate admin upgrade finalize` first";
+            return Err(ClientError::InvalidArgument(reason.to_owned()));
+        }
+        if packing == Packing::Off {
             return Ok(());
-        };
-        Err(ClientError::InvalidArgument(reason.to_owned()))
+        }
+        home.check_suits("packing is")?;
+        if profile.code.data_count() < 2 {
+            let reason = "the bucket's code keeps whole copies: packing is for rs and lrc";
+            return Err(ClientError::InvalidArgument(reason.to_owned()));
+        }
+        Ok(())
     }
 
     /// Sets whether a bucket's small objects are packed; `None` follows its profile, or else the store. Returns the
@@ -169,7 +172,7 @@ impl Client {
     pub async fn set_packing(&self, name: &str, packing: Option<Packing>) -> Result<String, ClientError> {
         let bucket = self.bucket(name).await?;
         if let Some(packing) = packing {
-            self.check_packing(packing, &self.profile_of_bucket(&bucket)?)?;
+            self.check_packing(packing, self.home_of(&bucket)?, &self.profile_of_bucket(&bucket)?)?;
         }
         let text = packing.map(|packing| packing.to_string()).unwrap_or_default();
         if bucket.packing != text {

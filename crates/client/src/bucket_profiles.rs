@@ -13,6 +13,34 @@ use striate_plan::WideGeometry;
 use crate::record::check_supported;
 use crate::{ClassSetting, Client, ClientError, ColdSetting};
 
+/// Where a bucket's objects are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    Disks,
+    Memory,
+    OtherStore,
+}
+
+impl Home {
+    pub(crate) fn of(has_origin: bool, profile: &Profile) -> Self {
+        match profile.tier {
+            _ if has_origin => Self::OtherStore,
+            Tier::Memory => Self::Memory,
+            Tier::Disk => Self::Disks,
+        }
+    }
+
+    /// Checks that the objects are on the store's disks. `setting` is what only such buckets have, and "is" or "are".
+    pub(crate) fn check_suits(self, setting: &str) -> Result<(), ClientError> {
+        let place = match self {
+            Self::Disks => return Ok(()),
+            Self::Memory => "in memory only",
+            Self::OtherStore => "in another store",
+        };
+        invalid(format!("the bucket's objects are {place}: {setting} for what is on the store's disks"))
+    }
+}
+
 fn invalid<T>(reason: impl Into<String>) -> Result<T, ClientError> {
     Err(ClientError::InvalidArgument(reason.into()))
 }
@@ -36,10 +64,11 @@ impl Client {
     /// Sets how a bucket's cold data is sealed; `None` stops sealing. Data that is already sealed stays so.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] when wide stripes of that profile do not fit.
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] when wide stripes of that profile do not fit, and
+    /// for a bucket whose objects are not on the store's disks.
     pub async fn set_cold(&self, name: &str, cold: Option<ColdSetting>) -> Result<(), ClientError> {
         if let Some(cold) = &cold {
-            self.check_cold(cold)?;
+            self.check_cold(cold, self.home_of(&self.bucket(name).await?)?)?;
         }
         let record = cold.as_ref().map(cold_record);
         self.update_bucket(name, |bucket| bucket.cold.clone_from(&record)).await.map(drop)
@@ -53,14 +82,14 @@ impl Client {
     /// for a bucket whose objects are not on the store's disks.
     pub async fn set_classes(&self, name: &str, settings: &[ClassSetting]) -> Result<(), ClientError> {
         let bucket = self.bucket(name).await?;
-        let is_here = bucket.origin.is_none() && self.profile_of_bucket(&bucket)?.tier == Tier::Disk;
-        self.check_classes(settings, is_here)?;
+        self.check_classes(settings, self.home_of(&bucket)?)?;
         self.update_bucket(name, |bucket| change_classes(&mut bucket.classes, settings)).await.map(drop)
     }
 
     /// Checks that cold data can be sealed this way on the present racks.
-    pub(crate) fn check_cold(&self, cold: &ColdSetting) -> Result<(), ClientError> {
+    pub(crate) fn check_cold(&self, cold: &ColdSetting, home: Home) -> Result<(), ClientError> {
         self.check_formats()?;
+        home.check_suits("cold profiles are")?;
         if cold.profile.layout != Layout::Wide {
             return invalid(format!(
                 "{} is not a wide profile; write, for example, wide(128,27,4)",
@@ -70,18 +99,13 @@ impl Client {
         self.check_wide(&cold.profile, cold.without_spare_rack)
     }
 
-    /// Checks that classes may have such profiles. `is_here` says whether the bucket's objects are on the store's
-    /// disks.
-    pub(crate) fn check_classes(&self, settings: &[ClassSetting], is_here: bool) -> Result<(), ClientError> {
+    /// Checks that classes may have such profiles in a bucket with its objects there.
+    pub(crate) fn check_classes(&self, settings: &[ClassSetting], home: Home) -> Result<(), ClientError> {
         if settings.is_empty() {
             return Ok(());
         }
         self.check_formats()?;
-        if !is_here {
-            return invalid(
-                "storage classes have profiles where a bucket's objects are on the store's disks",
-            );
-        }
+        home.check_suits("profiles of storage classes are")?;
         let mut named = BTreeMap::new();
         for &ClassSetting { class, profile, without_spare_rack } in settings {
             if named.insert(class, ()).is_some() {
@@ -170,6 +194,14 @@ impl Client {
         }
         check_supported(&profile, self.inner.stripes.formats())?;
         Ok(profile)
+    }
+
+    /// Returns where the bucket's objects are.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidArgument`] for a malformed profile.
+    pub(crate) fn home_of(&self, bucket: &Bucket) -> Result<Home, ClientError> {
+        Ok(Home::of(bucket.origin.is_some(), &self.profile_of_bucket(bucket)?))
     }
 
     /// Returns the bucket's own profile, or the cluster's.

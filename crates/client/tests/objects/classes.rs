@@ -1,12 +1,14 @@
 //! Storage classes with profiles of their own: how objects are written, and what copies do.
 
+use std::time::Duration;
+
 use striate_client::{
-    ClassSetting, ClientError, ClientOptions, CompleteUpload, CompletedPart, CopyRequest, CreateBucket,
-    CreateUpload, UploadPartRequest,
+    ClassSetting, ClientError, ClientOptions, ColdSetting, CompleteUpload, CompletedPart, CopyRequest,
+    CreateBucket, CreateUpload, UploadPartRequest,
 };
 use striate_core::formats::WIDE;
-use striate_core::{Formats, FormatsInForce, Profile, StorageClass};
-use striate_meta::records::{ClassProfile, Object, Stripe};
+use striate_core::{Formats, FormatsInForce, Packing, Profile, StorageClass};
+use striate_meta::records::{ClassProfile, Object, Origin, Stripe};
 use striate_meta::{ScanRange, keys};
 use striate_runtime::Runtime;
 use striate_stripe::StripeOptions;
@@ -254,18 +256,37 @@ fn profiles_of_classes_that_do_not_fit_are_refused() {
             let error = cluster.client.create_bucket(request).await.unwrap_err();
             assert!(error.to_string().contains(reason), "{error}");
         }
-        let volatile = CreateBucket {
-            name: "volatile".to_owned(),
-            profile: Some("cache rs(2,1)".parse().unwrap()),
-            ..CreateBucket::default()
-        };
-        cluster.client.create_bucket(volatile).await.unwrap();
-        let error = cluster.client.set_classes("volatile", &[setting(standard, "rs(2,1)")]).await;
-        assert!(error.unwrap_err().to_string().contains("on the store's disks"));
 
         let old = Cluster::open(runtime).await;
         assert!(old.client.stripes().formats().records < WIDE);
         let error = old.client.set_classes(BUCKET, &[setting(standard, "rs(2,1)")]).await.unwrap_err();
         assert!(error.to_string().contains("finalize"), "{error}");
+    });
+}
+
+#[test]
+fn settings_for_objects_on_disks_are_refused_where_objects_are_elsewhere() {
+    in_virtual_time(36, async |runtime| {
+        let cluster = open(runtime).await;
+        let client = &cluster.client;
+        let profile = Some("cache rs(2,1)".parse().unwrap());
+        let volatile = CreateBucket { name: "volatile".to_owned(), profile, ..CreateBucket::default() };
+        let origin = Some(Origin::default());
+        let remote = CreateBucket { name: "remote".to_owned(), origin, ..CreateBucket::default() };
+        for (bucket, place) in [(volatile, "in memory only"), (remote, "in another store")] {
+            let name = bucket.name.clone();
+            client.create_bucket(bucket).await.unwrap();
+            let profile = "wide(42,15,4)".parse().unwrap();
+            let cold = ColdSetting { profile, after: Duration::ZERO, without_spare_rack: true };
+            for outcome in [
+                client.set_packing(&name, Some(Packing::Auto)).await.map(drop),
+                client.set_cold(&name, Some(cold)).await,
+                client.set_classes(&name, &[setting(StorageClass::Standard, "rs(2,1)")]).await,
+            ] {
+                let error = outcome.unwrap_err().to_string();
+                assert!(error.contains(place) && error.contains("on the store's disks"), "{error}");
+            }
+            client.set_packing(&name, Some(Packing::Off)).await.unwrap();
+        }
     });
 }
