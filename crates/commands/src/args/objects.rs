@@ -169,8 +169,8 @@ pub struct ColdArgs {
     /// (`striate plan wide` shows what fits).
     #[arg(long, value_name = "PROFILE")]
     pub cold_profile: Option<Profile>,
-    /// Objects unchanged for this long are cold (12h, 30d).
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
+    /// With --cold-profile: objects unchanged for this long are cold (12h, 30d).
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, requires = "cold_profile")]
     pub cold_after: Duration,
     /// Profile of a storage class (repeatable): objects with `x-amz-storage-class: NAME` are written with
     /// PROFILE. With a wide PROFILE they are cold at once, and are sealed into its wide stripes. NAME is
@@ -352,6 +352,19 @@ mod tests {
         }
         parse(&[]).unwrap();
         parse(&origin).unwrap();
+    }
+
+    #[test]
+    fn a_time_after_which_objects_are_cold_needs_a_profile() {
+        for command in ["create", "set"] {
+            let parse = |further: &[&str]| {
+                let line = ["striate", command, "b", "--pack", "auto", "--cold-after", "1h"];
+                Command::try_parse_from([&line[..], further].concat())
+            };
+            let error = parse(&[]).unwrap_err().to_string();
+            assert!(error.contains("--cold-profile <PROFILE>"), "{error}");
+            parse(&["--cold-profile", "wide(42,15,4)"]).unwrap();
+        }
     }
 
     #[test]
