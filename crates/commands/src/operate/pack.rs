@@ -35,10 +35,11 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
         }
         PackCommand::Run { bucket, now, cold, quiet, json, admin } => {
             let server = AdminClient::find(runtime.clone(), &admin)?;
-            let answer = pack_now(&runtime, &server, &PackNow { bucket, now, cold }, quiet).await?;
+            let wish = PackNow { bucket, now, cold };
+            let answer = pack_now(&runtime, &server, &wish, quiet).await?;
             match json {
                 true => println!("{answer}"),
-                false => print!("{}", packed(&answer["report"])),
+                false => print!("{}{}", packed(&answer["report"]), nothing_cold(&wish, &answer["report"])),
             }
             Ok(())
         }
@@ -336,6 +337,19 @@ fn packed(report: &Value) -> String {
     text
 }
 
+/// Formats why `--cold` sealed nothing, where no bucket says what is cold.
+fn nothing_cold(wish: &PackNow, report: &Value) -> String {
+    let is_looked_for = report["sealed"].as_array().is_some_and(|sealed| !sealed.is_empty());
+    if !wish.cold || is_looked_for {
+        return String::new();
+    }
+    let who = wish
+        .bucket
+        .as_ref()
+        .map_or("no bucket has a".to_owned(), |name| format!("{} has no", printable(name)));
+    format!("nothing is sealed: {who} wide profile; `striate bucket set NAME --cold-profile` gives it one\n")
+}
+
 /// Formats a line for each bucket that was sealed, waits or was skipped.
 fn bucket_lines(report: &Value) -> Vec<String> {
     let all_sealed = || report["sealed"].as_array().into_iter().flatten();
@@ -557,6 +571,18 @@ mod tests {
         report["skipped"] = serde_json::json!([["photos", "it is off"], ["logs", "it is off"]]);
         text = packed(&report);
         assert!(text.contains("photos is not packed: it is off\nlogs is left alone: it is off\n"), "{text}");
+    }
+
+    #[test]
+    fn a_run_says_where_nothing_is_ever_cold() {
+        let wish =
+            |bucket: Option<&str>, cold| PackNow { bucket: bucket.map(str::to_owned), now: false, cold };
+        let mut report = serde_json::json!({ "sealed": [] });
+        assert_eq!(nothing_cold(&wish(None, false), &report), "");
+        assert!(nothing_cold(&wish(None, true), &report).contains("no bucket has a wide profile; "));
+        assert!(nothing_cold(&wish(Some("photos"), true), &report).contains("photos has no wide profile; "));
+        report["sealed"] = serde_json::json!([["photos", {}]]);
+        assert_eq!(nothing_cold(&wish(Some("photos"), true), &report), "");
     }
 
     #[test]
