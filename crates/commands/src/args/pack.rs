@@ -15,7 +15,7 @@ pub enum PackCommand {
             space is reclaimed when a group has too many of them; WAITING are small objects that packing would take, of which \
             some have SETTLED: they have not changed for --pack-after. The figures are those of the service's last pass \
             (every minute, and every hour for a bucket that is not packed); COUNTED says how old they are. Below the table each \
-            bucket with a wide profile has a line: how many of its cold stripes are sealed into wide stripes, how many chunks wait, \
+            bucket with a wide profile has a line: how many of its cold stripes are sealed into wide stripes, how many partitions wait, \
             and why. The exit status is 1 when a group cannot be released because too many chunks of its directory are lost.",
         after_long_help = "Examples:\n  \
             striate pack status\n  \

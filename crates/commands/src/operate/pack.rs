@@ -374,14 +374,17 @@ fn was_sealed(bucket: &str, report: &Value) -> String {
     let mut line = format!(
         "{bucket}: {} made of {} ({}); {} of {} sealed, {} in part; {} waiting",
         counted(number(report, "sealed"), "wide stripe"),
-        counted(number(report, "members"), "chunk"),
+        counted(number(report, "members"), "partition"),
         ByteSize(number(report, "bytes")),
         number(report, "sealed_stripes"),
         counted(number(report, "cold_stripes"), "cold stripe"),
         number(report, "half_sealed"),
-        counted(number(report, "waiting"), "chunk")
+        counted(number(report, "waiting"), "partition")
     );
     let mut add = |part: String| line.push_str(&part);
+    if let Some(reason) = report["held_up"].as_str() {
+        add(format!(": {}", printable(reason)));
+    }
     if number(report, "given_up") > 0 {
         add(format!("; {} given up", number(report, "given_up")));
     }
@@ -390,9 +393,6 @@ fn was_sealed(bucket: &str, report: &Value) -> String {
     }
     if number(report, "emptied") > 0 {
         add(format!("; {} emptied into others", counted(number(report, "emptied"), "sparse wide stripe")));
-    }
-    if let Some(reason) = report["held_up"].as_str() {
-        add(format!(": {}", printable(reason)));
     }
     for warning in report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         add(format!("\n  warning: {}", printable(warning)));
@@ -564,8 +564,9 @@ mod tests {
             "waiting": 7, "given_up": 1, "replaced": 0, "emptied": 1, "held_up": "rack7 can supply 2 of 4", "warnings": ["add a rack"] });
         let mut report = serde_json::json!({ "progress": { "packed": {} }, "sealed": [["photos", sealed]] });
         let mut text = packed(&report);
-        let line = "photos: 2 wide stripes made of 20 chunks (20.0 MiB); 4 of 9 cold stripes sealed, 1 in part; 7 chunks waiting; \
-                    1 given up; 1 sparse wide stripe emptied into others: rack7 can supply 2 of 4\n  warning: add a rack\n";
+        let line = "photos: 2 wide stripes made of 20 partitions (20.0 MiB); 4 of 9 cold stripes sealed, 1 in part; \
+                    7 partitions waiting: rack7 can supply 2 of 4; 1 given up; 1 sparse wide stripe emptied into others\n  \
+                    warning: add a rack\n";
         assert!(text.contains(line), "{text}");
         // A bucket that is not packed is sealed all the same.
         report["skipped"] = serde_json::json!([["photos", "it is off"], ["logs", "it is off"]]);
