@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use bytesize::ByteSize;
 use striate_client::{ObjectExplanation, ReadExplanation};
+use striate_core::SiteId;
 use striate_stripe::{
-    BlockExplanation, ChunkChoice, OptionExplanation, OptionKind, QueryExplanation, SiteExplanation,
+    BlockExplanation, ChunkChoice, OWN_MEMORY, OptionExplanation, OptionKind, QueryExplanation,
+    SiteExplanation,
 };
 
 use super::report::{cells, table};
@@ -104,11 +106,20 @@ fn sites(sites: &[SiteExplanation]) -> String {
             None => ("-".to_owned(), "does not answer".to_owned()),
         };
         let transfer = site.transfer.map_or_else(|| "-".to_owned(), |transfer| format!("{transfer:.2}"));
-        let (number, read) = (site.site.to_string(), site.chunks_read.to_string());
+        let (number, read) = (site_name(site.site), site.chunks_read.to_string());
         let queue = ByteSize(site.queue_bytes).to_string();
         rows.push(vec![number, site.rack.clone(), cost, parts, transfer, queue, read]);
     }
     table(&rows)
+}
+
+/// Formats the number of a site: `own` is the memory of the process that was asked, `-` is none.
+fn site_name(number: u32) -> String {
+    match SiteId(number) {
+        SiteId(0) => "-".to_owned(),
+        OWN_MEMORY => "own".to_owned(),
+        SiteId(number) => number.to_string(),
+    }
 }
 
 fn of_object(object: &ObjectExplanation, query: &QueryExplanation) -> String {
@@ -174,9 +185,11 @@ fn of_block(number: usize, block: &BlockExplanation) -> impl Iterator<Item = Vec
             _ => [const { String::new() }; 3],
         };
         let kind = if chunk.index < block.data_chunks { "data" } else { "parity" };
-        let site = if chunk.site == 0 { "-".to_owned() } else { chunk.site.to_string() };
         let chunk_name = format!("{} {kind} {chunk_len}", chunk.index);
-        of_block.into_iter().chain([chunk_name, site, chunk.choice.reason().to_owned()]).collect()
+        of_block
+            .into_iter()
+            .chain([chunk_name, site_name(chunk.site), chunk.choice.reason().to_owned()])
+            .collect()
     })
 }
 
@@ -255,6 +268,15 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_the_process_itself_has_no_number() {
+        let mut explained = explained();
+        explained.query.sites[0].site = OWN_MEMORY.0;
+        explained.query.blocks[0].chunks[0].site = OWN_MEMORY.0;
+        let text = of_read(&explained);
+        assert!(text.contains("\nown ") && !text.contains(&OWN_MEMORY.0.to_string()), "{text}");
     }
 
     #[test]
