@@ -10,7 +10,7 @@ use striate_stripe::{
     SiteExplanation,
 };
 
-use super::report::{cells, table};
+use super::report::{cells, counted, table};
 use crate::admin::messages::{Explanation, RemoteExplanation};
 
 /// Formats the output of `striate explain`.
@@ -83,13 +83,14 @@ fn summary(explained: &ReadExplanation) -> String {
         }
     };
     format!(
-        "policy {}: {} blocks of {} objects, {} chunks from {sites_read} sites{computed}\n\
+        "policy {}: {} of {}, {} from {}{computed}\n\
          cost {:.2}; {quality}\n\
          looked up in {:.0} µs, planned in {:.1} µs\n",
         query.policy,
-        query.blocks.len(),
-        explained.objects.len(),
-        count(ChunkChoice::is_read),
+        counted(query.blocks.len() as u64, "block"),
+        counted(explained.objects.len() as u64, "object"),
+        counted(count(ChunkChoice::is_read) as u64, "chunk"),
+        counted(sites_read as u64, "site"),
         query.cost,
         query.metadata_us,
         query.planning_us,
@@ -131,7 +132,7 @@ fn of_object(object: &ObjectExplanation, query: &QueryExplanation) -> String {
     let blocks = || query.blocks.iter().skip(object.first_block).take(object.block_count);
     let mut text = match blocks().find_map(|block| block.extent) {
         Some(extent) => format!("{name}: {size}, packed: at {} of chunk {}\n", extent.offset, extent.chunk),
-        None => format!("{name}: {size} in {} blocks\n", object.block_count),
+        None => format!("{name}: {size} in {}\n", counted(object.block_count as u64, "block")),
     };
     let mut rows = vec![cells(["BLOCK", "STRIPE", "CODE", "CHUNK", "SITE", "CHOICE"])];
     for (number, block) in blocks().enumerate() {
@@ -253,7 +254,7 @@ mod tests {
     fn every_chunk_has_its_reason_and_every_site_its_cost() {
         let text = of_read(&explained());
         for part in [
-            "policy cost-model: 1 blocks of 2 objects, 1 chunks from 1 sites",
+            "policy cost-model: 1 block of 2 objects, 1 chunk from 1 site",
             "no plan costs less than 3.00: at most 25.0% to save",
             "3.00  2.00 reported",
             "OF 64 KIB",
