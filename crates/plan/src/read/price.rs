@@ -29,7 +29,8 @@ pub fn price_plan(
     plan.reads.iter().flat_map(|read| &read.chunks).for_each(|chunk| read[chunk.piece].push(chunk.index));
     let asking_cost: f64 = plan.reads.iter().map(|read| asking(cost(read.site))).sum();
     let piece_costs = pieces.iter().zip(&read).map(|(piece, read)| cost_of_chunks(piece, read, &cost));
-    let price = asking_cost + piece_costs.sum::<f64>();
+    // Begins at 0.0, because the sum of no numbers is −0.0.
+    let price = 0.0 + asking_cost + piece_costs.sum::<f64>();
     let lower_bound = match pieces.iter().all(QueryPiece::takes_any) {
         true => bound_of_blocks(pieces, &read, &cost),
         false => bound_of_options(pieces, &read, &cost),
@@ -116,6 +117,12 @@ mod tests {
             .plan(&query, &mut SmallRng::seed_from_u64(seed))
             .expect("there are enough chunks");
         price_plan(pieces, &plan, cost)
+    }
+
+    #[test]
+    fn nothing_costs_nothing() {
+        let price = price_plan(&[], &QueryPlan::default(), |_| None);
+        assert_eq!(format!("{:.2}", price.cost), "0.00");
     }
 
     #[test]
