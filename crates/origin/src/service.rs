@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method, Response, StatusCode};
 use s3s::Body;
 use striate_cache::Cache;
 use striate_client::{Client, ClientError, GetRequest, ObjectInfo, PartStream, PutRequest, ReadOrder};
@@ -108,14 +108,15 @@ impl Origins {
             Err(failed(&opened, format!("it has not answered within {seconds} s")))
         };
         let answer = runtime.timeout(FIRST_ANSWER_WITHIN, asking).await.unwrap_or_else(silent);
-        let error = match answer {
+        let (error, settings) = match answer {
             Ok(answer) if answer.status().is_success() => return Ok(origin),
-            Ok(answer) => failed(&opened, explanation(answer).await),
-            Err(error) => error,
+            Ok(answer) => {
+                let settings = settings_behind(Some(answer.status()));
+                (failed(&opened, explanation(answer).await), settings)
+            }
+            Err(error) => (error, settings_behind(None)),
         };
-        Err(ClientError::InvalidArgument(format!(
-            "{error}; look at --origin-endpoint, --origin-region and the key (STRIATE_ORIGIN_ACCESS_KEY, STRIATE_ORIGIN_SECRET_KEY)"
-        )))
+        Err(ClientError::InvalidArgument(format!("{error}; look at {settings}")))
     }
 }
 
@@ -159,6 +160,19 @@ impl RemoteBuckets for Origins {
         requests: Vec<PutRequest>,
     ) -> Vec<Result<ObjectInfo, ClientError>> {
         self.shared.clone().create_many(bucket, requests).await
+    }
+}
+
+/// Returns the settings to look at after a response with this status, or after none.
+fn settings_behind(status: Option<StatusCode>) -> &'static str {
+    match status {
+        None => {
+            "--origin-endpoint: host, port, http or https (`striate server --origin-ca` trusts further certificates)"
+        }
+        Some(StatusCode::NOT_FOUND) => "--origin and --origin-endpoint",
+        Some(_) => {
+            "--origin, --origin-region and the key (STRIATE_ORIGIN_ACCESS_KEY, STRIATE_ORIGIN_SECRET_KEY)"
+        }
     }
 }
 

@@ -14,7 +14,22 @@ async fn an_origin_that_says_nothing_is_given_up_soon() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let reason = refusal(&world, Origin { endpoint, ..world.origin(LONG) }).await;
-    assert!(reason.contains("has not answered within 10 s"), "{reason}");
+    assert!(reason.contains("has not answered within 10 s; look at --origin-endpoint"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_settings_that_may_be_wrong() {
+    let world = World::new(0).await;
+    world.store.set_faults(Faults { denied: Some("closed"), ..Faults::default() });
+    let gateway = world.gateway(LONG).await;
+    for (bucket, settings) in [
+        ("missing", "look at --origin and --origin-endpoint"),
+        ("closed", "look at --origin, --origin-region and the key"),
+    ] {
+        let origin = Origin { bucket: bucket.to_owned(), ..world.origin(LONG) };
+        let reason = gateway.origins.introduce(origin, "the secret").await.unwrap_err().to_string();
+        assert!(reason.contains(settings), "{reason}");
+    }
 }
 
 #[tokio::test]
