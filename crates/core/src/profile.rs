@@ -71,7 +71,9 @@ pub struct Profile {
 
 /// Why a text is not a profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a profile: {reason}; write rs(4,2), lrc(6,2,2), replica(3) or none")]
+#[error(
+    "{text:?} is not a profile: {reason}; write rs(4,2), lrc(6,2,2), replica(3) or none, or wide(42,15,4) for cold data"
+)]
 pub struct ProfileError {
     text: String,
     reason: String,

@@ -378,7 +378,7 @@ mod tests {
         for (text, reason) in [
             ("STANDARD_IA", "NAME=PROFILE"),
             ("GLACIER=rs(4,2)", "is not a storage class"),
-            ("STANDARD=raid(5)", "is not a profile"),
+            ("STANDARD=raid(5)", "or wide(42,15,4) for cold data"),
         ] {
             assert!(of(text).unwrap_err().contains(reason), "{text}");
         }
