@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 
 use super::number;
 use crate::admin::messages::{
-    BucketInfo, ClassOfBucket, ImbalanceSample, KeySummary, MovementState, MovesState, PlacementState,
-    RepairState, ScrubState, Status,
+    BucketInfo, ClassOfBucket, ImbalanceSample, KeySummary, MovementState, MovesState, OriginInfo,
+    PlacementState, RepairState, ScrubState, Status,
 };
 
 /// Formats columns of text, each as wide as its widest entry.
@@ -400,10 +400,11 @@ pub fn buckets(buckets: &[BucketInfo]) -> String {
             format!("s3://{} at {}", origin.bucket, origin.endpoint)
         } else if bucket.volatile {
             format!("{} (volatile: in memory only)", bucket.profile)
-        } else if bucket.default_profile {
-            format!("{} (default)", bucket.profile)
         } else {
-            bucket.profile.clone()
+            let default = if bucket.default_profile { " (default)" } else { "" };
+            let cold =
+                bucket.cold.as_ref().map_or_else(String::new, |cold| format!(", cold {}", cold.profile));
+            format!("{}{default}{cold}", bucket.profile)
         };
         rows.push(vec![bucket.name.clone(), profile, date(bucket.created_unix_ms)]);
     }
@@ -428,8 +429,28 @@ fn class_of(class: &ClassOfBucket) -> Option<Vec<String>> {
     Some(vec![class.class.to_string(), description])
 }
 
+/// Formats a bucket in front of another store.
+fn in_front(bucket: &BucketInfo, origin: &OriginInfo) -> String {
+    let ttl = match origin.ttl_ms {
+        0 => "the origin is asked for every read".to_owned(),
+        ms => format!("{} s", ms as f64 / 1_000.0),
+    };
+    let signs = if origin.access_key.is_empty() { "nobody: not signed" } else { &origin.access_key };
+    table(&[
+        cells(["bucket", &bucket.name]),
+        cells(["origin", &format!("s3://{} at {}", origin.bucket, origin.endpoint)]),
+        cells(["asked by", signs]),
+        cells(["ttl", &ttl]),
+        cells(["cached block", &ByteSize(origin.block_len.into()).to_string()]),
+        cells(["created", &date(bucket.created_unix_ms)]),
+    ])
+}
+
 /// Formats the output of `striate bucket info`.
 pub fn bucket(bucket: &BucketInfo) -> String {
+    if let Some(origin) = &bucket.origin {
+        return in_front(bucket, origin);
+    }
     let block = match bucket.block_len {
         0 => "default".to_owned(),
         len => ByteSize(len.into()).to_string(),
@@ -439,35 +460,24 @@ pub fn bucket(bucket: &BucketInfo) -> String {
         1 => "none".to_owned(),
         len => format!("{len} neighbouring blocks on the same sites"),
     };
-    if let Some(origin) = &bucket.origin {
-        let ttl = match origin.ttl_ms {
-            0 => "the origin is asked for every read".to_owned(),
-            ms => format!("{} s", ms as f64 / 1_000.0),
-        };
-        let signs = if origin.access_key.is_empty() { "nobody: not signed" } else { &origin.access_key };
-        return table(&[
-            cells(["bucket", &bucket.name]),
-            cells(["origin", &format!("s3://{} at {}", origin.bucket, origin.endpoint)]),
-            cells(["asked by", signs]),
-            cells(["ttl", &ttl]),
-            cells(["cached block", &ByteSize(origin.block_len.into()).to_string()]),
-            cells(["created", &date(bucket.created_unix_ms)]),
-        ]);
-    }
     let profile = match bucket.volatile {
         true => format!("{} (volatile: in memory only)", bucket.profile),
         false => bucket.profile.clone(),
     };
-    let mut rows = vec![
-        cells(["bucket", &bucket.name]),
-        cells(["profile", &profile]),
-        cells(["largest block", &block]),
-        cells(["groups", &group]),
-        cells(["packing", bucket.packing.as_deref().unwrap_or("as its profile and the store say")]),
-        cells(["cold data", &cold(bucket)]),
-    ];
+    let mut rows =
+        vec![cells(["bucket", &bucket.name]), cells(["profile", &profile]), cells(["largest block", &block])];
+    if !bucket.volatile {
+        let packing = bucket.packing.as_deref().unwrap_or("as its profile and the store say");
+        rows.extend([
+            cells(["groups", &group]),
+            cells(["packing", packing]),
+            cells(["cold data", &cold(bucket)]),
+        ]);
+    }
     rows.extend(bucket.classes.iter().filter_map(class_of));
-    rows.push(cells(["owner", &bucket.owner]));
+    let owner =
+        if bucket.owner.is_empty() { "nobody: made by `striate bucket create`" } else { &bucket.owner };
+    rows.push(cells(["owner", owner]));
     rows.push(cells(["created", &date(bucket.created_unix_ms)]));
     table(&rows) + &bucket_warnings(bucket)
 }
@@ -499,11 +509,40 @@ pub fn keys(keys: &[KeySummary]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::messages::ColdBucket;
 
     #[test]
     fn tables_line_up() {
         let rows = [cells(["A", "LONG"]), cells(["wide", "x"])];
         assert_eq!(table(&rows), "A     LONG\nwide  x\n");
+    }
+
+    #[test]
+    fn a_bucket_shows_the_settings_that_it_has() {
+        let mut shown = BucketInfo {
+            name: "archive".to_owned(),
+            profile: "rs(4,2)".to_owned(),
+            default_profile: false,
+            created_unix_ms: 0,
+            owner: String::new(),
+            block_len: 0,
+            group_len: 0,
+            packing: None,
+            volatile: false,
+            origin: None,
+            cold: None,
+            classes: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let text = bucket(&shown);
+        assert!(text.contains("cold data") && text.contains("nobody: made by"), "{text}");
+        let profile = "wide(10,5,3)".parse().unwrap();
+        shown.cold = Some(ColdBucket { profile, after_s: 60, without_spare_rack: false });
+        let text = buckets(std::slice::from_ref(&shown));
+        assert!(text.contains("rs(4,2), cold wide(10,5,3)"), "{text}");
+        shown.volatile = true;
+        let text = bucket(&shown);
+        assert!(!["cold data", "packing", "groups"].iter().any(|row| text.contains(row)), "{text}");
     }
 
     #[test]
