@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use futures::future::LocalBoxFuture;
+use serde::Serialize;
 use serde_json::Value;
 use striate_core::{CodeSpec, Profile, Tier};
 use striate_plan::cache::splits::MOST_DATA_SPLITS;
@@ -44,10 +45,7 @@ pub async fn status(runtime: Runtime, args: StatusArgs) -> Outcome {
     }
     let server = AdminClient::find(runtime, &args.admin)?;
     let status: Status = server.get("/v1/status").await?;
-    match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&status).map_err(Failure::failed)?),
-        false => print!("{}", report::status(&status)),
-    }
+    show(&status, args.json, report::status)?;
     if status.warnings.is_empty() { Ok(()) } else { Err(Failure::attention()) }
 }
 
@@ -119,11 +117,7 @@ pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
     let objects = args.objects.into_iter().map(|object| (object.bucket, object.key)).collect();
     let wish = Explain { objects, policy: args.read_policy.map(|policy| policy.to_string()) };
     let explained: Explanation = server.post("/v1/explain", &wish).await?;
-    match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&explained).map_err(Failure::failed)?),
-        false => print!("{}", explain::text(&explained)),
-    }
-    Ok(())
+    show(&explained, args.json, explain::text)
 }
 
 /// Runs `striate heal`.
@@ -223,9 +217,9 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             };
             create_bucket(&AdminClient::find(runtime, &admin)?, &wish).await?;
         }
-        BucketCommand::List { admin } => {
+        BucketCommand::List { json, admin } => {
             let buckets: Vec<BucketInfo> = AdminClient::find(runtime, &admin)?.get("/v1/buckets").await?;
-            print!("{}", report::buckets(&buckets));
+            show(&buckets, json, |buckets| report::buckets(buckets))?;
         }
         BucketCommand::Delete { name, admin } => {
             AdminClient::find(runtime, &admin)?.delete(&format!("/v1/buckets/{name}")).await?;
@@ -234,10 +228,10 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             let server = AdminClient::find(runtime, &admin)?;
             set_bucket(&server, &name, pack, &cold, keep_cold_as_it_is).await?;
         }
-        BucketCommand::Info { name, admin } => {
+        BucketCommand::Info { name, json, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
             let bucket: BucketInfo = server.get(&format!("/v1/buckets/{name}")).await?;
-            print!("{}", report::bucket(&bucket));
+            show(&bucket, json, report::bucket)?;
         }
     }
     Ok(())
@@ -343,6 +337,15 @@ pub fn administer(runtime: Runtime, command: ServerCommand) -> LocalBoxFuture<'s
             ServerCommand::Upgrade(command) => upgrade::run(runtime, command).await,
         }
     })
+}
+
+/// Prints a reply, as JSON or as text.
+fn show<T: Serialize>(reply: &T, json: bool, text: fn(&T) -> String) -> Outcome {
+    match json {
+        true => println!("{}", serde_json::to_string_pretty(reply).map_err(Failure::failed)?),
+        false => print!("{}", text(reply)),
+    }
+    Ok(())
 }
 
 /// Returns a number in a reply; 0 if it is missing.

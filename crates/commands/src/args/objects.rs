@@ -78,8 +78,13 @@ pub enum BucketCommand {
         admin: AdminArgs,
     },
     /// List buckets.
-    #[command(after_long_help = "Example:\n  striate bucket list")]
+    #[command(
+        after_long_help = "Examples:\n  striate bucket list\n  striate bucket list --json | jq -r '.[].name'"
+    )]
     List {
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,
@@ -132,6 +137,9 @@ pub enum BucketCommand {
     Info {
         /// The bucket's name.
         name: String,
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,

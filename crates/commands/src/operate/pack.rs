@@ -6,8 +6,8 @@ use bytesize::ByteSize;
 use serde_json::Value;
 use striate_runtime::Runtime;
 
-use super::number;
 use super::report::{cells, counted, printable, table, time};
+use super::{number, show};
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
     CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
@@ -26,10 +26,7 @@ pub async fn run(runtime: Runtime, command: PackCommand) -> Outcome {
         PackCommand::Status { bucket, json, admin } => {
             let path = bucket.map_or("/v1/packing".to_owned(), |name| format!("/v1/packing/{name}"));
             let status: PackingStatus = AdminClient::find(runtime, &admin)?.get(&path).await?;
-            match json {
-                true => println!("{}", serde_json::to_string_pretty(&status).map_err(Failure::failed)?),
-                false => print!("{}", text(&status)),
-            }
+            show(&status, json, text)?;
             let is_well = status.packing.is_none_or(|packing| packing.unreadable_groups == 0);
             if is_well { Ok(()) } else { Err(Failure::attention()) }
         }

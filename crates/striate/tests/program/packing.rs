@@ -209,6 +209,11 @@ async fn buckets_say_themselves_whether_they_are_packed() {
     assert!(info.contains("packed lrc(4,2,1)"), "{info}");
     let info = server.ask(&["bucket", "info", "logs"]).await;
     assert!(info.contains("4MiB"), "{info}");
+    let info = server.json(&["bucket", "info", "--json", "logs"]).await;
+    assert_eq!(info["profile"], "rs(3,2)");
+    assert_eq!(info["packing"], "4MiB");
+    let listed = server.json(&["bucket", "list", "--json"]).await;
+    assert!(listed.as_array().unwrap().contains(&info), "{listed}");
     let refused =
         said(&server.run(&["bucket", "create", "--pack", "auto", "--profile", "none", "nothing"]).await);
     assert!(refused.contains("whole copies"), "{refused}");
