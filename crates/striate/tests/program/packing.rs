@@ -72,7 +72,7 @@ impl Server {
         server
     }
 
-    async fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = striate(self.root.path(), arguments);
         self.runtime.run_blocking(move || command.output().unwrap()).await
     }

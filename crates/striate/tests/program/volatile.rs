@@ -16,3 +16,15 @@ async fn ls_and_status_say_which_buckets_are_volatile() {
     let status = server.json(&["status", "--json"]).await;
     assert_eq!(status["cache"]["volatile_buckets"], serde_json::json!(["sessions"]));
 }
+
+#[tokio::test]
+async fn status_warns_of_volatile_buckets_without_memory_sites() {
+    let server = Server::start(3, &[]).await;
+    assert!(server.ask(&["status"]).await.contains("all is well"));
+    let made = server.ask(&["bucket", "create", "--volatile", "sessions"]).await;
+    assert!(made.contains("there are no memory sites yet"), "{made}");
+    let status = server.run(&["status"]).await;
+    assert_eq!(status.status.code(), Some(1));
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(status.contains("! a volatile bucket takes no objects"), "{status}");
+}

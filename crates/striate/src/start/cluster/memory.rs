@@ -48,7 +48,7 @@ impl Cluster {
 
     /// Returns the volatile buckets among the first ones: their objects are in memory only. Empty if the metadata
     /// cannot be read, which is reported elsewhere.
-    async fn volatile_buckets(&self) -> Vec<String> {
+    pub(super) async fn volatile_buckets(&self) -> Vec<String> {
         let buckets =
             self.inner.services.client.list_buckets("", BUCKETS_LOOKED_AT).await.unwrap_or_default();
         buckets.into_iter().filter(is_volatile).map(|bucket| bucket.name).collect()

@@ -48,10 +48,7 @@ impl Cluster {
         let sites = self.inner.runtime.run_blocking(move || cluster.site_states(&answers)).await;
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         warnings.extend(packing.as_ref().and_then(unreleasable));
-        // Metadata that cannot be read is already reported.
-        let unsuited =
-            striate_control::cold_warnings(self.inner.services.client.stripes()).await.unwrap_or_default();
-        warnings.extend(unsuitable(&unsuited));
+        warnings.extend(self.bucket_warnings(cache.is_some()).await);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),
@@ -73,6 +70,14 @@ impl Cluster {
             formats,
             warnings,
         }
+    }
+
+    /// Returns the warnings about buckets. Metadata that cannot be read is reported elsewhere.
+    async fn bucket_warnings(&self, has_memory_sites: bool) -> Vec<String> {
+        let stripes = self.inner.services.client.stripes();
+        let unsuited = striate_control::cold_warnings(stripes).await.unwrap_or_default();
+        let homeless = if has_memory_sites { 0 } else { self.volatile_buckets().await.len() };
+        unsuitable(&unsuited).into_iter().chain(without_memory(homeless)).collect()
     }
 
     /// Returns the effect of the default profile's placement rule on the existing racks.
@@ -283,6 +288,18 @@ fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
     };
     let more = if buckets.len() + warnings.len() > 2 { "; `striate pack status` says more" } else { "" };
     Some(format!("cold data of {name}{others}: {}{more}", warnings.first()?))
+}
+
+/// Warns of volatile buckets where there are no memory sites, without their names, which not everybody may see.
+fn without_memory(volatile_buckets: usize) -> Option<String> {
+    let take = match volatile_buckets {
+        0 => return None,
+        1 => "a volatile bucket takes".to_owned(),
+        buckets => format!("{buckets} volatile buckets take"),
+    };
+    Some(format!(
+        "{take} no objects: there are no memory sites; start `striate server --cache-mib` or `striate site --memory-mib`"
+    ))
 }
 
 fn replace_hint(what: &str, path: &str) -> String {
