@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Method, Response};
 use hyper::body::Incoming;
-use striate_client::{ClassSetting, ColdSetting, CreateBucket};
+use striate_client::{ClassSetting, ClientError, ColdSetting, CreateBucket};
 use striate_commands::admin::messages::{
     BucketInfo, ClassOfBucket, ColdBucket, NewBucket, NewOrigin, OriginInfo, SetBucket,
 };
@@ -53,7 +53,7 @@ impl AdminService {
                 Ok(ok(&self.bucket_info(bucket)))
             }
             (Method::DELETE, [name]) => {
-                client.delete_bucket(name).await.map_err(Failure::failed)?;
+                client.delete_bucket(name).await.map_err(not_deleted)?;
                 Ok(ok(&serde_json::json!({})))
             }
             _ => Err(Failure::failed("buckets can be listed, created, shown, set and deleted")),
@@ -166,6 +166,15 @@ impl AdminService {
             // An invalid profile is reported where it is used.
             warnings: weaker.unwrap_or_default(),
         }
+    }
+}
+
+fn not_deleted(error: ClientError) -> Failure {
+    match &error {
+        ClientError::BucketNotEmpty(name) => {
+            Failure::failed(format!("{error}; `striate rm --recursive s3://{name}/` empties it"))
+        }
+        _ => Failure::failed(error),
     }
 }
 

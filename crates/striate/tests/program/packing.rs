@@ -233,6 +233,8 @@ async fn buckets_say_themselves_whether_they_are_packed() {
     assert_eq!(bytes(1), 2 * bytes(0), "the other data chunk of its group, and the local parity");
     assert!(bytes(2) >= 3 * bytes(0), "{explained}");
     server.assert_reads("thumbnails").await;
+    let refused = said(&server.run(&["bucket", "delete", "thumbnails"]).await);
+    assert!(refused.contains("`striate rm --recursive s3://thumbnails/` empties it"), "{refused}");
     let status = server.json(&["pack", "status", "--json"]).await;
     let of = |name: &str| {
         let buckets = status["buckets"].as_array().unwrap();
