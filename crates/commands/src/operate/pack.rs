@@ -151,7 +151,7 @@ fn text(status: &PackingStatus) -> String {
         .expect("writing to a string");
     }
     if status.buckets.is_empty() {
-        text.push_str("no bucket was counted yet\n");
+        text.push_str("nothing was counted yet: the service looks every minute\n");
     } else {
         text.push('\n');
         text.push_str(&buckets(status));

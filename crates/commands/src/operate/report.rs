@@ -117,8 +117,9 @@ fn placement_line(placement: &PlacementState) -> String {
         false => "losing one may lose data",
     };
     format!(
-        "{}, each with at most {} chunks of a stripe: {verdict}",
-        placement.racks, placement.chunks_in_a_rack
+        "{}, each with at most {} of a stripe: {verdict}",
+        placement.racks,
+        counted(placement.chunks_in_a_rack as u64, "chunk")
     )
 }
 

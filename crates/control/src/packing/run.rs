@@ -176,7 +176,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
             None => None,
             Some(name) => {
                 let row = self.stripes.meta().get(&keys::bucket(name)).await?;
-                let row = row.ok_or_else(|| invalid(format!("there is no bucket {name}")))?;
+                let row = row.ok_or_else(|| invalid(format!("there is no bucket {name:?}")))?;
                 let bucket: Bucket = row.record()?;
                 let why = impossible(self.stripes, &bucket, &default)?;
                 if let Some(why) = why.filter(|&why| self.seals(&bucket, Some(why)).is_none()) {

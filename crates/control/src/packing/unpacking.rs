@@ -88,7 +88,7 @@ pub async fn unpack_bucket(
     mut tell: impl FnMut(&UnpackProgress) -> ControlFlow<()> + Send,
 ) -> Result<UnpackReport, StripeError> {
     let row = stripes.meta().get(&keys::bucket(bucket)).await?;
-    let row = row.ok_or_else(|| StripeError::InvalidArgument(format!("there is no bucket {bucket}")))?;
+    let row = row.ok_or_else(|| StripeError::InvalidArgument(format!("there is no bucket {bucket:?}")))?;
     let record: Bucket = row.record()?;
     if record.packing.parse() != Ok(Packing::Off) {
         let reason =
