@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ObjectStream, check_read, resolve_range};
 use striate_runtime::Instant;
+use striate_s3::RemoteRequest;
 
 use crate::counts::add;
 use crate::fences::FenceState;
@@ -34,6 +35,14 @@ pub(crate) struct OriginObject {
     /// Name of the bucket in this store.
     pub(crate) bucket: Arc<str>,
     pub(crate) key: Arc<str>,
+}
+
+impl OriginObject {
+    /// The object that a request is about.
+    pub(crate) fn of(origin: &Arc<OriginBucket>, request: &RemoteRequest) -> Self {
+        let (bucket, key) = (request.bucket.as_str().into(), request.key.as_str().into());
+        Self { origin: origin.clone(), bucket, key }
+    }
 }
 
 /// The head of an object whose bytes are yet to be read, and perhaps a response that carries bytes.
@@ -110,7 +119,8 @@ impl Shared {
             if most.is_some_and(|most| range.end - range.start > most) {
                 return Ok(FindResult::Larger((head, run)));
             }
-            match self.open_bytes(origin_object, &head, range.clone(), run).await {
+            let object = Object::new(origin, key.clone(), &head);
+            match ReadState::new(self.clone(), object, range.clone(), run).open().await {
                 Ok((bytes, outcome)) => {
                     return Ok(FindResult::Object { head, range, bytes, outcome: Some(outcome) });
                 }
@@ -123,20 +133,6 @@ impl Shared {
             }
         }
         Err(ClientError::Busy)
-    }
-
-    /// Opens the bytes of an object. Returns them, and how the first of them were served.
-    async fn open_bytes(
-        self: &Arc<Self>,
-        origin_object: &OriginObject,
-        head: &Arc<Head>,
-        range: Range<u64>,
-        run: Option<Run>,
-    ) -> Result<(ObjectStream, ReadOutcome), ReadError> {
-        let OriginObject { origin, key, .. } = origin_object;
-        let blocks = origin.blocks(key, &head.etag, head.size);
-        let object = Object { origin: origin.clone(), key: key.clone(), head: head.clone(), blocks };
-        ReadState::new(self.clone(), object, range, run).open().await
     }
 
     /// Returns what is known of an object, or asks the origin.
@@ -260,12 +256,7 @@ impl Shared {
             return None;
         }
         let sent = answer.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok()?;
-        let object = Object {
-            origin: origin.clone(),
-            key: key.into(),
-            head: head.clone(),
-            blocks: origin.blocks(key, &head.etag, head.size),
-        };
+        let object = Object::new(origin, key.into(), head);
         Run::new(answer.into_body(), from..from + sent).settle(self, &object).await
     }
 }

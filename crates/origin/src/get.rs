@@ -35,11 +35,7 @@ impl Shared {
         let Some(read_request) = ReadRequest::of(&request) else {
             return self.pass_by(origin, request).await;
         };
-        let origin_object = OriginObject {
-            origin: origin.clone(),
-            bucket: request.bucket.as_str().into(),
-            key: request.key.as_str().into(),
-        };
+        let origin_object = OriginObject::of(origin, &request);
         match self.find(&origin_object, &read_request, fence_state, None, None).await? {
             FindResult::Object { head, range, bytes, outcome } => {
                 let body = match outcome {

@@ -89,6 +89,11 @@ pub(crate) struct ReadState {
 }
 
 impl Object {
+    pub(crate) fn new(origin: &Arc<OriginBucket>, key: Arc<str>, head: &Arc<Head>) -> Self {
+        let blocks = origin.blocks(&key, &head.etag, head.size);
+        Self { origin: origin.clone(), key, head: head.clone(), blocks }
+    }
+
     /// Requests a range of this version from the origin.
     pub(crate) async fn ask(&self, shared: &Shared, range: Range<u64>) -> Result<Incoming, ReadError> {
         let mut headers = HeaderMap::new();

@@ -135,11 +135,7 @@ impl Shared {
                 *bytes = held.boxed();
             }
         }
-        let origin_object = OriginObject {
-            origin: origin.clone(),
-            bucket: request.bucket.as_str().into(),
-            key: request.key.as_str().into(),
-        };
+        let origin_object = OriginObject::of(origin, request);
         let _registered = self.write_through.bodies.register(body.clone());
         Some(HeldWrite { origin_object, body, _registered })
     }
