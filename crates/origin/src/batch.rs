@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 use crate::counts::add;
 use crate::fences::FenceState;
 use crate::finding::{BegunRead, FindResult, OriginObject};
-use crate::head::Head;
+use crate::head::{Head, content_length};
 use crate::read_request::ReadRequest;
 use crate::service::Shared;
 use crate::upstream::{OriginRequest, explanation, failed};
@@ -144,7 +144,7 @@ impl Shared {
             }
         };
         let status = answer.status();
-        match answer.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok()) {
+        match content_length(answer.headers()) {
             Some(size) if status.is_success() => Ok(Some(size)),
             _ if matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) => Ok(None),
             _ => Err(failed(origin, explanation(answer).await)),

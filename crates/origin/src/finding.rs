@@ -16,7 +16,7 @@ use striate_s3::RemoteRequest;
 
 use crate::counts::add;
 use crate::fences::FenceState;
-use crate::head::Head;
+use crate::head::{Head, content_length};
 use crate::known_objects::{CachedHead, LookupGuard, LookupTurn, ObjectName};
 use crate::origin_bucket::OriginBucket;
 use crate::read_request::ReadRequest;
@@ -255,7 +255,7 @@ impl Shared {
         if answer.status() == StatusCode::PARTIAL_CONTENT && !begins_at(answer.headers(), from) {
             return None;
         }
-        let sent = answer.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok()?;
+        let sent = content_length(answer.headers())?;
         let object = Object::new(origin, key.into(), head);
         Run::new(answer.into_body(), from..from + sent).settle(self, &object).await
     }

@@ -13,7 +13,7 @@ use crate::counts::add;
 use crate::fences::FenceState;
 use crate::finding::{FindResult, OriginObject};
 use crate::forward::{answer_of, ask};
-use crate::head::Head;
+use crate::head::{Head, content_length};
 use crate::origin_bucket::OriginBucket;
 use crate::read_request::ReadRequest;
 use crate::service::Shared;
@@ -61,8 +61,7 @@ impl Shared {
         add(&self.upstream.counts.passed_by, 1);
         let answer = self.upstream.read(origin, ask(&request)).await?;
         let mut answer = if request.method == Method::GET && answer.status().is_success() {
-            let len = answer.headers().get(header::CONTENT_LENGTH);
-            self.cache.passed_by(len.and_then(|len| len.to_str().ok()?.parse().ok()).unwrap_or(0));
+            self.cache.passed_by(content_length(answer.headers()).unwrap_or(0));
             answer_of(answer.map(|body| self.upstream.counted(body)))
         } else {
             answer_of(answer)

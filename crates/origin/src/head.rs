@@ -56,13 +56,18 @@ pub(crate) fn strong_etag(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::ETAG)?.to_str().ok().filter(|etag| !etag.starts_with("W/"))
 }
 
+/// Returns the length that a response announces.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 impl Head {
     /// Builds a head from a response to GET or HEAD. Returns `None` if it lacks the length or a strong ETag.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name)?.to_str().ok();
         let etag = strong_etag(headers)?.to_owned();
         let size = match status {
-            StatusCode::OK => text(header::CONTENT_LENGTH)?.parse().ok()?,
+            StatusCode::OK => content_length(headers)?,
             StatusCode::PARTIAL_CONTENT => text(header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()?,
             _ => return None,
         };
