@@ -52,9 +52,11 @@ enum DeferredItem {
         fence_state: FenceState,
         begun: BegunRead,
     },
-    /// The bytes are arriving from the origin, past the cache.
-    Open(ObjectHead, ObjectStream),
+    Open(OpenItem),
 }
+
+/// The head of an item, and its bytes as they arrive.
+type OpenItem = (ObjectHead, ObjectStream);
 
 /// Result of finding an item.
 enum Step {
@@ -201,7 +203,7 @@ impl Shared {
         lookup: Result<(OriginObject, FenceState), ClientError>,
     ) -> Step {
         match self.find_item(request, lookup).await {
-            Ok(DeferredItem::Open(head, bytes)) if head.range.end - head.range.start <= SMALL => {
+            Ok(DeferredItem::Open((head, bytes))) if head.range.end - head.range.start <= SMALL => {
                 let (head, pieces) = (Some(Box::new(head)), bytes.try_collect().await);
                 Step::Done(pieces.map(|pieces| ObjectPart { head, pieces, is_last: true }))
             }
@@ -221,7 +223,7 @@ impl Shared {
             FindResult::Larger(begun) => {
                 DeferredItem::Found { origin_object, read_request, fence_state, begun }
             }
-            found => self.opened(&origin_object, &read_request, found).await?,
+            found => DeferredItem::Open(self.opened(&origin_object, &read_request, found).await?),
         })
     }
 
@@ -231,10 +233,10 @@ impl Shared {
         origin_object: &OriginObject,
         read_request: &ReadRequest,
         found: FindResult,
-    ) -> Result<DeferredItem, ClientError> {
+    ) -> Result<OpenItem, ClientError> {
         match found {
             FindResult::Object { head, range, bytes, .. } => {
-                Ok(DeferredItem::Open(ObjectHead { info: head.described(&origin_object.key), range }, bytes))
+                Ok((ObjectHead { info: head.described(&origin_object.key), range }, bytes))
             }
             FindResult::Answer(answer, _) if !answer.status().is_success() => {
                 Err(refused(origin_object, answer).await)
@@ -250,7 +252,7 @@ impl Shared {
         &self,
         origin_object: &OriginObject,
         read_request: &ReadRequest,
-    ) -> Result<DeferredItem, ClientError> {
+    ) -> Result<OpenItem, ClientError> {
         let OriginObject { origin, key, .. } = origin_object;
         add(&self.upstream.counts.passed_by, 1);
         let mut headers = HeaderMap::new();
@@ -283,7 +285,7 @@ impl Shared {
         let bytes = body.into_data_stream().map(move |bytes| {
             bytes.map_err(|error| failed(&origin, format!("its answer broke off: {error}")))
         });
-        Ok(DeferredItem::Open(ObjectHead { info, range }, bytes.boxed()))
+        Ok((ObjectHead { info, range }, bytes.boxed()))
     }
 
     /// Hands out the parts of an item whose turn has come.
@@ -292,17 +294,13 @@ impl Shared {
         later: DeferredItem,
     ) -> impl Stream<Item = Result<ObjectPart, ClientError>> + Send + 'static {
         let opening = async move {
-            let found = match later {
-                DeferredItem::Open(head, bytes) => return Ok((head, bytes)),
+            match later {
+                DeferredItem::Open(item) => Ok(item),
                 DeferredItem::Found { origin_object, read_request, fence_state, begun } => {
                     let found =
                         self.find(&origin_object, &read_request, fence_state, Some(begun), None).await?;
-                    self.opened(&origin_object, &read_request, found).await?
+                    self.opened(&origin_object, &read_request, found).await
                 }
-            };
-            match found {
-                DeferredItem::Open(head, bytes) => Ok((head, bytes)),
-                DeferredItem::Found { .. } => Err(ClientError::Busy),
             }
         };
         stream::once(opening).flat_map(|opened| match opened {
