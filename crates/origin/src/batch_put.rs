@@ -17,6 +17,7 @@ use striate_stripe::Share;
 use crate::batch::refused;
 use crate::fences::FenceState;
 use crate::finding::OriginObject;
+use crate::head::Head;
 use crate::service::Shared;
 
 /// Number of objects that are created concurrently.
@@ -69,7 +70,9 @@ impl Shared {
         match answer.status() {
             status if status.is_success() => {
                 let etag = answer.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
-                Ok(created(&origin_object, etag.unwrap_or_default(), len))
+                let etag = etag.unwrap_or_default().to_owned();
+                let head = Head { etag, size: len, modified_unix_ms: 0, headers: Bytes::new() };
+                Ok(head.info(&origin_object.key))
             }
             StatusCode::PRECONDITION_FAILED => Err(exists),
             StatusCode::CONFLICT => Err(ClientError::Conflict),
@@ -129,20 +132,6 @@ fn measured(body: Box<dyn PutBody>, expected: u64) -> ObjectStream {
         Ok(state.held.take().map(|last| (last, state)))
     });
     pieces.boxed()
-}
-
-fn created(origin_object: &OriginObject, etag: &str, size: u64) -> ObjectInfo {
-    ObjectInfo {
-        key: origin_object.key.to_string(),
-        version: [0; 16],
-        size,
-        modified_unix_ms: 0,
-        etag: etag.trim_matches('"').to_owned(),
-        attributes: striate_client::ObjectAttributes::default(),
-        checksums: Vec::new(),
-        parts: Vec::new(),
-        profile: None,
-    }
 }
 
 #[cfg(test)]
