@@ -24,6 +24,8 @@ const PAGE: usize = 300;
 /// Minimum length of a sealed chunk in bytes: rows of shorter ones would cost more than their parities. The packer
 /// makes partitions of such objects when they are cold.
 const SHORTEST: u32 = 64 << 10;
+/// Share of dead object bytes above which a stripe is repacked first.
+const DEAD_SHARE: f64 = 0.25;
 
 /// Partitions that may share a wide stripe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,8 +158,8 @@ impl ColdData {
         (options, overdue_ms): (&SealOptions, u64),
     ) -> Result<usize, StripeError> {
         let dead = record.packed_bytes.saturating_sub(stripe.living_bytes);
-        let is_worn = dead as f64 > options.dead_share * record.packed_bytes as f64;
         let dead_share = dead as f64 / record.packed_bytes.max(1) as f64;
+        let is_worn = dead_share > DEAD_SHARE;
         // Worn stripes are rewritten as a whole.
         self.changing.expect(record, if is_worn { 1.0 } else { dead_share });
         if is_worn || !record.copies.is_empty() {

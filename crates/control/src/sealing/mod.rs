@@ -65,8 +65,6 @@ use crate::rows::Rows;
 
 /// Time that partitions wait for enough others in suitable racks.
 const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
-/// Share of dead object bytes above which a stripe is repacked first.
-const DEAD_SHARE: f64 = 0.25;
 /// Number of wide stripes whose partitions are considered together.
 const TOGETHER: usize = 64;
 /// Abandoned wide stripes after which a run stops making more: the cause is not just a few partitions.
@@ -90,8 +88,6 @@ pub struct SealOptions {
     pub recently_read: BTreeSet<StripeId>,
     /// Wide profiles of storage classes. Their objects are cold at once, and do not follow the cold profile.
     pub classes: BTreeMap<StorageClass, Profile>,
-    /// Share of dead object bytes above which a stripe is left to the repacker.
-    pub dead_share: f64,
     /// Time that a cold partition may wait. After it, a wide stripe that takes the partition may have holes, one
     /// position in 16.
     pub patience: Duration,
@@ -103,25 +99,25 @@ pub struct SealOptions {
     pub time: Duration,
 }
 
-impl SealOptions {
-    /// Seals under `profile` what has not changed for `cold_after`, whether or not it was read.
-    pub fn new(profile: Profile, cold_after: Duration) -> Self {
+impl Default for SealOptions {
+    /// Seals nothing.
+    fn default() -> Self {
         Self {
-            cold_profile: Some(profile),
-            cold_after,
+            cold_profile: None,
+            cold_after: Duration::ZERO,
             recently_read: BTreeSet::new(),
             classes: BTreeMap::new(),
-            dead_share: DEAD_SHARE,
             patience: PATIENCE,
             together: TOGETHER,
             time: Duration::MAX,
         }
     }
+}
 
-    /// Also seals objects of `class` under `profile`, at once.
-    pub fn with_class(mut self, class: StorageClass, profile: Profile) -> Self {
-        self.classes.insert(class, profile);
-        self
+impl SealOptions {
+    /// Seals under `profile` what has not changed for `cold_after`, whether or not it was read.
+    pub fn new(profile: Profile, cold_after: Duration) -> Self {
+        Self { cold_profile: Some(profile), cold_after, ..Self::default() }
     }
 
     /// Returns the wide profiles without duplicates, the cold one first.
@@ -316,16 +312,7 @@ fn declared_by(stripes: &Stripes, bucket: &Bucket) -> Result<SealOptions, Stripe
     let cold = bucket.cold.as_ref();
     let cold_profile = cold.map(|cold| stripes.profiles().parse(&cold.profile)).transpose()?;
     let cold_after = Duration::from_secs(cold.map_or(0, |cold| cold.after_s));
-    Ok(SealOptions {
-        cold_profile,
-        cold_after,
-        recently_read: BTreeSet::new(),
-        classes,
-        dead_share: DEAD_SHARE,
-        patience: PATIENCE,
-        together: TOGETHER,
-        time: Duration::MAX,
-    })
+    Ok(SealOptions { cold_profile, cold_after, classes, ..SealOptions::default() })
 }
 
 /// Checks whether wide stripes of these profiles may be made at all.

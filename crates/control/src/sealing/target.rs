@@ -103,10 +103,8 @@ mod tests {
 
     fn options() -> SealOptions {
         let classes = [(StorageClass::GlacierIr, ARCHIVE), (StorageClass::StandardIa, COLD)];
-        classes.into_iter().fold(
-            SealOptions::new(COLD.parse().unwrap(), Duration::from_millis(100)),
-            |options, (class, profile)| options.with_class(class, profile.parse().unwrap()),
-        )
+        let classes = classes.map(|(class, profile)| (class, profile.parse::<Profile>().unwrap())).into();
+        SealOptions { classes, ..SealOptions::new(COLD.parse().unwrap(), Duration::from_millis(100)) }
     }
 
     /// Returns how a stripe with objects of these classes and times is sealed at time 1000.

@@ -81,7 +81,8 @@ async fn reads_keep_what_is_cold_by_its_age_from_being_sealed() {
     let report = seal(by_age(read)).await;
     assert!(report.sealed > 0 && report.cold_stripes == all - 1, "{report:?}");
     assert!(sealing.record(read).await.locations.iter().all(|at| wide_of(at).is_none()));
-    let of_class = by_age(read).with_class(StorageClass::Standard, WIDE.parse().unwrap());
+    let classes = BTreeMap::from([(StorageClass::Standard, WIDE.parse().unwrap())]);
+    let of_class = SealOptions { classes, ..by_age(read) };
     assert_eq!(seal(of_class).await.cold_stripes, all);
     let (sealed, _) = sealing.cluster.stripes().await.into_iter().find(|(_, of)| of.dropped).unwrap();
     assert_eq!(seal(by_age(sealed)).await.cold_stripes, all);
