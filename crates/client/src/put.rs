@@ -53,20 +53,20 @@ impl Client {
     pub async fn put(&self, request: PutRequest) -> Result<ObjectInfo, ClientError> {
         check_key(&request.key)?;
         let current = self.read_current(&request.bucket, &request.key, &request.condition).await?;
-        self.put_over(current, request, 1).await
+        self.put_over(current, request).await
     }
 
-    /// Stores an object over the state that was read. Every block takes `shares` of the byte budget.
+    /// Stores an object over the state that was read.
     pub(crate) async fn put_over(
         &self,
         current: KeyState,
         request: PutRequest,
-        shares: usize,
     ) -> Result<ObjectInfo, ClientError> {
-        self.put_replacing(None, current, request, shares).await
+        self.put_replacing(None, current, request, 1).await
     }
 
-    /// As [`Client::put_over`]; with `replaces`, only that object may be replaced.
+    /// As [`Client::put_over`]; with `replaces`, only that object may be replaced. Every block takes `shares` of the byte
+    /// budget.
     ///
     /// # Errors
     /// [`ClientError::Inconsistent`] when another version is current.

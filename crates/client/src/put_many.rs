@@ -53,7 +53,7 @@ impl Client {
                     let _permit = permit;
                     check_key(&request.key)?;
                     match state {
-                        Some(current) => client.put_over(current, request, 1).await,
+                        Some(current) => client.put_over(current, request).await,
                         None => client.put(request).await,
                     }
                 };
