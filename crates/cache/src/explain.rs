@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use striate_core::{ChunkId, Generation, SiteId};
+use striate_core::{SiteId, cached};
 use striate_site::SiteError;
 use striate_stripe::{CachedExplanation, OpenedStripe, Span, StoredBytes};
 
@@ -98,9 +98,8 @@ impl Inner {
     /// Asks memory sites for the splits and parities of a block. This does not count as reading them.
     async fn look_for_splits(&self, opened: &OpenedStripe) -> CachedChunks {
         let ask = |(index, site): (usize, SiteId)| async move {
-            let chunk = ChunkId { stripe: opened.id, index: index as u8, generation: Generation(0) };
             let site = self.site(site)?;
-            match self.runtime.timeout(ASK_WITHIN, site.verify(chunk)).await.ok()? {
+            match self.runtime.timeout(ASK_WITHIN, site.verify(cached::chunk(opened.id, index))).await.ok()? {
                 Ok(_) => Some(true),
                 Err(SiteError::Missing(_) | SiteError::Corrupt { .. }) => Some(false),
                 Err(_) => None,

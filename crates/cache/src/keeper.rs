@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use striate_core::{ChunkId, Generation, StripeId, cached};
+use striate_core::{ChunkId, StripeId, cached};
 use striate_plan::cache::parities::parities;
 use striate_plan::{ParityBudget, PopularBlock};
 use striate_runtime::Instant;
@@ -80,7 +80,7 @@ impl Keeper {
     }
 
     fn is_there(&self, name: StripeId) -> bool {
-        self.store.has(ChunkId { stripe: name, index: 0, generation: Generation(0) })
+        self.store.has(cached::chunk(name, 0))
     }
 }
 
@@ -269,8 +269,7 @@ mod tests {
         }
 
         async fn write(&self, number: u64, index: u8) {
-            let stripe = tend(number, 0, TendEvent::Look).name;
-            let split = ChunkId { stripe, index, generation: Generation(0) };
+            let split = cached::chunk(tend(number, 0, TendEvent::Look).name, index.into());
             self.store.write(split, Bytes::from_static(b"bytes"), None).await.unwrap();
         }
     }

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use striate_codec::Code;
-use striate_core::{ChunkId, Generation, SiteId, StripeId, cached};
+use striate_core::{SiteId, StripeId, cached};
 use striate_runtime::{Buffer, BufferPool};
 use striate_site::{Priority, SiteError, WriteRequest};
 use striate_stripe::StripeError;
@@ -102,7 +102,7 @@ impl Inner {
             let at = places.get(index).and_then(|site| self.site(*site));
             async move {
                 let unknown = || SiteError::Unavailable("its memory site is gone".to_owned());
-                let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
+                let chunk = cached::chunk(name, index);
                 let request = WriteRequest { chunk, payload, granule_crcs: None, priority };
                 at.ok_or_else(unknown)?.write(request).await.map(drop)
             }

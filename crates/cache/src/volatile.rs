@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use striate_codec::crc32c;
-use striate_core::{ChunkId, FencingEpoch, Generation, SiteId, StripeId, cached};
+use striate_core::{FencingEpoch, SiteId, StripeId, cached};
 use striate_plan::MemorySite;
 use striate_plan::cache::splits::{data_splits, places};
 use striate_site::{DeleteRequest, Priority};
@@ -111,7 +111,7 @@ impl Inner {
             let sites = block.placed.map(|placed| placed.sites).unwrap_or_default();
             for (index, site) in sites.into_iter().enumerate() {
                 let Some(site) = inner.site(site) else { continue };
-                let chunk = ChunkId { stripe: name, index: index as u8, generation: Generation(0) };
+                let chunk = cached::chunk(name, index);
                 let request = DeleteRequest { chunks: vec![chunk], epoch: FencingEpoch::NONE };
                 if let Err(error) = site.delete(request).await {
                     tracing::debug!(%chunk, %error, "a split that nothing names stays until it is evicted");

@@ -4,7 +4,7 @@
 //! keeper of a split can therefore tell data from parity, and a block split another way has another name.
 
 use crate::chunk::ChunkId;
-use crate::id::StripeId;
+use crate::id::{Generation, StripeId};
 
 /// Maximum number of data splits of a cached block.
 pub const MOST_SPLITS: usize = 255;
@@ -23,6 +23,11 @@ pub fn splits(name: StripeId) -> usize {
     (name.0 & 0xFF) as usize
 }
 
+/// Returns the chunk of a split or parity of the block with this name.
+pub fn chunk(name: StripeId, index: usize) -> ChunkId {
+    ChunkId { stripe: name, index: index as u8, generation: Generation(0) }
+}
+
 /// Returns whether a split is a parity.
 pub fn is_parity(split: ChunkId) -> bool {
     usize::from(split.index) >= splits(split.stripe)
@@ -33,7 +38,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::id::Generation;
 
     proptest! {
         #[test]
@@ -41,8 +45,8 @@ mod tests {
             let stripe = name(content, count);
             prop_assert_eq!(splits(stripe), count);
             prop_assert_eq!(stripe.0 >> 8, content >> 8);
-            let split = ChunkId { stripe, index, generation: Generation(0) };
-            prop_assert_eq!(is_parity(split), usize::from(index) >= count);
+            let index = usize::from(index);
+            prop_assert_eq!(is_parity(chunk(stripe, index)), index >= count);
         }
     }
 }

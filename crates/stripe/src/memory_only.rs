@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use striate_core::{ChunkId, Generation, SiteId, StripeId};
+use striate_core::{ChunkId, SiteId, StripeId, cached};
 use striate_meta::records::{
     AbandonedParts, MemoryBlock, Object, UploadPart, encode, object::Body, upload_part,
 };
@@ -97,7 +97,7 @@ impl Stripes {
         for block in lists.iter().flatten() {
             let name = name_of(block)?;
             for (index, site) in block.sites.iter().enumerate().filter(|(_, site)| **site != 0) {
-                splits.entry(SiteId(*site)).or_default().push(split(name, index));
+                splits.entry(SiteId(*site)).or_default().push(cached::chunk(name, index));
             }
         }
         let memory_sites = self.memory_sites();
@@ -115,7 +115,8 @@ impl Stripes {
         let departed = self.sites_that_left(silent).await?;
         let is_gone = |block: &MemoryBlock| -> Result<bool, StripeError> {
             let name = name_of(block)?;
-            let is_lost = |index, site| departed.contains(&site) || lost.contains(&split(name, index));
+            let is_lost =
+                |index, site| departed.contains(&site) || lost.contains(&cached::chunk(name, index));
             Ok(is_gone_from_memory(block, is_lost))
         };
         let is_any_gone = |blocks: &Vec<MemoryBlock>| -> Result<bool, StripeError> {
@@ -138,10 +139,6 @@ impl Stripes {
 
 fn name_of(block: &MemoryBlock) -> Result<StripeId, StripeError> {
     Ok(StripeId(u128::from_be_bytes(id16(&block.content, "a block in memory")?)))
-}
-
-fn split(name: StripeId, index: usize) -> ChunkId {
-    ChunkId { stripe: name, index: index as u8, generation: Generation(0) }
 }
 
 /// Whether too few splits of a block are left. A split is lost if no site took it, or if `is_lost` says so of
