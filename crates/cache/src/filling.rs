@@ -148,14 +148,24 @@ impl Inner {
         matter: TendEvent,
         live: &Sites,
     ) {
-        let tended = self.tell(&question, question.tend(0, matter)).await;
-        let Some(tended) = tended.filter(|tended| tended.standing == CachedBlockState::Granted) else {
-            return;
-        };
-        let _expected = self.learn(&question, tended, live);
-        if let Some(parities) = self.begin_fill(question.name) {
+        if let Some(parities) = self.begin_if_granted(&question, matter, live).await {
             self.fill(question, stored, whole, parities, live).await;
         }
+    }
+
+    /// Begins the fill of a block if its home grants it to this process. Returns its number of parities.
+    pub(crate) async fn begin_if_granted(
+        self: &Arc<Self>,
+        question: &HomeQuery,
+        matter: TendEvent,
+        live: &Sites,
+    ) -> Option<usize> {
+        let tended = self.tell(question, question.tend(0, matter)).await?;
+        if tended.standing != CachedBlockState::Granted {
+            return None;
+        }
+        let _expected = self.learn(question, tended, live);
+        self.begin_fill(question.name)
     }
 
     /// Splits, encodes and writes a block. Reads it first if `whole` is `None`.

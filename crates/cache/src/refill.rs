@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use striate_codec::ChunkSet;
 use striate_plan::cache::splits::places;
 use striate_runtime::Instant;
-use striate_site::{CachedBlockState, Priority, TendEvent};
+use striate_site::{Priority, TendEvent};
 use striate_stripe::{Span, StoredBytes};
 
 use crate::cache::Inner;
@@ -76,13 +76,8 @@ impl Inner {
             return RefillOutcome::NoRoom;
         }
         let Some(pieces) = self.whole_block(whole, stored).await else { return RefillOutcome::Tried };
-        let tended = self.tell(&question, question.tend(0, TendEvent::Lost)).await;
-        let Some(tended) = tended.filter(|tended| tended.standing == CachedBlockState::Granted) else {
-            return RefillOutcome::Tried;
-        };
-        let parities = self.known_blocks.parities(question.name);
-        let _expected = self.learn(&question, tended, live);
-        if self.begin_fill(question.name).is_some() {
+        if self.begin_if_granted(&question, TendEvent::Lost, live).await.is_some() {
+            let parities = self.known_blocks.parities(question.name);
             let written = self.write_missing(&question, &pieces, missing, live).await;
             let filled = written.and_then(|()| parities.ok_or(MissReason::Gone));
             self.end_fill(question, filled, live).await;
