@@ -105,27 +105,37 @@ impl Inner {
         Some(HomeQuery { name, len: stored.len(), home, patience })
     }
 
-    /// Asks the homes of blocks that this process does not know to be cached. Waits for blocks that another gateway is
-    /// filling, and records those that this process is to fill.
-    pub(crate) async fn ask(self: &Arc<Self>, questions: &[HomeQuery], live: &Arc<Sites>) -> Vec<HomeAnswer> {
-        let is_own = |question: &HomeQuery| self.ended(question.name).is_some();
-        let (own_fills, other_queries): (Vec<HomeQuery>, Vec<HomeQuery>) =
-            questions.iter().partition(|question| is_own(question));
-        let mut found: HashMap<StripeId, HomeAnswer> = HashMap::new();
-        let mut waiting = own_fills;
-        for (question, tended) in
-            other_queries.iter().zip(self.tend(&other_queries, 1, TendEvent::Look).await)
-        {
-            match tended {
-                Some(Tended { standing: CachedBlockState::Filling, .. }) => waiting.push(*question),
-                Some(tended) => drop(found.insert(question.name, self.learn(question, tended, live))),
-                None => {}
+    /// Asks the homes of blocks that this process does not know to be cached, and waits for blocks that are being
+    /// filled.
+    pub(crate) async fn ask(self: &Arc<Self>, questions: &[HomeQuery], live: &Sites) -> Vec<HomeAnswer> {
+        let answers = self.ask_once(questions, live).await;
+        let wait = |(question, answer): (HomeQuery, Option<HomeAnswer>)| async move {
+            match answer {
+                Some(answer) => answer,
+                None => self.wait_for_fill(&question, live, WAIT_FOR_FILL).await,
             }
-        }
-        let wait = |question| self.wait_for_fill(question, live, WAIT_FOR_FILL);
-        let answers = join_all(waiting.iter().map(wait)).await;
-        found.extend(waiting.iter().map(|question| question.name).zip(answers));
-        questions.iter().map(|question| found.remove(&question.name).unwrap_or(HomeAnswer::Absent)).collect()
+        };
+        join_all(questions.iter().copied().zip(answers).map(wait)).await
+    }
+
+    /// Asks the homes of blocks, and records those that this process is to fill. Returns `None` for a block that this
+    /// or another process is filling.
+    pub(crate) async fn ask_once(
+        self: &Arc<Self>,
+        questions: &[HomeQuery],
+        live: &Sites,
+    ) -> Vec<Option<HomeAnswer>> {
+        let is_other = |question: &&HomeQuery| self.ended(question.name).is_none();
+        let others: Vec<HomeQuery> = questions.iter().filter(is_other).copied().collect();
+        let tended = self.tend(&others, 1, TendEvent::Look).await;
+        let tended: HashMap<StripeId, Option<Tended>> =
+            others.iter().map(|question| question.name).zip(tended).collect();
+        let answer = |question: &HomeQuery| match tended.get(&question.name)? {
+            Some(Tended { standing: CachedBlockState::Filling, .. }) => None,
+            Some(tended) => Some(self.learn(question, *tended, live)),
+            None => Some(HomeAnswer::Absent),
+        };
+        questions.iter().map(answer).collect()
     }
 
     /// Reports `reads` reads of each block to its home, and returns the homes' answers: `None` where one did not arrive

@@ -87,32 +87,21 @@ impl Cache {
             lookups.push(if is_there { BlockLookup::There } else { BlockLookup::Absent });
             queries.extend(question.filter(|_| !is_there).map(|question| (position, question)));
         }
-        let (own_fills, other_queries): (Vec<_>, Vec<_>) =
-            queries.into_iter().partition(|(_, question)| self.inner.ended(question.name).is_some());
-        let questions: Vec<HomeQuery> = other_queries.iter().map(|(_, question)| *question).collect();
-        let mut under_way = own_fills;
-        let answers = self.inner.tend(&questions, 1, TendEvent::Look).await;
-        for ((position, question), tended) in other_queries.into_iter().zip(answers) {
-            let Some(tended) = tended else { continue };
-            match self.inner.learn(&question, tended, &live) {
-                HomeAnswer::There(_) => lookups[position] = BlockLookup::There,
+        let questions: Vec<HomeQuery> = queries.iter().map(|(_, question)| *question).collect();
+        let answers = self.inner.ask_once(&questions, &live).await;
+        for ((position, question), answer) in queries.into_iter().zip(answers) {
+            lookups[position] = match answer {
+                Some(HomeAnswer::There(_)) => BlockLookup::There,
                 // Begin the fill before the grant is dropped.
-                HomeAnswer::Granted(_expected) => {
-                    lookups[position] =
-                        self.grant_fetch(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted);
+                Some(HomeAnswer::Granted(_expected)) => {
+                    self.grant_fetch(question, &live).map_or(BlockLookup::Absent, BlockLookup::Granted)
                 }
-                HomeAnswer::Absent if tended.standing == CachedBlockState::Filling => {
-                    under_way.push((position, question))
-                }
-                HomeAnswer::Absent => {}
-            }
-        }
-        for (position, question) in under_way {
-            let is_awaited = waits && position == 0;
-            lookups[position] = match is_awaited {
-                true => self.wait_for_fetch(question, &live).await,
-                false => BlockLookup::OnItsWay,
+                Some(HomeAnswer::Absent) => BlockLookup::Absent,
+                None => BlockLookup::OnItsWay,
             };
+        }
+        if waits && matches!(lookups[..], [BlockLookup::OnItsWay, ..]) {
+            lookups[0] = self.wait_for_fetch(questions[0], &live).await;
         }
         lookups
     }
