@@ -14,7 +14,7 @@ from typing import Any, Optional
 from .errors import ProtocolError, S3Error, is_transient, s3_error
 from .frames import Answer, Assembler, FrameParser
 from .objects import Item, Result, info_of_head
-from .transport import BROKEN, Tries, Transport, refusal
+from .transport import FAILURES, Tries, Transport, refusal
 
 MOST_ITEMS = 4096
 CONTENT_TYPE = "application/vnd.striate.frames"
@@ -67,12 +67,8 @@ class BatchReader:
             except _NoBatch:
                 await self._read_singly(bucket, left, deliver)
                 return
-            except S3Error as refused:
-                if not is_transient(refused.status):
-                    raise
-                error = refused
-            except BROKEN as broken:
-                error = self._transport.unreachable(broken)
+            except FAILURES as failure:
+                error = self._transport.transient(failure)
             if len(left) < missing:
                 tries.progressed()
             if left:

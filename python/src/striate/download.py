@@ -7,10 +7,10 @@ from typing import Optional
 
 import aiohttp
 
-from .errors import ProtocolError, S3Error, is_transient
+from .errors import ProtocolError
 from .headers import read_headers
 from .objects import Item, ObjectInfo, info_of_headers
-from .transport import BROKEN, Transport, Tries, refusal
+from .transport import FAILURES, Transport, Tries, refusal
 
 
 class Download:
@@ -28,15 +28,10 @@ class Download:
         tries = Tries(self._transport.settings)
         while True:
             before = self._next
-            error: BaseException
             try:
                 return await self._try()
-            except S3Error as refused:
-                if not is_transient(refused.status):
-                    raise
-                error = refused
-            except BROKEN as broken:
-                error = self._transport.unreachable(broken)
+            except FAILURES as failure:
+                error = self._transport.transient(failure)
             if self._next > before:
                 tries.progressed()
             await tries.failed(error)

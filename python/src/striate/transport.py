@@ -36,7 +36,7 @@ BACKOFF_S, MOST_BACKOFF_S = 0.1, 5.0
 SLICE_BYTES = 1 << 18
 READ_BUFFER_BYTES = 1 << 20
 UNTRUSTED = aiohttp.ClientConnectorCertificateError
-BROKEN = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ProtocolError)
+FAILURES = (S3Error, aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ProtocolError)
 
 
 class Response(NamedTuple):
@@ -106,14 +106,18 @@ class Transport:
         while True:
             try:
                 return await once()
-            except S3Error as refused:
-                if not is_transient(refused.status):
-                    raise
-                await tries.failed(refused)
-            except BROKEN as broken:
-                await tries.failed(self.unreachable(broken))
+            except FAILURES as failure:
+                await tries.failed(self.transient(failure))
 
-    def unreachable(self, cause: BaseException) -> UnreachableError:
+    def transient(self, failure: BaseException) -> BaseException:
+        """Returns the error of a failed try if another one may succeed; raises it otherwise."""
+        if not isinstance(failure, S3Error):
+            return self._unreachable(failure)
+        if not is_transient(failure.status):
+            raise failure
+        return failure
+
+    def _unreachable(self, cause: BaseException) -> UnreachableError:
         reason = "it did not answer in time" if isinstance(cause, asyncio.TimeoutError) else str(cause)
         if isinstance(cause, UNTRUSTED):
             reason += "; to trust its certificate, name a file with its authority by ca= or STRIATE_CA_FILE"
