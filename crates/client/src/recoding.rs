@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use striate_core::{Layout, Profile, StorageClass, StripeId};
-use striate_meta::keys;
 use striate_meta::records::{Bucket, Object, Stripe};
 use striate_stripe::wide_of;
 
@@ -104,12 +103,7 @@ impl Client {
         let ids: Vec<StripeId> = ids.into_iter().collect();
         let mut records = BTreeMap::new();
         for page in ids.chunks(PAGE) {
-            let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
-            for (&id, row) in page.iter().zip(self.inner.meta.get_many(&keys).await?) {
-                if let Some(row) = row {
-                    records.insert(id, row.record()?);
-                }
-            }
+            records.extend(self.inner.stripes.records_of(page).await?);
         }
         Ok(records)
     }

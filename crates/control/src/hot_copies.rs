@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_core::{SiteId, StripeId, formats};
 use striate_meta::records::{CopiesWork, PackingWork, Stripe};
-use striate_meta::{Revision, Row, keys, records};
+use striate_meta::{Revision, keys, records};
 use striate_plan::placement::hot_copies::LEAST_READS;
 use striate_plan::{CopyPlan, HotPartition, Partition, PartitionReads, plan_copies};
 use striate_site::Priority;
@@ -167,12 +167,7 @@ async fn load_records(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<S
     let ids: Vec<StripeId> = ids.into_iter().collect();
     let mut stripe_records = StripeRecords::new();
     for page in ids.chunks(PAGE) {
-        let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
-        for (&id, row) in page.iter().zip(stripes.meta().get_many(&keys).await?) {
-            if let Some(record) = row.as_ref().map(Row::record).transpose()? {
-                stripe_records.insert(id, record);
-            }
-        }
+        stripe_records.extend(stripes.records_of(page).await?);
     }
     Ok(stripe_records)
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId, Tier};
 use striate_meta::records::{self, Block, ManifestSegment, Stripe, UploadPart, upload_part};
-use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction};
+use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction, keys};
 use striate_plan::{Candidate, LeavingRacks, PlacementRule, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::{Priority, Site, SiteError};
@@ -258,6 +258,21 @@ impl Stripes {
     /// When the metadata store fails, or the record is one that no version of this program writes.
     pub async fn find(&self, id: StripeId) -> Result<Option<OpenedStripe>, StripeError> {
         self.inner.table.find(id).await
+    }
+
+    /// Reads the records of stripes together. Returns those that exist, in the order of `ids`.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn records_of(&self, ids: &[StripeId]) -> Result<Vec<(StripeId, Stripe)>, StripeError> {
+        let keys: Vec<Bytes> = ids.iter().map(|&id| keys::stripe(id)).collect();
+        let mut records = Vec::with_capacity(ids.len());
+        for (&id, row) in ids.iter().zip(self.inner.meta.get_many(&keys).await?) {
+            if let Some(row) = row {
+                records.push((id, row.record()?));
+            }
+        }
+        Ok(records)
     }
 
     /// Puts a stripe in debt, so that repair examines it, when `found` says that one of its chunks is missing or

@@ -329,11 +329,8 @@ impl Pass<'_> {
         stripes: &[StripeId],
         remaining: &mut u64,
     ) -> Result<Vec<SizedMove>, StripeError> {
-        let keys: Vec<_> = stripes.iter().map(|&stripe| keys::stripe(stripe)).collect();
-        let rows = self.stripes.meta().get_many(&keys).await?;
         let mut moves = Vec::new();
-        for (&stripe, row) in stripes.iter().zip(rows) {
-            let Some(record) = row.map(|row| row.record::<Stripe>()).transpose()? else { continue };
+        for (stripe, record) in self.stripes.records_of(stripes).await? {
             if *remaining > 0
                 && let Some((chunk_move, len)) = self.plan_one(giver, stripe, &record).await?
             {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use striate_core::{SiteId, StripeId};
-use striate_meta::keys;
 use striate_meta::records::Stripe;
 use striate_plan::movement::{
     MovementBlock, MovementCandidate, MovementCandidates, MovementSample, MovementSite, MovementState,
@@ -101,12 +100,7 @@ async fn records_of(
     ids.dedup();
     let mut records = BTreeMap::new();
     for batch in ids.chunks(BATCH) {
-        let keys: Vec<_> = batch.iter().map(|&id| keys::stripe(id)).collect();
-        for (&id, row) in batch.iter().zip(stripes.meta().get_many(&keys).await?) {
-            if let Some(row) = row {
-                records.insert(id, row.record()?);
-            }
-        }
+        records.extend(stripes.records_of(batch).await?);
     }
     Ok(records)
 }

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use striate_core::StripeId;
-use striate_meta::keys;
 use striate_meta::records::{Object, PackingFigures, Stripe, object::Body};
 use striate_stripe::{StripeError, Stripes, stripe_id};
 
@@ -63,11 +62,9 @@ impl Tally {
         let Self { mut figures, groups } = self;
         let ids: Vec<StripeId> = groups.keys().copied().collect();
         for page in ids.chunks(PAGE) {
-            let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
-            for (id, row) in page.iter().zip(stripes.meta().get_many(&keys).await?) {
-                // Nothing in it lives any more: it was released meanwhile.
-                let Some(row) = row else { continue };
-                add_group(&mut figures, &row.record()?, groups[id]);
+            // Groups without a record were released meanwhile: nothing in them lives any more.
+            for (id, record) in stripes.records_of(page).await? {
+                add_group(&mut figures, &record, groups[&id]);
             }
         }
         figures.waiting_objects = figures.waiting_objects.saturating_sub(packed.objects);

@@ -150,31 +150,19 @@ async fn ranks_of(
     gone: &BTreeSet<SiteId>,
 ) -> Result<Vec<(StripeId, usize)>, StripeError> {
     let mut needed_by: BTreeMap<StripeId, Vec<StripeId>> = BTreeMap::new();
-    for (id, record) in records(stripes, ids).await? {
+    for (id, record) in stripes.records_of(ids).await? {
         for wide in needed_wide(id, &record, gone) {
             needed_by.entry(wide).or_default().push(id);
         }
     }
     let (wide, mut ranks): (Vec<StripeId>, _) = (needed_by.keys().copied().collect(), Vec::new());
     for page in wide.chunks(PAGE) {
-        for (id, record) in records(stripes, page).await? {
+        for (id, record) in stripes.records_of(page).await? {
             let lost = lost_chunks(&record, gone);
             ranks.extend(needed_by[&id].iter().map(|&stripe| (stripe, lost)));
         }
     }
     Ok(ranks)
-}
-
-/// Reads the records of these stripes that have one.
-async fn records(stripes: &Stripes, ids: &[StripeId]) -> Result<Vec<(StripeId, Stripe)>, StripeError> {
-    let keys: Vec<_> = ids.iter().map(|&id| keys::stripe(id)).collect();
-    let mut records = Vec::new();
-    for (&id, row) in ids.iter().zip(stripes.meta().get_many(&keys).await?) {
-        if let Some(row) = row {
-            records.push((id, row.record()?));
-        }
-    }
-    Ok(records)
 }
 
 /// Returns the wide stripes that alone can restore lost chunks of this stripe; a wide stripe restores its own.

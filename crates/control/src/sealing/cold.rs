@@ -217,9 +217,7 @@ impl ColdData {
     /// Counts the stripes that have all or some of their data chunks in wide stripes.
     async fn count(&mut self, stripes: &Stripes, ids: &[StripeId]) -> Result<(), StripeError> {
         for page in ids.chunks(PAGE) {
-            let keys: Vec<_> = page.iter().map(|&id| keys::stripe(id)).collect();
-            for row in stripes.meta().get_many(&keys).await?.into_iter().flatten() {
-                let record: Stripe = row.record()?;
+            for (_, record) in stripes.records_of(page).await? {
                 let k = stripes.code_of(&record)?.k();
                 match record.locations[..k].iter().filter(|at| wide_of(at).is_some()).count() {
                     0 => {}
