@@ -2,20 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use bytes::{BufMut, Bytes, BytesMut};
 use striate_core::{RackId, SiteId};
 use striate_meta::records::{self, site::State};
-use striate_meta::{MetaError, MetaStore, Row, ScanRange, keys};
+use striate_meta::{MetaError, MetaStore, Row, RowPages, ScanRange, keys};
 use striate_plan::LeavingRacks;
 use striate_stripe::{StripeError, Stripes};
 
 const PAGE: usize = 1_000;
 
-/// A walk over all rows with a prefix. It may or may not see rows written meanwhile.
-pub(crate) struct Rows {
-    range: ScanRange,
-    done: bool,
-}
+/// A walk over rows. It may or may not see rows written meanwhile.
+pub(crate) struct Rows(RowPages);
 
 impl Rows {
     pub(crate) fn with_prefix(prefix: &[u8]) -> Self {
@@ -23,7 +19,7 @@ impl Rows {
     }
 
     pub(crate) fn over(range: ScanRange) -> Self {
-        Self { range, done: false }
+        Self(RowPages::new(range, PAGE))
     }
 
     /// Returns the next page; `None` after the last.
@@ -33,24 +29,8 @@ impl Rows {
 
     /// Like `next`, but reads from a metadata store.
     pub(crate) async fn next_in(&mut self, meta: &dyn MetaStore) -> Result<Option<Vec<Row>>, MetaError> {
-        if self.done {
-            return Ok(None);
-        }
-        let rows = meta.scan(self.range.clone(), PAGE).await?;
-        self.done = rows.len() < PAGE;
-        if let Some(last) = rows.last() {
-            self.range.start = successor(&last.key);
-        }
-        Ok((!rows.is_empty()).then_some(rows))
+        self.0.next(meta).await
     }
-}
-
-/// Returns the first key after `key`.
-fn successor(key: &[u8]) -> Bytes {
-    let mut next = BytesMut::with_capacity(key.len() + 1);
-    next.put_slice(key);
-    next.put_u8(0);
-    next.freeze()
 }
 
 /// Returns the retired sites that the metadata knows.

@@ -19,6 +19,7 @@ mod lease;
 pub mod memory;
 pub mod migration;
 mod outcomes;
+mod pages;
 pub mod postgres;
 pub mod records;
 pub mod store;
@@ -29,6 +30,7 @@ pub use engine_url::{EngineUrl, EtcdUrl, InvalidUrl, PostgresUrl, TlsFiles, open
 pub use etcd::EtcdStore;
 pub use memory::MemoryStore;
 pub use outcomes::REMEMBERED_COMMITS;
+pub use pages::RowPages;
 pub use postgres::PostgresStore;
 pub use store::{
     Commit, Lease, LeaseId, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, TxId,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use striate_client::ClientError;
 use striate_meta::records::{Bucket, Fence, FencedWrite, Origin, encode};
-use striate_meta::{Commit, LeaseId, MetaError, Revision, Row, ScanRange, keys};
+use striate_meta::{Commit, LeaseId, MetaError, Revision, Row, RowPages, ScanRange, keys};
 use striate_runtime::{Instant, Runtime};
 use striate_stripe::Stripes;
 
@@ -169,12 +169,9 @@ impl Fences {
         &self,
         first_seen: &mut HashMap<Bytes, (Revision, Instant)>,
     ) -> Result<(), MetaError> {
-        let mut range = ScanRange::prefix(keys::FENCES);
+        let mut pages = RowPages::new(ScanRange::prefix(keys::FENCES), PAGE);
         let (mut unchanged, now) = (HashMap::new(), self.runtime().now());
-        loop {
-            let page = self.stripes.meta().scan(range.clone(), PAGE).await?;
-            let Some(last) = page.last() else { break };
-            range.start = [&last.key[..], b"\0"].concat().into();
+        while let Some(page) = pages.next(&**self.stripes.meta()).await? {
             for row in &page {
                 let since = match first_seen.get(&row.key) {
                     Some((revision, since)) if *revision == row.version => *since,
@@ -184,9 +181,6 @@ impl Fences {
                 if !self.sweep_row(row, fence, now - since).await? {
                     unchanged.insert(row.key.clone(), (row.version, since));
                 }
-            }
-            if page.len() < PAGE {
-                break;
             }
         }
         *first_seen = unchanged;

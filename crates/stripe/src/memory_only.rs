@@ -14,7 +14,7 @@ use striate_core::{ChunkId, SiteId, StripeId, cached};
 use striate_meta::records::{
     AbandonedParts, MemoryBlock, Object, UploadPart, encode, object::Body, upload_part,
 };
-use striate_meta::{MetaError, Row, ScanRange, Transaction, keys};
+use striate_meta::{MetaError, Row, RowPages, ScanRange, Transaction, keys};
 use striate_site::Site;
 
 use crate::{StripeError, Stripes, id16};
@@ -65,21 +65,16 @@ impl Stripes {
             _ => return Ok(Vec::new()),
         };
         let mut blocks = Vec::new();
-        let mut range = ScanRange::prefix(&keys::parts(&id16(&uploaded.upload, "an upload")?));
-        loop {
-            let rows = self.meta().scan(range.clone(), PARTS_PAGE).await?;
-            for row in &rows {
+        let parts = ScanRange::prefix(&keys::parts(&id16(&uploaded.upload, "an upload")?));
+        let mut pages = RowPages::new(parts, PARTS_PAGE);
+        while let Some(page) = pages.next(&**self.meta()).await? {
+            for row in &page {
                 if let Some(upload_part::Body::Memory(list)) = row.record::<UploadPart>()?.body {
                     blocks.extend(list.blocks);
                 }
             }
-            match rows.last() {
-                Some(last) if rows.len() == PARTS_PAGE => {
-                    range.start = [&last.key[..], b"\0"].concat().into()
-                }
-                _ => return Ok(blocks),
-            }
         }
+        Ok(blocks)
     }
 
     /// For each list of blocks, returns whether any of them is gone from memory. Each site is asked once, for

@@ -13,7 +13,7 @@
 use striate_meta::records::{
     Checksum, Object, PartRun, UploadPart, UploadedParts, checksum::Algorithm, encode, object::Body,
 };
-use striate_meta::{Precondition, ScanRange, keys};
+use striate_meta::{Precondition, RowPages, ScanRange, keys};
 
 use super::{OpenUpload, parse_id, part};
 use crate::commit::{Change, ChangeOutcome, CommitFailure, NewVersion, abandon_parts};
@@ -113,15 +113,10 @@ impl Client {
             runs: Vec::new(),
             left_out: Vec::new(),
         };
-        let mut range = ScanRange::prefix(&keys::parts(&upload.id));
-        loop {
-            let rows = self.inner.meta.scan(range.clone(), PAGE).await?;
-            for row in &rows {
+        let mut pages = RowPages::new(ScanRange::prefix(&keys::parts(&upload.id)), PAGE);
+        while let Some(page) = pages.next(&*self.inner.meta).await? {
+            for row in &page {
                 checker.add(row.record()?)?;
-            }
-            match rows.last() {
-                Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
-                _ => break,
             }
         }
         let checked = checker.finish()?;

@@ -16,20 +16,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use striate_core::{Formats, NeedsNewerProgram};
 use striate_meta::records::{self, Cluster, Intent, Leader, Process, Record};
-use striate_meta::{
-    Commit, LeaseId, MetaError, MetaStore, Precondition, Row, ScanRange, Transaction, TxId, keys,
-};
+use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, TxId, keys};
 use striate_runtime::Runtime;
+
+use crate::rows::Rows;
 
 /// Time after which a dead process no longer counts.
 const LEASE_TTL: Duration = Duration::from_secs(30);
 /// Interval between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// Rows per scan.
-const PAGE: usize = 1_000;
 /// Attempts of the swap.
 const MAX_ATTEMPTS: u32 = 64;
 
@@ -226,20 +223,14 @@ impl<'a> Gate<'a> {
     }
 
     async fn rows<R: Record>(&self, prefix: &'static [u8]) -> Result<Vec<(Row, R)>, MetaError> {
-        let (mut range, mut all) = (ScanRange::prefix(prefix), Vec::new());
-        loop {
-            let page = self.meta.scan(range.clone(), PAGE).await?;
-            let next: Option<Bytes> =
-                page.last().filter(|_| page.len() == PAGE).map(|last| [&last.key[..], b"\0"].concat().into());
+        let (mut rows, mut all) = (Rows::with_prefix(prefix), Vec::new());
+        while let Some(page) = rows.next_in(self.meta).await? {
             for row in page {
                 let record = row.record()?;
                 all.push((row, record));
             }
-            match next {
-                Some(next) => range.start = next,
-                None => return Ok(all),
-            }
         }
+        Ok(all)
     }
 
     /// Removes the rows of dead processes.
@@ -348,7 +339,8 @@ impl ProcessReport {
 
 #[cfg(test)]
 mod tests {
-    use striate_meta::MemoryStore;
+    use bytes::Bytes;
+    use striate_meta::{MemoryStore, ScanRange};
 
     use super::*;
 

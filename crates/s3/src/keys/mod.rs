@@ -17,7 +17,8 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use striate_meta::records::{self, AccessKey};
 use striate_meta::{
-    Commit, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, TxId, keys as rows,
+    Commit, MetaError, MetaStore, Precondition, Revision, Row, RowPages, ScanRange, Transaction, TxId,
+    keys as rows,
 };
 use striate_runtime::{Instant, Runtime};
 use zeroize::Zeroizing;
@@ -241,17 +242,13 @@ impl KeyStore {
     /// When the metadata store fails.
     pub async fn list(&self) -> Result<Vec<KeyInfo>, KeyError> {
         let mut keys: Vec<KeyInfo> = self.root.iter().map(|(name, _)| KeyInfo::of_static(name)).collect();
-        let mut range = ScanRange::prefix(rows::ACCESS_KEYS);
-        loop {
-            let page = self.meta.scan(range.clone(), PAGE).await?;
+        let mut pages = RowPages::new(ScanRange::prefix(rows::ACCESS_KEYS), PAGE);
+        while let Some(page) = pages.next(&*self.meta).await? {
             for row in &page {
                 keys.push(KeyInfo::from(row.record::<AccessKey>()?));
             }
-            match page.last() {
-                Some(last) if page.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
-                _ => return Ok(keys),
-            }
         }
+        Ok(keys)
     }
 
     /// Gives a key a new random secret; the old one is accepted for another `grace`.

@@ -9,7 +9,7 @@ use striate_commands::admin::messages::{
 };
 use striate_core::SiteId;
 use striate_meta::embedded::MirrorStatus;
-use striate_meta::{ScanRange, keys};
+use striate_meta::{RowPages, ScanRange, keys};
 use striate_site::{Site, SiteStatus, StoreStatus};
 use striate_stripe::SiteView;
 
@@ -113,15 +113,12 @@ impl Cluster {
     /// # Errors
     /// If the metadata cannot be read.
     pub async fn count_debt(&self) -> Result<u64, striate_meta::MetaError> {
-        let mut range = ScanRange::prefix(keys::DEBTS);
+        let mut pages = RowPages::new(ScanRange::prefix(keys::DEBTS), PAGE);
         let mut count = 0;
-        while count < DEBT_COUNT_LIMIT {
-            let rows = self.inner.services.meta.scan(range.clone(), PAGE).await?;
-            count += rows.len() as u64;
-            match rows.last() {
-                Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
-                _ => break,
-            }
+        while count < DEBT_COUNT_LIMIT
+            && let Some(page) = pages.next(&*self.inner.services.meta).await?
+        {
+            count += page.len() as u64;
         }
         Ok(count)
     }

@@ -6,7 +6,7 @@ use striate_commands::admin::messages::{
     SilentState,
 };
 use striate_core::StripeId;
-use striate_meta::{MetaError, ScanRange, keys, records};
+use striate_meta::{MetaError, RowPages, ScanRange, keys, records};
 
 use super::Cluster;
 
@@ -56,7 +56,7 @@ impl Cluster {
     pub async fn packing(&self, bucket: Option<&str>) -> Result<PackingStatus, MetaError> {
         let now = self.inner.runtime.wall_time().as_millis() as u64;
         let packing = self.work().await?.packing;
-        let mut range = match bucket {
+        let range = match bucket {
             Some(name) => {
                 let start = keys::packed_bucket(name);
                 let end = [&start[..], b"\0"].concat().into();
@@ -64,18 +64,14 @@ impl Cluster {
             }
             None => ScanRange::prefix(keys::PACKED_BUCKETS),
         };
-        let mut buckets = Vec::new();
-        loop {
-            let rows = self.inner.services.meta.scan(range.clone(), PAGE).await?;
-            for row in &rows {
+        let (mut pages, mut buckets) = (RowPages::new(range, PAGE), Vec::new());
+        while let Some(page) = pages.next(&*self.inner.services.meta).await? {
+            for row in &page {
                 let name = String::from_utf8_lossy(&row.key[keys::PACKED_BUCKETS.len()..]).into_owned();
                 buckets.push(packed_bucket(name, row.record()?, now));
             }
-            match rows.last() {
-                Some(last) if rows.len() == PAGE => range.start = [&last.key[..], b"\0"].concat().into(),
-                _ => return Ok(PackingStatus { packing, buckets }),
-            }
         }
+        Ok(PackingStatus { packing, buckets })
     }
 }
 
