@@ -80,7 +80,7 @@ pub struct PackingService {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     options: PackingOptions,
     /// Number of current holds, and of manual runs since the start.
@@ -127,12 +127,7 @@ impl PackingService {
         if let Packing::Partitions(len) = options.setting {
             options.pack.partition_len = len;
         }
-        let looking = futures::lock::Mutex::new(());
-        let (holds, rests) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (runs, is_turn_taken) = (AtomicBool::new(false), AtomicBool::new(false));
-        let journal = Mutex::default();
-        let shared = Shared { options, holds, rests, runs, is_turn_taken, looking, journal };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(Shared { options, ..Shared::default() }) }
     }
 
     /// Returns the configuration.
