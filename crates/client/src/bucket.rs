@@ -12,8 +12,7 @@ use std::net::Ipv4Addr;
 use striate_core::formats::{NOT_ON_DISKS, PACKED};
 use striate_core::{Packing, Profile};
 use striate_meta::records::{Bucket, Upload, encode};
-use striate_meta::store::prefix_end;
-use striate_meta::{Row, ScanRange, keys};
+use striate_meta::{Row, RowPages, ScanRange, keys};
 use striate_stripe::id16;
 
 use crate::bucket_profiles::{Home, change_classes, cold_record};
@@ -23,6 +22,8 @@ use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
 const MAX_ATTEMPTS: u32 = 64;
+/// Maximum number of rows of buckets that are read together.
+const PAGE: usize = 1_000;
 /// Number of uploads that one transaction aborts, with three operations each.
 const UPLOADS_AT_ONCE: usize = 30;
 
@@ -216,26 +217,22 @@ impl Client {
     /// # Errors
     /// When the metadata store fails.
     pub async fn list_buckets(&self, after: &str, limit: usize) -> Result<Vec<Bucket>, ClientError> {
-        let mut buckets = Vec::new();
-        let mut start = match after {
-            "" => keys::BUCKETS.to_vec(),
-            name => [&keys::bucket(name)[..], b"\0"].concat(),
-        };
-        while buckets.len() < limit {
-            let page_len = limit - buckets.len();
-            let range = ScanRange { start: start.into(), end: prefix_end(keys::BUCKETS) };
-            let rows = self.inner.meta.scan(range, page_len).await?;
-            for row in &rows {
+        let mut range = ScanRange::prefix(keys::BUCKETS);
+        if !after.is_empty() {
+            range.start = [&keys::bucket(after)[..], b"\0"].concat().into();
+        }
+        let (mut pages, mut buckets) = (RowPages::new(range, limit.min(PAGE)), Vec::new());
+        while buckets.len() < limit
+            && let Some(page) = pages.next(&*self.inner.meta).await?
+        {
+            for row in &page {
                 let bucket: Bucket = row.record()?;
                 if !bucket.deleting {
                     buckets.push(bucket);
                 }
             }
-            match rows.last() {
-                Some(last) if rows.len() == page_len => start = [&last.key[..], b"\0"].concat(),
-                _ => break,
-            }
         }
+        buckets.truncate(limit);
         Ok(buckets)
     }
 

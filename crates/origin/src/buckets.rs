@@ -14,8 +14,6 @@ use crate::origin_bucket::OriginBucket;
 
 /// Interval after which all buckets are read again, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Number of buckets per page.
-const PAGE: usize = 1_000;
 
 /// The buckets that have an origin, as far as this process knows.
 pub(crate) struct Buckets {
@@ -64,17 +62,8 @@ impl Buckets {
 
     /// Reads the rows of all buckets.
     async fn refresh(&self) -> Result<(), ClientError> {
-        let (mut after, mut remote_buckets) = (String::new(), Vec::new());
-        loop {
-            let page = self.client.list_buckets(&after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after.clone_from(&last.name);
-            let is_last = page.len() < PAGE;
-            remote_buckets.extend(page.into_iter().filter(|bucket| bucket.origin.is_some()));
-            if is_last {
-                break;
-            }
-        }
+        let mut remote_buckets = self.client.list_buckets("", usize::MAX).await?;
+        remote_buckets.retain(|bucket| bucket.origin.is_some());
         let names: Vec<&str> = remote_buckets.iter().map(|bucket| bucket.name.as_str()).collect();
         self.table.write().retain(|name, _| names.contains(&name.as_str()));
         remote_buckets.iter().for_each(|bucket| self.take(bucket));

@@ -15,9 +15,6 @@ use zeroize::Zeroizing;
 
 use super::{AdminService, Body, ok, read};
 
-/// Buckets per page.
-const PAGE: usize = 1_000;
-
 impl AdminService {
     pub(super) async fn buckets(
         &self,
@@ -117,17 +114,10 @@ impl AdminService {
     }
 
     async fn list_buckets(&self) -> Result<Response<Body>, Failure> {
-        let mut buckets: Vec<BucketInfo> = Vec::new();
-        loop {
-            let after = buckets.last().map(|bucket| bucket.name.clone()).unwrap_or_default();
-            let page = self.shared.cluster.client().list_buckets(&after, PAGE).await;
-            let page = page.map_err(Failure::failed)?;
-            let is_last = page.len() < PAGE;
-            buckets.extend(page.into_iter().map(|bucket| self.bucket_info(bucket)));
-            if is_last {
-                return Ok(ok(&buckets));
-            }
-        }
+        let buckets = self.shared.cluster.client().list_buckets("", usize::MAX).await;
+        let buckets = buckets.map_err(Failure::failed)?;
+        let buckets: Vec<BucketInfo> = buckets.into_iter().map(|bucket| self.bucket_info(bucket)).collect();
+        Ok(ok(&buckets))
     }
 
     fn bucket_info(&self, bucket: records::Bucket) -> BucketInfo {

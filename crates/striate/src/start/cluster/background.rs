@@ -22,8 +22,6 @@ const FIRST_SCRUB_AFTER: Duration = Duration::from_secs(5 * 60);
 const SCRUB_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 /// Poll interval of the buckets' profiles.
 const PROFILES_EVERY: Duration = Duration::from_secs(10);
-/// Buckets per page.
-const PAGE: usize = 1_000;
 /// Pause before mirrors are restored again after a failure.
 const MIRROR_RETRY: Duration = Duration::from_secs(15);
 
@@ -158,19 +156,10 @@ impl Cluster {
     }
 
     async fn most_tolerant_bucket(&self) -> Result<Option<Profile>, ClientError> {
-        let (mut most, mut after) = (None::<Profile>, String::new());
-        loop {
-            let page = self.inner.services.client.list_buckets(&after, PAGE).await?;
-            for profile in page.iter().filter_map(|bucket| bucket.profile.parse::<Profile>().ok()) {
-                if most.is_none_or(|most| most.code.tolerance() < profile.code.tolerance()) {
-                    most = Some(profile);
-                }
-            }
-            match page.last() {
-                Some(last) if page.len() == PAGE => after.clone_from(&last.name),
-                _ => return Ok(most),
-            }
-        }
+        let buckets = self.inner.services.client.list_buckets("", usize::MAX).await?;
+        // Of the most tolerant ones, the first.
+        let profiles = buckets.iter().rev().filter_map(|bucket| bucket.profile.parse::<Profile>().ok());
+        Ok(profiles.max_by_key(|profile| profile.code.tolerance()))
     }
 
     /// Returns the directories of live members that have vanished or fail, with the reason.
