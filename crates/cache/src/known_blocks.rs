@@ -203,7 +203,7 @@ impl KnownBlocks {
         Some(change)
     }
 
-    /// Builds the stripe of the memory tier as which a block is read. Parities that the block does not have get site 0.
+    /// Builds the stripe of the memory tier as which a block is read whose places follow from its name.
     fn build(
         &self,
         name: StripeId,
@@ -212,8 +212,8 @@ impl KnownBlocks {
         sites: &Sites,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let spec = code(cached::splits(name), parities);
-        let at = places(name, &sites.sites, cached::splits(name) + parities);
-        self.at(name, spec, split_len, at)
+        let places = places(name, &sites.sites, cached::splits(name) + parities);
+        self.stripe_at(name, spec, split_len, places)
     }
 
     /// Returns the stripe of the memory tier as which a block is read whose row names its sites.
@@ -232,7 +232,7 @@ impl KnownBlocks {
         }
         let parities = placed.sites.len().saturating_sub(placed.splits);
         let spec = code(placed.splits, parities);
-        let form = self.at(name, spec, split_len(block.len, placed.splits), placed.sites.clone())?;
+        let form = self.stripe_at(name, spec, split_len(block.len, placed.splits), placed.sites.clone())?;
         let cached = CachedBlock {
             form: form.clone(),
             version: None,
@@ -245,18 +245,19 @@ impl KnownBlocks {
         Ok(form)
     }
 
-    fn at(
+    /// Builds a stripe of the memory tier with its splits on `sites`. Parities that the block does not have get site 0.
+    fn stripe_at(
         &self,
         name: StripeId,
         spec: CodeSpec,
         split_len: u32,
-        mut at: Vec<SiteId>,
+        mut sites: Vec<SiteId>,
     ) -> Result<Arc<OpenedStripe>, StripeError> {
         let code = self.code(spec)?;
-        at.resize(code.n(), SiteId(0));
+        sites.resize(code.n(), SiteId(0));
         let profile =
             Profile { code: spec, layout: Layout::Split, spread: Spread::default(), tier: Tier::Memory };
-        let locations = at.iter().map(|site| Location { site: site.0, ..Location::default() }).collect();
+        let locations = sites.iter().map(|site| Location { site: site.0, ..Location::default() }).collect();
         let record =
             Stripe { profile: profile.to_string(), chunk_len: split_len, locations, ..Stripe::default() };
         let row = Row { key: Bytes::new(), value: Bytes::new(), version: Revision(0) };
