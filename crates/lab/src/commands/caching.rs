@@ -8,6 +8,7 @@ use crate::args::CachingArgs;
 use crate::caching::figures::{self, Extent, Point};
 use crate::caching::simulation::ReadResults;
 use crate::caching::theorems::{self, FormulaCheck};
+use crate::directing::outcome::median;
 use crate::failure::{Failure, Outcome};
 
 /// All results.
@@ -51,11 +52,6 @@ pub(super) fn run(args: &CachingArgs) -> Outcome {
 
 /// Formats the medians over the placements.
 fn row(point: &Point) -> String {
-    let median = |figure: fn(&ReadResults) -> f64| {
-        let mut all: Vec<f64> = point.seen.iter().map(figure).collect();
-        all.sort_by(f64::total_cmp);
-        (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0
-    };
     let columns: [fn(&ReadResults) -> f64; 6] = [
         |results| results.mean_ms,
         |results| results.median_ms,
@@ -65,9 +61,10 @@ fn row(point: &Point) -> String {
         |results| results.imbalance,
     ];
     let mut text = format!("| {} | {} | {} |", point.figure, point.set, point.scheme);
-    columns
-        .iter()
-        .for_each(|&figure| write!(text, " {:.1} |", median(figure)).expect("a text takes any length"));
+    for figure in columns {
+        let median = median(point.seen.iter().map(figure).collect());
+        write!(text, " {median:.1} |").expect("a text takes any length");
+    }
     text
 }
 
