@@ -410,7 +410,6 @@ impl<'a> Run<'a> {
             time.goes_on(tell(report))
         })
         .await
-        .map(drop)
     }
 
     /// Whether wide stripes may be made. Each look makes one, even if its time was used up before.
@@ -457,7 +456,6 @@ impl<'a> Run<'a> {
             time.goes_on(tell(report))
         })
         .await
-        .map(|_| ())
     }
 
     /// Records what was done, and what waits.

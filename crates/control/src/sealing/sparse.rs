@@ -5,7 +5,6 @@
 //! are less than half full, and the rest stores at most twice the parities that full ones do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 
 use striate_core::{RackId, SiteId, StripeId};
 use striate_plan::{LeavingMember, PlacementRule, PlannedTransfer, TakingStripe, is_sparse, plan_emptying};
@@ -33,14 +32,14 @@ pub(super) async fn empty_sparse(
     stripes: &Stripes,
     cold: &ColdData,
     tell: CountCallback<'_>,
-) -> Result<ControlFlow<()>, StripeError> {
+) -> Result<(), StripeError> {
     let mut emptied = 0;
     for mut roomy in roomy(stripes, &cold.wide).await?.into_values() {
         roomy.sort_unstable();
         let (mut sparsest, mut in_vain) = (0, 0);
         while sparsest < roomy.len() && in_vain < IN_VAIN && emptied < MOST_IN_A_LOOK {
             if tell(emptied).is_break() {
-                return Ok(ControlFlow::Break(()));
+                return Ok(());
             }
             let from = roomy[sparsest].1;
             let is_emptied = match cold.filled.contains(&from) {
@@ -55,7 +54,8 @@ pub(super) async fn empty_sparse(
             }
         }
     }
-    Ok(tell(emptied))
+    let _ = tell(emptied);
+    Ok(())
 }
 
 /// Returns the sealed wide stripes with holes, by profile and length.

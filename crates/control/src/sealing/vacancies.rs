@@ -5,7 +5,6 @@
 //! is then still vacant: the place counts as zeros behind their ends, as a hole does as a whole.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::ControlFlow;
 
 use striate_core::{SiteId, StripeId};
 use striate_meta::records::Stripe;
@@ -59,14 +58,14 @@ pub(super) async fn fill_vacancies(
     dead: &[OpenedStripe],
     lengths: Lengths,
     tell: CountCallback<'_>,
-) -> Result<ControlFlow<()>, StripeError> {
+) -> Result<(), StripeError> {
     let mut wide = cold.wide.clone();
     wide.extend(wide_of_dead(dead));
     let dead: BTreeSet<StripeId> = dead.iter().map(|stripe| stripe.id).collect();
     let mut places_taken = 0;
     for id in wide {
         if tell(places_taken).is_break() {
-            return Ok(ControlFlow::Break(()));
+            return Ok(());
         }
         let Some(opened) = stripes.find(id).await? else { continue };
         let ColdData { pools, chunk_lens, set_aside, .. } = &mut *cold;
@@ -83,7 +82,8 @@ pub(super) async fn fill_vacancies(
             places_taken += filled;
         }
     }
-    Ok(tell(places_taken))
+    let _ = tell(places_taken);
+    Ok(())
 }
 
 /// Fills the vacant places of one wide stripe.
