@@ -16,12 +16,11 @@ OLD = {"records": 1, "chunks": 1}
 BUCKET = "gate"
 
 
-def prove_gate(ledger, folder, release, engine="etcd", clusters=True):
+def prove_gate(ledger, folder, release):
     """Proves all claims, starting from the program `release`: directories of one server, then a cluster under load."""
     prove_directories(ledger, folder / "directories", release)
     prove_finalize_option(ledger, folder / "option", release)
-    if clusters:
-        prove_cluster(ledger, folder / "cluster", release, engine)
+    prove_cluster(ledger, folder / "cluster", release)
 
 
 def name_of(release):
@@ -157,14 +156,14 @@ def turned(cluster, program, names):
             cluster.wait_until(lambda number=number: cluster.client(number).send("GET", "/").status == 200)
 
 
-def prove_cluster(ledger, folder, release, engine):
+def prove_cluster(ledger, folder, release):
     """Upgrades a cluster under load process by process, downgrades a part, upgrades it again, and finalizes.
 
     Finalizing is refused as long as one process is still the release.
     """
     new, name = str(striate_binary()), name_of(release)
     gateway = folder / "id" / "gateway1"
-    with Cluster(folder, engine=engine, gateways=2, sites=6, program=release) as cluster:
+    with Cluster(folder, engine="etcd", gateways=2, sites=6, program=release) as cluster:
         cluster.client().make_bucket(BUCKET)
         sites = [f"site{number}" for number in cluster.sites]
         with Load(cluster) as load:

@@ -106,14 +106,14 @@ class Hosts(Cluster):
     def cut(self, rack, hears=False):
         """Stops the other racks from hearing this one and, unless it `hears`, this one from hearing them. Clients are not cut off."""
         for other in self.racks.replace(rack, ""):
-            self.drop(self.space(other), "-A", self.address(rack))
+            self.drop(self.space(other), self.address(rack))
             if not hears:
-                self.drop(self.space(rack), "-A", self.address(other))
+                self.drop(self.space(rack), self.address(other))
 
     def mend(self):
         for rack in self.racks:
             run("ip", "netns", "exec", self.space(rack), "iptables", "-F", "INPUT")
 
     @staticmethod
-    def drop(space, how, source):
-        run("ip", "netns", "exec", space, "iptables", how, "INPUT", "-s", source, "-j", "DROP")
+    def drop(space, source):
+        run("ip", "netns", "exec", space, "iptables", "-A", "INPUT", "-s", source, "-j", "DROP")

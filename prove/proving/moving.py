@@ -69,8 +69,8 @@ class Moving(Experiment):
         """Returns the bytes moved for each byte that the sites read."""
         return statistics.mean(run["moved"][1]["bytes"] / sum(run["site_bytes"]) for run in self.runs[policy])
 
-    def retrieve(self, of, over, high=None, paper=None):
-        self.claim(f"{self.label()}, retrieval{told(paper)}", of, over, retrieval, 0, high)
+    def retrieve(self, of, over, paper=None):
+        self.claim(f"{self.label()}, retrieval{told(paper)}", of, over, retrieval, 0, None)
 
     def stated_imbalance(self, name):
         found = [imbalance(run) for run in self.runs[name]]

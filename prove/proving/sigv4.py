@@ -55,13 +55,13 @@ class Request:
     headers: dict = field(default_factory=dict)
     body: bytes = b""
 
-    def canonical(self, signed, payload_hash, query=None):
+    def canonical(self, signed, payload_hash):
         headers = {name.lower(): " ".join(str(value).split()) for name, value in self.headers.items()}
         return "\n".join(
             [
                 self.method,
                 encode_path(self.path),
-                encode_query(self.query if query is None else query),
+                encode_query(self.query),
                 "".join(f"{name}:{headers[name]}\n" for name in signed),
                 ";".join(signed),
                 payload_hash,
