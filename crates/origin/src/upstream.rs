@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body::Body;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
+use parking_lot::Mutex;
 use striate_client::ClientError;
 use striate_runtime::Runtime;
 use striate_s3::RemoteBody;
@@ -27,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum size in bytes of an error document that is read.
 const LONGEST_EXPLANATION: usize = 64 << 10;
+
+/// Why the sender's bytes broke off, if they did.
+type BrokenBody = Arc<Mutex<Option<String>>>;
 
 /// Sends requests to origins. Reuses connections.
 pub(crate) struct Upstream {
@@ -108,7 +112,8 @@ impl Upstream {
     /// Sends a request, without retries.
     ///
     /// # Errors
-    /// [`ClientError::Origin`]; [`ClientError::InvalidRequest`] if the request cannot be signed.
+    /// [`ClientError::Origin`]; [`ClientError::Body`] if the body breaks off; [`ClientError::InvalidRequest`] if the
+    /// request cannot be signed.
     pub(crate) async fn send(
         &self,
         origin: &OriginBucket,
@@ -140,16 +145,23 @@ impl Upstream {
             signed.map_err(|error| ClientError::InvalidRequest(error.to_string()))?;
         }
         add(&self.counts.requests, 1);
-        let request = request.map(|()| outgoing(body));
-        self.client.request(request).await.map_err(|error| failed(origin, chain(&error)))
+        let broken = BrokenBody::default();
+        let request = request.map(|()| outgoing(body, broken.clone()));
+        self.client.request(request).await.map_err(|error| match broken.lock().take() {
+            Some(reason) => ClientError::Body(reason),
+            None => failed(origin, chain(&error)),
+        })
     }
 }
 
-fn outgoing(body: RemoteBody) -> RequestBody {
+fn outgoing(body: RemoteBody, broken: BrokenBody) -> RequestBody {
     match body {
         RemoteBody::Held(bytes) => whole(bytes),
         RemoteBody::Streamed { bytes, .. } => {
-            StreamBody::new(bytes.map(|piece| piece.map(Frame::data))).boxed_unsync()
+            let bytes = bytes.map(move |piece| {
+                piece.map(Frame::data).inspect_err(|error| *broken.lock() = Some(error.to_string()))
+            });
+            StreamBody::new(bytes).boxed_unsync()
         }
     }
 }

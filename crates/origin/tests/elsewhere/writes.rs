@@ -186,6 +186,15 @@ async fn a_write_that_fails_or_is_cut_leaves_nothing_in_memory() {
 }
 
 #[tokio::test]
+async fn a_body_that_breaks_off_is_not_the_fault_of_the_origin() {
+    let world = World::new(0).await;
+    let gateway = world.gateway(LONG).await;
+    let error = gateway.put_in_pieces("k", &[], &noise(5 * MIB, 1), Some(20)).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Body(reason) if reason == "its sender is gone"), "{error}");
+    assert!(world.store.get("k").is_none());
+}
+
+#[tokio::test]
 async fn what_has_no_name_or_is_not_the_whole_object_is_not_cached() {
     let world = World::caching_writes(6).await;
     let gateway = world.gateway(LONG).await;
