@@ -112,6 +112,10 @@ impl Object {
             StatusCode::OK if range == (0..self.head.size) => {}
             StatusCode::OK => return Err(failed(&self.origin, "it does not answer ranges".to_owned()).into()),
             status if has_changed(status) => return Err(ReadError::Changed),
+            StatusCode::FORBIDDEN => {
+                let endpoint = self.origin.endpoint.clone();
+                return Err(ClientError::OriginDenied { endpoint, reason: explanation(answer).await }.into());
+            }
             _ => return Err(failed(&self.origin, explanation(answer).await).into()),
         }
         // Not every store supports If-Match.

@@ -365,6 +365,18 @@ async fn an_origin_that_fails_for_a_moment_is_asked_again_and_one_that_is_gone_i
     assert!(error.to_string().contains(&world.store.endpoint), "{error}");
 }
 
+/// An archived object, for example, has a head and no bytes.
+#[tokio::test]
+async fn bytes_that_an_origin_denies_are_denied_though_the_object_is_known() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", "bytes");
+    assert_eq!(gateway.ask(Method::HEAD, "k", &[], none()).await.unwrap().status(), StatusCode::OK);
+    world.store.set_faults(Faults { denied: Some("k"), ..Faults::default() });
+    let error = gateway.ask(Method::GET, "k", &[], none()).await.unwrap_err();
+    assert!(matches!(error, ClientError::OriginDenied { .. }), "{error}");
+}
+
 #[tokio::test]
 async fn a_listing_is_asked_for_again_when_its_origin_fails_or_is_silent() {
     let world = World::new(0).await;
