@@ -112,7 +112,7 @@ impl Shared {
             };
             let info = head.info(key);
             check_read(&read_request.condition, &info)?;
-            let range = resolve_range(read_request.range, &info)?;
+            let range = resolve_range(read_request.range_of(&head), &info)?;
             if read_request.is_head {
                 return Ok(FindResult::Object { head, range, bytes: stream::empty().boxed(), outcome: None });
             }

@@ -91,7 +91,7 @@ fn answer(
     if let Some(outcome) = outcome {
         headers.insert(CACHE_HEADER, HeaderValue::from_static(outcome.name()));
     }
-    if read_request.range != ReadRange::Whole && !range.is_empty() {
+    if read_request.range_of(head) != ReadRange::Whole && !range.is_empty() {
         let text = format!("bytes {}-{}/{}", range.start, range.end - 1, head.size);
         if let Ok(value) = HeaderValue::try_from(text) {
             headers.insert(header::CONTENT_RANGE, value);

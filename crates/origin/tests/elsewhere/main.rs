@@ -487,6 +487,20 @@ async fn conditions_are_judged_here() {
 }
 
 #[tokio::test]
+async fn a_download_that_is_resumed_gets_the_rest_of_its_object_or_the_whole_of_another() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", "old bytes");
+    let etag = gateway.open("k").await.headers()["etag"].to_str().unwrap().to_owned();
+    let resume = [("range", "bytes=4-"), ("if-range", etag.as_str())];
+    let rest = gateway.ask(Method::GET, "k", &resume, none()).await.unwrap();
+    assert_eq!((rest.status(), bytes_of(rest).await), (StatusCode::PARTIAL_CONTENT, b"bytes".to_vec()));
+    gateway.put("k", b"new bytes").await;
+    let whole = gateway.ask(Method::GET, "k", &resume, none()).await.unwrap();
+    assert_eq!((whole.status(), bytes_of(whole).await), (StatusCode::OK, b"new bytes".to_vec()));
+}
+
+#[tokio::test]
 async fn every_block_gets_its_own_bytes_whichever_of_them_are_filled() {
     let world = World::with_keepers(6, |number| number % 2 == 0).await;
     let gateway = world.gateway(LONG).await;
