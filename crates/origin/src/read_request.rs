@@ -20,6 +20,12 @@ const INSTEAD: [&str; 6] = [
 /// Request headers that the origin must see: the expected owner of its bucket, and the requester's consent to pay.
 const OF_ORIGIN: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-request-payer"];
 
+/// Header, or parameter of a presigned URL, that asks for the object's checksums.
+const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
+
+/// Parameters that SDKs put into URLs, presigned ones above all, and that do not change the response.
+const OF_URL: [&str; 3] = ["x-id", "x-amz-content-sha256", "x-amz-user-agent"];
+
 /// A parsed read request for an object.
 pub(crate) struct ReadRequest {
     pub(crate) is_head: bool,
@@ -41,7 +47,7 @@ impl ReadRequest {
         if has_key_of_customer || OF_ORIGIN.iter().any(|name| headers.contains_key(*name)) {
             return None;
         }
-        let mut instead = HeaderMap::new();
+        let (mut instead, mut wants_checksums) = (HeaderMap::new(), wants_checksums(headers));
         for parameter in request.query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match name.strip_prefix("response-") {
@@ -50,7 +56,8 @@ impl ReadRequest {
                     let name = http::HeaderName::try_from(name).ok()?;
                     instead.insert(name, HeaderValue::try_from(decode(value)).ok()?);
                 }
-                None if name == "x-id" => {}
+                None if name.eq_ignore_ascii_case(CHECKSUM_MODE) => wants_checksums |= is_enabled(value),
+                None if OF_URL.iter().any(|of_url| name.eq_ignore_ascii_case(of_url)) => {}
                 _ => return None,
             }
         }
@@ -74,8 +81,6 @@ impl ReadRequest {
             if_modified_since: date(header::IF_MODIFIED_SINCE),
             if_unmodified_since: date(header::IF_UNMODIFIED_SINCE),
         };
-        let mode = headers.get("x-amz-checksum-mode").and_then(|mode| mode.to_str().ok());
-        let wants_checksums = mode.is_some_and(|mode| mode.eq_ignore_ascii_case("enabled"));
         let is_head = request.method == Method::HEAD;
         Some(Self { is_head, range, if_range, condition, wants_checksums, instead })
     }
@@ -116,6 +121,14 @@ impl ReadRequest {
     }
 }
 
+fn wants_checksums(headers: &HeaderMap) -> bool {
+    headers.get(CHECKSUM_MODE).and_then(|mode| mode.to_str().ok()).is_some_and(is_enabled)
+}
+
+fn is_enabled(mode: &str) -> bool {
+    mode.eq_ignore_ascii_case("enabled")
+}
+
 /// The ETags of a condition, without quotes.
 fn etags(text: &str) -> Vec<String> {
     let etag = |etag: &str| etag.trim().trim_start_matches("W/").trim_matches('"').to_owned();
@@ -150,6 +163,9 @@ mod tests {
         }
         assert!(asked("", &[("x-amz-server-side-encryption-customer-key", "k")]).is_none());
         assert!(asked("", &[("x-amz-request-payer", "requester")]).is_none(), "the origin asks who pays");
+        let presigned = "X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&x-amz-checksum-mode=ENABLED&x-id=GetObject";
+        assert!(asked(presigned, &[]).unwrap().wants_checksums, "as SDKs presign URLs");
+        assert!(!asked("x-id=GetObject", &[]).unwrap().wants_checksums);
         let overridden = asked("response-content-type=text%2Fplain", &[]).unwrap();
         assert_eq!(overridden.instead["content-type"], "text/plain");
     }
