@@ -30,7 +30,7 @@ const CLAIMED_AHEAD: u64 = 4;
 /// Time after a block's last byte from which its receiver counts as slow if it has not taken the block. Other readers
 /// may then fill the next blocks.
 const LET_GO_AFTER: Duration = Duration::from_millis(200);
-/// Maximum number of times that a run is resumed.
+/// Maximum number of times that a run is resumed without a byte of progress.
 const MOST_BREAKS: u32 = 3;
 /// Timeout for the next bytes of a run. The rest is then requested again.
 const SILENT_FOR: Duration = Duration::from_secs(30);
@@ -49,6 +49,7 @@ pub(crate) struct Run {
     claims: VecDeque<(u64, BlockFill)>,
     looked_to: u64,
     filling: Option<PendingFill>,
+    /// Number of times that the run broke off since bytes last arrived.
     breaks: u32,
 }
 
@@ -173,6 +174,7 @@ impl Run {
             }
             add(&shared.upstream.counts.bytes, self.came.len() as u64);
         }
+        self.breaks = 0;
         let len = usize::try_from(end - self.at).unwrap_or(usize::MAX);
         let bytes = self.came.split_to(self.came.len().min(len));
         self.at += bytes.len() as u64;

@@ -352,6 +352,16 @@ async fn an_answer_that_breaks_off_is_taken_up_where_it_broke() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_off_again_and_again_arrives_as_long_as_it_goes_on() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(5 * MIB, 1);
+    world.store.put("k", whole.clone());
+    world.store.set_faults(Faults { break_every: Some(MIB / 2), ..Faults::default() });
+    assert!(gateway.get("k").await == whole);
+}
+
+#[tokio::test]
 async fn an_origin_that_fails_for_a_moment_is_asked_again_and_one_that_is_gone_is_named() {
     let world = World::new(6).await;
     let gateway = world.gateway(LONG).await;

@@ -49,6 +49,8 @@ pub struct Faults {
     pub pause: Duration,
     /// Break off the next response after this many bytes.
     pub break_after: Option<usize>,
+    /// Break off every response after this many bytes.
+    pub break_every: Option<usize>,
     /// Number of requests to answer with 503.
     pub unavailable: u32,
     /// Delay before a write happens.
@@ -221,7 +223,11 @@ impl Store {
     }
 
     fn frames(&self, bytes: Bytes) -> Body {
-        let (this, break_after) = (self.clone(), self.state.faults.lock().break_after.take());
+        let break_after = {
+            let mut faults = self.state.faults.lock();
+            faults.break_after.take().or(faults.break_every)
+        };
+        let this = self.clone();
         let frames = stream::unfold((bytes, 0), move |(mut rest, sent)| {
             let this = this.clone();
             async move {
