@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use striate_client::ClientError;
 use striate_meta::records::{Bucket, Fence, FencedWrite, Origin, encode};
 use striate_meta::{Commit, LeaseId, MetaError, Revision, Row, RowPages, ScanRange, keys};
@@ -44,6 +45,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// Number of rows per page.
 const PAGE: usize = 1_000;
+/// Maximum number of rows that one write changes concurrently.
+const CHANGED_AT_ONCE: usize = 32;
 
 /// State of an object's fence, which a read must know before it uses anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +117,7 @@ impl Fences {
     /// Notes a write of objects.
     ///
     /// # Errors
-    /// If the metadata store fails; the notes made so far are removed.
+    /// If the metadata store fails; the notes that were made are removed.
     pub(crate) async fn note(
         &self,
         bucket: &str,
@@ -123,16 +126,13 @@ impl Fences {
     ) -> Result<Arc<NotedWrite>, ClientError> {
         let id = self.runtime().random_u64();
         let ttl_ms = ttl.as_millis() as u64;
-        let mut noted = NotedWrite { fences: self.clone(), rows: Vec::new(), id, ttl_ms };
-        for key in objects {
-            let row = keys::fence(bucket, key);
-            noted.rows.push(row.clone());
-            if let Err(error) = noted.renew(&row).await {
-                self.runtime().spawn(Arc::new(noted).end());
-                return Err(error.into());
-            }
+        let rows = objects.iter().map(|key| keys::fence(bucket, key)).collect();
+        let noted = Arc::new(NotedWrite { fences: self.clone(), rows, id, ttl_ms });
+        if let Err(error) = noted.renew_all().await {
+            self.runtime().spawn(noted.end());
+            return Err(error.into());
         }
-        Ok(Arc::new(noted))
+        Ok(noted)
     }
 
     /// Changes a row, and draws a new epoch for it.
@@ -228,15 +228,22 @@ impl NotedWrite {
         self.fences.change(row, noting).await
     }
 
+    /// Notes the write in all rows, or renews its notes there.
+    async fn renew_all(&self) -> Result<(), MetaError> {
+        for rows in self.rows.chunks(CHANGED_AT_ONCE) {
+            let renewed = join_all(rows.iter().map(|row| self.renew(row))).await;
+            renewed.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
+    }
+
     /// Renews the notes as long as that succeeds. When it returns, the write must be given up.
     pub(crate) async fn keep(&self) {
         let runtime = self.fences.runtime();
         let renewing = async || {
-            for row in &self.rows {
-                while let Err(error) = self.renew(row).await {
-                    tracing::warn!(%error, "the fence of a write cannot be renewed; will try again");
-                    runtime.sleep(RETRY_AFTER).await;
-                }
+            while let Err(error) = self.renew_all().await {
+                tracing::warn!(%error, "the fence of a write cannot be renewed; will try again");
+                runtime.sleep(RETRY_AFTER).await;
             }
         };
         loop {
@@ -255,16 +262,21 @@ impl NotedWrite {
 
     /// Removes the notes of a write whose outcome is known. Retries until the metadata store accepts.
     pub(crate) async fn end(self: Arc<Self>) {
-        for row in &self.rows {
-            let remove = |fence: &mut Fence| {
-                fence.writes.retain(|write| write.id != self.id);
-                // The row may have been swept and created again: it must stay as long as the first one.
-                fence.keep_ms = self.ttl_ms.max(fence.keep_ms);
-            };
-            while let Err(error) = self.fences.change(row, remove).await {
-                tracing::warn!(%error, "an object elsewhere stays fenced for a moment more");
-                self.fences.runtime().sleep(RETRY_AFTER).await;
-            }
+        for rows in self.rows.chunks(CHANGED_AT_ONCE) {
+            join_all(rows.iter().map(|row| self.end_in(row))).await;
+        }
+    }
+
+    /// Removes the note in a row.
+    async fn end_in(&self, row: &Bytes) {
+        let remove = |fence: &mut Fence| {
+            fence.writes.retain(|write| write.id != self.id);
+            // The row may have been swept and created again: it must stay as long as the first one.
+            fence.keep_ms = self.ttl_ms.max(fence.keep_ms);
+        };
+        while let Err(error) = self.fences.change(row, remove).await {
+            tracing::warn!(%error, "an object elsewhere stays fenced for a moment more");
+            self.fences.runtime().sleep(RETRY_AFTER).await;
         }
     }
 }

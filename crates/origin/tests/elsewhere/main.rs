@@ -4,6 +4,7 @@ mod batches;
 mod counts;
 mod explaining;
 mod introducing;
+mod metadata;
 mod pace;
 mod replaced;
 mod short_of_memory;
