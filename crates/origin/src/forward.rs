@@ -31,6 +31,8 @@ use crate::upstream::{OriginRequest, decode, failed};
 const MOST_DELETED: usize = 1_000;
 /// Time without progress after which an origin counts as not answering. Copies and uploads of many parts take minutes.
 const SILENT_FOR: Duration = Duration::from_secs(15 * 60);
+/// Maximum time that the answer to a write waits until its fence is gone. While it is there, reads bypass the cache.
+const UNFENCED_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum size in bytes of a document that is read. Listings of 1,000 keys have some hundred KiB.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
@@ -191,9 +193,10 @@ impl Shared {
             };
             let was_known = |key: &&String| shared.known_objects.forget(&ObjectName::new(&task_origin, key));
             add(&shared.upstream.counts.fenced, objects.iter().filter(was_known).count() as u64);
+            let runtime = shared.client.runtime();
             match is_settled(&read) {
-                true => noted.end().await,
-                false => drop(shared.client.runtime().spawn(noted.end_unsettled())),
+                true => drop(runtime.timeout(UNFENCED_WITHIN, runtime.spawn(noted.end())).await),
+                false => drop(runtime.spawn(noted.end_unsettled())),
             }
             if let (Some(write), Ok(answer)) = (held, &read) {
                 shared.cache_written(write, answer);

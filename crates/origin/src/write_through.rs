@@ -140,7 +140,8 @@ impl Shared {
         Some(HeldWrite { origin_object, body, _registered })
     }
 
-    /// Puts a written object into memory in the background. Call when the fence of the write is gone.
+    /// Puts a written object into memory in the background. Call when the fence of the write is gone: until then the
+    /// origin is not asked for the object.
     pub(crate) fn cache_written(self: &Arc<Self>, write: HeldWrite, answer: &Response<Bytes>) {
         let etag = strong_etag(answer.headers()).filter(|_| answer.status().is_success());
         let (Some(etag), Some(blocks)) = (etag.map(str::to_owned), write.body.take()) else { return };

@@ -68,7 +68,7 @@ impl MetaStore for Metadata {
 }
 
 async fn world() -> (World, Arc<Metadata>) {
-    let world = World::new(0).await;
+    let world = World::new(6).await;
     let meta = Arc::new(Metadata {
         engine: MemoryMeta::new(world.runtime.clone()),
         is_away: AtomicBool::new(false),
@@ -93,4 +93,23 @@ async fn what_one_request_deletes_is_fenced_together() {
     };
     gateway.origins.answer(request).await.unwrap();
     assert!(meta.most_open.load(Ordering::Relaxed) > 8, "one after the other they would take long");
+}
+
+#[tokio::test]
+async fn a_write_that_has_happened_is_answered_although_the_metadata_are_away_by_then() {
+    let (world, meta) = world().await;
+    let gateway = world.gateway(LONG).await;
+    world.store.set_faults(Faults { slow_write: Duration::from_millis(400), ..Faults::default() });
+    let leaving = async {
+        world.settle().await;
+        meta.is_away.store(true, Ordering::Relaxed);
+    };
+    let put = world.runtime.timeout(Duration::from_secs(60), gateway.put("k", b"bytes"));
+    let (put, ()) = futures::future::join(put, leaving).await;
+    assert!(put.is_ok(), "it is not answered");
+    assert_eq!(gateway.open("k").await.headers()["x-striate-cache"], "bypass", "its fence is there");
+    meta.is_away.store(false, Ordering::Relaxed);
+    world.settle().await;
+    world.settle().await;
+    assert_ne!(gateway.open("k").await.headers()["x-striate-cache"], "bypass");
 }
