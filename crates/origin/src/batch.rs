@@ -281,10 +281,7 @@ impl Shared {
             return Err(failed(origin, "it does not answer ranges".to_owned()));
         }
         self.cache.passed_by(range.end - range.start);
-        let (origin, body) = (origin.clone(), self.upstream.counted(answer.into_body()));
-        let bytes = body.into_data_stream().map(move |bytes| {
-            bytes.map_err(|error| failed(&origin, format!("its answer broke off: {error}")))
-        });
+        let bytes = self.upstream.counted(origin, answer.into_body()).into_data_stream();
         Ok((ObjectHead { info, range }, bytes.boxed()))
     }
 

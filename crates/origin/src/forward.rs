@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use s3s::Body;
+use s3s::{Body, StdError};
 use serde::Deserialize;
 use striate_client::ClientError;
 use striate_meta::MetaError;
@@ -25,7 +25,7 @@ use crate::counts::add;
 use crate::known_objects::ObjectName;
 use crate::origin_bucket::OriginBucket;
 use crate::service::Shared;
-use crate::upstream::{OriginRequest, decode, failed};
+use crate::upstream::{OriginRequest, Upstream, decode, failed};
 
 /// Maximum number of keys that one request deletes, as in S3.
 const MOST_DELETED: usize = 1_000;
@@ -72,7 +72,8 @@ pub(crate) fn ask(request: &RemoteRequest) -> OriginRequest<'_> {
 /// The origin's response, unchanged except for headers of its connection.
 pub(crate) fn answer_of<B>(answer: Response<B>) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    StdError: From<B::Error>,
 {
     let (mut parts, body) = answer.into_parts();
     parts.headers = end_to_end(&parts.headers, is_answered);
@@ -176,7 +177,7 @@ impl Shared {
                 _ => self.forward_once(&origin, request).await?,
             };
             return if has_document {
-                renamed(&origin, &bucket, answer).await
+                renamed(&self.upstream, &origin, &bucket, answer).await
             } else {
                 Ok(answer_of(answer))
             };
@@ -287,10 +288,10 @@ fn has_document(request: &RemoteRequest) -> bool {
 }
 
 /// Reads the whole body of a response, which is a small document.
-async fn read_small(
-    origin: &OriginBucket,
-    answer: Response<Incoming>,
-) -> Result<Response<Bytes>, ClientError> {
+async fn read_small<B>(origin: &OriginBucket, answer: Response<B>) -> Result<Response<Bytes>, ClientError>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<StdError>>,
+{
     let (mut parts, body) = answer.into_parts();
     parts.headers = end_to_end(&parts.headers, is_answered);
     let body = Limited::new(body, LONGEST_DOCUMENT).collect().await;
@@ -299,10 +300,12 @@ async fn read_small(
 }
 
 async fn renamed(
-    origin: &OriginBucket,
+    upstream: &Upstream,
+    origin: &Arc<OriginBucket>,
     bucket: &str,
     answer: Response<Incoming>,
 ) -> Result<Response<Body>, ClientError> {
+    let answer = answer.map(|body| upstream.sent(origin, body));
     Ok(rename(origin, bucket, read_small(origin, answer).await?))
 }
 

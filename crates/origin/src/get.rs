@@ -55,14 +55,14 @@ impl Shared {
     /// Answers a read from the origin, past the cache.
     pub(crate) async fn pass_by(
         &self,
-        origin: &OriginBucket,
+        origin: &Arc<OriginBucket>,
         request: RemoteRequest,
     ) -> Result<Response<Body>, ClientError> {
         add(&self.upstream.counts.passed_by, 1);
         let answer = self.upstream.read(origin, ask(&request)).await?;
         let mut answer = if request.method == Method::GET && answer.status().is_success() {
             self.cache.passed_by(content_length(answer.headers()).unwrap_or(0));
-            answer_of(answer.map(|body| self.upstream.counted(body)))
+            answer_of(answer.map(|body| self.upstream.counted(origin, body)))
         } else {
             answer_of(answer)
         };

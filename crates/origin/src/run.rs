@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::counts::add;
 use crate::reading::{Object, ReadError};
 use crate::service::Shared;
-use crate::upstream::failed;
+use crate::upstream::{SILENT_FOR, failed};
 
 /// Maximum number of blocks whose fills are requested together.
 const CLAIMED_AHEAD: u64 = 4;
@@ -32,8 +32,6 @@ const CLAIMED_AHEAD: u64 = 4;
 const LET_GO_AFTER: Duration = Duration::from_millis(200);
 /// Maximum number of times that a run is resumed without a byte of progress.
 const MOST_BREAKS: u32 = 3;
-/// Timeout for the next bytes of a run. The rest is then requested again.
-const SILENT_FOR: Duration = Duration::from_secs(30);
 /// Timeout for fetching the rest of a block whose receiver has left. The block is then given up.
 const FINISH_WITHIN: Duration = Duration::from_secs(30);
 

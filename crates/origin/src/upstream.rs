@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited, StreamBody};
@@ -26,6 +26,8 @@ const ATTEMPTS: u32 = 3;
 /// Delay before the second attempt. Each delay is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Time after which an origin that sends nothing more of a response to a read counts as failed.
+pub(crate) const SILENT_FOR: Duration = Duration::from_secs(30);
 /// Maximum size in bytes of an error document that is read.
 const LONGEST_EXPLANATION: usize = 64 << 10;
 
@@ -98,13 +100,34 @@ impl Upstream {
         }
     }
 
-    /// The bytes of an object as an origin sends them, counted.
+    /// The body of a response. It breaks off if the origin sends nothing for [`SILENT_FOR`].
+    pub(crate) fn sent(
+        &self,
+        origin: &Arc<OriginBucket>,
+        body: Incoming,
+    ) -> impl Body<Data = Bytes, Error = ClientError> + Send + use<> {
+        let (runtime, origin) = (self.runtime.clone(), origin.clone());
+        StreamBody::new(stream::try_unfold(body, move |mut body| {
+            let (runtime, origin) = (runtime.clone(), origin.clone());
+            async move {
+                let Ok(frame) = runtime.timeout(SILENT_FOR, body.frame()).await else {
+                    let reason = format!("it has sent nothing for {} s", SILENT_FOR.as_secs());
+                    return Err(failed(&origin, reason));
+                };
+                let broken = |error: hyper::Error| failed(&origin, format!("its answer broke off: {error}"));
+                Ok(frame.transpose().map_err(broken)?.map(|frame| (frame, body)))
+            }
+        }))
+    }
+
+    /// As [`Upstream::sent`], for the bytes of an object, which are counted.
     pub(crate) fn counted(
         &self,
+        origin: &Arc<OriginBucket>,
         body: Incoming,
-    ) -> impl Body<Data = Bytes, Error = hyper::Error> + Send + use<> {
+    ) -> impl Body<Data = Bytes, Error = ClientError> + Send + use<> {
         let counts = self.counts.clone();
-        body.inspect_frame(move |frame| {
+        self.sent(origin, body).inspect_frame(move |frame| {
             add(&counts.bytes, frame.data_ref().map_or(0, |bytes| bytes.len() as u64));
         })
     }
