@@ -105,7 +105,10 @@ pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static st
             Method::GET if has("uploads") => Some(("ListMultipartUploads", "s3:ListBucketMultipartUploads")),
             Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
             Method::GET if has("versioning") => Some(("GetBucketVersioning", "s3:GetBucketVersioning")),
-            Method::GET if query_names(parts).all(is_of_listing) => Some(("ListObjects", "s3:ListBucket")),
+            // Stores have parameters of their own, as MinIO's `metadata`.
+            Method::GET if has("list-type") || query_names(parts).all(is_of_listing) => {
+                Some(("ListObjects", "s3:ListBucket"))
+            }
             // Rights and items are checked one by one, where batches are read.
             Method::POST if has("batch") => None,
             Method::POST if has("delete") => Some(("DeleteObjects", "s3:DeleteObject")),
@@ -326,6 +329,7 @@ mod tests {
         for (method, key, query, expected) in [
             ("GET", "", "", Some("ListObjects")),
             ("GET", "", "list-type=2&prefix=a", Some("ListObjects")),
+            ("GET", "", "list-type=2&metadata=true", Some("ListObjects")),
             ("GET", "", "uploads", Some("ListMultipartUploads")),
             ("GET", "", "versioning", Some("GetBucketVersioning")),
             ("PUT", "", "versioning", None),
