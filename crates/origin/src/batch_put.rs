@@ -71,7 +71,8 @@ impl Shared {
             status if status.is_success() => {
                 let etag = answer.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
                 let etag = etag.unwrap_or_default().to_owned();
-                let head = Head { etag, size: len, modified_unix_ms: 0, headers: Bytes::new() };
+                let (modified_unix_ms, is_of_part, headers) = (0, false, Bytes::new());
+                let head = Head { etag, size: len, modified_unix_ms, is_of_part, headers };
                 Ok(head.info(&origin_object.key))
             }
             StatusCode::PRECONDITION_FAILED => Err(exists),

@@ -144,7 +144,7 @@ impl Shared {
         epoch: u64,
         read_request: &ReadRequest,
     ) -> Result<OriginAnswer, ClientError> {
-        let _asker = match self.known_or_turn(origin, name, epoch).await {
+        let _asker = match self.known_or_turn(origin, name, epoch, read_request).await {
             Knowledge::Holds(head) => return Ok(OriginAnswer::Object(head, None)),
             Knowledge::Asks(asker) => asker,
         };
@@ -180,13 +180,21 @@ impl Shared {
 
     /// Returns what is known of an object while it holds, or the turn to ask. Waits at most once for another request
     /// that asks already.
-    async fn known_or_turn(&self, origin: &OriginBucket, name: &ObjectName, epoch: u64) -> Knowledge {
+    async fn known_or_turn(
+        &self,
+        origin: &OriginBucket,
+        name: &ObjectName,
+        epoch: u64,
+        read_request: &ReadRequest,
+    ) -> Knowledge {
         let runtime = self.client.runtime();
         let mut has_waited = false;
         loop {
             let now = runtime.now();
             let holds = |cached_head: &CachedHead| {
-                cached_head.epoch == epoch && now.saturating_duration_since(cached_head.asked_at) < origin.ttl
+                cached_head.epoch == epoch
+                    && now.saturating_duration_since(cached_head.asked_at) < origin.ttl
+                    && !(cached_head.head.is_of_part && read_request.answers_checksums())
             };
             if let Some(cached_head) = self.known_objects.get(name).filter(holds) {
                 return Knowledge::Holds(cached_head.head);

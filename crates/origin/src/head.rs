@@ -13,6 +13,8 @@ pub(crate) struct Head {
     pub(crate) etag: String,
     pub(crate) size: u64,
     pub(crate) modified_unix_ms: u64,
+    /// Whether it came with a part of the object, and so without the checksums of the whole.
+    pub(crate) is_of_part: bool,
     /// Headers that a response repeats, encoded as name, NUL, value, NUL and so on.
     pub(crate) headers: Bytes,
 }
@@ -73,16 +75,17 @@ impl Head {
         };
         let modified = text(header::LAST_MODIFIED).and_then(|date| httpdate::parse_http_date(date).ok());
         let modified = modified.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        let mut kept = BytesMut::new();
+        let (mut kept, is_of_part) = (BytesMut::new(), status == StatusCode::PARTIAL_CONTENT);
         // In a partial response, the checksum is that of the part.
-        let is_kept = |name: &HeaderName| describes(name) && (status == StatusCode::OK || !is_checksum(name));
+        let is_kept = |name: &HeaderName| describes(name) && !(is_of_part && is_checksum(name));
         for (name, value) in headers.iter().filter(|(name, _)| is_kept(name)) {
             kept.put_slice(name.as_str().as_bytes());
             kept.put_u8(0);
             kept.put_slice(value.as_bytes());
             kept.put_u8(0);
         }
-        Some(Self { etag, size, modified_unix_ms: modified.as_millis() as u64, headers: kept.freeze() })
+        let modified_unix_ms = modified.as_millis() as u64;
+        Some(Self { etag, size, modified_unix_ms, is_of_part, headers: kept.freeze() })
     }
 
     /// Returns the headers of a response. `with_checksums` is for responses with the whole object whose client wants

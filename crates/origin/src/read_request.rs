@@ -104,6 +104,11 @@ impl ReadRequest {
         }
     }
 
+    /// Whether the response has the checksums of the whole object.
+    pub(crate) fn answers_checksums(&self) -> bool {
+        self.wants_checksums && self.range == ReadRange::Whole
+    }
+
     /// Byte range that a GET of an unknown object requests, from the start of a block; `None` if the object's head must
     /// be known first.
     pub(crate) fn first_range(&self, block_len: u64) -> Option<(u64, Option<u64>)> {

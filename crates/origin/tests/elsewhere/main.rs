@@ -498,6 +498,22 @@ async fn conditions_are_judged_here() {
 }
 
 #[tokio::test]
+async fn an_object_of_which_a_part_was_read_has_its_checksums() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", noise(3 * MIB, 1));
+    gateway.get_range("k", 0..10).await;
+    world.settle().await;
+    let wants = [("x-amz-checksum-mode", "ENABLED")];
+    for (method, asked) in [(Method::HEAD, (1, 1)), (Method::HEAD, (1, 1)), (Method::GET, (2, 1))] {
+        let answer = gateway.ask(method, "k", &wants, none()).await.unwrap();
+        assert_eq!(answer.headers()["x-amz-checksum-crc32"], "AAAAAA==");
+        drop(bytes_of(answer).await);
+        assert_eq!(world.store.asked(), asked, "once more, and then for bytes only");
+    }
+}
+
+#[tokio::test]
 async fn a_download_that_is_resumed_gets_the_rest_of_its_object_or_the_whole_of_another() {
     let world = World::new(6).await;
     let gateway = world.gateway(LONG).await;

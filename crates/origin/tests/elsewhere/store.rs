@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -214,6 +214,9 @@ impl Store {
             }
         };
         let mut response = response.header(header::CONTENT_LENGTH, range.len()).header("x-amz-meta-a", "b");
+        if text(HeaderName::from_static("x-amz-checksum-mode")).is_some() {
+            response = response.header("x-amz-checksum-crc32", "AAAAAA==");
+        }
         let header_len = self.state.faults.lock().header_len;
         if header_len > 0 {
             response = response.header("x-amz-meta-long", "v".repeat(header_len));
