@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, content, go_on, options};
-use crate::dying::{Death, DyingStore};
+use crate::dying::{Death, DyingStore, Stall};
+use futures::channel::oneshot;
 use futures::future::join;
 use striate_client::Client;
 use striate_control::repair::absence::AbsentSites;
@@ -189,6 +190,27 @@ async fn a_change_that_is_dropped_cancels_its_entry() {
     drop(change);
     cluster.runtime.sleep(Duration::from_millis(1)).await;
     assert_settled(&cluster, "dropped").await;
+}
+
+/// So does the task of a process that no longer leads, most of all when the metadata are slow. The process stays alive, so
+/// no other one cancels the entry.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_dropped_while_it_gives_up_cancels_its_entry() {
+    let (cluster, stripe) = filled().await;
+    let meta = DyingStore::new(cluster.meta.clone());
+    let owner = process(&cluster, meta.clone()).await;
+    let mut change = owner.stripes().change(stripe, Priority::Repair).await.unwrap().unwrap();
+    let generation = change.open(&[(0, SiteId(7))]).await.unwrap().unwrap();
+    let payload = change.read_chunk(0).await.unwrap();
+    change.write_chunk(0, SiteId(7), generation, payload).await.unwrap();
+    let (_never_goes_on, until) = oneshot::channel();
+    *meta.stall.lock() = Some(Stall { commits: 0, until });
+    let written = [(0, SiteId(7))];
+    let giving_up = change.give_up(&written, generation);
+    assert!(cluster.runtime.timeout(Duration::from_millis(1), giving_up).await.is_err(), "it stands still");
+    drop(change);
+    cluster.runtime.sleep(Duration::from_millis(1)).await;
+    assert_settled(&cluster, "dropped while it gave up").await;
 }
 
 /// The owner stays alive, so no other process cancels the entry: the owner must, however long the metadata fails.

@@ -272,8 +272,11 @@ impl<'a> StripeChange<'a> {
     }
 
     async fn cancel_entry(&mut self) {
-        let Some(generation) = self.entry.take() else { return };
-        match cancel(self.writes, self.id, generation).await {
+        let Some(generation) = self.entry else { return };
+        let cancelled = cancel(self.writes, self.id, generation).await;
+        // Not before: a change that is dropped meanwhile still has an entry to cancel.
+        self.entry = None;
+        match cancelled {
             Ok(Some(row)) => self.row = row,
             Ok(None) => {}
             Err(_) => cancel_in_background(self.writes, self.id, generation),
