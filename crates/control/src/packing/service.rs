@@ -269,25 +269,48 @@ impl PassState {
         resume_wide(stripes).await?;
         self.follow_marks(packer, service, stripes).await?;
         // Rewritten objects were packed into groups too.
-        let (mut busy, mut bucket_names) = (stripes.runtime().now() - began, Vec::new());
+        let mut busy = stripes.runtime().now() - began;
         let Some(default) = default_profile(stripes).await? else { return Ok(busy) };
-        let mut rows = Rows::with_prefix(keys::BUCKETS);
-        while let Some(page) = rows.next(stripes).await? {
-            for row in page {
-                let bucket: Bucket = row.record()?;
-                bucket_names.push(bucket.name.clone());
-                busy += self.visit(bucket, &default, packer, service, stripes).await?;
-            }
-        }
+        let failed = self.visit_all(&default, packer, service, stripes, &mut busy).await?;
         let leaving_since = stripes.runtime().now();
         if leave_dead(stripes, &mut || service.flow()).await? > 0 {
             busy += stripes.runtime().now() - leaving_since;
         }
-        self.counted.retain(|name, _| bucket_names.binary_search(name).is_ok());
-        self.looked.retain(|name, _| bucket_names.binary_search(name).is_ok());
         let (sum, now) = (sum(stripes).await?, stripes.runtime().wall_time().as_millis() as u64);
         service.shared.journal.lock().counted(sum, now);
-        Ok(busy)
+        failed.map_or(Ok(busy), Err)
+    }
+
+    /// Visits all buckets, forgets those that are gone, and adds the time of productive work to `busy`. An error that
+    /// concerns one bucket holds up neither the others nor what follows; returns the last one.
+    async fn visit_all(
+        &mut self,
+        default: &Profile,
+        packer: &Packer,
+        service: &PackingService,
+        stripes: &Stripes,
+        busy: &mut Duration,
+    ) -> Result<Option<StripeError>, StripeError> {
+        let (mut failed, mut bucket_names) = (None, Vec::new());
+        let mut rows = Rows::with_prefix(keys::BUCKETS);
+        while let Some(page) = rows.next(stripes).await? {
+            for row in page {
+                let bucket: Bucket = row.record()?;
+                let name = bucket.name.clone();
+                match self.visit(bucket, default, packer, service, stripes).await {
+                    Ok(took) => *busy += took,
+                    Err(StripeError::Meta(error)) => return Err(error.into()),
+                    Err(error) => {
+                        tracing::warn!(bucket = %name, %error, "a bucket can be neither packed nor sealed now");
+                        failed = Some(error);
+                    }
+                }
+                bucket_names.push(name);
+            }
+        }
+        self.counted.retain(|name, _| bucket_names.binary_search(name).is_ok());
+        self.looked.retain(|name, _| bucket_names.binary_search(name).is_ok());
+        Ok(failed)
     }
 
     async fn follow_marks(

@@ -6,8 +6,8 @@ use striate_client::{ColdSetting, WriteCondition};
 use striate_control::movement::AccessSource;
 use striate_control::{AccessReport, GatheredAccess, PackingOptions, PackingService};
 use striate_core::StripeId;
-use striate_meta::keys;
-use striate_meta::records::{PackedBucket, SealedFigures, Stripe};
+use striate_meta::records::{self, Bucket, PackedBucket, SealedFigures, Stripe};
+use striate_meta::{Commit, keys};
 use striate_plan::statistics::heat::PartitionReads;
 use striate_stripe::wide_of;
 
@@ -104,6 +104,28 @@ async fn nothing_waits_in_a_bucket_that_seals_no_more() {
     let cold_stripes = sealed_stripes + half_sealed;
     let expected = SealedFigures { cold_stripes, sealed_stripes, half_sealed, ..SealedFigures::default() };
     assert_eq!(sealed(&cluster).await, expected);
+}
+
+/// Its record has a profile that no version of this program writes. It comes before the other bucket.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_whose_record_is_wrong_does_not_hold_up_others_and_what_is_dead() {
+    let cluster = start_unpacked().await;
+    let key = keys::bucket("a-wrong-one");
+    let wrong =
+        Bucket { name: "a-wrong-one".to_owned(), profile: "code(4,2)".to_owned(), ..Bucket::default() };
+    let mut tx = cluster.client.stripes().transaction();
+    tx.put(key, records::encode(&wrong));
+    assert!(matches!(cluster.meta.commit(tx).await.unwrap(), Commit::Done(_)));
+    serve(&cluster, Duration::ZERO, &GatheredAccess::default()).await;
+    cluster.runtime.sleep(15 * MINUTE).await;
+    assert!(sealed(&cluster).await.sealed_stripes > 0);
+    for number in 0..24 {
+        let condition = WriteCondition::default();
+        assert!(cluster.client.delete(BUCKET, &number.to_string(), condition).await.unwrap());
+    }
+    cluster.runtime.sleep(2 * MINUTE).await;
+    let stripes = cluster.stripes().await;
+    assert!(stripes.iter().all(|(_, record)| record.members.is_empty()), "what is dead leaves");
 }
 
 /// Each look has time for one wide stripe.
