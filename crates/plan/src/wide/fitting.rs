@@ -68,6 +68,8 @@ pub fn fitting_codes(tolerance: usize, racks: usize, sites_per_rack: usize) -> V
     let Some(z) = racks.checked_sub(1).filter(|_| rack_limit > 0 && tolerance >= 2) else {
         return Vec::new();
     };
+    // A stripe has no chunks for more racks.
+    let z = z.min(striate_codec::MAX_CHUNKS);
     let most = (z * rack_limit).min(striate_codec::MAX_CHUNKS);
     let largest = |locality: Option<usize>| {
         (2..=most).rev().find_map(|data| {
@@ -234,6 +236,15 @@ mod tests {
         let redundancies: Vec<String> =
             fitting_codes(4, 13, 5).iter().map(|code| format!("{:.3}", code.redundancy())).collect();
         assert_eq!(redundancies[0], "1.091");
+    }
+
+    #[test]
+    fn however_many_racks_there_are_a_stripe_uses_no_more_than_it_has_chunks_for() {
+        let most: Vec<_> = fitting_codes(4, 1_000, 3).iter().map(numbers).collect();
+        assert!(!most.is_empty());
+        for racks in [1_000_000_000, usize::MAX] {
+            assert_eq!(fitting_codes(4, racks, 3).iter().map(numbers).collect::<Vec<_>>(), most);
+        }
     }
 
     #[test]
