@@ -7,6 +7,8 @@ knowledge of the paper's figures; that page lists them, too.
 import json
 
 BAR = 0.20
+# The number of values in the paper's text, by figure.
+STATED = {"9c": 6, "9f": 1, "10a": 5, "11a": 1, "12c": 5, "12f": 1, "13": 3}
 
 
 class Rows:
@@ -41,6 +43,9 @@ def prove_stated(ledger, printed):
         name = f"Fig. {row['figure']}, {row['set']}: {row['what']}{' (fitted)' if row['is_fitted'] else ''}, {row['unit']}"
         spread = "" if row["least"] == row["most"] else f"{row['least']:.1f}–{row['most']:.1f}"
         ledger.add(name, f"{row['value']:.2f} (paper {row['paper']})", abs(row["value"] / row["paper"] - 1) <= BAR, f"within {BAR:.0%}", spread)
+    counts = {figure: sum(row["figure"] == figure and row["paper"] is not None for row in printed) for figure in STATED}
+    ledger.add("values of the paper's text, by figure", ", ".join(f"{figure}: {count}" for figure, count in counts.items()), counts == STATED,
+               f"{sum(STATED.values())} in all")
 
 
 def prove_orders(ledger, rows):
@@ -48,13 +53,13 @@ def prove_orders(ledger, rows):
     for figure in ("9a–e", "12a–e"):
         panels = [(set, what) for set in rows.sets(figure) for what in names(rows, figure, set, "CL ")]
         ahead = [rows.of(figure, set, what) < min(rows.of(figure, set, what.replace("CL", "LRC")), rows.of(figure, set, "TL")) for set, what in panels]
-        ledger.add(f"Fig. {figure}: CL is faster than LRC and TL", f"{sum(ahead)} of {len(ahead)} panels", all(ahead), "all")
+        ledger.add(f"Fig. {figure}: CL is faster than LRC and TL", f"{sum(ahead)} of {len(ahead)} panels", 0 < sum(ahead) == len(ahead), "all of some")
     for figure in ("9f", "10b", "12f"):
         sets = rows.sets(figure)
         for name, rivals, bar in (("without", ("LRC", "TL"), True), ("with LRS too", ("LRC, LRS", "TL, LRS"), None)):
             ahead = [rows.of(figure, set, "CL, LRS") > max(rows.of(figure, set, rival) for rival in rivals) for set in sets]
             ledger.add(f"Fig. {figure}: a full node's CL with LRS is faster than LRC and TL {name}", f"{sum(ahead)} of {len(ahead)} points",
-                       bar and all(ahead), "all" if bar else "")
+                       bar and 0 < sum(ahead) == len(ahead), "all of some" if bar else "")
     for figure, r in (("9f", 11), ("12f", 7)):
         rates = [rows.of(figure, f"k=64 r={r} f={f}", "CL, LRS") for f in (2, 3, 4)]
         # Equal within 0.1% counts as risen: 12f is flat from 2 to 3.
