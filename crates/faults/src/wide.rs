@@ -66,7 +66,8 @@ impl Sealing {
         let (before_of, now_of) = (before.map(state_of).unwrap_or_default(), state_of(now));
         let comes_to = |state: WideState| u64::from(now_of.0 == state && before_of.0 != state);
         self.begun += comes_to(WideState::Building);
-        self.sealed += comes_to(WideState::Sealed);
+        // One that takes new members is sealed again when it was complete.
+        self.sealed += u64::from((before_of.0, now_of.0) == (WideState::Building, WideState::Sealed));
         self.given_up += comes_to(WideState::Aborting);
         self.dropped += u64::from(now_of.1 && !before_of.1);
         self.narrow_again += u64::from(before_of.1 && !now_of.1);
@@ -295,6 +296,21 @@ mod tests {
         with_hole.set_wide_state(WideState::Aborting);
         counts.count(Some(&full), &with_hole);
         assert_eq!((counts.left, counts.emptied, counts.given_up), (1, 1, 1), "all leave for others at once");
+    }
+
+    #[test]
+    fn a_wide_stripe_is_sealed_once_however_often_it_takes_members() {
+        let in_state = |state: WideState| {
+            let mut stripe = wide();
+            stripe.set_wide_state(state);
+            stripe
+        };
+        let mut counts = Sealing::default();
+        counts.count(None, &in_state(WideState::Building));
+        counts.count(Some(&in_state(WideState::Building)), &in_state(WideState::Sealed));
+        counts.count(Some(&in_state(WideState::Sealed)), &in_state(WideState::Complete));
+        counts.count(Some(&in_state(WideState::Complete)), &in_state(WideState::Sealed));
+        assert_eq!((counts.begun, counts.sealed), (1, 1));
     }
 
     #[test]
