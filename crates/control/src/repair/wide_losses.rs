@@ -1,5 +1,6 @@
 //! Losses of wide stripes, as far as they show which stripes are endangered. A stripe that has dropped its parities
-//! may lack a single chunk while its wide stripe lacks four, and can lose no more.
+//! may lack a single chunk while its wide stripe lacks four, and can lose no more. It is then as urgent as one that lacks
+//! all the chunks that its own code can lose ([`urgency_in_wide`]).
 //!
 //! The reverse index finds members by their own stripes, and the record of a wide stripe says where all its members are.
 //! So when several sites are gone, all stripes with chunks there are read once, and the wide stripes that they need; the
@@ -17,7 +18,7 @@ use striate_meta::records::{Location, Stripe};
 use striate_runtime::Instant;
 use striate_stripe::{StripeError, Stripes, own_locations, wide_of};
 
-use crate::repair::work_list::{Placement, endangered_placements};
+use crate::repair::work_list::{A_CHUNK, Placement, endangered_placements};
 use crate::rows::Rows;
 
 /// Interval between two counts for the same sites.
@@ -29,7 +30,7 @@ const READ_AT_ONCE: usize = 16;
 /// Records read together: those of wide stripes have up to ten kilobytes.
 const PAGE: usize = 100;
 
-/// Number of chunks lacking in the worst of each stripe's wide stripes, for stripes where that is more than one.
+/// Urgency of each stripe by the worst of its wide stripes, for stripes where that is more than that of one lost chunk.
 pub(crate) type Ranks = BTreeMap<StripeId, usize>;
 
 /// The ranks of the most endangered stripes.
@@ -115,8 +116,8 @@ struct MostEndangered {
 
 impl MostEndangered {
     fn extend(&mut self, ranks: Vec<(StripeId, usize)>) {
-        for (stripe, lost) in ranks.into_iter().filter(|&(_, lost)| lost > 1) {
-            self.stripes.insert((lost, stripe));
+        for (stripe, urgency) in ranks.into_iter().filter(|&(_, urgency)| urgency > A_CHUNK) {
+            self.stripes.insert((urgency, stripe));
             if self.stripes.len() > MOST_RANKED {
                 self.stripes.pop_first();
                 self.is_cut = true;
@@ -143,26 +144,38 @@ async fn read_placement(
     Ok(())
 }
 
-/// Returns how many chunks each wide stripe lacks that one of these stripes needs.
+/// Returns the urgency of these stripes by each wide stripe that one of them needs.
 async fn ranks_of(
     stripes: &Stripes,
     ids: &[StripeId],
     gone: &BTreeSet<SiteId>,
 ) -> Result<Vec<(StripeId, usize)>, StripeError> {
-    let mut needed_by: BTreeMap<StripeId, Vec<StripeId>> = BTreeMap::new();
+    let mut needed_by: BTreeMap<StripeId, Vec<(StripeId, usize)>> = BTreeMap::new();
     for (id, record) in stripes.records_of(ids).await? {
+        // One that cannot be read does not keep the others from being ranked.
+        let Ok(code) = stripes.code_of(&record) else { continue };
         for wide in needed_wide(id, &record, gone) {
-            needed_by.entry(wide).or_default().push(id);
+            needed_by.entry(wide).or_default().push((id, code.tolerance()));
         }
     }
     let (wide, mut ranks): (Vec<StripeId>, _) = (needed_by.keys().copied().collect(), Vec::new());
     for page in wide.chunks(PAGE) {
         for (id, record) in stripes.records_of(page).await? {
-            let lost = lost_chunks(&record, gone);
-            ranks.extend(needed_by[&id].iter().map(|&stripe| (stripe, lost)));
+            let Ok(code) = stripes.code_of(&record) else { continue };
+            let needed = &needed_by[&id];
+            let least = needed.iter().map(|&(_, tolerance)| tolerance).min().unwrap_or_default();
+            let urgency = urgency_in_wide(lost_chunks(&record, gone), least, code.tolerance());
+            ranks.extend(needed.iter().map(|&(stripe, _)| (stripe, urgency)));
         }
     }
     Ok(ranks)
+}
+
+/// Returns the urgency of a stripe whose own code can lose `own_tolerance` chunks, and of which only a wide stripe that can
+/// lose `tolerance` chunks, and lacks `lost` of them, restores some: as if it lacked so many that as many more may be
+/// lost. Of equals, those come first whose wide stripe lacks more.
+fn urgency_in_wide(lost: usize, own_tolerance: usize, tolerance: usize) -> usize {
+    (lost + own_tolerance).saturating_sub(tolerance) * A_CHUNK + lost.saturating_sub(1)
 }
 
 /// Returns the wide stripes that alone can restore lost chunks of this stripe; a wide stripe restores its own.
@@ -230,12 +243,25 @@ mod tests {
     #[test]
     fn the_most_endangered_stripes_are_kept() {
         let mut found = MostEndangered::default();
-        found.extend(vec![(id(1), 1), (id(2), 4)]);
-        assert!(found.stripes == BTreeSet::from([(4, id(2))]) && !found.is_cut);
-        found.extend((3..=MOST_RANKED as u64 + 3).map(|number| (id(number), 2)).collect());
-        found.extend(vec![(id(1), 3)]);
+        found.extend(vec![(id(1), A_CHUNK), (id(2), 4 * A_CHUNK)]);
+        assert!(found.stripes == BTreeSet::from([(4 * A_CHUNK, id(2))]) && !found.is_cut);
+        found.extend((3..=MOST_RANKED as u64 + 3).map(|number| (id(number), 2 * A_CHUNK)).collect());
+        found.extend(vec![(id(1), 3 * A_CHUNK)]);
         assert!(found.stripes.len() == MOST_RANKED && found.is_cut);
-        assert!(found.stripes.contains(&(4, id(2))) && found.stripes.contains(&(3, id(1))));
+        let has = |lost: usize, stripe: StripeId| found.stripes.contains(&(lost * A_CHUNK, stripe));
+        assert!(has(4, id(2)) && has(3, id(1)));
+    }
+
+    /// The wide code can lose four chunks.
+    #[test]
+    fn what_counts_is_how_many_more_chunks_may_be_lost() {
+        let (one_lost, two_lost) = (A_CHUNK, 2 * A_CHUNK);
+        let by_wide = |lost: usize| urgency_in_wide(lost, 2, 4);
+        assert!(by_wide(4) >= two_lost, "neither it nor a stripe of rs(4,2) that lacks two can lose another");
+        assert!((one_lost..two_lost).contains(&by_wide(3)) && by_wide(3) > one_lost);
+        assert!(by_wide(2) < one_lost && by_wide(1) < by_wide(2), "two more may be lost, or three");
+        // The own code can lose as many.
+        assert!(urgency_in_wide(2, 4, 4) > two_lost && urgency_in_wide(1, 4, 4) == one_lost);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The work list of repair: stripes that may have lost chunks, most endangered first (EC-Store §V-C).
 //!
 //! It has two sources: stripes in debt (writes that missed a site, damage that reads, scrub and verify found), and
-//! stripes with chunks on sites that are gone, by the reverse index. A stripe's rank is the number of chunks that it
-//! is known to lack, or that its wide stripe lacks ([`crate::repair::wide_losses`]). The service takes a bounded
-//! list, repairs it, and takes the next one: repaired stripes are no longer found.
+//! stripes with chunks on sites that are gone, by the reverse index. A stripe is as urgent as the chunks that it is known
+//! to lack make it, or as few more as its wide stripe can lose ([`crate::repair::wide_losses`]). The service takes a
+//! bounded list, repairs it, and takes the next one: repaired stripes are no longer found.
 //!
 //! Cost: one row for each stripe in debt, together with its record, and one for each stripe of the endangered
 //! placements, as far as these are walked: a bounded list skips placements that can add nothing to it.
@@ -20,6 +20,8 @@ use crate::repair::absence::AbsentSites;
 use crate::repair::wide_losses::Ranks;
 use crate::rows::Rows;
 
+/// Urgency of a stripe for each chunk that it is known to lack.
+pub(crate) const A_CHUNK: usize = 1_000;
 /// Placements whose stripes are scanned concurrently.
 const WALKED_AT_ONCE: usize = 16;
 
@@ -68,7 +70,7 @@ pub(crate) struct Placement {
 struct ListBuilder<'a> {
     extent: ListScope<'a>,
     ranks: &'a Ranks,
-    /// Listed stripes: number of chunks lost, more first; stripe; whether it is in debt.
+    /// Listed stripes: urgency, more first; stripe; whether it is in debt.
     listed: BTreeSet<(Reverse<usize>, StripeId, bool)>,
     /// Listed stripes that are in debt.
     in_debt: BTreeSet<StripeId>,
@@ -76,7 +78,7 @@ struct ListBuilder<'a> {
 }
 
 impl WorkList {
-    /// Takes the list. A stripe with a rank is at least as endangered as the rank says.
+    /// Takes the list. A stripe with a rank is at least as urgent as the rank says.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -92,7 +94,7 @@ impl WorkList {
             making.add_debts(stripes, &page, &absent.gone).await?;
         }
         // The placements of these stripes may not be walked.
-        ranks.iter().for_each(|(&stripe, &lost)| making.add(stripe, lost, false));
+        ranks.iter().for_each(|(&stripe, &urgency)| making.add(stripe, urgency, false));
         // A store of many sites has many placements with few stripes each: most of the time goes into round trips.
         let placements = endangered_placements(stripes, &absent.gone).await?;
         let begin = |placement: Placement| async move {
@@ -125,7 +127,8 @@ impl<'a> ListBuilder<'a> {
     /// Returns whether stripes that lack `lost` chunks can no longer be listed and need not be counted.
     fn is_full_for(&self, lost: usize) -> bool {
         let ListScope::Most(ListLimits { count, total: false, .. }) = self.extent else { return false };
-        self.listed.len() >= count && self.listed.last().is_some_and(|(Reverse(last), ..)| *last >= lost)
+        self.listed.len() >= count
+            && self.listed.last().is_some_and(|(Reverse(last), ..)| *last >= lost * A_CHUNK)
     }
 
     async fn add_debts(
@@ -149,7 +152,7 @@ impl<'a> ListBuilder<'a> {
             if on_gone == 0 {
                 self.list.found += 1;
             }
-            self.add(stripe, lost, true);
+            self.add(stripe, lost * A_CHUNK, true);
         }
         Ok(())
     }
@@ -172,7 +175,7 @@ impl<'a> ListBuilder<'a> {
                 self.list.waiting += rows.len() as u64;
             }
             for stripe in rows.iter().filter_map(|row| keys::reverse_stripe(&row.key)).filter(|_| has_site) {
-                self.add(stripe, placement.lost, false);
+                self.add(stripe, placement.lost * A_CHUNK, false);
             }
             if has_site && self.is_full_for(placement.lost) {
                 break;
@@ -183,7 +186,7 @@ impl<'a> ListBuilder<'a> {
     }
 
     /// Adds a stripe. Stripes in debt are added before their placements are walked, since they lack at least as much.
-    fn add(&mut self, stripe: StripeId, lost: usize, in_debt: bool) {
+    fn add(&mut self, stripe: StripeId, urgency: usize, in_debt: bool) {
         let most = match &self.extent {
             ListScope::All => usize::MAX,
             ListScope::Most(most) if most.in_work.contains(&stripe) => return,
@@ -199,12 +202,11 @@ impl<'a> ListBuilder<'a> {
             return;
         }
         let rank = self.ranks.get(&stripe).copied().unwrap_or_default();
-        if rank < lost {
+        if rank < urgency {
             // It may already be listed by its rank.
             self.listed.remove(&(Reverse(rank), stripe, false));
         }
-        let lost = rank.max(lost);
-        self.listed.insert((Reverse(lost), stripe, in_debt));
+        self.listed.insert((Reverse(rank.max(urgency)), stripe, in_debt));
         if self.listed.len() > most
             && let Some((_, evicted, true)) = self.listed.pop_last()
         {
