@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::ClientError;
-use crate::object::{ObjectInfo, ReadCondition, ReadRange, WriteCondition};
+use crate::object::{ObjectInfo, RangeVersion, ReadCondition, ReadRange, WriteCondition};
 
 /// Whether an ETag is one of `etags`; `*` matches any.
 fn names(etags: &[String], etag: &str) -> bool {
@@ -67,6 +67,17 @@ pub(crate) fn check_source(condition: &ReadCondition, info: &ObjectInfo) -> Resu
         ClientError::NotModified(_) => ClientError::PreconditionFailed("x-amz-copy-source-if-modified-since"),
         other => other,
     })
+}
+
+/// Returns the range that a read gets: the whole object if its range is of another version.
+pub fn wanted_range(range: ReadRange, if_range: Option<&RangeVersion>, info: &ObjectInfo) -> ReadRange {
+    let is_of_version = match if_range {
+        None => true,
+        Some(RangeVersion::Etag(etag)) => *etag == info.etag,
+        Some(RangeVersion::ModifiedAt(seconds)) => *seconds == info.modified_unix_ms / 1_000,
+        Some(RangeVersion::Unknown) => false,
+    };
+    if is_of_version { range } else { ReadRange::Whole }
 }
 
 /// Resolves the range of a read to byte offsets.
@@ -152,6 +163,7 @@ mod tests {
                     if_none_match: etags(if_none_match),
                     if_modified_since: modified,
                     if_unmodified_since: unmodified,
+                    if_range: None,
                 };
                 let expected = if expected_412 {
                     412
@@ -179,6 +191,23 @@ mod tests {
             check_write(&matching("f"), "k", Some("e")),
             Err(ClientError::PreconditionFailed(_))
         ));
+    }
+
+    #[test]
+    fn a_range_of_another_version_is_the_whole() {
+        let (object, range) = (object(9, &[]), ReadRange::Suffix { len: 5 });
+        let wanted = |if_range: Option<&RangeVersion>| wanted_range(range, if_range, &object);
+        let etag = |etag: &str| RangeVersion::Etag(etag.to_owned());
+        assert_eq!(wanted(None), range);
+        for (version, expected) in [
+            (etag("e"), range),
+            (etag("f"), ReadRange::Whole),
+            (RangeVersion::ModifiedAt(10), range),
+            (RangeVersion::ModifiedAt(11), ReadRange::Whole),
+            (RangeVersion::Unknown, ReadRange::Whole),
+        ] {
+            assert_eq!(wanted(Some(&version)), expected, "{version:?}");
+        }
     }
 
     #[test]

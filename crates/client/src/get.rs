@@ -12,7 +12,7 @@ use striate_stripe::{Phase, Sample, SampledObject, id16, is_gone_from_memory};
 use tracing::{Instrument, debug_span};
 
 use crate::blocks::{BlockWalk, gone};
-use crate::condition::{check_read, resolve_range};
+use crate::condition::{check_read, resolve_range, wanted_range};
 use crate::object::{ObjectStream, ReadRange};
 use crate::reader::Reader;
 use crate::record::{self, ShowParts};
@@ -62,8 +62,9 @@ impl Client {
         let (mut info, body) =
             record::open(request.key, object, self.inner.stripes.profiles(), ShowParts::Yes)?;
         check_read(&request.condition, &info)?;
-        let range = resolve_range(request.range, &info)?;
-        self.describe_part(&mut info, &body, request.range).await?;
+        let wanted = wanted_range(request.range, request.condition.if_range.as_ref(), &info);
+        let range = resolve_range(wanted, &info)?;
+        self.describe_part(&mut info, &body, wanted).await?;
         Ok((info, range))
     }
 
@@ -112,8 +113,9 @@ impl Client {
                 ShowParts::Yes,
             )?;
             check(&request.condition, &info)?;
-            let range = resolve_range(request.range, &info)?;
-            let opened = match self.describe_part(&mut info, &body, request.range).await {
+            let wanted = wanted_range(request.range, request.condition.if_range.as_ref(), &info);
+            let range = resolve_range(wanted, &info)?;
+            let opened = match self.describe_part(&mut info, &body, wanted).await {
                 Ok(()) => self.open_body(body, range.clone(), budget, sampled.clone()).await,
                 Err(error) => Err(error),
             };

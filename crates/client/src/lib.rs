@@ -41,7 +41,7 @@ mod walk;
 
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
 pub use client::Client;
-pub use condition::{check_read, resolve_range};
+pub use condition::{check_read, resolve_range, wanted_range};
 pub use digest::RunningChecksum;
 pub use error::ClientError;
 pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplanation, ReadExplanation};

@@ -103,6 +103,19 @@ pub struct ReadCondition {
     pub if_modified_since: Option<u64>,
     /// `If-Unmodified-Since`, Unix seconds.
     pub if_unmodified_since: Option<u64>,
+    /// `If-Range`. Batches have none.
+    pub if_range: Option<RangeVersion>,
+}
+
+/// Version of an object that a range is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeVersion {
+    /// The version with this ETag (without quotes).
+    Etag(String),
+    /// The version of this time, Unix seconds.
+    ModifiedAt(u64),
+    /// None that can be identified: a weak ETag, for example.
+    Unknown,
 }
 
 /// Range of an object to read.

@@ -112,12 +112,6 @@ impl Head {
         headers
     }
 
-    /// Whether `If-Range` names this version, by its ETag or its date.
-    pub(crate) fn is_version(&self, name: &str) -> bool {
-        let date = || httpdate::parse_http_date(name).ok()?.duration_since(UNIX_EPOCH).ok();
-        name == self.etag || date().is_some_and(|date| date.as_secs() == self.modified_unix_ms / 1_000)
-    }
-
     /// The description that conditions and ranges are checked against.
     pub(crate) fn info(&self, key: &str) -> ObjectInfo {
         ObjectInfo {
@@ -172,9 +166,6 @@ mod tests {
         let head = Head::of(StatusCode::OK, &came).unwrap();
         assert_eq!((head.size, head.modified_unix_ms), (10, 1_764_064_800_000));
         assert_eq!(head.info("k").etag, "abc");
-        assert!(head.is_version("\"abc\"") && head.is_version("Tue, 25 Nov 2025 10:00:00 GMT"));
-        let others = ["abc", "W/\"abc\"", "\"abd\"", "Tue, 25 Nov 2025 10:00:01 GMT"];
-        assert!(others.iter().all(|other| !head.is_version(other)));
         let told = head.headers(true);
         let mut names: Vec<&str> = told.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();

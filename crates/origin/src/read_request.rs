@@ -1,8 +1,8 @@
 //! A read request for an object.
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use striate_client::{ReadCondition, ReadRange};
-use striate_s3::RemoteRequest;
+use striate_client::{ReadCondition, ReadRange, wanted_range};
+use striate_s3::{RemoteRequest, range_version};
 
 use crate::head::Head;
 use crate::upstream::decode;
@@ -30,8 +30,6 @@ const OF_URL: [&str; 3] = ["x-id", "x-amz-content-sha256", "x-amz-user-agent"];
 pub(crate) struct ReadRequest {
     pub(crate) is_head: bool,
     pub(crate) range: ReadRange,
-    /// The version of which the range is wanted (`If-Range`).
-    if_range: Option<String>,
     pub(crate) condition: ReadCondition,
     pub(crate) wants_checksums: bool,
     /// Headers that replace the object's own in the response.
@@ -70,7 +68,6 @@ impl ReadRequest {
                 Err(_) => ReadRange::Whole,
             },
         };
-        let if_range = text(header::IF_RANGE).map(str::to_owned);
         let date = |name| {
             let date = httpdate::parse_http_date(text(name)?).ok()?;
             Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
@@ -80,15 +77,15 @@ impl ReadRequest {
             if_none_match: text(header::IF_NONE_MATCH).map(etags),
             if_modified_since: date(header::IF_MODIFIED_SINCE),
             if_unmodified_since: date(header::IF_UNMODIFIED_SINCE),
+            if_range: range_version(headers),
         };
         let is_head = request.method == Method::HEAD;
-        Some(Self { is_head, range, if_range, condition, wants_checksums, instead })
+        Some(Self { is_head, range, condition, wants_checksums, instead })
     }
 
     /// The read that an item of a batch requests.
     pub(crate) fn of_item(range: ReadRange, condition: ReadCondition) -> Self {
-        let (if_range, instead) = (None, HeaderMap::new());
-        Self { is_head: false, range, if_range, condition, wants_checksums: false, instead }
+        Self { is_head: false, range, condition, wants_checksums: false, instead: HeaderMap::new() }
     }
 
     /// A read of the object's head alone.
@@ -98,10 +95,7 @@ impl ReadRequest {
 
     /// The range that is wanted of an object: the whole of it if `If-Range` names another version.
     pub(crate) fn range_of(&self, head: &Head) -> ReadRange {
-        match &self.if_range {
-            Some(version) if !head.is_version(version) => ReadRange::Whole,
-            _ => self.range,
-        }
+        wanted_range(self.range, self.condition.if_range.as_ref(), &head.info(""))
     }
 
     /// Whether the response has the checksums of the whole object.
@@ -112,7 +106,7 @@ impl ReadRequest {
     /// Byte range that a GET of an unknown object requests, from the start of a block; `None` if the object's head must
     /// be known first.
     pub(crate) fn first_range(&self, block_len: u64) -> Option<(u64, Option<u64>)> {
-        if self.is_head || self.if_range.is_some() || self.condition != ReadCondition::default() {
+        if self.is_head || self.condition != ReadCondition::default() {
             return None;
         }
         match self.range {

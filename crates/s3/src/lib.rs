@@ -47,4 +47,4 @@ pub use options::{GatewayOptions, Limits};
 pub use remote_buckets::{RemoteBody, RemoteBuckets, RemoteRequest};
 pub use serve::serve;
 pub use tls::{CertificateError, Certificates};
-pub use translate::{PROFILE_HEADER, object_body};
+pub use translate::{PROFILE_HEADER, object_body, range_version};

@@ -11,9 +11,15 @@ use parking_lot::Mutex;
 use s3s::dto::*;
 use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
 use s3s::{Body, S3Error, S3Request, S3Response, S3Result, StdError};
-use striate_client::{ClientError, GetRequest, ObjectInfo, ObjectStream, Page, PartInfo, ReadRange};
+use striate_client::{
+    ClientError, GetRequest, ObjectInfo, ObjectStream, Page, PartInfo, RangeVersion, ReadCondition,
+    ReadRange, wanted_range,
+};
 
-use super::{AuthorisedRequest, Translator, check_version, etag, not_implemented, read_condition, timestamp};
+use super::{
+    AuthorisedRequest, Translator, check_version, etag, not_implemented, read_condition, timestamp,
+    unix_seconds,
+};
 use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
 use crate::refusal::Refusal;
@@ -68,6 +74,16 @@ fn read_range(range: Option<Range>, part: Option<i32>) -> Result<ReadRange, Refu
     }
 }
 
+/// Returns the version that the range of a request is of (`If-Range`).
+pub fn range_version(headers: &HeaderMap) -> Option<RangeVersion> {
+    let text = headers.get(http::header::IF_RANGE)?.to_str().unwrap_or_default();
+    if let Some(etag) = text.strip_prefix('"').and_then(|etag| etag.strip_suffix('"')) {
+        return Some(RangeVersion::Etag(etag.to_owned()));
+    }
+    let date = Timestamp::parse(TimestampFormat::HttpDate, text);
+    Some(date.map_or(RangeVersion::Unknown, |date| RangeVersion::ModifiedAt(unix_seconds(&date))))
+}
+
 /// Returns `bytes 0-9/100`, for responses to a non-empty range.
 pub(crate) fn content_range(answered: &Bounds<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", answered.start, answered.end.saturating_sub(1))
@@ -118,6 +134,25 @@ fn expires_header(info: &ObjectInfo) -> HeaderMap {
     value.into_iter().map(|value| (http::header::EXPIRES, value)).collect()
 }
 
+/// Builds the client service's request from what GET and HEAD have in common.
+macro_rules! get_request {
+    ($input:ident, $requested:expr, $if_range:expr, $taken_bytes:expr) => {{
+        let condition = read_condition(
+            $input.if_match,
+            $input.if_none_match,
+            $input.if_modified_since,
+            $input.if_unmodified_since,
+        );
+        GetRequest {
+            bucket: $input.bucket,
+            key: $input.key,
+            condition: ReadCondition { if_range: $if_range, ..condition },
+            range: $requested,
+            taken_bytes: $taken_bytes,
+        }
+    }};
+}
+
 /// Fills in what the responses to GET and HEAD have in common.
 macro_rules! describe {
     ($output:ident, $info:expr, $requested:expr, $range:expr, $mode:expr) => {{
@@ -158,21 +193,16 @@ impl Translator {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
         let entered = self.enter(&request, "GetObject", "s3:GetObject", resource)?;
+        let if_range = range_version(&request.headers);
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
         let requested = read_range(input.range, input.part_number)?;
-        let condition = read_condition(
-            input.if_match,
-            input.if_none_match,
-            input.if_modified_since,
-            input.if_unmodified_since,
-        );
         let taken_bytes = entered.carried.taken_bytes;
-        let get =
-            GetRequest { bucket: input.bucket, key: input.key, condition, range: requested, taken_bytes };
+        let get = get_request!(input, requested, if_range.clone(), taken_bytes);
         let object = self.client.get(get).await.map_err(|error| refused(&entered, requested, error))?;
         let (info, range) = (&object.info, &object.range);
+        let requested = wanted_range(requested, if_range.as_ref(), info);
         let mode = wants_checksums(input.checksum_mode.as_ref());
         let mut output = describe!(GetObjectOutput, info, requested, range, mode);
         output.tag_count = (!info.attributes.tags.is_empty()).then_some(info.attributes.tags.len() as i32);
@@ -191,20 +221,15 @@ impl Translator {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
         let entered = self.enter(&request, "HeadObject", "s3:GetObject", resource)?;
+        let if_range = range_version(&request.headers);
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
         let requested = read_range(input.range, input.part_number)?;
-        let condition = read_condition(
-            input.if_match,
-            input.if_none_match,
-            input.if_modified_since,
-            input.if_unmodified_since,
-        );
-        let get =
-            GetRequest { bucket: input.bucket, key: input.key, condition, range: requested, taken_bytes: 0 };
+        let get = get_request!(input, requested, if_range.clone(), 0);
         let (info, range) =
             self.client.head(get).await.map_err(|error| refused(&entered, requested, error))?;
+        let requested = wanted_range(requested, if_range.as_ref(), &info);
         let mode = wants_checksums(input.checksum_mode.as_ref());
         let mut output = describe!(HeadObjectOutput, &info, requested, &range, mode);
         let mut headers = expires_header(&info);
@@ -333,6 +358,20 @@ mod tests {
         assert_eq!(read_range(None, Some(3)), Ok(ReadRange::Part(3)));
         assert_eq!(read_range(Some(range), Some(3)).unwrap_err().code, "InvalidRequest");
         assert_eq!(read_range(None, Some(0)).unwrap_err().code, "InvalidArgument");
+    }
+
+    #[test]
+    fn a_range_is_of_the_version_with_a_strong_etag_or_a_date() {
+        let version = |text: &'static str| {
+            let value = HeaderValue::from_static(text);
+            range_version(&HeaderMap::from_iter([(http::header::IF_RANGE, value)])).unwrap()
+        };
+        assert_eq!(range_version(&HeaderMap::new()), None);
+        assert_eq!(version("\"abc\""), RangeVersion::Etag("abc".to_owned()));
+        assert_eq!(version("Tue, 25 Nov 2025 10:00:00 GMT"), RangeVersion::ModifiedAt(1_764_064_800));
+        for text in ["abc", "W/\"abc\"", "\"", ""] {
+            assert_eq!(version(text), RangeVersion::Unknown, "{text}");
+        }
     }
 
     #[test]

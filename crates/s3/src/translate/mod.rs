@@ -34,7 +34,7 @@ use crate::trace::Trace;
 pub(crate) use batch::BatchMark;
 pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
 pub(crate) use get::content_range;
-pub use get::object_body;
+pub use get::{object_body, range_version};
 pub(crate) use tagging::tags_header;
 
 /// The header that names a profile (`rs(4,2)`) for a new bucket, object or upload.
@@ -176,6 +176,7 @@ fn read_condition(
         if_none_match: if_none_match.map(etags),
         if_modified_since: if_modified_since.as_ref().map(unix_seconds),
         if_unmodified_since: if_unmodified_since.as_ref().map(unix_seconds),
+        if_range: None,
     }
 }
 

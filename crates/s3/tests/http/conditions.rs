@@ -57,6 +57,30 @@ async fn ranges_answer_206_416_or_the_whole() {
 }
 
 #[tokio::test]
+async fn a_download_that_is_resumed_gets_the_rest_of_its_object_or_the_whole_of_another() {
+    let fixture = Fixture::open().await;
+    let etag = fixture.put("k", b"old bytes").await.header("etag").unwrap().to_owned();
+    let modified = fixture.get("k").await.header("last-modified").unwrap().to_owned();
+    let resume = |method: &str, version: &str| {
+        Request::new(method, "/bucket/k").header("range", "bytes=4-").header("if-range", version)
+    };
+    for version in [&etag, &modified] {
+        let rest = fixture.send(resume("GET", version)).await;
+        assert_eq!(
+            (rest.status, rest.text(), rest.header("content-range")),
+            (206, "bytes", Some("bytes 4-8/9"))
+        );
+        assert_eq!(fixture.send(resume("HEAD", version)).await.status, 206);
+    }
+    fixture.put("k", b"new bytes").await;
+    for version in [etag.as_str(), "Tue, 25 Nov 2025 10:00:00 GMT", &format!("W/{etag}")] {
+        let whole = fixture.send(resume("GET", version)).await;
+        assert_eq!((whole.status, whole.text(), whole.header("content-range")), (200, "new bytes", None));
+        assert_eq!(fixture.send(resume("HEAD", version)).await.header("content-length"), Some("9"));
+    }
+}
+
+#[tokio::test]
 async fn attributes_come_back_as_they_were_sent() {
     let fixture = Fixture::open().await;
     let put = Request::new("PUT", "/bucket/k")
