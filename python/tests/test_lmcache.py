@@ -13,7 +13,7 @@ pytest.importorskip("lmcache")
 
 from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
 from lmcache.v1.platform import consume_fd  # noqa: E402
-from scripted import Scripted, refuse  # noqa: E402
+from scripted import Scripted, cut, refuse  # noqa: E402
 from striate.errors import ConfigurationError  # noqa: E402
 from striate.lmcache import StriateL2Adapter, StriateL2AdapterConfig  # noqa: E402
 
@@ -129,6 +129,19 @@ def test_a_store_that_refuses_is_a_miss_or_a_failed_store_and_is_logged(adapter,
     store.script = [refuse(507, "InsufficientStorage")]
     assert stored(adapter, keys_of(2)[1:], [Memory(b"y")]) is None
     assert loaded(adapter, keys, [Memory(1)]) == [True] and adapter.report_status()["is_healthy"]
+
+
+def test_what_settled_before_the_store_refused_counts(adapter, store):
+    keys, objects = keys_of(4), [Memory(bytes([number]) * 100) for number in range(4)]
+    answer = b'{"items": [{"status": 200}, {"status": 503}, {"status": 503}, {"status": 503}]}'
+    store.script = [lambda frames, good: (200, "application/json", answer), refuse(507, "InsufficientStorage")]
+    assert stored(adapter, keys, objects) is None and adapter.get_usage().total_bytes_used == 100
+    # The store created all of them despite its 503.
+    into = [Memory(100) for _ in keys]
+    store.script = [cut(300), refuse(403, "AccessDenied")]
+    first, *_, last = loaded(adapter, keys, into)
+    assert (first, last) == (True, False) and into[0].data == objects[0].data
+    assert not adapter.report_status()["is_healthy"]
 
 
 def test_a_store_that_is_away_is_a_miss_and_the_adapter_starts_without_it():

@@ -153,6 +153,29 @@ def test_what_concerns_the_request_is_raised_after_all_tries(store, scripted):
         scripted.put_many("bucket", [("a", b"1")])
 
 
+def test_what_settled_before_a_request_failed_for_good_is_returned_and_the_rest_has_its_error(store, scripted, monkeypatch):
+    total = sum(len(part) for part in frames_of(OBJECTS, [{"key": key} for key in KEYS]))
+    store.script = [cut(total // 2), refuse(403, "AccessDenied")]
+    into = buffers()
+    outcomes = scripted.get_many_into("bucket", list(zip(KEYS, into)))
+    came = len(KEYS) - len(store.posts[1])
+    assert 0 < came < len(KEYS) and filled(into[:came], KEYS[:came])
+    assert outcomes[:came] == [len(OBJECTS[key]) for key in KEYS[:came]]
+    assert {error.code for error in outcomes[came:]} == {"AccessDenied"}
+    answer = {"items": [{"status": 200}, {"status": 503, "code": "SlowDown"}]}
+    store.script = [lambda frames, good: (200, "application/json", json.dumps(answer).encode()), *[cut(10)] * 3]
+    created, lost = scripted.put_many("bucket", [("a", b"1"), ("b", b"2")])
+    assert created is True and isinstance(lost, UnreachableError)
+    # Of three requests at the same time one is refused.
+    monkeypatch.setattr(striate.many, "LANE_BYTES", 2000)
+    store.posts.clear()
+    store.script = [refuse(403, "AccessDenied")]
+    data = [(f"n{number}", bytes(number * 333)) for number in range(12)]
+    outcomes = scripted.put_many("bucket", data, lanes=3)
+    refused = [key for (key, _), outcome in zip(data, outcomes) if isinstance(outcome, PermissionError)]
+    assert refused == store.posts[0] and outcomes.count(True) == 12 - len(refused) > 0
+
+
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced(store, scripted):
     assert scripted.sizes_of("bucket", ["k01"]) == [13]
     store.script = [lambda frames, good: (*good, True)]  # the answer is whole, then the connection ends

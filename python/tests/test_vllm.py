@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("vllm.v1.kv_offload.tiering.base")
 
-from scripted import Scripted, refuse  # noqa: E402
+from scripted import Scripted, cut, refuse  # noqa: E402
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key  # noqa: E402
 from vllm.v1.kv_offload.config import (  # noqa: E402
     OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig,
@@ -195,6 +195,15 @@ def test_a_store_that_refuses_is_a_miss_and_is_logged(engines, store, caplog):
     store.script = [lambda frames, good: good, refuse(404, "NoSuchBucket")]
     assert other.load(keys) == [None]
     assert other.load(keys) == list(chunks.values())
+
+
+def test_what_came_before_a_load_broke_off_is_there(engines, store):
+    chunks = chunks_of(keys_of(3))
+    engines().store(chunks)
+    store.script = [lambda frames, good: good, cut(CHUNK_BYTES + 2000), refuse(403, "AccessDenied")]
+    came = engines().load(list(chunks))
+    assert sorted(came, key=bool) == [None, None, *[data for data in came if data]]
+    assert [data for data in came if data] == [chunks[key] for key, data in zip(chunks, came) if data] != []
 
 
 def test_a_failed_store_leaves_the_block_in_the_processors_memory(engines, store, caplog):

@@ -213,12 +213,12 @@ class AsyncClient:
 
     async def put_many(
         self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int = LANES
-    ) -> list[Union[bool, S3Error]]:
+    ) -> list[Union[bool, OSError]]:
         """Creates many objects from pairs `(key, data)`.
 
         Each outcome is True if the object was created, False if one existed, which stays unchanged, or the item's error.
         A request whose answer was lost is sent again: then False may mean that this call created the object. `data` is any object with a buffer, and is sent without a copy. Large batches use up to `lanes` connections.
-        Errors of the whole request are raised.
+        An error of a request is the outcome of its items that were not settled before; it is raised if no item was.
         """
         return await asyncio.to_thread(self.many.put, bucket, items, lanes)
 
@@ -232,13 +232,13 @@ class AsyncClient:
 
     async def get_many_into(
         self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES, arrived: Arrived = None
-    ) -> list[Union[int, S3Error]]:
+    ) -> list[Union[int, OSError]]:
         """Reads many objects or ranges, each into its own writable buffer.
 
         Each outcome is the number of bytes received, or the item's error; bytes that do not fit into the buffer are an error,
         too. A failed item's buffer may be partly written. Checksums are verified. Large batches use up to `lanes`
         connections. `arrived` is called with the position of each item as soon as its buffer may be used, in the thread that
-        receives it. Errors of the whole request are raised.
+        receives it. An error of a request is the outcome of its items that were not settled before; it is raised if no item was.
         """
         return await asyncio.to_thread(self.many.get_into, bucket, items, lanes, arrived)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Optional
 
@@ -46,6 +46,14 @@ class Failures:
 
     def clear(self) -> None:
         self.last = None
+
+    def judge(self, outcomes: Sequence[Any]) -> None:
+        """Notes the first failure among a batch's outcomes, or that there is none. That an object is missing is none."""
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, FileNotFoundError):
+                self.note(outcome)
+                return
+        self.clear()
 
 
 class Workers:

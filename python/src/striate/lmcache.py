@@ -124,6 +124,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
+        self._failures.clear()
         return L2StoreResult(True, sum(size for _, size in created))
 
     # Look-ups
@@ -139,6 +140,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def _look_up(self, keys: list[ObjectKey]) -> Bitmap:
         sizes = self._client.sizes_of(self._bucket, [self._name(key) for key in keys])
+        self._failures.clear()
         return _bits([size is not None for size in sizes])
 
     # Loads
@@ -158,6 +160,7 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         loaded = [key for key, has_come in zip(keys, came) if has_come]
         if loaded:
             self._notify_keys_accessed(loaded)
+        self._failures.judge(outcomes)
         return _bits(came)
 
     # The rest of the interface
@@ -197,7 +200,6 @@ class StriateL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             result = otherwise
             try:
                 result = work()
-                self._failures.clear()
             except Exception as error:  # noqa: BLE001, nothing may be raised
                 self._failures.note(error)
             with self._mutex:

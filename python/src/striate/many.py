@@ -52,14 +52,11 @@ class Many:
     def __init__(self, lanes: Lanes, settings: Settings, endpoint: str) -> None:
         self._lanes, self._settings, self._endpoint = lanes, settings, endpoint
 
-    def put(self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int) -> list[Union[bool, S3Error]]:
+    def put(self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int) -> list[Union[bool, OSError]]:
         wanted = [Put(key, _bytes_of(data)) for key, data in items]
         outcomes: list[Any] = [None] * len(wanted)
-
-        def work(part: list[int]) -> None:
-            self._until_settled(bucket, outcomes, part, lambda left: self._put_once(bucket, wanted, outcomes, left))
-
-        self._lanes.each(_parts([len(put.view) for put in wanted], lanes), work)
+        parts = _parts([len(put.view) for put in wanted], lanes)
+        self._settle(outcomes, parts, lambda left: self._put_once(bucket, wanted, outcomes, left))
         return outcomes
 
     def sizes(self, bucket: str, keys: Sequence[str], until_gap: bool) -> list[Optional[int]]:
@@ -74,20 +71,38 @@ class Many:
 
     def get_into(
         self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int, arrived: Arrived = None
-    ) -> list[Union[int, S3Error]]:
+    ) -> list[Union[int, OSError]]:
         wanted = [Into(item_of(item), _bytes_of(buffer)) for item, buffer in items]
         if any(into.view.readonly for into in wanted):
             raise ValueError("a buffer to read into is read-only")
         outcomes: list[Any] = [0 if into.item.is_empty else None for into in wanted]
-
-        def work(part: list[int]) -> None:
-            self._until_settled(bucket, outcomes, part, lambda left: self._get_once(bucket, wanted, outcomes, left, arrived))
-
         parts = _parts([0 if into.item.is_empty else len(into.view) for into in wanted], lanes)
-        self._lanes.each([[number for number in part if outcomes[number] is None] for part in parts], work)
+        asked = [[number for number in part if outcomes[number] is None] for part in parts]
+        self._settle(outcomes, asked, lambda left: self._get_once(bucket, wanted, outcomes, left, arrived))
         return outcomes
 
-    def _until_settled(self, bucket: str, outcomes: list[Any], part: list[int], once: Any) -> None:
+    def _settle(self, outcomes: list[Any], parts: list[list[int]], once: Any) -> None:
+        """Runs the requests of all parts.
+
+        An error of a request becomes the outcome of its items that are not settled. It is raised if no item at all is settled.
+        """
+        failed: list[tuple[list[int], OSError]] = []
+
+        def work(part: list[int]) -> None:
+            try:
+                self._until_settled(outcomes, part, once)
+            except OSError as error:
+                failed.append((part, error))
+
+        self._lanes.each(parts, work)
+        if failed and all(_is_open(outcomes[number]) for part in parts for number in part):
+            raise failed[0][1]
+        for part, error in failed:
+            for number in part:
+                if _is_open(outcomes[number]):
+                    outcomes[number] = error
+
+    def _until_settled(self, outcomes: list[Any], part: list[int], once: Any) -> None:
         """Repeats a request for items without an outcome, or with a transient error, up to the limit of retries."""
         failed, left = 0, part
         while left:
@@ -141,7 +156,7 @@ class Many:
             with self._ask(bucket, "exists", document) as reply:
                 found[0] = _json_of(reply, bucket).get("sizes")
 
-        self._until_settled(bucket, found, [0], once)
+        self._until_settled(found, [0], once)
         sizes = found[0]
         if not isinstance(sizes, list) or len(sizes) > len(keys) or (len(sizes) < len(keys) and not until_gap):
             raise ProtocolError("the answer names not as many sizes as keys")

@@ -153,7 +153,7 @@ class Client:
 
     def put_many(
         self, bucket: str, items: Sequence[tuple[str, Buffer]], lanes: int = LANES
-    ) -> list[Union[bool, S3Error]]:
+    ) -> list[Union[bool, OSError]]:
         return self._client.many.put(bucket, items, lanes)
 
     def sizes_of(self, bucket: str, keys: Sequence[str]) -> list[Optional[int]]:
@@ -164,7 +164,7 @@ class Client:
 
     def get_many_into(
         self, bucket: str, items: Sequence[tuple[AnyItem, Buffer]], lanes: int = LANES, arrived: Arrived = None
-    ) -> list[Union[int, S3Error]]:
+    ) -> list[Union[int, OSError]]:
         return self._client.many.get_into(bucket, items, lanes, arrived)
 
     # Last, because its name hides the type in the code below it.

@@ -106,16 +106,13 @@ class StriateTier(SecondaryTierManager):  # type: ignore[misc]
 
     def _store(self, chunks: list[tuple[str, Any]]) -> list[bool]:
         outcomes = self._client.put_many(self._bucket, chunks, self._lanes)
-        return [self._has_come(outcome, isinstance(outcome, bool)) for outcome in outcomes]
+        self._failures.judge(outcomes)
+        return [isinstance(outcome, bool) for outcome in outcomes]
 
     def _load(self, chunks: list[tuple[str, Any]]) -> list[bool]:
         outcomes = self._client.get_many_into(self._bucket, chunks, self._lanes)
-        return [self._has_come(outcome, outcome == self.block_size_bytes) for outcome in outcomes]
-
-    def _has_come(self, outcome: Any, is_right: bool) -> bool:
-        if isinstance(outcome, Exception) and not isinstance(outcome, FileNotFoundError):
-            self._failures.note(outcome)
-        return is_right
+        self._failures.judge(outcomes)
+        return [outcome == self.block_size_bytes for outcome in outcomes]
 
     def _submit(self, job: TransferJob, transfer: Callable[[list[tuple[str, Any]]], list[bool]]) -> None:
         """Starts a job. Its chunks are in vLLM's memory, which vLLM leaves alone until the job has ended."""
