@@ -278,7 +278,18 @@ impl Shared {
 
 /// Whether the response settles the outcome of a write.
 fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
-    answer.as_ref().is_ok_and(|answer| !answer.status().is_server_error())
+    answer.as_ref().is_ok_and(|answer| match answer.status() {
+        status if status.is_success() => !is_error(answer.body()),
+        status => !status.is_server_error(),
+    })
+}
+
+/// Whether a document is an error. Copies and the completion of uploads take long, so S3 sends their status before they
+/// have happened.
+fn is_error(document: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(document);
+    let root = text.split('<').skip(1).find(|tag| !tag.starts_with(['?', '!']));
+    root.is_some_and(|tag| tag.split(['>', ' ']).next() == Some("Error"))
 }
 
 /// Whether the response is a document that names the bucket.
@@ -368,6 +379,21 @@ mod tests {
         let body = RemoteBody::Streamed { bytes: futures::stream::empty().boxed(), len: 1 };
         let streamed = RemoteRequest { body, ..request(Method::POST, "", "delete", "") };
         assert!(matches!(super::written(&streamed), Err(ClientError::NotForwarded(_))));
+    }
+
+    #[test]
+    fn an_error_after_the_status_of_a_success_does_not_settle_a_write() {
+        let settled = |status: u16, document: &'static str| {
+            let answer = Response::builder().status(status).body(Bytes::from_static(document.as_bytes()));
+            is_settled(&Ok(answer.unwrap()))
+        };
+        let error =
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\n  <Error><Code>InternalError</Code></Error>";
+        assert!(!settled(200, error) && !settled(200, "  <Error xmlns=\"x\"/>") && !settled(500, error));
+        assert!(settled(404, error), "it says what has happened");
+        let results = ["", "<CopyObjectResult/>", "<DeleteResult><Error><Key>k</Key></Error></DeleteResult>"];
+        assert!(results.iter().all(|result| settled(200, result)));
+        assert!(!is_settled(&Err(ClientError::Busy)));
     }
 
     #[test]
