@@ -25,7 +25,7 @@ use crate::counts::add;
 use crate::known_objects::ObjectName;
 use crate::origin_bucket::OriginBucket;
 use crate::service::Shared;
-use crate::upstream::{OriginRequest, Upstream, decode, failed};
+use crate::upstream::{self, OriginRequest, decode, failed};
 
 /// Maximum number of keys that one request deletes, as in S3.
 const MOST_DELETED: usize = 1_000;
@@ -172,17 +172,30 @@ impl Shared {
         let objects = written(&request)?;
         let (bucket, has_document) = (request.bucket.clone(), has_document(&request));
         if objects.is_empty() {
-            let answer = match request.method {
-                Method::GET | Method::HEAD => self.upstream.read(&origin, ask(&request)).await?,
-                _ => self.forward_once(&origin, request).await?,
+            let (answer, silent_for) = match request.method {
+                Method::GET | Method::HEAD => {
+                    (self.upstream.read(&origin, ask(&request)).await?, upstream::SILENT_FOR)
+                }
+                _ => (self.forward_once(&origin, request).await?, SILENT_FOR),
             };
-            return if has_document {
-                renamed(&self.upstream, &origin, &bucket, answer).await
-            } else {
-                Ok(answer_of(answer))
+            let answer = answer.map(|body| self.upstream.sent(&origin, body, silent_for));
+            return match has_document {
+                true => Ok(rename(&origin, &bucket, read_small(&origin, answer).await?)),
+                false => Ok(answer_of(answer)),
             };
         }
-        let (shared, task_origin, held) = (self.clone(), origin.clone(), self.hold(&origin, &mut request));
+        let answer = self.write_fenced(&origin, request, objects).await?;
+        if has_document { Ok(rename(&origin, &bucket, answer)) } else { Ok(answer.map(Body::from)) }
+    }
+
+    /// Forwards a write of objects, which are fenced, in a task of its own.
+    async fn write_fenced(
+        self: &Arc<Self>,
+        origin: &Arc<OriginBucket>,
+        mut request: RemoteRequest,
+        objects: Vec<String>,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let (shared, task_origin, held) = (self.clone(), origin.clone(), self.hold(origin, &mut request));
         let writing = self.client.runtime().spawn(async move {
             let noted = shared.fences.note(&request.bucket, &objects, task_origin.ttl).await?;
             let read = tokio::select! {
@@ -204,27 +217,34 @@ impl Shared {
             }
             read
         });
-        let answer = writing.await.map_err(|_| ClientError::Busy)??;
-        if has_document { Ok(rename(&origin, &bucket, answer)) } else { Ok(answer.map(Body::from)) }
+        writing.await.map_err(|_| ClientError::Busy)?
     }
 
-    /// Forwards a write and reads its response, as long as the origin takes or sends something.
+    /// Forwards a write and reads its response.
     async fn write(
+        &self,
+        origin: &Arc<OriginBucket>,
+        request: RemoteRequest,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let answer = self.forward_once(origin, request).await?;
+        read_small(origin, answer.map(|body| self.upstream.sent(origin, body, SILENT_FOR))).await
+    }
+
+    /// Forwards a request, without retries, and waits for its response as long as the origin takes something.
+    async fn forward_once(
         &self,
         origin: &OriginBucket,
         mut request: RemoteRequest,
-    ) -> Result<Response<Bytes>, ClientError> {
+    ) -> Result<Response<Incoming>, ClientError> {
         let runtime = self.client.runtime();
         let last = Arc::new(Mutex::new(runtime.now()));
-        if let RemoteBody::Streamed { bytes, .. } = &mut request.body {
+        let mut body = std::mem::replace(&mut request.body, RemoteBody::Held(Bytes::new()));
+        if let RemoteBody::Streamed { bytes, .. } = &mut body {
             let (pieces, last, runtime) =
                 (std::mem::replace(bytes, futures::stream::empty().boxed()), last.clone(), runtime.clone());
             *bytes = pieces.inspect(move |_| *last.lock() = runtime.now()).boxed();
         }
-        let mut writing = pin!(async {
-            let answer = self.forward_once(origin, request).await?;
-            read_small(origin, answer).await
-        });
+        let mut sending = pin!(self.upstream.send(origin, ask(&request), body));
         loop {
             let remaining = (*last.lock() + SILENT_FOR).saturating_duration_since(runtime.now());
             if remaining.is_zero() {
@@ -234,20 +254,10 @@ impl Shared {
                     format!("it has neither taken nor sent anything for {minutes} minutes"),
                 ));
             }
-            if let Ok(answer) = runtime.timeout(remaining, writing.as_mut()).await {
+            if let Ok(answer) = runtime.timeout(remaining, sending.as_mut()).await {
                 return answer;
             }
         }
-    }
-
-    /// Forwards a request, without retries.
-    async fn forward_once(
-        &self,
-        origin: &OriginBucket,
-        mut request: RemoteRequest,
-    ) -> Result<Response<Incoming>, ClientError> {
-        let body = std::mem::replace(&mut request.body, RemoteBody::Held(Bytes::new()));
-        self.upstream.send(origin, ask(&request), body).await
     }
 
     /// Replaces the source of a copy by its name at the origin.
@@ -308,16 +318,6 @@ where
     let body = Limited::new(body, LONGEST_DOCUMENT).collect().await;
     let body = body.map_err(|error| failed(origin, format!("its answer cannot be read: {error}")))?;
     Ok(Response::from_parts(parts, body.to_bytes()))
-}
-
-async fn renamed(
-    upstream: &Upstream,
-    origin: &Arc<OriginBucket>,
-    bucket: &str,
-    answer: Response<Incoming>,
-) -> Result<Response<Body>, ClientError> {
-    let answer = answer.map(|body| upstream.sent(origin, body));
-    Ok(rename(origin, bucket, read_small(origin, answer).await?))
 }
 
 /// Replaces the origin's name of the bucket by its name here.

@@ -100,18 +100,19 @@ impl Upstream {
         }
     }
 
-    /// The body of a response. It breaks off if the origin sends nothing for [`SILENT_FOR`].
+    /// The body of a response. It breaks off if the origin sends nothing for `silent_for`.
     pub(crate) fn sent(
         &self,
         origin: &Arc<OriginBucket>,
         body: Incoming,
+        silent_for: Duration,
     ) -> impl Body<Data = Bytes, Error = ClientError> + Send + use<> {
         let (runtime, origin) = (self.runtime.clone(), origin.clone());
         StreamBody::new(stream::try_unfold(body, move |mut body| {
             let (runtime, origin) = (runtime.clone(), origin.clone());
             async move {
-                let Ok(frame) = runtime.timeout(SILENT_FOR, body.frame()).await else {
-                    let reason = format!("it has sent nothing for {} s", SILENT_FOR.as_secs());
+                let Ok(frame) = runtime.timeout(silent_for, body.frame()).await else {
+                    let reason = format!("it has sent nothing for {} s", silent_for.as_secs());
                     return Err(failed(&origin, reason));
                 };
                 let broken = |error: hyper::Error| failed(&origin, format!("its answer broke off: {error}"));
@@ -120,14 +121,14 @@ impl Upstream {
         }))
     }
 
-    /// As [`Upstream::sent`], for the bytes of an object, which are counted.
+    /// As [`Upstream::sent`], for the bytes of an object that is read, which are counted.
     pub(crate) fn counted(
         &self,
         origin: &Arc<OriginBucket>,
         body: Incoming,
     ) -> impl Body<Data = Bytes, Error = ClientError> + Send + use<> {
         let counts = self.counts.clone();
-        self.sent(origin, body).inspect_frame(move |frame| {
+        self.sent(origin, body, SILENT_FOR).inspect_frame(move |frame| {
             add(&counts.bytes, frame.data_ref().map_or(0, |bytes| bytes.len() as u64));
         })
     }

@@ -9,11 +9,19 @@ async fn pass_time(runtime: &Runtime) {
     }
 }
 
-/// Returns why an answer fails, or breaks off.
-async fn failure_of(gateway: &Gateway, request: RemoteRequest) -> String {
-    match gateway.origins.answer(request).await {
-        Ok(answer) => try_bytes_of(answer).await.unwrap_err().to_string(),
-        Err(error) => error.to_string(),
+/// Returns why the answer to a request fails, or breaks off, as time passes.
+async fn failure_of(world: &World, gateway: &Gateway, method: Method, query: &str) -> String {
+    let (bucket, key, query) = (BUCKET.to_owned(), "k".to_owned(), query.to_owned());
+    let request = RemoteRequest { bucket, key, method, query, headers: HeaderMap::new(), body: none() };
+    let failing = async {
+        match gateway.origins.answer(request).await {
+            Ok(answer) => try_bytes_of(answer).await.unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    tokio::select! {
+        failure = failing => failure,
+        () = pass_time(&world.runtime) => String::new(),
     }
 }
 
@@ -25,19 +33,20 @@ async fn what_comes_past_the_cache_ends_when_its_origin_falls_silent() {
     world.store.set_faults(Faults { pause: Duration::from_secs(3_600), ..Faults::default() });
     tokio::time::pause();
     for (what, query) in [("a version", "versionId=1"), ("a document", "uploadId=1")] {
-        let request = RemoteRequest {
-            bucket: BUCKET.to_owned(),
-            key: "k".to_owned(),
-            method: Method::GET,
-            query: query.to_owned(),
-            headers: HeaderMap::new(),
-            body: none(),
-        };
-        let failure = tokio::select! {
-            failure = failure_of(&gateway, request) => failure,
-            () = pass_time(&world.runtime) => String::new(),
-        };
+        let failure = failure_of(&world, &gateway, Method::GET, query).await;
         assert!(failure.contains("has sent nothing for 30 s"), "{what}: {failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_an_origin_takes_and_never_answers_fails_in_the_end() {
+    let world = World::new(0).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.set_faults(Faults { slow_write: Duration::from_secs(3_600), ..Faults::default() });
+    tokio::time::pause();
+    for (what, query) in [("an object", ""), ("a part of one", "partNumber=1&uploadId=1")] {
+        let failure = failure_of(&world, &gateway, Method::PUT, query).await;
+        assert!(failure.contains("neither taken nor sent anything for 15 minutes"), "{what}: {failure}");
     }
 }
 
