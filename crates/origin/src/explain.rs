@@ -50,15 +50,19 @@ impl Origins {
             ttl: origin.ttl,
             ..ObjectExplanation::default()
         };
-        let Some(cached_head) = shared.known_objects.get(&ObjectName::new(&origin, key)) else {
-            explained.would = "asks the origin for its bytes".to_owned();
+        let (name, now) = (ObjectName::new(&origin, key), shared.client.runtime().now());
+        let Some(cached_head) = shared.known_objects.get(&name) else {
+            explained.would = match shared.known_objects.is_uncacheable(&name, now) {
+                true => "passes by the cache: the origin sends no strong ETag".to_owned(),
+                false => "asks the origin for its bytes".to_owned(),
+            };
             return Ok(explained);
         };
         let head = &cached_head.head;
         let blocks = origin.blocks(key, &head.etag, head.size);
         explained.etag = Some(head.etag.clone());
         explained.size = head.size;
-        explained.known_for = shared.client.runtime().now().saturating_duration_since(cached_head.asked_at);
+        explained.known_for = now.saturating_duration_since(cached_head.asked_at);
         explained.blocks = head.size.div_ceil(blocks.len);
         let first = (0..explained.blocks.min(MOST_EXPLAINED)).map(|number| Span::whole(blocks.block(number)));
         let first = shared.cache.explain(&first.collect::<Vec<_>>()).await;

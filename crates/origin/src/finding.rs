@@ -63,7 +63,7 @@ pub(crate) enum FindResult {
     /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the GET or
     /// HEAD itself.
     Answer(Response<Incoming>, bool),
-    /// The object is being written: the caller must ask the origin, past the cache.
+    /// The object is being written or cannot be cached: the caller must ask the origin, past the cache.
     PassBy,
 }
 
@@ -71,9 +71,8 @@ pub(crate) enum FindResult {
 enum OriginAnswer {
     /// The head, and perhaps a response that carries bytes.
     Object(Arc<Head>, Option<Run>),
-    /// A response that cannot be cached: an error, or one without an ETag. The flag says whether it answers the request
-    /// itself.
-    Answer(Response<Incoming>, bool),
+    /// Nothing that can be cached.
+    Other(FindResult),
 }
 
 /// Whether what is known of an object answers a request.
@@ -108,7 +107,7 @@ impl Shared {
             };
             let (head, run) = match answer {
                 OriginAnswer::Object(head, run) => (head, run),
-                OriginAnswer::Answer(answer, is_final) => return Ok(FindResult::Answer(answer, is_final)),
+                OriginAnswer::Other(result) => return Ok(result),
             };
             let info = head.info(key);
             check_read(&read_request.condition, &info)?;
@@ -149,6 +148,9 @@ impl Shared {
             Knowledge::Asks(asker) => asker,
         };
         let (stale, asked_at) = (self.known_objects.get(name), self.client.runtime().now());
+        if self.known_objects.is_uncacheable(name, asked_at) {
+            return Ok(OriginAnswer::Other(FindResult::PassBy));
+        }
         // Blocks of an object that was known may be in memory.
         let is_new = stale.is_none() && !self.known_objects.was_evicted(name);
         let first = read_request.first_range(origin.block_len).filter(|_| is_new);
@@ -158,14 +160,11 @@ impl Shared {
             add(&self.upstream.counts.fenced, u64::from(stale.epoch != epoch));
         }
         let Some(head) = Head::of(answer.status(), answer.headers()).map(Arc::new) else {
-            // The range is out of bounds, no object exists, or the response cannot be cached.
             self.known_objects.forget(name);
-            let status = answer.status();
-            return match first {
-                Some(_) if status == StatusCode::RANGE_NOT_SATISFIABLE => self.head_answer(origin, key).await,
-                Some(_) => Ok(OriginAnswer::Answer(answer, !status.is_success())),
-                None => Ok(OriginAnswer::Answer(answer, read_request.is_head)),
-            };
+            if answer.status().is_success() {
+                self.known_objects.note_uncacheable(name, asked_at);
+            }
+            return self.uncached_answer(origin, key, read_request, first.is_some(), answer).await;
         };
         if stale.is_some_and(|stale| stale.head.etag != head.etag) {
             add(&self.upstream.counts.changes, 1);
@@ -176,6 +175,27 @@ impl Shared {
         };
         self.note(name, &head, epoch, asked_at);
         Ok(OriginAnswer::Object(head, run))
+    }
+
+    /// Handles the response to a HEAD or GET that describes no object to cache: the range is out of bounds, no object
+    /// exists, or its ETag is not strong.
+    async fn uncached_answer(
+        &self,
+        origin: &OriginBucket,
+        key: &str,
+        read_request: &ReadRequest,
+        is_get: bool,
+        answer: Response<Incoming>,
+    ) -> Result<OriginAnswer, ClientError> {
+        let status = answer.status();
+        if is_get && status == StatusCode::RANGE_NOT_SATISFIABLE {
+            return self.head_answer(origin, key).await;
+        }
+        let is_final = match is_get {
+            true => !status.is_success() || read_request.is_plain(),
+            false => read_request.is_head,
+        };
+        Ok(OriginAnswer::Other(FindResult::Answer(answer, is_final)))
     }
 
     /// Returns what is known of an object while it holds, or the turn to ask. Waits at most once for another request
@@ -246,7 +266,7 @@ impl Shared {
         let answer = self.ask_head(origin, key, None).await?;
         Ok(match Head::of(answer.status(), answer.headers()) {
             Some(head) => OriginAnswer::Object(Arc::new(head), None),
-            None => OriginAnswer::Answer(answer, false),
+            None => OriginAnswer::Other(FindResult::Answer(answer, false)),
         })
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Response, StatusCode, header};
+use hyper::body::Incoming;
 use s3s::Body;
 use striate_cache::ReadOutcome;
 use striate_client::{ClientError, ReadRange};
@@ -44,6 +45,9 @@ impl Shared {
                 };
                 Ok(answer(&read_request, &head, &range, body, outcome))
             }
+            FindResult::Answer(answer, true) if answer.status().is_success() => {
+                Ok(self.passed_by(origin, &request.method, answer))
+            }
             FindResult::Answer(answer, true) => Ok(answer_of(answer)),
             // GET sets no limit, so nothing is larger.
             FindResult::Answer(_, false) | FindResult::PassBy | FindResult::Larger(_) => {
@@ -58,16 +62,26 @@ impl Shared {
         origin: &Arc<OriginBucket>,
         request: RemoteRequest,
     ) -> Result<Response<Body>, ClientError> {
-        add(&self.upstream.counts.passed_by, 1);
         let answer = self.upstream.read(origin, ask(&request)).await?;
-        let mut answer = if request.method == Method::GET && answer.status().is_success() {
+        Ok(self.passed_by(origin, &request.method, answer))
+    }
+
+    /// The origin's answer to a read past the cache, passed on.
+    fn passed_by(
+        &self,
+        origin: &Arc<OriginBucket>,
+        method: &Method,
+        answer: Response<Incoming>,
+    ) -> Response<Body> {
+        add(&self.upstream.counts.passed_by, 1);
+        let mut answer = if method == Method::GET && answer.status().is_success() {
             self.cache.passed_by(content_length(answer.headers()).unwrap_or(0));
             answer_of(answer.map(|body| self.upstream.counted(origin, body)))
         } else {
             answer_of(answer)
         };
         answer.headers_mut().insert(CACHE_HEADER, HeaderValue::from_static(ReadOutcome::Bypass.name()));
-        Ok(answer)
+        answer
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -21,6 +22,11 @@ const TIER_PART: u64 = 64;
 const BOUNDS: (u64, u64) = (16 << 20, 512 << 20);
 /// Estimated memory of one known object in bytes, which sizes the table.
 const USUAL_BYTES: u64 = 400;
+
+/// Maximum number of objects that are known not to be cacheable.
+const MOST_UNCACHEABLE: usize = 10_000;
+/// Time for which that is remembered.
+const UNCACHEABLE_FOR: Duration = Duration::from_secs(60);
 
 /// Name of an object of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +75,8 @@ pub(crate) struct KnownObjects {
     most_bytes: AtomicU64,
     table: Cache<ObjectName, CachedHead, HeadWeighter, DefaultHashBuilder, EvictionListener>,
     evicted: Arc<EvictedNames>,
+    /// Objects that cannot be cached, each with the time at which the origin was asked.
+    uncacheable: Cache<ObjectName, Instant>,
     asking: Arc<Mutex<PendingLookups>>,
 }
 
@@ -98,7 +106,8 @@ impl KnownObjects {
         let (least, evicted) = (BOUNDS.0, Arc::new(EvictedNames::new()));
         let (count, remembering) = ((least / USUAL_BYTES) as usize, EvictionListener(evicted.clone()));
         let table = Cache::with(count, least, HeadWeighter, DefaultHashBuilder::default(), remembering);
-        Self { most_bytes: AtomicU64::new(least), table, evicted, asking: Arc::default() }
+        let (most_bytes, uncacheable) = (AtomicU64::new(least), Cache::new(MOST_UNCACHEABLE));
+        Self { most_bytes, table, evicted, uncacheable, asking: Arc::default() }
     }
 
     /// Adjusts the bound to the capacity of the memory tier in bytes.
@@ -124,7 +133,19 @@ impl KnownObjects {
 
     /// Forgets an object. Returns whether it was known.
     pub(crate) fn forget(&self, name: &ObjectName) -> bool {
+        self.uncacheable.remove(name);
         self.table.remove(name).is_some()
+    }
+
+    /// Records that an object cannot be cached: its origin, asked at `asked_at`, sent no strong ETag.
+    pub(crate) fn note_uncacheable(&self, name: &ObjectName, asked_at: Instant) {
+        self.uncacheable.insert(name.clone(), asked_at);
+    }
+
+    /// Whether an object cannot be cached, as far as that is remembered.
+    pub(crate) fn is_uncacheable(&self, name: &ObjectName, now: Instant) -> bool {
+        let asked_at = self.uncacheable.get(name);
+        asked_at.is_some_and(|asked_at| now.saturating_duration_since(asked_at) < UNCACHEABLE_FOR)
     }
 
     /// Returns whether the caller asks or waits. Only requests that read the same epoch share a response: it was asked
@@ -143,8 +164,6 @@ impl KnownObjects {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::{HeaderMap, StatusCode};
     use striate_runtime::Runtime;
 

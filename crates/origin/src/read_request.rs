@@ -103,6 +103,11 @@ impl ReadRequest {
         self.wants_checksums && self.range == ReadRange::Whole
     }
 
+    /// Whether it reads the whole object, described as the origin describes it.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.range == ReadRange::Whole && self.instead.is_empty()
+    }
+
     /// Byte range that a GET of an unknown object requests, from the start of a block; `None` if the object's head must
     /// be known first.
     pub(crate) fn first_range(&self, block_len: u64) -> Option<(u64, Option<u64>)> {

@@ -485,6 +485,30 @@ async fn memory_sites_that_are_gone_cost_no_answer() {
 }
 
 #[tokio::test]
+async fn of_an_object_without_a_strong_etag_each_read_is_one_request() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    let whole = noise(3 * MIB, 1);
+    world.store.put("k", whole.clone());
+    world.store.set_faults(Faults { etag_of_reads: Some("W/\"weak\""), ..Faults::default() });
+    for gets in 1..4 {
+        let answer = gateway.open("k").await;
+        assert_eq!(answer.headers()["x-striate-cache"], "bypass");
+        assert!(bytes_of(answer).await == whole);
+        assert_eq!(world.store.asked(), (gets, 0));
+    }
+    assert_eq!(gateway.get_range("k", 5..10).await, whole[5..10]);
+    assert_eq!(world.store.asked(), (4, 0), "it is remembered");
+    let explained = gateway.origins.explain(BUCKET, "k").await.unwrap();
+    assert_eq!(explained.would, "passes by the cache: the origin sends no strong ETag");
+    world.store.set_faults(Faults::default());
+    gateway.put("k", b"has one").await;
+    assert_eq!(gateway.get("k").await, b"has one");
+    world.settle().await;
+    assert!(Gateway::was_hit(&gateway.open("k").await));
+}
+
+#[tokio::test]
 async fn conditions_are_judged_here() {
     let world = World::new(6).await;
     let gateway = world.gateway(LONG).await;

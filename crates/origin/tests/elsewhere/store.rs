@@ -59,6 +59,8 @@ pub struct Faults {
     pub cut_write: Option<usize>,
     /// ETag in responses to writes, instead of the object's; empty for none.
     pub etag_of_writes: Option<&'static str>,
+    /// ETag in responses to reads, instead of the object's.
+    pub etag_of_reads: Option<&'static str>,
     /// Delay before any response.
     pub slow: Duration,
     /// Size in bytes of an extra header in every response to a read.
@@ -193,7 +195,8 @@ impl Store {
         let counter = if is_head { &self.state.heads } else { &self.state.gets };
         counter.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = self.get(key) else { return status(StatusCode::NOT_FOUND) };
-        let etag = etag_of(&bytes);
+        let etag_of_reads = self.state.faults.lock().etag_of_reads;
+        let etag = etag_of_reads.map_or_else(|| etag_of(&bytes), str::to_owned);
         let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         if text(header::IF_MATCH).is_some_and(|wanted| wanted != etag) {
             return status(StatusCode::PRECONDITION_FAILED);
