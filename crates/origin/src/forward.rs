@@ -120,7 +120,7 @@ struct Deleted {
 }
 
 /// The names of a query's parameters.
-fn names(query: &str) -> impl Iterator<Item = String> {
+pub(crate) fn names(query: &str) -> impl Iterator<Item = String> {
     query.split('&').map(|parameter| decode(parameter.split('=').next().unwrap_or("")))
 }
 

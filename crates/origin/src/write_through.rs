@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{HeaderName, Method, Response};
+use http::{Method, Response};
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 use striate_s3::{RemoteBody, RemoteRequest};
@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::counts::{OriginCounts, add};
 use crate::finding::OriginObject;
+use crate::forward::names;
 use crate::head::strong_etag;
 use crate::origin_bucket::OriginBucket;
 use crate::read_request::ReadRequest;
@@ -101,12 +102,14 @@ impl WriteThrough {
 fn is_whole_object(request: &RemoteRequest) -> bool {
     const NOT: [&str; 3] =
         ["x-amz-copy-source", "x-amz-server-side-encryption-customer", "x-amz-write-offset-bytes"];
-    let is_other = |name: &HeaderName| NOT.iter().any(|prefix| name.as_str().starts_with(prefix));
-    let is_plain = request.query.split('&').all(|query| query.is_empty() || query.starts_with("x-id="));
+    let is_other = |name: &str| NOT.iter().any(|prefix| name.starts_with(prefix));
+    // SDKs move headers into URLs that they presign.
+    let is_header = |name: &str| matches!(name, "" | "x-id") || name.starts_with("x-amz-");
+    let is_plain = |name: String| is_header(&name) && !is_other(&name);
     request.method == Method::PUT
         && !request.key.is_empty()
-        && is_plain
-        && !request.headers.keys().any(is_other)
+        && names(&request.query).all(|name| is_plain(name.to_ascii_lowercase()))
+        && !request.headers.keys().any(|name| is_other(name.as_str()))
 }
 
 impl Shared {
@@ -226,5 +229,38 @@ impl Holder for HeldBody {
             add(&self.write_through.counts.uncached_writes, 1);
         }
         is_idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    #[test]
+    fn a_presigned_put_is_of_a_whole_object_unless_a_parameter_says_otherwise() {
+        let is_whole = |query: &str| {
+            is_whole_object(&RemoteRequest {
+                bucket: "b".to_owned(),
+                key: "k".to_owned(),
+                method: Method::PUT,
+                query: query.to_owned(),
+                headers: HeaderMap::new(),
+                body: RemoteBody::Held(Bytes::new()),
+            })
+        };
+        let presigned =
+            "X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&x-amz-checksum-crc32=AAAAAA%3D%3D&x-id=PutObject";
+        assert!(is_whole("") && is_whole(presigned) && is_whole("x-amz-meta-a=b"));
+        for query in [
+            "partNumber=1&uploadId=1",
+            "tagging",
+            "X-Amz-Copy-Source=b%2Fk",
+            "x-amz-server-side-encryption-customer-algorithm=AES256",
+            "x%2Damz-write-offset-bytes=5",
+        ] {
+            assert!(!is_whole(query), "{query}");
+        }
     }
 }
