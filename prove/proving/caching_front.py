@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import processes, sigv4
+from .bodies import numbered
 from .claims import spread
 from .s3 import Client
 from .servers import MinIO, Server, Striate, striate_binary
@@ -336,7 +337,7 @@ def fill_first(server, key):
 
 def replace(server, origin, name, prepare):
     """Reads ten objects, each prepared first, and replaces them at the origin meanwhile. Returns the answers."""
-    old, new, answers = os.urandom(MIB) * 64, os.urandom(MIB) * 64, []
+    old, new, answers = numbered(os.urandom(MIB), 64 * MIB), numbered(os.urandom(MIB), 64 * MIB), []
     for number in range(10):
         key = f"{name}/{number}"
         origin.client().put(BUCKET, key, old)

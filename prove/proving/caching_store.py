@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+from .bodies import numbered
 from .claims import spread
 from .cluster import Cluster
 from .load import bench_binary
@@ -83,7 +84,7 @@ class Churn:
         return sum(-(-int(key.partition("/")[0]) // BLOCK_KIB) for key in self.bodies)
 
     def body(self, key, kib):
-        return (self.bodies[key] * -(-kib // 64))[:kib * 1024]
+        return numbered(self.bodies[key], kib * 1024)
 
     def refills(self):
         """Returns fills per block of the data set."""

@@ -4,6 +4,7 @@ import http.client
 import random
 from concurrent.futures import ThreadPoolExecutor
 
+from .bodies import numbered
 from .caching_store import BOUND_MIB, BUCKET, MIB, SIZES, Churn, Memory
 from .meanwhile import Meanwhile
 from .s3 import S3Error
@@ -85,7 +86,7 @@ class Writer(Meanwhile):
 
 def body_of(key):
     kib = int(key.split("/")[1])
-    return (random.Random(key).randbytes(min(kib, 64) * 1024) * -(-kib // 64))[:kib * 1024]
+    return numbered(random.Random(key).randbytes(min(kib, 64) * 1024), kib * 1024)
 
 
 def prove_written_memory(ledger, folder, seconds):
