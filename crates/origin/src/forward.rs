@@ -288,10 +288,13 @@ impl Shared {
 
 /// Whether the response settles the outcome of a write.
 fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
-    answer.as_ref().is_ok_and(|answer| match answer.status() {
-        status if status.is_success() => !is_error(answer.body()),
-        status => !status.is_server_error(),
-    })
+    match answer {
+        Ok(answer) if answer.status().is_success() => !is_error(answer.body()),
+        Ok(answer) => !answer.status().is_server_error(),
+        // The last bytes were withheld, and fewer than `Content-Length` says are no object.
+        Err(ClientError::Body(_)) => true,
+        Err(_) => false,
+    }
 }
 
 /// Whether a document is an error. Copies and the completion of uploads take long, so S3 sends their status before they
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_after_the_status_of_a_success_does_not_settle_a_write() {
+    fn a_write_is_settled_unless_its_origin_failed_even_after_the_status_of_a_success() {
         let settled = |status: u16, document: &'static str| {
             let answer = Response::builder().status(status).body(Bytes::from_static(document.as_bytes()));
             is_settled(&Ok(answer.unwrap()))
@@ -394,6 +397,7 @@ mod tests {
         let results = ["", "<CopyObjectResult/>", "<DeleteResult><Error><Key>k</Key></Error></DeleteResult>"];
         assert!(results.iter().all(|result| settled(200, result)));
         assert!(!is_settled(&Err(ClientError::Busy)));
+        assert!(is_settled(&Err(ClientError::Body("its sender is gone".to_owned()))), "it never happens");
     }
 
     #[test]

@@ -195,6 +195,18 @@ async fn a_body_that_breaks_off_is_not_the_fault_of_the_origin() {
 }
 
 #[tokio::test]
+async fn after_a_body_that_broke_off_what_is_in_memory_is_used_at_once() {
+    let world = World::new(6).await;
+    let gateway = world.gateway(LONG).await;
+    world.store.put("k", "as it was");
+    gateway.get("k").await;
+    world.settle().await;
+    gateway.put_in_pieces("k", &[], &noise(5 * MIB, 1), Some(20)).await.unwrap_err();
+    let read = gateway.open("k").await;
+    assert!(Gateway::was_hit(&read) && bytes_of(read).await == b"as it was");
+}
+
+#[tokio::test]
 async fn what_has_no_name_or_is_not_the_whole_object_is_not_cached() {
     let world = World::caching_writes(6).await;
     let gateway = world.gateway(LONG).await;
