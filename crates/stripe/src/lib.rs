@@ -45,8 +45,8 @@ pub use table::{
 };
 pub use trees::{Files, SLICE_LEN, combination, costs_in_wide, equation_in_wide};
 pub use write::{
-    CodingGroup, DebtEffect, ExchangeOutcome, ExtraChanges, GroupWriter, MemberTransfer, MemberUpdate,
-    Neighbours, NewBytes, Packer, PutSession, SegmentWriter, SeparateWriter, StoredBlock, StripeChange,
-    SwitchOutcome, WidePlan, WideStep, add_garbage, is_named, pay_debt, release_and_leave_debt,
+    CodingGroup, DebtEffect, DropOutcome, ExchangeOutcome, ExtraChanges, GroupWriter, MemberTransfer,
+    MemberUpdate, Neighbours, NewBytes, Packer, PutSession, SegmentWriter, SeparateWriter, StoredBlock,
+    StripeChange, SwitchOutcome, WidePlan, WideStep, add_garbage, is_named, pay_debt, release_and_leave_debt,
     release_stripe,
 };

@@ -22,8 +22,8 @@ use crate::read::{
 use crate::sites::{PushView, SiteView, Sites};
 use crate::table::{OpenedStripe, ProfileTexts, StripeTable};
 use crate::write::{
-    ExchangeOutcome, MemberTransfer, MemberUpdate, Packer, PutSession, SeparateWriter, StripeChange,
-    WideStep, Writer, Writes,
+    DropOutcome, ExchangeOutcome, MemberTransfer, MemberUpdate, Packer, PutSession, SeparateWriter,
+    StripeChange, WideStep, Writer, Writes,
 };
 
 /// Reads and writes stripes, and changes where their chunks are. One per process. Cheap to clone.
@@ -328,11 +328,11 @@ impl Stripes {
     }
 
     /// Drops a stripe's own parities if all its data chunks are in sealed wide stripes, it has no copies and nothing is
-    /// in debt. Returns `false` if they stay.
+    /// in debt.
     ///
     /// # Errors
     /// When the metadata store fails.
-    pub async fn drop_narrow_parities(&self, id: StripeId) -> Result<bool, StripeError> {
+    pub async fn drop_narrow_parities(&self, id: StripeId) -> Result<DropOutcome, StripeError> {
         crate::write::drop_parities(&self.inner.writes, id).await
     }
 

@@ -55,6 +55,8 @@ pub(super) struct ColdData {
     pub(super) changing: ChangeShares,
     /// Cold stripes that still have parities although all their data chunks are in wide stripes: they were hot.
     pub(super) cooled: Vec<StripeId>,
+    /// Of these, those that keep their parities because their data chunks are in too many wide stripes.
+    pub(super) scattered: u64,
     /// Cold stripes; those that come under no profile count only if some of their data chunks are in wide stripes.
     pub(super) stripes: u64,
     /// Cold stripes with all their data chunks in wide stripes, as far as they are counted.
@@ -190,6 +192,14 @@ impl ColdData {
         self.chunk_lens.insert(stripe.id, record.chunk_len);
         self.pools.entry(pool_key).or_default().extend(waiting);
         Ok(added)
+    }
+
+    /// Says how many sealed stripes keep their parities because their data chunks are in too many wide stripes.
+    pub(super) fn scattered_warning(&self) -> Option<String> {
+        let count = self.scattered;
+        let what =
+            "sealed stripes keep their own parities, because their data chunks are in too many wide stripes";
+        (count > 0).then(|| format!("{what}: {count}"))
     }
 
     /// Counts the cold stripes that have no partition in a pool any more, and forgets them.

@@ -43,7 +43,7 @@ use striate_meta::keys;
 use striate_meta::records::{Bucket, WideState};
 use striate_plan::statistics::heat::Partition;
 use striate_plan::{NotSealed, OpenPartition, SealingPlan, WideGeometry, WideMember, plan_sealing};
-use striate_stripe::{OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
+use striate_stripe::{DropOutcome, OpenedStripe, Packer, StripeError, Stripes, WidePlan, WideStep};
 
 pub use self::balance::cold_warnings;
 use self::balance::warnings;
@@ -375,7 +375,9 @@ impl<'a> Run<'a> {
     /// Improves existing wide stripes once the survey is complete and all expected changes are known.
     async fn tend(&mut self, tell: SealCallback<'_>) -> Result<(), StripeError> {
         for &id in &self.cold.cooled {
-            self.stripes.drop_narrow_parities(id).await?;
+            if self.stripes.drop_narrow_parities(id).await? == DropOutcome::TooManyWide {
+                self.cold.scattered += 1;
+            }
             if self.time.goes_on(tell(&self.report)).is_break() {
                 return Ok(());
             }
@@ -485,6 +487,7 @@ impl<'a> Run<'a> {
             report.warnings.extend(warnings(&geometry_of(&profile)?, &sizes, &in_racks));
         }
         report.warnings.extend(durability_warnings_of(self.stripes, bucket).await?);
+        report.warnings.extend(cold.scattered_warning());
         write_sealed(self.stripes, bucket, options, report).await?;
         Ok(self.report)
     }

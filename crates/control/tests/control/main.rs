@@ -29,6 +29,7 @@ mod refilling;
 mod relaying;
 mod repairing;
 mod retirement;
+mod scattered;
 mod scrubbing;
 mod seal_service;
 mod sealed;

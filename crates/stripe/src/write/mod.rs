@@ -37,7 +37,9 @@ pub use release::{add_garbage, release_and_leave_debt, release_stripe};
 pub(crate) use release::{release_blocks, release_part, release_segment};
 pub use segment::SegmentWriter;
 pub(crate) use submit::submit;
-pub use wide::{ExchangeOutcome, ExtraChanges, MemberTransfer, MemberUpdate, NewBytes, WidePlan, WideStep};
+pub use wide::{
+    DropOutcome, ExchangeOutcome, ExtraChanges, MemberTransfer, MemberUpdate, NewBytes, WidePlan, WideStep,
+};
 pub(crate) use wide::{
     abort, admits_member, advance, dissolve, drop_parities, exchange, leave, narrow_again, release_dead,
     swap_local_parity, transfer, update,

@@ -25,6 +25,7 @@ pub use exchange::ExchangeOutcome;
 pub(crate) use exchange::{admits_member, exchange};
 pub(crate) use leave::{dissolve, leave, release_dead};
 pub(super) use links::{KnownRacks, Links, is_same_file};
+pub use narrow::DropOutcome;
 pub(super) use narrow::do_without_parities;
 pub(crate) use narrow::{drop_parities, narrow_again};
 pub use seal::{WidePlan, WideStep};

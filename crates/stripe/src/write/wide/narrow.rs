@@ -1,11 +1,12 @@
 //! Parities of the members' own stripes: dropped when wide stripes protect all their data, and restored when a stripe
 //! is read often.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use striate_core::{SiteId, StripeId};
 use striate_meta::records::{GarbageChunk, Location, Stripe};
+use striate_meta::store::limits;
 use striate_meta::{Precondition, ScanRange, keys};
 
 use super::claim::check_places;
@@ -21,6 +22,9 @@ use crate::write::writes::Writes;
 const ATTEMPTS: usize = 16;
 /// Number of debt rows up to which all of them are scanned.
 const FEW_DEBTS: usize = 256;
+/// Maximum number of wide stripes of a stripe that drops its parities: the transaction requires that each is without
+/// debt, and has room for ten other operations.
+const MOST_WIDE: usize = limits::MAX_OPERATIONS - 10;
 
 /// S6: drops the parities of every own stripe that can spare them. Returns `false` if some must keep them for now;
 /// these are found again with another wide stripe, or when their debt is paid.
@@ -30,55 +34,41 @@ pub(super) async fn drop_narrow_parities(writes: &Writes, wide: &OpenedStripe) -
     ids.dedup();
     let mut are_all = true;
     for id in ids {
-        are_all &= drop_parities_of(writes, id).await? != DropOutcome::NotNow;
+        are_all &= drop_parities(writes, id).await? != DropOutcome::NotNow;
     }
     Ok(are_all)
 }
 
-#[derive(PartialEq, Eq)]
-enum DropOutcome {
+/// Outcome of dropping the parities of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropOutcome {
+    /// The stripe has none now, or is gone.
     Done,
     /// A data chunk is in no wide stripe, or in an unsealed one: the stripe is examined again when that one is
     /// sealed. Or the stripe has copies because it is read often: it is examined again when it has cooled.
     Later,
+    /// Its data chunks are in more wide stripes than one transaction can name.
+    TooManyWide,
     /// The stripe, or a wide stripe of its chunks, is in debt or lacks a site, or the stripe keeps being changed.
     NotNow,
 }
 
-async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<DropOutcome, StripeError> {
+/// S6 for one stripe.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<DropOutcome, StripeError> {
     for _ in 0..ATTEMPTS {
         let Some(stripe) = writes.shared.table.find(id).await? else { return Ok(DropOutcome::Done) };
         if stripe.record.dropped {
             return Ok(DropOutcome::Done);
         }
-        let k = stripe.code.k();
-        let mut wides: Vec<StripeId> =
-            stripe.record.locations[..k].iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
-        if wides.len() < k || !stripe.record.copies.is_empty() {
-            return Ok(DropOutcome::Later);
+        let Some(wides) = sealed_wides_of(writes, &stripe).await? else { return Ok(DropOutcome::Later) };
+        if wides.len() > MOST_WIDE {
+            return Ok(DropOutcome::TooManyWide);
         }
-        wides.sort_unstable();
-        wides.dedup();
-        let keys: Vec<Bytes> = wides.iter().map(|&wide| keys::stripe(wide)).collect();
-        let sites = writes.shared.sites.snapshot();
-        let mut members = BTreeSet::new();
-        for row in writes.shared.table.meta().get_many(&keys).await? {
-            let record = row.map(|row| row.record::<Stripe>()).transpose()?;
-            let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(DropOutcome::Later) };
-            let is_there = |(index, at): (usize, &Location)| {
-                is_hole(&record, index) || sites.is_readable(SiteId(at.site))
-            };
-            // The redundancy must stay in reserve for future losses.
-            if !record.locations.iter().enumerate().all(is_there) {
-                return Ok(DropOutcome::NotNow);
-            }
-            members.extend(record.member_chunks().map(|(_, stripe, _)| stripe));
-        }
-        if any_in_debt(writes, &members).await? {
-            return Ok(DropOutcome::NotNow);
-        }
-        let debts: Vec<Bytes> = wides.iter().copied().chain([id]).map(keys::debt).collect();
-        if writes.shared.table.meta().get_many(&debts).await?.iter().any(Option::is_some) {
+        let debts: Vec<Bytes> = wides.keys().copied().chain([id]).map(keys::debt).collect();
+        if !are_in_reserve(writes, &wides, &debts).await? {
             return Ok(DropOutcome::NotNow);
         }
         if drop_once(writes, &stripe, debts).await? {
@@ -86,6 +76,49 @@ async fn drop_parities_of(writes: &Writes, id: StripeId) -> Result<DropOutcome, 
         }
     }
     Ok(DropOutcome::NotNow)
+}
+
+/// Returns the wide stripes of a stripe's data chunks. `None` if one of the chunks is in no sealed wide stripe, or the
+/// stripe has copies.
+async fn sealed_wides_of(
+    writes: &Writes,
+    stripe: &OpenedStripe,
+) -> Result<Option<BTreeMap<StripeId, Stripe>>, StripeError> {
+    let data = &stripe.record.locations[..stripe.code.k()];
+    let ids: BTreeSet<StripeId> = data.iter().filter_map(wide_of).map(|(wide, _)| wide).collect();
+    if data.iter().any(|at| wide_of(at).is_none()) || !stripe.record.copies.is_empty() {
+        return Ok(None);
+    }
+    let keys: Vec<Bytes> = ids.iter().copied().map(keys::stripe).collect();
+    let mut wides = BTreeMap::new();
+    for (id, row) in ids.into_iter().zip(writes.shared.table.meta().get_many(&keys).await?) {
+        let record = row.map(|row| row.record::<Stripe>()).transpose()?;
+        let Some(record) = record.filter(Stripe::is_sealed) else { return Ok(None) };
+        wides.insert(id, record);
+    }
+    Ok(Some(wides))
+}
+
+/// Whether the redundancy of these wide stripes is in reserve for future losses: their sites answer, and neither their
+/// members nor any of `debts` are in debt.
+async fn are_in_reserve(
+    writes: &Writes,
+    wides: &BTreeMap<StripeId, Stripe>,
+    debts: &[Bytes],
+) -> Result<bool, StripeError> {
+    let sites = writes.shared.sites.snapshot();
+    let mut members = BTreeSet::new();
+    for record in wides.values() {
+        let is_there =
+            |(index, at): (usize, &Location)| is_hole(record, index) || sites.is_readable(SiteId(at.site));
+        if !record.locations.iter().enumerate().all(is_there) {
+            return Ok(false);
+        }
+        members.extend(record.member_chunks().map(|(_, stripe, _)| stripe));
+    }
+    let is_any = any_in_debt(writes, &members).await?
+        || writes.shared.table.meta().get_many(debts).await?.iter().any(Option::is_some);
+    Ok(!is_any)
 }
 
 /// Whether one of these stripes is in debt.
@@ -136,15 +169,6 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
         writes.forget_placement(new);
     }
     Ok(is_done)
-}
-
-/// S6 for one stripe that has cooled. Returns `false` if it must keep its parities: one of its chunks is in no sealed
-/// wide stripe, it has copies again, or something is in debt.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<bool, StripeError> {
-    Ok(drop_parities_of(writes, id).await? == DropOutcome::Done)
 }
 
 /// N: restores a stripe's own parities because it is read often. They are debt until repair makes them; its wide
