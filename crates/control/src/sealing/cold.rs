@@ -18,6 +18,7 @@ use super::balance::RackCounts;
 use super::local_parities::ChangeShares;
 use super::survey::ColdStripe;
 use super::target::{ColdTarget, Target};
+use crate::rows::Rows;
 
 /// Stripe records read together.
 const PAGE: usize = 300;
@@ -43,13 +44,19 @@ pub(super) struct ColdData {
     pub(super) pools: BTreeMap<PoolKey, Vec<OpenPartition>>,
     /// Partitions that wait and are in no pool any more, counted by site.
     pub(super) set_aside: HashMap<SiteId, usize>,
+    /// Partitions that wait for the repair of their stripes, counted by site.
+    pub(super) owed: HashMap<SiteId, usize>,
+    /// Cold stripes that wait for repair.
+    pub(super) in_debt: u64,
     /// Cold data chunks, sealed or not, by profile and rack.
     pub(super) in_racks: BTreeMap<String, RackCounts>,
     /// Chunk lengths in bytes of the stripes that have partitions in the pools.
     pub(super) chunk_lens: BTreeMap<StripeId, u32>,
     /// Wide stripes that some of the cold stripes are in.
     pub(super) wide: BTreeSet<StripeId>,
-    /// Of these, those in which partitions have taken places.
+    /// Wide stripes that are being built or given up.
+    pub(super) unsealed: BTreeSet<StripeId>,
+    /// Wide stripes in which partitions have taken places.
     pub(super) filled: BTreeSet<StripeId>,
     /// Shares of the members of wide stripes that are expected to change.
     pub(super) changing: ChangeShares,
@@ -59,9 +66,9 @@ pub(super) struct ColdData {
     pub(super) scattered: u64,
     /// Cold stripes; those that come under no profile count only if some of their data chunks are in wide stripes.
     pub(super) stripes: u64,
-    /// Cold stripes with all their data chunks in wide stripes, as far as they are counted.
+    /// Cold stripes with all their data chunks in sealed wide stripes, as far as they are counted.
     pub(super) sealed: u64,
-    /// Cold stripes with only some of their data chunks in wide stripes.
+    /// Cold stripes with only some of their data chunks in sealed wide stripes.
     pub(super) half_sealed: u64,
     /// Cold stripes too short to be sealed: of small objects that are not packed, and the last stripes of large
     /// objects.
@@ -100,6 +107,21 @@ pub(crate) fn is_too_short(
 }
 
 impl ColdData {
+    /// Notes the wide stripes that are not sealed: another process is making them, or has left them unfinished.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(super) async fn note_unsealed(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
+        let mut rows = Rows::with_prefix(keys::CHANGES);
+        while let Some(page) = rows.next(stripes).await? {
+            let ids: Vec<StripeId> = page.iter().filter_map(|row| keys::stripe_of(&row.key)).collect();
+            let records = stripes.records_of(&ids).await?;
+            let unsealed = records.iter().filter(|(_, of)| !of.members.is_empty() && !of.is_sealed());
+            self.unsealed.extend(unsealed.map(|(id, _)| *id));
+        }
+        Ok(())
+    }
+
     /// Reads the records of cold stripes, and adds their waiting data chunks to the pools. Returns how many it added.
     ///
     /// # Errors
@@ -127,14 +149,11 @@ impl ColdData {
                 self.short_bytes += stripe.living_bytes;
                 continue;
             }
-            if debt.is_some() {
-                continue;
-            }
             // Rows are still being switched to a group under its own intent. The intent of other stripes covers many
             // and says nothing.
             let is_being_named = intent.is_some() && record.packed_bytes > 0;
             if !is_being_named && !record.dead && record.members.is_empty() {
-                added += self.add(stripes, stripe, &record, (options, overdue_ms))?;
+                added += self.add(stripes, stripe, &record, debt.is_some(), (options, overdue_ms))?;
             }
         }
         Ok(added)
@@ -150,13 +169,14 @@ impl ColdData {
         }
     }
 
-    /// Counts a stripe and adds its waiting data chunks to a pool, unless it is worn, hot, or kept warm by reads. Returns
-    /// how many it added.
+    /// Counts a stripe and adds its waiting data chunks to a pool, unless it is worn, hot, or kept warm by reads. Those of
+    /// a stripe in debt (`is_owed`) wait for its repair. Returns how many it added.
     fn add(
         &mut self,
         stripes: &Stripes,
         stripe: &ColdStripe,
         record: &Stripe,
+        is_owed: bool,
         (options, overdue_ms): (&SealOptions, u64),
     ) -> Result<usize, StripeError> {
         let dead = record.packed_bytes.saturating_sub(stripe.living_bytes);
@@ -176,20 +196,21 @@ impl ColdData {
             return Ok(0);
         }
         self.stripes += 1;
+        self.in_debt += u64::from(is_owed);
         self.count_places(stripes, data, profile);
-        if open == 0 {
-            self.sealed += 1;
-            self.cooled.extend((!record.dropped && !is_warm).then_some(stripe.id));
-            return Ok(0);
-        }
-        let Some(profile) = profile else {
-            self.half_sealed += 1;
+        let Some(profile) = profile.filter(|_| open > 0) else {
+            self.count(data);
+            self.cooled.extend((open == 0 && !record.dropped && !is_warm).then_some(stripe.id));
             return Ok(0);
         };
         let pool_key = PoolKey { profile: profile.to_string(), lens: LengthClass::of(record.chunk_len) };
         let waiting = open_partitions(stripes, stripe.id, data, dead_share, since_ms <= overdue_ms);
         let added = waiting.len();
         self.chunk_lens.insert(stripe.id, record.chunk_len);
+        if is_owed {
+            waiting.iter().for_each(|open| *self.owed.entry(open.site).or_default() += 1);
+            return Ok(0);
+        }
         self.pools.entry(pool_key).or_default().extend(waiting);
         Ok(added)
     }
@@ -212,7 +233,7 @@ impl ColdData {
         let is_done = |id: &StripeId| !waiting.contains(id);
         let done: Vec<StripeId> = self.chunk_lens.keys().copied().filter(is_done).collect();
         self.chunk_lens.retain(|id, _| waiting.contains(id));
-        self.count(stripes, &done).await
+        self.count_each(stripes, &done).await
     }
 
     /// Counts the cold stripes whose partitions wait.
@@ -221,22 +242,32 @@ impl ColdData {
     /// When the metadata store fails.
     pub(super) async fn count_waiting(&mut self, stripes: &Stripes) -> Result<(), StripeError> {
         let waiting: Vec<StripeId> = std::mem::take(&mut self.chunk_lens).into_keys().collect();
-        self.count(stripes, &waiting).await
+        self.count_each(stripes, &waiting).await
     }
 
-    /// Counts the stripes that have all or some of their data chunks in wide stripes.
-    async fn count(&mut self, stripes: &Stripes, ids: &[StripeId]) -> Result<(), StripeError> {
+    /// Counts stripes by their records of now.
+    async fn count_each(&mut self, stripes: &Stripes, ids: &[StripeId]) -> Result<(), StripeError> {
         for page in ids.chunks(PAGE) {
             for (_, record) in stripes.records_of(page).await? {
-                let k = stripes.code_of(&record)?.k();
-                match record.locations[..k].iter().filter(|at| wide_of(at).is_some()).count() {
-                    0 => {}
-                    claimed if claimed == k => self.sealed += 1,
-                    _ => self.half_sealed += 1,
-                }
+                self.count(&record.locations[..stripes.code_of(&record)?.k()]);
             }
         }
         Ok(())
+    }
+
+    /// Counts a stripe if all or some of its data chunks are in sealed wide stripes.
+    fn count(&mut self, data: &[Location]) {
+        let is_sealed = |at: &&Location| wide_of(at).is_some_and(|(wide, _)| !self.unsealed.contains(&wide));
+        match data.iter().filter(is_sealed).count() {
+            0 => {}
+            sealed if sealed == data.len() => self.sealed += 1,
+            _ => self.half_sealed += 1,
+        }
+    }
+
+    /// Says how many stripes wait for repair.
+    pub(super) fn debt_reason(&self) -> Option<String> {
+        (self.in_debt > 0).then(|| format!("cold stripes that wait for repair: {}", self.in_debt))
     }
 }
 

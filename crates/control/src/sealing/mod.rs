@@ -150,9 +150,9 @@ pub struct SealReport {
     pub given_up: u64,
     /// Cold stripes.
     pub cold_stripes: u64,
-    /// Cold stripes with all their partitions in wide stripes.
+    /// Cold stripes with all their partitions in sealed wide stripes.
     pub sealed_stripes: u64,
-    /// Cold stripes with only some of their partitions in wide stripes.
+    /// Cold stripes with only some of their partitions in sealed wide stripes.
     pub half_sealed: u64,
     /// Cold partitions that wait.
     pub waiting: u64,
@@ -221,6 +221,7 @@ pub fn seal_bucket<'a>(
         let enough = most_k.map_or(usize::MAX, |k| options.together * k);
         let mut survey = Survey::new(stripes, bucket, options);
         let mut run = Run::new(stripes, packer, options);
+        run.cold.note_unsealed(stripes).await?;
         loop {
             let since = stripes.runtime().now();
             let walked = survey
@@ -460,27 +461,37 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// Records what was done, and what waits.
-    async fn finish(mut self, bucket: &str, options: &SealOptions) -> Result<SealReport, StripeError> {
+    /// Counts the partitions that wait, and notes why they do. Returns how many there are on each site.
+    fn note_waiting(&mut self) -> HashMap<SiteId, usize> {
         let (cold, report) = (&mut self.cold, &mut self.report);
         let mut waiting = std::mem::take(&mut cold.set_aside);
         for partition in cold.pools.values().flatten() {
             *waiting.entry(partition.site).or_default() += 1;
         }
+        // If nothing could be changed in all that time, the next look comes no sooner.
+        report.unfinished = self.time.is_cut_short && report.sealed + report.replaced + report.swapped > 0;
+        let reason = match report.unfinished {
+            true => Some(MORE.to_owned()),
+            false => report.held_up.take().or_else(|| (!waiting.is_empty()).then(|| TOO_FEW.to_owned())),
+        };
+        let reasons: Vec<String> = reason.into_iter().chain(cold.debt_reason()).collect();
+        report.held_up = (!reasons.is_empty()).then(|| reasons.join("; "));
+        for (site, count) in std::mem::take(&mut cold.owed) {
+            *waiting.entry(site).or_default() += count;
+        }
+        report.waiting = waiting.values().sum::<usize>() as u64;
+        waiting
+    }
+
+    /// Records what was done, and what waits.
+    async fn finish(mut self, bucket: &str, options: &SealOptions) -> Result<SealReport, StripeError> {
+        let waiting = self.note_waiting();
+        self.packer.partitions_wait(bucket, waiting);
+        let (cold, report) = (&mut self.cold, &mut self.report);
         cold.count_waiting(self.stripes).await?;
         report.cold_stripes = cold.stripes;
         (report.sealed_stripes, report.half_sealed) = (cold.sealed, cold.half_sealed);
         (report.not_packed, report.not_packed_bytes) = (cold.short, cold.short_bytes);
-        report.waiting = waiting.values().sum::<usize>() as u64;
-        if report.waiting > 0 {
-            report.held_up.get_or_insert_with(|| TOO_FEW.to_owned());
-        }
-        // If nothing could be changed in all that time, the next look comes no sooner.
-        report.unfinished = self.time.is_cut_short && report.sealed + report.replaced + report.swapped > 0;
-        if report.unfinished {
-            report.held_up = Some(MORE.to_owned());
-        }
-        self.packer.partitions_wait(bucket, waiting);
         let sizes = self.stripes.rack_sizes();
         for profile in options.profiles() {
             let in_racks = cold.in_racks.remove(&profile.to_string()).unwrap_or_default();
@@ -554,6 +565,9 @@ impl<'a> Run<'a> {
         // Members that have changed since they were read are left to the next pass.
         let Some(id) = self.packer.begin_wide(&plan).await? else { return Ok(false) };
         let (step, reason) = advance(self.stripes, id).await?;
+        if !matches!(step, WideStep::Complete | WideStep::Sealed) {
+            self.cold.unsealed.insert(id);
+        }
         match step {
             WideStep::Complete | WideStep::Sealed => {
                 let count = plan.members.iter().flatten().count() as u64;

@@ -35,6 +35,7 @@ mod seal_service;
 mod sealed;
 mod sealing;
 mod sealing_by_hand;
+mod sealing_counts;
 mod short_cold;
 mod statistics;
 mod swapping;
