@@ -74,8 +74,12 @@ pub struct SetDrainingRequest {
     #[prost(bool, tag = "2")]
     pub draining: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SetDrainingReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetDrainingReply {
+    /// Why drains in the site's rack may not end, in words; empty if they will.
+    #[prost(string, tag = "1")]
+    pub warning: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RetireSiteRequest {
     #[prost(uint32, tag = "1")]

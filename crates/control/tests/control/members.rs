@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use striate_control::{Members, MembersError, SiteAnnouncement};
-use striate_core::{ClusterId, SiteId};
+use striate_core::{ClusterId, RackId, SiteId};
 use striate_meta::records::site::State;
-use striate_meta::{MemoryStore, MetaStore, keys, records};
+use striate_meta::{MemoryStore, MetaStore, Transaction, TxId, keys, records};
 use striate_runtime::Runtime;
 
 const CLUSTER: ClusterId = ClusterId(7);
@@ -130,4 +130,31 @@ async fn a_profile_follows_the_sites_until_somebody_chooses_one() {
     members.register(&announcement(5)).await.unwrap();
     assert_eq!(profile().await, "replica(3)");
     assert!(matches!(members.set_draining(SiteId(9), true).await, Err(MembersError::NoSuchSite(_))));
+}
+
+/// Chunks of a wide stripe stay in their rack while one of its sites takes chunks.
+#[tokio::test(start_paused = true)]
+async fn a_rack_that_is_drained_site_by_site_is_warned_of_until_all_of_it_drains() {
+    let (runtime, meta) = engine();
+    let members = Members::new(&runtime, meta.as_ref());
+    members.found(CLUSTER, None, "r").await.unwrap();
+    for disk in 1..=5 {
+        members.register(&announcement(disk)).await.unwrap();
+    }
+    let drain = async |site: u32| {
+        members.set_draining(SiteId(site), true).await.unwrap();
+        members.drain_warnings().await.unwrap().remove(&RackId("a".to_owned()))
+    };
+    assert_eq!(drain(1).await, None);
+    let cold = records::Cold { profile: "wide(10,5,3)".to_owned(), after_s: 60 };
+    let bucket = records::Bucket { name: "b".to_owned(), cold: Some(cold), ..records::Bucket::default() };
+    let mut tx = Transaction::new(TxId(1));
+    tx.put(keys::bucket("b"), records::encode(&bucket));
+    meta.commit(tx).await.unwrap();
+    assert_eq!(drain(2).await, None, "three sites are left for three chunks");
+    let warning = drain(3).await.unwrap();
+    assert!(warning.contains("too few for the 3 chunks that a stripe of wide(10,5,3)"), "{warning}");
+    assert!(warning.ends_with("to empty 1, 2, 3, drain 4, 5 too"), "{warning}");
+    assert!(drain(4).await.is_some());
+    assert_eq!(drain(5).await, None);
 }

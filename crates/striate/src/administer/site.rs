@@ -3,6 +3,7 @@
 use bytesize::ByteSize;
 use striate_commands::args::{ControlTarget, SiteCommand};
 use striate_commands::failure::{Failure, Outcome};
+use striate_commands::operate::report::printable;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -37,10 +38,13 @@ async fn set_draining(runtime: &Runtime, target: &ControlTarget, site: u32, drai
     let ask = |mut control: ClusterControlClient<Channel>| async move {
         control.set_draining(SetDrainingRequest { site, draining }).await
     };
-    connect(runtime, target)?.ask(ask).await.map_err(Failure::failed)?;
+    let reply = connect(runtime, target)?.ask(ask).await.map_err(Failure::failed)?;
     match draining {
         true => println!("Site {site} drains: it takes no new chunks, and is read as before"),
         false => println!("Site {site} takes new chunks again"),
+    }
+    if !reply.warning.is_empty() {
+        println!("warning: {}", printable(&reply.warning));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use striate_control::{
     AccessReport, GatheredAccess, Members, MembersError, MemoryAnnouncement, SiteAnnouncement,
 };
-use striate_core::{ClusterId, Formats, SiteId};
+use striate_core::{ClusterId, Formats, RackId, SiteId};
 use striate_meta::{MetaStore, records};
 use striate_runtime::{Instant, Runtime};
 use striate_site::{RuntimeExecutor, Site as _};
@@ -284,7 +284,10 @@ impl ClusterControl for ControlService {
         let SetDrainingRequest { site, draining } = request.into_inner();
         self.members().set_draining(SiteId(site), draining).await.map_err(refusal)?;
         tracing::info!(site, draining, admin = admin.name, "an operator has changed a site's state");
-        Ok(Response::new(SetDrainingReply {}))
+        let mut warnings = self.members().drain_warnings().await.unwrap_or_default();
+        let own = self.sites().await.unwrap_or_default().into_iter().find(|record| record.id == site);
+        let warning = own.and_then(|record| warnings.remove(&RackId(record.rack))).unwrap_or_default();
+        Ok(Response::new(SetDrainingReply { warning }))
     }
 
     async fn retire_site(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use striate_commands::admin::messages::{
     Capacity, DEBT_COUNT_LIMIT, MirrorState, PackingState, PlacementState, RepairState, SiteState, Status,
 };
+use striate_control::Members;
 use striate_core::SiteId;
 use striate_meta::embedded::MirrorStatus;
 use striate_meta::{RowPages, ScanRange, keys};
@@ -49,6 +50,7 @@ impl Cluster {
         warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
         warnings.extend(packing.as_ref().and_then(unreleasable));
         warnings.extend(self.bucket_warnings(cache.is_some()).await);
+        warnings.extend(self.drain_warnings().await);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),
@@ -78,6 +80,13 @@ impl Cluster {
         let unsuited = striate_control::cold_warnings(stripes).await.unwrap_or_default();
         let homeless = if has_memory_sites { 0 } else { self.volatile_buckets().await.len() };
         unsuitable(&unsuited).into_iter().chain(without_memory(homeless)).collect()
+    }
+
+    /// Returns the warnings about drains that may not end. Metadata that cannot be read is reported elsewhere.
+    async fn drain_warnings(&self) -> Vec<String> {
+        let meta = self.inner.services.client.stripes().meta();
+        let found = Members::new(&self.inner.runtime, &**meta).drain_warnings().await;
+        found.unwrap_or_default().into_values().collect()
     }
 
     /// Returns the effect of the default profile's placement rule on the existing racks.
