@@ -599,7 +599,7 @@ async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<St
         Err(error) => error,
         Ok(step) => return Ok((step, None)),
     };
-    tracing::warn!(wide = %id, error = %why, "a wide stripe cannot be made now");
+    tracing::warn!(wide = %id, error = %why, "a wide stripe cannot be made or completed now");
     // It waits until the damage is repaired.
     stripes.report_damage(&why).await?;
     let step = match give_up(stripes, id).await {
@@ -613,10 +613,11 @@ async fn advance(stripes: &Stripes, id: StripeId) -> Result<(WideStep, Option<St
     Ok((step, Some(why.to_string())))
 }
 
-/// Gives up a wide stripe if it is not sealed yet.
+/// Gives up a wide stripe if it is not sealed yet. One that is stays so, and its members' own parities go later.
 async fn give_up(stripes: &Stripes, id: StripeId) -> Result<WideStep, StripeError> {
-    match stripes.abort_wide(id).await? {
-        true => stripes.advance_wide(id).await,
-        false => Ok(WideStep::Postponed),
+    if stripes.abort_wide(id).await? {
+        return stripes.advance_wide(id).await;
     }
+    let is_sealed = stripes.find(id).await?.is_some_and(|stripe| stripe.record.is_sealed());
+    Ok(if is_sealed { WideStep::Sealed } else { WideStep::Gone })
 }

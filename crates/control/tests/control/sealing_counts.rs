@@ -1,10 +1,11 @@
 //! What a look at cold data counts as sealed, and what waits.
 
 use bytes::Bytes;
+use striate_control::resume_wide;
 use striate_core::StripeId;
 use striate_meta::records::{self, Stripe, WideState};
 use striate_meta::{Commit, keys};
-use striate_stripe::wide_of;
+use striate_stripe::{WideStep, wide_of};
 
 use crate::sealed::Sealing;
 
@@ -65,4 +66,27 @@ async fn a_stripe_counts_as_sealed_when_its_wide_stripes_are() {
     assert_eq!((report.sealed_stripes, report.half_sealed), (sealed, half_sealed), "{report:?}");
     assert!(sealed < before.sealed_stripes, "{before:?}");
     assert_eq!((report.cold_stripes, report.waiting), (before.cold_stripes, before.waiting));
+}
+
+/// The record of a member's stripe is wrong, so that its parities cannot go.
+#[tokio::test(start_paused = true)]
+async fn a_sealed_wide_stripe_whose_members_keep_their_parities_is_not_given_up() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    let stripes = sealing.cluster.client.stripes();
+    let (id, mut wide) = sealing.wide_stripes().await.swap_remove(0);
+    wide.set_wide_state(WideState::Sealed);
+    let (own, _) = Sealing::member(&wide, 0);
+    let wrong = Stripe { profile: "code(4,2)".to_owned(), ..sealing.record(own).await };
+    commit(
+        &sealing,
+        vec![
+            (keys::stripe(id), records::encode(&wide)),
+            (keys::change(id), Bytes::new()),
+            (keys::stripe(own), records::encode(&wrong)),
+        ],
+    )
+    .await;
+    assert_eq!(resume_wide(stripes).await.unwrap(), [(id, WideStep::Sealed)]);
+    assert!(sealing.record(id).await.is_sealed());
 }
