@@ -328,7 +328,7 @@ impl Stripes {
     }
 
     /// Drops a stripe's own parities if all its data chunks are in sealed wide stripes, it has no copies and nothing is
-    /// in debt.
+    /// in debt, or none of the parities was made.
     ///
     /// # Errors
     /// When the metadata store fails.

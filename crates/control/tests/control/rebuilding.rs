@@ -351,3 +351,28 @@ async fn what_is_dead_is_rebuilt_where_its_wide_stripe_leaves_one_site_and_leave
     assert!(stripes.release_dead(id).await.unwrap());
     sealing.assert_whole().await;
 }
+
+/// No site takes the parities that a stripe is to have again.
+#[tokio::test(start_paused = true)]
+async fn parities_that_were_never_made_are_dropped_when_the_stripe_has_cooled() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    let stripes = sealing.cluster.client.stripes();
+    let mut narrow = None;
+    for (id, _) in sealing.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+        if narrow.is_none() && stripes.narrow_again(id).await.unwrap() {
+            narrow = Some(id);
+        }
+    }
+    let id = narrow.unwrap();
+    sealing.cluster.sites.iter().for_each(|site| *site.full.lock() = true);
+    let report = heal(stripes, go_on).await.unwrap();
+    assert!(!report.is_whole() && sealing.cluster.debts().await == 1, "{report:?}");
+    sealing.seal().await;
+    assert!(sealing.record(id).await.dropped);
+    // Without them the stripe is whole.
+    sealing.heal().await;
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
+}

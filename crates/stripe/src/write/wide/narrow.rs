@@ -64,12 +64,16 @@ pub(crate) async fn drop_parities(writes: &Writes, id: StripeId) -> Result<DropO
             return Ok(DropOutcome::Done);
         }
         let Some(wides) = sealed_wides_of(writes, &stripe).await? else { return Ok(DropOutcome::Later) };
-        if wides.len() > MOST_WIDE {
-            return Ok(DropOutcome::TooManyWide);
-        }
-        let debts: Vec<Bytes> = wides.keys().copied().chain([id]).map(keys::debt).collect();
-        if !are_in_reserve(writes, &wides, &debts).await? {
-            return Ok(DropOutcome::NotNow);
+        let mut debts = Vec::new();
+        // Parities that were never made protect nothing: they go although they are in debt. No site may ever take them.
+        if stripe.record.locations[stripe.code.k()..].iter().any(|at| at.site != 0) {
+            if wides.len() > MOST_WIDE {
+                return Ok(DropOutcome::TooManyWide);
+            }
+            debts.extend(wides.keys().copied().chain([id]).map(keys::debt));
+            if !are_in_reserve(writes, &wides, &debts).await? {
+                return Ok(DropOutcome::NotNow);
+            }
         }
         if drop_once(writes, &stripe, debts).await? {
             return Ok(DropOutcome::Done);
