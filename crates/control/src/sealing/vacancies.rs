@@ -140,12 +140,9 @@ impl Candidates<'_> {
             len.is_some_and(|&len| len <= wide.record.chunk_len)
         };
         let stays = LeavingRacks::default();
-        let may_come = |(_, candidate): &(usize, &OpenPartition)| {
-            is_short_enough(candidate) && stripes.admits_in_wide(wide, position, candidate.site, &stays)
-        };
+        let mut admits = once_a_site(|site| stripes.admits_in_wide(wide, position, site, &stays));
         self.pools.iter().enumerate().find_map(|(number, pool)| {
-            let fit = pool.iter().enumerate().filter(may_come);
-            let (at, _) = fit.min_by_key(|(_, candidate)| candidate.open_siblings)?;
+            let at = best_of(pool, |candidate| is_short_enough(candidate) && admits(candidate.site))?;
             Some((number, at))
         })
     }
@@ -154,5 +151,62 @@ impl Candidates<'_> {
     fn set_aside(&mut self, pool: usize, at: usize) {
         let unfit = self.pools[pool].swap_remove(at);
         *self.set_aside.entry(unfit.site).or_default() += 1;
+    }
+}
+
+/// Makes a costly question about sites be asked once for each: many partitions share a site.
+fn once_a_site(mut ask: impl FnMut(SiteId) -> bool) -> impl FnMut(SiteId) -> bool {
+    let mut known = HashMap::new();
+    move |site| *known.entry(site).or_insert_with(|| ask(site))
+}
+
+/// Returns the first of the partitions that fit and whose stripe has the fewest waiting partitions. Does not ask about
+/// those that cannot be it.
+fn best_of(pool: &[OpenPartition], mut fits: impl FnMut(&OpenPartition) -> bool) -> Option<usize> {
+    let mut best: Option<(usize, usize)> = None;
+    for (at, candidate) in pool.iter().enumerate() {
+        let is_better = best.is_none_or(|(_, fewest)| candidate.open_siblings < fewest);
+        if is_better && fits(candidate) {
+            best = Some((at, candidate.open_siblings));
+        }
+    }
+    best.map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_core::RackId;
+
+    use super::*;
+
+    fn partition((number, (site, open_siblings)): (u64, (u32, usize))) -> OpenPartition {
+        OpenPartition {
+            partition: (StripeId::new(1, number), 0),
+            site: SiteId(site),
+            rack: RackId("a".to_owned()),
+            open_siblings,
+            dead_share: 0.0,
+            is_overdue: false,
+        }
+    }
+
+    #[test]
+    fn the_first_partition_of_a_stripe_with_fewest_waiting_is_found_and_each_site_asked_about_once() {
+        let pool = [(1, 3), (2, 5), (1, 2), (3, 1), (3, 1), (4, 2), (5, 2)];
+        let pool: Vec<OpenPartition> = (0..).zip(pool).map(partition).collect();
+        let found = |refused: &[u32]| {
+            let mut asked = Vec::new();
+            let mut admits = once_a_site(|site| {
+                asked.push(site.0);
+                !refused.contains(&site.0)
+            });
+            let best = best_of(&pool, |candidate| admits(candidate.site));
+            drop(admits);
+            (best, asked)
+        };
+        assert_eq!(found(&[]), (Some(3), vec![1, 3]));
+        assert_eq!(found(&[3]), (Some(2), vec![1, 3]));
+        assert_eq!(found(&[1, 3]), (Some(5), vec![1, 2, 3, 4]));
+        assert_eq!(found(&[1, 2, 3, 4, 5]), (None, vec![1, 2, 3, 4, 5]));
     }
 }

@@ -345,7 +345,7 @@ pub(crate) fn admits_member(
     let sites = &writes.shared.sites;
     let rack_of = |site: SiteId| -> Option<RackId> { sites.get(site).map(|site| site.rack()) };
     let racks = KnownRacks { rack_of: &rack_of, count: sites.rack_count(), leaving };
-    sites_of(&wide.record).all(|site| rack_of(SiteId(site)).is_some()) && admits(wide, position, site, &racks)
+    admits(wide, position, site, &racks) && sites_of(&wide.record).all(|site| rack_of(SiteId(site)).is_some())
 }
 
 /// Returns `None` if the site does not have the chunk, or does not answer.
