@@ -5,8 +5,9 @@ use std::time::Duration;
 use striate_client::ClientError;
 use striate_control::keep_following_copies;
 use striate_control::movement::{AccessSource, MovementJournal};
-use striate_core::Profile;
+use striate_core::{Profile, Tier};
 use striate_meta::embedded::{EmbeddedStore, MirrorEvent};
+use striate_meta::records::Bucket;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Cluster;
@@ -157,9 +158,7 @@ impl Cluster {
 
     async fn most_tolerant_bucket(&self) -> Result<Option<Profile>, ClientError> {
         let buckets = self.inner.services.client.list_buckets("", usize::MAX).await?;
-        // Of the most tolerant ones, the first.
-        let profiles = buckets.iter().rev().filter_map(|bucket| bucket.profile.parse::<Profile>().ok());
-        Ok(profiles.max_by_key(|profile| profile.code.tolerance()))
+        Ok(most_tolerant_on_disks(&buckets))
     }
 
     /// Returns the directories of live members that have vanished or fail, with the reason.
@@ -173,5 +172,32 @@ impl Cluster {
             Some((member.path.display().to_string(), reason))
         };
         members.into_iter().filter_map(trouble).collect()
+    }
+}
+
+/// Returns the most tolerant profile of the buckets whose objects are on this store's disks; of several, the first.
+fn most_tolerant_on_disks(buckets: &[Bucket]) -> Option<Profile> {
+    let here = buckets.iter().rev().filter(|bucket| bucket.origin.is_none());
+    let profiles = here.filter_map(|bucket| bucket.profile.parse::<Profile>().ok());
+    profiles.filter(|profile| profile.tier == Tier::Disk).max_by_key(|profile| profile.code.tolerance())
+}
+
+#[cfg(test)]
+mod tests {
+    use striate_meta::records::Origin;
+
+    use super::*;
+
+    #[test]
+    fn buckets_in_memory_and_elsewhere_do_not_hide_the_most_tolerant_one_on_disks() {
+        let bucket = |profile: &str, origin: Option<Origin>| Bucket {
+            profile: profile.to_owned(),
+            origin,
+            ..Bucket::default()
+        };
+        let elsewhere = bucket("rs(4,4)", Some(Origin::default()));
+        let buckets = [bucket("", None), bucket("cache rs(4,6)", None), elsewhere, bucket("rs(4,3)", None)];
+        assert_eq!(most_tolerant_on_disks(&buckets), "rs(4,3)".parse().ok());
+        assert_eq!(most_tolerant_on_disks(&buckets[..3]), None);
     }
 }
